@@ -1,0 +1,41 @@
+# make demo | make test | make lint. Everything is installed into .venv, once, with the versions of constraints.txt.
+PYTHON ?= python3
+PIP = .venv/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+ARGS ?=
+
+.PHONY: demo test lint format clean
+
+demo: .venv/.embedded
+	.venv/bin/python -m distill recipe=distilbert $(ARGS)
+
+test: .venv/.dev
+	HF_HUB_OFFLINE=1 .venv/bin/python -m pytest $(ARGS)
+
+lint: .venv/.dev
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+
+format: .venv/.dev
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
+
+clean:
+	rm -rf .venv dist build .mypy_cache .pytest_cache .ruff_cache
+
+.venv/.python:
+	$(PYTHON) -m venv .venv
+	touch $@
+
+# Torch first: a CPU build that is there already meets torch's pin, and is then not replaced by a larger one.
+.venv/.torch: constraints.txt | .venv/.python
+	$(PIP) torch
+	touch $@
+
+.venv/.embedded: pyproject.toml constraints.txt .venv/.torch
+	$(PIP) --editable ".[embedded]"
+	touch $@
+
+.venv/.dev: pyproject.toml constraints.txt .venv/.torch
+	$(PIP) --editable ".[embedded,dev]"
+	touch $@ .venv/.embedded

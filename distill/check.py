@@ -1,0 +1,253 @@
+"""Static checks of a whole config: every problem at once, before any download or training. torch is not imported.
+
+`settings(config, recipe)` returns lines of the form `<key>: got X; must be Y; do Z`.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from distill.config import Config, Train, recipes
+
+TASKS = {
+    "glue": ("cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli"),
+    "docstrings": ("package", "corrupted", "body", "order", "overlap"),
+}
+"""Names of the tasks of each kind; distill.data.tasks holds the rest."""
+
+TARGETS = ("distill.", "torch.optim.", "transformers.", "bitsandbytes.optim.")
+"""A `_target_` may only name something below these: a config must not run arbitrary code."""
+
+Rule = tuple[str, Callable[[Any], bool], str, str]
+
+
+def _number(low: float, high: float = math.inf) -> Callable[[Any], bool]:
+    return lambda value: low <= value <= high and math.isfinite(value)
+
+
+def _above(low: float, high: float = math.inf) -> Callable[[Any], bool]:
+    return lambda value: low < value < high
+
+
+def _one_of(*names: str) -> Callable[[Any], bool]:
+    return lambda value: value in names
+
+
+RULES: tuple[Rule, ...] = (
+    ("temperature", _above(0), "> 0", "2 is usual"),
+    ("seed", _number(0), ">= 0", "0 is the default"),
+    ("threads", _number(1), ">= 1", "null uses every core"),
+    ("precision", _one_of("auto", "bf16", "fp32"), "auto, bf16 or fp32", "auto detects"),
+    ("device", _one_of("auto", "cpu", "cuda"), "auto, cpu or cuda", "auto detects"),
+    ("teacher.kind", _one_of("embedded", "hub", "random"), "embedded, hub or random", "choose with teacher=NAME"),
+    ("student.init", _one_of("teacher_layers", "random"), "teacher_layers or random", "choose with student=NAME"),
+    ("corpus.kind", _one_of("docstrings", "parquet", "text", "hub"), "docstrings, parquet, text or hub",
+     "choose with corpus=NAME"),
+    ("corpus.max_length", _number(16), ">= 16", "128 is the default"),
+    ("tasks.kind", _one_of(*TASKS), "docstrings or glue", "choose with tasks=NAME"),
+    ("tasks.max_length", _number(8), ">= 8", "128 is the default"),
+    ("limit.*", _number(1), ">= 1", "null sets no limit"),
+    ("stages.*.role", _one_of("teacher", "student", "baseline"), "teacher, student or baseline", "see distill/config.py"),
+    ("stages.*.data", _one_of("corpus", "tasks"), "corpus or tasks", "see distill/config.py"),
+    ("stages.*.temperature", _above(0), "> 0", "2 is usual"),
+    ("stages.*.epochs", _above(0), "> 0", "3 is usual"),
+    ("stages.*.steps", _number(1), ">= 1", "null sets no limit"),
+    ("stages.*.min_steps", _number(0), ">= 0", "0 sets no minimum"),
+    ("stages.*.clip", _above(0), "> 0", "1 is usual"),
+    ("stages.*.dropout", _number(0, 0.9), "from 0 to 0.9", "null keeps the model's own"),
+    ("stages.*.checkpoint_seconds", _above(0), "> 0", "120 is the default"),
+    ("stages.*.batch.tokens", _number(1), ">= 1", "4096 is the default"),
+    ("stages.*.batch.examples", _number(1), ">= 1", "null sets no limit"),
+    ("stages.*.batch.accumulate", _number(1), ">= 1", "1 computes a step in one part"),
+    ("stages.*.masking.probability", _above(0, 1), "between 0 and 1", "0.15 is usual"),
+    ("stages.*.masking.smoothing", _number(0, 1), "from 0 to 1", "0 masks every token alike, 0.7 rare ones more often"),
+    ("stages.*.optimizer.lr", _above(0), "> 0", "5e-5 is usual"),
+    ("stages.*.schedule.warmup", _number(0, 1), "from 0 to 1", "it is a share of the steps"),
+    ("stages.*.terms.*.weight", _number(0), ">= 0", "drop the term with weight 0"),
+    ("stages.*.terms.*.features", _one_of("logits", "hidden"), "logits or hidden", "see conf/term"),
+    ("stages.*.terms.*.against", _one_of("teacher", "labels"), "teacher or labels", "see conf/term"),
+    ("stages.*.terms.*.positions", _one_of("masked", "all"), "masked or all", "see conf/term"),
+    ("stages.*.repeats", _number(1), ">= 1", "20 is the default"),
+)
+
+
+def settings(config: Config, recipe: str | None) -> list[str]:
+    """Every problem of the config, in words; empty if there is none."""
+    if recipe is None:
+        return [f"recipe: got nothing; must be one of {', '.join(recipes())}; choose one, e.g. recipe=distilbert"]
+    values = flatten(config)
+    # A stage that takes the temperature of the whole run would repeat the same problem.
+    values = {k: v for k, v in values.items() if not (k.endswith(".temperature") and v == config.temperature)}
+    errors = list(_rules(values))
+    errors += _sources(config)
+    errors += _pipeline(config)
+    errors += _student(config)
+    for key, value in values.items():
+        if key.endswith("._target_"):
+            errors += _target(key.removesuffix("._target_"), value, config)
+    return errors
+
+
+def flatten(value: Any, key: str = "") -> dict[str, Any]:
+    """Dotted key -> leaf of a tree of dataclasses and dicts. A list is a leaf."""
+    if is_dataclass(value):
+        items = [(f.name, getattr(value, f.name)) for f in fields(value)]
+    elif isinstance(value, dict):
+        items = list(value.items())
+    else:
+        return {key: value}
+    return {k: v for name, part in items for k, v in flatten(part, f"{key}.{name}" if key else str(name)).items()}
+
+
+def nearest(name: str, names: list[str]) -> str:
+    """`did you mean a, b?`, by the whole name or by its last part; else a choice of what there is."""
+    near = get_close_matches(name, names, n=3, cutoff=0.7)
+    leaf = name.rpartition(".")[2]
+    near = near or [n for n in names if get_close_matches(leaf, [n.rpartition(".")[2]], cutoff=0.8)][:4]
+    return f"did you mean {', '.join(near)}?" if near else f"there is {', '.join(names[:20]) or 'nothing'}"
+
+
+def _matches(pattern: str, key: str) -> bool:
+    parts, names = pattern.split("."), key.split(".")
+    return len(parts) == len(names) and all(p in ("*", n) for p, n in zip(parts, names, strict=True))
+
+
+def _rules(values: dict[str, Any]) -> Iterator[str]:
+    for key, value in values.items():
+        for pattern, good, rule, advice in RULES:
+            if value is None or isinstance(value, bool) or not _matches(pattern, key):
+                continue
+            if not isinstance(value, str) and not isinstance(value, int | float):
+                yield f"{key}: got {value}; must be {rule}; {advice}"
+            elif not (good(value) if isinstance(value, str) == (rule[0].isalpha() and " or " in rule) else False):
+                yield f"{key}: got {value}; must be {rule}; {advice}"
+
+
+def _sources(config: Config) -> Iterator[str]:
+    teacher, corpus, tasks = config.teacher, config.corpus, config.tasks
+    if teacher.kind == "hub" and not teacher.name:
+        yield "teacher.name: got nothing; must be a hub name or a folder; set teacher.name=FOLDER"
+    if teacher.kind != "hub" and teacher.name:
+        yield f"teacher.name: got {teacher.name}; must be null with teacher={teacher.kind}; add teacher=hub"
+    if corpus.kind in ("parquet", "text"):
+        yield from _path("corpus.path", corpus.path, "a file or folder")
+    elif corpus.path:
+        yield f"corpus.path: got {corpus.path}; must be null with corpus={corpus.kind}; add corpus=parquet or corpus=text"
+    if corpus.kind == "hub" and not corpus.name:
+        yield "corpus.name: got nothing; must name hub data sets; e.g. corpus.name=[wikimedia/wikipedia/20231101.en]"
+    if tasks.kind == "glue" and tasks.path:
+        yield from _path("tasks.path", tasks.path, "a folder in the layout of nyu-mll/glue")
+    elif tasks.path:
+        yield f"tasks.path: got {tasks.path}; must be null with tasks={tasks.kind}; add tasks=glue"
+    known = list(TASKS.get(tasks.kind, ()))
+    for name in tasks.names or []:
+        if known and name not in known:
+            yield f"tasks.names: got {name}; must be a task of tasks={tasks.kind}; {nearest(name, known)}"
+
+
+def _path(key: str, value: str | None, what: str) -> Iterator[str]:
+    if not value:
+        yield f"{key}: got nothing; must be {what}; set {key}=PATH"
+    elif not Path(value).exists():
+        yield f"{key}: got {value}; must be {what} that exists; check the path (from {Path.cwd()})"
+
+
+def _pipeline(config: Config) -> Iterator[str]:
+    if not config.pipeline:
+        yield "pipeline: got []; must name at least one stage; choose a recipe, e.g. recipe=distilbert"
+    for index, name in enumerate(config.pipeline):
+        if name not in config.stages:
+            yield f"pipeline: got {name}; must be in stages; {nearest(name, list(config.stages))}"
+            continue
+        if name in config.pipeline[:index]:
+            yield f"pipeline: got {name} twice; must name a stage once; add a stage under another name"
+        stage, earlier = config.stages[name], config.pipeline[:index]
+        for key in ("start", "teacher", "student", "baseline", "quantized", "evaluated"):
+            other = getattr(stage, key, None)
+            given = isinstance(stage, Train) and other == "teacher"
+            if other is not None and not given and other not in earlier:
+                yield f"stages.{name}.{key}: got {other}; must be an earlier stage of the pipeline; " \
+                      f"{nearest(str(other), earlier)}"
+        if isinstance(stage, Train):
+            yield from _train(name, stage, config)
+
+
+def _train(name: str, stage: Train, config: Config) -> Iterator[str]:
+    key = f"stages.{name}"
+    if not any(term.weight > 0 for term in stage.terms.values()):
+        yield f"{key}.terms: got none with a weight; must be at least one; e.g. +term@{key}.terms.mlm=mlm"
+    for label, term in stage.terms.items():
+        where = f"{key}.terms.{label}"
+        if term.against == "teacher" and stage.teacher is None:
+            yield f"{where}.against: got teacher; must be labels where {key}.teacher is null; set {key}.teacher=STAGE"
+        if term.features == "hidden" and term.against == "labels":
+            yield f"{where}.against: got labels; must be teacher with features hidden; set {where}.against=teacher"
+        if term.features == "hidden" and stage.data == "tasks":
+            yield f"{where}.features: got hidden; must be logits on tasks; drop the term"
+        if term.against == "labels" and term.positions == "all" and stage.data == "corpus":
+            yield f"{where}.positions: got all; must be masked with labels; only masked positions have a label"
+    longest = config.corpus.max_length if stage.data == "corpus" else config.tasks.max_length
+    if 0 < stage.batch.tokens < longest:
+        yield f"{key}.batch.tokens: got {stage.batch.tokens}; must be >= {longest} (max_length); set it higher"
+
+
+def _student(config: Config) -> Iterator[str]:
+    layers = config.student.layers
+    if layers is not None and (not layers or layers != sorted(set(layers)) or layers[0] < 0):
+        yield f"student.layers: got {layers}; must be distinct ascending layer numbers from 0; e.g. [0,2,5]"
+
+
+def _target(key: str, target: Any, config: Config) -> Iterator[str]:
+    """The node names something allowed, and its keys are parameters of it. Ours are read, not imported."""
+    if not isinstance(target, str) or not target.startswith(TARGETS):
+        yield f"{key}._target_: got {target}; must start with {', '.join(TARGETS)}; use what is listed in conf"
+        return
+    if not target.startswith("distill."):
+        return
+    node: Any = config
+    for part in key.split("."):
+        node = node[part] if isinstance(node, dict) else getattr(node, part)
+    signature = _signature(target)
+    if signature is None:
+        yield f"{key}._target_: got {target}; must be a function that exists; check the name"
+        return
+    names, required = signature
+    given = {name for name in node if not name.startswith("_")}
+    for name in sorted(given - names):
+        yield f"{key}.{name}: got {node[name]}; must be a parameter of {target}; {nearest(name, sorted(names))}"
+    for name in sorted(required - given):
+        yield f"{key}.{name}: got nothing; must be set for {target}; add +{key}.{name}=VALUE"
+
+
+def _signature(target: str) -> tuple[set[str], set[str]] | None:
+    """Keyword-only parameters of a function, and those without a default, from its source."""
+    module, _, name = target.rpartition(".")
+    spec = importlib.util.find_spec(module) if module.count(".") == 0 else _find(module)
+    if spec is None or spec.origin is None:
+        return None
+    folder = Path(spec.origin).parent
+    files = sorted(folder.glob("*.py")) if spec.submodule_search_locations else [Path(spec.origin)]
+    for file in files:
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef) and node.name == name:
+                only = [arg.arg for arg in node.args.kwonlyargs]
+                free = {arg for arg, default in zip(only, node.args.kw_defaults, strict=True) if default is None}
+                return set(only), free
+    return None
+
+
+def _find(module: str) -> Any:
+    """Like importlib's find_spec, without importing the parent packages."""
+    parts = module.split(".")
+    file = Path(__file__).parent.joinpath(*parts[1:])
+    path = file / "__init__.py" if file.is_dir() else file.with_suffix(".py")
+    if not path.is_file():
+        return None
+    return importlib.util.spec_from_file_location(module, path)

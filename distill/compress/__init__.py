@@ -1,0 +1,1 @@
+"""Making a trained model smaller without training."""

@@ -1,0 +1,278 @@
+"""Every setting there is, as typed dataclasses, and how Hydra gets to know them.
+
+Only hydra, omegaconf and the standard library are imported here, so that a wrong setting is answered at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING
+
+
+class UserError(Exception):
+    """Something the user can mend. `messages` holds one line for each problem."""
+
+    def __init__(self, messages: str | Iterable[str]) -> None:
+        self.messages = [messages] if isinstance(messages, str) else list(messages)
+        super().__init__("\n".join(self.messages))
+
+
+class ConfigError(UserError):
+    """A setting is wrong: `<key>: got X; must be Y; do Z`."""
+
+
+class DataError(UserError):
+    """A file is wrong: `<file>, row N: got X; must be Y; do Z`."""
+
+
+class Stopped(UserError):
+    """The user stopped the run; what was done is on disk."""
+
+
+@dataclass
+class Teacher:
+    kind: str = "embedded"
+    """embedded (weights inside an installed package), hub (a hub name or a local folder), random (tiny, for smoke)."""
+    name: str | None = None
+    """Hub name or folder when kind is hub."""
+    revision: str | None = None
+    """Hub revision; the newest when null."""
+
+
+@dataclass
+class Student:
+    layers: list[int] | None = None
+    """Teacher layers the student starts from, counted from 0; half of them, evenly spaced, when null."""
+    init: str = "teacher_layers"
+    """teacher_layers (copy the layers, embeddings and language-model head) or random."""
+
+
+@dataclass
+class Corpus:
+    kind: str = "docstrings"
+    """docstrings (of installed packages), parquet, text (one document a line), hub."""
+    path: str | None = None
+    """File or folder when kind is parquet or text; parquet needs a `text` column."""
+    name: list[str] = field(default_factory=list)
+    """Hub data sets when kind is hub, as `name` or `name/config`."""
+    max_length: int = 128
+    """Tokens in a training sequence, special tokens counted."""
+
+
+@dataclass
+class Tasks:
+    kind: str = "docstrings"
+    """docstrings (five tasks of GLUE's shapes made from installed packages) or glue."""
+    path: str | None = None
+    """Folder in the layout of nyu-mll/glue when kind is glue; the hub when null."""
+    names: list[str] | None = None
+    """Tasks to use; all when null."""
+    max_length: int = 128
+    """Tokens in an example, special tokens counted; longer ones are cut."""
+
+
+@dataclass
+class Limit:
+    examples: int | None = None
+    """Most training examples a task."""
+    validation: int | None = None
+    """Most validation examples a split; whole when null."""
+    documents: int | None = None
+    """Most corpus documents."""
+    steps: int | None = None
+    """Most optimizer steps a training stage."""
+    repeats: int | None = None
+    """Most timing rounds."""
+    smoke: bool = False
+    """Tiny random teacher and small stand-ins for whatever would need a hub. Its numbers mean nothing."""
+
+
+@dataclass
+class Term:
+    """One weighted part of the training loss: a pure function and where to look."""
+
+    weight: float = 1.0
+    """Factor in the weighted sum."""
+    features: str = "logits"
+    """What is compared: logits, or hidden (the last hidden state)."""
+    against: str = "teacher"
+    """teacher (the same features of the teacher) or labels."""
+    positions: str = "masked"
+    """On a corpus: masked (positions the language model must fill in) or all (every position that is not padding)."""
+    loss: Any = MISSING
+    """`_target_` of a function in distill.losses, with `_partial_: true` and its hyper-parameters."""
+
+
+@dataclass
+class Masking:
+    probability: float = 0.15
+    """Share of the tokens of each sequence to predict; 80% become [MASK], 10% a random token, 10% stay."""
+    smoothing: float = 0.0
+    """Tokens are drawn with weight count^-smoothing: rare tokens are masked more often. 0.7 in DistilBERT; 0 is uniform."""
+
+
+@dataclass
+class Batch:
+    tokens: int = 4096
+    """Most tokens (padding counted) in one optimizer step, over all processes."""
+    examples: int | None = None
+    """Most sequences in one optimizer step, over all processes; no such bound when null."""
+    accumulate: int = 1
+    """Parts that each process computes an optimizer step in, to save memory; the result is the same."""
+
+
+@dataclass
+class Stage:
+    kind: str = MISSING
+    """train, quantize, evaluate or export."""
+
+
+@dataclass
+class Train(Stage):
+    kind: str = "train"
+    role: str = "student"
+    """Which model is trained: teacher, student or baseline (the student without a teacher)."""
+    data: str = "corpus"
+    """corpus (masked-language modelling) or tasks (one model for each task)."""
+    start: str = "teacher"
+    """Stage whose checkpoint it goes on from, or `teacher` for the teacher as given."""
+    build_student: bool = False
+    """Build the student of `student.*` from that checkpoint first."""
+    teacher: str | None = None
+    """Stage whose checkpoint is the teacher of the terms, or `teacher` for the teacher as given; none when null."""
+    skip_if_mlm_head: bool = False
+    """Skip when the checkpoint it starts from has a language-model head already."""
+    temperature: float = "${temperature}"  # type: ignore[assignment]
+    """Softmax temperature of the soft targets."""
+    terms: dict[str, Term] = field(default_factory=dict)
+    """The weighted sum that is minimized."""
+    masking: Masking = field(default_factory=Masking)
+    """How tokens are masked on a corpus."""
+    batch: Batch = field(default_factory=Batch)
+    """How large a step is."""
+    epochs: float = 1.0
+    """Passes over the data."""
+    steps: int | None = None
+    """Most optimizer steps; no bound when null."""
+    min_steps: int = 0
+    """Fewest optimizer steps, so that a small task is trained long enough: more epochs are made until reached."""
+    optimizer: Any = MISSING
+    """`_target_` of an optimizer, with `_partial_: true` and its settings."""
+    schedule: Any = MISSING
+    """`_target_` of a function (step, total steps) -> factor of the learning rate, with `_partial_: true`."""
+    clip: float = 1.0
+    """Largest gradient norm."""
+    dropout: float | None = None
+    """Dropout probability while training; the model's own when null."""
+    checkpoint_seconds: float = 120.0
+    """Seconds between resumable checkpoints."""
+
+
+@dataclass
+class Quantize(Stage):
+    kind: str = "quantize"
+    start: str = MISSING
+    """Stage whose checkpoints are quantized."""
+    schemes: list[str] = field(default_factory=lambda: ["bitsandbytes", "onnxruntime"])
+    """int8 forms to make: bitsandbytes (loads with transformers), onnxruntime (dynamic, after export to ONNX)."""
+
+
+@dataclass
+class Evaluate(Stage):
+    kind: str = "evaluate"
+    teacher: str = MISSING
+    """Stage with the fine-tuned teacher."""
+    student: str = MISSING
+    """Stage with the fine-tuned student."""
+    baseline: str | None = None
+    """Stage with the same student fine-tuned without a teacher."""
+    quantized: str | None = None
+    """Quantize stage."""
+    shapes: list[list[int]] = field(default_factory=lambda: [[1, 128], [8, 128], [32, 128]])
+    """Batch size and length of the timed inputs; the tasks' own lengths are always timed too."""
+    repeats: int = 20
+    """Timing rounds: every model is run once a round, in turn."""
+
+
+@dataclass
+class Export(Stage):
+    kind: str = "export"
+    start: str = MISSING
+    """Stage whose checkpoints are exported."""
+    quantized: str | None = None
+    """Quantize stage whose ONNX files go along."""
+    evaluated: str | None = None
+    """Evaluate stage whose numbers go into the model card."""
+
+
+@dataclass
+class Config:
+    teacher: Teacher = field(default_factory=Teacher)
+    student: Student = field(default_factory=Student)
+    corpus: Corpus = field(default_factory=Corpus)
+    tasks: Tasks = field(default_factory=Tasks)
+    limit: Limit = field(default_factory=Limit)
+    pipeline: list[str] = field(default_factory=list)
+    """Stages in the order they run."""
+    stages: dict[str, Stage] = field(default_factory=dict)
+    """Settings of each stage."""
+    temperature: float = 2.0
+    """Softmax temperature of the soft targets of every stage that does not set its own."""
+    seed: int = 0
+    """Seed of everything random."""
+    precision: str = "auto"
+    """auto (bf16 where the hardware has it, else fp32), bf16 or fp32: arithmetic of training. Weights stay float32."""
+    device: str = "auto"
+    """auto (a GPU where there is one), cpu or cuda."""
+    threads: int | None = None
+    """CPU threads; all cores when null."""
+    output: str | None = None
+    """Run folder; made from the recipe and the settings under outputs/ when null."""
+
+
+def folder(name: str) -> Path:
+    """`conf` or `recipes`: the copy inside an installed package, else the one beside the package in a checkout."""
+    inside = Path(__file__).parent / name
+    return inside if inside.is_dir() else Path(__file__).parent.parent / name
+
+
+def recipes() -> dict[str, Path]:
+    """Name -> file of every recipe, e.g. `paper/distilbert`."""
+    root = folder("recipes")
+    return {str(p.relative_to(root).with_suffix("")): p for p in sorted(root.rglob("*.yaml"))}
+
+
+def register() -> None:
+    """Make the schema and the recipes known to Hydra (a recipe is a config of group `recipe`, package `_global_`)."""
+    store = ConfigStore.instance()
+    store.store(name="schema", node=Config)
+    for name, node in {"train": Train, "quantize": Quantize, "evaluate": Evaluate, "export": Export}.items():
+        store.store(group="stage", name=f"{name}_schema", node=node)
+    for name, path in recipes().items():
+        group, _, leaf = f"recipe/{name}".rpartition("/")
+        store.store(group=group, name=leaf, node=yaml.safe_load(path.read_text()), package="_global_")
+
+
+def run_folder(recipe: str, overrides: list[str], output: str | None) -> Path:
+    """Deterministic: the same recipe and settings (in any order) give the same folder, so that a run can resume."""
+    if output is not None:
+        return Path(output)
+    settings = sorted(o for o in overrides if not o.startswith(("recipe=", "hydra.", "output=")))
+    name = ",".join(settings) or "default"
+    if len(name) > 80 or not re.fullmatch(r"[\w=.,\[\]+~-]+", name):
+        name = hashlib.sha256(name.encode()).hexdigest()[:12]
+    return Path("outputs") / recipe.replace("/", "-") / name
+
+
+def fingerprint(settings: Any) -> str:
+    """Hash of anything JSON can hold."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,1 @@
+"""Text to batches: tasks, corpora, token ids, padding and masking."""

@@ -1,0 +1,108 @@
+"""Unlabelled documents to train the language model on, and a record of where they came from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from distill import config
+from distill.config import ConfigError, DataError
+from distill.data import docstrings, harvest, tables
+
+SMOKE_DOCUMENTS = 200
+"""Most documents under `limit.smoke`."""
+
+
+def load_corpus(corpus: config.Corpus, limit: config.Limit, seed: int) -> tuple[Sequence[str], dict[str, Any]]:
+    """Documents in an order that the seed decides, and the source record for the manifest.
+
+    Shuffled, so that a part of them, as under `limit`, is like the whole. Under `limit.smoke` a few
+    docstrings of the standard library stand in for what is slow to get: all docstrings, or the hub.
+    """
+    source: dict[str, Any] = {"kind": corpus.kind}
+    texts: Sequence[str]
+    if limit.smoke and corpus.kind in ("docstrings", "hub"):
+        texts, source["stand_in"] = docstrings.sample(SMOKE_DOCUMENTS), True
+    elif corpus.kind == "docstrings":
+        texts = [" ".join(d.paragraphs) for d in harvest.documents() if not d.validation]
+        source["packages"] = harvest.versions()
+    elif corpus.kind == "hub":
+        return _from_hub(corpus.name, limit, seed)
+    elif corpus.kind in ("parquet", "text"):
+        read = _parquet if corpus.kind == "parquet" else _text
+        parts = {file: read(file) for file in _files(corpus)}
+        texts = [text for part in parts.values() for text in part]
+        source["files"] = [
+            {"file": file.name, "bytes": file.stat().st_size, "documents": len(part)} for file, part in parts.items()
+        ]
+    else:
+        raise ConfigError(f"corpus.kind: got {corpus.kind}; must be docstrings, parquet, text or hub; choose one")
+    if not texts:
+        raise DataError(f"{corpus.path}: got no text; must hold documents; set corpus.path")
+    order = np.random.default_rng(seed).permutation(len(texts))[: _most(limit)]
+    return [texts[i] for i in order], source | {"documents": len(order)}
+
+
+def _most(limit: config.Limit) -> int | None:
+    bounds = [limit.documents, SMOKE_DOCUMENTS if limit.smoke else None]
+    return min((bound for bound in bounds if bound is not None), default=None)
+
+
+def _files(corpus: config.Corpus) -> list[Path]:
+    """The file, or the folder's files: those with `train` in their names, all if there are none."""
+    suffix = {"parquet": "parquet", "text": "txt"}[corpus.kind]
+    path = Path(corpus.path) if corpus.path else None
+    if path is not None and path.is_file():
+        return [path]
+    found = sorted(path.glob(f"*.{suffix}")) if path is not None else []
+    if not found:
+        raise ConfigError(
+            f"corpus.path: got {corpus.path or 'null'}; must be a .{suffix} file or a folder of "
+            "them; set corpus.path=PATH"
+        )
+    return [file for file in found if "train" in file.name] or found
+
+
+def _parquet(file: Path) -> list[str]:
+    values = tables.texts(tables.read_parquet(file, ["text"]), "text", file)
+    return [text for text in values.to_pylist() if text.strip()]
+
+
+def _text(file: Path) -> list[str]:
+    """One document a line; blank lines are passed over."""
+    lines = []
+    for row, line in enumerate(file.read_bytes().splitlines()):
+        try:
+            lines.append(line.decode("utf-8").strip())
+        except UnicodeDecodeError as error:
+            raise DataError(f"{file}, row {row}: got {error.reason}; must be UTF-8; convert it") from error
+    return [line for line in lines if line]
+
+
+def _from_hub(names: list[str], limit: config.Limit, seed: int) -> tuple[Sequence[str], dict[str, Any]]:
+    """`owner/name` or `owner/name/config`. The texts stay on disk until they are asked for."""
+    from datasets import concatenate_datasets, load_dataset
+
+    if not names:
+        raise ConfigError("corpus.name: got []; must name data sets of the hub; set corpus.name=[NAME]")
+    parts = []
+    for name in names:
+        owner_and_name, subset = "/".join(name.split("/")[:2]), "/".join(name.split("/")[2:])
+        try:
+            part = load_dataset(owner_and_name, subset or None, split="train")
+        # The libraries below raise many unrelated kinds of error when a host is unreachable.
+        except Exception as error:
+            raise ConfigError(
+                f"corpus.name: got {name}; must be a data set of the hub (unreachable now, "
+                "or unknown); set corpus.kind=parquet corpus.path=DIR"
+            ) from error
+        if "text" not in part.column_names:
+            raise DataError(f"{name}: got columns {part.column_names}; must have text; choose another")
+        parts.append(part.select_columns(["text"]))
+    whole = concatenate_datasets(parts).shuffle(seed=seed)
+    if (most := _most(limit)) is not None:
+        whole = whole.select(range(min(most, len(whole))))
+    return whole["text"], {"kind": "hub", "names": names, "documents": len(whole)}

@@ -1,0 +1,181 @@
+"""Five small tasks with GLUE's shapes, made from documents that were never labelled by hand.
+
+- package: which of eight packages a text is from (one text, accuracy)
+- corrupted: is a sentence as it was written, or were words exchanged, dropped, replaced (one text,
+  Matthews, like CoLA)
+- body: does this body belong to this summary (pair, F1 and accuracy, like MRPC)
+- order: are two sentences in the order they were written in (pair, accuracy, like RTE)
+- overlap: what share of their words two texts have in common, 0 to 5 (pair, Pearson and Spearman,
+  like STS-B)
+
+Train and validation rows come from different source files. Rows depend on the installed packages
+alone: not on the run's seed, so that runs with different seeds are about the same data.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import zlib
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from distill.config import DataError
+from distill.data import harvest
+from distill.data.harvest import Document
+
+TRAIN, VALIDATION = 2000, 496
+"""Rows of each task, if there are documents enough: multiples of the number of classes."""
+
+CLASSES = 8
+"""Packages of the task `package`: the first of harvest.PACKAGES that are installed."""
+
+_LONGEST = 60
+"""Most words in a single text; the texts of a pair have at most 40."""
+_PAIR_LONGEST = 40
+
+Columns = dict[str, list[Any]]
+
+
+def rows(task: str, split: str) -> Columns:
+    """Columns of a task's `train` or `validation` rows, labels in `label`, in random order."""
+    train = split == "train"
+    documents = [d for d in harvest.documents() if d.validation != train]
+    rng = np.random.default_rng(zlib.crc32(f"{task}/{split}".encode()))
+    documents = [documents[i] for i in rng.permutation(len(documents))]
+    return _shuffled(_MAKERS[task](documents, TRAIN if train else VALIDATION, rng), rng)
+
+
+@functools.cache
+def sample(count: int) -> tuple[str, ...]:
+    """A few short texts of the standard library, found at once."""
+    found = (" ".join(d.paragraphs) for d in harvest.unique(harvest.read("python")))
+    return tuple(islice((text for text in found if 6 <= len(text.split()) <= 30), count))
+
+
+def _package(documents: list[Document], count: int, rng: np.random.Generator) -> Columns:
+    """The same number of rows for each package. Texts that name one of the packages are left out."""
+    packages = list(harvest.versions())[:CLASSES]
+    names = re.compile("|".join([*packages, "pytorch", "hugging"]), re.IGNORECASE)
+    texts: dict[str, list[str]] = {package: [] for package in packages}
+    for document in documents:
+        text = " ".join(document.paragraphs)
+        if document.package in texts and len(text.split()) >= 8 and not names.search(text):
+            texts[document.package].append(_cut(text, _LONGEST))
+    each = min(count // CLASSES, *map(len, texts.values()))
+    if len(packages) < CLASSES or not each:
+        raise DataError(
+            f"installed packages: got docstrings of {[p for p in packages if texts[p]]}; must be {CLASSES} "
+            "packages with their sources; use tasks=glue"
+        )
+    chosen = [(text, label) for label, p in enumerate(packages) for text in texts[p][:each]]
+    return {"text": [text for text, _ in chosen], "label": [label for _, label in chosen]}
+
+
+def _corrupted(documents: list[Document], count: int, rng: np.random.Generator) -> Columns:
+    """Label 1 is a sentence as it was written, 0 a corrupted one, as in CoLA."""
+    texts = list(islice(_sentences(documents, 7, 25), count))
+    labels = [row % 2 for row in range(len(texts))]
+    made = [
+        text if label else _corrupt(text.split(), texts[int(rng.integers(len(texts)))].split(), rng)
+        for text, label in zip(texts, labels, strict=True)
+    ]
+    return {"sentence": made, "label": labels}
+
+
+def _corrupt(words: list[str], other: list[str], rng: np.random.Generator) -> str:
+    """Two edits. The first and the last word stay, so that capital and full stop give nothing away."""
+    words = words.copy()
+    for edit in rng.permutation(3)[:2]:
+        i, j = sorted(1 + rng.permutation(len(words) - 2)[:2])
+        if edit == 0:
+            words[i], words[j] = words[j], words[i]
+        elif edit == 1:
+            del words[i]
+        else:
+            words[i] = other[int(rng.integers(1, len(other) - 1))]
+    return " ".join(words)
+
+
+def _body(documents: list[Document], count: int, rng: np.random.Generator) -> Columns:
+    """Label 1: the body is the summary's own. 0: it is that of another document of the same package."""
+    long = [d for d in documents if len(d.paragraphs) > 1][:count]
+    bodies = [_cut(" ".join(d.paragraphs[1:]), _PAIR_LONGEST) for d in long]
+    # Each second document gets the body of the next such one; sorted, that is one of its own package.
+    others = sorted(range(0, len(long), 2), key=lambda row: long[row].package)
+    own = bodies.copy()
+    for row, source in zip(others, others[1:] + others[:1], strict=True):
+        bodies[row] = own[source]
+    return {
+        "summary": [_cut(d.paragraphs[0], _PAIR_LONGEST) for d in long],
+        "body": bodies,
+        "label": [row % 2 for row in range(len(long))],
+    }
+
+
+def _order(documents: list[Document], count: int, rng: np.random.Generator) -> Columns:
+    """The first two sentences of a document. Label 1: in their order; 0: the other way round."""
+    pairs = []
+    for document in documents:
+        found = [s for paragraph in document.paragraphs for s in harvest.sentences(paragraph)][:2]
+        if len(found) == 2 and all(4 <= len(s.split()) <= _PAIR_LONGEST for s in found):
+            pairs.append(found)
+    pairs = [pair if row % 2 else pair[::-1] for row, pair in enumerate(pairs[:count])]
+    return {
+        "sentence1": [pair[0] for pair in pairs],
+        "sentence2": [pair[1] for pair in pairs],
+        "label": [row % 2 for row in range(len(pairs))],
+    }
+
+
+def _overlap(documents: list[Document], count: int, rng: np.random.Generator) -> Columns:
+    """Two texts of three sentences that share none, one, two or all, in another order.
+
+    The label is 5 x words of the shared sentences / words of the longer text.
+    """
+    pool = list(islice(_sentences(documents, 5, 13), 6 * count))
+    first, second, labels = [], [], []
+    for row in range(len(pool) // 6):
+        six, shared = pool[6 * row : 6 * row + 6], row % 4
+        one, two = six[:3], six[:shared] + six[3 : 6 - shared]
+        first.append(_joined(one, rng))
+        second.append(_joined(two, rng))
+        longer = max(len(first[-1].split()), len(second[-1].split()))
+        labels.append(5 * sum(len(s.split()) for s in six[:shared]) / longer)
+    return {"text1": first, "text2": second, "label": labels}
+
+
+_MAKERS = {
+    "package": _package,
+    "corrupted": _corrupted,
+    "body": _body,
+    "order": _order,
+    "overlap": _overlap,
+}
+
+
+def _sentences(documents: list[Document], fewest: int, most: int) -> Iterator[str]:
+    """Distinct sentences of so many words, at most one of each document."""
+    seen = set()
+    for document in documents:
+        for sentence in harvest.sentences(document.paragraphs[0]):
+            if fewest <= len(sentence.split()) <= most and sentence not in seen:
+                seen.add(sentence)
+                yield sentence
+                break
+
+
+def _cut(text: str, words: int) -> str:
+    return " ".join(text.split()[:words])
+
+
+def _joined(parts: list[str], rng: np.random.Generator) -> str:
+    return " ".join(parts[i] for i in rng.permutation(len(parts)))
+
+
+def _shuffled(columns: Columns, rng: np.random.Generator) -> Columns:
+    order = rng.permutation(len(columns["label"]))
+    return {name: [values[i] for i in order] for name, values in columns.items()}

@@ -1,0 +1,47 @@
+"""Parquet files read with every problem named: the file, the row and what must be there instead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from distill.config import DataError
+
+
+def read_parquet(file: Path, columns: Sequence[str]) -> pa.Table:
+    """These columns of a file. DataError if it is cut short, is no parquet or lacks a column."""
+    try:
+        with pq.ParquetFile(file) as source:
+            present = source.schema_arrow.names
+            if missing := [c for c in columns if c not in present]:
+                raise DataError(f"{file}: got columns {present}; must have {list(columns)}; add {missing}")
+            return source.read(columns=list(columns))
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(f"{file}: got {reason!r}; must be a whole parquet file; copy or fetch it again") from error
+
+
+def texts(table: pa.Table, column: str, where: object) -> pa.ChunkedArray:
+    """A text column; DataError if it holds something else or a null."""
+    values = table[column]
+    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+        raise DataError(f"{where}: got {values.type} in column {column}; must be text; convert it")
+    if values.null_count:
+        row = first(pc.is_null(values))
+        raise DataError(f"{where}, row {row}: got null in {column}; must be text; remove the row")
+    return values
+
+
+def blank(values: pa.ChunkedArray) -> np.ndarray:
+    """[rows] whether a text is empty or white space alone."""
+    return np.asarray(pc.equal(pc.utf8_length(pc.utf8_trim_whitespace(values)), 0))
+
+
+def first(flags: pa.ChunkedArray | np.ndarray) -> int:
+    """Number, from 0, of the first row that is flagged."""
+    return int(np.flatnonzero(np.asarray(flags))[0])

@@ -1,0 +1,224 @@
+"""Tasks with labels: GLUE, from disk or the hub, and the five that are made from docstrings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from datasets import Dataset
+
+from distill import config
+from distill.config import ConfigError, DataError
+from distill.data import docstrings, tables
+
+SMOKE_TRAIN, SMOKE_VALIDATION = 48, 24
+"""Most rows of a split under `limit.smoke`."""
+
+_VALIDATION_SEED = 0
+"""A limited validation split holds the same rows whatever the run's seed: runs compare."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a data set asks: columns, classes, metrics and how many rows the official one has."""
+
+    name: str
+    columns: tuple[str, ...]
+    """The text column, or the two of a pair."""
+    num_labels: int
+    """Number of classes; 1 is a regression."""
+    metrics: tuple[str, ...]
+    """Names of metrics in distill.evaluate; the task's score is their mean."""
+    validation: tuple[str, ...]
+    """Names of the validation splits."""
+    official: dict[str, int]
+    """Split -> rows of the whole data set."""
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """A task and its rows: its text columns and `label` (int64, or float32 for a regression)."""
+
+    task: Task
+    train: Dataset
+    validation: dict[str, Dataset]
+    """Split -> rows; a split that is missing is not in here, and is in the coverage with 0 rows."""
+
+
+def _task(name: str, columns: str, num_labels: int, metrics: str, rows: tuple[int, ...], *splits: str) -> Task:
+    names = splits or ("validation",)
+    official = dict(zip(("train", *names), rows, strict=True))
+    return Task(name, tuple(columns.split()), num_labels, tuple(metrics.split()), names, official)
+
+
+GLUE: dict[str, Task] = {
+    task.name: task
+    for task in (
+        _task("cola", "sentence", 2, "matthews", (8551, 1043)),
+        _task("sst2", "sentence", 2, "accuracy", (67349, 872)),
+        _task("mrpc", "sentence1 sentence2", 2, "f1 accuracy", (3668, 408)),
+        _task("stsb", "sentence1 sentence2", 1, "pearson spearman", (5749, 1500)),
+        _task("qqp", "question1 question2", 2, "f1 accuracy", (363846, 40430)),
+        _task(
+            "mnli", "premise hypothesis", 3, "accuracy", (392702, 9815, 9832),
+            "validation_matched", "validation_mismatched",
+        ),
+        _task("qnli", "question sentence", 2, "accuracy", (104743, 5463)),
+        _task("rte", "sentence1 sentence2", 2, "accuracy", (2490, 277)),
+        _task("wnli", "sentence1 sentence2", 2, "accuracy", (635, 71)),
+    )
+}  # fmt: skip
+"""Rows as published on the hub (nyu-mll/glue); metrics as in Wang et al. 2019."""
+
+_SIZE = (docstrings.TRAIN, docstrings.VALIDATION)
+
+DOCSTRINGS: dict[str, Task] = {
+    task.name: task
+    for task in (
+        _task("package", "text", docstrings.CLASSES, "accuracy", _SIZE),
+        _task("corrupted", "sentence", 2, "matthews", _SIZE),
+        _task("body", "summary body", 2, "f1 accuracy", _SIZE),
+        _task("order", "sentence1 sentence2", 2, "accuracy", _SIZE),
+        _task("overlap", "text1 text2", 1, "pearson spearman", _SIZE),
+    )
+}
+
+
+def load_tasks(tasks: config.Tasks, limit: config.Limit, seed: int) -> tuple[dict[str, TaskData], list[dict[str, Any]]]:
+    """The tasks that `tasks` names, and their coverage: a row for each split, there or not.
+
+    A coverage row is {task, split, rows, official_rows, limited}; `limited` says that `limit` took
+    rows away, and rows that stand in for data under `limit.smoke` also carry `stand_in: true`. A
+    task that is not named and has no train or no validation rows is left out of the tasks, not of
+    the coverage. ConfigError for a setting, DataError for a file; nothing is returned then.
+    """
+    known = {"glue": GLUE, "docstrings": DOCSTRINGS}.get(tasks.kind)
+    if known is None:
+        raise ConfigError(f"tasks.kind: got {tasks.kind}; must be docstrings or glue; choose one")
+    if unknown := [name for name in tasks.names or () if name not in known]:
+        raise ConfigError(f"tasks.names: got {unknown}; must be of {list(known)}; correct them")
+    wanted = {name: known[name] for name in tasks.names or known}
+    stand_in = limit.smoke and not (tasks.kind == "glue" and tasks.path)
+    loaded: dict[str, TaskData] = {}
+    coverage: list[dict[str, Any]] = []
+    for task in wanted.values():
+        whole = _stand_in(task) if stand_in else _splits(task, tasks)
+        kept = {split: _limited(rows, split, limit, seed) for split, rows in whole.items()}
+        for split, official in task.official.items():
+            rows = kept[split].num_rows if split in kept else 0
+            limited = split in kept and rows < whole[split].num_rows
+            row = {"task": task.name, "split": split, "rows": rows}
+            row |= {"official_rows": official, "limited": limited}
+            coverage.append(row | {"stand_in": True} if stand_in else row)
+        validation = {split: kept[split] for split in task.validation if split in kept}
+        if "train" in kept and validation:
+            loaded[task.name] = TaskData(task, kept["train"], validation)
+        elif tasks.names:
+            raise DataError(
+                f"{tasks.path}/{task.name}: got {sorted(kept)}; must hold train-*.parquet and "
+                f"{task.validation[0]}-*.parquet; add them or take {task.name} out of tasks.names"
+            )
+    if not loaded:
+        raise ConfigError(
+            f"tasks.path: got {tasks.path}; must be a folder in the layout of nyu-mll/glue "
+            "(<task>/<split>-*.parquet); set tasks.path=DIR"
+        )
+    return loaded, coverage
+
+
+def _splits(task: Task, tasks: config.Tasks) -> dict[str, Dataset]:
+    if tasks.kind == "docstrings":
+        return {
+            split: check(task, pa.table(docstrings.rows(task.name, split)), f"{task.name} {split}")
+            for split in task.official
+        }
+    return _from_disk(task, Path(tasks.path)) if tasks.path else _from_hub(task)
+
+
+def _from_disk(task: Task, folder: Path) -> dict[str, Dataset]:
+    splits = {}
+    for split in task.official:
+        files = sorted((folder / task.name).glob(f"{split}-*.parquet"))
+        parts = [check(task, tables.read_parquet(file, (*task.columns, "label")), file).data.table for file in files]
+        if parts:
+            splits[split] = Dataset(pa.concat_tables(parts))
+    return splits
+
+
+def _from_hub(task: Task) -> dict[str, Dataset]:
+    from datasets import load_dataset
+
+    try:
+        found = load_dataset("nyu-mll/glue", task.name)
+    # The libraries below raise many unrelated kinds of error when a host is unreachable.
+    except Exception as error:
+        raise ConfigError(
+            "tasks.path: got null; must be a folder in the layout of nyu-mll/glue because the hub "
+            "is unreachable; set tasks.path=DIR"
+        ) from error
+    return {
+        split: check(task, found[split].data.table, f"nyu-mll/glue {task.name} {split}")
+        for split in task.official
+        if split in found
+    }
+
+
+def check(task: Task, table: pa.Table, where: object) -> Dataset:
+    """The rows of a table, if each has text and a label the task allows, else a DataError.
+
+    Rows are counted from 0. One text of a pair may be empty (a few official QQP questions are), not
+    both.
+    """
+    empty = np.ones(table.num_rows, dtype=np.bool_)
+    data: dict[str, Any] = {}
+    for column in task.columns:
+        data[column] = tables.texts(table, column, where)
+        empty &= tables.blank(data[column])
+    if empty.any():
+        raise DataError(
+            f"{where}, row {tables.first(empty)}: got no text in {' or '.join(task.columns)}; must "
+            "be text; remove the row"
+        )
+    labels = table["label"].to_numpy()
+    if labels.dtype.kind not in "iuf":
+        raise DataError(f"{where}: got labels of type {labels.dtype}; must be numbers; convert them")
+    if task.num_labels == 1:
+        bad, rule = ~np.isfinite(labels), "a finite number"
+    else:
+        bad = ~((labels >= 0) & (labels < task.num_labels) & (labels == np.floor(labels)))
+        rule = f"a whole number from 0 to {task.num_labels - 1}"
+    if bad.any():
+        row = tables.first(bad)
+        raise DataError(f"{where}, row {row}: got label {labels[row]}; must be {rule}; correct the row")
+    data["label"] = labels.astype(np.float32 if task.num_labels == 1 else np.int64)
+    return Dataset(pa.table(data))
+
+
+def _limited(rows: Dataset, split: str, limit: config.Limit, seed: int) -> Dataset:
+    """A random part of the rows, in random order, if there are more than the limit."""
+    train = split == "train"
+    bounds = [limit.examples if train else limit.validation]
+    if limit.smoke:
+        bounds.append(SMOKE_TRAIN if train else SMOKE_VALIDATION)
+    most = min((bound for bound in bounds if bound is not None), default=rows.num_rows)
+    if rows.num_rows <= most:
+        return rows
+    order = np.random.default_rng(seed if train else _VALIDATION_SEED).permutation(rows.num_rows)
+    return rows.select(order[:most])
+
+
+def _stand_in(task: Task) -> dict[str, Dataset]:
+    """Rows of the task's form whose labels mean nothing."""
+    sentences: Iterator[str] = cycle(docstrings.sample(200))
+    splits = {}
+    for split in task.official:
+        count = SMOKE_TRAIN if split == "train" else SMOKE_VALIDATION
+        data: dict[str, Any] = {c: list(islice(sentences, count)) for c in task.columns}
+        data["label"] = np.arange(count) % (task.num_labels if task.num_labels > 1 else 6)
+        splits[split] = check(task, pa.table(data), f"{task.name} {split}")
+    return splits

@@ -1,0 +1,56 @@
+"""Resumable state of a training stage: safetensors and JSON, no pickle.
+
+What is random is seeded from (seed, epoch, sample) and (seed, step, rank), so weights, optimizer and step are all there is.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from distill import checkpoint
+
+
+def save(folder: Path, step: int, module: nn.Module, optimizer: torch.optim.Optimizer, extra: dict[str, Any]) -> None:
+    """Write `folder/<step>` whole, then drop the older ones."""
+    with checkpoint.writing(folder / str(step)) as temporary:
+        weights = {name: value.detach().contiguous() for name, value in module.named_parameters()}
+        save_file(weights, temporary / "weights.safetensors")
+        state = optimizer.state_dict()["state"]
+        tensors = {f"{i}.{key}": torch.as_tensor(value).contiguous()
+                   for i, values in state.items() for key, value in values.items()}
+        save_file(tensors, temporary / "optimizer.safetensors")
+        checkpoint.write_json(temporary / "state.json", {"step": step, **extra})
+    for other in _complete(folder):
+        if other != step:
+            shutil.rmtree(folder / str(other))
+
+
+def _complete(folder: Path) -> list[int]:
+    if not folder.is_dir():
+        return []
+    return sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit() and (p / "state.json").is_file())
+
+
+def load(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any] | None:
+    """Put the newest state back into `module` and `optimizer`; what was saved beside it, or None if there is no state."""
+    found = _complete(folder)
+    if not found:
+        return None
+    newest = folder / str(found[-1])
+    weights = load_file(newest / "weights.safetensors")
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            parameter.copy_(weights[name])
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, value in load_file(newest / "optimizer.safetensors").items():
+        index, _, name = key.partition(".")
+        state.setdefault(int(index), {})[name] = value
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    loaded: dict[str, Any] = checkpoint.read_json(newest / "state.json")
+    return loaded

@@ -1,0 +1,205 @@
+"""The one training loop: every stage that trains anything runs through `train`.
+
+Plain PyTorch on accelerate (devices, processes, precision). Nothing in a step waits for the device but the logging, and
+nothing random depends on what came before it, so a run that was killed goes on exactly: see `state`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from rich.console import Console
+
+from distill.config import Stopped, Train, UserError
+from distill.engine import batching, state
+from distill.engine.progress import Bar
+from distill.objective import Objective, counts
+
+LOG_SECONDS = 2.0
+AGREE_STEPS = 10
+"""With several processes: steps between agreeing on whether to write a checkpoint or to stop."""
+
+Arrays = dict[str, np.ndarray]
+Collate = Callable[[np.ndarray, int], Arrays]
+"""(rows, epoch) -> arrays of a batch; `attention_mask` among them."""
+
+
+@dataclass
+class Trained:
+    """What a stage did: optimizer steps, tokens without padding (this process's), seconds in the loop, loss by term."""
+
+    steps: int
+    tokens: int
+    seconds: float
+    log: list[dict[str, Any]] = field(default_factory=list)
+
+
+def train(objective: Objective, lengths: np.ndarray, collate: Collate, *, name: str, settings: Train, seed: int,
+          most_steps: int | None, optimizer: torch.optim.Optimizer, schedule: Callable[[int, int], float],
+          accelerator: Accelerator, state_folder: Path, console: Console | None) -> Trained:
+    """Train `objective.student` in place.
+
+    Args:
+        lengths: tokens of each row `[rows]`.
+        collate: makes a batch of the rows it is given, for an epoch.
+        optimizer: over the parameters of `objective`; its learning rate is multiplied by `schedule(step, total)`.
+        state_folder: where resumable state is kept; an earlier one is gone on from.
+
+    Raises:
+        Stopped: on Ctrl-C, after the state was written.
+        UserError: when the loss is no number any more.
+    """
+    rank, world = accelerator.process_index, accelerator.num_processes
+    most = min((s for s in (settings.steps, most_steps) if s is not None), default=None)
+    total = batching.total_steps(lengths, settings.batch, seed=seed, epochs=settings.epochs, most=most,
+                                 least=settings.min_steps)
+    rates = [group["lr"] for group in optimizer.param_groups]
+    done = Trained(0, 0, 0.0)
+    if (saved := state.load(state_folder, objective, optimizer)) is not None:
+        done = Trained(saved["step"], saved["tokens"], saved["seconds"], saved["log"])
+    before = done.seconds
+    weights = torch.tensor([term.weight for term in objective.terms.values()], device=accelerator.device)
+    module = accelerator.prepare_model(objective)
+    module.train()
+    recent, recent_steps, recent_tokens = torch.zeros_like(weights), 0, 0
+    began = logged = written = time.monotonic()
+
+    plan = batching.steps(lengths, settings.batch, seed=seed, total=total, start=done.steps)
+    main = console if accelerator.is_main_process else None
+    with Bar(main, name, total, done.steps) as bar, _interruptible() as stop:
+        for step, parts, scale in _ahead(plan, collate, rank=rank, world=world, parts=settings.batch.accumulate):
+            torch.manual_seed(_step_seed(seed, step, rank))
+            batches = [{k: torch.from_numpy(v).to(accelerator.device, non_blocking=True) for k, v in part.items()}
+                       for part in parts]
+            size = torch.stack([counts(objective.terms, batch) for batch in batches]).sum(0).mul_(scale)
+            size = size.to(accelerator.device)
+            if world > 1:
+                size = accelerator.reduce(size, "sum")
+            for index, batch in enumerate(batches):
+                apart = world > 1 and index < len(batches) - 1
+                with accelerator.no_sync(module) if apart else contextlib.nullcontext():
+                    values = module(batch) * scale / size
+                    # Data parallelism averages gradients over processes, and `size` counts all of them already.
+                    accelerator.backward((weights * values).sum() * world)
+                recent += values.detach()
+                recent_tokens += int(parts[index]["attention_mask"].sum())
+            torch.nn.utils.clip_grad_norm_(objective.parameters(), settings.clip)
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate * schedule(step, total)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            done.steps, recent_steps = step + 1, recent_steps + 1
+            now = time.monotonic()
+            done.seconds = before + now - began
+            if (now - logged >= LOG_SECONDS and world == 1) or (world > 1 and step % AGREE_STEPS == 0) \
+                    or done.steps == total:
+                row = _row(objective, accelerator, weights, recent / recent_steps, done.steps)
+                done.tokens += recent_tokens
+                row["tokens_per_second"] = round(recent_tokens / max(1e-9, now - logged), 1)
+                done.log = _thin([*done.log, row])
+                bar.update(done.steps, _text(row))
+                recent.zero_()
+                recent_steps, recent_tokens, logged = 0, 0, now
+            if done.steps < total:
+                ask = [float(now - written >= settings.checkpoint_seconds), float(stop.is_set())]
+                due, stopping = _agree(accelerator, ask, step)
+                if due or stopping:
+                    written = now
+                    if accelerator.is_main_process:
+                        state.save(state_folder, done.steps, objective, optimizer,
+                                   {"tokens": done.tokens + recent_tokens, "seconds": done.seconds, "log": done.log})
+                if stopping:
+                    accelerator.wait_for_everyone()
+                    raise Stopped(f"{name}: stopped at step {done.steps} of {total}; run the same command to go on")
+    return done
+
+
+def _step_seed(seed: int, step: int, rank: int) -> int:
+    return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def _ahead(plan: Iterator[tuple[int, int, np.ndarray]], collate: Collate, *, rank: int, world: int,
+           parts: int) -> Iterator[tuple[int, list[Arrays], float]]:
+    """(step, this process's parts, scale), collated one step ahead in a thread: a GPU must not wait for numpy.
+
+    A step with fewer rows than processes leaves some with none; those compute one row with scale 0, to keep in step.
+    """
+    def job(rows: np.ndarray, epoch: int) -> tuple[list[Arrays], float]:
+        mine = batching.share(rows, rank=rank, world=world, parts=parts)
+        return [collate(part, epoch) for part in mine or [rows[:1]]], float(bool(mine))
+
+    pending: tuple[int, Future[tuple[list[Arrays], float]]] | None = None
+    with ThreadPoolExecutor(1) as pool:
+        for step, epoch, rows in plan:
+            following = (step, pool.submit(job, rows, epoch))
+            if pending:
+                yield pending[0], *pending[1].result()
+            pending = following
+        if pending:
+            yield pending[0], *pending[1].result()
+
+
+def _row(objective: Objective, accelerator: Accelerator, weights: torch.Tensor, means: torch.Tensor,
+         step: int) -> dict[str, Any]:
+    """Mean loss by term since the last row, over all processes; the only place that waits for the device."""
+    if accelerator.num_processes > 1:
+        means = accelerator.reduce(means, "sum")
+    values = means.tolist()
+    total = sum(w * v for w, v in zip(weights.tolist(), values, strict=True))
+    if not math.isfinite(total):
+        raise UserError(f"loss: got {total} at step {step}; must be finite; lower optimizer.lr or set precision=fp32")
+    return {"step": step, "loss": total, "terms": dict(zip(objective.terms, values, strict=True))}
+
+
+def _text(row: dict[str, Any]) -> str:
+    terms = " ".join(f"{name} {value:.3f}" for name, value in row["terms"].items())
+    return f"{row['tokens_per_second']:.0f} tokens/s, loss {row['loss']:.3f} ({terms})"
+
+
+def _thin(log: list[dict[str, Any]], most: int = 200) -> list[dict[str, Any]]:
+    """At most `most` rows: every second one is dropped when there are more."""
+    return log if len(log) <= most else [*log[:-1:2], log[-1]]
+
+
+def _agree(accelerator: Accelerator, ask: list[float], step: int) -> tuple[bool, bool]:
+    """Whether any process wants a checkpoint, or to stop. Processes must not decide by their own clocks."""
+    if accelerator.num_processes > 1:
+        if step % AGREE_STEPS:
+            return False, False
+        ask = accelerator.reduce(torch.tensor(ask, device=accelerator.device), "sum").tolist()
+    return ask[0] > 0, ask[1] > 0
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[threading.Event]:
+    """The first Ctrl-C (or SIGTERM) lets the step finish; a second one ends at once."""
+    event = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield event
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def handler(number: int, frame: Any) -> None:
+        if event.is_set():
+            raise KeyboardInterrupt
+        event.set()
+
+    for number in before:
+        signal.signal(number, handler)
+    try:
+        yield event
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)

@@ -1,0 +1,1 @@
+"""Scores, retained quality, calibration and speed of any form of a model."""

@@ -1,0 +1,43 @@
+"""What a model costs before it is timed: parameters, bytes on disk, multiply-accumulates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+LENGTH = 128
+
+
+def parameters(folder: Path) -> int:
+    """Numbers in the safetensors files of a model folder."""
+    from safetensors import safe_open
+
+    total = 0
+    for file in sorted(folder.glob("*.safetensors")):
+        with safe_open(file, framework="numpy") as tensors:
+            for name in tensors.keys():  # noqa: SIM118 - not a dict
+                size = 1
+                for extent in tensors.get_slice(name).get_shape():
+                    size *= extent
+                total += size
+    return total
+
+
+def size_mib(path: Path) -> float:
+    """Bytes of the weights on disk (an ONNX file, or the safetensors files of a folder) in MiB."""
+    files = [path] if path.is_file() else sorted(path.glob("*.safetensors"))
+    return sum(file.stat().st_size for file in files) / 2**20
+
+
+def gmacs(folder: Path) -> float:
+    """Giga multiply-accumulates of one sequence of 128 tokens, counted by torch on meta tensors."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+    from transformers import AutoConfig, AutoModelForSequenceClassification
+
+    with torch.device("meta"):
+        config = AutoConfig.from_pretrained(folder)
+        model = AutoModelForSequenceClassification.from_config(config, attn_implementation="eager").eval()
+        ids = torch.zeros((1, LENGTH), dtype=torch.long)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(input_ids=ids)
+    return counter.get_total_flops() / 2 / 1e9

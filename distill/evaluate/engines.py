@@ -1,0 +1,97 @@
+"""One callable for every form a model can be run in, so that all are scored and timed by the same
+code.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+Batch = dict[str, np.ndarray]
+"""int64 input_ids, attention_mask and, where the model has them, token_type_ids, each [B, L]."""
+Run = Callable[[Batch], np.ndarray]
+"""Batch -> logits float32 [B, C]."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    name: str
+    backend: str
+    """torch or onnxruntime."""
+    scheme: str
+    """fp32, fp32_medium, bf16 or int8."""
+    run: Run
+
+
+@contextmanager
+def _arithmetic(precision: str, threads: int) -> Iterator[None]:
+    """torch's float32 matrix products and CPU threads, for the calls inside only."""
+    import torch
+
+    before, threads_before = torch.get_float32_matmul_precision(), torch.get_num_threads()
+    torch.set_float32_matmul_precision(precision)
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+        torch.set_num_threads(threads_before)
+
+
+def torch_engine(name: str, folder: Path | str, *, scheme: str, device: str, threads: int) -> Engine:
+    """A sequence classifier as plain `from_pretrained` loads it.
+
+    scheme: fp32 (torch's default), fp32_medium (float32 products by the fastest path the hardware
+    has: real float32 through oneDNN on most CPUs, perhaps bf16 or TF32 on others), bf16 (weights
+    too), int8 (a bitsandbytes folder).
+    """
+    # bitsandbytes tells of every layer, in every call, that it casts its input.
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+    import torch
+    from transformers import AutoModelForSequenceClassification
+
+    if scheme not in ("fp32", "fp32_medium", "bf16", "int8"):
+        raise ValueError(f"scheme: got {scheme}; must be fp32, fp32_medium, bf16 or int8")
+    model = AutoModelForSequenceClassification.from_pretrained(
+        folder,
+        dtype=torch.bfloat16 if scheme == "bf16" else torch.float32,
+        use_safetensors=True,
+        device_map={"": device} if scheme == "int8" and device != "cpu" else None,
+    ).eval()
+    if scheme != "int8":
+        model.to(device)
+    precision = "medium" if scheme == "fp32_medium" else "highest"
+
+    def run(batch: Batch) -> np.ndarray:
+        with torch.inference_mode(), _arithmetic(precision, threads):
+            tensors = {key: torch.from_numpy(value).to(device) for key, value in batch.items()}
+            # Bringing the logits to the CPU waits for the device: a timing covers the whole call.
+            logits: np.ndarray = model(**tensors).logits.float().cpu().numpy()
+        return logits
+
+    return Engine(name, "torch", scheme, run)
+
+
+def onnx_engine(name: str, path: Path | str, *, scheme: str, threads: int) -> Engine:
+    """An ONNX file on the CPU by ONNX Runtime. `scheme` is what the file holds (fp32 or int8)."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    # Its threads would spin on after a call and slow whatever is timed next.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    inputs = [entry.name for entry in session.get_inputs()]
+
+    def run(batch: Batch) -> np.ndarray:
+        logits: np.ndarray = session.run(["logits"], {key: batch[key] for key in inputs})[0]
+        return logits
+
+    return Engine(name, "onnxruntime", scheme, run)

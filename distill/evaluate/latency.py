@@ -1,0 +1,93 @@
+"""Timing that a sceptic accepts: every engine in turn, in every round, on the same inputs.
+
+A machine that slows down for a while slows all engines of a round, so a speedup is the median of
+the rounds' ratios.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from distill.evaluate.engines import Batch, Engine
+
+Shape = tuple[int, int]
+"""(batch size, length)."""
+Key = Shape | str
+"""What is timed: a shape, or the name of several batches."""
+Times = dict[tuple[str, Key], list[float]]
+"""(engine name, what is timed) -> milliseconds of each round."""
+
+
+def synthetic(shape: Shape, vocab_size: int, *, token_types: bool, seed: int = 0) -> Batch:
+    """A batch of random tokens without padding."""
+    ids = np.random.default_rng(seed).integers(min(5, vocab_size - 1), vocab_size, shape)
+    batch = {"input_ids": ids, "attention_mask": np.ones(shape, np.int64)}
+    return batch | {"token_type_ids": np.zeros(shape, np.int64)} if token_types else batch
+
+
+def measure(
+    engines: Sequence[Engine],
+    batches: Sequence[Batch] | Mapping[Key, Sequence[Batch]],
+    *,
+    repeats: int,
+    warmup: int = 2,
+) -> Times:
+    """Time every engine on every batch, `repeats` rounds after `warmup` rounds that are not
+    counted.
+
+    Batches are known by their shape (of one shape the first is timed); those under one name in a
+    mapping are timed together, as one. In a round every engine has its turn on a batch before the
+    next batch comes; who is first changes from round to round. The engines pin their own threads;
+    their names must differ.
+    """
+    names = [engine.name for engine in engines]
+    if len(set(names)) != len(names):
+        raise ValueError(f"engines: got {names}; must have different names")
+    named = dict(batches) if isinstance(batches, Mapping) else _by_shape(batches)
+    times: Times = {(name, key): [] for key in named for name in names}
+    for turn in range(-warmup, repeats):
+        first = turn % len(engines)
+        for key, parts in named.items():
+            for engine in [*engines[first:], *engines[:first]]:
+                start = time.perf_counter()
+                for part in parts:
+                    engine.run(part)
+                elapsed = time.perf_counter() - start
+                if turn >= 0:
+                    times[engine.name, key].append(1000 * elapsed)
+    return times
+
+
+def _by_shape(batches: Sequence[Batch]) -> dict[Key, Sequence[Batch]]:
+    shaped: dict[Key, Sequence[Batch]] = {}
+    for batch in batches:
+        rows, length = batch["input_ids"].shape
+        shaped.setdefault((rows, length), [batch])
+    return shaped
+
+
+def summary(times: Sequence[float]) -> dict[str, Any]:
+    """Median and 90th percentile in the unit of `times`, and how many there are."""
+    return {
+        "median": float(np.median(times)),
+        "p90": float(np.percentile(times, 90)),
+        "repeats": len(times),
+    }
+
+
+def speedup(reference_times: Sequence[float], times: Sequence[float], seed: int = 0) -> dict[str, Any]:
+    """How many times faster than the reference: `{"median": ..., "ci95": [low, high]}`.
+
+    Both lists hold one time a round, in the same order. The interval is of the median, by 1000
+    bootstrap resamples of the rounds.
+    """
+    if len(reference_times) != len(times):
+        raise ValueError(f"times: got {len(reference_times)} and {len(times)} rounds; must be as many")
+    ratios = np.asarray(reference_times, np.float64) / np.asarray(times, np.float64)
+    drawn = np.random.default_rng(seed).integers(0, len(ratios), (1000, len(ratios)))
+    low, high = np.percentile(np.median(ratios[drawn], axis=1), [2.5, 97.5])
+    return {"median": float(np.median(ratios)), "ci95": [float(low), float(high)]}

@@ -1,0 +1,35 @@
+"""Logits of a whole data set, in batches of sequences of about one length."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from distill.data.collate import pad
+from distill.data.encode import Encoded
+from distill.evaluate.engines import Run
+
+
+def batches(lengths: np.ndarray, tokens: int) -> list[np.ndarray]:
+    """Row indexes of each batch, longest rows first (out of memory shows at once).
+
+    Rows times the longest length stay within `tokens`, except where a single row is longer than
+    that.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    parts, start = [], 0
+    while start < len(order):
+        size = max(1, tokens // max(1, int(lengths[order[start]])))
+        parts.append(order[start : start + size])
+        start += size
+    return parts
+
+
+def predict(engine_run: Run, encoded: Encoded, *, pad_id: int, token_types: bool, tokens: int = 16384) -> np.ndarray:
+    """Logits float32 [n, C] of every row, in the order of the rows."""
+    parts = batches(np.asarray(encoded.lengths), tokens)
+    if not parts:
+        raise ValueError("encoded: got no rows; must hold at least one")
+    logits = [engine_run(pad(encoded, rows, pad_id, token_types=token_types)) for rows in parts]
+    result = np.empty((sum(map(len, parts)), logits[0].shape[1]), dtype=np.float32)
+    result[np.concatenate(parts)] = np.concatenate(logits)
+    return result

@@ -1,0 +1,83 @@
+"""A sequence classifier as one ONNX file, and the proof that it computes the same."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from distill.config import UserError
+from distill.evaluate.engines import Batch, onnx_engine, torch_engine
+from distill.family import family_of
+
+TOLERANCE = 1e-3
+"""Largest absolute difference of a logit; about 1e-5 is usual."""
+SHAPES = ((1, 1), (2, 16), (5, 33), (1, 64))
+"""(batch size, length) of the check."""
+
+
+def _example(shape: tuple[int, int], vocab_size: int, token_types: bool, padded: bool, seed: int = 0) -> Batch:
+    """Random tokens; when padded, every row but the first ends in padding of another length."""
+    rows, length = shape
+    ids = np.random.default_rng(seed).integers(min(5, vocab_size - 1), vocab_size, shape)
+    mask = np.ones(shape, np.int64)
+    if padded:
+        mask = (np.arange(length) < np.maximum(1, length - 3 * np.arange(rows))[:, None]).astype(np.int64)
+    batch = {"input_ids": ids, "attention_mask": mask}
+    return batch | {"token_type_ids": np.zeros(shape, np.int64)} if token_types else batch
+
+
+def export_onnx(folder: Path, path: Path) -> None:
+    """Write `path`: float32, any batch size and length, inputs as the tokenizer names them, output
+    `logits`.
+    """
+
+    import torch
+    from transformers import AutoModelForSequenceClassification
+
+    model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32, use_safetensors=True).eval()
+    example = _example((2, 16), model.config.vocab_size, family_of(model.config).token_types, padded=True)
+    tensors = {key: torch.from_numpy(value) for key, value in example.items()}
+    sizes = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+    temporary = path.with_name(f".{path.name}.tmp")
+    # It tells of torchvision's operators, which are not there, and of its own deprecated calls.
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*LeafSpec.* is deprecated", FutureWarning)
+        torch.onnx.export(
+            model,
+            kwargs=tensors,
+            f=temporary,
+            input_names=list(tensors),
+            output_names=["logits"],
+            dynamic_shapes={key: sizes for key in tensors},
+            dynamo=True,
+            external_data=False,
+            verbose=False,
+        )
+    temporary.replace(path)
+
+
+def onnx_parity(folder: Path, path: Path) -> float:
+    """Largest absolute difference of the logits to torch over several shapes, one token and padded
+    rows among them.
+
+    Raises UserError above 1e-3.
+    """
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(folder)
+    token_types = family_of(config).token_types
+    torch_run = torch_engine("torch", folder, scheme="fp32", device="cpu", threads=1).run
+    onnx_run = onnx_engine("onnx", path, scheme="fp32", threads=1).run
+    worst = 0.0
+    for seed, shape in enumerate(SHAPES):
+        for padded in (False, True):
+            batch = _example(shape, config.vocab_size, token_types, padded, seed)
+            worst = max(worst, float(np.abs(torch_run(batch) - onnx_run(batch)).max()))
+    # Written so that NaN fails too.
+    if not worst <= TOLERANCE:
+        raise UserError(f"{path}: got logits {worst:.2g} away from torch's; must be at most {TOLERANCE:g}")
+    return worst

@@ -1,0 +1,130 @@
+"""The training loss: a weighted sum of terms over one batch.
+
+A module, so that data-parallel training wraps student and loss together. It returns the **sum** of each term over this
+batch; the engine divides by counts taken over all processes and parts of a step, so that neither accumulation nor the
+number of processes changes a gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from distill import family
+
+
+class Loss(Protocol):
+    def __call__(self, student: Tensor, target: Tensor, /) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class BoundTerm:
+    """A term with its function bound to its hyper-parameters. Fields as in `config.Term`."""
+
+    weight: float
+    features: str
+    against: str
+    positions: str
+    loss: Loss
+
+
+CHUNK = 1024
+"""Positions whose vocabulary logits are held at once when a term asks for all positions."""
+
+
+def counts(terms: Mapping[str, BoundTerm], batch: Mapping[str, Tensor]) -> Tensor:
+    """Rows each term sums over in this batch, float32 `[terms]`."""
+    sizes = {"masked": "masked", "all": "real"}
+    return torch.stack([
+        torch.as_tensor(batch[sizes[t.positions] if "real" in batch else "labels"].shape[0], dtype=torch.float32)
+        for t in terms.values()
+    ])
+
+
+def model_inputs(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    return {name: batch[name] for name in names if name in batch}
+
+
+class Objective(nn.Module):
+    """Student and terms over a batch.
+
+    A corpus batch has `input_ids`, `attention_mask` `[B, L]`, `masked` `[M]` and `real` `[R]` (flat positions that are
+    masked, and that are no padding) and `labels` `[M]`. A task batch has `labels` `[B]` instead, and `teacher_logits`
+    `[B, C]` where a term needs them.
+    """
+
+    def __init__(self, student: nn.Module, terms: Mapping[str, BoundTerm], teacher: nn.Module | None = None) -> None:
+        super().__init__()
+        self.student = student
+        self.terms = dict(terms)
+        # In a tuple, so that the teacher is no submodule: it gets no gradient, no synchronization, no train mode.
+        self._teacher = (teacher,)
+
+    @property
+    def teacher(self) -> nn.Module | None:
+        return self._teacher[0]
+
+    def forward(self, batch: dict[str, Tensor]) -> Tensor:
+        """Sum of each term over this batch, unweighted, float32 `[terms]`."""
+        sums = self._task(batch) if "real" not in batch else self._corpus(batch)
+        return torch.stack([sums[name].float() for name in self.terms])
+
+    def _task(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        logits = self.student(**model_inputs(batch)).logits
+        targets = {"teacher": batch.get("teacher_logits"), "labels": batch["labels"]}
+        return {name: term.loss(logits, targets[term.against]).sum() for name, term in self.terms.items()}
+
+    def _corpus(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        inputs = model_inputs(batch)
+        student = family.encode(self.student, inputs).flatten(0, 1)
+        teacher = self._teacher_hidden(inputs)
+        sums: dict[str, Tensor] = {}
+        for where in ("masked", "all"):
+            rows = batch["masked" if where == "masked" else "real"]
+            terms = {name: term for name, term in self.terms.items() if term.positions == where}
+            hidden = {name: term for name, term in terms.items() if term.features == "hidden"}
+            logits = {name: term for name, term in terms.items() if term.features == "logits"}
+            if hidden:
+                assert teacher is not None
+                sums |= {name: term.loss(student[rows], teacher[rows]).sum() for name, term in hidden.items()}
+            if logits:
+                sums |= self._logits(logits, student[rows], None if teacher is None else teacher[rows],
+                                     batch["labels"], chunk=where == "all")
+        return sums
+
+    @torch.no_grad()
+    def _teacher_hidden(self, inputs: dict[str, Tensor]) -> Tensor | None:
+        if self.teacher is None:
+            return None
+        return family.encode(self.teacher, inputs).flatten(0, 1)
+
+    def _logits(self, terms: dict[str, BoundTerm], student: Tensor, teacher: Tensor | None, labels: Tensor,
+                *, chunk: bool) -> dict[str, Tensor]:
+        """Terms on vocabulary logits; the head runs only on the rows given, in recomputed chunks if there are many."""
+        whole = partial(self._head_terms, terms)
+        if not chunk:
+            return dict(zip(terms, whole(student, teacher, labels), strict=True))
+        total = student.new_zeros(len(terms), dtype=torch.float32)
+        for start in range(0, len(student), CHUNK):
+            rows = slice(start, start + CHUNK)
+            part = None if teacher is None else teacher[rows]
+            total = total + checkpoint(whole, student[rows], part, labels, use_reentrant=False)
+        return dict(zip(terms, total, strict=True))
+
+    def _head_terms(self, terms: dict[str, BoundTerm], student: Tensor, teacher: Tensor | None,
+                    labels: Tensor) -> Tensor:
+        logits = family.mlm_logits(self.student, student)
+        soft = None
+        if teacher is not None and any(term.against == "teacher" for term in terms.values()):
+            assert self.teacher is not None
+            with torch.no_grad():
+                soft = family.mlm_logits(self.teacher, teacher)
+        targets = {"teacher": soft, "labels": labels}
+        return torch.stack([term.loss(logits, targets[term.against]).sum().float() for term in terms.values()])

@@ -1,0 +1,38 @@
+"""`python -m distill.report outputs/`: one page over every run below a folder.
+
+Given the folder of one run, its own report is written anew from its results.json.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from distill.config import UserError
+from distill.report import overview, write, write_overview
+
+USAGE = "usage: python -m distill.report FOLDER    (e.g. outputs/; writes FOLDER/report.html and FOLDER/report.md)"
+
+
+def main(arguments: list[str]) -> int:
+    """Exit code: 0, or 2 where the user has something to mend."""
+    if len(arguments) != 1 or arguments[0].startswith("-"):
+        asked = arguments in (["-h"], ["--help"])
+        print(USAGE, file=sys.stdout if asked else sys.stderr)
+        return 0 if asked else 2
+    folder = Path(arguments[0])
+    try:
+        if (folder / "results.json").is_file():
+            paths = write(overview.read_one(folder / "results.json"), folder)
+        else:
+            paths = write_overview(folder)
+    except UserError as error:
+        print("\n".join(error.messages), file=sys.stderr)
+        return 2
+    for name, path in paths.items():
+        print(f"{name}: {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

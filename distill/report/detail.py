@@ -1,0 +1,187 @@
+"""The tables under the main one: gain, scores by task, the four ways of retained %, coverage, latency, stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import fmean
+from typing import Any
+
+from distill.report import headline
+from distill.report.schema import Model, Results
+from distill.report.table import Row, Table, latency, median, number, roles, shapes, task_names, times
+
+
+def task_score(model: Model, task: str) -> float | None:
+    """Mean of a task's metrics, in percent."""
+    metrics = model.get("scores", {}).get(task)
+    return fmean(metric["mean"] for metric in metrics.values()) if metrics else None
+
+
+def _models(results: Results, title: str, columns: Row, cells: Callable[[Model], Row], notes: list[str]) -> Table:
+    """A table with a row for each model: its name and form, then cells(model)."""
+    rows = [(m["name"], m["backend"], m["scheme"], *cells(m)) for m in results["models"]]
+    return Table(title, ("Model", "Backend", "Scheme", *columns), rows, 3, notes, roles(results))
+
+
+def scores_table(results: Results) -> Table:
+    """Every metric of every task; +- is the standard deviation over seeds."""
+    tasks = task_names(results)
+    metrics = {
+        task: list(dict.fromkeys(k for m in results["models"] for k in m.get("scores", {}).get(task, ())))
+        for task in tasks
+    }
+
+    def cells(model: Model) -> Row:
+        scores = model.get("scores", {})
+        return tuple(" / ".join(_score(scores.get(task, {}).get(key)) for key in metrics[task]) for task in tasks)
+
+    columns = tuple(f"{task} ({' / '.join(metrics[task])})" for task in tasks)
+    several = len(results["seeds"]) > 1
+    notes = [f"Mean ± standard deviation over seeds {', '.join(map(str, results['seeds']))}."] if several else []
+    return _models(results, "Scores by task, in percent", columns, cells, notes)
+
+
+def _score(score: dict[str, Any] | None) -> str:
+    if score is None:
+        return "-"
+    spread = f" ± {score['std']:.1f}" if len(score["by_seed"]) > 1 and score["std"] is not None else ""
+    return f"{score['mean']:.1f}{spread}"
+
+
+def retained_table(results: Results) -> Table:
+    """Retained % four ways: the choice of the way moves the number by more than most methods do."""
+
+    def cells(model: Model) -> Row:
+        kept = model.get("retained") or {}
+        worst = kept.get("worst")
+        return (
+            number(kept.get("macro_without_wnli")),
+            number(kept.get("macro")),
+            number(kept.get("mean_of_ratios")),
+            f"{worst['percent']:.1f} ({worst['task']})" if worst else "-",
+        )
+
+    columns = ("Macro without WNLI", "Macro", "Mean of ratios", "Worst task")
+    left_out = dict.fromkeys(task for m in results["models"] for task in (m.get("retained") or {}).get("left_out", ()))
+    notes = ["Macro: ratio of the averages. Mean of ratios: average of the tasks' ratios."]
+    if left_out:
+        notes.append(f"Left out of the ratios, because the teacher's score is not above zero: {', '.join(left_out)}.")
+    return _models(results, "Retained %, four ways", columns, cells, notes)
+
+
+def gain_table(results: Results) -> Table | None:
+    """The student against the same student trained without a teacher, in the same form; None if not to be had."""
+    compared = headline.pair(results)
+    if compared is None:
+        return None
+    student, baseline = compared
+    lines = [(task, task_score(student, task), task_score(baseline, task)) for task in task_names(results)]
+    lines.append((headline.average_name(results), student.get("glue"), baseline.get("glue")))
+    lines.append(("retained %", headline.retained(student), headline.retained(baseline)))
+    rows = [(name, number(a), number(b), "-" if a is None or b is None else f"{a - b:+.1f}") for name, a, b in lines]
+    columns = ("Task", "Distilled", "Without a teacher", "Gain in points")
+    return Table(f"Gain over the baseline ({headline.form(student)})", columns, rows)
+
+
+def coverage_table(results: Results) -> Table:
+    """Rows used of each split and how many it officially has."""
+    rows = [
+        (
+            row["task"],
+            row["split"],
+            "; ".join(
+                word
+                for word, holds in {
+                    "stand-in": row.get("stand_in"),
+                    "missing": not row["rows"],
+                    "capped": row.get("limited"),
+                    "partial": 0 < row["rows"] < (row["official_rows"] or 0) and not row.get("limited"),
+                }.items()
+                if holds
+            )
+            or "whole",
+            number(row["rows"], 0),
+            number(row["official_rows"], 0),
+        )
+        for row in results["coverage"]
+    ]
+    return Table("Coverage", ("Task", "Split", "Coverage", "Rows", "Official rows"), rows, 3)
+
+
+def latency_table(results: Results) -> Table:
+    """Median and 90th percentile in ms at every shape."""
+    names = shapes(results)
+
+    def cells(model: Model) -> Row:
+        rows = [latency(model, name) for name in names]
+        return tuple(f"{number(row['median'])} ({number(row['p90'])})" if row else "-" for row in rows)
+
+    return _models(results, "Latency in ms: median (90th percentile)", tuple(names), cells, [])
+
+
+def by_shape_table(results: Results) -> Table:
+    """Speedup at every shape, as the ratio of medians."""
+    names = shapes(results)
+    floats = [m for m in headline.of_role(results, "teacher") if m["scheme"].startswith("fp32")]
+
+    def cell(model: Model, shape: str) -> str:
+        fastest = min((t for m in floats if (t := median(m, shape))), default=None)
+        own = median(model, shape)
+        return times(fastest / own) if fastest and own else "-"
+
+    return _models(
+        results,
+        "Speedup over the fastest float32 teacher, by shape",
+        tuple(names),
+        lambda model: tuple(cell(model, name) for name in names),
+        ["Ratios of the medians above; the fastest teacher is picked anew at each shape."],
+    )
+
+
+def other_table(results: Results) -> Table | None:
+    """What else was measured of the models; None where nothing was."""
+    digits = {"gmacs": 2, "throughput_per_second": 0, "peak_memory_mib": 0, "calibration_error": 2}
+    if all(m.get(key) is None for m in results["models"] for key in digits):
+        return None
+
+    def cells(model: Model) -> Row:
+        return tuple(number(model.get(key), places) for key, places in digits.items())
+
+    columns = ("GMACs", "Examples/s", "Peak memory MiB", "Calibration error")
+    return _models(results, "Other measures", columns, cells, [])
+
+
+def stages_table(results: Results) -> Table:
+    """Where the time of the run went."""
+    rows = [
+        (
+            stage["name"],
+            f"skipped: {stage['skipped']}" if "skipped" in stage else "",
+            number(stage["seconds"]),
+            number(stage["tokens_per_second"], 0),
+            number(stage["peak_memory_mib"], 0),
+        )
+        for stage in results["stages"]
+    ]
+    return Table("Stages", ("Stage", "Note", "Seconds", "Tokens/s", "Peak memory MiB"), rows, 2)
+
+
+def environment_table(results: Results) -> Table:
+    rows = [(str(key), "-" if value is None else str(value)) for key, value in results["environment"].items()]
+    return Table("Environment", ("What", "Value"), rows, 2)
+
+
+def tables(results: Results) -> list[Table]:
+    """All tables but the main one, in the order of the report."""
+    made = [
+        gain_table(results),
+        scores_table(results),
+        retained_table(results),
+        coverage_table(results),
+        latency_table(results),
+        by_shape_table(results),
+        other_table(results),
+        stages_table(results),
+        environment_table(results),
+    ]
+    return [table for table in made if table is not None and table.rows]

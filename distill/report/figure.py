@@ -1,0 +1,180 @@
+"""The picture: retained % against measured speedup over the teacher's fastest float32 form.
+
+The output is the same byte for byte for the same points: no date, no random ids.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Annotation
+from matplotlib.transforms import Bbox
+
+from distill.report import headline
+from distill.report.schema import Results
+
+INK = "#24292f"
+"""Colour of text and axes; a page may replace it by its own."""
+_COLOURS = ("#1f77d0", "#d1622b", "#2e9e6b", "#8d5bd0", "#b8860b", "#c2417c", "#3a9fb0", "#7a7f87")
+_MARKERS = {"teacher": "*", "student": "o", "baseline": "X"}
+_NAMES = {"teacher": "teacher", "student": "student", "baseline": "same student, no teacher"}
+_STYLE: Any = {
+    "svg.hashsalt": "distill",
+    "svg.fonttype": "none",
+    "text.parse_math": False,  # a dollar in a name is no formula
+    "font.family": "sans-serif",
+    "font.size": 11,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    **{key: INK for key in ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")},
+}
+_PLACES = [(9, 7), (9, -15), (-9, 7), (-9, -15), (9, 21), (9, -29), (-9, 21), (-9, -29), (9, 35), (-9, 35)]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One model: speedup and retained %, each with its 95% interval or None."""
+
+    label: str
+    role: str
+    speedup: float
+    retained: float
+    speedup_interval: tuple[float, float] | None = None
+    retained_interval: tuple[float, float] | None = None
+    series: int = 0
+    """Points of one series have one colour."""
+
+
+def points(results: Results) -> list[Point]:
+    """The models with both numbers. A teacher's float32 form is left out: the picture has it at (1, 100)."""
+    found = []
+    for model in results["models"]:
+        x, y = headline.speedup(model), headline.retained(model)
+        reference = model["role"] == "teacher" and model["scheme"].startswith("fp32")
+        if x is None or y is None or reference or "failed" in model:
+            continue
+        intervals = [headline.interval(model, key) for key in ("speedup", "retained")]
+        across, along = [(ends[0], ends[1]) if ends else None for ends in intervals]
+        series = ("teacher", "student", "baseline").index(model["role"])
+        found.append(Point(headline.form(model), model["role"], x, y, across, along, series))
+    return found
+
+
+def draw(shown: Sequence[Point], smoke: bool = False) -> Figure:
+    """Axes, the teacher at (1, 100), the points with their intervals, and labels that do not overlap."""
+    figure = Figure(figsize=(8.4, 5.0), dpi=150, layout="constrained")
+    canvas = FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    teacher = Point("teacher, fp32", "teacher", 1.0, 100.0)
+    everything = [teacher, *shown]
+    axes.axhline(100, color=INK, linewidth=0.8, linestyle=":", alpha=0.6)
+    axes.axvline(1, color=INK, linewidth=0.8, linestyle=":", alpha=0.6)
+    for point in everything:
+        _mark(axes, point, INK if point is teacher else _COLOURS[point.series % len(_COLOURS)])
+    for role in dict.fromkeys(point.role for point in everything):
+        axes.plot([], [], _MARKERS[role], color=INK, markersize=8, label=_NAMES[role])
+    _limits(axes, everything)
+    axes.set_xlabel("speedup over the teacher's fastest float32 form (higher is faster)")
+    axes.set_ylabel("retained % of the teacher's macro score")
+    axes.grid(alpha=0.18, color=INK, linewidth=0.6)
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=3, frameon=False, borderaxespad=0.2)
+    if smoke:
+        axes.text(0.5, 0.5, "SMOKE RUN\nnumbers mean nothing", transform=axes.transAxes, fontsize=26,
+                  color="#c62828", alpha=0.35, ha="center", va="center", rotation=18)  # fmt: skip
+    _label(canvas, axes, everything)
+    return figure
+
+
+def _mark(axes: Axes, point: Point, colour: str) -> None:
+    def reach(value: float, ends: tuple[float, float] | None) -> list[list[float]] | None:
+        # the median of a bootstrap may lie a hair outside of its interval
+        return [[max(value - ends[0], 0.0)], [max(ends[1] - value, 0.0)]] if ends else None
+
+    axes.errorbar(
+        point.speedup,
+        point.retained,
+        xerr=reach(point.speedup, point.speedup_interval),
+        yerr=reach(point.retained, point.retained_interval),
+        fmt=_MARKERS[point.role],
+        markersize=13 if point.role == "teacher" else 8.5,
+        color=colour,
+        ecolor=colour,
+        elinewidth=1.3,
+        capsize=2.5,
+    )
+
+
+def _limits(axes: Axes, everything: Sequence[Point]) -> None:
+    """Room for the labels at all sides; the speed axis starts at zero so that lengths compare."""
+    right = max(max(p.speedup, *(p.speedup_interval or (0, 0))) for p in everything)
+    ends = [value for p in everything for value in (p.retained, *(p.retained_interval or ()))]
+    margin = max(0.1 * (max(ends) - min(ends)), 0.8)
+    axes.set_xlim(0, right * 1.16 + 0.35)
+    axes.set_ylim(min(ends) - margin, max(ends) + margin)
+
+
+def _label(canvas: FigureCanvasAgg, axes: Axes, everything: Sequence[Point]) -> None:
+    """Put each label at the first of some places where it hides marker, interval or other label."""
+    canvas.figure.draw_without_rendering()
+    canvas.figure.set_layout_engine("none")
+    renderer = canvas.get_renderer()
+    taken = [box for point in everything for box in _covered(axes, point)]
+    inside = axes.get_window_extent(renderer)
+    for point in everything:
+        best: tuple[float, tuple[int, int], Bbox] | None = None
+        for rank, (dx, dy) in enumerate(_PLACES):
+            note = _note(axes, point, dx, dy)
+            box = note.get_window_extent(renderer)
+            note.remove()
+            out = box.x0 < inside.x0 or box.x1 > inside.x1 or box.y0 < inside.y0 or box.y1 > inside.y1
+            cost = rank + 100 * sum(box.overlaps(other) for other in taken) + 300 * out
+            if best is None or cost < best[0]:
+                best = (cost, (dx, dy), box)
+        assert best is not None
+        _note(axes, point, *best[1])
+        taken.append(best[2])
+
+
+def _covered(axes: Axes, point: Point) -> list[Bbox]:
+    """Boxes in pixels around a point's marker and its two intervals."""
+    x, y = point.speedup, point.retained
+    across, along = point.speedup_interval or (x, x), point.retained_interval or (y, y)
+    lines = [((x, y), (x, y), 10), ((across[0], y), (across[1], y), 3), ((x, along[0]), (x, along[1]), 3)]
+    boxes = [(axes.transData.transform([start, end]), room) for start, end, room in lines]
+    return [Bbox([low - room, high + room]) for (low, high), room in boxes]
+
+
+def _note(axes: Axes, point: Point, dx: int, dy: int) -> Annotation:
+    return axes.annotate(
+        point.label,
+        (point.speedup, point.retained),
+        xytext=(dx, dy),
+        textcoords="offset points",
+        ha="left" if dx > 0 else "right",
+        fontsize=10,
+        arrowprops={"arrowstyle": "-", "color": INK, "alpha": 0.35, "linewidth": 0.6} if abs(dy) > 20 else None,
+    )
+
+
+def svg(shown: Sequence[Point], smoke: bool = False) -> str:
+    """The picture as SVG with a transparent ground."""
+    file = io.StringIO()
+    with matplotlib.rc_context(_STYLE):
+        nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
+        draw(shown, smoke).savefig(file, format="svg", transparent=True, metadata=nothing)
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
+
+
+def png(shown: Sequence[Point], smoke: bool = False) -> bytes:
+    """The picture as PNG on white."""
+    file = io.BytesIO()
+    with matplotlib.rc_context(_STYLE):
+        draw(shown, smoke).savefig(file, format="png", facecolor="white", metadata={"Software": None})
+    return file.getvalue()

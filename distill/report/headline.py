@@ -1,0 +1,183 @@
+"""What a run shows, in sentences: the headline, what the average covers, how timings were made.
+
+A sentence never says more than the numbers do: a loss against the baseline, a slower student and a failed
+one are called that.
+"""
+
+from __future__ import annotations
+
+from distill.report.schema import Model, Results
+
+SMOKE = "SMOKE RUN: tiny stand-in models and data. These numbers mean nothing."
+GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli")
+
+
+def form(model: Model) -> str:
+    """How a model is run, e.g. `int8 onnxruntime`."""
+    return f"{model['scheme']} {model['backend']}"
+
+
+def of_role(results: Results, role: str) -> list[Model]:
+    return [model for model in results["models"] if model["role"] == role]
+
+
+def retained(model: Model) -> float | None:
+    """The headline way to say how much of the teacher's score is kept, in percent."""
+    found = model.get("retained")
+    return found["macro_without_wnli"] if found else None
+
+
+def speedup(model: Model) -> float | None:
+    """Against the teacher's fastest float32 form over all backends."""
+    found = model.get("speedup")
+    return found["best_teacher"] if found else None
+
+
+def interval(model: Model, key: str) -> list[float] | None:
+    """The 95% interval of `retained` or `speedup`."""
+    found = model.get(key)
+    return found["ci95"] if found else None
+
+
+def chosen(results: Results) -> Model | None:
+    """The student of the headline: the fastest int8 one, else the fastest. The rule never looks at the scores."""
+    scored = [m for m in of_role(results, "student") if "failed" not in m and retained(m) is not None]
+    int8 = [m for m in scored if m["scheme"] == "int8"]
+    return max(int8 or scored, key=lambda m: speedup(m) or 0.0, default=None)
+
+
+def pair(results: Results) -> tuple[Model, Model] | None:
+    """(student, baseline) in the same form, the headline's if there is one, else the first in order; or None."""
+    scored = [m for m in results["models"] if "failed" not in m and retained(m) is not None]
+    students = {form(m): m for m in scored if m["role"] == "student"}
+    baselines = {form(m): m for m in scored if m["role"] == "baseline"}
+    shared = [key for key in students if key in baselines]
+    head = chosen(results)
+    if head is not None and form(head) in shared:
+        return students[form(head)], baselines[form(head)]
+    return (students[shared[0]], baselines[shared[0]]) if shared else None
+
+
+def headline(results: Results) -> str:
+    """The result in two or three sentences."""
+    model = chosen(results)
+    if model is None:
+        reasons = [f"{form(m)}: {m['failed']}" for m in of_role(results, "student") if "failed" in m]
+        return " ".join(["No student has a score: there is no result.", *reasons])
+    return f"{_kept(results, model)} {_against_baseline(results, model)}"
+
+
+def _between(ends: list[float] | None, digits: int, unit: str = "") -> str:
+    return f" (95% interval {ends[0]:.{digits}f}{unit} to {ends[1]:.{digits}f}{unit})" if ends else ""
+
+
+def _kept(results: Results, model: Model) -> str:
+    percent = f"{retained(model):.1f}%{_between(interval(model, 'retained'), 1)}"
+    macro = "macro score without WNLI" if "wnli" in model["scores"] else "macro score"
+    text = f"The {model['scheme']} student ({model['backend']}) keeps {percent} of the teacher's {macro}"
+    times = speedup(model)
+    if times is None:
+        return f"{text}; its speed was not measured."
+    ends = interval(model, "speedup")
+    speed = f"{times:.2f}x{_between(ends, 2)} the speed of the teacher's fastest float32 form"
+    if ends and ends[0] <= 1 <= ends[1]:
+        return f"{text} at {speed}: no measurable speedup."
+    return f"{text} but is slower: {speed}." if times < 1 else f"{text} at {speed}."
+
+
+def _against_baseline(results: Results, model: Model) -> str:
+    compared = pair(results)
+    if compared is None:
+        if any("failed" in m for m in of_role(results, "baseline")):
+            return "The baseline failed: what the teacher adds is not known."
+        return "There is no baseline in the same form: what the teacher adds is not known."
+    student, baseline = compared
+    ours, theirs = retained(student) or 0.0, retained(baseline) or 0.0
+    if form(student) == form(model):
+        text = f"Without a teacher the same student keeps {theirs:.1f}%"
+    else:
+        text = (
+            f"Compared as {form(student)}, the distilled student keeps {ours:.1f}% "
+            f"and the same student without a teacher {theirs:.1f}%"
+        )
+    return f"{text}: {_verdict(ours - theirs)}{_overlap(student, baseline)}"
+
+
+def _verdict(gain: float) -> str:
+    if abs(gain) < 0.05:
+        return "distillation made no difference."
+    if gain < 0:
+        return f"distillation LOST {-gain:.1f} points; the student is better off without it."
+    return f"distillation gained {gain:.1f} points."
+
+
+def _overlap(student: Model, baseline: Model) -> str:
+    a, b = interval(student, "retained"), interval(baseline, "retained")
+    return " The two 95% intervals overlap." if a and b and a[0] <= b[1] and b[0] <= a[1] else ""
+
+
+def _evaluated(results: Results) -> dict[str, bool]:
+    """Task -> whether all its validation splits are whole, for the tasks that have validation rows."""
+    splits = [row for row in results["coverage"] if row["split"] != "train"]
+    tasks = {row["task"]: True for row in splits if row["rows"]}
+    for row in splits:
+        if row["task"] in tasks and (row.get("limited") or row["rows"] < (row["official_rows"] or 0)):
+            tasks[row["task"]] = False
+    return tasks
+
+
+def average_name(results: Results) -> str:
+    """What the average is to be called: `GLUE` only when all nine tasks are there, whole."""
+    tasks = _evaluated(results)
+    whole = all(tasks.values())
+    if any(row.get("stand_in") for row in results["coverage"]):
+        return f"Stand-in average ({len(tasks)} tasks)"
+    if tasks and all(task in GLUE for task in tasks):
+        if len(tasks) == len(GLUE):
+            return "GLUE (9 tasks)" if whole else f"Partial GLUE ({sum(tasks.values())} of 9 tasks whole)"
+        return f"Partial GLUE ({len(tasks)} of 9 tasks)"
+    return f"{'Average' if whole else 'Partial average'} ({len(tasks)} tasks)"
+
+
+def coverage(results: Results) -> list[str]:
+    """What the average covers and what it does not, a sentence each."""
+    tasks = _evaluated(results)
+    rows = results["coverage"]
+    sentences = [
+        f"{average_name(results)}: the mean over {', '.join(tasks) or 'no task'} "
+        "of the mean of each task's metrics on its validation splits."
+    ]
+    named = {row["task"] for row in rows}
+    if tasks and named <= set(GLUE) and (absent := [task for task in GLUE if task not in tasks]):
+        sentences.append(f"Not in the average: {', '.join(absent)}.")
+    short = [row for row in rows if row["official_rows"] and row["rows"] < row["official_rows"]]
+    for title, kept in {
+        "Validation is partial": [row for row in short if row["split"] != "train"],
+        "Training is on a part": [row for row in short if row["split"] == "train"],
+    }.items():
+        if kept:
+            sentences.append(f"{title}: {'; '.join(map(_share, kept))}.")
+    stand_ins = list(dict.fromkeys(row["task"] for row in rows if row.get("stand_in")))
+    if stand_ins:
+        sentences.append(f"Stand-ins instead of the real data: {', '.join(stand_ins)}.")
+    return sentences
+
+
+def _share(row: dict[str, object]) -> str:
+    split = "" if row["split"] in ("train", "validation") else f" {row['split']}"
+    return f"{row['task']}{split} {row['rows']:,} of {row['official_rows']:,} rows"
+
+
+def timing(results: Results) -> str:
+    """How the timings were made and on what."""
+    facts = results["environment"]
+    rounds = sorted({row["repeats"] for m in results["models"] for row in m.get("latency_ms", ())})
+    repeats = f"{rounds[0]} to {rounds[-1]}" if len(rounds) > 1 else f"{rounds[0]}" if rounds else "no"
+    device = f" and {facts['gpu']}" if facts.get("gpu") else ""
+    return (
+        f"All models were timed in one process, run in turn in every round ({repeats} rounds), "
+        f"with {facts['threads']} pinned threads on {facts['cpu']}"
+        f"{device}. "
+        "Latencies are medians; speedups are medians of ratios within a round, with a bootstrap 95% interval. "
+        "fp32_medium is torch float32 on its fast path (set_float32_matmul_precision)."
+    )

@@ -1,0 +1,225 @@
+"""One page over many runs: every student and baseline in one figure and one table.
+
+Runs that differ only in their seed are one row, mean +- standard deviation over the runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+
+from distill.checkpoint import read_json
+from distill.config import DataError
+from distill.report import figure, headline, html, markdown
+from distill.report.schema import Model, Results, validate
+from distill.report.table import Row, Table, millions, number, times, with_interval
+
+TITLE = "All runs"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row of the page: the same form of the same model in runs that differ only in their seed."""
+
+    series: int
+    settings: str
+    models: list[Model]
+    runs: list[Results]
+
+
+def read(folder: Path) -> list[Results]:
+    """Every distinct results.json below `folder`. DataError if there is none or if some are not valid."""
+    paths = [path for path in sorted(folder.rglob("results.json")) if not _hidden(path.relative_to(folder))]
+    if not paths:
+        raise DataError(
+            f"{folder}: got no results.json below it; must be a folder of finished runs; run a recipe first"
+        )
+    found: dict[str, Results] = {}
+    errors: list[str] = []
+    for path in paths:
+        try:
+            results = read_one(path)
+        except DataError as error:
+            errors += error.messages
+        else:
+            found.setdefault(json.dumps(results, sort_keys=True), results)
+    if errors:
+        raise DataError(errors)
+    return list(found.values())
+
+
+def read_one(path: Path) -> Results:
+    """A results.json; DataError if it is not JSON or not of schema 1."""
+    try:
+        results = read_json(path)
+    except ValueError as error:
+        raise DataError(f"{path}: got {error}; must be JSON; run its recipe again") from error
+    wrong = validate(results)
+    if wrong:
+        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+        raise DataError(f"{path}: {wrong[0]}{more}; must be of schema 1; run its recipe again")
+    return results
+
+
+def _hidden(path: Path) -> bool:
+    """What is being written has a name with a dot first."""
+    return any(part.startswith(".") for part in path.parts)
+
+
+def settings(results: Results) -> str:
+    """Recipe and overrides, without the seed and the place of the output."""
+    words = [word.strip("'\"") for word in results["command"].split()]
+    spared = ("recipe=", "seed=", "output=", "hydra.")
+    overrides = [word for word in words if "=" in word and not word.startswith((*spared, "-"))]
+    return " ".join([results["recipe"], *sorted(overrides)])
+
+
+def entries(runs: Sequence[Results]) -> list[Entry]:
+    """Students and baselines, grouped over seeds."""
+    groups: dict[str, list[Results]] = {}
+    for run in runs:
+        same = [settings(run), run["version"], run["environment"], run.get("teacher_name"), run.get("smoke", False)]
+        key = json.dumps(same, sort_keys=True)
+        while any(set(run["seeds"]) & set(other["seeds"]) for other in groups.get(key, ())):
+            key += "+"  # the same seed twice with other numbers: something else differs, so nothing is averaged
+        groups.setdefault(key, []).append(run)
+    made = []
+    for series, group in enumerate(groups.values()):
+        forms: dict[tuple[str, str, str], list[tuple[Model, Results]]] = {}
+        for run in group:
+            for model in run["models"]:
+                if model["role"] != "teacher":
+                    forms.setdefault((model["name"], model["backend"], model["scheme"]), []).append((model, run))
+        for found in forms.values():
+            made.append(Entry(series, settings(group[0]), [m for m, _ in found], [r for _, r in found]))
+    return made
+
+
+def _values(found: Sequence[float | None]) -> list[float]:
+    return [value for value in found if value is not None]
+
+
+def _cell(entry: Entry, key: str, digits: int) -> str:
+    """mean +- std over runs; of one run its value with the 95% interval."""
+    show = times if key == "speedup" else number
+    value_of = headline.speedup if key == "speedup" else headline.retained
+    found = _values([value_of(m) for m in entry.models])
+    if not found:
+        return "failed" if key == "retained" and any("failed" in m for m in entry.models) else "-"
+    if len(found) == 1:
+        one = next(m for m in entry.models if value_of(m) is not None)
+        return with_interval(show(found[0]), headline.interval(one, key), digits)
+    return f"{show(fmean(found))} ± {stdev(found):.{digits}f}"
+
+
+def _average(entry: Entry) -> str:
+    found = _values([m.get("glue") for m in entry.models])
+    return number(fmean(found)) + (f" ± {stdev(found):.1f}" if len(found) > 1 else "") if found else "-"
+
+
+def table(shown: Sequence[Entry]) -> Table:
+    """The rows, numbered as the points of the figure are."""
+    columns = (
+        "#",
+        "Run",
+        "Model",
+        "Backend",
+        "Scheme",
+        "Retained %",
+        "Speedup",
+        "Average",
+        "Average of",
+        "Parameters",
+        "Seeds",
+    )
+    rows: list[Row] = []
+    failures = []
+    for index, entry in enumerate(shown, 1):
+        first = entry.models[0]
+        seeds = sorted({seed for run in entry.runs for seed in run["seeds"]})
+        rows.append(
+            (
+                str(index),
+                entry.settings,
+                first["name"],
+                first["backend"],
+                first["scheme"],
+                _cell(entry, "retained", 1),
+                _cell(entry, "speedup", 2),
+                _average(entry),
+                ", ".join(dict.fromkeys(map(headline.average_name, entry.runs))),
+                millions(first.get("parameters")),
+                ", ".join(map(str, seeds)),
+            )
+        )
+        failures += [f"#{index} failed: {m['failed']}" for m in entry.models if "failed" in m]
+    notes = [
+        "#: number in the figure. One run: value [95% interval]. Several seeds: mean ± standard deviation over runs.",
+        "Retained: over the macro score of the run's own teacher. Speedup: over that teacher's fastest float32 form, "
+        "on the machine of that run. Compare rows only where teacher and average are the same.",
+        *dict.fromkeys(failures),
+    ]
+    return Table("Every run", columns, rows, 5, notes, [entry.models[0]["role"] for entry in shown])
+
+
+def points(shown: Sequence[Entry]) -> list[figure.Point]:
+    """A point for each row that has both numbers, labelled with the row's number."""
+    found = []
+    for index, entry in enumerate(shown, 1):
+        across = [headline.speedup(m) for m in entry.models]
+        along = [headline.retained(m) for m in entry.models]
+        if _values(across) and _values(along):
+            x, x_ends = _spread(entry, "speedup", _values(across))
+            y, y_ends = _spread(entry, "retained", _values(along))
+            found.append(figure.Point(str(index), entry.models[0]["role"], x, y, x_ends, y_ends, entry.series))
+    return found
+
+
+def _spread(entry: Entry, key: str, found: list[float]) -> tuple[float, tuple[float, float] | None]:
+    middle = fmean(found)
+    if len(found) > 1:
+        return middle, (middle - stdev(found), middle + stdev(found))
+    ends = next((e for m in entry.models if (e := headline.interval(m, key))), None)
+    return middle, (ends[0], ends[1]) if ends else None
+
+
+def headlines(runs: Sequence[Results]) -> list[str]:
+    """The result of each run in its own words."""
+    return [f"{settings(run)}, seed {', '.join(map(str, run['seeds']))}: {headline.headline(run)}" for run in runs]
+
+
+def pages(runs: Sequence[Results]) -> tuple[str, str, str]:
+    """(Markdown, HTML, SVG) of the page."""
+    real = [run for run in runs if not run.get("smoke")]
+    smoke = not real
+    counted = real or runs
+    shown = entries(counted)
+    summary = f"{len(counted)} run{'s' if len(counted) > 1 else ''}, {len(shown)} models."
+    if real and len(real) < len(runs):
+        summary += f" Left out: {len(runs) - len(real)} of limit=smoke, whose numbers mean nothing."
+    said = headlines(counted)
+    parts = [
+        f"# {TITLE}",
+        markdown.banner(smoke),
+        summary,
+        "![Retained % against speedup](frontier.svg)",
+        markdown.table(table(shown)),
+        markdown.bullets(table(shown).notes),
+        "## Run by run",
+        markdown.bullets(said),
+    ]
+    document = html.document(
+        TITLE,
+        smoke,
+        [
+            f"<h1>{TITLE}</h1>",
+            f'<p class="headline">{summary}</p>',
+            html.picture(points(shown), smoke),
+            html.table(table(shown)),
+            f"<h2>Run by run</h2>{html.bullets(said)}",
+        ],
+    )
+    return "\n\n".join(part for part in parts if part) + "\n", document, figure.svg(points(shown), smoke)

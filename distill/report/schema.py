@@ -1,0 +1,171 @@
+"""Schema 1 of `results.json`: the contract between what measures and what is shown to people.
+
+Strict: an unknown key is refused, so that a misspelt one in a producer is caught. All scores are in percent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema
+
+Results = dict[str, Any]
+Model = dict[str, Any]
+
+_TEXT = {"type": "string", "minLength": 1}
+_NUMBER = {"type": "number"}
+_AMOUNT = {"type": "number", "minimum": 0}
+_COUNT = {"type": "integer", "minimum": 0}
+_FLAG = {"type": "boolean"}
+_INTERVAL = {"type": "array", "items": _NUMBER, "minItems": 2, "maxItems": 2}
+
+
+def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
+    return {**schema, "type": [schema["type"], "null"]}
+
+
+def _record(required: dict[str, Any], optional: dict[str, Any] | None = None) -> dict[str, Any]:
+    """An object with these keys and no others."""
+    return {
+        "type": "object",
+        "properties": {**required, **(optional or {})},
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def _map(values: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": values}
+
+
+def _list(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+_LATENCY = _record(
+    # batch and length are null where the inputs are of many lengths; `name` then says which
+    {
+        "batch": _or_null(_COUNT),
+        "length": _or_null(_COUNT),
+        "median": _AMOUNT,
+        "p90": _or_null(_AMOUNT),
+        "repeats": _COUNT,
+    },
+    {"name": _TEXT, "ci95": _or_null(_INTERVAL)},
+)
+_SCORE = _record({"mean": _NUMBER, "std": _or_null(_AMOUNT), "by_seed": _list(_NUMBER)})
+_RETAINED = _record(
+    {
+        "macro": _or_null(_NUMBER),
+        "macro_without_wnli": _or_null(_NUMBER),
+        "mean_of_ratios": _or_null(_NUMBER),
+        "worst": _or_null(_record({"task": _TEXT, "percent": _NUMBER})),
+        "ci95": _or_null(_INTERVAL),
+    },
+    {"left_out": _list(_TEXT)},
+)
+_SPEEDUP = _record(
+    {
+        "same_backend": _or_null(_AMOUNT),
+        "best_teacher": _or_null(_AMOUNT),
+        "ci95": _or_null(_INTERVAL),
+    }
+)
+_IDENTITY = {
+    "name": _TEXT,
+    "role": {"enum": ["teacher", "student", "baseline"]},
+    "scheme": _TEXT,
+    "backend": {"enum": ["torch", "onnxruntime", "openvino", "bitsandbytes"]},
+}
+_MEASURED = {
+    "parameters": _or_null(_COUNT),
+    "size_mib": _or_null(_AMOUNT),
+    "latency_ms": _list(_LATENCY),
+    "scores": _map(_map(_SCORE)),
+    "retained": _or_null(_RETAINED),
+    "speedup": _or_null(_SPEEDUP),
+}
+_MODEL = _record(
+    _IDENTITY,
+    {
+        **_MEASURED,
+        "path": _or_null(_TEXT),
+        "gmacs": _or_null(_AMOUNT),
+        "throughput_per_second": _or_null(_AMOUNT),
+        "peak_memory_mib": _or_null(_AMOUNT),
+        "glue": _or_null(_NUMBER),
+        "calibration_error": _or_null(_AMOUNT),
+        "failed": _TEXT,
+    },
+) | {
+    # a failed row has only what was measured before it failed
+    "if": {"required": ["failed"]},
+    "else": {"required": list(_MEASURED)},
+}
+_COVERAGE = _record(
+    {"task": _TEXT, "split": _TEXT, "rows": _COUNT, "official_rows": _or_null(_COUNT)},
+    {"limited": _FLAG, "stand_in": _FLAG},
+)
+_STAGE = _record(
+    {
+        "name": _TEXT,
+        "seconds": _or_null(_AMOUNT),
+        "tokens_per_second": _or_null(_AMOUNT),
+        "peak_memory_mib": _or_null(_AMOUNT),
+        "energy_joules": _or_null(_AMOUNT),
+    },
+    {"skipped": _TEXT},
+)
+_FACT = {"type": ["string", "number", "boolean", "null"]}
+
+SCHEMA: dict[str, Any] = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "title": "results.json, schema 1",
+    **_record(
+        {
+            "schema": {"const": 1},
+            "recipe": _TEXT,
+            "command": {"type": "string"},
+            "version": _TEXT,
+            "seeds": _list({"type": "integer"}) | {"minItems": 1},
+            # what the machine and its packages are is an open list of facts
+            "environment": _map(_FACT) | {"required": ["cpu", "threads", "torch"]},
+            "coverage": _list(_COVERAGE) | {"minItems": 1},
+            "models": _list(_MODEL) | {"minItems": 1},
+            "stages": _list(_STAGE),
+        },
+        {"smoke": _FLAG, "teacher_name": _TEXT, "notes": _list(_TEXT)},
+    ),
+}
+
+
+def validate(results: Any) -> list[str]:
+    """Every way in which `results` departs from schema 1, as `place: what is wrong`; empty when it is valid."""
+    validator = jsonschema.Draft202012Validator(SCHEMA)
+    errors = sorted(validator.iter_errors(results), key=lambda error: error.json_path)
+    messages = [f"{_place(error.json_path)}: {_shortened(error.message)}" for error in errors]
+    return messages or list(_meaningless(results, "$"))
+
+
+def _place(json_path: str) -> str:
+    return json_path.removeprefix("$").removeprefix(".") or "results"
+
+
+def _shortened(text: str, most: int = 200) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def _meaningless(value: Any, place: str) -> Iterator[str]:
+    """What a schema cannot say: numbers are finite, an interval's ends are in order."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _meaningless(item, f"{place}.{key}")
+            if key == "ci95" and item is not None and item[0] > item[1]:
+                yield f"{_place(f'{place}.{key}')}: got {item}; must be [lower, upper]"
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _meaningless(item, f"{place}[{index}]")
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield f"{_place(place)}: got {value}; must be a finite number or null"

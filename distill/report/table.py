@@ -1,0 +1,135 @@
+"""The main table of a report as plain text cells: Markdown, HTML and the terminal all show it.
+
+A missing value is "-". A failed model keeps its row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from distill.report import headline
+from distill.report.schema import Model, Results
+
+Row = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table: as many cells in every row as there are columns."""
+
+    title: str
+    columns: Row
+    rows: Sequence[Row]
+    text_columns: int = 1
+    """Leading columns that hold text; the others hold numbers and are set flush right."""
+    notes: list[str] = field(default_factory=list)
+    """Lines under the table."""
+    roles: list[str] = field(default_factory=list)
+    """The role of the model in each row, where rows are models."""
+
+
+def number(value: float | None, digits: int = 1) -> str:
+    return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def times(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}x"
+
+
+def with_interval(text: str, ends: Sequence[float] | None, digits: int) -> str:
+    return f"{text} [{ends[0]:.{digits}f}, {ends[1]:.{digits}f}]" if ends and text != "-" else text
+
+
+def millions(count: int | None) -> str:
+    return "-" if count is None else f"{count / 1e6:.2f} M"
+
+
+def _shape(row: dict[str, Any]) -> str:
+    return row.get("name") or f"{row['batch']}x{row['length']}"
+
+
+def shapes(results: Results) -> list[str]:
+    """Names of all timed shapes, in order."""
+    rows = [row for m in results["models"] for row in m.get("latency_ms", ())]
+    return list(dict.fromkeys(map(_shape, rows)))
+
+
+def middle_shape(results: Results) -> str | None:
+    """The middle one of the shapes with a fixed batch and length, else of all."""
+    rows = [row for m in results["models"] for row in m.get("latency_ms", ())]
+    fixed = list(dict.fromkeys(_shape(row) for row in rows if row["batch"] is not None))
+    names = fixed or shapes(results)
+    return names[len(names) // 2] if names else None
+
+
+def latency(model: Model, shape: str | None) -> dict[str, Any] | None:
+    """The row of a timed shape, by its name."""
+    return next((row for row in model.get("latency_ms", ()) if _shape(row) == shape), None)
+
+
+def median(model: Model, shape: str | None) -> float | None:
+    """Milliseconds at a timed shape."""
+    row = latency(model, shape)
+    return row["median"] if row else None
+
+
+def task_names(results: Results) -> list[str]:
+    return list(dict.fromkeys(task for m in results["models"] for task in m.get("scores", ())))
+
+
+def roles(results: Results) -> list[str]:
+    return [model["role"] for model in results["models"]]
+
+
+def models_table(results: Results) -> Table:
+    """The main table: size, latency, score, retained % and speedup of every model."""
+    shape = middle_shape(results)
+    rows = [
+        (
+            m["name"],
+            m["role"],
+            m["backend"],
+            m["scheme"],
+            millions(m.get("parameters")),
+            number(m.get("size_mib")),
+            number(median(m, shape)),
+            number(m.get("glue")),
+            _retained(m),
+            with_interval(times(headline.speedup(m)), headline.interval(m, "speedup"), 2),
+            times((m.get("speedup") or {}).get("same_backend")),
+        )
+        for m in results["models"]
+    ]
+    columns = (
+        "Model",
+        "Role",
+        "Backend",
+        "Scheme",
+        "Parameters",
+        "MiB",
+        f"ms at {shape}" if shape else "ms",
+        headline.average_name(results),
+        "Retained % [95%]",
+        "Speedup [95%]",
+        "Same backend",
+    )
+    return Table("Models", columns, rows, 4, _model_notes(results), roles(results))
+
+
+def _retained(model: Model) -> str:
+    if "failed" in model:
+        return "failed"
+    return with_interval(number(headline.retained(model)), headline.interval(model, "retained"), 1)
+
+
+def _model_notes(results: Results) -> list[str]:
+    wnli = " without WNLI" if "wnli" in task_names(results) else ""
+    failed = [f"{m['name']} ({headline.form(m)}) failed: {m['failed']}" for m in results["models"] if "failed" in m]
+    return [
+        f"Retained: the model's macro score{wnli} over the teacher's. Speedup: over the teacher's fastest "
+        "float32 form on any backend; same backend: over the teacher's float32 on that backend.",
+        *failed,
+        *results.get("notes", []),
+    ]

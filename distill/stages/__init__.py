@@ -1,0 +1,16 @@
+"""Stages: each reads checkpoint folders and writes one, its manifest last. One file for each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from distill.stages import evaluate, export, quantize, train
+
+RUN: dict[str, Callable[..., dict[str, Any]]] = {
+    "train": train.run,
+    "quantize": quantize.run,
+    "evaluate": evaluate.run,
+    "export": export.run,
+}
+"""Kind of a stage -> `run(context, name, settings) -> manifest`."""

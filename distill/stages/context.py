@@ -1,0 +1,134 @@
+"""What every stage of a run shares: settings, folders, data, devices. Each is made when first asked for."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from rich.console import Console
+
+from distill import checkpoint, teacher
+from distill.config import Config, Train, UserError
+from distill.data import corpus, encode, tasks
+
+SMOKE_LAYERS = 6
+
+
+@dataclass(frozen=True)
+class Context:
+    """One run. `recipe` is its name, `command` how it was called, `folder` where everything of it lies."""
+
+    config: Config
+    recipe: str
+    command: str
+    folder: Path
+    accelerator: Accelerator
+    console: Console
+    precision: str
+    threads: int
+
+    def say(self, text: str) -> None:
+        if self.accelerator.is_main_process:
+            self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    @contextmanager
+    def main_first(self) -> Iterator[None]:
+        """The main process does it first; the others then find it done."""
+        if not self.accelerator.is_main_process:
+            self.accelerator.wait_for_everyone()
+        yield
+        if self.accelerator.is_main_process:
+            self.accelerator.wait_for_everyone()
+
+    def checkpoint(self, stage: str, task: str | None = None) -> Path:
+        """Model folder that a finished stage left, for a task if it made one for each; `teacher` is the teacher as given."""
+        if stage == "teacher":
+            return Path(self.teacher)
+        folder = self.folder / stage
+        manifest = checkpoint.read_json(folder / checkpoint.MANIFEST)
+        if "same_as" in manifest:
+            return Path(manifest["same_as"])
+        return folder / task if task is not None and (folder / task).is_dir() else folder
+
+    @functools.cached_property
+    def tasks(self) -> tuple[dict[str, tasks.TaskData], list[dict[str, Any]]]:
+        with self.main_first():
+            return tasks.load_tasks(self.config.tasks, self.config.limit, self.config.seed)
+
+    @functools.cached_property
+    def corpus(self) -> tuple[list[str], dict[str, Any]]:
+        """Documents in an order drawn from the seed, and where they come from."""
+        with self.main_first():
+            texts, source = corpus.load_corpus(self.config.corpus, self.config.limit, self.config.seed)
+        order = np.random.default_rng([self.config.seed, 1]).permutation(len(texts))
+        return [texts[i] for i in order], source
+
+    @functools.cached_property
+    def encoded_corpus(self) -> encode.Encoded:
+        """As many tokens as the longest stage can use."""
+        stages = [s for s in self.config.stages.values() if isinstance(s, Train) and s.data == "corpus"]
+        most = [s.steps * s.batch.tokens if s.steps else None for s in stages]
+        if self.config.limit.steps:
+            most = [self.config.limit.steps * s.batch.tokens for s in stages]
+        wanted = None if None in most else max(m for m in most if m is not None)
+        texts, _ = self.corpus
+        encoded = encode.encode_corpus(texts, self.tokenizer, self.config.corpus.max_length, wanted)
+        if len(encoded) == 0:
+            raise UserError("corpus.path: got no sequence of 12 tokens or more; must hold prose; choose another corpus")
+        return encoded
+
+    @functools.cached_property
+    def teacher(self) -> str:
+        """Folder of the teacher as given, with a clean tokenizer checked against it."""
+        given = self.config.teacher
+        local = given.kind == "hub" and given.name is not None and Path(given.name).is_dir()
+        if given.kind == "random" or (self.config.limit.smoke and not local):
+            layers = max([SMOKE_LAYERS - 1, *(self.config.student.layers or [])]) + 1
+            folder, texts = self.folder / f"random_teacher_{layers}", self.corpus[0]
+            with self.main_first():
+                if not (folder / "config.json").is_file():
+                    teacher.random_teacher(folder, layers, texts)
+            return str(folder)
+        with self.main_first():
+            return teacher.resolve(given)
+
+    @functools.cached_property
+    def tokenizer(self) -> Any:
+        return teacher.load_tokenizer(self.teacher)
+
+    @contextmanager
+    def writing(self, folder: Path, model: Any, manifest: dict[str, Any]) -> Iterator[Path]:
+        """A model folder that any transformers loads, with the tokenizer and the manifest, whole or not there."""
+        with checkpoint.writing(folder) as temporary:
+            model.save_pretrained(temporary)
+            self.tokenizer.save_pretrained(temporary)
+            yield temporary
+            checkpoint.write_json(temporary / checkpoint.MANIFEST, manifest)
+
+
+def drop(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def detect_precision(setting: str, device: torch.device) -> str:
+    """bf16 where the hardware multiplies it fast, else fp32."""
+    if setting != "auto":
+        return setting
+    if device.type == "cuda":
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+    capabilities = torch.cpu.get_capabilities()
+    return "bf16" if capabilities.get("avx512_bf16") or capabilities.get("amx_bf16") else "fp32"
+
+
+def cores() -> int:
+    """CPU cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

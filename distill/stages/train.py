@@ -1,0 +1,180 @@
+"""Train stages: on a corpus (masked-language modelling) or on every task, with or without a teacher."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from hydra.utils import instantiate
+from torch import nn
+
+from distill import checkpoint, engine, family, student, teacher
+from distill.config import ConfigError, Train
+from distill.data.collate import mask_tokens, pad, token_weights
+from distill.data.encode import Encoded, encode_task
+from distill.data.tasks import TaskData
+from distill.evaluate.predict import predict
+from distill.objective import BoundTerm, Objective, model_inputs
+from distill.stages.context import Context, drop
+
+Arrays = dict[str, np.ndarray]
+
+
+def run(ctx: Context, name: str, settings: Train) -> dict[str, Any]:
+    """Train what `settings` say and leave the checkpoint in the stage's folder. Returns its manifest."""
+    return _corpus(ctx, name, settings) if settings.data == "corpus" else _tasks(ctx, name, settings)
+
+
+def _corpus(ctx: Context, name: str, settings: Train) -> dict[str, Any]:
+    start = ctx.checkpoint(settings.start)
+    torch.manual_seed(ctx.config.seed)
+    model, has_head = teacher.load_mlm(start)
+    teacher.check_vocabulary(ctx.tokenizer, model)
+    if settings.skip_if_mlm_head and has_head:
+        manifest = {"skipped": "the teacher has a language-model head", "same_as": str(start.resolve())}
+        if ctx.accelerator.is_main_process:
+            checkpoint.write_json(ctx.folder / name / checkpoint.MANIFEST, manifest)
+        ctx.accelerator.wait_for_everyone()
+        return manifest
+    if ctx.config.corpus.max_length > family.max_length(model.config):
+        longest = family.max_length(model.config)
+        raise ConfigError(f"corpus.max_length: got {ctx.config.corpus.max_length}; must be <= {longest}, the teacher's; "
+                          f"set corpus.max_length={longest}")
+    model = _prepared(ctx, settings, model)
+    online = None if settings.teacher is None else _frozen(ctx, teacher.load_mlm(ctx.checkpoint(settings.teacher))[0])
+    encoded = ctx.encoded_corpus
+    objective = Objective(model, _terms(settings), online)
+    done = _train(ctx, name, settings, objective, encoded.lengths, _mlm_collate(ctx, settings, encoded, model),
+                  ctx.folder / f"{name}.state")
+    manifest = _summary(done) | {"corpus": ctx.corpus[1], "sequences": len(encoded), "corpus_tokens": len(encoded.ids)}
+    _save(ctx, ctx.folder / name, model, manifest, ctx.folder / f"{name}.state")
+    return manifest
+
+
+def _tasks(ctx: Context, name: str, settings: Train) -> dict[str, Any]:
+    made = {}
+    for task, data in ctx.tasks[0].items():
+        folder = ctx.folder / name / task
+        if not checkpoint.finished(folder):
+            _task(ctx, f"{name}/{task}", settings, data)
+        made[task] = checkpoint.read_json(folder / checkpoint.MANIFEST)
+    seconds = sum(m["seconds"] for m in made.values())
+    manifest = {"tasks": list(made), "seconds": seconds, "steps": sum(m["steps"] for m in made.values()),
+                "tokens_per_second": sum(m["tokens"] for m in made.values()) / max(seconds, 1e-9)}
+    if ctx.accelerator.is_main_process:
+        checkpoint.write_json(ctx.folder / name / checkpoint.MANIFEST, manifest)
+    ctx.accelerator.wait_for_everyone()
+    return manifest
+
+
+def _task(ctx: Context, name: str, settings: Train, data: TaskData) -> None:
+    torch.manual_seed(ctx.config.seed)
+    model = teacher.load_classifier(ctx.checkpoint(settings.start, data.task.name), data.task.num_labels)
+    teacher.check_vocabulary(ctx.tokenizer, model)
+    model = _prepared(ctx, settings, model)
+    longest = min(ctx.config.tasks.max_length, family.max_length(model.config))
+    encoded = encode_task(data.train, data.task.columns, ctx.tokenizer, longest)
+    token_types = family.family_of(model).token_types
+    targets = None
+    if settings.teacher is not None and any(t.against == "teacher" for t in settings.terms.values()):
+        guide = teacher.load_classifier(ctx.checkpoint(settings.teacher, data.task.name), data.task.num_labels)
+        # Every epoch needs the same logits of the same rows, so they are computed once.
+        targets = predict(_logits_of(ctx, _frozen(ctx, guide)), encoded, pad_id=ctx.tokenizer.pad_token_id,
+                          token_types=family.family_of(guide).token_types)
+
+    def collate(rows: np.ndarray, epoch: int) -> Arrays:
+        assert encoded.labels is not None
+        batch: Arrays = dict(pad(encoded, rows, ctx.tokenizer.pad_token_id, token_types=token_types))
+        batch["labels"] = encoded.labels[rows]
+        if targets is not None:
+            batch["teacher_logits"] = targets[rows]
+        return batch
+
+    objective = Objective(model, _terms(settings))
+    state = ctx.folder / f"{name}.state"
+    done = _train(ctx, name, settings, objective, encoded.lengths, collate, state)
+    _save(ctx, ctx.folder / name, model, _summary(done), state)
+
+
+def _prepared(ctx: Context, settings: Train, model: Any) -> Any:
+    """The student if one is to be built, with the dropout of this stage."""
+    if settings.build_student:
+        layers = ctx.config.student.layers or student.half_depth(len(family.layers(model)))
+        model = student.from_teacher(model, layers, init=ctx.config.student.init, seed=ctx.config.seed)
+    if settings.dropout is not None:
+        student.set_dropout(model, settings.dropout)
+    return model.to(ctx.accelerator.device)
+
+
+def _frozen(ctx: Context, model: nn.Module) -> nn.Module:
+    """A teacher: eval mode, no gradients, weights in the precision of training."""
+    dtype = torch.bfloat16 if ctx.precision == "bf16" else torch.float32
+    return model.eval().requires_grad_(False).to(ctx.accelerator.device, dtype)
+
+
+def _logits_of(ctx: Context, model: nn.Module) -> Callable[[Arrays], np.ndarray]:
+    def logits(batch: Arrays) -> np.ndarray:
+        with torch.no_grad():
+            tensors = {key: torch.from_numpy(value).to(ctx.accelerator.device) for key, value in batch.items()}
+            result: np.ndarray = model(**model_inputs(tensors)).logits.float().cpu().numpy()
+        return result
+
+    return logits
+
+
+def _terms(settings: Train) -> dict[str, BoundTerm]:
+    """Terms with a weight, their functions bound to their hyper-parameters."""
+    return {name: BoundTerm(t.weight, t.features, t.against, t.positions, instantiate(t.loss))
+            for name, t in settings.terms.items() if t.weight > 0}
+
+
+def _mlm_collate(ctx: Context, settings: Train, encoded: Encoded, model: Any) -> Callable[[np.ndarray, int], Arrays]:
+    tokenizer = ctx.tokenizer
+    if tokenizer.mask_token_id is None:
+        raise ConfigError("teacher.name: got a tokenizer without a mask token; must have one for masked-language "
+                          "modelling; choose an encoder teacher")
+    specials = np.array(sorted(set(tokenizer.all_special_ids)))
+    random_ids = np.setdiff1d(np.arange(len(tokenizer)), specials)
+    special = np.zeros(model.config.vocab_size, dtype=bool)
+    special[specials] = True
+    weights = token_weights(encoded, model.config.vocab_size, list(specials), settings.masking.smoothing)
+    token_types = family.family_of(model).token_types
+
+    def collate(rows: np.ndarray, epoch: int) -> Arrays:
+        batch: Arrays = dict(pad(encoded, rows, tokenizer.pad_token_id, token_types=token_types))
+        ids, real = batch["input_ids"], batch["attention_mask"].astype(bool)
+        batch["input_ids"], chosen = mask_tokens(
+            ids, real & ~special[ids], rows, seed=ctx.config.seed, epoch=epoch,
+            probability=settings.masking.probability, mask_id=tokenizer.mask_token_id, random_ids=random_ids,
+            weights=weights)
+        return batch | {"masked": np.flatnonzero(chosen), "real": np.flatnonzero(real), "labels": ids[chosen]}
+
+    return collate
+
+
+def _train(ctx: Context, name: str, settings: Train, objective: Objective, lengths: np.ndarray,
+           collate: Callable[[np.ndarray, int], Arrays], state: Path) -> engine.Trained:
+    named = list(objective.named_parameters())
+    # Norms and biases are not decayed, as in BERT.
+    groups = [{"params": [p for _, p in named if p.ndim > 1]},
+              {"params": [p for _, p in named if p.ndim <= 1], "weight_decay": 0.0}]
+    return engine.train(
+        objective, lengths, collate, name=name, settings=settings, seed=ctx.config.seed,
+        most_steps=ctx.config.limit.steps, optimizer=instantiate(settings.optimizer)(groups),
+        schedule=instantiate(settings.schedule), accelerator=ctx.accelerator, state_folder=state, console=ctx.console)
+
+
+def _summary(done: engine.Trained) -> dict[str, Any]:
+    return {"steps": done.steps, "tokens": done.tokens, "seconds": done.seconds,
+            "tokens_per_second": done.tokens / max(done.seconds, 1e-9), "log": done.log}
+
+
+def _save(ctx: Context, folder: Path, model: Any, manifest: dict[str, Any], state: Path) -> None:
+    if ctx.accelerator.is_main_process:
+        with ctx.writing(folder, model, manifest):
+            pass
+        drop(state)
+    ctx.accelerator.wait_for_everyone()

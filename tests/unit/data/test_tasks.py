@@ -1,0 +1,179 @@
+"""Tasks from disk: what is loaded, what is limited, and what is refused with file and row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from distill.config import ConfigError, DataError, Limit, Tasks
+from distill.data import tasks
+from distill.data.tasks import DOCSTRINGS, GLUE, load_tasks
+
+
+def write(folder: Path, task: str, split: str, part: int = 0, **columns: Any) -> Path:
+    file = folder / task / f"{split}-{part:05d}-of-00002.parquet"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), file)
+    return file
+
+
+def sentences(count: int) -> list[str]:
+    return [f"A grey heron counted {i} frogs." for i in range(count)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write(tmp_path, "cola", "train", sentence=sentences(30), label=[0, 1] * 15, idx=range(30))
+    write(tmp_path, "cola", "train", 1, sentence=sentences(10), label=[1] * 10, idx=range(10))
+    write(tmp_path, "cola", "validation", sentence=sentences(12), label=[1, 0] * 6)
+    pair = {"sentence1": sentences(8), "sentence2": sentences(8)}
+    scores = np.linspace(0, 5, 8, dtype=np.float32)
+    write(tmp_path, "stsb", "train", **pair, label=scores)
+    write(tmp_path, "stsb", "validation", **pair, label=scores)
+    pair = {"premise": sentences(6), "hypothesis": sentences(6), "label": [0, 1, 2] * 2}
+    write(tmp_path, "mnli", "train", **pair)
+    write(tmp_path, "mnli", "validation_matched", **pair)
+    return tmp_path
+
+
+def glue(folder: Path, *names: str, limit: Limit | None = None, seed: int = 0) -> Any:
+    settings = Tasks(kind="glue", path=str(folder), names=list(names) or None)
+    return load_tasks(settings, limit or Limit(), seed)
+
+
+def test_glue_is_the_nine_tasks() -> None:
+    form = {name: (task.num_labels, task.metrics) for name, task in GLUE.items()}
+    assert form == {
+        "cola": (2, ("matthews",)),
+        "sst2": (2, ("accuracy",)),
+        "mrpc": (2, ("f1", "accuracy")),
+        "stsb": (1, ("pearson", "spearman")),
+        "qqp": (2, ("f1", "accuracy")),
+        "mnli": (3, ("accuracy",)),
+        "qnli": (2, ("accuracy",)),
+        "rte": (2, ("accuracy",)),
+        "wnli": (2, ("accuracy",)),
+    }
+    for task in GLUE.values():
+        assert list(task.official) == ["train", *task.validation]
+
+
+def test_what_is_there_is_loaded_and_what_is_missing_is_told(folder: Path) -> None:
+    loaded, coverage = glue(folder)
+    assert list(loaded) == ["cola", "stsb", "mnli"]
+    assert loaded["cola"].train.column_names == ["sentence", "label"]
+    assert loaded["cola"].train["sentence"][:] == sentences(30) + sentences(10)
+    assert list(loaded["mnli"].validation) == ["validation_matched"]
+    assert loaded["stsb"].train.features["label"].dtype == "float32"
+    assert len(coverage) == 9 * 2 + 1
+    rows = {(row["task"], row["split"]): row for row in coverage}
+    assert rows["cola", "train"] == {
+        "task": "cola", "split": "train", "rows": 40, "official_rows": 8551, "limited": False,
+    }  # fmt: skip
+    assert rows["mnli", "validation_mismatched"]["rows"] == 0
+    assert rows["rte", "train"]["rows"] == 0
+
+
+def test_limit_takes_a_seeded_part_of_train_and_the_same_part_of_validation(folder: Path) -> None:
+    def texts(seed: int) -> tuple[list[str], list[str]]:
+        limit = Limit(examples=20, validation=5)
+        loaded, coverage = glue(folder, "cola", limit=limit, seed=seed)
+        assert [(row["rows"], row["limited"]) for row in coverage] == [(20, True), (5, True)]
+        data = loaded["cola"]
+        return data.train["sentence"][:], data.validation["validation"]["sentence"][:]
+
+    assert texts(0) == texts(0)
+    assert texts(0)[0] != texts(1)[0]
+    assert texts(0)[1] == texts(1)[1]
+    _, coverage = glue(folder, "cola", limit=Limit(examples=40))
+    assert [(row["rows"], row["limited"]) for row in coverage] == [(40, False), (12, False)]
+
+
+BAD = {
+    "a null text": ({"sentence": ["Fine.", None], "label": [0, 1]}, "row 1: got null in sentence"),
+    "an empty text": ({"sentence": ["Fine.", " \t"], "label": [0, 1]}, "row 1: got no text"),
+    "text of another type": ({"sentence": [1, 2], "label": [0, 1]}, "got int64 in column sentence"),
+    "a missing column": ({"sentence": ["Fine."]}, "add ['label']"),
+    "a label too large": ({"sentence": ["Fine."], "label": [2]}, "row 0: got label 2"),
+    "a label of a test set": ({"sentence": ["Fine."], "label": [-1]}, "row 0: got label -1"),
+    "half a label": ({"sentence": ["Fine."], "label": [0.5]}, "row 0: got label 0.5"),
+    "a null label": ({"sentence": ["Fine."] * 2, "label": [1, None]}, "row 1: got label nan"),
+    "a label in words": ({"sentence": ["Fine."], "label": ["yes"]}, "must be numbers"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_rows_are_refused_with_file_and_row(folder: Path, name: str) -> None:
+    columns, message = BAD[name]
+    file = write(folder, "cola", "validation", **columns)
+    with pytest.raises(DataError) as refused:
+        glue(folder, "cola")
+    assert str(file) in str(refused.value)
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_score_that_is_not_finite_is_refused(folder: Path, value: float) -> None:
+    pair = {"sentence1": sentences(2), "sentence2": sentences(2)}
+    write(folder, "stsb", "validation", **pair, label=[1.0, value])
+    with pytest.raises(DataError, match=r"row 1: got label (nan|inf); must be a finite number"):
+        glue(folder, "stsb")
+
+
+def test_one_text_of_a_pair_may_be_empty_but_not_both(folder: Path) -> None:
+    texts = {"sentence1": ["", "Here."], "sentence2": ["There.", ""]}
+    write(folder, "stsb", "validation", **texts, label=[1.0, 2.0])
+    assert glue(folder, "stsb")[0]["stsb"].validation["validation"].num_rows == 2
+    write(folder, "stsb", "validation", sentence1=[""], sentence2=[" "], label=[1.0])
+    with pytest.raises(DataError, match=r"row 0: got no text in sentence1 or sentence2"):
+        glue(folder, "stsb")
+
+
+def test_a_file_cut_short_is_refused(folder: Path) -> None:
+    file = next((folder / "cola").glob("validation-*"))
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(DataError, match=r"must be a whole parquet file") as refused:
+        glue(folder, "cola")
+    assert str(file) in str(refused.value)
+
+
+def test_settings_that_name_nothing_are_refused(folder: Path) -> None:
+    with pytest.raises(DataError, match=r"rte: got .*train-"):
+        glue(folder, "rte")
+    with pytest.raises(ConfigError, match=r"tasks.names: got \['colla'\]"):
+        glue(folder, "cola", "colla")
+    with pytest.raises(ConfigError, match=r"tasks.path: got .*nowhere; must be a folder"):
+        glue(folder / "nowhere")
+    with pytest.raises(ConfigError, match=r"tasks.kind: got squad"):
+        load_tasks(Tasks(kind="squad"), Limit(), 0)
+
+
+def test_an_unreachable_hub_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*_: object) -> None:
+        raise ConnectionError("no route")
+
+    monkeypatch.setattr("datasets.load_dataset", unreachable)
+    with pytest.raises(ConfigError, match=r"tasks.path: got null; .*set tasks.path=DIR"):
+        load_tasks(Tasks(kind="glue", names=["rte"]), Limit(), 0)
+
+
+@pytest.mark.parametrize(("kind", "known"), [("glue", GLUE), ("docstrings", DOCSTRINGS)])
+def test_smoke_stands_in_for_every_task(kind: str, known: dict[str, tasks.Task]) -> None:
+    loaded, coverage = load_tasks(Tasks(kind=kind), Limit(smoke=True, examples=40), 0)
+    assert list(loaded) == list(known)
+    assert all(row["stand_in"] and 0 < row["rows"] <= 40 for row in coverage)
+    for name, data in loaded.items():
+        assert data.train.column_names == [*known[name].columns, "label"]
+        classes = known[name].num_labels
+        assert len(set(data.train["label"])) == (classes if classes > 1 else 6)
+
+
+def test_smoke_reads_the_files_when_there_are_some(folder: Path) -> None:
+    _, coverage = glue(folder, "cola", limit=Limit(smoke=True, validation=7))
+    assert [row["rows"] for row in coverage] == [40, 7]
+    assert "stand_in" not in coverage[0]

@@ -1,0 +1,95 @@
+"""The timing protocol, by a clock that the engines move themselves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from distill.evaluate import latency
+from distill.evaluate.engines import Batch, Engine
+from distill.evaluate.latency import measure, speedup, summary, synthetic
+
+
+class Clock:
+    """Stands still but for what the engines add."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.calls: list[tuple[str, tuple[int, ...]]] = []
+
+    def engine(self, name: str, seconds: float) -> Engine:
+        def run(batch: Batch) -> np.ndarray:
+            self.now += seconds
+            self.calls.append((name, batch["input_ids"].shape))
+            return np.zeros((len(batch["input_ids"]), 2), np.float32)
+
+        return Engine(name, "torch", "fp32", run)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(latency.time, "perf_counter", lambda: clock.now)
+    return clock
+
+
+def test_every_engine_has_its_turn_in_every_round_and_the_first_changes(clock: Clock) -> None:
+    engines = [clock.engine("a", 1.0), clock.engine("b", 2.0), clock.engine("c", 3.0)]
+    batches = [synthetic((1, 8), 50, token_types=True), synthetic((2, 4), 50, token_types=True)]
+    times = measure(engines, batches, repeats=3, warmup=1)
+    rounds = np.array([name for name, _ in clock.calls]).reshape(4, 2, 3)
+    assert ["".join(turn[0]) for turn in rounds] == ["cab", "abc", "bca", "cab"]
+    assert (rounds[:, 0] == rounds[:, 1]).all()
+    assert [shape for _, shape in clock.calls[:6]] == [(1, 8)] * 3 + [(2, 4)] * 3
+    assert times == {
+        (name, shape): [pytest.approx(1000.0 * seconds)] * 3
+        for shape in ((1, 8), (2, 4))
+        for name, seconds in (("a", 1), ("b", 2), ("c", 3))
+    }
+
+
+def test_named_batches_are_timed_as_one(clock: Clock) -> None:
+    parts = [synthetic((1, length), 50, token_types=False) for length in (3, 5, 9)]
+    times = measure([clock.engine("a", 0.5)], {"task lengths": parts}, repeats=2, warmup=0)
+    assert times == {("a", "task lengths"): [1500.0, 1500.0]}
+
+
+def test_two_engines_of_one_name_are_refused(clock: Clock) -> None:
+    engines = [clock.engine("a", 1.0), clock.engine("a", 1.0)]
+    with pytest.raises(ValueError, match="different names"):
+        measure(engines, [synthetic((1, 1), 50, token_types=False)], repeats=1)
+
+
+def test_a_synthetic_batch_is_int64_without_padding_and_fits_the_vocabulary() -> None:
+    batch = synthetic((3, 40), 12, token_types=True)
+    assert {key: (value.shape, value.dtype.name) for key, value in batch.items()} == {
+        key: ((3, 40), "int64") for key in ("input_ids", "attention_mask", "token_type_ids")
+    }
+    assert batch["input_ids"].min() >= 5
+    assert batch["input_ids"].max() < 12
+    assert batch["attention_mask"].all()
+    assert "token_type_ids" not in synthetic((3, 40), 12, token_types=False)
+
+
+def test_summary() -> None:
+    assert summary([1.0, 2.0, 3.0, 4.0, 100.0]) == {"median": 3.0, "p90": pytest.approx(61.6), "repeats": 5}
+
+
+def test_a_slow_spell_of_the_machine_does_not_touch_the_speedup() -> None:
+    spell = np.where(np.arange(20) < 8, 5.0, 1.0)
+    result = speedup(list(6.0 * spell), list(2.0 * spell))
+    assert result == {"median": pytest.approx(3.0), "ci95": [pytest.approx(3.0), pytest.approx(3.0)]}
+
+
+def test_the_interval_of_a_speedup_holds_the_median_and_repeats_with_the_seed() -> None:
+    random = np.random.default_rng(0)
+    reference, times = random.uniform(3, 5, 30), random.uniform(1, 2, 30)
+    result = speedup(list(reference), list(times), seed=1)
+    assert result["median"] == pytest.approx(np.median(reference / times))
+    assert result["ci95"][0] < result["median"] < result["ci95"][1]
+    assert result == speedup(list(reference), list(times), seed=1)
+
+
+def test_rounds_must_match() -> None:
+    with pytest.raises(ValueError, match="2 and 1 rounds"):
+        speedup([1.0, 2.0], [1.0])

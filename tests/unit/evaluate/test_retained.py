@@ -1,0 +1,150 @@
+"""Retained quality against DistilBERT's published table and by hand; properties of the interval."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from distill.evaluate.retained import Predictions, bootstrap, glue_average, retained, scores
+
+TASKS = ("cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb", "wnli")
+# GLUE dev sets as published with DistilBERT (arXiv:1910.01108, table 1; MNLI of BERT as in its README).
+DISTILBERT = (51.3, 82.2, 87.5, 89.2, 88.5, 59.9, 91.3, 86.9, 56.3)
+BERT = (56.3, 84.7, 88.6, 91.8, 89.6, 69.3, 92.7, 89.0, 53.5)
+
+
+def _table(values: Sequence[float]) -> dict[str, dict[str, float]]:
+    return {task: {"score": value} for task, value in zip(TASKS, values, strict=True)}
+
+
+def test_the_published_table_of_distilbert() -> None:
+    assert round(glue_average(_table(DISTILBERT)), 1) == 77.0
+    assert round(glue_average(_table(BERT)), 1) == 79.5
+    kept = retained(_table(DISTILBERT), _table(BERT))
+    assert round(kept["macro"], 1) == 96.9
+    assert round(kept["macro_without_wnli"], 1) == 96.2
+    assert round(kept["mean_of_ratios"], 1) == 95.7
+    assert kept["worst"]["task"] == "rte"
+    assert round(kept["worst"]["percent"], 1) == 86.4
+    assert kept["left_out"] == []
+
+
+def test_a_task_counts_once_however_many_metrics_and_splits_it_has() -> None:
+    table = {
+        "mrpc": {"f1": 80.0, "accuracy": 70.0},
+        "mnli": {"accuracy_matched": 60.0, "accuracy_mismatched": 62.0},
+        "wnli": {"accuracy": 10.0},
+    }
+    assert glue_average(table) == pytest.approx((75 + 61 + 10) / 3)
+    assert glue_average(table, without=("wnli",)) == pytest.approx(68.0)
+
+
+def test_a_teacher_at_zero_is_left_out_and_named() -> None:
+    student = {"cola": {"matthews": 9.0}, "sst2": {"accuracy": 45.0}, "rte": {"accuracy": 30.0}}
+    teacher = {"cola": {"matthews": 0.0}, "sst2": {"accuracy": 90.0}, "rte": {"accuracy": 50.0}}
+    kept = retained(student, teacher)
+    assert kept["left_out"] == ["cola"]
+    assert kept["macro"] == kept["macro_without_wnli"] == pytest.approx(100 * 75 / 140)
+    assert kept["mean_of_ratios"] == pytest.approx(55.0)
+    assert kept["worst"] == {"task": "sst2", "percent": pytest.approx(50.0)}
+
+
+def test_nothing_left_is_none() -> None:
+    kept = retained({"wnli": {"accuracy": 50.0}}, {"wnli": {"accuracy": 40.0}})
+    assert kept["macro"] == pytest.approx(125.0)
+    assert kept["macro_without_wnli"] is None
+    assert kept["mean_of_ratios"] is None
+    kept = retained({"cola": {"matthews": 1.0}}, {"cola": {"matthews": -1.0}})
+    assert kept["macro"] is None
+    assert kept["worst"] is None
+
+
+def test_other_tasks_are_refused() -> None:
+    with pytest.raises(ValueError, match="must be the same"):
+        retained({"rte": {"accuracy": 1.0}}, {"sst2": {"accuracy": 1.0}})
+
+
+NAMES = {"sst2": ["accuracy"], "stsb": ["pearson", "spearman"], "mnli": ["accuracy"]}
+
+
+def _predictions(quality: float, seed: int, rows: int = 300) -> Predictions:
+    """Labels depend on nothing but `rows`; `seed` and `quality` make the logits."""
+    result = {}
+    for place, (task, split) in enumerate(
+        [
+            ("sst2", "validation"),
+            ("stsb", "validation"),
+            ("mnli", "validation_matched"),
+            ("mnli", "validation_mismatched"),
+        ]
+    ):
+        truth, noise = np.random.default_rng(place), np.random.default_rng([seed, place])
+        if task == "stsb":
+            labels = truth.uniform(0, 5, rows)
+            logits = (quality * labels + noise.normal(size=rows))[:, None]
+        else:
+            labels = truth.integers(0, 3, rows)
+            logits = quality * np.eye(3)[labels] + noise.normal(size=(rows, 3))
+        result[task, split] = (logits.astype(np.float32), labels)
+    return result
+
+
+def test_scores_name_the_splits_of_mnli() -> None:
+    table = scores(_predictions(2.0, 0), NAMES)
+    assert {task: list(values) for task, values in table.items()} == {
+        "sst2": ["accuracy"],
+        "stsb": ["pearson", "spearman"],
+        "mnli": ["accuracy_matched", "accuracy_mismatched"],
+    }
+
+
+def test_the_interval_of_a_model_against_itself_is_exactly_one_hundred() -> None:
+    teacher = _predictions(2.0, 0)
+    assert bootstrap(teacher, teacher, NAMES, resamples=20) == (pytest.approx(100), pytest.approx(100))
+
+
+def test_the_interval_holds_the_point_and_repeats_with_the_seed() -> None:
+    student, teacher = _predictions(1.5, 1), _predictions(2.0, 0)
+    point = retained(scores(student, NAMES), scores(teacher, NAMES))["macro_without_wnli"]
+    interval = bootstrap(student, teacher, NAMES, seed=3)
+    assert interval is not None
+    assert interval[0] < point < interval[1]
+    assert interval == bootstrap(student, teacher, NAMES, seed=3)
+    assert interval != bootstrap(student, teacher, NAMES, seed=4)
+
+
+def _width(rows: int) -> float:
+    interval = bootstrap(_predictions(1.5, 1, rows), _predictions(2.0, 0, rows), NAMES)
+    assert interval is not None
+    return interval[1] - interval[0]
+
+
+def test_the_interval_narrows_with_the_square_root_of_the_rows() -> None:
+    assert _width(200) / _width(3200) == pytest.approx(4.0, rel=0.35)
+
+
+def test_rows_are_drawn_in_pairs() -> None:
+    """A student that errs where its teacher errs is surer than one that errs as often elsewhere."""
+    teacher = _predictions(2.0, 0)
+    near = {key: (logits + 0.01, labels) for key, (logits, labels) in teacher.items()}
+    low, high = bootstrap(near, teacher, NAMES) or (0.0, 0.0)
+    other_low, other_high = bootstrap(_predictions(2.0, 7), teacher, NAMES) or (0.0, 0.0)
+    assert high - low < 0.01 < 1.0 < other_high - other_low
+
+
+def test_no_interval_without_a_ratio() -> None:
+    labels = np.array([0, 1, 0, 1])
+    flat = {("cola", "validation"): (np.tile([1.0, 0.0], (4, 1)), labels)}
+    assert bootstrap(flat, flat, {"cola": ["matthews"]}) is None
+    only = {("wnli", "validation"): (np.eye(2)[labels], labels)}
+    assert bootstrap(only, only, {"wnli": ["accuracy"]}) is None
+
+
+def test_other_rows_are_refused() -> None:
+    teacher, student = _predictions(2.0, 0), dict(_predictions(2.0, 0))
+    logits, labels = student["sst2", "validation"]
+    student["sst2", "validation"] = (logits, labels[::-1])
+    with pytest.raises(ValueError, match="same rows"):
+        bootstrap(student, teacher, NAMES)

@@ -1,0 +1,91 @@
+"""The exported folder, reloaded in a process that knows transformers alone."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file, save_file
+
+from distill.config import DataError, UserError
+from distill.export import reload
+from distill.export.huggingface import export_folder, plain_logits, prove_reload
+
+Make = Callable[..., Path]
+
+
+@pytest.fixture
+def texts(sentences: list[str]) -> list[list[str]]:
+    return [[sentences[0]], [sentences[1], sentences[2]], ["goats " * 300]]
+
+
+def test_the_folder_holds_what_a_user_needs_and_nothing_else(classifier: Make, tmp_path: Path) -> None:
+    source, out = tmp_path / "source", tmp_path / "out"
+    export_folder(classifier(), source, "first")
+    for name in ("optimizer.pt", "manifest.json", "pytorch_model.bin"):
+        (source / name).write_text("not for the user")
+    export_folder(source, out, "# A card\n")
+    assert sorted(path.name for path in out.iterdir()) == [
+        "README.md",
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ]
+    assert (out / "README.md").read_text() == "# A card\n"
+    same = [
+        (out / name).read_bytes() == (classifier() / name).read_bytes() for name in ("config.json", "model.safetensors")
+    ]
+    assert same == [True, True]
+
+
+@pytest.mark.parametrize("missing", ["config.json", "model.safetensors"])
+def test_a_source_that_is_no_model_is_refused_and_nothing_is_written(
+    classifier: Make, tmp_path: Path, missing: str
+) -> None:
+    source = tmp_path / "source"
+    export_folder(classifier(), source, "")
+    (source / missing).unlink()
+    with pytest.raises(DataError, match=f"{source}: got no .*{missing[-6:]}"):
+        export_folder(source, tmp_path / "out", "")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_fresh_process_gives_the_same_bits_and_a_changed_model_is_refused(
+    classifier: Make, tmp_path: Path, texts: list[list[str]]
+) -> None:
+    expected = plain_logits(classifier(), texts)
+    assert expected.shape == (3, 2)
+    assert np.ptp(expected, axis=0).min() > 0.1
+    export_folder(classifier(), tmp_path / "out", "")
+    assert prove_reload(tmp_path / "out", texts, expected) == 0.0
+    weights = load_file(tmp_path / "out" / "model.safetensors")
+    weights["classifier.bias"] += 0.01
+    save_file(weights, tmp_path / "out" / "model.safetensors", {"format": "pt"})
+    with pytest.raises(UserError, match=r"got logits 0\.01 away"):
+        prove_reload(tmp_path / "out", texts, expected)
+
+
+def test_a_folder_that_does_not_load_is_refused_with_the_reason(
+    classifier: Make, tmp_path: Path, texts: list[list[str]]
+) -> None:
+    export_folder(classifier(), tmp_path / "out", "")
+    (tmp_path / "out" / "model.safetensors").write_bytes(b"cut")
+    with pytest.raises(UserError, match="does not load with plain transformers") as caught:
+        prove_reload(tmp_path / "out", texts, np.zeros((3, 2), np.float32))
+    assert len(caught.value.messages) == 1
+    assert "safetensors" in str(caught.value).lower()
+
+
+def test_the_script_of_the_fresh_process_imports_nothing_of_distill() -> None:
+    tree = ast.parse(Path(reload.__file__).read_text())
+    modules = {
+        name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in ([node.module or "."] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names])
+    }
+    assert modules == {"__future__", "json", "sys", "torch", "transformers"}

@@ -1,0 +1,85 @@
+"""ONNX files against the transformers model, over batch sizes, lengths and padding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from distill.config import UserError
+from distill.evaluate.engines import onnx_engine, torch_engine
+from distill.evaluate.latency import synthetic
+from distill.export.onnx import export_onnx, onnx_parity
+
+Make = Callable[..., Path]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        "bert",
+        pytest.param("distilbert", marks=pytest.mark.slow),
+        pytest.param("roberta", marks=pytest.mark.slow),
+    ],
+)
+def exported(
+    request: pytest.FixtureRequest, classifier: Make, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Path]:
+    """(folder, ONNX file)"""
+    folder, path = classifier(request.param, 3), tmp_path_factory.mktemp("onnx") / "model.onnx"
+    export_onnx(folder, path)
+    return folder, path
+
+
+def test_one_file_gives_the_logits_of_torch_at_any_shape(exported: tuple[Path, Path]) -> None:
+    folder, path = exported
+    assert [entry.name for entry in path.parent.iterdir()] == ["model.onnx"]
+    assert onnx_parity(folder, path) < 1e-5
+    ours = onnx_engine("x", path, scheme="fp32", threads=1)
+    theirs = torch_engine("x", folder, scheme="fp32", device="cpu", threads=1)
+    assert (ours.backend, ours.scheme) == ("onnxruntime", "fp32")
+    for shape in ((1, 1), (3, 100), (7, 5)):
+        batch = synthetic(shape, 100, token_types="distilbert" not in folder.name)
+        batch["attention_mask"][:, shape[1] // 2 + 1 :] = 0
+        wanted = theirs.run({key: value for key, value in batch.items() if key in _inputs(path)})
+        assert np.abs(ours.run(batch) - wanted).max() < 1e-5
+
+
+def _inputs(path: Path) -> list[str]:
+    return [entry.name for entry in onnx.load(path).graph.input]
+
+
+def test_garbage_in_padding_changes_nothing(exported: tuple[Path, Path]) -> None:
+    _, path = exported
+    run = onnx_engine("x", path, scheme="fp32", threads=1).run
+    batch = synthetic((2, 12), 100, token_types=True)
+    batch["attention_mask"][:, 7:] = 0
+    before = run(batch)
+    batch["input_ids"][:, 7:] = 42
+    assert np.array_equal(run(batch), before)
+
+
+def test_another_model_does_not_pass(exported: tuple[Path, Path], tmp_path: Path) -> None:
+    folder, path = exported
+    model = onnx.load(path)
+    head = [node for node in model.graph.node if node.op_type == "Gemm"][-1]
+    bias = next(value for value in model.graph.initializer if value.name == head.input[2])
+    shifted = onnx.numpy_helper.to_array(bias) + np.float32([0, 0, 0.01])
+    bias.CopyFrom(onnx.numpy_helper.from_array(shifted, bias.name))
+    onnx.save(model, tmp_path / "other.onnx")
+    with pytest.raises(UserError, match=r"0\.01 away from torch"):
+        onnx_parity(folder, tmp_path / "other.onnx")
+
+
+def test_the_export_says_nothing(classifier: Make, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = classifier()
+    capfd.readouterr()
+    export_onnx(folder, tmp_path / "model.onnx")
+    shown = capfd.readouterr()
+    # transformers' own progress bars are switched off for a whole run, not here.
+    lines = [line for line in shown.err.splitlines() if "Loading weights" not in line]
+    assert "".join(lines).strip() == ""
+    assert shown.out == ""

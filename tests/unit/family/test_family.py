@@ -1,0 +1,99 @@
+"""Every family record against the transformers model it describes."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from distill import family
+from distill.config import ConfigError
+
+# Contract table: record name -> tokens that a published model of the family takes.
+LONGEST = {"bert": ("BertConfig", 512), "distilbert": ("DistilBertConfig", 512), "roberta": ("RobertaConfig", 512)}
+
+
+def test_every_family_has_a_row() -> None:
+    assert set(LONGEST) == set(family.FAMILIES)
+    assert all(record.name == name for name, record in family.FAMILIES.items())
+
+
+def test_unknown_family_is_refused_with_the_list() -> None:
+    with pytest.raises(
+        ConfigError, match=r"teacher\.name: got a model of type xlnet; must be one of bert, distilbert, roberta"
+    ):
+        family.family_of(SimpleNamespace(model_type="xlnet"))
+
+
+def test_a_model_and_its_config_have_one_record(tiny_model) -> None:
+    model = tiny_model("roberta")
+    assert family.family_of(model) is family.family_of(model.config) is family.FAMILIES["roberta"]
+
+
+@pytest.mark.parametrize("name", LONGEST)
+def test_max_length(name: str, tiny_model) -> None:
+    import transformers
+
+    cls, expected = LONGEST[name]
+    published = {"max_position_embeddings": 514} if name == "roberta" else {}
+    assert family.max_length(getattr(transformers, cls)(**published)) == expected
+    model = tiny_model(name)
+    longest = family.max_length(model.config)
+    assert longest == 32
+    batch = {"input_ids": torch.full((1, longest), 7), "attention_mask": torch.ones(1, longest, dtype=torch.long)}
+    assert family.encode(model, batch).shape == (1, longest, 16)
+    with pytest.raises((IndexError, RuntimeError)):
+        family.encode(model, {key: torch.cat([value, value[:, :1]], 1) for key, value in batch.items()})
+
+
+@pytest.mark.parametrize("name", LONGEST)
+@pytest.mark.parametrize("head", ["MaskedLM", "SequenceClassification"])
+def test_encoder_and_layers(name: str, head: str, tiny_model) -> None:
+    model = tiny_model(name, head, layers=4)
+    assert family.encoder(model) is model.base_model
+    assert len(family.layers(model)) == 4
+    assert family.has_mlm_head(model) == (head == "MaskedLM")
+
+
+@pytest.mark.parametrize("name", LONGEST)
+def test_encode_is_the_last_hidden_state(name: str, tiny_model, tiny_batch) -> None:
+    model = tiny_model(name)
+    taken = family.inputs(model, tiny_batch)
+    assert ("token_type_ids" in taken) == family.FAMILIES[name].token_types
+    assert "labels" not in taken
+    expected = model(**taken, output_hidden_states=True).hidden_states[-1]
+    torch.testing.assert_close(family.encode(model, tiny_batch), expected, rtol=0, atol=0)
+
+
+def test_token_types_reach_the_model_that_has_them(tiny_model, tiny_batch) -> None:
+    model = tiny_model("bert")
+    other = tiny_batch | {"token_type_ids": 1 - tiny_batch["token_type_ids"]}
+    assert not torch.allclose(family.encode(model, tiny_batch), family.encode(model, other))
+
+
+@pytest.mark.parametrize("name", LONGEST)
+def test_head_at_chosen_positions_equals_the_whole_model(name: str, tiny_model, tiny_batch) -> None:
+    model = tiny_model(name)
+    whole = model(**family.inputs(model, tiny_batch)).logits
+    chosen = torch.tensor([1, 3, 8, 9])
+    hidden = family.encode(model, tiny_batch).flatten(0, 1)[chosen]
+    torch.testing.assert_close(family.mlm_logits(model, hidden), whole.flatten(0, 1)[chosen], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", LONGEST)
+def test_mlm_head_holds_every_parameter_outside_the_encoder(name: str, tiny_model) -> None:
+    model = tiny_model(name)
+    record = family.FAMILIES[name]
+    prefixes = tuple(f"{path}." for path in (record.encoder, *record.mlm_head))
+    assert all(key.startswith(prefixes) for key, _ in model.named_parameters())
+
+
+@pytest.mark.parametrize("name", LONGEST)
+def test_garbage_in_padding_changes_nothing(name: str, tiny_model, tiny_batch) -> None:
+    model = tiny_model(name)
+    real = tiny_batch["attention_mask"].bool()
+    # 1 is padding for RoBERTa, which counts its positions by it: garbage must be another token.
+    garbage = tiny_batch | {"input_ids": torch.where(real, tiny_batch["input_ids"], 9)}
+    expected, actual = (family.encode(model, batch)[real] for batch in (tiny_batch, garbage))
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)

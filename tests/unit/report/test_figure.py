@@ -1,0 +1,59 @@
+"""The picture is the same byte for byte, and shows each point once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from distill.report import figure
+
+Results = dict[str, Any]
+
+
+def test_deterministic(results: Results) -> None:
+    shown = figure.points(results)
+    drawn, image = figure.svg(shown), figure.png(shown)
+    assert drawn == figure.svg(shown)
+    assert image == figure.png(shown)
+    assert image.startswith(b"\x89PNG")
+    moved = [*shown[:-1], figure.Point("moved", "student", 2.0, 90.0)]
+    assert drawn != figure.svg(moved)
+
+
+def test_points_are_the_models_with_both_numbers(results: Results) -> None:
+    results["models"][5]["retained"] = None
+    results["models"][6]["speedup"] = None
+    results["models"][7]["failed"] = "no such kernel"
+    shown = figure.points(results)
+    assert [(p.role, p.label) for p in shown] == [
+        ("teacher", "bf16 torch"),
+        ("student", "fp32 torch"),
+        ("student", "int8 onnxruntime"),
+        ("baseline", "fp32 torch"),
+        ("baseline", "int8 onnxruntime"),
+    ]
+    assert shown[2].speedup == 5.2
+    assert shown[2].retained_interval == pytest.approx((92.0, 94.0))
+
+
+def test_labels_do_not_overlap(results: Results) -> None:
+    drawn = figure.draw(figure.points(results))
+    axes = drawn.axes[0]
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert len(boxes) == 9
+    for index, box in enumerate(boxes):
+        assert not any(box.overlaps(other) for other in boxes[index + 1 :])
+        assert axes.get_window_extent().containsx(box.x1)
+
+
+def test_only_the_teacher(results: Results) -> None:
+    assert "teacher" in figure.svg([])
+
+
+def test_value_outside_of_its_interval_is_drawn() -> None:
+    assert figure.svg([figure.Point("x", "student", 2.0, 90.0, (2.01, 2.2), (90.1, 91.0))])
+
+
+def test_a_name_is_text_and_no_formula() -> None:
+    assert "a$_b$ &lt;i&gt;" in figure.svg([figure.Point("a$_b$ <i>", "student", 2.0, 90.0)])

@@ -1,0 +1,97 @@
+"""Sentences say what the numbers say, losses included."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distill.report import headline
+
+Results = dict[str, Any]
+
+
+def models(results: Results, role: str, scheme: str) -> list[dict[str, Any]]:
+    return [m for m in results["models"] if m["role"] == role and m["scheme"] == scheme]
+
+
+def test_gain(results: Results) -> None:
+    text = headline.headline(results)
+    assert text.startswith("The int8 student (onnxruntime) keeps 93.1% (95% interval 92.0 to 94.0) of the teacher's")
+    assert "at 5.20x (95% interval 5.04 to 5.41) the speed of the teacher's fastest float32 form." in text
+    assert text.endswith("Without a teacher the same student keeps 87.6%: distillation gained 5.5 points.")
+
+
+def test_loss_is_said_plainly(results: Results) -> None:
+    models(results, "baseline", "int8")[0]["retained"] |= {"macro_without_wnli": 95.6, "ci95": [94.5, 96.5]}
+    text = headline.headline(results)
+    assert "distillation LOST 2.5 points" in text
+    assert "gained" not in text
+
+
+def test_overlap_of_intervals_is_said(results: Results) -> None:
+    models(results, "baseline", "int8")[0]["retained"] |= {"macro_without_wnli": 92.5, "ci95": [91.5, 93.5]}
+    assert headline.headline(results).endswith("gained 0.6 points. The two 95% intervals overlap.")
+
+
+def test_slower_is_said(results: Results) -> None:
+    for model in models(results, "student", "int8"):
+        model["speedup"] |= {"best_teacher": 0.8, "ci95": [0.75, 0.85]}
+    assert "but is slower: 0.80x" in headline.headline(results)
+    for model in models(results, "student", "int8"):
+        model["speedup"] |= {"best_teacher": 1.02, "ci95": [0.95, 1.08]}
+    assert "no measurable speedup" in headline.headline(results)
+
+
+def test_baseline_in_another_form_is_compared_in_that_form(results: Results) -> None:
+    results["models"].remove(models(results, "baseline", "int8")[0])
+    assert (
+        "Compared as fp32 torch, the distilled student keeps 95.2% and the same student without a teacher 88.4%: "
+        "distillation gained 6.8 points." in headline.headline(results)
+    )
+
+
+def test_no_or_failed_baseline(results: Results) -> None:
+    baselines = headline.of_role(results, "baseline")
+    for model in baselines:
+        model |= {"failed": "out of memory", "retained": None}
+    assert "The baseline failed" in headline.headline(results)
+    results["models"] = [m for m in results["models"] if m not in baselines]
+    assert "what the teacher adds is not known" in headline.headline(results)
+
+
+def test_no_student(results: Results) -> None:
+    for model in headline.of_role(results, "student"):
+        model |= {"failed": "out of memory", "retained": None}
+    assert headline.headline(results).startswith("No student has a score: there is no result.")
+
+
+def test_choice_ignores_scores(results: Results) -> None:
+    slow, fast = models(results, "student", "int8")
+    slow["retained"]["macro_without_wnli"] = 99.9
+    assert headline.chosen(results) is fast
+    for model in (slow, fast):
+        model["failed"] = "no such kernel"
+    chosen = headline.chosen(results)
+    assert chosen is not None
+    assert headline.form(chosen) == "bf16 torch"
+
+
+def test_average_is_called_by_what_it_averages(results: Results) -> None:
+    assert headline.average_name(results) == "GLUE (9 tasks)"
+    row = next(r for r in results["coverage"] if r["split"] == "validation_mismatched")
+    row["rows"] = 0
+    assert headline.average_name(results) == "Partial GLUE (8 of 9 tasks whole)"
+    assert any("mnli validation_mismatched 0 of 9,832 rows" in line for line in headline.coverage(results))
+    results["coverage"] = [r for r in results["coverage"] if r["task"] not in ("mnli", "qqp")]
+    assert headline.average_name(results) == "Partial GLUE (7 of 9 tasks)"
+    assert "Not in the average: qqp, mnli." in headline.coverage(results)
+    for row in results["coverage"]:
+        row["task"] = f"own_{row['task']}"
+    assert headline.average_name(results) == "Average (7 tasks)"
+    results["coverage"][1]["rows"] = 5
+    assert headline.average_name(results) == "Partial average (7 tasks)"
+    results["coverage"][1]["stand_in"] = True
+    assert headline.average_name(results) == "Stand-in average (7 tasks)"
+
+
+def test_capped_training_is_said(results: Results) -> None:
+    assert "Training is on a part: sst2 10,000 of 67,349 rows." in headline.coverage(results)

@@ -1,0 +1,130 @@
+"""One page over many runs."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distill.config import DataError
+from distill.report import overview, write, write_overview
+from distill.report.__main__ import main
+
+Results = dict[str, Any]
+
+
+def seeded(results: Results, seed: int, retained: float, speedup: float) -> Results:
+    """The same run with another seed, whose int8 student has these numbers."""
+    made = copy.deepcopy(results)
+    made["seeds"] = [seed]
+    made["command"] = f"python -m distill recipe=distilbert seed={seed} tasks=glue output=somewhere/{seed}"
+    made["models"][8]["retained"] |= {"macro_without_wnli": retained}
+    made["models"][8]["speedup"] |= {"best_teacher": speedup}
+    return made
+
+
+def test_seeds_are_aggregated(results: Results) -> None:
+    runs = [seeded(results, 0, 92.0, 5.0), seeded(results, 1, 94.0, 6.0)]
+    shown = overview.entries(runs)
+    assert len(shown) == 7
+    row = overview.table(shown).rows[4]
+    assert row[:7] == (
+        *("5", "distilbert tasks=glue", "student", "onnxruntime", "int8"),
+        *("93.0 ± 1.4", "5.50x ± 0.71"),
+    )
+    assert row[-1] == "0, 1"
+    point = overview.points(shown)[4]
+    assert (point.label, point.speedup, point.retained) == ("5", 5.5, 93.0)
+    assert point.speedup_interval == pytest.approx((5.5 - 0.5**0.5, 5.5 + 0.5**0.5))
+
+
+def test_the_same_seed_twice_is_not_averaged(results: Results) -> None:
+    shown = overview.entries([seeded(results, 0, 92.0, 5.0), seeded(results, 0, 94.0, 6.0)])
+    assert [row[5] for row in overview.table(shown).rows[4::7]] == ["92.0 [92.0, 94.0]", "94.0 [92.0, 94.0]"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"recipe": "other"}, {"command": "python -m distill recipe=distilbert temperature=3"}, {"environment": None}],
+)
+def test_other_runs_are_not_aggregated(results: Results, change: dict[str, Any]) -> None:
+    other = seeded(results, 1, 94.0, 6.0) | change
+    if other["environment"] is None:
+        other["environment"] = results["environment"] | {"cpu": "another"}
+    shown = overview.entries([seeded(results, 0, 92.0, 5.0), other])
+    assert len(shown) == 14
+    assert {entry.series for entry in shown} == {0, 1}
+    assert overview.table(shown).rows[4][5] == "92.0 [92.0, 94.0]"
+
+
+def test_page_of_a_folder(results: Results, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(seeded(results, 0, 92.0, 5.0), tmp_path / "a" / "0")
+    write(seeded(results, 0, 92.0, 5.0), tmp_path / "a" / "0" / "evaluate")  # the same run once more
+    write(seeded(results, 1, 94.0, 6.0), tmp_path / "a" / "1")
+    (tmp_path / ".half").mkdir()
+    (tmp_path / ".half" / "results.json").write_text("{")
+    assert main([str(tmp_path)]) == 0
+    assert str(tmp_path / "report.html") in capsys.readouterr().out
+    page, text = (tmp_path / "report.html").read_text(), (tmp_path / "report.md").read_text()
+    for found in (page, text):
+        assert "2 runs, 7 models" in found
+        assert "93.0 ± 1.4" in found
+        assert found.count("Without a teacher the same student keeps 87.6%") == 2
+    assert page.count("<svg") == 1
+    assert "http://" not in page.replace("http://www.w3.org/", "")
+    assert main([str(tmp_path)]) == 0  # its own output is no run
+    assert (tmp_path / "report.html").read_text() == page
+
+
+def test_smoke_runs_do_not_mix_with_real_ones(results: Results) -> None:
+    smoke = copy.deepcopy(results) | {"smoke": True, "recipe": "smoked"}
+    text, page, _ = overview.pages([results, smoke])
+    assert "Left out: 1 of limit=smoke" in text
+    assert "smoked" not in text
+    assert "SMOKE RUN" not in page
+    text, page, drawn = overview.pages([smoke])
+    assert all("SMOKE RUN" in found for found in (text, page, drawn))
+
+
+def test_failed_model_stays(results: Results) -> None:
+    results["models"][8] = {key: results["models"][8][key] for key in ("name", "role", "scheme", "backend")}
+    results["models"][8]["failed"] = "out of memory"
+    table = overview.table(overview.entries([results]))
+    assert table.rows[4][5:8] == ("failed", "-", "-")
+    assert "#5 failed: out of memory" in table.notes
+
+
+def test_own_report_of_a_run_is_written_anew(results: Results, tmp_path: Path) -> None:
+    paths = write(results, tmp_path)
+    before = paths["page"].read_text()
+    paths["page"].unlink()
+    assert main([str(tmp_path)]) == 0
+    assert paths["page"].read_text() == before
+
+
+def test_errors_are_one_line(tmp_path: Path, results: Results, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert main([str(tmp_path / "absent")]) == 2
+    assert "got no results.json" in capsys.readouterr().err
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "results.json").write_text("{")
+    assert main([str(tmp_path)]) == 2
+    assert "must be JSON" in capsys.readouterr().err
+    (tmp_path / "a" / "results.json").write_text(json.dumps(results | {"schema": 2}))
+    assert main([str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert str(tmp_path / "a" / "results.json") in error
+    assert error.count("\n") == 1
+    with pytest.raises(DataError):
+        write_overview(tmp_path)
+
+
+def test_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "usage" in capsys.readouterr().err
+    assert main(["--help"]) == 0
+    assert "usage" in capsys.readouterr().out

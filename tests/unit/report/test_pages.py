@@ -1,0 +1,227 @@
+"""Markdown, HTML, terminal and card: well-formed, escaped, self-contained, with every row."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rich.console import Console
+
+from distill.report import html, markdown, model_card, show, write
+from distill.report.detail import by_shape_table, gain_table, scores_table, tables
+from distill.report.headline import SMOKE
+from distill.report.table import middle_shape, models_table
+
+Results = dict[str, Any]
+EVIL = "<script>alert(1)</script> | [x] `y`"
+VOID = {"meta", "br"}
+
+
+class Strict(HTMLParser):
+    """Fails on a tag that is not closed in order; collects tags, references and text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: set[str] = set()
+        self.references: list[str] = []
+        self.words: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.add(tag)
+        self.references += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def parsed(page: str) -> Strict:
+    parser = Strict()
+    parser.feed(page)
+    parser.close()
+    assert parser.open == []
+    return parser
+
+
+def failed(results: Results) -> Results:
+    """Everything that may be null is, and a row failed."""
+    for model in results["models"][1:4]:
+        for key in ("parameters", "size_mib", "gmacs", "glue", "retained", "speedup", "calibration_error"):
+            model[key] = None
+        model["latency_ms"] = []
+        model["scores"] = {}
+    row = {"name": "big", "role": "student", "scheme": "int8", "backend": "openvino", "failed": "out of memory"}
+    results["models"].append(row)
+    results["stages"].append(
+        {"name": "adapt", "seconds": None, "tokens_per_second": None, "peak_memory_mib": None, "energy_joules": None}
+        | {"skipped": "has a head"}
+    )
+    return results
+
+
+def test_html_is_well_formed_and_self_contained(results: Results) -> None:
+    page = html.page(results)
+    found = parsed(page)
+    assert {"svg", "table", "style", "figure"} <= found.seen
+    assert not found.seen & {"script", "link", "img", "iframe"}
+    assert found.references
+    assert all(reference.startswith("#") for reference in found.references)
+    assert not re.search(r"url\((?!#)|@import", page)
+    ids = re.findall(r'\bid="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+
+
+def test_names_are_escaped(results: Results) -> None:
+    results["recipe"] = results["teacher_name"] = results["models"][8]["name"] = EVIL
+    results["notes"] = [EVIL]
+    results["environment"]["cpu"] = EVIL
+    results["models"][8]["scheme"] = "<b>int8</b>"
+    found = parsed(html.page(results))
+    assert not found.seen & {"script", "b"}
+    assert any(EVIL in text for text in found.words)
+    assert "<script>" not in markdown.page(results)
+    card = model_card(results, EVIL, "cola")
+    assert front_matter(card)["model-index"][0]["name"] == f"{EVIL}-cola"
+    assert "<script>" not in card.split("---\n", 2)[2]
+
+
+def pipe_tables(text: str) -> list[list[str]]:
+    blocks = re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE)
+    return [block.strip().split("\n") for block in blocks]
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_markdown_columns_are_consistent(results: Results, broken: bool) -> None:
+    results["models"][4]["name"] = EVIL
+    page = markdown.page(failed(results) if broken else results)
+    found = pipe_tables(page)
+    assert len(found) == 1 + len(tables(results))
+    for lines in found:
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1
+    assert len(found[0]) == 2 + len(results["models"])
+
+
+def test_nulls_and_failures_stay_in_the_table(results: Results) -> None:
+    results = failed(results)
+    main = models_table(results)
+    assert main.rows[1] == ("teacher", "teacher", "torch", "fp32_medium", *["-"] * 7)
+    assert main.rows[-1] == ("big", "student", "openvino", "int8", "-", "-", "-", "-", "failed", "-", "-")
+    assert "big (int8 openvino) failed: out of memory" in main.notes
+    assert "skipped: has a head" in markdown.page(results)
+    assert all(len(row) == len(table.columns) for table in tables(results) for row in table.rows)
+    parsed(html.page(results))
+
+
+def test_rows_hold_the_numbers(results: Results) -> None:
+    row = models_table(results).rows[8]
+    assert row == (
+        *("student", "student", "onnxruntime", "int8", "17.39 M", "22.9", "12.7", "74.3"),
+        *("93.1 [92.0, 94.0]", "5.20x [5.04, 5.41]", "8.32x"),
+    )
+    assert middle_shape(results) == "8x128"
+    gain = gain_table(results)
+    assert gain is not None
+    assert gain.rows[0] == ("cola", "62.3", "57.5", "+4.8")
+    assert gain.rows[-1] == ("retained %", "93.1", "87.6", "+5.5")
+    by_shape = by_shape_table(results)
+    assert by_shape.columns[3:] == ("1x128", "8x128", "32x128", "task lengths")
+    assert by_shape.rows[8][4] == "5.20x"  # 66 ms of fp32_medium over 12.7 ms
+
+
+def test_seeds_have_a_spread(results: Results) -> None:
+    results["seeds"] = [0, 1]
+    results["models"][0]["scores"]["cola"]["matthews"] = {"mean": 50.0, "std": 1.26, "by_seed": [49.0, 51.0]}
+    table = scores_table(results)
+    assert table.rows[0][3] == "50.0 ± 1.3"
+    assert "seeds 0, 1" in table.notes[0]
+
+
+def printed(results: Results, width: int) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    show(results, {"report": Path("outputs/report.md")}, console)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_terminal(results: Results) -> None:
+    results["models"][4]["name"] = "[bold]x[/]"
+    wide, narrow = printed(results, 200), printed(results, 100)
+    assert "[bold]x[/]" in wide
+    assert "5.20x [5.04, 5.41]" in wide
+    assert "report: outputs/report.md" in wide
+    assert re.search(r"student +onnxruntime +int8 .* 93\.1 +5\.20x", narrow)
+    assert max(map(len, narrow.splitlines())) <= 100
+
+
+def test_smoke_is_said_everywhere(results: Results, tmp_path: Path) -> None:
+    results["smoke"] = True
+    write(results, tmp_path)
+    assert SMOKE in (tmp_path / "report.md").read_text()
+    assert SMOKE in (tmp_path / "report.html").read_text()
+    assert "SMOKE RUN" in (tmp_path / "frontier.svg").read_text()
+    assert SMOKE in printed(results, 120)
+    card = model_card(results, "student", "cola")
+    assert SMOKE in card
+    assert "model-index" not in card
+    results["smoke"] = False
+    assert "SMOKE" not in markdown.page(results) + html.page(results) + printed(results, 120)
+
+
+def front_matter(card: str) -> dict[str, Any]:
+    assert card.startswith("---\n")
+    return yaml.safe_load(card.split("---\n")[1])
+
+
+def test_card(results: Results) -> None:
+    card = model_card(results, "student", "mrpc")
+    front = front_matter(card)
+    assert front["library_name"] == "transformers"
+    result = front["model-index"][0]["results"][0]
+    assert result["dataset"] == {
+        "name": "GLUE mrpc",
+        "type": "nyu-mll/glue",
+        "config": "mrpc",
+        "split": "validation",
+    }
+    assert [metric["value"] for metric in result["metrics"]] == [69.9, 70.9]
+    for part in ("all-MiniLM-L6-v2", "## How it was made", "## Limitations", "| student | student | onnxruntime |"):
+        assert part in card
+    with pytest.raises(ValueError, match="nobody"):
+        model_card(results, "nobody", "mrpc")
+
+
+def test_card_of_a_partial_task(results: Results) -> None:
+    next(r for r in results["coverage"] if r["task"] == "mrpc" and r["split"] != "train")["rows"] = 40
+    front = front_matter(model_card(results, "student", "mrpc"))
+    assert front["model-index"][0]["results"][0]["dataset"]["name"] == "GLUE mrpc (partial)"
+
+
+def test_write(results: Results, tmp_path: Path) -> None:
+    paths = write(results, tmp_path / "run")
+    assert sorted(path.name for path in paths.values()) == sorted(p.name for p in (tmp_path / "run").iterdir())
+    assert json.loads(paths["results"].read_text()) == results
+    first = {path: path.read_bytes() for path in paths.values()}
+    write(results, tmp_path / "run")
+    assert first == {path: path.read_bytes() for path in paths.values()}
+
+
+def test_write_refuses_what_is_not_valid(results: Results, tmp_path: Path) -> None:
+    results["models"][0]["colour"] = "red"
+    with pytest.raises(ValueError, match="colour"):
+        write(results, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

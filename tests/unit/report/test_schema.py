@@ -1,0 +1,64 @@
+"""The schema accepts a complete results.json and refuses what departs from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from distill.report.schema import validate
+
+Results = dict[str, Any]
+
+
+def test_complete_is_accepted(results: Results) -> None:
+    assert validate(results) == []
+
+
+def test_extras_are_optional(results: Results) -> None:
+    for key in ("smoke", "teacher_name", "notes"):
+        del results[key]
+    for model in results["models"]:
+        for key in ("path", "gmacs", "glue", "throughput_per_second", "peak_memory_mib", "calibration_error"):
+            del model[key]
+    assert validate(results) == []
+
+
+def test_failed_row_needs_only_its_name(results: Results) -> None:
+    row = {"name": "student", "role": "student", "scheme": "int8", "backend": "openvino"}
+    results["models"].append(row)
+    assert "models[11]" in validate(results)[0]
+    row["failed"] = "out of memory"
+    assert validate(results) == []
+
+
+MUTATIONS: dict[str, tuple[Callable[[Results], Any], str]] = {
+    "version of schema": (lambda r: r.update(schema=2), "schema"),
+    "misspelt key": (lambda r: r.update(sedes=[1]), "sedes"),
+    "missing key": (lambda r: r.pop("coverage"), "coverage"),
+    "no seeds": (lambda r: r.update(seeds=[]), "seeds"),
+    "misspelt key of a model": (lambda r: r["models"][4].update(retaind=None), "models[4]"),
+    "missing key of a model": (lambda r: r["models"][4].pop("speedup"), "models[4]"),
+    "unknown role": (lambda r: r["models"][0].update(role="tutor"), "models[0].role"),
+    "unknown backend": (lambda r: r["models"][0].update(backend="tensorrt"), "models[0].backend"),
+    "text for a number": (lambda r: r["models"][0].update(glue="80"), "models[0].glue"),
+    "bare score": (lambda r: r["models"][0]["scores"].update(cola=51.0), "scores.cola"),
+    "unknown key of retained": (lambda r: r["models"][5]["retained"].update(micro=1.0), "retained"),
+    "interval of three": (lambda r: r["models"][5]["retained"].update(ci95=[1, 2, 3]), "ci95"),
+    "interval upside down": (lambda r: r["models"][5]["retained"].update(ci95=[96.0, 94.0]), "ci95"),
+    "negative rows": (lambda r: r["coverage"][0].update(rows=-1), "coverage[0].rows"),
+    "not a number": (lambda r: r["models"][0].update(glue=float("nan")), "models[0].glue"),
+    "infinite": (lambda r: r["stages"][0].update(seconds=float("inf")), "stages[0].seconds"),
+    "nested fact": (lambda r: r["environment"].update(cpu={"name": "x"}), "environment.cpu"),
+}
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_mutation_is_refused(results: Results, name: str) -> None:
+    mutate, place = MUTATIONS[name]
+    mutate(results)
+    messages = validate(results)
+    assert len(messages) == 1
+    assert place in messages[0]
+    assert len(messages[0]) < 300

