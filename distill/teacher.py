@@ -59,9 +59,7 @@ def load_mlm(path: str | Path) -> tuple[Any, bool]:
 
     model, missing = _load(AutoModelForMaskedLM, path)
     heads = tuple(f"{module}." for module in family.family_of(model).mlm_head)
-    # What is tied to another weight (the decoder to the embeddings) need not be stored.
-    needed = missing - set(model.all_tied_weights_keys)
-    return model, not any(key.startswith(heads) for key in needed)
+    return model, not any(key.startswith(heads) for key in missing)
 
 
 def load_classifier(path: str | Path, num_labels: int) -> Any:
@@ -142,7 +140,7 @@ def _hub_folder(teacher: config.Teacher) -> str:
 
 
 def _load(auto: Any, path: str | Path, **settings: Any) -> tuple[Any, set[str]]:
-    """Model of a folder, and the names of the parameters that were not stored in it."""
+    """Model of a folder, and the names of its parameters that were neither stored nor tied to one that was."""
     from transformers import AutoConfig
 
     check_weights(path)

@@ -136,15 +136,17 @@ def _overlap(documents: list[Document], count: int, rng: np.random.Generator) ->
 
     The label is 5 x words of the shared sentences / words of the longer text.
     """
-    pool = list(islice(_sentences(documents, 5, 13), 6 * count))
+    pool = _sentences(documents, 5, 10)
     first, second, labels = [], [], []
-    for row in range(len(pool) // 6):
-        six, shared = pool[6 * row : 6 * row + 6], row % 4
-        one, two = six[:3], six[:shared] + six[3 : 6 - shared]
-        first.append(_joined(one, rng))
-        second.append(_joined(two, rng))
+    for row in range(count):
+        shared = row % 4
+        drawn = list(islice(pool, 6 - shared))
+        if len(drawn) < 6 - shared:
+            break
+        first.append(_joined(drawn[:3], rng))
+        second.append(_joined(drawn[:shared] + drawn[3:], rng))
         longer = max(len(first[-1].split()), len(second[-1].split()))
-        labels.append(5 * sum(len(s.split()) for s in six[:shared]) / longer)
+        labels.append(5 * sum(len(s.split()) for s in drawn[:shared]) / longer)
     return {"text1": first, "text2": second, "label": labels}
 
 

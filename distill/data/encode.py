@@ -59,9 +59,7 @@ def encode_corpus(
     dropped.
     """
     prefix, suffix = _special_tokens(tokenizer)
-    backend = tokenizer.backend_tokenizer
-    backend.no_truncation()
-    backend.no_padding()
+    backend = tokenizer.backend_tokenizer  # without truncation and padding: the call above left none
     parts: list[tuple[NDArray[np.int32], NDArray[np.int64]]] = []
     total = 0
     for batch in _batches(texts):

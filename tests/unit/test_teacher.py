@@ -64,6 +64,8 @@ def test_stored_truncation_and_padding_are_switched_off_for_good(folder: Path, t
     assert raw["truncation"]
     assert raw["padding"]
     clean = teacher.load_tokenizer(bad)
+    assert clean.backend_tokenizer.padding is None
+    assert clean.backend_tokenizer.truncation is None
     assert len(clean("tea")["input_ids"]) == 3
     assert len(clean("tea " * 20)["input_ids"]) == 22
     clean.save_pretrained(tmp_path / "clean")
