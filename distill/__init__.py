@@ -1,3 +1,21 @@
 """distill: from an encoder that is too slow or too dear to the smallest, fastest one that still does the job."""
 
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
 __version__ = "0.1.0"
+
+_PUBLIC = {"run": "distill.run", "load_config": "distill.config", "Config": "distill.config"}
+
+__all__ = ["Config", "__version__", "load_config", "losses", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    # Late, so that `python -m distill --help` does not wait for torch.
+    if name == "losses":
+        return importlib.import_module("distill.losses")
+    if name in _PUBLIC:
+        return getattr(importlib.import_module(_PUBLIC[name]), name)
+    raise AttributeError(f"module 'distill' has no attribute {name!r}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import Any, cast
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -12,15 +12,12 @@ from omegaconf import DictConfig, OmegaConf
 
 from distill import check, config, explain
 
-config.register()
-
-
 _failed: list[str] = []
 
 
 @hydra.main(version_base="1.3", config_path=str(config.folder("conf").resolve()), config_name="config")
 def _job(composed: DictConfig) -> Any:
-    settings = OmegaConf.to_object(composed)
+    settings = cast(config.Config, OmegaConf.to_object(composed))
     choices, overrides = HydraConfig.get().runtime.choices, list(HydraConfig.get().overrides.task)
     try:
         if errors := check.settings(settings, choices["recipe"]):

@@ -48,13 +48,22 @@ RULES: tuple[Rule, ...] = (
     ("device", _one_of("auto", "cpu", "cuda"), "auto, cpu or cuda", "auto detects"),
     ("teacher.kind", _one_of("embedded", "hub", "random"), "embedded, hub or random", "choose with teacher=NAME"),
     ("student.init", _one_of("teacher_layers", "random"), "teacher_layers or random", "choose with student=NAME"),
-    ("corpus.kind", _one_of("docstrings", "parquet", "text", "hub"), "docstrings, parquet, text or hub",
-     "choose with corpus=NAME"),
+    (
+        "corpus.kind",
+        _one_of("docstrings", "parquet", "text", "hub"),
+        "docstrings, parquet, text or hub",
+        "choose with corpus=NAME",
+    ),
     ("corpus.max_length", _number(16), ">= 16", "128 is the default"),
     ("tasks.kind", _one_of(*TASKS), "docstrings or glue", "choose with tasks=NAME"),
     ("tasks.max_length", _number(8), ">= 8", "128 is the default"),
     ("limit.*", _number(1), ">= 1", "null sets no limit"),
-    ("stages.*.role", _one_of("teacher", "student", "baseline"), "teacher, student or baseline", "see distill/config.py"),
+    (
+        "stages.*.role",
+        _one_of("teacher", "student", "baseline"),
+        "teacher, student or baseline",
+        "see distill/config.py",
+    ),
     ("stages.*.data", _one_of("corpus", "tasks"), "corpus or tasks", "see distill/config.py"),
     ("stages.*.temperature", _above(0), "> 0", "2 is usual"),
     ("stages.*.epochs", _above(0), "> 0", "3 is usual"),
@@ -139,7 +148,7 @@ def _sources(config: Config) -> Iterator[str]:
     if corpus.kind in ("parquet", "text"):
         yield from _path("corpus.path", corpus.path, "a file or folder")
     elif corpus.path:
-        yield f"corpus.path: got {corpus.path}; must be null with corpus={corpus.kind}; add corpus=parquet or corpus=text"
+        yield f"corpus.path: got {corpus.path}; must be null with corpus={corpus.kind}; add corpus=parquet or text"
     if corpus.kind == "hub" and not corpus.name:
         yield "corpus.name: got nothing; must name hub data sets; e.g. corpus.name=[wikimedia/wikipedia/20231101.en]"
     if tasks.kind == "glue" and tasks.path:
@@ -173,8 +182,10 @@ def _pipeline(config: Config) -> Iterator[str]:
             other = getattr(stage, key, None)
             given = isinstance(stage, Train) and other == "teacher"
             if other is not None and not given and other not in earlier:
-                yield f"stages.{name}.{key}: got {other}; must be an earlier stage of the pipeline; " \
-                      f"{nearest(str(other), earlier)}"
+                yield (
+                    f"stages.{name}.{key}: got {other}; must be an earlier stage of the pipeline; "
+                    f"{nearest(str(other), earlier)}"
+                )
         if isinstance(stage, Train):
             yield from _train(name, stage, config)
 

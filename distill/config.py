@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING
+from omegaconf import MISSING, OmegaConf
 
 
 class UserError(Exception):
@@ -117,7 +117,7 @@ class Masking:
     probability: float = 0.15
     """Share of the tokens of each sequence to predict; 80% become [MASK], 10% a random token, 10% stay."""
     smoothing: float = 0.0
-    """Tokens are drawn with weight count^-smoothing: rare tokens are masked more often. 0.7 in DistilBERT; 0 is uniform."""
+    """Tokens are drawn with weight count^-smoothing, rare ones more often. 0.7 in DistilBERT; 0 is uniform."""
 
 
 @dataclass
@@ -262,6 +262,16 @@ def register() -> None:
         store.store(group=group, name=leaf, node=yaml.safe_load(path.read_text()), package="_global_")
 
 
+def load_config(overrides: list[str]) -> Config:
+    """The config that command-line settings compose, e.g. `["recipe=distilbert", "seed=1"]`."""
+    from hydra import compose, initialize_config_dir
+
+    with initialize_config_dir(str(folder("conf").resolve()), version_base="1.3"):
+        loaded = OmegaConf.to_object(compose("config", overrides=overrides))
+    assert isinstance(loaded, Config)
+    return loaded
+
+
 def run_folder(recipe: str, overrides: list[str], output: str | None) -> Path:
     """Deterministic: the same recipe and settings (in any order) give the same folder, so that a run can resume."""
     if output is not None:
@@ -276,3 +286,6 @@ def run_folder(recipe: str, overrides: list[str], output: str | None) -> Path:
 def fingerprint(settings: Any) -> str:
     """Hash of anything JSON can hold."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+
+
+register()

@@ -41,15 +41,12 @@ CHUNK = 1024
 def counts(terms: Mapping[str, BoundTerm], batch: Mapping[str, Tensor]) -> Tensor:
     """Rows each term sums over in this batch, float32 `[terms]`."""
     sizes = {"masked": "masked", "all": "real"}
-    return torch.stack([
-        torch.as_tensor(batch[sizes[t.positions] if "real" in batch else "labels"].shape[0], dtype=torch.float32)
-        for t in terms.values()
-    ])
-
-
-def model_inputs(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    names = ("input_ids", "attention_mask", "token_type_ids")
-    return {name: batch[name] for name in names if name in batch}
+    return torch.stack(
+        [
+            torch.as_tensor(batch[sizes[t.positions] if "real" in batch else "labels"].shape[0], dtype=torch.float32)
+            for t in terms.values()
+        ]
+    )
 
 
 class Objective(nn.Module):
@@ -77,14 +74,13 @@ class Objective(nn.Module):
         return torch.stack([sums[name].float() for name in self.terms])
 
     def _task(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        logits = self.student(**model_inputs(batch)).logits
-        targets = {"teacher": batch.get("teacher_logits"), "labels": batch["labels"]}
-        return {name: term.loss(logits, targets[term.against]).sum() for name, term in self.terms.items()}
+        logits = self.student(**family.inputs(self.student, batch)).logits
+        names = {"teacher": "teacher_logits", "labels": "labels"}
+        return {name: term.loss(logits, batch[names[term.against]]).sum() for name, term in self.terms.items()}
 
     def _corpus(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        inputs = model_inputs(batch)
-        student = family.encode(self.student, inputs).flatten(0, 1)
-        teacher = self._teacher_hidden(inputs)
+        student = family.encode(self.student, batch).flatten(0, 1)
+        teacher = self._teacher_hidden(batch)
         sums: dict[str, Tensor] = {}
         for where in ("masked", "all"):
             rows = batch["masked" if where == "masked" else "real"]
@@ -95,18 +91,24 @@ class Objective(nn.Module):
                 assert teacher is not None
                 sums |= {name: term.loss(student[rows], teacher[rows]).sum() for name, term in hidden.items()}
             if logits:
-                sums |= self._logits(logits, student[rows], None if teacher is None else teacher[rows],
-                                     batch["labels"], chunk=where == "all")
+                sums |= self._logits(
+                    logits,
+                    student[rows],
+                    None if teacher is None else teacher[rows],
+                    batch["labels"],
+                    chunk=where == "all",
+                )
         return sums
 
     @torch.no_grad()
-    def _teacher_hidden(self, inputs: dict[str, Tensor]) -> Tensor | None:
+    def _teacher_hidden(self, batch: dict[str, Tensor]) -> Tensor | None:
         if self.teacher is None:
             return None
-        return family.encode(self.teacher, inputs).flatten(0, 1)
+        return family.encode(self.teacher, batch).flatten(0, 1)
 
-    def _logits(self, terms: dict[str, BoundTerm], student: Tensor, teacher: Tensor | None, labels: Tensor,
-                *, chunk: bool) -> dict[str, Tensor]:
+    def _logits(
+        self, terms: dict[str, BoundTerm], student: Tensor, teacher: Tensor | None, labels: Tensor, *, chunk: bool
+    ) -> dict[str, Tensor]:
         """Terms on vocabulary logits; the head runs only on the rows given, in recomputed chunks if there are many."""
         whole = partial(self._head_terms, terms)
         if not chunk:
@@ -118,13 +120,13 @@ class Objective(nn.Module):
             total = total + checkpoint(whole, student[rows], part, labels, use_reentrant=False)
         return dict(zip(terms, total, strict=True))
 
-    def _head_terms(self, terms: dict[str, BoundTerm], student: Tensor, teacher: Tensor | None,
-                    labels: Tensor) -> Tensor:
+    def _head_terms(
+        self, terms: dict[str, BoundTerm], student: Tensor, teacher: Tensor | None, labels: Tensor
+    ) -> Tensor:
         logits = family.mlm_logits(self.student, student)
-        soft = None
-        if teacher is not None and any(term.against == "teacher" for term in terms.values()):
-            assert self.teacher is not None
+        targets = {"labels": labels}
+        if any(term.against == "teacher" for term in terms.values()):
+            assert self.teacher is not None and teacher is not None
             with torch.no_grad():
-                soft = family.mlm_logits(self.teacher, teacher)
-        targets = {"teacher": soft, "labels": labels}
+                targets["teacher"] = family.mlm_logits(self.teacher, teacher)
         return torch.stack([term.loss(logits, targets[term.against]).sum().float() for term in terms.values()])

@@ -40,6 +40,7 @@ def run(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | N
         ctx.say(f"run folder: {folder}")
         if config.limit.smoke:
             ctx.say("limit=smoke: tiny and random, to see that everything runs. Its numbers mean nothing.")
+        ctx.prepare([n for n in config.pipeline if not checkpoint.finished(folder / n)])
         for name in config.pipeline:
             if checkpoint.finished(folder / name):
                 ctx.say(f"{name}: finished earlier, skipped")
@@ -68,8 +69,9 @@ def _locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise ConfigError(f"output: got {folder}; must be used by one run at a time; wait for the other one, or set "
-                              "output=FOLDER") from error
+            raise ConfigError(
+                f"output: got {folder}; must be used by one run at a time; wait for the other one, or set output=FOLDER"
+            ) from error
         yield
 
 
@@ -81,8 +83,10 @@ def _same_settings(folder: Path, config: Config) -> None:
         before = {k: v for k, v in flatten(checkpoint.read_json(file)).items() if k not in FREE}
         changed = sorted(k for k in now.keys() | before.keys() if now.get(k) != before.get(k))
         if changed:
-            raise ConfigError(f"{k}: got {now.get(k)}; must be {before.get(k)} as when {folder} was begun; "
-                              f"set output=NEW_FOLDER" for k in changed)
+            raise ConfigError(
+                f"{k}: got {now.get(k)}; must be {before.get(k)} as when {folder} was begun; set output=NEW_FOLDER"
+                for k in changed
+            )
     elif int(os.environ.get("RANK", "0")) == 0:
         checkpoint.write_json(file, settings)
 
@@ -94,7 +98,6 @@ def _context(config: Config, recipe: str, overrides: list[str], folder: Path) ->
     import torch
     from accelerate import Accelerator
     from accelerate.utils import InitProcessGroupKwargs
-
     from transformers.utils import logging
 
     from distill.stages.context import Context, cores, detect_precision
@@ -110,16 +113,21 @@ def _context(config: Config, recipe: str, overrides: list[str], folder: Path) ->
     precision = detect_precision(config.precision, device)
     # Stages that only the first process runs may take hours; the others wait for it.
     patience = InitProcessGroupKwargs(timeout=datetime.timedelta(days=7))
-    accelerator = Accelerator(cpu=device.type == "cpu", mixed_precision="bf16" if precision == "bf16" else "no",
-                              kwargs_handlers=[patience])
+    accelerator = Accelerator(
+        cpu=device.type == "cpu", mixed_precision="bf16" if precision == "bf16" else "no", kwargs_handlers=[patience]
+    )
     # Real float32 on most hardware, by its fastest path; see docs of torch.set_float32_matmul_precision.
     torch.set_float32_matmul_precision("medium" if device.type == "cpu" else "high")
     console = Console(file=sys.stdout)
-    ctx = Context(config, recipe, f"python -m distill {shlex.join(overrides)}", folder, accelerator, console, precision,
-                  threads)
-    ctx.say(f"{accelerator.num_processes} process(es) on {accelerator.device}, {threads} threads, training in {precision}")
+    ctx = Context(
+        config, recipe, f"python -m distill {shlex.join(overrides)}", folder, accelerator, console, precision, threads
+    )
+    ctx.say(
+        f"{accelerator.num_processes} process(es) on {accelerator.device}, {threads} threads, training in {precision}"
+    )
     return ctx
 
 
 def _artifacts(config: Config, folder: Path) -> dict[str, Path]:
-    return {"students": folder / name for name in config.pipeline if config.stages[name].kind == "export"}
+    exports = [name for name in config.pipeline if config.stages[name].kind == "export"]
+    return {f"deployable student ({name}/TASK)": folder / name for name in exports}

@@ -74,12 +74,22 @@ def load_classifier(path: str | Path, num_labels: int) -> Any:
     return model
 
 
-def check_vocabulary(tokenizer: Any, model: Any) -> None:
+def load_config(path: str | Path) -> Any:
+    """The config of a model folder, of a family that is known."""
+    from transformers import AutoConfig
+
+    with _readable(path), _quiet():
+        loaded = AutoConfig.from_pretrained(str(path), local_files_only=True)
+    family.family_of(loaded)
+    return loaded
+
+
+def check_vocabulary(tokenizer: Any, config: Any) -> None:
     """ConfigError when the tokenizer makes token numbers that the model has no embedding for."""
-    if len(tokenizer) > model.config.vocab_size:
+    if len(tokenizer) > config.vocab_size:
         raise ConfigError(
             f"teacher.name: got a tokenizer of {len(tokenizer)} tokens and a model of "
-            f"{model.config.vocab_size}; must be a model with an embedding for every token; "
+            f"{config.vocab_size}; must be a model with an embedding for every token; "
             "use the tokenizer that belongs to the model"
         )
 
@@ -141,11 +151,9 @@ def _hub_folder(teacher: config.Teacher) -> str:
 
 def _load(auto: Any, path: str | Path, **settings: Any) -> tuple[Any, set[str]]:
     """Model of a folder, and the names of its parameters that were neither stored nor tied to one that was."""
-    from transformers import AutoConfig
-
     check_weights(path)
+    load_config(path)
     with _readable(path), _quiet():
-        family.family_of(AutoConfig.from_pretrained(str(path), local_files_only=True))
         model, info = auto.from_pretrained(
             str(path),
             dtype=torch.float32,

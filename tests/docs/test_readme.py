@@ -40,9 +40,7 @@ def first_job(arguments: list[str]) -> list[str]:
     parser = OverridesParser.create()
     overrides = [parser.parse_override(a) for a in arguments if a != "-m"]
     return [
-        f"{o.get_key_element()}={next(o.sweep_string_iterator())}"
-        if o.is_sweep_override()
-        else line
+        f"{o.get_key_element()}={next(o.sweep_string_iterator())}" if o.is_sweep_override() else line
         for o in overrides
         if (line := o.input_line) is not None
     ]
