@@ -126,7 +126,8 @@ class Objective(nn.Module):
         logits = family.mlm_logits(self.student, student)
         targets = {"labels": labels}
         if any(term.against == "teacher" for term in terms.values()):
-            assert self.teacher is not None and teacher is not None
+            assert self.teacher is not None
+            assert teacher is not None
             with torch.no_grad():
                 targets["teacher"] = family.mlm_logits(self.teacher, teacher)
         return torch.stack([term.loss(logits, targets[term.against]).sum().float() for term in terms.values()])

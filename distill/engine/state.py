@@ -1,6 +1,7 @@
 """Resumable state of a training stage: safetensors and JSON, no pickle.
 
-What is random is seeded from (seed, epoch, sample) and (seed, step, rank): weights, optimizer and step are all there is.
+Whatever is random is seeded from (seed, epoch, sample) and (seed, step, rank): weights, optimizer and step are all
+there is to keep.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -54,17 +55,18 @@ def plain_logits(folder: Path, texts: list[list[str]], max_length: int = 128) ->
     return np.asarray(reload.logits(str(folder), texts, max_length), dtype=np.float32)
 
 
-def prove_reload(folder: Path, texts: list[list[str]], expected: np.ndarray, max_length: int = 128) -> float:
-    """Load `folder` in a fresh process without distill; return the largest absolute difference to
-    `expected` [n, C].
+def prove_reload(rows: Mapping[Path, tuple[list[list[str]], np.ndarray]], max_length: int = 128) -> dict[Path, float]:
+    """Load folders in one fresh process that imports transformers and torch alone.
 
-    It is 0 when `expected` is `plain_logits` of the source. Raises UserError above 1e-5 or when it
-    does not load.
+    `rows` maps a folder to texts and the logits `[n, C]` they must give. Returns the largest absolute difference of
+    each, which is 0 when the expected ones are `plain_logits` of the source. Raises UserError above 1e-5, or when a
+    folder does not load.
     """
+    request = {"folders": {str(f.resolve()): texts for f, (texts, _) in rows.items()}, "max_length": max_length}
     with tempfile.TemporaryDirectory() as elsewhere:
         child = subprocess.run(
-            [sys.executable, "-I", reload.__file__, str(folder.resolve())],
-            input=json.dumps({"texts": texts, "max_length": max_length}),
+            [sys.executable, "-I", reload.__file__],
+            input=json.dumps(request),
             cwd=elsewhere,
             env=os.environ | {"HF_HUB_OFFLINE": "1"},
             capture_output=True,
@@ -73,9 +75,15 @@ def prove_reload(folder: Path, texts: list[list[str]], expected: np.ndarray, max
         )
     if child.returncode != 0:
         reason = (child.stderr.strip().splitlines() or ["no message"])[-1]
-        raise UserError(f"{folder}: does not load with plain transformers in a fresh process: {reason}")
+        raise UserError(
+            f"{', '.join(map(str, rows))}: does not load with plain transformers in a fresh process: {reason}"
+        )
     # Libraries may print before the answer.
-    got = np.asarray(json.loads(child.stdout.splitlines()[-1]), dtype=np.float32)
+    answer = json.loads(child.stdout.splitlines()[-1])
+    return {f: _difference(f, np.asarray(answer[str(f.resolve())], np.float32), want) for f, (_, want) in rows.items()}
+
+
+def _difference(folder: Path, got: np.ndarray, expected: np.ndarray) -> float:
     difference = float(np.abs(got - expected).max()) if got.shape == expected.shape else float("inf")
     # Written so that NaN fails too.
     if not difference <= TOLERANCE:

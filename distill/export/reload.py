@@ -1,8 +1,8 @@
 """What a user of an exported folder does, with transformers and torch alone.
 
 Run by `huggingface.prove_reload` as a script of its own, so nothing of distill may be imported
-here: `python -I reload.py FOLDER` reads `{"texts": [[text], [text, second], ...], "max_length":
-...}` from standard input and prints the logits as JSON.
+here: `python -I reload.py` reads `{"folders": {FOLDER: [[text], [text, second], ...]}, "max_length": ...}`
+from standard input and prints `{FOLDER: logits}` as JSON.
 """
 
 from __future__ import annotations
@@ -32,4 +32,5 @@ def logits(folder: str, texts: list[list[str]], max_length: int) -> list[list[fl
 
 if __name__ == "__main__":
     request = json.load(sys.stdin)
-    json.dump(logits(sys.argv[1], request["texts"], request["max_length"]), sys.stdout)
+    answers = {folder: logits(folder, texts, request["max_length"]) for folder, texts in request["folders"].items()}
+    json.dump(answers, sys.stdout)

@@ -19,26 +19,27 @@ PROOF_ROWS = 16
 
 
 def run(ctx: Context, name: str, settings: Export) -> dict[str, Any]:
-    began, proofs = time.monotonic(), {}
+    began, tasks, root = time.monotonic(), ctx.tasks[0], ctx.folder / name
     measured = results(ctx) if settings.evaluated is not None else None
-    for task, data in ctx.tasks[0].items():
-        folder, source = ctx.folder / name / task, ctx.checkpoint(settings.start, task)
-        texts = _texts(data)
-        if not checkpoint.finished(folder):
-            ctx.say(f"{name}/{task}: reload in a fresh process")
-            card = f"# {task}\n" if measured is None else model_card(measured, "student", task)
-            expected = plain_logits(source, texts, ctx.config.tasks.max_length)
-            export_folder(source, folder, card)
-            difference = prove_reload(folder, texts, expected, ctx.config.tasks.max_length)
-            if settings.quantized is not None:
-                for file in (ONNX, ONNX_INT8):
-                    made = ctx.folder / settings.quantized / task / file
-                    if made.is_file():
-                        shutil.copy2(made, folder / file)
-            checkpoint.write_json(folder / checkpoint.MANIFEST, {"largest_difference": difference, "rows": len(texts)})
-        proofs[task] = checkpoint.read_json(folder / checkpoint.MANIFEST)
-    manifest = {"proofs": proofs, "seconds": time.monotonic() - began}
-    checkpoint.write_json(ctx.folder / name / checkpoint.MANIFEST, manifest)
+    expected = {}
+    for task, data in tasks.items():
+        source, texts = ctx.checkpoint(settings.start, task), _texts(data)
+        card = f"# {task}\n" if measured is None else model_card(measured, "student", task)
+        export_folder(source, root / task, card)
+        expected[root / task] = (texts, plain_logits(source, texts, ctx.config.tasks.max_length))
+        if settings.quantized is not None:
+            for file in (ONNX, ONNX_INT8):
+                made = ctx.folder / settings.quantized / task / file
+                if made.is_file():
+                    shutil.copy2(made, root / task / file)
+    ctx.say(f"{name}: reload of {len(expected)} students in a fresh process")
+    proofs = prove_reload(expected, ctx.config.tasks.max_length)
+    manifest = {
+        "largest_difference": {folder.name: difference for folder, difference in proofs.items()},
+        "rows": {folder.name: len(texts) for folder, (texts, _) in expected.items()},
+        "seconds": time.monotonic() - began,
+    }
+    checkpoint.write_json(root / checkpoint.MANIFEST, manifest)
     return manifest
 
 

@@ -61,12 +61,15 @@ def test_a_fresh_process_gives_the_same_bits_and_a_changed_model_is_refused(
     assert expected.shape == (3, 2)
     assert np.ptp(expected, axis=0).min() > 0.1
     export_folder(classifier(), tmp_path / "out", "")
-    assert prove_reload(tmp_path / "out", texts, expected) == 0.0
+    other = tmp_path / "other"
+    export_folder(classifier(), other, "")
+    rows = {tmp_path / "out": (texts, expected), other: (texts[:1], expected[:1])}
+    assert prove_reload(rows) == {tmp_path / "out": 0.0, other: 0.0}
     weights = load_file(tmp_path / "out" / "model.safetensors")
     weights["classifier.bias"] += 0.01
     save_file(weights, tmp_path / "out" / "model.safetensors", {"format": "pt"})
     with pytest.raises(UserError, match=r"got logits 0\.01 away"):
-        prove_reload(tmp_path / "out", texts, expected)
+        prove_reload({tmp_path / "out": (texts, expected)})
 
 
 def test_a_folder_that_does_not_load_is_refused_with_the_reason(
@@ -75,7 +78,7 @@ def test_a_folder_that_does_not_load_is_refused_with_the_reason(
     export_folder(classifier(), tmp_path / "out", "")
     (tmp_path / "out" / "model.safetensors").write_bytes(b"cut")
     with pytest.raises(UserError, match="does not load with plain transformers") as caught:
-        prove_reload(tmp_path / "out", texts, np.zeros((3, 2), np.float32))
+        prove_reload({tmp_path / "out": (texts, np.zeros((3, 2), np.float32))})
     assert len(caught.value.messages) == 1
     assert "safetensors" in str(caught.value).lower()
 

@@ -1,0 +1,273 @@
+"""One distillation step, BERT-base to half its layers: as the engine does it, and as it is usually written.
+
+    python benchmarks/step.py --output benchmarks/results/step.json
+
+Weights and tokens are random: only speed and memory mean anything. Every kind of step is run in turn in every round, in
+one process, on the same batch, with the terms, temperature, dropout and clipping of recipe=distilbert.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import copy
+import ctypes
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from accelerate import Accelerator
+from hydra.utils import instantiate
+from rich.console import Console
+from torch import nn
+from transformers import BertConfig, BertForMaskedLM
+
+from benchmarks.results_table import step_table
+from distill import student
+from distill.checkpoint import write_json
+from distill.config import Config, Train, load_config
+from distill.data.collate import mask_tokens
+from distill.engine.train import _gradients
+from distill.evaluate import latency
+from distill.evaluate.engines import Batch, Engine, Run
+from distill.objective import BoundTerm, Objective
+from distill.report import terminal
+from distill.stages.context import Context, cores, detect_precision
+from distill.stages.results import environment
+
+SHAPE = (8, 128)
+MASK_ID = 103
+
+
+def main() -> None:
+    asked = _arguments()
+    torch.manual_seed(0)
+    threads = asked.threads or cores()
+    torch.set_num_threads(threads)
+    measured = benchmark(BertConfig(), SHAPE, _context(asked.device, threads), asked.repeats)
+    shown = step_table(measured)
+    console = Console()
+    console.print(terminal.table(shown, width=console.width))
+    for line in shown.notes:
+        console.print(line, style="dim", markup=False, highlight=False)
+    if asked.output is not None:
+        write_json(asked.output, measured)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Speed and memory of one distillation step, against the naive one.")
+    parser.add_argument("--repeats", type=int, default=7, help="rounds; every kind of step is run once a round")
+    parser.add_argument("--threads", type=int, help="CPU threads; all cores when not given")
+    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write the numbers to FILE, as JSON")
+    return parser.parse_args()
+
+
+def _context(device: str, threads: int) -> Context:
+    cuda = device != "cpu" and torch.cuda.is_available()
+    precision = detect_precision("auto", torch.device("cuda" if cuda else "cpu"))
+    accelerator = Accelerator(cpu=not cuda, mixed_precision="bf16" if precision == "bf16" else "no")
+    config = load_config(["recipe=distilbert"])
+    return Context(config, "distilbert", "", Path(), accelerator, Console(), precision, threads)
+
+
+def benchmark(model: BertConfig, shape: tuple[int, int], ctx: Context, repeats: int) -> dict[str, Any]:
+    """Time every kind of step, then take its peak memory apart, so that neither disturbs the other."""
+    teacher = BertForMaskedLM(model).eval().requires_grad_(False).to(ctx.accelerator.device)
+    batch = random_batch(shape, model.vocab_size)
+    kinds = steps(teacher, ctx)
+    times = latency.measure(kinds, {"step": [batch]}, repeats=repeats)
+    naive = times[kinds[0].name, "step"]
+    rows = []
+    for kind in kinds:
+        own = times[kind.name, "step"]
+        timed = latency.summary(own)
+        rows.append(
+            {
+                "name": kind.name,
+                "arithmetic": kind.scheme,
+                "median_ms": timed["median"],
+                "p90_ms": timed["p90"],
+                "tokens_per_second": 1000 * shape[0] * shape[1] / timed["median"],
+                "peak_mib": peak_mib(lambda run=kind.run: run(batch), ctx.accelerator.device),
+                "speedup": latency.speedup(naive, own),
+            }
+        )
+    return {
+        "environment": environment(ctx),
+        "teacher_layers": model.num_hidden_layers,
+        "student_layers": len(student.half_depth(model.num_hidden_layers)),
+        "hidden": model.hidden_size,
+        "vocabulary": model.vocab_size,
+        "batch": shape[0],
+        "length": shape[1],
+        "masked": len(batch["masked"]),
+        "dropout": settings(ctx.config).dropout,
+        "repeats": repeats,
+        "rows": rows,
+    }
+
+
+def settings(config: Config) -> Train:
+    """The stage of the recipe whose step is measured."""
+    stage = config.stages["pretrain"]
+    assert isinstance(stage, Train)
+    return stage
+
+
+def steps(teacher: BertForMaskedLM, ctx: Context) -> list[Engine]:
+    """The naive step, then ours; each with a student of its own. A step returns the mean of each term, float32."""
+    stage, accelerator = settings(ctx.config), ctx.accelerator
+    fast = "medium" if accelerator.device.type == "cpu" else "high"  # as distill.run sets it
+    kinds = [
+        Engine("all positions, float32 (naive)", "torch", "fp32", naive_step(teacher, _student(teacher, stage), stage)),
+        Engine(
+            "masked positions, fast float32",
+            "torch",
+            "fp32_medium",
+            engine_step(objective(teacher, _student(teacher, stage), stage), stage, accelerator, fast, prepared=False),
+        ),
+    ]
+    if ctx.precision == "bf16":
+        halved = copy.deepcopy(teacher).to(torch.bfloat16)
+        ours = objective(halved, _student(teacher, stage), stage)
+        run = engine_step(ours, stage, accelerator, fast, prepared=True)
+        kinds.append(Engine("masked positions, bf16", "torch", "bf16", run))
+    return kinds
+
+
+def naive_step(teacher: nn.Module, model: nn.Module, stage: Train) -> Run:
+    """Vocabulary logits and hidden states of every position, torch's default float32, a default optimizer."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=stage.optimizer["lr"])
+    temperature, device = stage.temperature, next(model.parameters()).device
+    model.train()
+
+    def run(batch: Batch) -> np.ndarray:
+        with _matmul("highest"):
+            whole = {key: torch.from_numpy(value).to(device) for key, value in batch.items()}
+            inputs = {key: whole[key] for key in ("input_ids", "attention_mask", "token_type_ids")}
+            labels = torch.full_like(whole["input_ids"], -100)
+            labels.view(-1)[whole["masked"]] = whole["labels"]
+            with torch.no_grad():
+                guide = teacher(**inputs, output_hidden_states=True)
+            made = model(**inputs, labels=labels, output_hidden_states=True)
+            real = whole["attention_mask"].bool()
+            ours, theirs = made.hidden_states[-1][real], guide.hidden_states[-1][real]
+            terms = {
+                "soft_targets": temperature**2
+                * F.kl_div(
+                    F.log_softmax(made.logits[real] / temperature, dim=-1),
+                    F.softmax(guide.logits[real] / temperature, dim=-1),
+                    reduction="batchmean",
+                ),
+                "mlm": made.loss,
+                "cosine": F.cosine_embedding_loss(ours, theirs, torch.ones(len(ours), device=device)),
+            }
+            torch.stack([term.weight * terms[name] for name, term in stage.terms.items()]).sum().backward()
+            nn.utils.clip_grad_norm_(model.parameters(), stage.clip)
+            optimizer.step()
+            optimizer.zero_grad()
+            return _fetched(torch.stack([terms[name] for name in stage.terms]))
+
+    return run
+
+
+def engine_step(objective: Objective, stage: Train, accelerator: Accelerator, matmul: str, *, prepared: bool) -> Run:
+    """A step as the engine's loop makes it; with `prepared` in the arithmetic the accelerator was made for."""
+    optimizer = instantiate(stage.optimizer)(objective.parameters())
+    module = accelerator.prepare_model(objective) if prepared else objective
+    weights = torch.tensor([term.weight for term in objective.terms.values()], device=accelerator.device)
+    module.train()
+
+    def run(batch: Batch) -> np.ndarray:
+        with _matmul(matmul):
+            values, _ = _gradients(module, objective, [batch], 1.0, weights, accelerator)
+            nn.utils.clip_grad_norm_(objective.parameters(), stage.clip)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            return _fetched(values)
+
+    return run
+
+
+def objective(teacher: nn.Module, model: nn.Module, stage: Train) -> Objective:
+    terms = {
+        name: BoundTerm(t.weight, t.features, t.against, t.positions, instantiate(t.loss))
+        for name, t in stage.terms.items()
+    }
+    return Objective(model, terms, teacher)
+
+
+def _student(teacher: BertForMaskedLM, stage: Train) -> nn.Module:
+    layers = student.half_depth(teacher.config.num_hidden_layers)
+    return student.from_teacher(teacher, layers, init="teacher_layers", seed=0, dropout=stage.dropout)
+
+
+def random_batch(shape: tuple[int, int], vocab_size: int) -> Batch:
+    """What the engine's collator gives for `shape` random tokens without padding, 15% of them masked."""
+    batch = latency.synthetic(shape, vocab_size, token_types=True)
+    ids, mask_id = batch["input_ids"], min(MASK_ID, vocab_size - 1)
+    everything = np.ones(shape, dtype=np.bool_)
+    masked, chosen = mask_tokens(
+        ids,
+        everything,
+        np.arange(shape[0]),
+        seed=0,
+        epoch=0,
+        probability=0.15,
+        mask_id=mask_id,
+        random_ids=np.arange(vocab_size),
+        weights=None,
+    )
+    places = {"masked": np.flatnonzero(chosen), "real": np.flatnonzero(everything)}
+    return {**batch, "input_ids": masked, **places, "labels": ids[chosen]}
+
+
+def peak_mib(action: Callable[[], object], device: torch.device) -> float | None:
+    """Most memory in use at once during `action`, over what was in use before; None where the system does not tell."""
+    if device.type == "cuda":
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        action()
+        return float(torch.cuda.max_memory_allocated() - before) / 2**20
+    # What an earlier action freed and the allocator kept would hide what this one needs.
+    with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return None
+    before, _, after = _high_water(), action(), _high_water()
+    return None if before is None or after is None else (after - before) / 1024
+
+
+def _high_water() -> float | None:
+    """Largest resident size of this process since it was last reset, in KiB."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next((float(line.split()[1]) for line in lines if line.startswith("VmHWM:")), None)
+
+
+def _fetched(values: torch.Tensor) -> np.ndarray:
+    if values.is_cuda:
+        torch.cuda.synchronize()  # the backward pass and the optimizer too
+    fetched: np.ndarray = values.detach().float().cpu().numpy()
+    return fetched
+
+
+@contextmanager
+def _matmul(precision: str) -> Iterator[None]:
+    """torch's float32 matrix products, for the step inside only."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""The plan of batches: whole, within its budget, and the same wherever it is taken up."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from distill.config import Batch
+from distill.engine import batching
+
+LENGTHS = np.random.default_rng(5).integers(3, 129, 1500)
+BUDGETS = [Batch(tokens=512), Batch(tokens=2048, examples=5), Batch(tokens=40), Batch(tokens=10**6)]
+
+
+def cost(rows: np.ndarray) -> int:
+    return len(rows) * math.ceil(int(LENGTHS[rows].max()) / 8) * 8
+
+
+@pytest.mark.parametrize("batch", BUDGETS)
+@pytest.mark.parametrize("epoch", [0, 3])
+def test_every_row_is_there_once_an_epoch(batch: Batch, epoch: int) -> None:
+    batches = batching.epoch_batches(LENGTHS, batch, seed=1, epoch=epoch)
+    assert sorted(np.concatenate(batches).tolist()) == list(range(len(LENGTHS)))
+
+
+@pytest.mark.parametrize("batch", BUDGETS)
+def test_no_batch_is_larger_than_asked_for(batch: Batch) -> None:
+    batches = batching.epoch_batches(LENGTHS, batch, seed=1, epoch=0)
+    assert all(len(rows) == 1 or cost(rows) <= batch.tokens for rows in batches)
+    assert max(len(rows) for rows in batches) <= (batch.examples or len(LENGTHS))
+
+
+def test_little_is_padded_and_batches_are_full() -> None:
+    batches = batching.epoch_batches(LENGTHS, Batch(tokens=512), seed=1, epoch=0)
+    computed = sum(cost(rows) for rows in batches)
+    assert computed < 1.15 * LENGTHS.sum()
+    assert computed > 0.8 * 512 * len(batches)
+
+
+def test_batches_do_not_come_in_the_order_of_their_lengths() -> None:
+    batches = batching.epoch_batches(LENGTHS, Batch(tokens=512), seed=1, epoch=0)
+    longest = np.array([LENGTHS[rows].max() for rows in batches])
+    assert abs(np.corrcoef(longest, np.arange(len(longest)))[0, 1]) < 0.3
+
+
+def test_the_plan_depends_on_seed_and_epoch_alone() -> None:
+    def plan(seed: int, epoch: int) -> list[list[int]]:
+        return [rows.tolist() for rows in batching.epoch_batches(LENGTHS, BUDGETS[0], seed=seed, epoch=epoch)]
+
+    first = plan(1, 2)
+    np.random.seed(0)  # noqa: NPY002 the global generator must not matter
+    assert plan(1, 2) == first
+    assert len({str(plan(seed, epoch)) for seed in (1, 2) for epoch in (1, 2)}) == 4
+
+
+def test_steps_go_on_with_the_very_plan() -> None:
+    def taken(total: int, start: int = 0) -> list[tuple[int, int, list[int]]]:
+        found = batching.steps(LENGTHS, BUDGETS[0], seed=4, total=total, start=start)
+        return [(step, epoch, rows.tolist()) for step, epoch, rows in found]
+
+    epochs = [batching.epoch_batches(LENGTHS, BUDGETS[0], seed=4, epoch=epoch) for epoch in range(3)]
+    wanted = [(epoch, rows.tolist()) for epoch, batches in enumerate(epochs) for rows in batches]
+    total, one = len(wanted) - 7, len(epochs[0])
+    whole = taken(total)
+    assert whole == [(step, epoch, rows) for step, (epoch, rows) in enumerate(wanted[:total])]
+    for start in (1, one - 1, one, one + 1, total - 1, total):
+        assert taken(total, start) == whole[start:]
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+@pytest.mark.parametrize("parts", [1, 2, 4])
+@pytest.mark.parametrize("count", [1, 2, 5, 24])
+def test_processes_and_parts_share_the_rows(world: int, parts: int, count: int) -> None:
+    rows = np.random.default_rng(0).permutation(100)[:count]
+    shares = [batching.share(rows, rank=rank, world=world, parts=parts) for rank in range(world)]
+    assert sorted(row for share in shares for part in share for row in part) == sorted(rows)
+    assert all(len(part) for share in shares for part in share)
+    assert max(map(len, shares)) <= parts
+    sizes = [sum(map(len, share)) for share in shares]
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_one_process_and_one_part_have_it_all() -> None:
+    (part,) = batching.share(np.array([7, 3, 5]), rank=0, world=1, parts=1)
+    assert part.tolist() == [7, 3, 5]
+
+
+@pytest.mark.parametrize(
+    ("epochs", "most", "least", "steps"),
+    [(1, None, 0, 10), (3, None, 0, 30), (0.25, None, 0, 3), (3, 12, 0, 12), (1, 12, 0, 10), (1, None, 25, 25),
+     (3, None, 25, 30), (1, 12, 25, 12), (0.001, None, 0, 1)],
+)  # fmt: skip
+def test_total_steps(epochs: float, most: int | None, least: int, steps: int) -> None:
+    lengths, batch = np.full(20, 8), Batch(tokens=16)  # two rows a batch: ten steps an epoch
+    assert batching.total_steps(lengths, batch, seed=0, epochs=epochs, most=most, least=least) == steps

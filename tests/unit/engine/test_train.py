@@ -1,0 +1,204 @@
+"""The training loop on tiny models: its gradients are those of the plain mean loss, and it goes on exactly."""
+
+from __future__ import annotations
+
+import copy
+import os
+import signal
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from accelerate import Accelerator
+
+from distill import losses
+from distill.config import Batch, Stopped, Train, UserError
+from distill.engine import schedule, state, train
+from distill.objective import BoundTerm, Objective
+
+LENGTHS = np.array([9, 4, 7, 12, 5, 9, 3, 8, 6, 10, 11, 4])
+MLM = BoundTerm(2.0, "logits", "labels", "masked", losses.mlm)
+SOFT = BoundTerm(5.0, "logits", "teacher", "masked", partial(losses.soft_targets, temperature=2.0))
+COSINE = BoundTerm(1.0, "hidden", "teacher", "all", losses.cosine)
+TERMS = {"soft_targets": SOFT, "mlm": MLM, "cosine": COSINE}
+
+
+def collate(rows: np.ndarray, epoch: int) -> dict[str, np.ndarray]:
+    """Invented tokens that depend on the row, masked at places that depend on row and epoch."""
+    width = int(LENGTHS[rows].max())
+    real = np.arange(width) < LENGTHS[rows][:, None]
+    ids = np.where(real, 5 + (rows[:, None] * 7 + np.arange(width) * 3) % 50, 0)
+    chosen = real & ((rows[:, None] + np.arange(width) + epoch) % (2 + rows[:, None] % 4) == 0)
+    batch = {"input_ids": np.where(chosen, 3, ids), "attention_mask": real.astype(np.int64)}
+    return batch | {"masked": np.flatnonzero(chosen), "real": np.flatnonzero(real), "labels": ids[chosen]}
+
+
+def run(objective: Objective, folder: Path, *, collate: Any = collate, **settings: Any) -> Any:
+    defaults: dict[str, Any] = {"batch": Batch(tokens=48), "steps": 8, "epochs": 9, "checkpoint_seconds": 1e9}
+    optimizer: Callable[..., torch.optim.Optimizer] = partial(torch.optim.AdamW, lr=0.02, fused=True)
+    most_steps = settings.pop("most_steps", None)
+    optimizer = settings.pop("optimizer", optimizer)
+    return train(
+        objective,
+        LENGTHS,
+        collate,
+        name="pretrain",
+        settings=Train(**(defaults | settings)),
+        seed=3,
+        most_steps=most_steps,
+        optimizer=optimizer(objective.parameters()),
+        schedule=partial(schedule.linear, warmup=0.1),
+        accelerator=Accelerator(cpu=True),
+        state_folder=folder / "state",
+        console=None,
+    )
+
+
+@pytest.fixture
+def models(tiny_model) -> Callable[..., Objective]:
+    def make(terms: dict[str, BoundTerm] = TERMS, dropout: float = 0.0, double: bool = False) -> Objective:
+        student, teacher = tiny_model("bert", layers=1, seed=0), tiny_model("bert", layers=2, seed=1)
+        for module in student.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = dropout
+        if double:
+            student, teacher = student.double(), teacher.double()
+        return Objective(student, terms, teacher)
+
+    return make
+
+
+def weights(objective: Objective) -> dict[str, torch.Tensor]:
+    return {name: p.detach().clone() for name, p in objective.named_parameters()}
+
+
+def mean_loss(objective: Objective) -> torch.Tensor:
+    """The weighted loss of all rows at once, written from the models' own full outputs."""
+    batch = {k: torch.from_numpy(v) for k, v in collate(np.arange(len(LENGTHS)), 0).items()}
+    given = {k: batch[k] for k in ("input_ids", "attention_mask")}
+    ours = objective.student(**given, output_hidden_states=True)
+    with torch.no_grad():
+        theirs = objective.teacher(**given, output_hidden_states=True)
+    z, t = (out.logits.flatten(0, 1)[batch["masked"]] for out in (ours, theirs))
+    h, g = (out.hidden_states[-1].flatten(0, 1)[batch["real"]] for out in (ours, theirs))
+    p, log_q = torch.softmax(t / 2, -1), torch.log_softmax(z / 2, -1)
+    soft = 4 * (p * (p.log() - log_q)).sum(-1).mean()
+    mlm = torch.nn.functional.cross_entropy(z, batch["labels"])
+    cosine = 1 - torch.cosine_similarity(h, g, dim=-1).mean()
+    return 5 * soft + 2 * mlm + cosine
+
+
+@pytest.mark.parametrize("parts", [1, 4])
+def test_a_step_follows_the_gradient_of_the_mean_loss(parts: int, models, tmp_path: Path) -> None:
+    """However many parts it is computed in, and though they hold unlike numbers of masked tokens."""
+    objective = models(double=True)
+    before = weights(objective)
+    loss = mean_loss(objective)
+    wanted = dict(zip(before, torch.autograd.grad(loss, list(objective.parameters())), strict=True))
+    everything = Batch(tokens=10**4, accumulate=parts)
+    plain = partial(torch.optim.SGD, lr=1.0)
+    done = run(objective, tmp_path, batch=everything, steps=1, optimizer=plain, clip=1e9)
+    for name, value in weights(objective).items():
+        # Weights over counts are float32; the rest is float64.
+        torch.testing.assert_close(before[name] - value, wanted[name], rtol=1e-6, atol=1e-7)
+    assert (done.steps, done.tokens) == (1, LENGTHS.sum())
+    assert done.log[-1]["loss"] == pytest.approx(loss.item(), rel=1e-5)
+
+
+def test_the_parts_of_a_step_do_not_matter_over_many_steps(models, tmp_path: Path) -> None:
+    found = []
+    for parts in (1, 4):
+        objective = models(double=True)
+        run(objective, tmp_path / str(parts), batch=Batch(tokens=64, accumulate=parts))
+        found.append(weights(objective))
+    for name, value in found[0].items():
+        torch.testing.assert_close(found[1][name], value, rtol=1e-8, atol=1e-10)
+
+
+def test_gradients_are_clipped_and_rates_scheduled(models, tmp_path: Path) -> None:
+    objective = models()
+    before = weights(objective)
+    run(objective, tmp_path, steps=1, clip=1e-3, optimizer=partial(torch.optim.SGD, lr=1.0))
+    moved = torch.cat([(before[n] - w).flatten() for n, w in weights(objective).items()])
+    assert moved.norm().item() == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_loss_goes_down(models, tmp_path: Path) -> None:
+    objective = models({"mlm": MLM})
+    batch = {k: torch.from_numpy(v) for k, v in collate(np.arange(len(LENGTHS)), 0).items()}
+    before = objective(batch).item()
+    fast = partial(torch.optim.AdamW, lr=0.1, fused=True)
+    done = run(objective, tmp_path, steps=60, epochs=99, collate=lambda rows, _: collate(rows, 0), optimizer=fast)
+    assert objective(batch).item() < 0.5 * before
+    assert done.steps == done.log[-1]["step"] == 60
+    assert done.log[-1]["terms"].keys() == {"mlm"}
+
+
+def test_the_teacher_is_left_alone(models, tmp_path: Path) -> None:
+    objective = models(dropout=0.1)
+    teacher = objective.teacher
+    before = copy.deepcopy(teacher.state_dict())
+    run(objective, tmp_path, steps=3)
+    assert not any(module.training for module in teacher.modules())
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in teacher.parameters())
+    assert all(torch.equal(value, before[name]) for name, value in teacher.state_dict().items())
+
+
+@pytest.mark.parametrize("settings", [{"steps": 4}, {"steps": 9, "most_steps": 4}, {"most_steps": 4, "steps": None}])
+def test_the_smallest_bound_on_steps_holds(settings: dict[str, Any], models, tmp_path: Path) -> None:
+    assert run(models({"mlm": MLM}), tmp_path, **settings).steps == 4
+
+
+def test_a_loss_that_is_no_number_stops_training(models, tmp_path: Path) -> None:
+    exploding = partial(torch.optim.SGD, lr=1e30)
+    with pytest.raises(UserError, match=r"loss: got nan at step \d; must be finite; lower optimizer.lr"):
+        run(models({"mlm": MLM}), tmp_path, steps=4, optimizer=exploding)
+
+
+def test_a_run_that_died_goes_on_exactly(models, tmp_path: Path) -> None:
+    """With dropout, in parts, over epochs, from a state some steps before the end of the run that died."""
+    settings: dict[str, Any] = {"steps": 12, "batch": Batch(tokens=48, accumulate=2), "checkpoint_seconds": 1e-9}
+    whole, broken, other = (models(dropout=0.2) for _ in range(3))
+    done = run(whole, tmp_path / "whole", **settings)
+    calls = 0
+
+    def failing(rows: np.ndarray, epoch: int) -> dict[str, np.ndarray]:
+        nonlocal calls
+        calls += 1
+        if calls > 15:
+            raise RuntimeError("power cut")
+        return collate(rows, epoch)
+
+    with pytest.raises(RuntimeError, match="power cut"):
+        run(broken, tmp_path / "broken", collate=failing, **settings)
+    at = state.load(tmp_path / "broken" / "state", models(), torch.optim.AdamW(models().parameters(), fused=True))
+    assert at is not None
+    assert 0 < at["step"] < 12
+    again = run(other, tmp_path / "broken", **settings)
+    assert (again.steps, again.tokens) == (done.steps, done.tokens)
+    for name, value in weights(whole).items():
+        assert torch.equal(weights(other)[name], value), name
+
+
+def test_ctrl_c_stops_after_the_step_and_says_how_to_go_on(models, tmp_path: Path) -> None:
+    calls = 0
+
+    def interrupting(rows: np.ndarray, epoch: int) -> dict[str, np.ndarray]:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        return collate(rows, epoch)
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(Stopped, match=r"pretrain: stopped at step \d of 12; run the same command to go on"):
+        run(models(), tmp_path, steps=12, collate=interrupting)
+    assert signal.getsignal(signal.SIGINT) is before
+    whole, other = models(), models()
+    run(whole, tmp_path / "whole", steps=12)
+    run(other, tmp_path, steps=12)
+    assert all(torch.equal(weights(other)[name], value) for name, value in weights(whole).items())

@@ -1,0 +1,161 @@
+"""The loss of a batch against one written from the models' own full outputs, in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from distill import family, losses, objective
+from distill.objective import BoundTerm, Objective, counts
+
+TEMPERATURE = 2.0
+SOFT = partial(losses.soft_targets, temperature=TEMPERATURE)
+
+
+def terms(positions: str = "masked") -> dict[str, BoundTerm]:
+    return {
+        "soft_targets": BoundTerm(5.0, "logits", "teacher", positions, SOFT),
+        "mlm": BoundTerm(2.0, "logits", "labels", "masked", losses.mlm),
+        "cosine": BoundTerm(1.0, "hidden", "teacher", "all", losses.cosine),
+        "mse": BoundTerm(0.5, "hidden", "teacher", "masked", losses.mse),
+    }
+
+
+WEIGHTS = torch.tensor([term.weight for term in terms().values()], dtype=torch.float64)
+
+
+@pytest.fixture
+def batch(tiny_batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Rows of 7 and 4 tokens, three of which are masked."""
+    masked = torch.tensor([1, 5, 9])
+    real = tiny_batch["attention_mask"].flatten().nonzero().squeeze(1)
+    return tiny_batch | {"masked": masked, "real": real, "labels": torch.tensor([11, 7, 30])}
+
+
+@pytest.fixture
+def pair(tiny_model) -> Callable[..., tuple[Any, Any]]:
+    def make(name: str, head: str = "MaskedLM") -> tuple[Any, Any]:
+        student, teacher = tiny_model(name, head, layers=2, seed=0), tiny_model(name, head, layers=3, seed=1)
+        return student.double(), teacher.double()
+
+    return make
+
+
+def expected(student: Any, teacher: Any, batch: dict[str, Tensor], positions: str = "masked") -> Tensor:
+    """Sums [4] of the terms above: all logits and hidden states first, then the positions."""
+
+    def whole(model: Any) -> tuple[Tensor, Tensor]:
+        out = model(**family.inputs(model, batch), output_hidden_states=True)
+        return out.logits.flatten(0, 1), out.hidden_states[-1].flatten(0, 1)
+
+    (z, h), (t, g) = whole(student), (value.detach() for value in whole(teacher))
+    at, real = batch["masked"], batch["real"]
+    soft = at if positions == "masked" else real
+    log_p, log_q = (F.log_softmax(logits[soft] / TEMPERATURE, -1) for logits in (t, z))
+    cosine = (h[real] * g[real]).sum(-1) / (h[real].norm(dim=-1) * g[real].norm(dim=-1))
+    return torch.stack(
+        [
+            TEMPERATURE**2 * F.kl_div(log_q, log_p, log_target=True, reduction="sum"),
+            -F.log_softmax(z[at], -1).gather(1, batch["labels"][:, None]).sum(),
+            (1 - cosine).sum(),
+            (h[at] - g[at]).square().mean(-1).sum(),
+        ]
+    )
+
+
+def gradients(model: Any, sums: Tensor) -> dict[str, Tensor]:
+    model.zero_grad()
+    (WEIGHTS * sums.double()).sum().backward()
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def close(got: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
+    assert got.keys() == wanted.keys()
+    for name, value in wanted.items():
+        torch.testing.assert_close(got[name], value, rtol=1e-9, atol=1e-10, msg=lambda m, name=name: f"{name}: {m}")
+
+
+@pytest.mark.parametrize("name", sorted(family.FAMILIES))
+def test_masked_only_equals_gathering_from_the_full_logits(name: str, pair, batch) -> None:
+    student, teacher = pair(name)
+    wanted = expected(student, teacher, batch)
+    sums = Objective(student, terms(), teacher)(batch)
+    torch.testing.assert_close(sums.double(), wanted, rtol=1e-6, atol=0)
+    close(gradients(student, sums), gradients(student, wanted))
+
+
+@pytest.mark.parametrize("chunk", [4, 1024])
+def test_all_positions_in_chunks_equal_all_at_once(chunk: int, pair, batch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objective, "CHUNK", chunk)  # 11 positions: chunks of 4, 4 and 3
+    student, teacher = pair("bert")
+    wanted = expected(student, teacher, batch, "all")
+    sums = Objective(student, terms("all"), teacher)(batch)
+    torch.testing.assert_close(sums.double(), wanted, rtol=1e-6, atol=0)
+    close(gradients(student, sums), gradients(student, wanted))
+    assert not torch.allclose(wanted, expected(student, teacher, batch))
+
+
+@pytest.mark.parametrize("positions", ["masked", "all"])
+@pytest.mark.parametrize("name", sorted(family.FAMILIES))
+def test_padding_changes_nothing(name: str, positions: str, pair, batch) -> None:
+    student, teacher = pair(name)
+    module = Objective(student, terms(positions), teacher)
+    sums = module(batch)
+    before = gradients(student, sums)
+    padding = batch["attention_mask"] == 0
+    ids, types = batch["input_ids"].masked_fill(padding, 17), batch["token_type_ids"].masked_fill(padding, 1)
+    # RoBERTa counts positions by the ids that are not its padding id, behind the tokens either way.
+    garbage = module(batch | {"input_ids": ids, "token_type_ids": types})
+    torch.testing.assert_close(garbage, sums, rtol=1e-6, atol=0)
+    close(gradients(student, garbage), before)
+
+
+def test_no_gradient_reaches_the_teacher(pair, batch) -> None:
+    student, teacher = pair("bert")
+    module = Objective(student, terms("all"), teacher).train()
+    module(batch).sum().backward()
+    assert all(p.requires_grad and p.grad is None for p in teacher.parameters())
+    assert all(p.grad is not None for p in student.parameters())
+    assert not teacher.training
+    assert student.training
+    ours = {id(p) for p in module.parameters()}
+    assert ours == {id(p) for p in student.parameters()}
+    assert not any("teacher" in key for key in module.state_dict())
+
+
+def test_no_teacher_is_needed_for_labels(pair, batch) -> None:
+    student, teacher = pair("bert")
+    alone = Objective(student, {"mlm": terms()["mlm"]})(batch)
+    torch.testing.assert_close(alone[0], Objective(student, terms(), teacher)(batch)[1])
+
+
+@pytest.mark.parametrize("num_labels", [3, 1])
+def test_task_terms_equal_the_models_own_loss(num_labels: int, tiny_model, tiny_batch) -> None:
+    student = tiny_model("bert", "SequenceClassification", num_labels=num_labels).double()
+    labels = torch.tensor([0, 2]) if num_labels > 1 else torch.tensor([0.5, 4.0], dtype=torch.float64)
+    teacher = torch.tensor([[0.3, 2.0, -1.0], [0.5, 0.1, 0.2]], dtype=torch.float64)[:, :num_labels]
+    both = {
+        "soft_targets": BoundTerm(1.0, "logits", "teacher", "masked", SOFT),
+        "supervised": BoundTerm(1.0, "logits", "labels", "masked", losses.supervised),
+    }
+    sums = Objective(student, both)(tiny_batch | {"labels": labels, "teacher_logits": teacher})
+    out = student(**tiny_batch | {"labels": labels})
+    if num_labels == 1:
+        soft = (out.logits - teacher).square().sum()
+    else:
+        log_q, p = F.log_softmax(out.logits / TEMPERATURE, -1), F.softmax(teacher / TEMPERATURE, -1)
+        soft = TEMPERATURE**2 * F.kl_div(log_q, p, reduction="sum")
+    torch.testing.assert_close(sums.double(), torch.stack([soft, out.loss * 2]), rtol=1e-6, atol=0)
+
+
+def test_counts(batch) -> None:
+    assert counts(terms(), batch).tolist() == [3, 3, 11, 3]
+    assert counts(terms("all"), batch).tolist() == [11, 3, 11, 3]
+    task = {"labels": torch.zeros(5), "attention_mask": torch.ones(5, 2)}
+    assert counts({"supervised": terms()["mlm"]}, task).tolist() == [5]
