@@ -14,13 +14,16 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from distill.config import Config, Train, recipes
+from distill.config import Config, Evaluate, Quantize, Train, recipes
 
 TASKS = {
     "glue": ("cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli"),
     "docstrings": ("package", "corrupted", "body", "order", "overlap"),
 }
 """Names of the tasks of each kind; distill.data.tasks holds the rest."""
+
+SCHEMES = ("bitsandbytes", "onnxruntime")
+"""What a quantize stage can make."""
 
 TARGETS = ("distill.", "torch.optim.", "transformers.", "bitsandbytes.optim.")
 """A `_target_` may only name something below these: a config must not run arbitrary code."""
@@ -188,6 +191,16 @@ def _pipeline(config: Config) -> Iterator[str]:
                 )
         if isinstance(stage, Train):
             yield from _train(name, stage, config)
+        if isinstance(stage, Quantize):
+            for scheme in stage.schemes:
+                if scheme not in SCHEMES:
+                    yield f"stages.{name}.schemes: got {scheme}; must be {' or '.join(SCHEMES)}; drop it"
+        if isinstance(stage, Evaluate):
+            for shape in stage.shapes:
+                if len(shape) != 2 or min(shape) < 1:
+                    yield f"stages.{name}.shapes: got {shape}; must be [batch size, length]; e.g. [8,128]"
+            if not stage.shapes:
+                yield f"stages.{name}.shapes: got []; must hold at least one [batch size, length]; e.g. [[8,128]]"
 
 
 def _train(name: str, stage: Train, config: Config) -> Iterator[str]:

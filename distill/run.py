@@ -118,7 +118,7 @@ def _context(config: Config, recipe: str, overrides: list[str], folder: Path) ->
     )
     # Real float32 on most hardware, by its fastest path; see docs of torch.set_float32_matmul_precision.
     torch.set_float32_matmul_precision("medium" if device.type == "cpu" else "high")
-    console = Console(file=sys.stdout)
+    console = Console(width=None if sys.stdout.isatty() else 120)
     ctx = Context(
         config, recipe, f"python -m distill {shlex.join(overrides)}", folder, accelerator, console, precision, threads
     )

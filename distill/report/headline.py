@@ -107,7 +107,7 @@ def _verdict(gain: float) -> str:
     if abs(gain) < 0.05:
         return "distillation made no difference."
     if gain < 0:
-        return f"distillation LOST {-gain:.1f} points; the student is better off without it."
+        return f"distillation LOST {-gain:.1f} points."
     return f"distillation gained {gain:.1f} points."
 
 

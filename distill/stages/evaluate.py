@@ -48,30 +48,28 @@ class Form:
 
 
 def forms(ctx: Context, settings: Evaluate) -> list[Form]:
-    """Everything that is compared. A form in the teacher's own float32 is scored once, by its fast path."""
-    bf16 = ctx.precision == "bf16"
+    """Everything that is compared. Of forms with one arithmetic, only one is scored; all are timed."""
+    teacher, student, made = settings.teacher, settings.student, settings.quantized or ""
+    quantized = {
+        "onnxruntime": [
+            Form("student", "onnxruntime", "fp32", made, ONNX),
+            Form("student", "onnxruntime", "int8", made, ONNX_INT8),
+        ],
+        "bitsandbytes": [Form("student", "bitsandbytes", "int8", made, BITSANDBYTES)],
+    }
     found = [
-        Form("teacher", "torch", "fp32", settings.teacher, scored=False),
-        Form("teacher", "torch", "fp32_medium", settings.teacher),
-        Form("teacher", "torch", "bf16", settings.teacher, scored=False),
-        Form("teacher", "onnxruntime", "fp32", settings.teacher, ONNX, scored=False),
-        Form("student", "torch", "fp32", settings.student, scored=False),
-        Form("student", "torch", "fp32_medium", settings.student),
-        Form("student", "torch", "bf16", settings.student),
+        Form("teacher", "torch", "fp32", teacher, scored=False),
+        Form("teacher", "torch", "fp32_medium", teacher),
+        Form("teacher", "torch", "bf16", teacher, scored=False),
+        Form("teacher", "onnxruntime", "fp32", teacher, ONNX, scored=False),
+        Form("student", "torch", "fp32", student, scored=False),
+        Form("student", "torch", "fp32_medium", student),
+        Form("student", "torch", "bf16", student),
+        *(form for scheme in _schemes(ctx, settings) for form in quantized[scheme]),
     ]
-    schemes = _schemes(ctx, settings)
-    if "onnxruntime" in schemes:
-        assert settings.quantized is not None
-        found.append(Form("student", "onnxruntime", "fp32", settings.quantized, ONNX))
-    if "bitsandbytes" in schemes:
-        assert settings.quantized is not None
-        found.append(Form("student", "bitsandbytes", "int8", settings.quantized, BITSANDBYTES))
-    if "onnxruntime" in schemes:
-        assert settings.quantized is not None
-        found.append(Form("student", "onnxruntime", "int8", settings.quantized, ONNX_INT8))
     if settings.baseline is not None:
         found.append(Form("baseline", "torch", "fp32_medium", settings.baseline))
-    return [form for form in found if bf16 or form.scheme != "bf16"]
+    return [form for form in found if form.scheme != "bf16" or ctx.precision == "bf16"]
 
 
 def run(ctx: Context, name: str, settings: Evaluate) -> dict[str, Any]:

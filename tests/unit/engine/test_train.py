@@ -128,11 +128,12 @@ def test_gradients_are_clipped_and_rates_scheduled(models, tmp_path: Path) -> No
 
 
 def test_loss_goes_down(models, tmp_path: Path) -> None:
-    objective = models({"mlm": MLM})
+    torch.manual_seed(0)
+    student = models().student
+    objective = Objective(type(student)(student.config), {"mlm": MLM})  # weights of an ordinary size
     batch = {k: torch.from_numpy(v) for k, v in collate(np.arange(len(LENGTHS)), 0).items()}
     before = objective(batch).item()
-    fast = partial(torch.optim.AdamW, lr=0.1, fused=True)
-    done = run(objective, tmp_path, steps=60, epochs=99, collate=lambda rows, _: collate(rows, 0), optimizer=fast)
+    done = run(objective, tmp_path, steps=60, epochs=99, collate=lambda rows, _: collate(rows, 0))
     assert objective(batch).item() < 0.5 * before
     assert done.steps == done.log[-1]["step"] == 60
     assert done.log[-1]["terms"].keys() == {"mlm"}

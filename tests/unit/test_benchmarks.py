@@ -1,0 +1,112 @@
+"""The two kinds of step that benchmarks/step.py compares do the same work; its numbers are complete."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from rich.console import Console
+from transformers import BertConfig, BertForMaskedLM
+
+from benchmarks import step
+from benchmarks.results_table import step_table
+from distill.config import Train, load_config
+from distill.stages.context import Context
+
+SHAPE = (3, 16)
+
+
+@pytest.fixture(autouse=True)
+def _no_accelerator_is_left_behind() -> Iterator[None]:
+    """A process has one arithmetic for all its accelerators; other tests choose theirs."""
+    AcceleratorState._reset_state(True)
+    yield
+    AcceleratorState._reset_state(True)
+
+
+@pytest.fixture
+def model() -> BertConfig:
+    small = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 64}
+    # Weights larger than usual, so that student and teacher differ.
+    return BertConfig(vocab_size=200, initializer_range=0.3, **small)
+
+
+@pytest.fixture
+def teacher(model: BertConfig) -> BertForMaskedLM:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return BertForMaskedLM(model).eval().requires_grad_(False)
+
+
+def values(teacher: BertForMaskedLM, stage: Train) -> tuple[dict[str, float], dict[str, float]]:
+    """Terms of two steps by the naive way and by ours, from the same weights in float32: the second step's."""
+    found = []
+    batch = step.random_batch(SHAPE, teacher.config.vocab_size)
+    ours = step.objective(teacher, step._student(teacher, stage), stage)
+    kinds = [
+        step.naive_step(teacher, step._student(teacher, stage), stage),
+        step.engine_step(ours, stage, Accelerator(cpu=True), "highest", prepared=False),
+    ]
+    for run in kinds:
+        run(batch)
+        found.append(dict(zip(stage.terms, run(batch).tolist(), strict=True)))
+    return found[0], found[1]
+
+
+def stage_with(positions: str) -> Train:
+    stage = copy.deepcopy(step.settings(load_config(["recipe=distilbert"])))
+    stage.terms["soft_targets"].positions = positions
+    # So that a step of either optimizer is the same but for rounding.
+    stage.optimizer |= {"betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.01, "lr": 1e-3}
+    return stage
+
+
+def test_both_steps_train_alike_over_all_positions(teacher: BertForMaskedLM) -> None:
+    naive, ours = values(teacher, stage_with("all"))
+    assert naive == pytest.approx(ours, rel=1e-4)
+    assert min(naive.values()) > 0.01
+
+
+def test_masked_positions_change_the_soft_targets_alone(teacher: BertForMaskedLM) -> None:
+    stage = stage_with("masked")
+    stage.optimizer["lr"] = 0.0  # compared before they part
+    naive, ours = values(teacher, stage)
+    assert [name for name in naive if naive[name] != pytest.approx(ours[name], rel=1e-4)] == ["soft_targets"]
+
+
+def test_masks_15_percent_of_a_batch_without_padding() -> None:
+    batch = step.random_batch((8, 128), 30522)
+    assert batch["input_ids"].shape == (8, 128)
+    assert batch["masked"].shape == batch["labels"].shape == (8 * 19,)  # 0.15 x 128 = 19.2
+    assert len(batch["real"]) == batch["attention_mask"].sum() == 1024
+    hidden = batch["input_ids"].reshape(-1)[batch["masked"]] == step.MASK_ID
+    assert 0.7 < hidden.mean() < 0.9
+
+
+def test_peak_is_what_the_action_needs() -> None:
+    size = 64 * 2**20
+    found = step.peak_mib(lambda: np.ones(size, np.uint8).sum(), torch.device("cpu"))
+    if found is None:
+        pytest.skip("this system does not tell the peak memory of a process")
+    assert 60 < found < 80
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_numbers_are_complete(model: BertConfig, precision: str) -> None:
+    config = load_config(["recipe=distilbert"])
+    ctx = Context(config, "distilbert", "", Path(), Accelerator(cpu=True), Console(), precision, 1)
+    measured = step.benchmark(model, SHAPE, ctx, repeats=2)
+    arithmetic = ["fp32", "fp32_medium", *(["bf16"] if precision == "bf16" else [])]
+    assert [row["arithmetic"] for row in measured["rows"]] == arithmetic
+    assert measured["rows"][0]["speedup"] == {"median": 1.0, "ci95": [1.0, 1.0]}
+    for row in measured["rows"]:
+        assert row["tokens_per_second"] == pytest.approx(1000 * 48 / row["median_ms"])
+    table = step_table(measured)
+    assert [row[0] for row in table.rows] == [row["name"] for row in measured["rows"]]
+    assert "4 layers, 32 wide, to 2 layers: batch 3 x 16" in table.notes[0]
