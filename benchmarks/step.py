@@ -69,6 +69,8 @@ def _arguments() -> argparse.Namespace:
 
 def _context(device: str, threads: int) -> Context:
     cuda = device != "cpu" and torch.cuda.is_available()
+    if device == "cuda" and not cuda:
+        raise SystemExit("--device: got cuda; must be a device that is there; give --device cpu")
     precision = detect_precision("auto", torch.device("cuda" if cuda else "cpu"))
     accelerator = Accelerator(cpu=not cuda, mixed_precision="bf16" if precision == "bf16" else "no")
     config = load_config(["recipe=distilbert"])

@@ -13,6 +13,8 @@ from omegaconf import DictConfig, OmegaConf
 from distill import check, config, explain
 
 _failed: list[str] = []
+_full = os.environ.get("HYDRA_FULL_ERROR") == "1"
+"""Whether the user wants tracebacks."""
 
 
 @hydra.main(version_base="1.3", config_path=str(config.folder("conf").resolve()), config_name="config")
@@ -28,6 +30,8 @@ def _job(composed: DictConfig) -> Any:
     except config.Stopped as error:
         sys.exit(_say(error.messages, 130))
     except config.UserError as error:
+        if _full:
+            raise
         # Kept here, so that one bad job of a sweep does not take the others with it.
         _failed.extend(error.messages)
         return None
@@ -40,7 +44,6 @@ def _say(lines: list[str], code: int) -> int:
 
 def main() -> None:
     """Run the command line. Exit code 2 for what the user can mend, 130 after Ctrl-C."""
-    full = os.environ.get("HYDRA_FULL_ERROR") == "1"
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing its own message and a stack
     try:
         _job()
@@ -48,7 +51,7 @@ def main() -> None:
         sys.exit(130)
     except Exception as error:
         lines = explain.messages(error, sys.argv[1:])
-        if full or lines is None:
+        if _full or lines is None:
             raise
         sys.exit(_say(lines, 2))
     if _failed:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.util
 import math
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from distill.config import Config, Evaluate, Quantize, Train, recipes
+from distill.config import Config, Evaluate, Quantize, Stage, Train, recipes
 
 TASKS = {
     "glue": ("cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli"),
@@ -86,19 +87,19 @@ RULES: tuple[Rule, ...] = (
     ("stages.*.terms.*.features", _one_of("logits", "hidden"), "logits or hidden", "see conf/term"),
     ("stages.*.terms.*.against", _one_of("teacher", "labels"), "teacher or labels", "see conf/term"),
     ("stages.*.terms.*.positions", _one_of("masked", "all"), "masked or all", "see conf/term"),
-    ("stages.*.repeats", _number(1), ">= 1", "20 is the default"),
+    ("stages.*.repeats", _number(1), ">= 1", "10 is the default"),
 )
 
 
 def settings(config: Config, recipe: str | None) -> list[str]:
     """Every problem of the config, in words; empty if there is none."""
-    if recipe is None:
-        return [f"recipe: got nothing; must be one of {', '.join(recipes())}; choose one, e.g. recipe=distilbert"]
     values = flatten(config)
     # A stage that takes the temperature of the whole run would repeat the same problem.
     values = {k: v for k, v in values.items() if not (k.endswith(".temperature") and v == config.temperature)}
-    errors = list(_rules(values))
-    errors += _sources(config)
+    errors = [*_unknown(config, ""), *_rules(values), *_sources(config)]
+    if recipe is None:
+        first = f"recipe: got nothing; must be one of {', '.join(recipes())}; choose one, e.g. recipe=distilbert"
+        return [first, *errors]
     errors += _pipeline(config)
     errors += _student(config)
     for key, value in values.items():
@@ -124,6 +125,18 @@ def nearest(name: str, names: list[str]) -> str:
     leaf = name.rpartition(".")[2]
     near = near or [n for n in names if get_close_matches(leaf, [n.rpartition(".")[2]], cutoff=0.8)][:4]
     return f"did you mean {', '.join(near)}?" if near else f"there is {', '.join(names[:20]) or 'nothing'}"
+
+
+def _unknown(value: Any, key: str) -> Iterator[str]:
+    """A `+` in front of a misspelt key makes Hydra add it; nothing would read it."""
+    if is_dataclass(value):
+        names = [f.name for f in fields(value)]
+        for name in sorted(vars(value).keys() - set(names)):
+            got = getattr(value, name)
+            yield f"{key}{name}: got {got}; must be a setting that exists; {nearest(name, names)}"
+    if is_dataclass(value) or isinstance(value, dict):
+        for name, part in (vars(value) if is_dataclass(value) else value).items():
+            yield from _unknown(part, f"{key}{name}.")
 
 
 def _matches(pattern: str, key: str) -> bool:
@@ -189,18 +202,36 @@ def _pipeline(config: Config) -> Iterator[str]:
                     f"stages.{name}.{key}: got {other}; must be an earlier stage of the pipeline; "
                     f"{nearest(str(other), earlier)}"
                 )
+            elif other is not None and not given:
+                yield from _reference(name, key, other, config)
         if isinstance(stage, Train):
             yield from _train(name, stage, config)
-        if isinstance(stage, Quantize):
-            for scheme in stage.schemes:
-                if scheme not in SCHEMES:
-                    yield f"stages.{name}.schemes: got {scheme}; must be {' or '.join(SCHEMES)}; drop it"
-        if isinstance(stage, Evaluate):
-            for shape in stage.shapes:
-                if len(shape) != 2 or min(shape) < 1:
-                    yield f"stages.{name}.shapes: got {shape}; must be [batch size, length]; e.g. [8,128]"
-            if not stage.shapes:
-                yield f"stages.{name}.shapes: got []; must hold at least one [batch size, length]; e.g. [[8,128]]"
+        yield from _measured(name, stage)
+
+
+def _reference(name: str, key: str, other: str, config: Config) -> Iterator[str]:
+    """The stage that is named leaves what is looked for: models, ONNX files or numbers."""
+    needed: type[Stage] = {"quantized": Quantize, "evaluated": Evaluate}.get(key, Train)
+    stage, found = config.stages[name], config.stages[other]
+    if not isinstance(found, needed):
+        yield f"stages.{name}.{key}: got {other}; must be a stage of kind {needed.kind}; it is of kind {found.kind}"
+    elif isinstance(found, Train) and isinstance(stage, Train) and (stage.data, found.data) == ("corpus", "tasks"):
+        yield f"stages.{name}.{key}: got {other}; must be a stage with data corpus; it has a model for each task"
+    elif isinstance(found, Train) and not isinstance(stage, Train) and found.data == "corpus":
+        yield f"stages.{name}.{key}: got {other}; must be a stage with data tasks; it has no model for a task"
+
+
+def _measured(name: str, stage: Stage) -> Iterator[str]:
+    if isinstance(stage, Quantize):
+        for scheme in stage.schemes:
+            if scheme not in SCHEMES:
+                yield f"stages.{name}.schemes: got {scheme}; must be {' or '.join(SCHEMES)}; drop it"
+    if isinstance(stage, Evaluate):
+        if not stage.shapes:
+            yield f"stages.{name}.shapes: got []; must hold at least one [batch size, length]; e.g. [[8,128]]"
+        for shape in stage.shapes:
+            if len(shape) != 2 or min(shape) < 1:
+                yield f"stages.{name}.shapes: got {shape}; must be [batch size, length]; e.g. [8,128]"
 
 
 def _train(name: str, stage: Train, config: Config) -> Iterator[str]:
@@ -229,11 +260,11 @@ def _student(config: Config) -> Iterator[str]:
 
 
 def _target(key: str, target: Any, config: Config) -> Iterator[str]:
-    """The node names something allowed, and its keys are parameters of it. Ours are read, not imported."""
+    """The node names something allowed, and its keys are parameters of it. Source is read, not imported."""
     if not isinstance(target, str) or not target.startswith(TARGETS):
         yield f"{key}._target_: got {target}; must start with {', '.join(TARGETS)}; use what is listed in conf"
         return
-    if not target.startswith("distill."):
+    if not target.startswith(("distill.", "torch.optim.")):
         return
     node: Any = config
     for part in key.split("."):
@@ -250,28 +281,30 @@ def _target(key: str, target: Any, config: Config) -> Iterator[str]:
         yield f"{key}.{name}: got nothing; must be set for {target}; add +{key}.{name}=VALUE"
 
 
+@functools.cache
 def _signature(target: str) -> tuple[set[str], set[str]] | None:
-    """Keyword-only parameters of a function, and those without a default, from its source."""
+    """Parameters that a config may set, and those of them without a default, from source.
+
+    Of a function: the keyword-only ones. Of an optimizer's class: all but the parameters to optimize.
+    """
     module, _, name = target.rpartition(".")
-    spec = importlib.util.find_spec(module) if module.count(".") == 0 else _find(module)
-    if spec is None or spec.origin is None:
-        return None
-    folder = Path(spec.origin).parent
-    files = sorted(folder.glob("*.py")) if spec.submodule_search_locations else [Path(spec.origin)]
-    for file in files:
+    for file in _files(module):
         for node in ast.parse(file.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.FunctionDef) and node.name == name:
                 only = [arg.arg for arg in node.args.kwonlyargs]
                 free = {arg for arg, default in zip(only, node.args.kw_defaults, strict=True) if default is None}
                 return set(only), free
+            if isinstance(node, ast.ClassDef) and node.name == name:
+                made = next(n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__")
+                return {arg.arg for arg in [*made.args.args[2:], *made.args.kwonlyargs]}, set()
     return None
 
 
-def _find(module: str) -> Any:
-    """Like importlib's find_spec, without importing the parent packages."""
-    parts = module.split(".")
-    file = Path(__file__).parent.joinpath(*parts[1:])
-    path = file / "__init__.py" if file.is_dir() else file.with_suffix(".py")
-    if not path.is_file():
-        return None
-    return importlib.util.spec_from_file_location(module, path)
+def _files(module: str) -> list[Path]:
+    """Source of a module, or of all modules in a package's folder; nothing is imported."""
+    package, *parts = module.split(".")
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        return []
+    path = Path(spec.origin).parent.joinpath(*parts)
+    return sorted(path.glob("*.py")) if path.is_dir() else [f for f in [path.with_suffix(".py")] if f.is_file()]

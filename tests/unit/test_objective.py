@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -95,7 +96,16 @@ def test_all_positions_in_chunks_equal_all_at_once(chunk: int, pair, batch, monk
     monkeypatch.setattr(objective, "CHUNK", chunk)  # 11 positions: chunks of 4, 4 and 3
     student, teacher = pair("bert")
     wanted = expected(student, teacher, batch, "all")
-    sums = Objective(student, terms("all"), teacher)(batch)
+    held = []
+
+    def noting(z: Tensor, t: Tensor) -> Tensor:
+        held.append(len(z))
+        return SOFT(z, t)
+
+    chosen = terms("all")
+    chosen["soft_targets"] = replace(chosen["soft_targets"], loss=noting)
+    sums = Objective(student, chosen, teacher)(batch)
+    assert held == ([4, 4, 3] if chunk == 4 else [11])
     torch.testing.assert_close(sums.double(), wanted, rtol=1e-6, atol=0)
     close(gradients(student, sums), gradients(student, wanted))
     assert not torch.allclose(wanted, expected(student, teacher, batch))
@@ -117,8 +127,18 @@ def test_padding_changes_nothing(name: str, positions: str, pair, batch) -> None
 
 
 def test_no_gradient_reaches_the_teacher(pair, batch) -> None:
+    """Though a loss may forget to detach what it is given."""
+
+    def forgetful(ours: Tensor, theirs: Tensor) -> Tensor:
+        return (ours - theirs).square().mean(-1)
+
     student, teacher = pair("bert")
-    module = Objective(student, terms("all"), teacher).train()
+    wanted = {
+        f"{features} {positions}": BoundTerm(1.0, features, "teacher", positions, forgetful)
+        for features in ("logits", "hidden")
+        for positions in ("masked", "all")
+    }
+    module = Objective(student, wanted, teacher).train()
     module(batch).sum().backward()
     assert all(p.requires_grad and p.grad is None for p in teacher.parameters())
     assert all(p.grad is not None for p in student.parameters())

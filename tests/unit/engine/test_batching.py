@@ -42,7 +42,7 @@ def test_little_is_padded_and_batches_are_full() -> None:
 def test_batches_do_not_come_in_the_order_of_their_lengths() -> None:
     batches = batching.epoch_batches(LENGTHS, Batch(tokens=512), seed=1, epoch=0)
     longest = np.array([LENGTHS[rows].max() for rows in batches])
-    assert abs(np.corrcoef(longest, np.arange(len(longest)))[0, 1]) < 0.3
+    assert 0.35 < (np.diff(longest) >= 0).mean() < 0.7  # sorted, nearly all would rise
 
 
 def test_the_plan_depends_on_seed_and_epoch_alone() -> None:

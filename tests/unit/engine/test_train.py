@@ -119,12 +119,47 @@ def test_the_parts_of_a_step_do_not_matter_over_many_steps(models, tmp_path: Pat
         torch.testing.assert_close(found[1][name], value, rtol=1e-8, atol=1e-10)
 
 
-def test_gradients_are_clipped_and_rates_scheduled(models, tmp_path: Path) -> None:
+def test_gradients_are_clipped(models, tmp_path: Path) -> None:
     objective = models()
     before = weights(objective)
     run(objective, tmp_path, steps=1, clip=1e-3, optimizer=partial(torch.optim.SGD, lr=1.0))
     moved = torch.cat([(before[n] - w).flatten() for n, w in weights(objective).items()])
     assert moved.norm().item() == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_rates_follow_the_schedule_of_all_steps(models, tmp_path: Path) -> None:
+    """Also in a run that is gone on with."""
+    rates: list[float] = []
+
+    class Noting(torch.optim.AdamW):
+        def step(self, closure: Any = None) -> Any:
+            rates.append(self.param_groups[0]["lr"])
+            if len(rates) == 5:
+                os.kill(os.getpid(), signal.SIGINT)
+            return super().step(closure)
+
+    optimizer = partial(Noting, lr=0.5)
+    with pytest.raises(Stopped, match="step 5 of 8"):
+        run(models({"mlm": MLM}), tmp_path, optimizer=optimizer)
+    run(models({"mlm": MLM}), tmp_path, optimizer=optimizer)
+    assert rates == [0.5 * schedule.linear(step, 8, warmup=0.1) for step in range(8)]
+
+
+def test_what_is_random_differs_between_steps_alone(models, tmp_path: Path) -> None:
+    def seeds(folder: str) -> list[int]:
+        found = []
+
+        def noting(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+            found.append(torch.initial_seed())
+            return losses.mlm(logits, labels)
+
+        run(models({"mlm": BoundTerm(1.0, "logits", "labels", "masked", noting)}), tmp_path / folder)
+        return found
+
+    first = seeds("a")
+    torch.manual_seed(77)
+    assert seeds("b") == first
+    assert len(set(first)) == len(first) == 8
 
 
 def test_loss_goes_down(models, tmp_path: Path) -> None:

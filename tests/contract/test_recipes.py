@@ -1,0 +1,169 @@
+"""Every recipe there is composes, passes the checks and runs from its settings to its report at smoke size."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from distill import check, checkpoint, config, report
+from distill.config import Config, Export, Train
+from distill.data import tasks
+
+FILES = sorted(config.folder("recipes").rglob("*.yaml"))
+NAMES = sorted(config.recipes())
+TABLES = {"glue": tasks.GLUE, "docstrings": tasks.DOCSTRINGS}
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run that is done, on two tasks: pairs in classes, and pairs with a number."""
+
+    recipe: str
+    overrides: list[str]
+    home: Path
+    folder: Path
+    settings: Config
+    results: dict[str, Any]
+
+
+def two_tasks(kind: str) -> list[str]:
+    pairs = [task for task in TABLES[kind].values() if len(task.columns) == 2]
+    return [next(t.name for t in pairs if t.num_labels > 1), next(t.name for t in pairs if t.num_labels == 1)]
+
+
+@pytest.fixture(scope="session", params=NAMES)
+def finished(request: pytest.FixtureRequest, run: Any, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    recipe, home = request.param, tmp_path_factory.mktemp("home")
+    overrides = [
+        "limit=smoke",
+        f"tasks.names=[{','.join(two_tasks(config.load_config([f'recipe={recipe}']).tasks.kind))}]",
+    ]
+    results = run(home, recipe, *overrides)
+    settings = config.load_config([f"recipe={recipe}", *overrides])
+    return Finished(recipe, overrides, home, home / config.run_folder(recipe, overrides, None), settings, results)
+
+
+def test_every_file_is_a_recipe() -> None:
+    assert NAMES
+    assert {"distilbert", "paper/distilbert"} <= set(NAMES)
+    assert [str(file.relative_to(config.folder("recipes")).with_suffix("")) for file in FILES] == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_composes_and_passes_every_check(name: str) -> None:
+    assert check.settings(config.load_config([f"recipe={name}"]), name) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_says_its_command_first_and_then_what_it_is(name: str) -> None:
+    lines = config.recipes()[name].read_text().splitlines()
+    assert lines[0] == f"# python -m distill recipe={name}"
+    assert lines[1] == "#"
+    assert len(lines[2]) > 10
+    assert lines[2].startswith("# ")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pipeline_is_all_the_stages_in_their_order(name: str) -> None:
+    settings = config.load_config([f"recipe={name}"])
+    assert sorted(settings.pipeline) == sorted(settings.stages)
+    assert {"evaluate", "export"} <= {stage.kind for stage in settings.stages.values()}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_baseline_differs_in_nothing_but_the_teacher(name: str) -> None:
+    """Teacher, start, role and terms apart, a stage `x_baseline` has the settings of stage `x`."""
+    settings = config.load_config([f"recipe={name}"])
+    twins = [(s, s.removesuffix("_baseline")) for s in settings.stages if s.endswith("_baseline")]
+    assert len(twins) >= 2
+    for baseline, student in twins:
+        one, other = (check.flatten(settings.stages[s]) for s in (baseline, student))
+        own = {k for k in one.keys() | other.keys() if k.split(".")[0] not in ("role", "start", "teacher", "terms")}
+        assert {k: one.get(k) for k in own} == {k: other.get(k) for k in own}
+        terms = settings.stages[baseline].terms  # type: ignore[attr-defined]
+        assert {term.against for term in terms.values()} == {"labels"}
+
+
+def test_runs_to_valid_results(finished: Finished) -> None:
+    written = json.loads((finished.folder / "results.json").read_text())
+    assert report.validate(written) == []
+    assert written == finished.results
+    assert written["smoke"]
+    assert written["recipe"] == finished.recipe
+    assert {model["role"] for model in written["models"]} == {"teacher", "student", "baseline"}
+    assert {model["scheme"] for model in written["models"]} >= {"fp32", "fp32_medium", "int8"}
+    scored = [model["scores"] for model in written["models"] if model["scores"]]
+    assert scored
+    assert all(list(scores) == finished.settings.tasks.names for scores in scored)
+    assert [stage["name"] for stage in written["stages"]] == finished.settings.pipeline
+
+
+def test_the_student_is_smaller(finished: Finished) -> None:
+    size = {model["role"]: model["parameters"] for model in finished.results["models"]}
+    assert size["student"] == size["baseline"] < size["teacher"]
+
+
+def test_every_stage_leaves_its_manifest_and_nothing_half_done(finished: Finished) -> None:
+    for name, stage in finished.settings.stages.items():
+        assert checkpoint.finished(finished.folder / name)
+        if isinstance(stage, Train) and stage.data == "tasks":
+            assert all(
+                checkpoint.finished(finished.folder / name / task) for task in finished.settings.tasks.names or []
+            )
+    left = [p for p in finished.folder.rglob("*") if p.name.endswith((".state", ".tmp")) or ".tmp." in p.name]
+    assert left == []
+    before = yaml.safe_load((finished.folder / "config.json").read_text())
+    assert before["pipeline"] == finished.settings.pipeline
+
+
+def test_leaves_the_report_in_every_form(finished: Finished) -> None:
+    page = (finished.folder / "report.html").read_text()
+    assert "<svg" in page
+    assert "<table" in page
+    assert "| student" in (finished.folder / "report.md").read_text()
+    assert (finished.folder / "frontier.svg").read_text().rstrip().endswith("</svg>")
+    assert (finished.folder / "frontier.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_student_of_every_task_loads_with_transformers_alone(finished: Finished) -> None:
+    import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    exports = [name for name, stage in finished.settings.stages.items() if isinstance(stage, Export)]
+    layers = {model["role"]: model["parameters"] for model in finished.results["models"]}
+    for task in finished.settings.tasks.names or []:
+        folder = finished.folder / exports[0] / task
+        model, told = AutoModelForSequenceClassification.from_pretrained(folder, output_loading_info=True)
+        assert not told["missing_keys"]
+        assert not told["unexpected_keys"]
+        assert model.num_parameters() == layers["student"]
+        batch = AutoTokenizer.from_pretrained(folder)(["a kettle sings"], ["the tea is ready"], return_tensors="pt")
+        with torch.no_grad():
+            logits = model.eval()(**batch).logits
+        assert logits.shape == (1, TABLES[finished.settings.tasks.kind][task].num_labels)
+        assert torch.isfinite(logits).all()
+        assert {"model.onnx", "model_int8.onnx", "README.md"} <= {file.name for file in folder.iterdir()}
+
+
+def test_the_same_command_again_does_nothing_again(finished: Finished, run: Any, capsys: pytest.CaptureFixture) -> None:
+    stages = [finished.folder / name / checkpoint.MANIFEST for name in finished.settings.pipeline]
+    before = [(file.read_bytes(), file.stat().st_mtime_ns) for file in stages]
+    assert run(finished.home, finished.recipe, *finished.overrides) == finished.results
+    assert [(file.read_bytes(), file.stat().st_mtime_ns) for file in stages] == before
+    told = capsys.readouterr().out.splitlines()
+    assert [f"{name}: finished earlier, skipped" for name in finished.settings.pipeline] == [
+        line for line in told if line.endswith("skipped")
+    ]
+
+
+def test_other_settings_in_the_same_folder_are_refused(finished: Finished, run: Any) -> None:
+    with pytest.raises(config.ConfigError) as caught:
+        run(finished.home, finished.recipe, *finished.overrides, "temperature=3", f"output={finished.folder}")
+    assert f"temperature: got 3.0; must be 2.0 as when {finished.folder} was begun; set output=NEW_FOLDER" in (
+        caught.value.messages
+    )

@@ -1,0 +1,173 @@
+"""What the documents say about results is what their generator makes of the committed JSON."""
+
+from __future__ import annotations
+
+import copy
+import json
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import results_table
+
+complete = runpy.run_path(str(Path(__file__).parents[1] / "unit/report/conftest.py"))["complete"]
+
+README = """# Title
+<!-- results:begin -->
+<!-- results:end -->
+between
+<!-- step:begin -->
+<!-- step:end -->
+end
+"""
+STEP: dict[str, Any] = {
+    "environment": {"cpu": "Example CPU 9000", "threads": 2, "gpu": None, "torch": "2.13.0"},
+    **{"teacher_layers": 12, "student_layers": 6, "hidden": 768, "vocabulary": 30522, "dropout": 0.0},
+    **{"batch": 8, "length": 128, "masked": 152, "repeats": 7},
+    "rows": [
+        {
+            "name": "all positions",
+            "tokens_per_second": 1253.4,
+            "median_ms": 817.0,
+            "peak_mib": None,
+            "speedup": {"median": 1.0, "ci95": [1.0, 1.0]},
+        },
+        {
+            "name": "masked positions",
+            "tokens_per_second": 4966.2,
+            "median_ms": 206.2,
+            "peak_mib": 540.4,
+            "speedup": {"median": 3.96, "ci95": [3.71, 4.02]},
+        },
+    ],
+}
+
+
+@pytest.mark.skipif(not results_table.read(results_table.ROOT), reason="docs/results has no results.json yet")
+def test_the_documents_say_what_the_committed_results_say(capsys: pytest.CaptureFixture[str]) -> None:
+    assert results_table.main(["--check"]) == 0, capsys.readouterr().err
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A checkout with two committed runs, `big` and `small`."""
+    (tmp_path / "README.md").write_text(README)
+    small = complete()
+    small["coverage"] = [row for row in small["coverage"] if row["task"] != "wnli"]
+    small["models"][4]["name"] = "small <student>"
+    small["smoke"] = True
+    for name, results in {"big": complete(), "small": small}.items():
+        write(tmp_path / "docs/results" / name / "results.json", results)
+    write(tmp_path / "benchmarks/results/step.json", STEP)
+    return tmp_path
+
+
+def write(path: Path, value: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value))
+
+
+def test_readme_shows_the_named_run_and_goes_on_showing_it(root: Path) -> None:
+    assert results_table.main(["docs/results/small"], root) == 0
+    first = (root / "README.md").read_text()
+    assert "docs/results/small/results.json" in first
+    assert "| small &lt;student&gt; |" in first
+    assert "SMOKE RUN" in first
+    assert "Not in the average: wnli." in first
+    assert results_table.main([], root) == 0
+    assert (root / "README.md").read_text() == first
+    assert results_table.main(["docs/results/big/"], root) == 0
+    second = (root / "README.md").read_text()
+    assert "small" not in second
+    assert "The int8 student (onnxruntime) keeps 93.1% (95% interval 92.0 to 94.0)" in second
+    assert second.startswith("# Title\n<!-- results:begin -->\n**The int8")
+    assert second.endswith("<!-- step:end -->\nend\n")
+    assert "-->\nbetween\n<!--" in second
+
+
+def test_readme_shows_the_step(root: Path) -> None:
+    assert results_table.main([], root) == 0
+    text = (root / "README.md").read_text()
+    assert "| all positions | 1,253 | 817 | - | 1.00x [1.00, 1.00] |" in text
+    assert "| masked positions | 4,966 | 206 | 540 | 3.96x [3.71, 4.02] |" in text
+    assert "batch 8 x 128, 152 positions masked" in text
+    assert "7 rounds" in text
+    assert "2 threads, Example CPU 9000, torch 2.13.0" in text
+
+
+def test_every_run_has_its_section_and_its_picture(root: Path) -> None:
+    assert results_table.main([], root) == 0
+    text = (root / "docs/results/README.md").read_text()
+    assert text.index("## big") < text.index("## small")
+    big = text[: text.index("## small")]
+    assert "\n    python -m distill recipe=distilbert tasks=glue seed=0\n" in big
+    assert "- The teacher had no language-model head; a first stage fitted one." in big
+    assert "- Training is on a part: sst2 10,000 of 67,349 rows." in big
+    assert "2 pinned threads on Example CPU 9000" in big
+    for name in ("big", "small"):
+        assert f"]({name}/frontier.png)" in text
+        assert (root / "docs/results" / name / "frontier.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_check_finds_every_drift_and_writes_nothing(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert results_table.main([], root) == 0
+    assert results_table.main(["--check"], root) == 0
+    changed = complete()
+    changed["models"][8]["glue"] = 99.9
+    write(root / "docs/results/big/results.json", changed)
+    (root / "docs/results/small/frontier.png").unlink()
+    before = {path: path.read_bytes() for path in root.rglob("*.md")}
+    assert results_table.main(["--check"], root) == 1
+    said = capsys.readouterr().err
+    assert [line.partition(":")[0] for line in said.splitlines()] == [
+        "README.md",
+        "docs/results/README.md",
+        "docs/results/small/frontier.png",
+    ]
+    assert {path: path.read_bytes() for path in root.rglob("*.md")} == before
+    step = copy.deepcopy(STEP)
+    step["rows"][1]["tokens_per_second"] = 4967.4
+    assert results_table.main([], root) == 0
+    write(root / "benchmarks/results/step.json", step)
+    assert results_table.main(["--check"], root) == 1
+    assert capsys.readouterr().err.startswith("README.md:")
+
+
+def test_a_typed_number_is_found(root: Path) -> None:
+    assert results_table.main([], root) == 0
+    readme = root / "README.md"
+    readme.write_text(readme.read_text().replace("93.1%", "98.1%"))
+    assert results_table.main(["--check"], root) == 1
+
+
+def test_without_results_the_documents_say_so(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text(README)
+    assert results_table.main([], tmp_path) == 0
+    text = (tmp_path / "README.md").read_text()
+    assert "No result is committed yet." in text
+    assert "Not measured yet." in text
+    assert "No result is committed yet." in (tmp_path / "docs/results/README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lost", "said"),
+    [
+        (
+            ["docs/results/bog"],
+            "",
+            "docs/results/bog/results.json: got no such file; must be a run; there is big, small",
+        ),
+        ([], "<!-- step:end -->", "README.md: got no step markers"),
+    ],
+)
+def test_what_cannot_be_made_is_one_line(
+    root: Path, arguments: list[str], lost: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (root / "README.md").write_text(README.replace(lost, "") if lost else README)
+    assert results_table.main(arguments, root) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(said)
+    assert len(error.splitlines()) == 1
+    assert not (root / "docs/results/README.md").exists()

@@ -1,0 +1,224 @@
+"""What the command line answers: one line a problem on standard error, exit code 2, at once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RECIPE = "recipe=distilbert"
+NOTHING = "recipe: got nothing; must be one of distilbert, paper/distilbert; choose one, e.g. recipe=distilbert"
+TRAPPED = 77
+"""Exit code of a process that imports torch although it may not."""
+
+Done = subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="module")
+def trap(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for PYTHONPATH that ends any process at the import of what is slow to import."""
+    folder = tmp_path_factory.mktemp("trap")
+    (folder / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "slow = {'torch', 'transformers', 'accelerate', 'datasets', 'onnxruntime', 'matplotlib'}\n"
+        f"sys.addaudithook(lambda event, given: os._exit({TRAPPED}) if event == 'import' and given[0] in slow else 0)\n"
+    )
+    return folder
+
+
+def distill(folder: Path, *arguments: str, **environment: str) -> Done:
+    return subprocess.run(
+        [sys.executable, "-m", "distill", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=os.environ | environment,
+        timeout=200,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], [NOTHING]),
+        (
+            ["recipe=distilbrt"],
+            ["recipe: got distilbrt; must be a choice that exists; did you mean distilbert, paper/distilbert?"],
+        ),
+        (
+            ["stages.pretrain.temprature=3"],
+            [
+                NOTHING,
+                "stages.pretrain.temprature: got 3; must be a setting that exists; did you mean "
+                "stages.pretrain.temperature, stages.pretrain_baseline.temperature, stages.pretrain.teacher?",
+            ],
+        ),
+        (
+            [RECIPE, "stages.pretrain.temprature=3"],
+            [
+                "stages.pretrain.temprature: got 3; must be a setting that exists; did you mean "
+                "stages.pretrain.temperature, stages.pretrain_baseline.temperature, stages.pretrain.teacher?",
+            ],
+        ),
+        (["temperature=-1"], [NOTHING, "temperature: got -1.0; must be > 0; 2 is usual"]),
+        ([RECIPE, "temperature=-1"], ["temperature: got -1.0; must be > 0; 2 is usual"]),
+        ([RECIPE, "teacher=embeded"], ["teacher: got embeded; must be a choice that exists; did you mean embedded?"]),
+        (
+            [RECIPE, "temprature=3", "student.layers=3", "seed=-1"],
+            [
+                "temprature: got 3; must be a setting that exists; did you mean temperature?",
+                "student.layers: got 3; must be a list, as in KEY=[a,b]; see distill/config.py",
+                "seed: got -1; must be >= 0; 0 is the default",
+            ],
+        ),
+        (
+            [RECIPE, "temperature=-1", "seed=-1", "tasks.names=[cola]", "+student.layer=[0]"],
+            [
+                "student.layer: got [0]; must be a setting that exists; did you mean layers?",
+                "temperature: got -1.0; must be > 0; 2 is usual",
+                "seed: got -1; must be >= 0; 0 is the default",
+                "tasks.names: got cola; must be a task of tasks=docstrings; "
+                "there is package, corrupted, body, order, overlap",
+            ],
+        ),
+        (
+            ["-m", RECIPE, "temperature=-1,2", "seed=-1"],
+            [
+                "temperature: got -1.0; must be > 0; 2 is usual",
+                "seed: got -1; must be >= 0; 0 is the default",
+                "seed: got -1; must be >= 0; 0 is the default",
+            ],
+        ),
+    ],
+    ids=lambda value: " ".join(value) if value and "got" not in value[0] else "",
+)
+def test_a_wrong_command_is_answered_in_a_line_for_each_problem(
+    arguments: list[str], expected: list[str], trap: Path, tmp_path: Path
+) -> None:
+    done = distill(tmp_path, *arguments, PYTHONPATH=str(trap))
+    assert done.stderr.splitlines() == expected
+    assert (done.returncode, done.stdout) == (2, "")
+    assert {p.name for p in tmp_path.rglob("*") if p.is_file()} <= {"multirun.yaml"}, "nothing is begun"
+
+
+def test_help_names_recipes_and_choices(trap: Path, tmp_path: Path) -> None:
+    done = distill(tmp_path, "--help", PYTHONPATH=str(trap))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "python -m distill recipe=NAME" in done.stdout
+    assert "recipe: distilbert" in done.stdout
+    assert "teacher: embedded, hub" in done.stdout
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("setting", ["temperature=-1", "temprature=3"])
+def test_who_asks_for_a_traceback_gets_one(setting: str, trap: Path, tmp_path: Path) -> None:
+    done = distill(tmp_path, RECIPE, setting, PYTHONPATH=str(trap), HYDRA_FULL_ERROR="1")
+    assert done.returncode not in (0, TRAPPED)
+    assert "Traceback (most recent call last)" in done.stderr
+    assert setting.partition("=")[0] in done.stderr
+
+
+def test_the_trap_catches_a_run(trap: Path, tmp_path: Path) -> None:
+    assert distill(tmp_path, RECIPE, "limit=smoke", PYTHONPATH=str(trap)).returncode == TRAPPED
+
+
+def test_without_the_hub_the_papers_recipe_says_what_it_wants(tmp_path: Path) -> None:
+    done = distill(tmp_path, "recipe=paper/distilbert")
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("teacher.name: got google-bert/bert-base-uncased; must be on the Hugging Face hub (")
+    assert line.endswith("or a local folder; set teacher.name=FOLDER")
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    """A user's own folder of recipes."""
+    (tmp_path / "mine" / "recipe").mkdir(parents=True)
+    (tmp_path / "mine" / "recipe" / "x.yaml").write_text(
+        "# @package _global_\n"
+        "defaults:\n  - /recipe/distilbert\n  - override /limit: smoke\n  - _self_\n"
+        "pipeline: [adapt, pretrain]\n"
+        "student:\n  layers: [0, 2]\n"
+    )
+    return tmp_path
+
+
+def test_a_recipe_of_ones_own_runs(mine: Path) -> None:
+    done = distill(mine, "--config-dir", "mine", "recipe=x")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (mine / "outputs" / "x" / "default" / "pretrain" / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize(
+    ("recipe", "text", "expected"),
+    [
+        ("y", "", "recipe: got y; must be a choice that exists; there is distilbert, paper/distilbert, x"),
+        (
+            "y",
+            "temperature: 3\n",
+            "recipe/y.yaml: got no package; must begin with '# @package _global_'; add that line",
+        ),
+        (
+            "y",
+            "# @package _global_\ntemprature: 3\n",
+            "temprature: got it in recipe/y.yaml; must be a setting that exists; did you mean temperature?",
+        ),
+        (
+            "y",
+            "# @package _global_\ntemperature: warm\n",
+            "temperature: got another kind of value in recipe/y.yaml; must be a number; correct the file",
+        ),
+        ("y", "# @package _global_\nstages: [\n", "recipe/y.yaml, line 3: got "),
+    ],
+)
+def test_a_recipe_of_ones_own_that_is_wrong(recipe: str, text: str, expected: str, mine: Path, trap: Path) -> None:
+    if text:
+        (mine / "mine" / "recipe" / "y.yaml").write_text(text)
+    done = distill(mine, "--config-dir", "mine", f"recipe={recipe}", PYTHONPATH=str(trap))
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.removeprefix(f"{mine}/mine/").startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("temperature=warm", "temperature: got warm; must be a number; "),
+        ("seed=1.5", "seed: got 1.5; must be a whole number; "),
+        ("seed=null", "seed: got null; must be a value, not null; "),
+        ("seed=1,2", "seed: got 1,2; must be one value; add -m to run each in turn, "),
+        ("limit.smoke=perhaps", "limit.smoke: got perhaps; must be true or false; "),
+        ("student.layers=[a]", "student.layers: got [a]; must be a whole number; "),
+        ("pipeline=adapt", "pipeline: got adapt; must be a list, "),
+        ("tasks.path=[a]", "tasks.path: got [a]; must be one text; "),
+        ("stages.pretrain.batch=64", "stages.pretrain.batch: got 64; must be a group of settings, "),
+        ("stages.pretrain.terms=3", "stages.pretrain.terms: got 3; must be a group of settings, "),
+        ("teachr=embedded", "teachr: got embedded; must be a setting that exists; did you mean teacher?"),
+        ("teacher=null", "teacher: got null; must be a choice that exists; there is embedded, hub"),
+        ("+temperature=3", "temperature: got +temperature=3; must be without + where the setting exists; "),
+        ("~stages.pretrain.terms.mlmm", "must be a setting that exists; did you mean stages.pretrain.terms.mlm,"),
+        ("+term@stages.pretrain.terms.x=mlmm", "term: got mlmm; must be a choice that exists; did you mean mlm?"),
+        ("+x@y=mlm", "x@y: got mlm; must be a setting that exists; there is recipe, teacher, "),
+        ("temperature=${temprature}", "got ${temprature}; must be a setting that exists; did you mean temperature?"),
+        ("pipeline=[", "command line: got recipe=distilbert pipeline=[; must be settings; "),
+        ("temperature", "command line: got recipe=distilbert temperature; must be settings; "),
+    ],
+)
+def test_whatever_hydra_raises_is_one_line(setting: str, expected: str) -> None:
+    from distill import explain
+    from distill.config import load_config
+
+    with pytest.raises(Exception, match=r"\S") as caught:
+        load_config([RECIPE, setting])
+    (line,) = explain.messages(caught.value, [RECIPE, setting]) or []
+    assert expected in line
+    assert "\n" not in line
+
+
+def test_a_defect_of_ours_is_no_wrong_setting() -> None:
+    from distill import explain
+
+    assert explain.messages(ValueError("a defect"), [RECIPE]) is None

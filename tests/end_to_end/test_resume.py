@@ -1,0 +1,121 @@
+"""A run that is killed, then interrupted, then gone on with ends as one that ran in peace: bit for bit."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TRAINING = [
+    "recipe=distilbert", "limit=smoke", "limit.steps=14", "tasks.names=[order]",
+    "pipeline=[adapt,pretrain,finetune_teacher,finetune]", "corpus.max_length=32",
+    "stages.pretrain.batch.tokens=512", "stages.pretrain.batch.accumulate=2", "stages.pretrain.epochs=3",
+    "stages.pretrain.dropout=0.1", "stages.pretrain.checkpoint_seconds=1e-9",
+    "stages.finetune.batch.examples=8", "stages.finetune.dropout=0.1", "stages.finetune.checkpoint_seconds=1e-9",
+]  # fmt: skip
+MODELS = ["pretrain", "finetune_teacher/order", "finetune/order"]
+
+DISTURBED = """
+import os, sys
+from distill.__main__ import main
+from distill.engine import state
+
+stage, at, number = sys.argv.pop(1), int(sys.argv.pop(1)), int(sys.argv.pop(1))
+save = state.save
+
+def disturbed(folder, step, *rest):
+    here = str(folder).endswith(stage + ".state")
+    if here and step == at:
+        os.kill(os.getpid(), number)
+    if not here or step <= at - 4 or step > at:  # the work of a few steps is lost
+        save(folder, step, *rest)
+
+state.save = disturbed
+main()
+"""
+
+
+def distill(cwd: Path, *settings: str, launch: tuple[str, ...] = ("-m", "distill")) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *launch, *TRAINING, *settings]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=250)
+
+
+def disturbed(cwd: Path, stage: str, step: int, number: int) -> subprocess.CompletedProcess[str]:
+    """The same run, which sends itself a signal when it comes to write the state of this step."""
+    return distill(cwd, "output=broken", launch=("-c", DISTURBED, stage, str(step), str(number)))
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+@pytest.fixture(scope="module")
+def cwd(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("resume")
+
+
+@pytest.fixture(scope="module")
+def whole(cwd: Path) -> Path:
+    run = distill(cwd, "output=whole")
+    assert run.returncode == 0, run.stderr
+    return cwd / "whole"
+
+
+def test_a_killed_and_an_interrupted_run_go_on_exactly(cwd: Path, whole: Path) -> None:
+    broken = cwd / "broken"
+    killed = disturbed(cwd, "pretrain", 9, signal.SIGKILL)
+    assert killed.returncode == -signal.SIGKILL
+    assert [p.name for p in (broken / "pretrain.state").iterdir()] == ["5"]
+    assert not (broken / "pretrain").exists()
+
+    # Ctrl-C, in a stage of tasks, lets the step finish.
+    interrupted = disturbed(cwd, "finetune/order", 7, signal.SIGINT)
+    assert interrupted.returncode == 130
+    assert interrupted.stderr == "finetune/order: stopped at step 8 of 12; run the same command to go on\n"
+    assert [p.name for p in (broken / "finetune" / "order.state").iterdir()] == ["8"]
+    assert "adapt: finished earlier, skipped" in interrupted.stdout
+
+    last = distill(cwd, "output=broken")
+    assert last.returncode == 0, last.stderr
+    assert "pretrain: finished earlier, skipped" in last.stdout
+    assert "finetune_teacher: finished earlier, skipped" in last.stdout
+    for model in MODELS:
+        ours, theirs = ((folder / model / "model.safetensors").read_bytes() for folder in (broken, whole))
+        assert ours == theirs, model
+        did, should = (json.loads((folder / model / "manifest.json").read_text()) for folder in (broken, whole))
+        assert [did[key] for key in ("steps", "tokens")] == [should[key] for key in ("steps", "tokens")]
+    steps = {model: json.loads((whole / model / "manifest.json").read_text())["steps"] for model in MODELS}
+    assert steps == {"pretrain": 14, "finetune_teacher/order": 4, "finetune/order": 12}
+    # Nothing that served only to go on is left.
+    assert content(broken).keys() == content(whole).keys()
+
+
+def test_a_finished_run_is_skipped_whole(cwd: Path, whole: Path) -> None:
+    before = content(whole)
+    again = distill(cwd, "output=whole")
+    assert again.returncode == 0, again.stderr
+    for stage in ("adapt", "pretrain", "finetune_teacher", "finetune"):
+        assert f"{stage}: finished earlier, skipped" in again.stdout
+    assert content(whole) == before
+
+
+def test_other_settings_in_the_same_folder_are_refused(cwd: Path, whole: Path) -> None:
+    before = content(whole)
+    other = distill(cwd, "output=whole", "seed=1", "stages.finetune_teacher.clip=2")
+    assert other.returncode == 2
+    said = "must be {} as when whole was begun; set output=NEW_FOLDER\n"
+    assert other.stderr == f"seed: got 1; {said.format(0)}stages.finetune_teacher.clip: got 2.0; {said.format(1.0)}"
+    assert content(whole) == before
+
+
+def test_a_folder_belongs_to_one_run_at_a_time(cwd: Path, whole: Path) -> None:
+    with (whole / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        second = distill(cwd, "output=whole")
+    assert second.returncode == 2
+    assert second.stderr.startswith("output: got whole; must be used by one run at a time")

@@ -1,0 +1,350 @@
+"""Static checks: every rule has a value it refuses and one it allows, and everything wrong is told at once."""
+
+from __future__ import annotations
+
+import copy
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from distill import check
+from distill.config import Config, Term, Train, load_config
+from distill.data import tasks
+
+NAN, INFINITY = math.nan, math.inf
+
+EXAMPLES: dict[str, tuple[str, list[Any], list[Any]]] = {
+    "temperature": ("temperature", [0.0, -1.0, NAN, INFINITY, "warm"], [0.1, 2.0]),
+    "seed": ("seed", [-1], [0, 7]),
+    "threads": ("threads", [0, -2], [1, None]),
+    "precision": ("precision", ["fp8", 16], ["auto", "bf16", "fp32"]),
+    "device": ("device", ["gpu"], ["auto", "cpu", "cuda"]),
+    "teacher.kind": ("teacher.kind", ["hubb"], ["embedded", "random"]),
+    "student.init": ("student.init", ["teacher"], ["teacher_layers", "random"]),
+    "corpus.kind": ("corpus.kind", ["csv"], ["docstrings"]),
+    "corpus.max_length": ("corpus.max_length", [15, 0], [16, 512]),
+    "tasks.kind": ("tasks.kind", ["superglue"], ["docstrings", "glue"]),
+    "tasks.max_length": ("tasks.max_length", [7], [8, 512]),
+    "limit.*": ("limit.examples", [0, -1], [1, None]),
+    "stages.*.role": ("stages.pretrain.role", ["pupil"], ["teacher", "student", "baseline"]),
+    "stages.*.data": ("stages.pretrain.data", ["glue"], ["corpus", "tasks"]),
+    "stages.*.temperature": ("stages.pretrain.temperature", [0.0, -2.0], [1.0]),
+    "stages.*.epochs": ("stages.pretrain.epochs", [0.0, -1.0], [0.5]),
+    "stages.*.steps": ("stages.pretrain.steps", [0], [1, None]),
+    "stages.*.min_steps": ("stages.finetune.min_steps", [-1], [0]),
+    "stages.*.clip": ("stages.pretrain.clip", [0.0], [0.1]),
+    "stages.*.dropout": ("stages.pretrain.dropout", [-0.1, 0.91, 1.0], [0.0, 0.9, None]),
+    "stages.*.checkpoint_seconds": ("stages.pretrain.checkpoint_seconds", [0.0], [0.5]),
+    "stages.*.batch.tokens": ("stages.pretrain.batch.tokens", [0, -1], [1, 4096]),
+    "stages.*.batch.examples": ("stages.pretrain.batch.examples", [0], [1, None]),
+    "stages.*.batch.accumulate": ("stages.pretrain.batch.accumulate", [0], [1]),
+    "stages.*.masking.probability": ("stages.pretrain.masking.probability", [0.0, 1.0, NAN], [0.15]),
+    "stages.*.masking.smoothing": ("stages.pretrain.masking.smoothing", [-0.1, 1.1], [0.0, 1.0]),
+    "stages.*.optimizer.lr": ("stages.pretrain.optimizer.lr", [0.0, -1e-4, "fast", [1e-4]], [1e-4]),
+    "stages.*.schedule.warmup": ("stages.pretrain.schedule.warmup", [-0.1, 1.1, "long"], [0, 1.0]),
+    "stages.*.terms.*.weight": ("stages.pretrain.terms.mlm.weight", [-1.0, INFINITY], [0.0, 5.0]),
+    "stages.*.terms.*.features": ("stages.pretrain.terms.mlm.features", ["attention"], ["logits", "hidden"]),
+    "stages.*.terms.*.against": ("stages.pretrain.terms.mlm.against", ["student"], ["labels", "teacher"]),
+    "stages.*.terms.*.positions": ("stages.pretrain.terms.mlm.positions", ["some"], ["masked", "all"]),
+    "stages.*.repeats": ("stages.evaluate.repeats", [0], [1]),
+}
+"""Pattern of a rule -> a setting it is about, values it refuses, values it allows."""
+
+CASES = [(rule, value) for rule in check.RULES for value in EXAMPLES.get(rule[0], ("", ["no example"], []))[1]]
+
+
+@pytest.fixture(scope="module")
+def _good() -> Config:
+    return load_config(["recipe=distilbert"])
+
+
+@pytest.fixture
+def config(_good: Config) -> Config:
+    return copy.deepcopy(_good)
+
+
+def put(config: Config, key: str, value: Any) -> None:
+    *path, last = key.split(".")
+    node: Any = config
+    for name in path:
+        node = node[name] if isinstance(node, dict) else getattr(node, name)
+    if isinstance(node, dict):
+        node[last] = value
+    else:
+        setattr(node, last, value)
+
+
+def errors(config: Config, **settings: Any) -> list[str]:
+    """Problems after changes; `__` in a name stands for a dot."""
+    for name, value in settings.items():
+        put(config, name.replace("__", "."), value)
+    return check.settings(config, "distilbert")
+
+
+def test_what_is_right_is_let_through(config: Config) -> None:
+    assert errors(config) == []
+
+
+def test_every_rule_has_examples_and_no_example_is_left_over() -> None:
+    assert [rule[0] for rule in check.RULES] == list(EXAMPLES)
+    assert all(bad and good for _, bad, good in EXAMPLES.values())
+
+
+@pytest.mark.parametrize(("rule", "value"), CASES, ids=[f"{rule[0]}={value}" for rule, value in CASES])
+def test_a_rule_refuses(rule: check.Rule, value: Any, config: Config) -> None:
+    key = EXAMPLES[rule[0]][0]
+    put(config, key, value)
+    assert f"{key}: got {value}; must be {rule[2]}; {rule[3]}" in check.settings(config, "distilbert")
+
+
+@pytest.mark.parametrize("rule", check.RULES, ids=lambda rule: rule[0])
+def test_a_rule_allows(rule: check.Rule, config: Config) -> None:
+    key, _, good = EXAMPLES[rule[0]]
+    for value in good:
+        put(config, key, value)
+        assert not [e for e in check.settings(config, "distilbert") if e.startswith(key) and f"must be {rule[2]};" in e]
+
+
+def test_all_problems_come_at_once(config: Config) -> None:
+    found = errors(
+        config,
+        temperature=-1.0,
+        seed=-2,
+        tasks__names=["cola"],
+        student__layers=[2, 1],
+        stages__finetune__start="pretrian",
+        stages__pretrain__terms__mlm__loss__temperature=2.0,
+    )
+    assert found == [
+        "temperature: got -1.0; must be > 0; 2 is usual",
+        "seed: got -2; must be >= 0; 0 is the default",
+        "tasks.names: got cola; must be a task of tasks=docstrings; there is package, corrupted, body, order, overlap",
+        "stages.finetune.start: got pretrian; must be an earlier stage of the pipeline; did you mean pretrain?",
+        "student.layers: got [2, 1]; must be distinct ascending layer numbers from 0; e.g. [0,2,5]",
+        "stages.pretrain.terms.mlm.loss.temperature: got 2.0; must be a parameter of distill.losses.mlm; "
+        "there is nothing",
+    ]
+
+
+def test_without_a_recipe_the_rest_is_checked_all_the_same() -> None:
+    assert check.settings(Config(), None) == [
+        "recipe: got nothing; must be one of distilbert, paper/distilbert; choose one, e.g. recipe=distilbert"
+    ]
+    first, second = check.settings(Config(temperature=-1.0), None)
+    assert first.startswith("recipe: got nothing")
+    assert second == "temperature: got -1.0; must be > 0; 2 is usual"
+
+
+def test_a_temperature_of_the_whole_run_is_told_once(config: Config) -> None:
+    for stage in config.stages.values():
+        if isinstance(stage, Train):
+            stage.temperature = -1.0
+    assert len(errors(config, temperature=-1.0)) == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "near"),
+    [
+        ("temprature", "did you mean temperature?"),
+        ("student.layer", "did you mean layers?"),
+        ("stages.pretrain.terms.mlm.weigth", "did you mean weight?"),
+        ("stages.export.zip", "there is kind, start, quantized, evaluated"),
+    ],
+)
+def test_a_setting_that_nothing_reads_is_refused(key: str, near: str, config: Config) -> None:
+    put(config, key, 3)
+    assert check.settings(config, "distilbert") == [f"{key}: got 3; must be a setting that exists; {near}"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"pipeline": []}, "pipeline: got []; must name at least one stage"),
+        ({"pipeline": ["adapt", "adapted"]}, "pipeline: got adapted; must be in stages; did you mean adapt?"),
+        ({"pipeline": ["adapt", "adapt"]}, "pipeline: got adapt twice; must name a stage once"),
+        ({"pipeline": ["pretrain"]}, "stages.pretrain.start: got adapt; must be an earlier stage of the pipeline"),
+        ({"stages__pretrain__start": "finetune"}, "stages.pretrain.start: got finetune; must be an earlier stage"),
+        ({"stages__pretrain__teacher": "pretrain"}, "stages.pretrain.teacher: got pretrain; must be an earlier stage"),
+        ({"stages__quantize__start": "teacher"}, "stages.quantize.start: got teacher; must be an earlier stage"),
+        ({"stages__evaluate__student": "finetne"}, "must be an earlier stage of the pipeline; did you mean finetune"),
+        ({"stages__evaluate__baseline": "export"}, "stages.evaluate.baseline: got export; must be an earlier stage"),
+        ({"stages__evaluate__quantized": "finetune"}, "quantized: got finetune; must be a stage of kind quantize; "),
+        ({"stages__export__evaluated": "quantize"}, "evaluated: got quantize; must be a stage of kind evaluate; "),
+        ({"stages__export__start": "evaluate"}, "start: got evaluate; must be a stage of kind train; it is of kind "),
+        ({"stages__evaluate__teacher": "adapt"}, "stages.evaluate.teacher: got adapt; must be a stage with data tasks"),
+        ({"stages__quantize__start": "pretrain"}, "start: got pretrain; must be a stage with data tasks; "),
+        ({"stages__quantize__schemes": ["int4"]}, "stages.quantize.schemes: got int4; must be bitsandbytes or onnxr"),
+        ({"stages__evaluate__shapes": []}, "stages.evaluate.shapes: got []; must hold at least one"),
+        ({"stages__evaluate__shapes": [[8, 128], [8]]}, "stages.evaluate.shapes: got [8]; must be [batch size, leng"),
+        ({"stages__evaluate__shapes": [[0, 128]]}, "stages.evaluate.shapes: got [0, 128]; must be [batch size, leng"),
+    ],
+    ids=str,
+)
+def test_stages_that_do_not_fit_together(settings: dict[str, Any], expected: str, config: Config) -> None:
+    assert [e for e in errors(config, **settings) if expected in e]
+
+
+def test_a_language_model_does_not_start_from_a_model_for_each_task(config: Config) -> None:
+    again = copy.deepcopy(config.stages["adapt"])
+    assert isinstance(again, Train)
+    again.start = "finetune"
+    config.stages["again"], config.pipeline = again, [*config.pipeline, "again"]
+    assert errors(config) == [
+        "stages.again.start: got finetune; must be a stage with data corpus; it has a model for each task"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("stage", "changes", "expected"),
+    [
+        ("pretrain", {}, ""),
+        ("pretrain", {"terms": {}}, "stages.pretrain.terms: got none with a weight; must be at least one; "),
+        ("pretrain", {"terms.mlm": Term(0.0)}, ""),
+        ("adapt", {"terms.mlm.weight": 0.0}, "stages.adapt.terms: got none with a weight; must be at least one; "),
+        ("finetune", {"teacher": None}, "terms.soft_targets.against: got teacher; must be labels where "),
+        ("pretrain", {"terms.mlm.positions": "all"}, "terms.mlm.positions: got all; must be masked with labels; "),
+        ("pretrain", {"terms.soft_targets.positions": "all"}, ""),
+        ("pretrain", {"terms.mlm.features": "hidden"}, "terms.mlm.against: got labels; must be teacher with "),
+        ("finetune", {"terms.soft_targets.features": "hidden"}, "features: got hidden; must be logits on tasks; "),
+        ("finetune", {"terms.supervised.positions": "all"}, ""),
+        ("pretrain", {"batch.tokens": 127}, "stages.pretrain.batch.tokens: got 127; must be >= 128 (max_length); "),
+        ("pretrain", {"batch.tokens": 128}, ""),
+    ],
+    ids=str,
+)
+def test_terms_that_do_not_fit_their_stage(stage: str, changes: dict[str, Any], expected: str, config: Config) -> None:
+    for key, value in changes.items():
+        put(config, f"stages.{stage}.{key}", value)
+    found = check.settings(config, "distilbert")
+    assert len(found) == bool(expected)
+    assert expected in "".join(found)
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("os.system", "must start with distill., torch.optim., transformers., bitsandbytes.optim.; "),
+        ("torch.load", "must start with "),
+        ("distillery.losses.mlm", "must start with "),
+        (3, "must start with "),
+        ("distill.losses.ml", "must be a function that exists; "),
+        ("distill.looses.mlm", "must be a function that exists; "),
+        ("distill.mlm", "must be a function that exists; "),
+    ],
+)
+def test_a_target_is_a_function_that_configs_may_name(target: Any, expected: str, config: Config) -> None:
+    (found,) = errors(config, stages__pretrain__terms__mlm__loss___target_=target)
+    assert found.startswith(f"stages.pretrain.terms.mlm.loss._target_: got {target}; {expected}")
+
+
+def test_targets_of_optimizers_and_schedules_are_checked_too(config: Config) -> None:
+    found = errors(
+        config,
+        stages__pretrain__optimizer___target_="shutil.rmtree",
+        stages__adapt__optimizer___target_="torch.optim.AdmW",
+        stages__finetune__schedule___target_="distill.engine.schedule.cosine",
+    )
+    assert [line.partition("; ")[0] for line in found] == [
+        "stages.adapt.optimizer._target_: got torch.optim.AdmW",
+        "stages.pretrain.optimizer._target_: got shutil.rmtree",
+        "stages.finetune.schedule._target_: got distill.engine.schedule.cosine",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("stages.pretrain.terms.soft_targets.loss.temprature", 2, "distill.losses.soft_targets; did you mean temperat"),
+        ("stages.pretrain.terms.cosine.loss.margin", 0.1, "distill.losses.cosine; there is nothing"),
+        ("stages.pretrain.optimizer.beta", 0.9, "torch.optim.AdamW; did you mean betas?"),
+        ("stages.pretrain.schedule.warmups", 0.1, "distill.engine.schedule.linear; did you mean warmup?"),
+    ],
+)
+def test_a_parameter_that_the_function_lacks(key: str, value: float, expected: str, config: Config) -> None:
+    put(config, key, value)
+    (found,) = check.settings(config, "distilbert")
+    assert found.startswith(f"{key}: got {value}; must be a parameter of {expected}")
+
+
+def test_a_parameter_that_is_missing(config: Config) -> None:
+    term = config.stages["pretrain"].terms["soft_targets"]  # type: ignore[attr-defined]
+    term.loss = {"_target_": "distill.losses.soft_targets", "_partial_": True}
+    key = "stages.pretrain.terms.soft_targets.loss.temperature"
+    assert errors(config) == [f"{key}: got nothing; must be set for distill.losses.soft_targets; add +{key}=VALUE"]
+
+
+def test_parameters_of_an_optimizer_are_those_of_torch(config: Config) -> None:
+    for name in ("SGD", "Adam", "AdamW", "RMSprop"):
+        target = {"_target_": f"torch.optim.{name}", "_partial_": True, "lr": 0.1, "weight_decay": 0.1}
+        assert errors(config, stages__pretrain__optimizer=target) == []
+    assert len(errors(config, stages__pretrain__optimizer={**target, "params": 1, "defaults": 1})) == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"teacher__kind": "hub"}, "teacher.name: got nothing; must be a hub name or a folder; "),
+        ({"teacher__name": "some/model"}, "teacher.name: got some/model; must be null with teacher=embedded; add tea"),
+        ({"teacher__kind": "hub", "teacher__name": "some/model"}, ""),
+        ({"corpus__kind": "parquet"}, "corpus.path: got nothing; must be a file or folder; set corpus.path=PATH"),
+        ({"corpus__kind": "text", "corpus__path": "no/such"}, "corpus.path: got no/such; must be a file or folder th"),
+        ({"corpus__kind": "text", "corpus__path": __file__}, ""),
+        ({"corpus__path": __file__}, f"corpus.path: got {__file__}; must be null with corpus=docstrings; "),
+        ({"corpus__kind": "hub"}, "corpus.name: got nothing; must name hub data sets; "),
+        ({"tasks__path": "."}, "tasks.path: got .; must be null with tasks=docstrings; add tasks=glue"),
+        ({"tasks__kind": "glue", "tasks__path": "no/such"}, "tasks.path: got no/such; must be a folder in the layout "),
+        ({"tasks__kind": "glue", "tasks__path": "."}, ""),
+        ({"tasks__kind": "glue"}, ""),
+        ({"tasks__kind": "glue", "tasks__names": ["sst"]}, "tasks.names: got sst; must be a task of tasks=glue; did "),
+        ({"tasks__names": ["order", "overlap"]}, ""),
+        ({"student__layers": []}, "student.layers: got []; must be distinct ascending"),
+        ({"student__layers": [0, 0]}, "student.layers: got [0, 0]; must be distinct ascending"),
+        ({"student__layers": [-1, 2]}, "student.layers: got [-1, 2]; must be distinct ascending"),
+        ({"student__layers": [1, 3]}, ""),
+    ],
+    ids=str,
+)
+def test_sources_and_student(settings: dict[str, Any], expected: str, config: Config) -> None:
+    found = errors(config, **settings)
+    assert len(found) == bool(expected)
+    assert "".join(found).startswith(expected)
+
+
+def test_names_of_tasks_are_those_of_the_tables() -> None:
+    assert {kind: set(names) for kind, names in check.TASKS.items()} == {
+        "glue": set(tasks.GLUE),
+        "docstrings": set(tasks.DOCSTRINGS),
+    }
+
+
+def test_schemes_are_those_that_are_made(config: Config) -> None:
+    made = Path(check.__file__).parent / "stages" / "quantize.py"
+    assert all(f'"{scheme}" in settings.schemes' in made.read_text() for scheme in check.SCHEMES)
+    assert config.stages["quantize"].schemes == list(check.SCHEMES)  # type: ignore[attr-defined]
+
+
+def test_flatten_names_leaves_by_their_keys() -> None:
+    flat = check.flatten({"a": {"b": [1, 2]}, "c": Term(weight=2.0, loss={"_target_": "x"})})
+    assert flat == {
+        "a.b": [1, 2],
+        "c.weight": 2.0,
+        "c.features": "logits",
+        "c.against": "teacher",
+        "c.positions": "masked",
+        "c.loss._target_": "x",
+    }
+    composed = OmegaConf.structured(Config())
+    assert set(check.flatten(Config())) == set(check.flatten(OmegaConf.to_container(composed)))
+
+
+def test_nearest_goes_by_the_whole_name_then_by_its_last_part() -> None:
+    names = ["stages.pretrain.temperature", "temperature", "seed"]
+    assert check.nearest("temprature", names) == "did you mean temperature?"
+    assert check.nearest("x.temprature_", ["a.b.c.d.e.temperature", "a.b.c.d.e.f.temperature", "g"]) == (
+        "did you mean a.b.c.d.e.temperature, a.b.c.d.e.f.temperature?"
+    )
+    assert check.nearest("zzz", names) == "there is stages.pretrain.temperature, temperature, seed"
+    assert check.nearest("zzz", []) == "there is nothing"
