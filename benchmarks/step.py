@@ -14,6 +14,7 @@ import copy
 import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from distill import student
 from distill.checkpoint import write_json
 from distill.config import Config, Train, load_config
 from distill.data.collate import mask_tokens
-from distill.engine.train import _gradients
+from distill.engine.train import gradients
 from distill.evaluate import latency
 from distill.evaluate.engines import Batch, Engine, Run
 from distill.objective import BoundTerm, Objective
@@ -95,7 +96,7 @@ def benchmark(model: BertConfig, shape: tuple[int, int], ctx: Context, repeats: 
                 "median_ms": timed["median"],
                 "p90_ms": timed["p90"],
                 "tokens_per_second": 1000 * shape[0] * shape[1] / timed["median"],
-                "peak_mib": peak_mib(lambda run=kind.run: run(batch), ctx.accelerator.device),
+                "peak_mib": peak_mib(partial(kind.run, batch), ctx.accelerator.device),
                 "speedup": latency.speedup(naive, own),
             }
         )
@@ -187,7 +188,7 @@ def engine_step(objective: Objective, stage: Train, accelerator: Accelerator, ma
 
     def run(batch: Batch) -> np.ndarray:
         with _matmul(matmul):
-            values, _ = _gradients(module, objective, [batch], 1.0, weights, accelerator)
+            values, _ = gradients(module, objective, [batch], 1.0, weights, accelerator)
             nn.utils.clip_grad_norm_(objective.parameters(), stage.clip)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
@@ -232,10 +233,10 @@ def random_batch(shape: tuple[int, int], vocab_size: int) -> Batch:
 def peak_mib(action: Callable[[], object], device: torch.device) -> float | None:
     """Most memory in use at once during `action`, over what was in use before; None where the system does not tell."""
     if device.type == "cuda":
-        before = torch.cuda.memory_allocated()
+        held = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
         action()
-        return float(torch.cuda.max_memory_allocated() - before) / 2**20
+        return float(torch.cuda.max_memory_allocated() - held) / 2**20
     # What an earlier action freed and the allocator kept would hide what this one needs.
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

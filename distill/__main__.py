@@ -48,7 +48,7 @@ def main() -> None:
     try:
         _job()
     except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(_say(["stopped; run the same command to go on"], 130))
     except Exception as error:
         lines = explain.messages(error, sys.argv[1:])
         if _full or lines is None:

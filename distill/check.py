@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from distill.config import Config, Evaluate, Quantize, Stage, Train, recipes
+from distill.config import REFERENCES, Config, Evaluate, Quantize, Stage, Train, recipes
 
 TASKS = {
     "glue": ("cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli"),
@@ -194,7 +194,7 @@ def _pipeline(config: Config) -> Iterator[str]:
         if name in config.pipeline[:index]:
             yield f"pipeline: got {name} twice; must name a stage once; add a stage under another name"
         stage, earlier = config.stages[name], config.pipeline[:index]
-        for key in ("start", "teacher", "student", "baseline", "quantized", "evaluated"):
+        for key in REFERENCES:
             other = getattr(stage, key, None)
             given = isinstance(stage, Train) and other == "teacher"
             if other is not None and not given and other not in earlier:

@@ -136,6 +136,10 @@ class Stage:
     """train, quantize, evaluate or export."""
 
 
+REFERENCES = ("start", "teacher", "student", "baseline", "quantized", "evaluated")
+"""Settings of a stage that name an earlier stage."""
+
+
 @dataclass
 class Train(Stage):
     kind: str = "train"

@@ -5,6 +5,7 @@ They stop at the first problem. Here the argument to blame is taken out and the 
 
 from __future__ import annotations
 
+import errno
 import functools
 import re
 from collections.abc import Iterable
@@ -17,6 +18,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from distill.check import flatten, nearest, settings
 from distill.config import Config, UserError, folder, load_config, recipes
+
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
 
 _RULES = {
     "could not be converted to Integer": "a whole number",
@@ -35,6 +38,10 @@ def messages(error: BaseException, arguments: list[str]) -> list[str] | None:
     """Lines for an error the user can mend; None for a defect of ours."""
     if isinstance(error, UserError):
         return error.messages
+    if isinstance(error, OSError) and error.errno in _DISK:
+        return [
+            f"{error.filename or 'disk'}: got {error.strerror}; must be writable; mend it, then run the same command"
+        ]
     if not _about_settings(error):
         return None
     left, lines = _overrides(arguments), []

@@ -5,19 +5,23 @@ from __future__ import annotations
 import fcntl
 import os
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from distill import checkpoint
 from distill.check import flatten
-from distill.config import Config, ConfigError, run_folder
+from distill.config import REFERENCES, Config, ConfigError, run_folder
+
+if TYPE_CHECKING:
+    from distill.stages.context import Context
 
 FREE = ("output", "threads", "device")
 """Settings that may differ when a run is gone on with: they say where and how fast, not what."""
@@ -34,20 +38,28 @@ def run(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | N
         _same_settings(folder, config)
         ctx = _context(config, recipe, overrides, folder)
         from distill import report
+        from distill.evaluate import memory
         from distill.stages import RUN
         from distill.stages.results import results
 
         ctx.say(f"run folder: {folder}")
         if config.limit.smoke:
             ctx.say("limit=smoke: tiny and random, to see that everything runs. Its numbers mean nothing.")
-        ctx.prepare([n for n in config.pipeline if not checkpoint.finished(folder / n)])
+        pending = _pending(ctx)
+        ctx.prepare(pending)
+        # Before this no process writes, so that all have decided alike on what is to be done.
+        ctx.accelerator.wait_for_everyone()
         for name in config.pipeline:
-            if checkpoint.finished(folder / name):
+            if name not in pending:
                 ctx.say(f"{name}: finished earlier, skipped")
                 continue
             settings, began = config.stages[name], time.monotonic()
             if settings.kind == "train" or ctx.accelerator.is_main_process:
-                manifest = RUN[settings.kind](ctx, name, settings)
+                with memory.peak(ctx.accelerator.device.type) as used:
+                    manifest = RUN[settings.kind](ctx, name, settings)
+                if ctx.accelerator.is_main_process:
+                    extra = {"inputs": ctx.inputs(settings), "peak_memory_mib": used()}
+                    checkpoint.write_json(folder / name / checkpoint.MANIFEST, manifest | extra)
                 told = manifest.get("skipped") or f"{time.monotonic() - began:.0f} s"
                 ctx.say(f"{name}: {told}")
             ctx.accelerator.wait_for_everyone()
@@ -56,6 +68,30 @@ def run(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | N
             paths = report.write(found, folder)
             report.show(found, {**paths, **_artifacts(config, folder)}, ctx.console)
         return found
+
+
+def _pending(ctx: Context) -> list[str]:
+    """Stages to run: those that are not finished, and those made from a stage that is made again."""
+    pending: list[str] = []
+    again: list[str] = []
+    for name in ctx.config.pipeline:
+        folder, stage = ctx.folder / name, ctx.config.stages[name]
+        manifest = checkpoint.read_json(folder / checkpoint.MANIFEST) if checkpoint.finished(folder) else {}
+        if "inputs" not in manifest:  # written last
+            pending.append(name)
+            continue
+        named = {str(getattr(stage, key, None)) for key in REFERENCES}
+        changed = sorted(named & set(pending))
+        if changed or manifest["inputs"] != ctx.inputs(stage):
+            ctx.say(f"{name}: made again, because {', '.join(changed) or 'what it was made from'} has changed")
+            pending.append(name)
+            again.append(name)
+    ctx.accelerator.wait_for_everyone()
+    if ctx.accelerator.is_main_process:
+        for name in again:
+            shutil.rmtree(ctx.folder / name)
+    ctx.accelerator.wait_for_everyone()
+    return pending
 
 
 @contextmanager
@@ -72,6 +108,8 @@ def _locked(folder: Path) -> Iterator[None]:
             raise ConfigError(
                 f"output: got {folder}; must be used by one run at a time; wait for the other one, or set output=FOLDER"
             ) from error
+        for left in folder.rglob(".*.tmp"):  # of a run that was killed
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
         yield
 
 
@@ -91,15 +129,17 @@ def _same_settings(folder: Path, config: Config) -> None:
         checkpoint.write_json(file, settings)
 
 
-def _context(config: Config, recipe: str, overrides: list[str], folder: Path) -> Any:
+def _context(config: Config, recipe: str, overrides: list[str], folder: Path) -> Context:
     # Slow imports, done only when there is something to run.
     import datetime
 
     import torch
     from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
     from accelerate.utils import InitProcessGroupKwargs
     from transformers.utils import logging
 
+    from distill.evaluate.engines import fast_path_is_float32
     from distill.stages.context import Context, cores, detect_precision
 
     logging.set_verbosity_error()
@@ -113,15 +153,16 @@ def _context(config: Config, recipe: str, overrides: list[str], folder: Path) ->
     precision = detect_precision(config.precision, device)
     # Stages that only the first process runs may take hours; the others wait for it.
     patience = InitProcessGroupKwargs(timeout=datetime.timedelta(days=7))
+    if world == 1:
+        AcceleratorState._reset_state(reset_partial_state=True)  # the runs of a sweep share a process
     accelerator = Accelerator(
         cpu=device.type == "cpu", mixed_precision="bf16" if precision == "bf16" else "no", kwargs_handlers=[patience]
     )
-    # Real float32 on most hardware, by its fastest path; see docs of torch.set_float32_matmul_precision.
-    torch.set_float32_matmul_precision("medium" if device.type == "cpu" else "high")
+    fast = fast_path_is_float32(device.type)
+    torch.set_float32_matmul_precision("medium" if fast else "highest")
     console = Console(width=None if sys.stdout.isatty() else 120)
-    ctx = Context(
-        config, recipe, f"python -m distill {shlex.join(overrides)}", folder, accelerator, console, precision, threads
-    )
+    command = f"python -m distill {shlex.join(overrides)}"
+    ctx = Context(config, recipe, command, folder, accelerator, console, precision, threads, fast)
     ctx.say(
         f"{accelerator.num_processes} process(es) on {accelerator.device}, {threads} threads, training in {precision}"
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -62,16 +62,39 @@ def load_mlm(path: str | Path) -> tuple[Any, bool]:
     return model, not any(key.startswith(heads) for key in missing)
 
 
-def load_classifier(path: str | Path, num_labels: int) -> Any:
+def load_classifier(path: str | Path, num_labels: int, pooler: str | Path | None = None) -> Any:
     """A sequence classifier on the encoder of a folder, float32 in eval mode.
 
-    One label is regression. A head that is not stored is drawn from torch's generator: seed it first.
+    One label is regression. A head that is not stored is drawn from torch's generator: seed it first. `pooler` is a
+    folder to take a pooler from where the first has none: language models are saved without.
     """
     from transformers import AutoModelForSequenceClassification
 
     problem = "regression" if num_labels == 1 else "single_label_classification"
-    model, _ = _load(AutoModelForSequenceClassification, path, num_labels=num_labels, problem_type=problem)
+    model, missing = _load(AutoModelForSequenceClassification, path, num_labels=num_labels, problem_type=problem)
+    if pooler is not None:
+        prefix = f"{family.family_of(model).encoder}."
+        inside = {key for key in missing if key.startswith(prefix)}
+        with torch.no_grad():
+            for key, value in _stored(pooler, inside | {key.removeprefix(prefix) for key in inside}):
+                parameter = model.get_parameter(prefix + key.removeprefix(prefix))
+                if parameter.shape == value.shape:
+                    parameter.copy_(value)
     return model
+
+
+def head_labels(path: str | Path) -> int | None:
+    """Classes of the classifier that is stored in a folder; None where none is."""
+    names = {"classifier.weight", "classifier.out_proj.weight"}
+    return next((len(value) for _, value in _stored(path, names)), None)
+
+
+def _stored(path: str | Path, names: Collection[str]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Tensors of these names in the safetensors files of a folder."""
+    for file in sorted(Path(path).glob("*.safetensors")):
+        with safe_open(file, framework="pt") as tensors:
+            for name in sorted(set(tensors.keys()) & set(names)):
+                yield name, tensors.get_tensor(name)
 
 
 def load_config(path: str | Path) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from distill.config import Batch
+from distill.config import Batch, UserError
 
 POOL = 50
 """Batches sorted by length together: larger pads less, smaller is more random."""
@@ -24,6 +24,8 @@ def epoch_batches(lengths: np.ndarray, batch: Batch, *, seed: int, epoch: int) -
     A batch costs rows x longest length (rounded up to a multiple of 8) and stays within `batch.tokens`, unless a single
     row is longer than that.
     """
+    if len(lengths) == 0:
+        raise UserError("data: got no rows to train on; must hold at least one; choose other data")
     random = np.random.default_rng([seed, epoch])
     padded = -(-np.asarray(lengths, dtype=np.int64) // ROUND) * ROUND
     order = random.permutation(len(padded))

@@ -99,7 +99,7 @@ def train(
     with Bar(main, name, total, done.steps) as bar, _interruptible() as stop:
         for step, parts, scale in _ahead(plan, collate, rank=rank, world=world, parts=settings.batch.accumulate):
             torch.manual_seed(_step_seed(seed, step, rank))
-            meter.add(*_gradients(module, objective, parts, scale, meter.weights, accelerator))
+            meter.add(*gradients(module, objective, parts, scale, meter.weights, accelerator))
             torch.nn.utils.clip_grad_norm_(objective.parameters(), settings.clip)
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * schedule(step, total)
@@ -110,20 +110,20 @@ def train(
                 row, tokens = meter.row(done.steps)
                 done.tokens, done.log = done.tokens + tokens, _thin([*done.log, row])
                 bar.update(done.steps, _text(row))
-            if done.steps == total:
-                continue
             due, stopping = _agree(
                 accelerator, [time.monotonic() - written >= settings.checkpoint_seconds, stop.is_set()], step
             )
-            if due or stopping:
+            if (due and done.steps < total) or stopping:
                 keep()
                 written = time.monotonic()
             if stopping:
                 raise Stopped(f"{name}: stopped at step {done.steps} of {total}; run the same command to go on")
+    # accelerate keeps every model it has prepared; a run trains dozens.
+    accelerator.free_memory()
     return done
 
 
-def _gradients(
+def gradients(
     module: torch.nn.Module,
     objective: Objective,
     parts: list[Arrays],

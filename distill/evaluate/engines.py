@@ -43,6 +43,21 @@ def _arithmetic(precision: str, threads: int) -> Iterator[None]:
         torch.set_num_threads(threads_before)
 
 
+def fast_path_is_float32(device: str) -> bool:
+    """Whether torch's fast float32 matrix product ("medium") is real float32 on this hardware.
+
+    It is on most CPUs (oneDNN). Where it multiplies in bf16 or TF32 it must not be called float32.
+    """
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    a, b = torch.randn(256, 384, generator=generator).to(device), torch.randn(384, 1536, generator=generator).to(device)
+    with _arithmetic("medium", torch.get_num_threads()):
+        fast = (a @ b).double().cpu()
+    exact = a.double().cpu() @ b.double().cpu()
+    return bool((fast - exact).abs().max() < 1e-3)
+
+
 def torch_engine(name: str, folder: Path | str, *, scheme: str, device: str, threads: int) -> Engine:
     """A sequence classifier as plain `from_pretrained` loads it.
 
@@ -61,7 +76,7 @@ def torch_engine(name: str, folder: Path | str, *, scheme: str, device: str, thr
         folder,
         dtype=torch.bfloat16 if scheme == "bf16" else torch.float32,
         use_safetensors=True,
-        device_map={"": device} if scheme == "int8" and device != "cpu" else None,
+        device_map={"": device} if scheme == "int8" else None,
     ).eval()
     if scheme != "int8":
         model.to(device)

@@ -1,7 +1,6 @@
 """Timing that a sceptic accepts: every engine in turn, in every round, on the same inputs.
 
-A machine that slows down for a while slows all engines of a round, so a speedup is the median of
-the rounds' ratios.
+A machine that slows down for a while slows all engines of a round, so a speedup is the median of the rounds' ratios.
 """
 
 from __future__ import annotations
@@ -35,30 +34,38 @@ def measure(
     *,
     repeats: int,
     warmup: int = 2,
+    least_ms: float = 50.0,
 ) -> Times:
-    """Time every engine on every batch, `repeats` rounds after `warmup` rounds that are not
-    counted.
+    """Time every engine on every batch, `repeats` rounds after `warmup` rounds that are not counted.
 
-    Batches are known by their shape (of one shape the first is timed); those under one name in a
-    mapping are timed together, as one. In a round every engine has its turn on a batch before the
-    next batch comes; who is first changes from round to round. The engines pin their own threads;
-    their names must differ.
+    Batches are known by their shape (of one shape the first is timed); those under one name in a mapping are timed
+    together, as one. In a round every engine has its turn on a batch before the next batch comes, in an order drawn
+    anew for each, and after an untimed call on one row: the threads of the engine before it spin on for a while and
+    would slow it. A timing repeats calls until they should last `least_ms`, and is the mean of them. The engines fix
+    their own number of threads; their names must differ.
     """
     names = [engine.name for engine in engines]
     if len(set(names)) != len(names):
         raise ValueError(f"engines: got {names}; must have different names")
     named = dict(batches) if isinstance(batches, Mapping) else _by_shape(batches)
     times: Times = {(name, key): [] for key in named for name in names}
+    calls = dict.fromkeys(times, 1)
+    order = np.random.default_rng(0)
     for turn in range(-warmup, repeats):
-        first = turn % len(engines)
         for key, parts in named.items():
-            for engine in [*engines[first:], *engines[:first]]:
+            for index in order.permutation(len(engines)):
+                engine = engines[index]
+                which = (engine.name, key)
+                engine.run({name: value[:1] for name, value in parts[0].items()})
                 start = time.perf_counter()
-                for part in parts:
-                    engine.run(part)
-                elapsed = time.perf_counter() - start
-                if turn >= 0:
-                    times[engine.name, key].append(1000 * elapsed)
+                for _ in range(calls[which]):
+                    for part in parts:
+                        engine.run(part)
+                elapsed = 1000 * (time.perf_counter() - start) / calls[which]
+                if turn < 0:
+                    calls[which] = max(1, round(least_ms / max(elapsed, 1e-3)))
+                else:
+                    times[which].append(elapsed)
     return times
 
 

@@ -21,6 +21,7 @@ __all__ = [
     "encode",
     "encoder",
     "family_of",
+    "freeze_mlm_head",
     "has_mlm_head",
     "inputs",
     "layers",
@@ -74,6 +75,14 @@ def mlm_logits(model: nn.Module, hidden: Tensor) -> Tensor:
     for path in family_of(model).mlm_head:
         hidden = model.get_submodule(path)(hidden)
     return hidden
+
+
+def freeze_mlm_head(model: nn.Module) -> None:
+    """Take the language-model head out of training, but for what it shares with the encoder."""
+    shared = {id(parameter) for parameter in encoder(model).parameters()}
+    for path in family_of(model).mlm_head:
+        for parameter in model.get_submodule(path).parameters():
+            parameter.requires_grad_(id(parameter) in shared and parameter.requires_grad)
 
 
 def max_length(config: Any) -> int:

@@ -15,16 +15,17 @@ from distill.report.table import models_table
 def model_card(results: Results, student_model_name: str, task: str) -> str:
     """README.md of the student called `student_model_name` in the results, fine-tuned on `task`.
 
-    Where several forms have that name, the scores in the front matter are those of the first that did not fail.
-    ValueError if there is none.
+    Where several forms have that name, the scores in the front matter are those of the first that has any.
+    ValueError if all of them failed or there is none.
     """
     named = [m for m in results["models"] if m["name"] == student_model_name and "failed" not in m]
     if not named:
-        raise ValueError(f"no model {student_model_name!r} with scores in the results")
+        raise ValueError(f"no model {student_model_name!r} that did not fail in the results")
+    scored = next((m for m in named if m["scores"]), named[0])
     smoke = bool(results.get("smoke"))
     main = models_table(results)
     gain = gain_table(results)
-    front = yaml.safe_dump(_front_matter(results, named[0], task), sort_keys=False, allow_unicode=True)
+    front = yaml.safe_dump(_front_matter(results, scored, task), sort_keys=False, allow_unicode=True)
     teacher = results.get("teacher_name", "the teacher of the run")
     parts = [
         f"---\n{front}---",

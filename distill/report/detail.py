@@ -8,7 +8,8 @@ from typing import Any
 
 from distill.report import headline
 from distill.report.schema import Model, Results
-from distill.report.table import Row, Table, latency, median, number, roles, shapes, task_names, times
+from distill.report.table import Row, Table, number, roles, times
+from distill.report.timed import latency, median, shapes
 
 
 def task_score(model: Model, task: str) -> float | None:
@@ -25,7 +26,7 @@ def _models(results: Results, title: str, columns: Row, cells: Callable[[Model],
 
 def scores_table(results: Results) -> Table:
     """Every metric of every task; +- is the standard deviation over seeds."""
-    tasks = task_names(results)
+    tasks = headline.task_names(results)
     metrics = {
         task: list(dict.fromkeys(k for m in results["models"] for k in m.get("scores", {}).get(task, ())))
         for task in tasks
@@ -75,7 +76,7 @@ def gain_table(results: Results) -> Table | None:
     if compared is None:
         return None
     student, baseline = compared
-    lines = [(task, task_score(student, task), task_score(baseline, task)) for task in task_names(results)]
+    lines = [(task, task_score(student, task), task_score(baseline, task)) for task in headline.task_names(results)]
     lines.append((headline.average_name(results), student.get("glue"), baseline.get("glue")))
     lines.append(("retained %", headline.retained(student), headline.retained(baseline)))
     rows = [(name, number(a), number(b), "-" if a is None or b is None else f"{a - b:+.1f}") for name, a, b in lines]
@@ -116,7 +117,8 @@ def latency_table(results: Results) -> Table:
         rows = [latency(model, name) for name in names]
         return tuple(f"{number(row['median'])} ({number(row['p90'])})" if row else "-" for row in rows)
 
-    return _models(results, "Latency in ms: median (90th percentile)", tuple(names), cells, [])
+    notes = headline.on_the_cpu(results)
+    return _models(results, "Latency in ms: median (90th percentile)", tuple(names), cells, notes)
 
 
 def by_shape_table(results: Results) -> Table:
@@ -134,7 +136,10 @@ def by_shape_table(results: Results) -> Table:
         "Speedup over the fastest float32 teacher, by shape",
         tuple(names),
         lambda model: tuple(cell(model, name) for name in names),
-        ["Ratios of the medians above; the fastest teacher is picked anew at each shape."],
+        [
+            "Ratios of the medians above; the fastest teacher is picked anew at each shape.",
+            *headline.on_the_cpu(results),
+        ],
     )
 
 

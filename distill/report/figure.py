@@ -19,6 +19,7 @@ from matplotlib.transforms import Bbox
 
 from distill.report import headline
 from distill.report.schema import Results
+from distill.report.timed import at, middle_shape
 
 INK = "#24292f"
 """Colour of text and axes; a page may replace it by its own."""
@@ -50,6 +51,8 @@ class Point:
     retained_interval: tuple[float, float] | None = None
     series: int = 0
     """Points of one series have one colour."""
+    shape: str | None = None
+    """What the speedup was measured at."""
 
 
 def points(results: Results) -> list[Point]:
@@ -63,7 +66,8 @@ def points(results: Results) -> list[Point]:
         intervals = [headline.interval(model, key) for key in ("speedup", "retained")]
         across, along = [(ends[0], ends[1]) if ends else None for ends in intervals]
         series = ("teacher", "student", "baseline").index(model["role"])
-        found.append(Point(headline.form(model), model["role"], x, y, across, along, series))
+        label = headline.form(model) + (" (CPU)" if headline.where(results, model) else "")
+        found.append(Point(label, model["role"], x, y, across, along, series, middle_shape(results)))
     return found
 
 
@@ -81,7 +85,7 @@ def draw(shown: Sequence[Point], smoke: bool = False) -> Figure:
     for role in dict.fromkeys(point.role for point in everything):
         axes.plot([], [], _MARKERS[role], color=INK, markersize=8, label=_NAMES[role])
     _limits(axes, everything)
-    axes.set_xlabel("speedup over the teacher's fastest float32 form (higher is faster)")
+    axes.set_xlabel(f"speedup over the teacher's fastest float32 form{at(p.shape for p in shown)} (higher is faster)")
     axes.set_ylabel("retained % of the teacher's macro score")
     axes.grid(alpha=0.18, color=INK, linewidth=0.6)
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=3, frameon=False, borderaxespad=0.2)

@@ -7,6 +7,7 @@ one are called that.
 from __future__ import annotations
 
 from distill.report.schema import Model, Results
+from distill.report.timed import at, middle_shape
 
 SMOKE = "SMOKE RUN: tiny stand-in models and data. These numbers mean nothing."
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli")
@@ -19,6 +20,28 @@ def form(model: Model) -> str:
 
 def of_role(results: Results, role: str) -> list[Model]:
     return [model for model in results["models"] if model["role"] == role]
+
+
+def task_names(results: Results) -> list[str]:
+    """The tasks that a model has scores of, in order."""
+    return list(dict.fromkeys(task for m in results["models"] for task in m.get("scores", ())))
+
+
+def _host_only(results: Results, model: Model) -> bool:
+    """Whether the model ran on the CPU although the run had a GPU: ONNX Runtime is used on the CPU only."""
+    return bool(results["environment"].get("gpu")) and model["backend"] == "onnxruntime"
+
+
+def where(results: Results, model: Model) -> str:
+    """`, on the CPU` for a model that did not run on the GPU of its run; else nothing."""
+    return ", on the CPU" if _host_only(results, model) else ""
+
+
+def on_the_cpu(results: Results) -> list[str]:
+    """The note under a table some of whose rows ran on the CPU although the run had a GPU."""
+    if not any(_host_only(results, model) for model in results["models"]):
+        return []
+    return [f"Rows with backend onnxruntime were run on the CPU, not on the {results['environment']['gpu']}."]
 
 
 def retained(model: Model) -> float | None:
@@ -74,12 +97,14 @@ def _between(ends: list[float] | None, digits: int, unit: str = "") -> str:
 def _kept(results: Results, model: Model) -> str:
     percent = f"{retained(model):.1f}%{_between(interval(model, 'retained'), 1)}"
     macro = "macro score without WNLI" if "wnli" in model["scores"] else "macro score"
-    text = f"The {model['scheme']} student ({model['backend']}) keeps {percent} of the teacher's {macro}"
+    form_and_place = f"The {model['scheme']} student ({model['backend']}{where(results, model)})"
+    text = f"{form_and_place} keeps {percent} of the teacher's {macro}"
     times = speedup(model)
     if times is None:
         return f"{text}; its speed was not measured."
     ends = interval(model, "speedup")
     speed = f"{times:.2f}x{_between(ends, 2)} the speed of the teacher's fastest float32 form"
+    speed += at([middle_shape(results)])
     if ends and ends[0] <= 1 <= ends[1]:
         return f"{text} at {speed}: no measurable speedup."
     return f"{text} but is slower: {speed}." if times < 1 else f"{text} at {speed}."
@@ -117,9 +142,12 @@ def _overlap(student: Model, baseline: Model) -> str:
 
 
 def _evaluated(results: Results) -> dict[str, bool]:
-    """Task -> whether all its validation splits are whole, for the tasks that have validation rows."""
+    """Task -> whether all its validation splits are whole, for the tasks that were scored.
+
+    A task may have validation rows and no scores (no training rows: no model): it is not in the average.
+    """
     splits = [row for row in results["coverage"] if row["split"] != "train"]
-    tasks = {row["task"]: True for row in splits if row["rows"]}
+    tasks = dict.fromkeys(task_names(results), True)
     for row in splits:
         if row["task"] in tasks and (row.get("limited") or row["rows"] < (row["official_rows"] or 0)):
             tasks[row["task"]] = False
@@ -147,8 +175,9 @@ def coverage(results: Results) -> list[str]:
         f"{average_name(results)}: the mean over {', '.join(tasks) or 'no task'} "
         "of the mean of each task's metrics on its validation splits."
     ]
-    named = {row["task"] for row in rows}
-    if tasks and named <= set(GLUE) and (absent := [task for task in GLUE if task not in tasks]):
+    named = list(dict.fromkeys([*tasks, *(row["task"] for row in rows)]))
+    wanted = GLUE if set(named) <= set(GLUE) else named
+    if absent := [task for task in wanted if task not in tasks]:
         sentences.append(f"Not in the average: {', '.join(absent)}.")
     short = [row for row in rows if row["official_rows"] and row["rows"] < row["official_rows"]]
     for title, kept in {
@@ -175,9 +204,10 @@ def timing(results: Results) -> str:
     repeats = f"{rounds[0]} to {rounds[-1]}" if len(rounds) > 1 else f"{rounds[0]}" if rounds else "no"
     device = f" and {facts['gpu']}" if facts.get("gpu") else ""
     return (
-        f"All models were timed in one process, run in turn in every round ({repeats} rounds), "
-        f"with {facts['threads']} pinned threads on {facts['cpu']}"
-        f"{device}. "
+        "In every round all forms were run once, in one process and in random order, each after an untimed call of "
+        "its own, so that the thread pool of the one before it has gone to sleep, and each timing repeats short calls "
+        f"until it lasts some tens of milliseconds. There were {repeats} rounds, with a fixed number of "
+        f"{facts['threads']} threads on {facts['cpu']}{device}. "
         "Latencies are medians; speedups are medians of ratios within a round, with a bootstrap 95% interval. "
         "fp32_medium is torch float32 on its fast path (set_float32_matmul_precision)."
     )

@@ -16,6 +16,7 @@ from distill.config import DataError
 from distill.report import figure, headline, html, markdown
 from distill.report.schema import Model, Results, validate
 from distill.report.table import Row, Table, millions, number, times, with_interval
+from distill.report.timed import at, middle_shape
 
 TITLE = "All runs"
 
@@ -129,14 +130,14 @@ def table(shown: Sequence[Entry]) -> Table:
         "Backend",
         "Scheme",
         "Retained %",
-        "Speedup",
+        f"Speedup{at(middle_shape(run) for entry in shown for run in entry.runs)}",
         "Average",
         "Average of",
         "Parameters",
         "Seeds",
     )
     rows: list[Row] = []
-    failures = []
+    remarks = []
     for index, entry in enumerate(shown, 1):
         first = entry.models[0]
         seeds = sorted({seed for run in entry.runs for seed in run["seeds"]})
@@ -155,12 +156,16 @@ def table(shown: Sequence[Entry]) -> Table:
                 ", ".join(map(str, seeds)),
             )
         )
-        failures += [f"#{index} failed: {m['failed']}" for m in entry.models if "failed" in m]
+        remarks += [f"#{index} failed: {m['failed']}" for m in entry.models if "failed" in m]
+        remarks += [f"#{index}: {m['note']}" for m in entry.models if "note" in m]
+        if headline.where(entry.runs[0], first):
+            remarks.append(f"#{index} was run on the CPU, not on the {entry.runs[0]['environment']['gpu']}.")
     notes = [
         "#: number in the figure. One run: value [95% interval]. Several seeds: mean ± standard deviation over runs.",
         "Retained: over the macro score of the run's own teacher. Speedup: over that teacher's fastest float32 form, "
-        "on the machine of that run. Compare rows only where teacher and average are the same.",
-        *dict.fromkeys(failures),
+        "on the machine of that run; a timed shape is batch x length. Compare rows only where teacher and average are "
+        "the same.",
+        *dict.fromkeys(remarks),
     ]
     return Table("Every run", columns, rows, 5, notes, [entry.models[0]["role"] for entry in shown])
 
@@ -174,7 +179,8 @@ def points(shown: Sequence[Entry]) -> list[figure.Point]:
         if _values(across) and _values(along):
             x, x_ends = _spread(entry, "speedup", _values(across))
             y, y_ends = _spread(entry, "retained", _values(along))
-            found.append(figure.Point(str(index), entry.models[0]["role"], x, y, x_ends, y_ends, entry.series))
+            role, shape = entry.models[0]["role"], middle_shape(entry.runs[0])
+            found.append(figure.Point(str(index), role, x, y, x_ends, y_ends, entry.series, shape))
     return found
 
 

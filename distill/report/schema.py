@@ -98,6 +98,7 @@ _MODEL = _record(
         "glue": _or_null(_NUMBER),
         "calibration_error": _or_null(_AMOUNT),
         "failed": _TEXT,
+        "note": _TEXT,
     },
 ) | {
     # a failed row has only what was measured before it failed

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from distill.report import headline
 from distill.report.schema import Model, Results
+from distill.report.timed import at, median, middle_shape
 
 Row = tuple[str, ...]
 
@@ -46,39 +46,6 @@ def millions(count: int | None) -> str:
     return "-" if count is None else f"{count / 1e6:.2f} M"
 
 
-def _shape(row: dict[str, Any]) -> str:
-    return row.get("name") or f"{row['batch']}x{row['length']}"
-
-
-def shapes(results: Results) -> list[str]:
-    """Names of all timed shapes, in order."""
-    rows = [row for m in results["models"] for row in m.get("latency_ms", ())]
-    return list(dict.fromkeys(map(_shape, rows)))
-
-
-def middle_shape(results: Results) -> str | None:
-    """The middle one of the shapes with a fixed batch and length, else of all."""
-    rows = [row for m in results["models"] for row in m.get("latency_ms", ())]
-    fixed = list(dict.fromkeys(_shape(row) for row in rows if row["batch"] is not None))
-    names = fixed or shapes(results)
-    return names[len(names) // 2] if names else None
-
-
-def latency(model: Model, shape: str | None) -> dict[str, Any] | None:
-    """The row of a timed shape, by its name."""
-    return next((row for row in model.get("latency_ms", ()) if _shape(row) == shape), None)
-
-
-def median(model: Model, shape: str | None) -> float | None:
-    """Milliseconds at a timed shape."""
-    row = latency(model, shape)
-    return row["median"] if row else None
-
-
-def task_names(results: Results) -> list[str]:
-    return list(dict.fromkeys(task for m in results["models"] for task in m.get("scores", ())))
-
-
 def roles(results: Results) -> list[str]:
     return [model["role"] for model in results["models"]]
 
@@ -109,10 +76,10 @@ def models_table(results: Results) -> Table:
         "Scheme",
         "Parameters",
         "MiB",
-        f"ms at {shape}" if shape else "ms",
+        f"ms{at([shape])}",
         headline.average_name(results),
         "Retained % [95%]",
-        "Speedup [95%]",
+        f"Speedup{at([shape])} [95%]",
         "Same backend",
     )
     return Table("Models", columns, rows, 4, _model_notes(results), roles(results))
@@ -125,11 +92,14 @@ def _retained(model: Model) -> str:
 
 
 def _model_notes(results: Results) -> list[str]:
-    wnli = " without WNLI" if "wnli" in task_names(results) else ""
+    wnli = " without WNLI" if "wnli" in headline.task_names(results) else ""
     failed = [f"{m['name']} ({headline.form(m)}) failed: {m['failed']}" for m in results["models"] if "failed" in m]
     return [
         f"Retained: the model's macro score{wnli} over the teacher's. Speedup: over the teacher's fastest "
-        "float32 form on any backend; same backend: over the teacher's float32 on that backend.",
+        "float32 form on any backend; same backend: over the teacher's float32 on that backend. "
+        "A timed shape is batch x length.",
+        *headline.on_the_cpu(results),
         *failed,
+        *[f"{m['name']} ({headline.form(m)}): {m['note']}" for m in results["models"] if "note" in m],
         *results.get("notes", []),
     ]

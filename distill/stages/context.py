@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from accelerate import Accelerator
 from rich.console import Console
 
-from distill import checkpoint, teacher
-from distill.config import Config, Train, UserError
+from distill import checkpoint, family, student, teacher
+from distill.config import REFERENCES, Config, ConfigError, Evaluate, Stage, Train, UserError, fingerprint
 from distill.data import corpus, encode, tasks
 
 SMOKE_LAYERS = 6
@@ -35,6 +34,8 @@ class Context:
     console: Console
     precision: str
     threads: int
+    fast_float32: bool
+    """Whether torch's fast float32 matrix product is real float32 here."""
 
     def say(self, text: str) -> None:
         if self.accelerator.is_main_process:
@@ -53,13 +54,22 @@ class Context:
         """Load all that the stages to come need, so that wrong data is refused before anything is trained."""
         if not pending:
             return
-        teacher.check_vocabulary(self.tokenizer, teacher.load_config(self.teacher))
         teacher.check_weights(self.teacher)
         kinds = [self.config.stages[name] for name in pending]
+        _fits(self, kinds)
         if any(not isinstance(stage, Train) or stage.data == "tasks" for stage in kinds):
             self.say(coverage(self.tasks[1]))
+            _head_fits(self)
         if any(isinstance(stage, Train) and stage.data == "corpus" for stage in kinds):
             self.say(f"corpus: {len(self.corpus[0])} documents")
+
+    def inputs(self, stage: Stage) -> dict[str, str]:
+        """Fingerprint of every stage that a stage is made from."""
+        named = [getattr(stage, key, None) for key in REFERENCES]
+        files = {
+            str(name): self.folder / str(name) / checkpoint.MANIFEST for name in named if name in self.config.stages
+        }
+        return {name: fingerprint(checkpoint.read_json(file)) for name, file in files.items() if file.is_file()}
 
     def checkpoint(self, stage: str, task: str | None = None) -> Path:
         """Model folder that a finished stage left, for a task if there is one for each; `teacher`: the one given."""
@@ -68,7 +78,7 @@ class Context:
         folder = self.folder / stage
         manifest = checkpoint.read_json(folder / checkpoint.MANIFEST)
         if "same_as" in manifest:
-            return Path(manifest["same_as"])
+            return self.checkpoint(manifest["same_as"], task)
         return folder / task if task is not None and (folder / task).is_dir() else folder
 
     @functools.cached_property
@@ -78,11 +88,10 @@ class Context:
 
     @functools.cached_property
     def corpus(self) -> tuple[list[str], dict[str, Any]]:
-        """Documents in an order drawn from the seed, and where they come from."""
+        """Documents, and where they come from."""
         with self.main_first():
             texts, source = corpus.load_corpus(self.config.corpus, self.config.limit, self.config.seed)
-        order = np.random.default_rng([self.config.seed, 1]).permutation(len(texts))
-        return [texts[i] for i in order], source
+        return list(texts), source
 
     @functools.cached_property
     def encoded_corpus(self) -> encode.Encoded:
@@ -115,7 +124,10 @@ class Context:
 
     @functools.cached_property
     def tokenizer(self) -> Any:
-        return teacher.load_tokenizer(self.teacher)
+        loaded = teacher.load_tokenizer(self.teacher)
+        # What is saved with a student then makes just the inputs the student was trained on.
+        loaded.model_input_names = list(family.family_of(teacher.load_config(self.teacher)).inputs)
+        return loaded
 
     @contextmanager
     def writing(self, folder: Path, model: Any, manifest: dict[str, Any]) -> Iterator[Path]:
@@ -125,6 +137,41 @@ class Context:
             self.tokenizer.save_pretrained(temporary)
             yield temporary
             checkpoint.write_json(temporary / checkpoint.MANIFEST, manifest)
+
+
+def _fits(ctx: Context, stages: list[Stage]) -> None:
+    """Refuse what the teacher cannot take."""
+    loaded = teacher.load_config(ctx.teacher)
+    teacher.check_vocabulary(ctx.tokenizer, loaded)
+    longest, errors = family.max_length(loaded), []
+    lengths = {"corpus.max_length": ctx.config.corpus.max_length, "tasks.max_length": ctx.config.tasks.max_length}
+    for stage in stages:
+        if isinstance(stage, Evaluate):
+            lengths |= {f"length in evaluate.shapes {shape}": shape[1] for shape in stage.shapes}
+        if isinstance(stage, Train) and stage.build_student and ctx.config.student.layers:
+            student.check_layers(ctx.config.student.layers, loaded.num_hidden_layers)
+        if isinstance(stage, Train) and stage.data == "corpus" and ctx.tokenizer.mask_token_id is None:
+            errors.append(
+                "teacher.name: got a tokenizer without a mask token; must have one for masked-language "
+                "modelling; choose an encoder teacher"
+            )
+    errors += [
+        f"{key}: got {value}; must be <= {longest}, the teacher's longest; set it to {longest}"
+        for key, value in lengths.items()
+        if value > longest
+    ]
+    if errors:
+        raise ConfigError(dict.fromkeys(errors))
+
+
+def _head_fits(ctx: Context) -> None:
+    classes = teacher.head_labels(ctx.teacher)
+    wrong = [task for task, data in ctx.tasks[0].items() if classes not in (None, data.task.num_labels)]
+    if wrong:
+        raise ConfigError(
+            f"teacher.name: got a classifier of {classes} classes; must have a head for {', '.join(wrong)}, or none; "
+            "choose the tasks it was made for with tasks.names, or a teacher without a head"
+        )
 
 
 def coverage(rows: list[dict[str, Any]]) -> str:

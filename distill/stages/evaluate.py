@@ -2,107 +2,64 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from distill import checkpoint, family
+from distill import __version__, checkpoint
 from distill.config import Evaluate
 from distill.data.collate import pad
 from distill.data.encode import Encoded, encode_task
 from distill.data.tasks import TaskData
-from distill.evaluate import engines, latency, retained
+from distill.evaluate import latency, retained
 from distill.evaluate.calibration import expected_calibration_error
 from distill.evaluate.cost import gmacs, parameters, size_mib
 from distill.evaluate.predict import predict
 from distill.export.onnx import export_onnx
+from distill.stages import forms
 from distill.stages.context import Context
-from distill.stages.quantize import BITSANDBYTES, ONNX, ONNX_INT8
+from distill.stages.environment import environment
+from distill.stages.quantize import ONNX, reason
 
-REFERENCE = "teacher torch fp32_medium"
-"""The teacher as it is scored: float32, by the fastest path torch has for it."""
-FLOAT32 = ("fp32", "fp32_medium")
-"""Schemes that the teacher's fastest float32 form is looked for among."""
 TASK_ROWS, TASK_BATCH = 32, 8
 TASK_LENGTHS = f"{TASK_ROWS} rows of the tasks at their own lengths, {TASK_BATCH} at a time"
 
 
-@dataclass(frozen=True)
-class Form:
-    """A model in one form it can be run in. `scored`: its predictions are made too, else only its timing."""
-
-    role: str
-    backend: str
-    scheme: str
-    stage: str
-    file: str | None = None
-    scored: bool = True
-
-    @property
-    def name(self) -> str:
-        return f"{self.role} {self.backend} {self.scheme}"
-
-
-def forms(ctx: Context, settings: Evaluate) -> list[Form]:
-    """Everything that is compared. Of forms with one arithmetic, only one is scored; all are timed."""
-    teacher, student, made = settings.teacher, settings.student, settings.quantized or ""
-    quantized = {
-        "onnxruntime": [
-            Form("student", "onnxruntime", "fp32", made, ONNX),
-            Form("student", "onnxruntime", "int8", made, ONNX_INT8),
-        ],
-        "bitsandbytes": [Form("student", "bitsandbytes", "int8", made, BITSANDBYTES)],
-    }
-    found = [
-        Form("teacher", "torch", "fp32", teacher, scored=False),
-        Form("teacher", "torch", "fp32_medium", teacher),
-        Form("teacher", "torch", "bf16", teacher, scored=False),
-        Form("teacher", "onnxruntime", "fp32", teacher, ONNX, scored=False),
-        Form("student", "torch", "fp32", student, scored=False),
-        Form("student", "torch", "fp32_medium", student),
-        Form("student", "torch", "bf16", student),
-        *(form for scheme in _schemes(ctx, settings) for form in quantized[scheme]),
-    ]
-    if settings.baseline is not None:
-        found.append(Form("baseline", "torch", "fp32_medium", settings.baseline))
-    return [form for form in found if form.scheme != "bf16" or ctx.precision == "bf16"]
-
-
 def run(ctx: Context, name: str, settings: Evaluate) -> dict[str, Any]:
-    began, folder, compared = time.monotonic(), ctx.folder / name, forms(ctx, settings)
-    predictions: dict[str, dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]] = {f.name: {} for f in compared}
+    began, folder, compared = time.monotonic(), ctx.folder / name, forms.forms(ctx, settings)
+    _same_conditions(ctx, folder, settings)
+    failed: dict[str, str] = dict(forms.failures(ctx, settings))
+    predictions: dict[str, dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]] = {form.name: {} for form in compared}
     for task, data in ctx.tasks[0].items():
-        for form, split, logits, labels in _predictions(ctx, folder / f"{task}.npz", compared, data):
-            predictions[form][task, split] = (logits, labels)
-    times = _times(ctx, folder, settings, compared)
-    models = [_model(ctx, folder, form, compared, predictions, times, settings) for form in compared]
-    manifest = {"seconds": time.monotonic() - began, "models": models, "coverage": ctx.tasks[1]}
+        scored = [form for form in compared if form.scored and form.name not in failed]
+        for scored_form, split, logits, labels in _predictions(ctx, folder / f"{task}.npz", scored, data, failed):
+            predictions[scored_form][task, split] = (logits, labels)
+    whole = [form for form in compared if form.name not in failed]
+    times = _times(ctx, folder, settings, whole, failed)
+    models = []
+    for form in compared:
+        identity = {"name": form.role, "role": form.role, "scheme": form.scheme, "backend": form.backend}
+        if form.name in failed:
+            models.append(identity | {"failed": failed[form.name]})
+        else:
+            models.append(identity | _model(ctx, folder, form, compared, predictions, times, settings))
+    manifest = {"seconds": time.monotonic() - began, "environment": environment(ctx), "command": ctx.command}
+    manifest |= {"version": __version__, "models": models, "coverage": ctx.tasks[1]}
     checkpoint.write_json(folder / checkpoint.MANIFEST, manifest)
     return manifest
 
 
-def _schemes(ctx: Context, settings: Evaluate) -> list[str]:
-    if settings.quantized is None:
-        return []
-    made: list[str] = checkpoint.read_json(ctx.folder / settings.quantized / checkpoint.MANIFEST)["schemes"]
-    return made
-
-
-def _path(ctx: Context, form: Form, task: str) -> Path:
-    folder = ctx.checkpoint(form.stage, task)
-    return folder / form.file if form.file else folder
-
-
-def _engine(ctx: Context, form: Form, path: Path) -> engines.Engine:
-    if form.backend == "onnxruntime":
-        return engines.onnx_engine(form.name, path, scheme=form.scheme, threads=ctx.threads)
-    return engines.torch_engine(
-        form.name, path, scheme=form.scheme, device=ctx.accelerator.device.type, threads=ctx.threads
-    )
+def _same_conditions(ctx: Context, folder: Path, settings: Evaluate) -> None:
+    """Drop predictions and timings of an earlier try that were made from other models or on another machine."""
+    file, now = folder / "conditions.json", {"inputs": ctx.inputs(settings), "environment": environment(ctx)}
+    if file.is_file() and checkpoint.read_json(file) != now:
+        ctx.say("evaluate: begun under other conditions, begins again")
+        shutil.rmtree(folder)
+    checkpoint.write_json(file, now)
 
 
 def _encoded(ctx: Context, data: TaskData) -> dict[str, Encoded]:
@@ -112,10 +69,6 @@ def _encoded(ctx: Context, data: TaskData) -> dict[str, Encoded]:
     }
 
 
-def _token_types(path: Path) -> bool:
-    return bool(family.family_of(_config(path)).token_types)
-
-
 def _config(path: Path) -> Any:
     from transformers import AutoConfig
 
@@ -123,12 +76,11 @@ def _config(path: Path) -> Any:
 
 
 def _predictions(
-    ctx: Context, file: Path, compared: list[Form], data: TaskData
+    ctx: Context, file: Path, scored: list[forms.Form], data: TaskData, failed: dict[str, str]
 ) -> Iterator[tuple[str, str, np.ndarray, np.ndarray]]:
     """(form, split, logits, labels) of one task; kept in `file`, so that a run that was stopped goes on."""
     kept: dict[str, np.ndarray] = {}
     encoded = _encoded(ctx, data)
-    scored = [form for form in compared if form.scored]
     if file.is_file():
         with np.load(file, allow_pickle=False) as stored:
             kept = dict(stored)
@@ -136,17 +88,34 @@ def _predictions(
         for split, rows in encoded.items():
             if (key := f"{form.name}|{split}") in kept:
                 continue
-            path = _path(ctx, form, data.task.name)
-            token_types = _token_types(ctx.checkpoint(_float_stage(form, compared), data.task.name))
             ctx.say(f"evaluate/{data.task.name}: {form.name}, {len(rows)} rows of {split}")
-            kept[key] = predict(
-                _engine(ctx, form, path).run, rows, pad_id=ctx.tokenizer.pad_token_id, token_types=token_types
-            )
+            try:
+                kept[key] = _score(ctx, form, data.task.name, rows)
+            except Exception as error:
+                # One form that fails is a row of the report; without the reference there is none.
+                if form.name == forms.reference(ctx) or isinstance(error, OSError):
+                    raise
+                failed[form.name] = reason(error)
+                break
             _write_arrays(file, kept)
     for form in scored:
         for split, rows in encoded.items():
             assert rows.labels is not None
-            yield form.name, split, kept[f"{form.name}|{split}"], rows.labels
+            if form.name not in failed:
+                yield form.name, split, kept[f"{form.name}|{split}"], rows.labels
+
+
+def _score(ctx: Context, form: forms.Form, task: str, rows: Encoded) -> np.ndarray:
+    logits = predict(
+        forms.engine(ctx, form, forms.path(ctx, form, task)).run,
+        rows,
+        pad_id=ctx.tokenizer.pad_token_id,
+        token_types="token_type_ids" in ctx.tokenizer.model_input_names,
+        tokens=1 if form.alone else 16384,
+    )
+    if not np.isfinite(logits).all():
+        raise ValueError("its logits are not finite")
+    return logits
 
 
 def _write_arrays(file: Path, arrays: dict[str, np.ndarray]) -> None:
@@ -156,13 +125,15 @@ def _write_arrays(file: Path, arrays: dict[str, np.ndarray]) -> None:
     temporary.replace(file)
 
 
-def _float_stage(form: Form, compared: list[Form]) -> str:
+def _float_stage(form: forms.Form, compared: list[forms.Form]) -> str:
     """Stage with the float checkpoint that a form was made from."""
     return next(f.stage for f in compared if f.role == form.role and f.file is None)
 
 
-def _times(ctx: Context, folder: Path, settings: Evaluate, compared: list[Form]) -> dict[str, dict[str, list[float]]]:
-    """Form -> inputs -> milliseconds of each round, all forms in turn. Kept, so that a report can be made again."""
+def _times(
+    ctx: Context, folder: Path, settings: Evaluate, compared: list[forms.Form], failed: dict[str, str]
+) -> dict[str, dict[str, list[float]]]:
+    """Form -> inputs -> milliseconds of each round, all forms in turn. Kept, so that a run that was stopped goes on."""
     file = folder / "latency.json"
     if file.is_file():
         stored: dict[str, dict[str, list[float]]] = checkpoint.read_json(file)
@@ -172,10 +143,18 @@ def _times(ctx: Context, folder: Path, settings: Evaluate, compared: list[Form])
     if not onnx.is_file():
         with checkpoint.writing(onnx.parent) as temporary:
             export_onnx(ctx.checkpoint(settings.teacher, task), temporary / ONNX)
-    made = [_engine(ctx, f, onnx if f.role == "teacher" and f.file else _path(ctx, f, task)) for f in compared]
+    made = []
+    for form in compared:
+        try:
+            path = onnx if form.role == "teacher" and form.file else forms.path(ctx, form, task)
+            made.append(forms.engine(ctx, form, path))
+        except Exception as error:
+            if form.name == forms.reference(ctx):
+                raise
+            failed[form.name] = reason(error)
     config = _config(ctx.checkpoint(settings.teacher, task))
-    token_types = bool(family.family_of(config).token_types)
-    repeats = ctx.config.limit.repeats or settings.repeats
+    token_types = "token_type_ids" in ctx.tokenizer.model_input_names
+    repeats = min(settings.repeats, ctx.config.limit.repeats or settings.repeats)
     times: dict[str, dict[str, list[float]]] = {form.name: {} for form in compared}
     inputs = {
         f"{rows}x{length}": [latency.synthetic((rows, length), config.vocab_size, token_types=token_types)]
@@ -184,8 +163,8 @@ def _times(ctx: Context, folder: Path, settings: Evaluate, compared: list[Form])
     inputs[TASK_LENGTHS] = _task_batches(ctx, token_types)
     for key, batches in inputs.items():
         ctx.say(f"evaluate: timing {len(made)} forms, {key}, {repeats} rounds")
-        for (form, _), values in latency.measure(made, {key: batches}, repeats=repeats).items():
-            times[form][key] = values
+        for (timed, _), values in latency.measure(made, {key: batches}, repeats=repeats).items():
+            times[timed][key] = values
     checkpoint.write_json(file, times)
     return times
 
@@ -214,8 +193,8 @@ def _cycle(values: list[Encoded]) -> Iterator[Encoded]:
 def _model(
     ctx: Context,
     folder: Path,
-    form: Form,
-    compared: list[Form],
+    form: forms.Form,
+    compared: list[forms.Form],
     predictions: dict[str, Any],
     times: dict[str, dict[str, list[float]]],
     settings: Evaluate,
@@ -223,20 +202,16 @@ def _model(
     """One row of `models` in results.json."""
     tasks = ctx.tasks[0]
     names = {task: data.task.metrics for task, data in tasks.items()}
-    own, best = predictions[form.name], predictions[REFERENCE]
+    own, best = predictions[form.name], predictions[forms.reference(ctx)]
     scores = retained.scores(own, names)
     middle = "x".join(map(str, settings.shapes[len(settings.shapes) // 2]))
     task = next(iter(tasks))
-    path = _path(ctx, form, task)
+    path = forms.path(ctx, form, task)
     source = ctx.checkpoint(_float_stage(form, compared), task)
     if form.role == "teacher" and form.file:
         path = folder / "teacher" / ONNX
     large = "x".join(map(str, settings.shapes[-1]))
     return {
-        "name": form.role,
-        "role": form.role,
-        "scheme": form.scheme,
-        "backend": form.backend,
         "path": str(path.relative_to(ctx.folder)) if path.is_relative_to(ctx.folder) else None,
         "parameters": parameters(source),
         "size_mib": size_mib(path),
@@ -247,7 +222,7 @@ def _model(
         "scores": {t: {m: {"mean": v, "std": None, "by_seed": [v]} for m, v in by.items()} for t, by in scores.items()},
         "glue": retained.glue_average(scores) if scores else None,
         "calibration_error": _calibration(own, tasks),
-        "retained": _retained(own, best, names) if scores and form.name != REFERENCE else None,
+        "retained": _retained(own, best, names) if scores and form.name != forms.reference(ctx) else None,
         "speedup": _speedup(form, compared, times, middle),
     }
 
@@ -276,14 +251,17 @@ def _retained(own: Any, best: Any, names: dict[str, tuple[str, ...]]) -> dict[st
     return kept | {"ci95": None if interval is None else list(interval)}
 
 
-def _speedup(form: Form, compared: list[Form], times: dict[str, dict[str, list[float]]], shape: str) -> dict[str, Any]:
-    """Against the teacher's best float32 on the same backend, and against its fastest float32 on any."""
-    teachers = [f for f in compared if f.role == "teacher" and f.scheme in FLOAT32]
+def _speedup(
+    form: forms.Form, compared: list[forms.Form], times: dict[str, dict[str, list[float]]], shape: str
+) -> dict[str, Any]:
+    """Against the teacher's fastest float32 form, of all and of those on the same backend."""
+    teachers = [f for f in compared if f.role == "teacher" and f.scheme in forms.FLOAT32 and f.name in times]
+    backend = "onnxruntime" if form.backend == "onnxruntime" else "torch"
     fastest = min(teachers, key=lambda f: float(np.median(times[f.name][shape])))
-    same = f"teacher {form.backend} fp32" if form.backend == "onnxruntime" else REFERENCE
+    same = min((f for f in teachers if f.backend == backend), key=lambda f: float(np.median(times[f.name][shape])))
     headline = latency.speedup(times[fastest.name][shape], times[form.name][shape])
     return {
         "best_teacher": headline["median"],
         "ci95": headline["ci95"],
-        "same_backend": latency.speedup(times[same][shape], times[form.name][shape])["median"],
+        "same_backend": latency.speedup(times[same.name][shape], times[form.name][shape])["median"],
     }

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import platform
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from distill import __version__, checkpoint
-from distill.config import Evaluate
+from distill import checkpoint
+from distill.config import Evaluate, Train
 from distill.stages.context import Context
-
-PACKAGES = ("torch", "transformers", "accelerate", "onnxruntime", "bitsandbytes")
 
 
 def results(ctx: Context) -> dict[str, Any] | None:
@@ -27,48 +23,17 @@ def results(ctx: Context) -> dict[str, Any] | None:
     return {
         "schema": 1,
         "recipe": ctx.recipe,
-        "command": ctx.command,
-        "version": __version__,
+        "command": measured["command"],
+        "version": measured["version"],
         "seeds": [ctx.config.seed],
         "teacher_name": _teacher_name(ctx),
         "smoke": ctx.config.limit.smoke,
-        "environment": environment(ctx),
+        "environment": measured["environment"],
         "coverage": measured["coverage"],
         "models": measured["models"],
         "notes": _notes(ctx),
         "stages": [_stage(ctx, name) for name in ctx.config.pipeline if checkpoint.finished(ctx.folder / name)],
     }
-
-
-def environment(ctx: Context) -> dict[str, Any]:
-    """What the numbers depend on: machine, arithmetic, versions."""
-    import torch
-
-    gpu = torch.cuda.get_device_name() if ctx.accelerator.device.type == "cuda" else None
-    return {
-        "cpu": _cpu(),
-        "threads": ctx.threads,
-        "gpu": gpu,
-        "training_precision": ctx.precision,
-        "processes": ctx.accelerator.num_processes,
-        "python": platform.python_version(),
-        "os": platform.system(),
-        **{name: _version(name) for name in PACKAGES},
-    }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def _cpu() -> str:
-    file = Path("/proc/cpuinfo")
-    lines = file.read_text().splitlines() if file.is_file() else []
-    named = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    return named or platform.processor() or platform.machine()
 
 
 def _teacher_name(ctx: Context) -> str:
@@ -87,14 +52,21 @@ def _notes(ctx: Context) -> list[str]:
     notes = []
     if ctx.config.limit.examples is not None:
         notes.append(f"Training is capped at {ctx.config.limit.examples} examples a task.")
-    if ctx.config.teacher.kind == "embedded" and ctx.config.tasks.kind == "glue":
+    seen = {"mnli", "qqp", "qnli"} & set(ctx.tasks[0])
+    if seen and _teacher_name(ctx).startswith("all-MiniLM"):
         notes.append(
             "The embedded teacher's own training saw MultiNLI, Quora duplicates and SQuAD, which MNLI, QQP and "
             "QNLI are made from."
         )
+    if any(isinstance(stage, Train) and stage.role == "baseline" for stage in ctx.config.stages.values()):
+        start = "layers copied from the teacher" if ctx.config.student.init == "teacher_layers" else "random weights"
+        notes.append(
+            f"The baseline is the same student from the same start ({start}), trained for the same steps on the same "
+            "data with no teacher."
+        )
     notes.append(
-        "The baseline is the same student from the same start (layers copied from the teacher), trained for the "
-        "same steps on the same data with no teacher."
+        "onnxruntime int8 is scored one row at a time: its activations have one scale for a whole batch, so that a "
+        "row's logits depend on the others."
     )
     return notes
 

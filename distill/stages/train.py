@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from hydra.utils import instantiate
 from torch import nn
 
 from distill import checkpoint, engine, family, student, teacher
-from distill.config import ConfigError, Train
+from distill.config import Train
 from distill.data.collate import mask_tokens, pad, token_weights
 from distill.data.encode import Encoded, encode_task
 from distill.data.tasks import TaskData
@@ -33,17 +34,11 @@ def _corpus(ctx: Context, name: str, settings: Train) -> dict[str, Any]:
     torch.manual_seed(ctx.config.seed)
     model, has_head = teacher.load_mlm(start)
     if settings.skip_if_mlm_head and has_head:
-        manifest = {"skipped": "the teacher has a language-model head", "same_as": str(start.resolve())}
+        manifest = {"skipped": "the teacher has a language-model head", "same_as": settings.start}
         if ctx.accelerator.is_main_process:
             checkpoint.write_json(ctx.folder / name / checkpoint.MANIFEST, manifest)
         ctx.accelerator.wait_for_everyone()
         return manifest
-    if ctx.config.corpus.max_length > family.max_length(model.config):
-        longest = family.max_length(model.config)
-        raise ConfigError(
-            f"corpus.max_length: got {ctx.config.corpus.max_length}; must be <= {longest}, the teacher's; "
-            f"set corpus.max_length={longest}"
-        )
     model = _prepared(ctx, settings, model)
     online = None if settings.teacher is None else _frozen(ctx, teacher.load_mlm(ctx.checkpoint(settings.teacher))[0])
     encoded = ctx.encoded_corpus
@@ -84,12 +79,12 @@ def _tasks(ctx: Context, name: str, settings: Train) -> dict[str, Any]:
 
 def _task(ctx: Context, name: str, settings: Train, data: TaskData) -> None:
     torch.manual_seed(ctx.config.seed)
-    model = teacher.load_classifier(ctx.checkpoint(settings.start, data.task.name), data.task.num_labels)
+    pooler = ctx.teacher if ctx.config.student.init == "teacher_layers" else None
+    model = teacher.load_classifier(ctx.checkpoint(settings.start, data.task.name), data.task.num_labels, pooler)
     model = _prepared(ctx, settings, model)
-    longest = min(ctx.config.tasks.max_length, family.max_length(model.config))
-    encoded = encode_task(data.train, data.task.columns, ctx.tokenizer, longest)
+    encoded = encode_task(data.train, data.task.columns, ctx.tokenizer, ctx.config.tasks.max_length)
     token_types = family.family_of(model).token_types
-    targets = None
+    targets, began = None, time.monotonic()
     if settings.teacher is not None and any(t.against == "teacher" for t in settings.terms.values()):
         guide = teacher.load_classifier(ctx.checkpoint(settings.teacher, data.task.name), data.task.num_labels)
         # Every epoch needs the same logits of the same rows, so they are computed once.
@@ -99,6 +94,8 @@ def _task(ctx: Context, name: str, settings: Train, data: TaskData) -> None:
             pad_id=ctx.tokenizer.pad_token_id,
             token_types=family.family_of(guide).token_types,
         )
+        del guide
+    waited = time.monotonic() - began
 
     def collate(rows: np.ndarray, epoch: int) -> Arrays:
         assert encoded.labels is not None
@@ -111,6 +108,7 @@ def _task(ctx: Context, name: str, settings: Train, data: TaskData) -> None:
     objective = Objective(model, _terms(settings))
     state = ctx.folder / f"{name}.state"
     done = _train(ctx, name, settings, objective, encoded.lengths, collate, state)
+    done.seconds += waited
     _save(ctx, ctx.folder / name, model, _summary(done), state)
 
 
@@ -121,6 +119,8 @@ def _prepared(ctx: Context, settings: Train, model: Any) -> Any:
         model = student.from_teacher(model, layers, init=ctx.config.student.init, seed=ctx.config.seed)
     if settings.dropout is not None:
         student.set_dropout(model, settings.dropout)
+    if settings.data == "corpus" and not any(t.features == "logits" and t.weight > 0 for t in settings.terms.values()):
+        family.freeze_mlm_head(model)
     return model.to(ctx.accelerator.device)
 
 
@@ -151,11 +151,6 @@ def _terms(settings: Train) -> dict[str, BoundTerm]:
 
 def _mlm_collate(ctx: Context, settings: Train, encoded: Encoded, model: Any) -> Callable[[np.ndarray, int], Arrays]:
     tokenizer = ctx.tokenizer
-    if tokenizer.mask_token_id is None:
-        raise ConfigError(
-            "teacher.name: got a tokenizer without a mask token; must have one for masked-language "
-            "modelling; choose an encoder teacher"
-        )
     specials = np.array(sorted(set(tokenizer.all_special_ids)))
     random_ids = np.setdiff1d(np.arange(len(tokenizer)), specials)
     special = np.zeros(model.config.vocab_size, dtype=bool)
@@ -191,7 +186,7 @@ def _train(
     collate: Callable[[np.ndarray, int], Arrays],
     state: Path,
 ) -> engine.Trained:
-    named = list(objective.named_parameters())
+    named = [(name, p) for name, p in objective.named_parameters() if p.requires_grad]
     # Norms and biases are not decayed, as in BERT.
     groups = [
         {"params": [p for _, p in named if p.ndim > 1]},

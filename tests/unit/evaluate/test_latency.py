@@ -33,19 +33,30 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def test_every_engine_has_its_turn_in_every_round_and_the_first_changes(clock: Clock) -> None:
+def test_every_engine_has_its_turn_in_every_round_in_a_drawn_order_after_an_untimed_call(clock: Clock) -> None:
     engines = [clock.engine("a", 1.0), clock.engine("b", 2.0), clock.engine("c", 3.0)]
-    batches = [synthetic((1, 8), 50, token_types=True), synthetic((2, 4), 50, token_types=True)]
-    times = measure(engines, batches, repeats=3, warmup=1)
-    rounds = np.array([name for name, _ in clock.calls]).reshape(4, 2, 3)
-    assert ["".join(turn[0]) for turn in rounds] == ["cab", "abc", "bca", "cab"]
-    assert (rounds[:, 0] == rounds[:, 1]).all()
-    assert [shape for _, shape in clock.calls[:6]] == [(1, 8)] * 3 + [(2, 4)] * 3
+    batches = [synthetic((3, 8), 50, token_types=True), synthetic((2, 4), 50, token_types=True)]
+    times = measure(engines, batches, repeats=7, warmup=1)
+    # two calls a turn: one row, not timed, then the batch
+    assert [shape for _, shape in clock.calls[:12]] == [(1, 8), (3, 8)] * 3 + [(1, 4), (2, 4)] * 3
+    pairs = np.array([name for name, _ in clock.calls]).reshape(-1, 2)
+    assert (pairs[:, 0] == pairs[:, 1]).all()
+    turns = ["".join(turn) for turn in pairs[:, 0].reshape(-1, 3)]
+    assert all(sorted(turn) == ["a", "b", "c"] for turn in turns)
+    assert len({turn for turn in turns}) > 3
     assert times == {
-        (name, shape): [pytest.approx(1000.0 * seconds)] * 3
-        for shape in ((1, 8), (2, 4))
+        (name, shape): [pytest.approx(1000.0 * seconds)] * 7
+        for shape in ((3, 8), (2, 4))
         for name, seconds in (("a", 1), ("b", 2), ("c", 3))
     }
+
+
+def test_short_calls_are_repeated_and_long_ones_are_not(clock: Clock) -> None:
+    engines = [clock.engine("short", 0.004), clock.engine("long", 0.2)]
+    times = measure(engines, [synthetic((2, 4), 50, token_types=False)], repeats=1, warmup=1, least_ms=40.0)
+    counted = [name for name, shape in clock.calls if shape == (2, 4)]
+    assert (counted.count("short"), counted.count("long")) == (1 + 10, 1 + 1)
+    assert times == {("short", (2, 4)): [pytest.approx(4.0)], ("long", (2, 4)): [pytest.approx(200.0)]}
 
 
 def test_named_batches_are_timed_as_one(clock: Clock) -> None:

@@ -102,6 +102,7 @@ def complete() -> dict[str, Any]:
             "torch": "2.13.0",
             "transformers": "5.23.0",
             "onnxruntime": "1.31.0",
+            "float32_fast_path": True,
         },
         "coverage": coverage,
         "models": [

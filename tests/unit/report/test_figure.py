@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -37,7 +38,9 @@ def test_points_are_the_models_with_both_numbers(results: Results) -> None:
     assert shown[2].retained_interval == pytest.approx((92.0, 94.0))
 
 
-def test_labels_do_not_overlap(results: Results) -> None:
+@pytest.mark.parametrize("gpu", [None, "Example GPU 5"])
+def test_labels_do_not_overlap(results: Results, gpu: str | None) -> None:
+    results["environment"]["gpu"] = gpu
     drawn = figure.draw(figure.points(results))
     axes = drawn.axes[0]
     boxes = [text.get_window_extent() for text in axes.texts]
@@ -57,3 +60,21 @@ def test_value_outside_of_its_interval_is_drawn() -> None:
 
 def test_a_name_is_text_and_no_formula() -> None:
     assert "a$_b$ &lt;i&gt;" in figure.svg([figure.Point("a$_b$ <i>", "student", 2.0, 90.0)])
+
+
+def test_axis_says_the_shape(results: Results) -> None:
+    def axis(shown: list[figure.Point]) -> str:
+        return figure.draw(shown).axes[0].get_xlabel()
+
+    shown = figure.points(results)
+    form = "speedup over the teacher's fastest float32 form"
+    assert axis(shown) == f"{form} at 8x128 (higher is faster)"
+    assert axis([]) == f"{form} (higher is faster)"
+    mixed = [*shown, replace(shown[0], shape="1x64")]
+    assert axis(mixed) == f"{form} at the middle shape of its run (higher is faster)"
+
+
+def test_a_point_on_the_cpu_of_a_run_with_a_gpu_is_marked(results: Results) -> None:
+    results["environment"]["gpu"] = "Example GPU 5"
+    labels = [point.label for point in figure.points(results) if point.role == "student"]
+    assert labels[-2:] == ["int8 bitsandbytes", "int8 onnxruntime (CPU)"]

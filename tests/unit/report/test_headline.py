@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from distill.report import headline
 
 Results = dict[str, Any]
@@ -16,7 +18,7 @@ def models(results: Results, role: str, scheme: str) -> list[dict[str, Any]]:
 def test_gain(results: Results) -> None:
     text = headline.headline(results)
     assert text.startswith("The int8 student (onnxruntime) keeps 93.1% (95% interval 92.0 to 94.0) of the teacher's")
-    assert "at 5.20x (95% interval 5.04 to 5.41) the speed of the teacher's fastest float32 form." in text
+    assert "at 5.20x (95% interval 5.04 to 5.41) the speed of the teacher's fastest float32 form at 8x128." in text
     assert text.endswith("Without a teacher the same student keeps 87.6%: distillation gained 5.5 points.")
 
 
@@ -82,10 +84,14 @@ def test_average_is_called_by_what_it_averages(results: Results) -> None:
     assert headline.average_name(results) == "Partial GLUE (8 of 9 tasks whole)"
     assert any("mnli validation_mismatched 0 of 9,832 rows" in line for line in headline.coverage(results))
     results["coverage"] = [r for r in results["coverage"] if r["task"] not in ("mnli", "qqp")]
+    for model in results["models"]:
+        model["scores"] = {task: found for task, found in model["scores"].items() if task not in ("mnli", "qqp")}
     assert headline.average_name(results) == "Partial GLUE (7 of 9 tasks)"
     assert "Not in the average: qqp, mnli." in headline.coverage(results)
     for row in results["coverage"]:
         row["task"] = f"own_{row['task']}"
+    for model in results["models"]:
+        model["scores"] = {f"own_{task}": found for task, found in model["scores"].items()}
     assert headline.average_name(results) == "Average (7 tasks)"
     results["coverage"][1]["rows"] = 5
     assert headline.average_name(results) == "Partial average (7 tasks)"
@@ -95,3 +101,53 @@ def test_average_is_called_by_what_it_averages(results: Results) -> None:
 
 def test_capped_training_is_said(results: Results) -> None:
     assert "Training is on a part: sst2 10,000 of 67,349 rows." in headline.coverage(results)
+
+
+@pytest.mark.parametrize("own", ["", "own_"])
+def test_a_task_without_scores_is_not_in_the_average(results: Results, own: str) -> None:
+    """No training rows, so no model of that task; its validation rows are there all the same."""
+    for row in results["coverage"]:
+        if row["task"] == "rte" and row["split"] == "train":
+            row["rows"] = 0
+        row["task"] = own + row["task"]
+    for model in results["models"]:
+        model["scores"] = {own + task: found for task, found in model["scores"].items() if task != "rte"}
+    assert headline.average_name(results) == ("Average (8 tasks)" if own else "Partial GLUE (8 of 9 tasks)")
+    first, second, *_ = headline.coverage(results)
+    assert "rte" not in first
+    assert second == f"Not in the average: {own}rte."
+
+
+def test_scores_of_any_model_count(results: Results) -> None:
+    results["models"][0]["scores"] = {}
+    assert headline.average_name(results) == "GLUE (9 tasks)"
+    for model in results["models"]:
+        model["scores"] = {}
+    assert headline.average_name(results) == "Average (0 tasks)"
+
+
+def test_shape_of_the_speedup(results: Results) -> None:
+    for model in results["models"]:
+        for row in model["latency_ms"]:
+            row["length"] = row["length"] and 64
+    assert "the teacher's fastest float32 form at 8x64." in headline.headline(results)
+    for model in results["models"]:
+        model["latency_ms"] = []
+    assert "the teacher's fastest float32 form." in headline.headline(results)
+
+
+def test_a_row_on_the_cpu_of_a_run_with_a_gpu(results: Results) -> None:
+    assert "on the CPU" not in headline.headline(results)
+    results["environment"]["gpu"] = "Example GPU 5"
+    assert headline.headline(results).startswith("The int8 student (onnxruntime, on the CPU) keeps")
+    results["models"] = [m for m in results["models"] if m["backend"] != "onnxruntime"]
+    assert headline.headline(results).startswith("The int8 student (bitsandbytes) keeps")
+    assert headline.on_the_cpu(results) == []
+
+
+def test_timing_says_how(results: Results) -> None:
+    text = headline.timing(results)
+    for part in ("in random order", "after an untimed call of its own", "until it lasts some tens of milliseconds"):
+        assert part in text
+    assert "20 rounds, with a fixed number of 2 threads on Example CPU 9000 (2 cores)." in text
+    assert "pinned" not in text

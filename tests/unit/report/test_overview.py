@@ -128,3 +128,25 @@ def test_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert "usage" in capsys.readouterr().err
     assert main(["--help"]) == 0
     assert "usage" in capsys.readouterr().out
+
+
+def test_shape_of_the_speedups(results: Results) -> None:
+    other = seeded(results, 1, 94.0, 6.0) | {"recipe": "other"}
+    for model in other["models"]:
+        model["latency_ms"] = model["latency_ms"][:1]
+    alone, both = overview.entries([results]), overview.entries([results, other])
+    assert overview.table(alone).columns[6] == "Speedup at 8x128"
+    assert overview.table(both).columns[6] == "Speedup at the middle shape of its run"
+    assert {point.shape for point in overview.points(both)} == {"8x128", "1x128"}
+
+
+def test_notes_and_rows_on_the_cpu(results: Results) -> None:
+    results["models"][8]["note"] = "the classifier stays float32"
+    notes = overview.table(overview.entries([results])).notes
+    assert "#5: the classifier stays float32" in notes
+    assert not any("on the CPU" in note for note in notes)
+    results["environment"]["gpu"] = "Example GPU 5"
+    notes = overview.table(overview.entries([results])).notes
+    assert [note for note in notes if "on the CPU" in note] == [
+        f"#{row} was run on the CPU, not on the Example GPU 5." for row in (3, 5, 7)
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,11 @@ import pytest
 import yaml
 from rich.console import Console
 
-from distill.report import html, markdown, model_card, show, write
-from distill.report.detail import by_shape_table, gain_table, scores_table, tables
+from distill.report import html, markdown, model_card, show, validate, write
+from distill.report.detail import by_shape_table, gain_table, latency_table, scores_table, tables
 from distill.report.headline import SMOKE
-from distill.report.table import middle_shape, models_table
+from distill.report.table import models_table
+from distill.report.timed import middle_shape
 
 Results = dict[str, Any]
 EVIL = "<script>alert(1)</script> | [x] `y`"
@@ -144,6 +146,36 @@ def test_rows_hold_the_numbers(results: Results) -> None:
     assert by_shape.rows[8][4] == "5.20x"  # 66 ms of fp32_medium over 12.7 ms
 
 
+def test_the_shape_of_a_speedup_is_in_its_title(results: Results) -> None:
+    assert models_table(results).columns[-2:] == ("Speedup at 8x128 [95%]", "Same backend")
+    card = model_card(results, "student", "cola")
+    assert "Speedup at 8x128 [95%]" in card
+    assert "fastest float32 form at 8x128." in card
+    for model in results["models"]:
+        model["latency_ms"] = []
+    assert models_table(results).columns[-2:] == ("Speedup [95%]", "Same backend")
+
+
+def test_rows_on_the_cpu_are_marked(results: Results) -> None:
+    note = "Rows with backend onnxruntime were run on the CPU, not on the Example GPU 5."
+    assert note not in html.page(results)
+    results["environment"]["gpu"] = "Example GPU 5"
+    timed = [models_table(results), by_shape_table(results), latency_table(results)]
+    assert [note in table.notes for table in timed] == [True] * 3
+    for text in (html.page(results), markdown.page(results), model_card(results, "student", "cola")):
+        assert note in text
+
+
+def test_note_of_a_model(results: Results) -> None:
+    results["models"][8]["note"] = "the classifier stays <float32>"
+    assert validate(results) == []
+    note = "student (int8 onnxruntime): the classifier stays <float32>"
+    assert note in models_table(results).notes
+    assert note in printed(results, 200)
+    assert markdown.escaped(note) in model_card(results, "student", "cola")
+    assert escape(note) in html.page(results)
+
+
 def test_seeds_have_a_spread(results: Results) -> None:
     results["seeds"] = [0, 1]
     results["models"][0]["scores"]["cola"]["matthews"] = {"mean": 50.0, "std": 1.26, "by_seed": [49.0, 51.0]}
@@ -203,6 +235,17 @@ def test_card(results: Results) -> None:
         assert part in card
     with pytest.raises(ValueError, match="nobody"):
         model_card(results, "nobody", "mrpc")
+
+
+def test_scores_of_a_card_are_those_of_the_first_form_that_has_any(results: Results) -> None:
+    first, second = (m for m in results["models"][4:6])
+    assert first["name"] == second["name"] == "student"
+    first |= {"scores": {}, "retained": None, "glue": None}
+    (result,) = front_matter(model_card(results, "student", "mrpc"))["model-index"][0]["results"]
+    assert [metric["value"] for metric in result["metrics"]] == [69.8, 70.8]
+    for model in results["models"]:
+        model["scores"] = {}
+    assert "model-index" not in front_matter(model_card(results, "student", "mrpc"))
 
 
 def test_card_of_a_partial_task(results: Results) -> None:

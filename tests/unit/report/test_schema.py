@@ -39,6 +39,7 @@ MUTATIONS: dict[str, tuple[Callable[[Results], Any], str]] = {
     "missing key": (lambda r: r.pop("coverage"), "coverage"),
     "no seeds": (lambda r: r.update(seeds=[]), "seeds"),
     "misspelt key of a model": (lambda r: r["models"][4].update(retaind=None), "models[4]"),
+    "note that is no text": (lambda r: r["models"][4].update(note=1), "models[4].note"),
     "missing key of a model": (lambda r: r["models"][4].pop("speedup"), "models[4]"),
     "unknown role": (lambda r: r["models"][0].update(role="tutor"), "models[0].role"),
     "unknown backend": (lambda r: r["models"][0].update(backend="tensorrt"), "models[0].backend"),

@@ -1,0 +1,45 @@
+"""What was timed: the shapes, and the latency of a model at one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from distill.report.schema import Model, Results
+
+
+def _shape(row: dict[str, Any]) -> str:
+    return row.get("name") or f"{row['batch']}x{row['length']}"
+
+
+def shapes(results: Results) -> list[str]:
+    """Names of all timed shapes, in order; a fixed one is called by batch x length, e.g. `8x128`."""
+    rows = [row for m in results["models"] for row in m.get("latency_ms", ())]
+    return list(dict.fromkeys(map(_shape, rows)))
+
+
+def middle_shape(results: Results) -> str | None:
+    """The shape that speedups belong to: the middle one of those with a fixed batch and length, else of all."""
+    rows = [row for m in results["models"] for row in m.get("latency_ms", ())]
+    fixed = list(dict.fromkeys(_shape(row) for row in rows if row["batch"] is not None))
+    names = fixed or shapes(results)
+    return names[len(names) // 2] if names else None
+
+
+def at(found: Iterable[str | None]) -> str:
+    """` at SHAPE`, to be put behind a speedup; nothing where no shape is known."""
+    names = {name for name in found if name}
+    if len(names) > 1:
+        return " at the middle shape of its run"
+    return f" at {names.pop()}" if names else ""
+
+
+def latency(model: Model, shape: str | None) -> dict[str, Any] | None:
+    """The row of a timed shape, by its name."""
+    return next((row for row in model.get("latency_ms", ()) if _shape(row) == shape), None)
+
+
+def median(model: Model, shape: str | None) -> float | None:
+    """Milliseconds at a timed shape."""
+    row = latency(model, shape)
+    return row["median"] if row else None

@@ -1,0 +1,129 @@
+"""Files of settings and code belong together: every loss has a term, every kind of stage a schema, and all compose."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from distill import check, config, losses
+from distill.config import Stage, Term
+from distill.stages import RUN
+
+CONF = config.folder("conf")
+TERMS = sorted(p.stem for p in (CONF / "term").glob("*.yaml"))
+OPTIONS = sorted((p.parent.name, p.stem) for p in CONF.glob("*/*.yaml"))
+
+WHERE = {
+    "optimizer": "optimizer@stages.pretrain.optimizer",
+    "schedule": "schedule@stages.pretrain.schedule",
+    "term": "+term@stages.pretrain.terms.more",
+    "stage": "+stage@stages.more",
+}
+"""Group -> where in a recipe an option of it is put; the others are put where their name says."""
+
+
+def composed(*overrides: str) -> Any:
+    with initialize_config_dir(str(CONF.resolve()), version_base="1.3"):
+        return compose("config", overrides=["recipe=distilbert", *overrides])
+
+
+def put(group: str, option: str) -> Any:
+    """The part of a recipe that an option of a group becomes."""
+    where = WHERE.get(group, group)
+    whole = composed(f"{where}={option}")
+    return OmegaConf.select(whole, where.rpartition("@")[2].lstrip("+"))
+
+
+def test_every_loss_has_a_term_and_every_term_a_loss() -> None:
+    files = {name: yaml.safe_load((CONF / "term" / f"{name}.yaml").read_text()) for name in TERMS}
+    assert {term["loss"]["_target_"] for term in files.values()} == {f"distill.losses.{n}" for n in losses.__all__}
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_a_term_says_what_it_is_and_everything_it_sets(name: str) -> None:
+    text = (CONF / "term" / f"{name}.yaml").read_text()
+    assert text.startswith("# ")
+    assert {"weight", "features", "against", "loss"} <= yaml.safe_load(text).keys()
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_a_terms_parameters_are_those_of_its_loss(name: str) -> None:
+    term = put("term", name)
+    assert OmegaConf.get_type(term) is Term
+    loss = instantiate(term.loss)
+    assert loss.func in [getattr(losses, n) for n in losses.__all__]
+    inspect.signature(loss.func).bind("student", "other", **loss.keywords)
+    taken = inspect.signature(loss.func).parameters.values()
+    assert {p.name for p in taken if p.kind is p.KEYWORD_ONLY} == loss.keywords.keys()
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_a_term_fits_into_a_recipe(name: str) -> None:
+    stage = "pretrain"
+    settings = config.load_config(["recipe=distilbert", f"+term@stages.{stage}.terms.more={name}"])
+    assert check.settings(settings, "distilbert") == []
+
+
+def test_a_term_takes_the_temperature_of_its_stage() -> None:
+    settings = config.load_config(["recipe=distilbert", "temperature=3", "stages.finetune.temperature=5"])
+    found = {name: settings.stages[name].terms["soft_targets"].loss["temperature"] for name in ("pretrain", "finetune")}  # type: ignore[attr-defined]
+    assert found == {"pretrain": 3.0, "finetune": 5.0}
+
+
+def test_groups_are_those_of_the_table_of_contents() -> None:
+    contents = yaml.safe_load((CONF / "config.yaml").read_text())["defaults"]
+    chosen = {name: option for entry in contents if isinstance(entry, dict) for name, option in entry.items()}
+    groups = {group for group, _ in OPTIONS}
+    assert groups == {name for name in chosen if "/" not in name and name != "recipe"} | WHERE.keys()
+    assert all((group, chosen[group]) in OPTIONS for group in groups - WHERE.keys())
+
+
+@pytest.mark.parametrize(("group", "option"), OPTIONS)
+def test_every_option_composes_and_is_what_it_is_called(group: str, option: str) -> None:
+    node = put(group, option)
+    schema = {f.name for f in OmegaConf.get_type(node).__dataclass_fields__.values()} if group not in WHERE else set()
+    file = yaml.safe_load((CONF / group / f"{option}.yaml").read_text())
+    assert file.keys() - {"defaults"} <= node.keys()
+    assert not schema or file.keys() <= schema
+    if "kind" in node:
+        assert node.kind == option
+    if "_target_" in node:
+        assert node._partial_
+        assert callable(instantiate(node))
+
+
+@pytest.mark.parametrize("kind", sorted(RUN))
+def test_every_kind_of_stage_has_a_schema_a_file_and_a_recipe(kind: str) -> None:
+    schemas = {name.removesuffix("_schema.yaml") for name in ConfigStore.instance().list("stage")}
+    files = {p.stem for p in (CONF / "stage").glob("*.yaml")}
+    assert schemas == files == RUN.keys()
+    node = ConfigStore.instance().load(f"stage/{kind}_schema.yaml").node
+    schema = OmegaConf.get_type(node)
+    assert issubclass(schema, Stage)
+    assert node.kind == kind
+    assert inspect.signature(RUN[kind]).parameters["settings"].annotation == schema.__name__
+    used = [stage for name in config.recipes() for stage in config.load_config([f"recipe={name}"]).stages.values()]
+    assert any(stage.kind == kind and type(stage) is schema for stage in used)
+
+
+def test_every_field_is_described_below_it() -> None:
+    """Fields that are groups of settings, and those that a kind of stage fixes, need no words of their own."""
+    classes = [n for n in ast.parse(Path(config.__file__).read_text()).body if isinstance(n, ast.ClassDef)]
+    groups = {node.name for node in classes}
+    silent = []
+    for node in classes:
+        for field, below in pairwise([*node.body, ast.Pass()]):
+            told = isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+            if isinstance(field, ast.AnnAssign) and not told and ast.unparse(field.annotation) not in groups:
+                silent.append(f"{node.name}.{ast.unparse(field.target)}")
+    assert silent == [f"{schema}.kind" for schema in ("Train", "Quantize", "Evaluate", "Export")]

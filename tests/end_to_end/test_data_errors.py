@@ -1,0 +1,222 @@
+"""What is wrong with data, teacher or tokenizer is told in one line with file and row, before anything is trained."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from distill import teacher
+from distill.config import UserError
+
+COUNT = 40
+ANIMALS = ("heron", "otter", "badger", "newt")
+
+
+def sentence(number: int) -> str:
+    animal = ANIMALS[number % len(ANIMALS)]
+    return f"On day {number} of the long winter the old {animal} slept under the bridge and woke for supper."
+
+
+def rte(split: str) -> dict[str, list[Any]]:
+    """Invented rows in the columns of GLUE's RTE."""
+    first = 0 if split == "train" else COUNT
+    rows = range(first, first + COUNT)
+    pairs = {"sentence1": [sentence(i) for i in rows], "sentence2": [sentence(i + 1) for i in rows]}
+    return pairs | {"label": [i % 2 for i in rows], "idx": list(rows)}
+
+
+def stsb(split: str) -> dict[str, list[Any]]:
+    return rte(split) | {"label": [float(i % 6) for i in range(COUNT)]}
+
+
+@pytest.fixture
+def glue(tmp_path: Path) -> Path:
+    for task, rows in {"rte": rte, "stsb": stsb}.items():
+        for split in ("train", "validation"):
+            write(tmp_path / "glue", task, split, rows(split))
+    return tmp_path / "glue"
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    (tmp_path / "corpus").mkdir()
+    pq.write_table(pa.table({"text": [sentence(i) for i in range(200)]}), tmp_path / "corpus" / "train.parquet")
+    return tmp_path / "corpus"
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> Path:
+    """A tiny encoder of four layers without a language-model head, with its tokenizer."""
+    from transformers import AutoModel
+
+    whole = teacher.random_teacher(tmp_path / "whole", 4, [sentence(i) for i in range(9)])
+    AutoModel.from_pretrained(whole).save_pretrained(tmp_path / "given")
+    teacher.load_tokenizer(whole).save_pretrained(tmp_path / "given")
+    return tmp_path / "given"
+
+
+def place(folder: Path, task: str, split: str) -> Path:
+    return folder / task / f"{split}-00000-of-00001.parquet"
+
+
+def write(folder: Path, task: str, split: str, columns: dict[str, list[Any]]) -> Path:
+    file = place(folder, task, split)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), file)
+    return file
+
+
+def cut(file: Path) -> None:
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) * 2 // 3])
+
+
+def settings(glue: Path, corpus: Path, given: Path) -> list[str]:
+    return [
+        "limit=smoke", "teacher=hub", f"teacher.name={given}", "corpus=parquet", f"corpus.path={corpus}",
+        "tasks=glue", f"tasks.path={glue}", "tasks.names=[rte,stsb]", "output=out",
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def refusal(run: Any, glue: Path, corpus: Path, given: Path, tmp_path: Path) -> Callable[..., str]:
+    """The one line with which a run of the whole recipe is refused; fails if anything was trained before."""
+
+    def refused(*overrides: str) -> str:
+        with pytest.raises(UserError) as caught:
+            run(tmp_path, "distilbert", *settings(glue, corpus, given), *overrides)
+        begun = [str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").iterdir()]
+        assert set(begun) <= {".lock", "config.json"}
+        (line,) = caught.value.messages
+        assert "\n" not in line
+        assert ": got " in line
+        assert "; must " in line
+        return line
+
+    return refused
+
+
+def with_cell(columns: dict[str, list[Any]], column: str, row: int, value: Any) -> dict[str, list[Any]]:
+    return columns | {column: [*columns[column][:row], value, *columns[column][row + 1 :]]}
+
+
+@pytest.mark.parametrize("split", ["train", "validation"])
+@pytest.mark.parametrize(
+    ("task", "break_it", "expected"),
+    [
+        ("rte", lambda rows: {k: v for k, v in rows.items() if k != "sentence2"}, ": got columns ["),
+        ("rte", lambda rows: {k: v for k, v in rows.items() if k != "label"}, ": got columns ["),
+        (
+            "rte",
+            lambda rows: with_cell(rows, "label", 7, 2),
+            ", row 7: got label 2; must be a whole number from 0 to 1",
+        ),
+        ("rte", lambda rows: with_cell(rows, "label", 9, -1), ", row 9: got label -1; must be a whole number from 0 "),
+        ("stsb", lambda rows: with_cell(rows, "label", 11, float("nan")), ", row 11: got label nan; must be a finite "),
+        ("rte", lambda rows: with_cell(with_cell(rows, "sentence1", 5, " "), "sentence2", 5, ""), ", row 5: got no te"),
+        ("rte", lambda rows: with_cell(rows, "sentence1", 3, None), ", row 3: got null in sentence1; must be text; "),
+    ],
+    ids=["column", "labels", "too high", "too low", "nan", "empty", "null"],
+)
+def test_a_wrong_table_is_named_with_its_row(
+    split: str, task: str, break_it: Any, expected: str, glue: Path, refusal: Callable[..., str]
+) -> None:
+    rows = {"rte": rte, "stsb": stsb}[task](split)
+    file = write(glue, task, split, break_it(rows))
+    assert refusal().startswith(f"{file}{expected}")
+
+
+def test_a_table_that_is_cut_short(glue: Path, refusal: Callable[..., str]) -> None:
+    file = place(glue, "stsb", "validation")
+    cut(file)
+    line = refusal()
+    assert line.startswith(f"{file}: got ")
+    assert line.endswith("; must be a whole parquet file; copy or fetch it again")
+
+
+def test_a_task_that_is_asked_for_and_has_no_validation(glue: Path, refusal: Callable[..., str]) -> None:
+    place(glue, "rte", "validation").unlink()
+    assert refusal().startswith(f"{glue}/rte: got ['train']; must hold train-*.parquet and validation-*.parquet; ")
+
+
+def test_a_corpus_without_texts(corpus: Path, refusal: Callable[..., str]) -> None:
+    file = corpus / "train.parquet"
+    pq.write_table(pa.table({"body": [sentence(1)]}), file)
+    assert refusal() == f"{file}: got columns ['body']; must have ['text']; add ['text']"
+    cut(file)
+    assert refusal().endswith("; must be a whole parquet file; copy or fetch it again")
+
+
+def test_weights_that_are_cut_short(given: Path, refusal: Callable[..., str]) -> None:
+    file = given / "model.safetensors"
+    cut(file)
+    assert refusal().startswith(f"{file}: got a damaged file (")
+
+
+def test_weights_with_a_broken_header(given: Path, refusal: Callable[..., str]) -> None:
+    file = given / "model.safetensors"
+    file.write_bytes(b"\xff" * 8 + file.read_bytes()[8:])
+    assert refusal().startswith(f"{file}: got a damaged file (")
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model(given: Path, refusal: Callable[..., str]) -> None:
+    tokenizer = teacher.load_tokenizer(given)
+    known = len(tokenizer)
+    tokenizer.add_tokens(["otterish", "heronlike"])
+    tokenizer.save_pretrained(given)
+    line = refusal()
+    assert line.startswith(f"teacher.name: got a tokenizer of {known + 2} tokens and a model of {known}; must be ")
+
+
+def test_no_tokenizer(given: Path, refusal: Callable[..., str]) -> None:
+    for file in given.glob("tokenizer*"):
+        file.unlink()
+    assert refusal().startswith(f"{given}: got no tokenizer; must hold ")
+
+
+def test_layers_that_the_teacher_does_not_have(refusal: Callable[..., str]) -> None:
+    line = refusal("student.layers=[0,4]")
+    assert line.startswith("student.layers: got [0,4]; must be distinct ascending layer numbers of the teacher, 0 to 3")
+
+
+def test_a_teacher_that_tells_other_classes(given: Path, refusal: Callable[..., str]) -> None:
+    from transformers import AutoModelForSequenceClassification
+
+    AutoModelForSequenceClassification.from_pretrained(given, num_labels=3).save_pretrained(given)
+    assert refusal().startswith(
+        "teacher.name: got a classifier of 3 classes; must have a head for rte, stsb, or none; "
+    )
+
+
+@pytest.mark.parametrize(
+    "setting", ["corpus.max_length=513", "tasks.max_length=513", "stages.evaluate.shapes=[[1,16],[8,513]]"]
+)
+def test_sequences_longer_than_the_teacher_can_read(setting: str, refusal: Callable[..., str]) -> None:
+    line = refusal(setting)
+    assert setting.partition("=")[0].removeprefix("stages.") in line
+    assert ": got 513; must be <= 512, the teacher's longest; " in line
+
+
+def test_the_command_line_says_it_and_ends_with_two(glue: Path, corpus: Path, given: Path, tmp_path: Path) -> None:
+    file = write(glue, "rte", "train", with_cell(rte("train"), "label", 7, 2))
+    command = [sys.executable, "-m", "distill", "recipe=distilbert", *settings(glue, corpus, given)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200)
+    expected = f"{file}, row 7: got label 2; must be a whole number from 0 to 1; correct the row\n"
+    assert (done.returncode, done.stderr) == (2, expected)
+    assert not list((tmp_path / "out").rglob("manifest.json"))
+
+
+def test_what_was_refused_begins_once_it_is_mended(
+    run: Any, refusal: Callable[..., str], glue: Path, corpus: Path, given: Path, tmp_path: Path
+) -> None:
+    assert refusal("student.layers=[0,4]")
+    mended = ["student.layers=[0,3]", "pipeline=[finetune_teacher]", "limit.steps=1"]
+    run(tmp_path, "distilbert", *settings(glue, corpus, given), *mended)
+    assert (tmp_path / "out" / "finetune_teacher" / "manifest.json").is_file()
