@@ -41,10 +41,8 @@ def two_tasks(kind: str) -> list[str]:
 @pytest.fixture(scope="session", params=[pytest.param(name, marks=pytest.mark.slow) for name in NAMES])
 def finished(request: pytest.FixtureRequest, run: Any, tmp_path_factory: pytest.TempPathFactory) -> Finished:
     recipe, home = request.param, tmp_path_factory.mktemp("home")
-    overrides = [
-        "limit=smoke",
-        f"tasks.names=[{','.join(two_tasks(config.load_config([f'recipe={recipe}']).tasks.kind))}]",
-    ]
+    names = two_tasks(config.load_config([f"recipe={recipe}"]).tasks.kind)
+    overrides = ["limit=smoke", "limit.repeats=1", f"tasks.names=[{','.join(names)}]"]
     results = run(home, recipe, *overrides)
     settings = config.load_config([f"recipe={recipe}", *overrides])
     return Finished(recipe, overrides, home, home / config.run_folder(recipe, overrides, None), settings, results)
