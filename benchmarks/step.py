@@ -34,11 +34,12 @@ from distill.config import Config, Train, load_config
 from distill.data.collate import mask_tokens
 from distill.engine.train import gradients
 from distill.evaluate import latency
+from distill.evaluate.engines import fast_path_is_float32
 from distill.evaluate.engines import Batch, Engine, Run
 from distill.objective import BoundTerm, Objective
 from distill.report import terminal
 from distill.stages.context import Context, cores, detect_precision
-from distill.stages.results import environment
+from distill.stages.environment import environment
 
 SHAPE = (8, 128)
 MASK_ID = 103
@@ -75,7 +76,17 @@ def _context(device: str, threads: int) -> Context:
     precision = detect_precision("auto", torch.device("cuda" if cuda else "cpu"))
     accelerator = Accelerator(cpu=not cuda, mixed_precision="bf16" if precision == "bf16" else "no")
     config = load_config(["recipe=distilbert"])
-    return Context(config, "distilbert", "", Path(), accelerator, Console(), precision, threads)
+    return Context(
+        config,
+        "distilbert",
+        "",
+        Path(),
+        accelerator,
+        Console(),
+        precision,
+        threads,
+        fast_path_is_float32(accelerator.device.type),
+    )
 
 
 def benchmark(model: BertConfig, shape: tuple[int, int], ctx: Context, repeats: int) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 from itertools import pairwise
 from pathlib import Path
@@ -102,6 +103,13 @@ def test_every_option_composes_and_is_what_it_is_called(group: str, option: str)
         assert callable(instantiate(node))
 
 
+@functools.cache
+def used_stages() -> set[tuple[str, type]]:
+    """Kind and schema of every stage of every recipe."""
+    loaded = [config.load_config([f"recipe={name}"]) for name in config.recipes()]
+    return {(stage.kind, type(stage)) for settings in loaded for stage in settings.stages.values()}
+
+
 @pytest.mark.parametrize("kind", sorted(RUN))
 def test_every_kind_of_stage_has_a_schema_a_file_and_a_recipe(kind: str) -> None:
     schemas = {name.removesuffix("_schema.yaml") for name in ConfigStore.instance().list("stage")}
@@ -112,8 +120,7 @@ def test_every_kind_of_stage_has_a_schema_a_file_and_a_recipe(kind: str) -> None
     assert issubclass(schema, Stage)
     assert node.kind == kind
     assert inspect.signature(RUN[kind]).parameters["settings"].annotation == schema.__name__
-    used = [stage for name in config.recipes() for stage in config.load_config([f"recipe={name}"]).stages.values()]
-    assert any(stage.kind == kind and type(stage) is schema for stage in used)
+    assert (kind, schema) in used_stages()
 
 
 def test_every_field_is_described_below_it() -> None:

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -42,7 +43,7 @@ def test_random_teacher_is_a_language_model_with_its_tokenizer(folder: Path) -> 
     assert tokenizer.mask_token_id is not None
     assert tokenizer.tokenize("THE kettle") == ["the", "kettle"]
     assert "[UNK]" not in tokenizer.tokenize("zyx, unheard of: 42!")
-    teacher.check_vocabulary(tokenizer, model)
+    teacher.check_vocabulary(tokenizer, model.config)
     batch = tokenizer(TEXTS, padding=True, return_tensors="pt")
     assert torch.isfinite(family.mlm_logits(model, family.encode(model, batch))).all()
 
@@ -127,7 +128,7 @@ def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(folder: Path, ti
     with pytest.raises(
         ConfigError, match=rf"teacher\.name: got a tokenizer of {len(tokenizer)} tokens and a model of 60;"
     ):
-        teacher.check_vocabulary(tokenizer, tiny_model("bert"))
+        teacher.check_vocabulary(tokenizer, tiny_model("bert").config)
 
 
 @pytest.mark.parametrize("damage", [lambda whole: whole[: len(whole) // 2], lambda whole: b"", lambda whole: b"x" * 99])
@@ -221,7 +222,35 @@ def test_embedded_teacher() -> None:
     tokenizer = teacher.load_tokenizer(place)
     model, has_head = teacher.load_mlm(place)
     assert not has_head
-    teacher.check_vocabulary(tokenizer, model)
+    teacher.check_vocabulary(tokenizer, model.config)
     assert (model.config.num_hidden_layers, model.config.hidden_size) == (6, 384)
     assert len(tokenizer("tea")["input_ids"]) == 3
     assert len(tokenizer("tea " * 200)["input_ids"]) == 202
+
+
+def test_a_pooler_is_taken_from_the_folder_that_has_one(tiny_model: Any, folder: Path, tmp_path: Path) -> None:
+    donor = tiny_model("bert", "SequenceClassification", seed=1)
+    donor.save_pretrained(tmp_path / "donor")
+    tiny_model("bert", seed=2).save_pretrained(tmp_path / "language_model")
+    torch.manual_seed(0)
+    plain = teacher.load_classifier(tmp_path / "language_model", 3)
+    torch.manual_seed(0)
+    given = teacher.load_classifier(tmp_path / "language_model", 3, tmp_path / "donor")
+    assert torch.equal(given.bert.pooler.dense.weight, donor.bert.pooler.dense.weight)
+    assert not torch.equal(plain.bert.pooler.dense.weight, donor.bert.pooler.dense.weight)
+    assert torch.equal(given.bert.embeddings.word_embeddings.weight, plain.bert.embeddings.word_embeddings.weight)
+    assert not torch.equal(given.classifier.weight, donor.classifier.weight)
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "classes"),
+    [
+        ("bert", "MaskedLM", None),
+        ("bert", "SequenceClassification", 3),
+        ("roberta", "SequenceClassification", 3),
+        ("distilbert", "SequenceClassification", 3),
+    ],
+)
+def test_classes_of_a_stored_head(tiny_model: Any, tmp_path: Path, name: str, head: str, classes: int | None) -> None:
+    tiny_model(name, head).save_pretrained(tmp_path)
+    assert teacher.head_labels(tmp_path) == classes

@@ -1,0 +1,18 @@
+"""A language-model head that no term looks at must not be waited for by data-parallel training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from distill import family
+
+
+@pytest.mark.parametrize("name", sorted(family.FAMILIES))
+def test_freezing_the_head_leaves_what_it_shares_with_the_encoder(tiny_model: Any, name: str) -> None:
+    model = tiny_model(name)
+    family.freeze_mlm_head(model)
+    inside = {id(parameter) for parameter in family.encoder(model).parameters()}
+    assert all(parameter.requires_grad == (id(parameter) in inside) for parameter in model.parameters())
+    assert any(not parameter.requires_grad for parameter in model.parameters())
