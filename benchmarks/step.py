@@ -34,8 +34,7 @@ from distill.config import Config, Train, load_config
 from distill.data.collate import mask_tokens
 from distill.engine.train import gradients
 from distill.evaluate import latency
-from distill.evaluate.engines import fast_path_is_float32
-from distill.evaluate.engines import Batch, Engine, Run
+from distill.evaluate.engines import Batch, Engine, Run, fast_path_is_float32
 from distill.objective import BoundTerm, Objective
 from distill.report import terminal
 from distill.stages.context import Context, cores, detect_precision

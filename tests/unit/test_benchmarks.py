@@ -100,7 +100,7 @@ def test_peak_is_what_the_action_needs() -> None:
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_numbers_are_complete(model: BertConfig, precision: str) -> None:
     config = load_config(["recipe=distilbert"])
-    ctx = Context(config, "distilbert", "", Path(), Accelerator(cpu=True), Console(), precision, 1)
+    ctx = Context(config, "distilbert", "", Path(), Accelerator(cpu=True), Console(), precision, 1, True)
     measured = step.benchmark(model, SHAPE, ctx, repeats=2)
     arithmetic = ["fp32", "fp32_medium", *(["bf16"] if precision == "bf16" else [])]
     assert [row["arithmetic"] for row in measured["rows"]] == arithmetic
