@@ -23,6 +23,7 @@ from distill.config import REFERENCES, Config, ConfigError, run_folder
 if TYPE_CHECKING:
     from distill.stages.context import Context
 
+SETTINGS = "config.json"
 FREE = ("output", "threads", "device")
 """Settings that may differ when a run is gone on with: they say where and how fast, not what."""
 
@@ -49,6 +50,9 @@ def run(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | N
         ctx.prepare(pending)
         # Before this no process writes, so that all have decided alike on what is to be done.
         ctx.accelerator.wait_for_everyone()
+        # Only now does the folder belong to these settings: what was refused can be begun again with others.
+        if ctx.accelerator.is_main_process and not (folder / SETTINGS).is_file():
+            checkpoint.write_json(folder / SETTINGS, asdict(config))
         for name in config.pipeline:
             if name not in pending:
                 ctx.say(f"{name}: finished earlier, skipped")
@@ -77,19 +81,19 @@ def _pending(ctx: Context) -> list[str]:
     for name in ctx.config.pipeline:
         folder, stage = ctx.folder / name, ctx.config.stages[name]
         manifest = checkpoint.read_json(folder / checkpoint.MANIFEST) if checkpoint.finished(folder) else {}
+        changed = sorted({str(getattr(stage, key, None)) for key in REFERENCES} & set(pending))
         if "inputs" not in manifest:  # written last
             pending.append(name)
+            again += [name] if changed else []  # what a stopped run left there was made from what is made again
             continue
-        named = {str(getattr(stage, key, None)) for key in REFERENCES}
-        changed = sorted(named & set(pending))
         if changed or manifest["inputs"] != ctx.inputs(stage):
             ctx.say(f"{name}: made again, because {', '.join(changed) or 'what it was made from'} has changed")
             pending.append(name)
             again.append(name)
     ctx.accelerator.wait_for_everyone()
     if ctx.accelerator.is_main_process:
-        for name in again:
-            shutil.rmtree(ctx.folder / name)
+        for left in (ctx.folder / name for name in [*again, *(f"{name}.state" for name in again)]):
+            shutil.rmtree(left, ignore_errors=True)
     ctx.accelerator.wait_for_everyone()
     return pending
 
@@ -114,9 +118,9 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _same_settings(folder: Path, config: Config) -> None:
-    """Keep the settings of a new run; refuse to go on with another run's."""
-    file, settings = folder / "config.json", asdict(config)
-    now = {k: v for k, v in flatten(settings).items() if k not in FREE}
+    """Refuse to go on with another run's folder."""
+    file = folder / SETTINGS
+    now = {k: v for k, v in flatten(asdict(config)).items() if k not in FREE}
     if file.is_file():
         before = {k: v for k, v in flatten(checkpoint.read_json(file)).items() if k not in FREE}
         changed = sorted(k for k in now.keys() | before.keys() if now.get(k) != before.get(k))
@@ -125,8 +129,6 @@ def _same_settings(folder: Path, config: Config) -> None:
                 f"{k}: got {now.get(k)}; must be {before.get(k)} as when {folder} was begun; set output=NEW_FOLDER"
                 for k in changed
             )
-    elif int(os.environ.get("RANK", "0")) == 0:
-        checkpoint.write_json(file, settings)
 
 
 def _context(config: Config, recipe: str, overrides: list[str], folder: Path) -> Context:

@@ -144,10 +144,14 @@ def _fits(ctx: Context, stages: list[Stage]) -> None:
     loaded = teacher.load_config(ctx.teacher)
     teacher.check_vocabulary(ctx.tokenizer, loaded)
     longest, errors = family.max_length(loaded), []
-    lengths = {"corpus.max_length": ctx.config.corpus.max_length, "tasks.max_length": ctx.config.tasks.max_length}
+    lengths: dict[str, int] = {}
     for stage in stages:
         if isinstance(stage, Evaluate):
-            lengths |= {f"length in evaluate.shapes {shape}": shape[1] for shape in stage.shapes}
+            lengths |= {f"stages.{_name(ctx, stage)}.shapes {shape}": shape[1] for shape in stage.shapes}
+        if isinstance(stage, Train) and stage.data == "corpus":
+            lengths["corpus.max_length"] = ctx.config.corpus.max_length
+        else:
+            lengths["tasks.max_length"] = ctx.config.tasks.max_length
         if isinstance(stage, Train) and stage.build_student and ctx.config.student.layers:
             student.check_layers(ctx.config.student.layers, loaded.num_hidden_layers)
         if isinstance(stage, Train) and stage.data == "corpus" and ctx.tokenizer.mask_token_id is None:
@@ -162,6 +166,10 @@ def _fits(ctx: Context, stages: list[Stage]) -> None:
     ]
     if errors:
         raise ConfigError(dict.fromkeys(errors))
+
+
+def _name(ctx: Context, stage: Stage) -> str:
+    return next(name for name, other in ctx.config.stages.items() if other is stage)
 
 
 def _head_fits(ctx: Context) -> None:

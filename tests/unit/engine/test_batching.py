@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from distill.config import Batch
+from distill.config import Batch, UserError
 from distill.engine import batching
 
 LENGTHS = np.random.default_rng(5).integers(3, 129, 1500)
@@ -95,3 +95,9 @@ def test_one_process_and_one_part_have_it_all() -> None:
 def test_total_steps(epochs: float, most: int | None, least: int, steps: int) -> None:
     lengths, batch = np.full(20, 8), Batch(tokens=16)  # two rows a batch: ten steps an epoch
     assert batching.total_steps(lengths, batch, seed=0, epochs=epochs, most=most, least=least) == steps
+
+
+def test_no_rows_are_refused() -> None:
+    none = np.zeros(0, dtype=np.int64)
+    with pytest.raises(UserError, match="data: got no rows to train on"):
+        batching.total_steps(none, Batch(), seed=0, epochs=1, most=None, least=0)
