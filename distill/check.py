@@ -87,7 +87,7 @@ RULES: tuple[Rule, ...] = (
     ("stages.*.terms.*.features", _one_of("logits", "hidden"), "logits or hidden", "see conf/term"),
     ("stages.*.terms.*.against", _one_of("teacher", "labels"), "teacher or labels", "see conf/term"),
     ("stages.*.terms.*.positions", _one_of("masked", "all"), "masked or all", "see conf/term"),
-    ("stages.*.repeats", _number(1), ">= 1", "10 is the default"),
+    ("stages.*.repeats", _number(1), ">= 1", "8 is the default"),
 )
 
 

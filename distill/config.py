@@ -203,7 +203,7 @@ class Evaluate(Stage):
     """Quantize stage."""
     shapes: list[list[int]] = field(default_factory=lambda: [[1, 128], [8, 128], [32, 128]])
     """Batch size and length of the timed inputs; the tasks' own lengths are always timed too."""
-    repeats: int = 10
+    repeats: int = 8
     """Timing rounds: every model is run once a round, in turn."""
 
 
