@@ -29,8 +29,8 @@ def epoch_batches(lengths: np.ndarray, batch: Batch, *, seed: int, epoch: int) -
     random = np.random.default_rng([seed, epoch])
     padded = -(-np.asarray(lengths, dtype=np.int64) // ROUND) * ROUND
     order = random.permutation(len(padded))
-    most = min(batch.examples or len(order), max(1, batch.tokens // max(1, int(padded.min(initial=1)))))
-    typical = max(1, min(most, batch.tokens // max(1, int(padded.mean()) if len(padded) else 1)))
+    most = min(batch.examples or len(order), max(1, batch.tokens // ROUND))
+    typical = max(1, min(most, batch.tokens // max(1, int(padded.mean()))))
     pool = POOL * typical
     batches: list[np.ndarray] = []
     for start in range(0, len(order), pool):
