@@ -13,6 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
+from distill.config import UserError
+
 MANIFEST = "manifest.json"
 
 
@@ -45,7 +49,10 @@ def read_json(path: Path) -> Any:
 
 @contextmanager
 def writing(folder: Path) -> Iterator[Path]:
-    """Yield an empty temporary folder beside `folder`; on success it is flushed and takes the place of `folder`."""
+    """Yield an empty temporary folder beside `folder`; on success it is flushed and takes the place of `folder`.
+
+    UserError when safetensors cannot write into it, as on a full disk; OSError when anything else cannot.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
@@ -58,6 +65,10 @@ def writing(folder: Path) -> Iterator[Path]:
             shutil.rmtree(folder)
         temporary.rename(folder)
         _fsync(folder.parent)
+    except SafetensorError as error:
+        raise UserError(
+            f"{folder}: got {error}; must be writable, with room enough; mend it, then run the same command"
+        ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

@@ -41,12 +41,15 @@ def run(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | N
         from distill import report
         from distill.evaluate import memory
         from distill.stages import RUN
+        from distill.stages.context import CORPUS
         from distill.stages.results import results
 
         ctx.say(f"run folder: {folder}")
         if config.limit.smoke:
             ctx.say("limit=smoke: tiny and random, to see that everything runs. Its numbers mean nothing.")
         pending = _pending(ctx)
+        if ctx.accelerator.is_main_process and not (folder / SETTINGS).is_file():
+            shutil.rmtree(folder / CORPUS, ignore_errors=True)  # it may be of other settings
         ctx.prepare(pending)
         # Before this no process writes, so that all have decided alike on what is to be done.
         ctx.accelerator.wait_for_everyone()
@@ -67,6 +70,8 @@ def run(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | N
                 told = manifest.get("skipped") or f"{time.monotonic() - began:.0f} s"
                 ctx.say(f"{name}: {told}")
             ctx.accelerator.wait_for_everyone()
+        if ctx.accelerator.is_main_process:
+            shutil.rmtree(folder / CORPUS, ignore_errors=True)
         found = results(ctx) if ctx.accelerator.is_main_process else None
         if found is not None:
             paths = report.write(found, folder)

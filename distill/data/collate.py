@@ -21,6 +21,9 @@ MULTIPLE = 8
 MASKED, RANDOM = 0.8, 0.1
 """Shares of the chosen tokens that become the mask token and a random one; the rest stay (BERT)."""
 
+_AT_ONCE = 2**24
+"""Tokens counted at once: bincount copies them into 64 bits, and a corpus may be larger than memory."""
+
 _WORD = 2**64 - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 
@@ -102,7 +105,9 @@ def token_weights(
     """
     if smoothing == 0:
         return None
-    count = np.bincount(encoded.ids, minlength=vocab_size)
+    count = np.zeros(vocab_size, np.int64)
+    for start in range(0, len(encoded.ids), _AT_ONCE):
+        count += np.bincount(encoded.ids[start : start + _AT_ONCE], minlength=vocab_size)
     weights = np.maximum(count, 1).astype(np.float64) ** -smoothing
     weights[np.asarray(special_ids, dtype=np.int64)] = 0
     return weights

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,9 @@ MOST_UNKNOWN = 0.5
 
 _AT_ONCE = 1024
 """Texts handed to the tokenizer in one call."""
+
+_IDS, _OFFSETS = "ids.int32", "offsets.npy"
+"""Files of a stored corpus."""
 
 
 @dataclass(frozen=True)
@@ -47,34 +51,46 @@ class Encoded:
 
 
 def encode_corpus(
+    folder: Path,
     texts: Iterable[str],
     tokenizer: PreTrainedTokenizerBase,
     max_length: int,
     max_tokens: int | None = None,
-) -> Encoded:
+) -> int:
     """Documents, in order, as sequences of at most `max_length` tokens, each with its own special tokens.
 
     A longer document is cut into several. Very short and mostly unknown sequences are dropped.
     Encoding stops once there are `max_tokens` tokens; the rest of the batch of documents in hand is
-    dropped.
+    dropped. Returns the number of tokens written into `folder`, for `stored_corpus`; no more than a
+    batch of documents is held in memory.
     """
     prefix, suffix = _special_tokens(tokenizer)
     backend = tokenizer.backend_tokenizer  # without truncation and padding: the call above left none
-    parts: list[tuple[NDArray[np.int32], NDArray[np.int64]]] = []
+    lengths: list[NDArray[np.int64]] = []
     total = 0
-    for batch in _batches(texts):
-        # Half the time of calling the tokenizer itself, which copies every mask and type into lists as well.
-        encodings = backend.encode_batch_fast(batch, add_special_tokens=False)
-        ids, lengths = _flatten([encoding.ids for encoding in encodings])
-        ids, lengths = _wrap(ids, *_cut(lengths, max_length - len(prefix) - len(suffix)), prefix, suffix)
-        ids, lengths = _keep(ids, lengths, _good(ids, lengths, tokenizer.unk_token_id))
-        if max_tokens is not None:
-            ids, lengths = _first(ids, lengths, max_tokens - total)
-        parts.append((ids, lengths))
-        total += len(ids)
-        if max_tokens is not None and total >= max_tokens:
-            break
-    return _encoded([p[0] for p in parts], [p[1] for p in parts], None, None)
+    with (folder / _IDS).open("wb") as file:
+        for batch in _batches(texts):
+            # Half the time of calling the tokenizer itself, which copies every mask and type into lists as well.
+            encodings = backend.encode_batch_fast(batch, add_special_tokens=False)
+            ids, length = _flatten([encoding.ids for encoding in encodings])
+            ids, length = _wrap(ids, *_cut(length, max_length - len(prefix) - len(suffix)), prefix, suffix)
+            ids, length = _keep(ids, length, _good(ids, length, tokenizer.unk_token_id))
+            if max_tokens is not None:
+                ids, length = _first(ids, length, max_tokens - total)
+            ids.tofile(file)
+            lengths.append(length)
+            total += len(ids)
+            if max_tokens is not None and total >= max_tokens:
+                break
+    np.save(folder / _OFFSETS, _offsets(lengths))
+    return total
+
+
+def stored_corpus(folder: Path) -> Encoded:
+    """What `encode_corpus` wrote, mapped into memory: processes of one machine share it."""
+    file = folder / _IDS
+    ids = np.asarray(np.memmap(file, np.int32, "r")) if file.stat().st_size else np.zeros(0, np.int32)
+    return Encoded(ids, np.load(folder / _OFFSETS, mmap_mode="r"), None, None)
 
 
 def encode_task(
@@ -113,11 +129,14 @@ def encode_task(
 def _encoded(
     ids: list[NDArray[np.int32]],
     lengths: list[NDArray[np.int64]],
-    segments: NDArray[np.int8] | None,
+    segments: NDArray[np.int8],
     labels: NDArray[Any] | None,
 ) -> Encoded:
-    offsets = np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths]))
-    return Encoded(np.concatenate([np.zeros(0, np.int32), *ids]), offsets, segments, labels)
+    return Encoded(np.concatenate([np.zeros(0, np.int32), *ids]), _offsets(lengths), segments, labels)
+
+
+def _offsets(lengths: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    return np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths]))
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:

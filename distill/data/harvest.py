@@ -7,6 +7,7 @@ too or is filtered out.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import inspect
@@ -93,7 +94,8 @@ def documents() -> tuple[Document, ...]:
         return tuple(Document(r["package"], r["file"], tuple(r["paragraphs"])) for r in rows)
     except (pa.ArrowException, OSError):  # not there yet, or cut short
         found = tuple(unique(d for package in installed for d in read(package)))
-        _save(found, cache)
+        with contextlib.suppress(OSError):  # without a cache the next run takes some seconds longer
+            _save(found, cache)
         return found
 
 

@@ -19,6 +19,9 @@ from distill.data import docstrings, tables
 SMOKE_TRAIN, SMOKE_VALIDATION = 48, 24
 """Most rows of a split under `limit.smoke`."""
 
+HIGHEST = 5
+"""Labels of a regression go from 0 to this: those of STS-B do, and those of `overlap`."""
+
 _VALIDATION_SEED = 0
 """A limited validation split holds the same rows whatever the run's seed: runs compare."""
 
@@ -188,7 +191,7 @@ def check(task: Task, table: pa.Table, where: object) -> Dataset:
     if labels.dtype.kind not in "iuf":
         raise DataError(f"{where}: got labels of type {labels.dtype}; must be numbers; convert them")
     if task.num_labels == 1:
-        bad, rule = ~np.isfinite(labels), "a finite number"
+        bad, rule = ~((labels >= 0) & (labels <= HIGHEST)), f"a number from 0 to {HIGHEST}"
     else:
         bad = ~((labels >= 0) & (labels < task.num_labels) & (labels == np.floor(labels)))
         rule = f"a whole number from 0 to {task.num_labels - 1}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,9 @@ from distill.config import REFERENCES, Config, ConfigError, Evaluate, Stage, Tra
 from distill.data import corpus, encode, tasks
 
 SMOKE_LAYERS = 6
+
+CORPUS = "corpus.tokens"
+"""Folder, in the run folder, of the encoded corpus."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,8 @@ class Context:
             self.say(coverage(self.tasks[1]))
             _head_fits(self)
         if any(isinstance(stage, Train) and stage.data == "corpus" for stage in kinds):
-            self.say(f"corpus: {len(self.corpus[0])} documents")
+            encoded, _ = self.corpus
+            self.say(f"corpus: {len(encoded.ids)} tokens in {len(encoded)} sequences")
 
     def inputs(self, stage: Stage) -> dict[str, str]:
         """Fingerprint of every stage that a stage is made from."""
@@ -87,25 +91,34 @@ class Context:
             return tasks.load_tasks(self.config.tasks, self.config.limit, self.config.seed)
 
     @functools.cached_property
-    def corpus(self) -> tuple[list[str], dict[str, Any]]:
-        """Documents, and where they come from."""
-        with self.main_first():
-            texts, source = corpus.load_corpus(self.config.corpus, self.config.limit, self.config.seed)
-        return list(texts), source
+    def texts(self) -> tuple[Sequence[str], dict[str, Any]]:
+        """Documents of the corpus, and where they come from. Only the main process reads them."""
+        return corpus.load_corpus(self.config.corpus, self.config.limit, self.config.seed)
 
     @functools.cached_property
-    def encoded_corpus(self) -> encode.Encoded:
-        """As many tokens as the longest stage can use."""
+    def corpus(self) -> tuple[encode.Encoded, dict[str, Any]]:
+        """As many tokens as the longest stage can use, and where they come from.
+
+        Encoded once for all stages and processes, and kept on disk until the run is done.
+        """
         stages = [s for s in self.config.stages.values() if isinstance(s, Train) and s.data == "corpus"]
         most = [s.steps * s.batch.tokens if s.steps else None for s in stages]
         if self.config.limit.steps:
             most = [self.config.limit.steps * s.batch.tokens for s in stages]
         wanted = None if None in most else max(m for m in most if m is not None)
-        texts, _ = self.corpus
-        encoded = encode.encode_corpus(texts, self.tokenizer, self.config.corpus.max_length, wanted)
-        if len(encoded) == 0:
-            raise UserError("corpus.path: got no sequence of 12 tokens or more; must hold prose; choose another corpus")
-        return encoded
+        tokenizer, folder = self.tokenizer, self.folder / CORPUS
+        with self.main_first():
+            if not checkpoint.finished(folder):
+                texts, source = self.texts
+                self.say(f"corpus: {len(texts)} documents")
+                with checkpoint.writing(folder) as temporary:
+                    if not encode.encode_corpus(temporary, texts, tokenizer, self.config.corpus.max_length, wanted):
+                        raise UserError(
+                            f"corpus.path: got no sequence of {encode.SHORTEST} tokens or more; must hold prose; "
+                            "choose another corpus"
+                        )
+                    checkpoint.write_json(temporary / checkpoint.MANIFEST, source)
+        return encode.stored_corpus(folder), checkpoint.read_json(folder / checkpoint.MANIFEST)
 
     @functools.cached_property
     def teacher(self) -> str:
@@ -114,10 +127,10 @@ class Context:
         local = given.kind == "hub" and given.name is not None and Path(given.name).is_dir()
         if given.kind == "random" or (self.config.limit.smoke and not local):
             layers = max([SMOKE_LAYERS - 1, *(self.config.student.layers or [])]) + 1
-            folder, texts = self.folder / f"random_teacher_{layers}", self.corpus[0]
+            folder = self.folder / f"random_teacher_{layers}"
             with self.main_first():
                 if not (folder / "config.json").is_file():
-                    teacher.random_teacher(folder, layers, texts)
+                    teacher.random_teacher(folder, layers, self.texts[0])
             return str(folder)
         with self.main_first():
             return teacher.resolve(given)

@@ -41,7 +41,7 @@ def _corpus(ctx: Context, name: str, settings: Train) -> dict[str, Any]:
         return manifest
     model = _prepared(ctx, settings, model)
     online = None if settings.teacher is None else _frozen(ctx, teacher.load_mlm(ctx.checkpoint(settings.teacher))[0])
-    encoded = ctx.encoded_corpus
+    encoded, source = ctx.corpus
     objective = Objective(model, _terms(settings), online)
     done = _train(
         ctx,
@@ -52,7 +52,7 @@ def _corpus(ctx: Context, name: str, settings: Train) -> dict[str, Any]:
         _mlm_collate(ctx, settings, encoded, model),
         ctx.folder / f"{name}.state",
     )
-    manifest = _summary(done) | {"corpus": ctx.corpus[1], "sequences": len(encoded), "corpus_tokens": len(encoded.ids)}
+    manifest = _summary(done) | {"corpus": source, "sequences": len(encoded), "corpus_tokens": len(encoded.ids)}
     _save(ctx, ctx.folder / name, model, manifest, ctx.folder / f"{name}.state")
     return manifest
 
@@ -86,15 +86,7 @@ def _task(ctx: Context, name: str, settings: Train, data: TaskData) -> None:
     token_types = family.family_of(model).token_types
     targets, began = None, time.monotonic()
     if settings.teacher is not None and any(t.against == "teacher" for t in settings.terms.values()):
-        guide = teacher.load_classifier(ctx.checkpoint(settings.teacher, data.task.name), data.task.num_labels)
-        # Every epoch needs the same logits of the same rows, so they are computed once.
-        targets = predict(
-            _logits_of(ctx, _frozen(ctx, guide)),
-            encoded,
-            pad_id=ctx.tokenizer.pad_token_id,
-            token_types=family.family_of(guide).token_types,
-        )
-        del guide
+        targets = _teacher_logits(ctx, name, settings.teacher, data, encoded)
     waited = time.monotonic() - began
 
     def collate(rows: np.ndarray, epoch: int) -> Arrays:
@@ -110,6 +102,27 @@ def _task(ctx: Context, name: str, settings: Train, data: TaskData) -> None:
     done = _train(ctx, name, settings, objective, encoded.lengths, collate, state)
     done.seconds += waited
     _save(ctx, ctx.folder / name, model, _summary(done), state)
+    if ctx.accelerator.is_main_process:
+        drop(_targets(ctx, name))
+
+
+def _teacher_logits(ctx: Context, name: str, stage: str, data: TaskData, encoded: Encoded) -> np.ndarray:
+    """The teacher's logits [rows, C] of a task: every epoch needs the same ones, so they are made once and kept."""
+    folder = _targets(ctx, name)
+    with ctx.main_first():
+        if not folder.is_dir():
+            guide = _frozen(ctx, teacher.load_classifier(ctx.checkpoint(stage, data.task.name), data.task.num_labels))
+            token_types = family.family_of(guide).token_types
+            logits = predict(
+                _logits_of(ctx, guide), encoded, pad_id=ctx.tokenizer.pad_token_id, token_types=token_types
+            )
+            with checkpoint.writing(folder) as temporary:
+                np.save(temporary / "logits.npy", logits)
+    return np.asarray(np.load(folder / "logits.npy"))
+
+
+def _targets(ctx: Context, name: str) -> Path:
+    return ctx.folder / f"{name}.targets"
 
 
 def _prepared(ctx: Context, settings: Train, model: Any) -> Any:

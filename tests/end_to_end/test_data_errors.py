@@ -119,7 +119,11 @@ def with_cell(columns: dict[str, list[Any]], column: str, row: int, value: Any) 
             ", row 7: got label 2; must be a whole number from 0 to 1",
         ),
         ("rte", lambda rows: with_cell(rows, "label", 9, -1), ", row 9: got label -1; must be a whole number from 0 "),
-        ("stsb", lambda rows: with_cell(rows, "label", 11, float("nan")), ", row 11: got label nan; must be a finite "),
+        (
+            "stsb",
+            lambda rows: with_cell(rows, "label", 11, float("nan")),
+            ", row 11: got label nan; must be a number from 0 to 5; ",
+        ),
         ("rte", lambda rows: with_cell(with_cell(rows, "sentence1", 5, " "), "sentence2", 5, ""), ", row 5: got no te"),
         ("rte", lambda rows: with_cell(rows, "sentence1", 3, None), ", row 3: got null in sentence1; must be text; "),
     ],

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from distill.data import collate
 from distill.data.collate import mask_tokens, pad, token_weights
 from distill.data.encode import Encoded
 
@@ -151,7 +152,8 @@ def test_zero_weight_is_never_chosen() -> None:
     assert mask(ids, weights=weights, probability=0.9)[1].tolist() == [[True, False] * 2] * 50
 
 
-def test_token_weights_equal_the_formula() -> None:
+def test_token_weights_equal_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collate, "_AT_ONCE", 4)
     ids = np.array([1, 4, 4, 4, 5, 2], np.int32)
     data = Encoded(ids, np.array([0, 6]), None, None)
     weights = token_weights(data, 8, [0, 1, 2, 3], 0.7)

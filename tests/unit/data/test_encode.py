@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
-from distill.data.encode import encode_corpus, encode_task
+from distill.data.encode import Encoded, encode_corpus, encode_task, stored_corpus
 
 WORDS = [f"w{i}" for i in range(40)]
 
@@ -44,9 +46,18 @@ def rows(encoded: Any) -> list[list[int]]:
     return [part.tolist() for part in np.split(encoded.ids, encoded.offsets[1:-1])]
 
 
+def corpus(*settings: Any, **more: Any) -> Encoded:
+    """Encoded, written and read again."""
+    with TemporaryDirectory() as folder:
+        tokens = encode_corpus(Path(folder), *settings, **more)
+        encoded = stored_corpus(Path(folder))
+        assert len(encoded.ids) == tokens
+        return encoded
+
+
 def test_short_documents_equal_the_tokenizer(tokenizer: PreTrainedTokenizerFast) -> None:
     texts = [words(12, 3), words(20), words(14, 9)]
-    encoded = encode_corpus(texts, tokenizer, 32)
+    encoded = corpus(texts, tokenizer, 32)
     assert rows(encoded) == tokenizer(texts)["input_ids"]
     assert (encoded.ids.dtype, encoded.offsets.dtype) == (np.int32, np.int64)
     assert encoded.segments is None
@@ -58,37 +69,37 @@ def test_short_documents_equal_the_tokenizer(tokenizer: PreTrainedTokenizerFast)
 def test_a_long_document_is_cut_into_pieces_with_their_own_special_tokens(
     tokenizer: PreTrainedTokenizerFast,
 ) -> None:
-    encoded = encode_corpus([words(50), "", words(15)], tokenizer, 22)
+    encoded = corpus([words(50), "", words(15)], tokenizer, 22)
     body = tokenizer(words(50), add_special_tokens=False)["input_ids"]
     expected = [[2, *body[:20], 3], [2, *body[20:40], 3], [2, *body[40:], 3]]
     assert rows(encoded) == [*expected, *tokenizer([words(15)])["input_ids"]]
 
 
 def test_short_and_unknown_sequences_are_dropped(tokenizer: PreTrainedTokenizerFast) -> None:
-    assert encode_corpus([words(9), words(10)], tokenizer, 32).lengths.tolist() == [12]
+    assert corpus([words(9), words(10)], tokenizer, 32).lengths.tolist() == [12]
     # 16 tokens with the special ones: 8 unknown are half of them.
     half, less = "zz " * 8 + words(6), "zz " * 7 + words(7)
-    assert rows(encode_corpus([half, less], tokenizer, 32)) == tokenizer([less])["input_ids"]
+    assert rows(corpus([half, less], tokenizer, 32)) == tokenizer([less])["input_ids"]
 
 
 def test_max_tokens_stops_with_the_row_that_reaches_it(tokenizer: PreTrainedTokenizerFast) -> None:
     texts = [words(18)] * 3000
     for most, expected in [(60, 3), (61, 4), (1024 * 20, 1024), (1024 * 20 + 1, 1025)]:
-        assert len(encode_corpus(texts, tokenizer, 32, max_tokens=most)) == expected
-    assert len(encode_corpus(texts, tokenizer, 32)) == 3000
+        assert len(corpus(texts, tokenizer, 32, max_tokens=most)) == expected
+    assert len(corpus(texts, tokenizer, 32)) == 3000
 
 
 def test_truncation_and_padding_left_in_the_tokenizer_do_no_harm(
     tokenizer: PreTrainedTokenizerFast,
 ) -> None:
-    expected = rows(encode_corpus([words(30), words(12)], tokenizer, 64))
+    expected = rows(corpus([words(30), words(12)], tokenizer, 64))
     tokenizer.backend_tokenizer.enable_truncation(5)
     tokenizer.backend_tokenizer.enable_padding(length=50)
-    assert rows(encode_corpus([words(30), words(12)], tokenizer, 64)) == expected
+    assert rows(corpus([words(30), words(12)], tokenizer, 64)) == expected
 
 
 def test_no_text_gives_no_rows(tokenizer: PreTrainedTokenizerFast) -> None:
-    assert len(encode_corpus([], tokenizer, 32)) == 0
+    assert len(corpus([], tokenizer, 32)) == 0
 
 
 def test_tasks_equal_the_tokenizer(tokenizer: PreTrainedTokenizerFast) -> None:

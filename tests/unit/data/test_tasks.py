@@ -117,11 +117,11 @@ def test_bad_rows_are_refused_with_file_and_row(folder: Path, name: str) -> None
     assert message in str(refused.value)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_score_that_is_not_finite_is_refused(folder: Path, value: float) -> None:
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -0.1, 5.1])
+def test_a_score_out_of_range_is_refused(folder: Path, value: float) -> None:
     pair = {"sentence1": sentences(2), "sentence2": sentences(2)}
     write(folder, "stsb", "validation", **pair, label=[1.0, value])
-    with pytest.raises(DataError, match=r"row 1: got label (nan|inf); must be a finite number"):
+    with pytest.raises(DataError, match=r"row 1: got label (nan|inf|-0.1|5.1); must be a number from 0 to 5"):
         glue(folder, "stsb")
 
 
