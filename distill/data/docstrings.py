@@ -27,7 +27,7 @@ from distill.config import DataError
 from distill.data import harvest
 from distill.data.harvest import Document
 
-TRAIN, VALIDATION = 800, 400
+TRAIN, VALIDATION = 680, 400
 """Rows of each task, if there are documents enough: multiples of the number of classes."""
 
 CLASSES = 8
