@@ -222,7 +222,7 @@ def _student(teacher: BertForMaskedLM, stage: Train) -> nn.Module:
 
 def random_batch(shape: tuple[int, int], vocab_size: int) -> Batch:
     """What the engine's collator gives for `shape` random tokens without padding, 15% of them masked."""
-    batch = latency.synthetic(shape, vocab_size, token_types=True)
+    batch = latency.synthetic(shape, vocab_size)
     ids, mask_id = batch["input_ids"], min(MASK_ID, vocab_size - 1)
     everything = np.ones(shape, dtype=np.bool_)
     masked, chosen = mask_tokens(

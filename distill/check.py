@@ -51,6 +51,8 @@ RULES: tuple[Rule, ...] = (
     ("precision", _one_of("auto", "bf16", "fp32"), "auto, bf16 or fp32", "auto detects"),
     ("device", _one_of("auto", "cpu", "cuda"), "auto, cpu or cuda", "auto detects"),
     ("teacher.kind", _one_of("embedded", "hub", "random"), "embedded, hub or random", "choose with teacher=NAME"),
+    ("student.*_size", _number(1), ">= 1", "null is the teacher's"),
+    ("student.num_attention_heads", _number(1), ">= 1", "null keeps the size of the heads"),
     ("student.init", _one_of("teacher_layers", "random"), "teacher_layers or random", "choose with student=NAME"),
     (
         "corpus.kind",

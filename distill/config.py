@@ -53,7 +53,17 @@ class Student:
     layers: list[int] | None = None
     """Teacher layers the student starts from, counted from 0; half of them, evenly spaced, when null."""
     init: str = "teacher_layers"
-    """teacher_layers (copy the layers, embeddings and language-model head) or random."""
+    """teacher_layers (copy the layers, embeddings and language-model head, or channels of them) or random."""
+    family: str | None = None
+    """Model type of the student, e.g. distilbert or albert; the teacher's when null."""
+    hidden_size: int | None = None
+    """Width of the student's layers; the teacher's when null."""
+    num_attention_heads: int | None = None
+    """Heads of a layer; as many as keep their size when null."""
+    intermediate_size: int | None = None
+    """Width of the feed-forward part of a layer; in proportion to hidden_size when null."""
+    embedding_size: int | None = None
+    """Width of the embeddings, in families that can have them narrower than the layers; the teacher's when null."""
 
 
 @dataclass

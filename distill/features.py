@@ -1,53 +1,124 @@
-"""What a forward pass leaves for the loss terms: logits, and the output of the layers asked for."""
+"""What a forward pass leaves for the loss terms: logits, hidden states, queries, keys, values, attention scores."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 from torch import Tensor, nn
 
 from distill import family
+from distill.family.record import Arguments
 
 
 @dataclass(frozen=True)
 class Features:
-    """Outputs of one forward pass over a batch of B sequences of length L."""
+    """Outputs of one forward pass over a batch of B sequences of length L. Layers are numbered from 0."""
 
     logits: Tensor | None
     """Task logits [B, C]. None for a language model: `family.mlm_logits` gives those of chosen positions."""
-    hidden: dict[int, Tensor]
-    """Layer number, from 0 -> output of that layer [B, L, H]."""
     mask: Tensor
     """1 at tokens, 0 at padding [B, L]."""
+    hidden: dict[int, Tensor] = field(default_factory=dict)
+    """Layer -> its output [B, L, H]; of the last layer the encoder's own output, after a final norm if it has one."""
+    queries: dict[int, Tensor] = field(default_factory=dict)
+    """Layer -> [B, heads, L, d], before any rotation by position."""
+    keys: dict[int, Tensor] = field(default_factory=dict)
+    values: dict[int, Tensor] = field(default_factory=dict)
+    scores: dict[int, Tensor] = field(default_factory=dict)
+    """Layer -> attention scores before mask and softmax [B, heads, L, L]. At padding they mean nothing."""
 
 
-def capture(model: nn.Module, batch: dict[str, Tensor], layers: Sequence[int]) -> Features:
-    """Run the model once and keep the outputs of `layers`, by hooks on those layers alone."""
-    with _recording(model, layers) as hidden:
+ATTENTION = ("queries", "keys", "values", "scores")
+
+
+def capture(model: nn.Module, batch: dict[str, Tensor], needs: Mapping[str, Sequence[int]]) -> Features:
+    """Run the model once and keep what is needed: name of a field of Features -> layers, numbered from 0.
+
+    By hooks on the layers asked for, so that it works with every attention kernel: queries, keys and values are the
+    outputs of their projections, and the scores are computed from them as the model computes them.
+    """
+    attended = sorted({number for name in ATTENTION for number in needs.get(name, ())})
+    with _recording(model, needs.get("hidden", ()), attended) as recorder:
+        logits = None
         if family.has_mlm_head(model):
             family.encode(model, batch)
-            logits = None
         else:
             logits = model(**family.inputs(model, batch)).logits
-    return Features(logits, hidden, batch["attention_mask"])
+    found = Features(logits, batch["attention_mask"], recorder.hidden)
+    for number in attended:
+        _attention(model, number, recorder.calls[number], needs, found)
+    return found
+
+
+@dataclass
+class _Call:
+    """What one layer's attention was called with, and what its projections gave."""
+
+    arguments: Arguments = ((), {})
+    projections: dict[str, Tensor] = field(default_factory=dict)
+
+
+def _attention(model: nn.Module, number: int, call: _Call, needs: Mapping[str, Sequence[int]], found: Features) -> None:
+    record = family.family_of(model)
+    paths = (record.layer.query, record.layer.key, record.layer.value)
+    attention = family.layers(model)[number].get_submodule(record.layer.attention)
+    heads: int = model.config.num_attention_heads  # type: ignore[union-attr, assignment]
+    q, k, v = (call.projections[path] for path in paths)
+    query, key, value = record.qkv(attention, q, k, v, heads)
+    for name, tensor in (("queries", query), ("keys", key), ("values", value)):
+        if number in needs.get(name, ()):
+            getattr(found, name)[number] = tensor
+    if number in needs.get("scores", ()):
+        found.scores[number] = record.scores(attention, query, key, call.arguments)
+
+
+class _Recorder:
+    """Hooks that note hidden states and attention calls by layer, during one forward pass.
+
+    A layer's number is how many layers ran before it, which also tells the turns of a shared layer apart.
+    """
+
+    def __init__(self, hidden_of: Sequence[int], attended: Sequence[int]) -> None:
+        self.hidden_of, self.running = set(hidden_of), -1
+        self.hidden: dict[int, Tensor] = {}
+        self.calls = {number: _Call() for number in attended}
+
+    def begin(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
+        # What a layer is given is what the one before it gave, together with whatever comes between them.
+        if self.running in self.hidden_of:
+            self.hidden[self.running] = arguments[0]
+        self.running += 1
+
+    def end(self, module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
+        if self.running in self.hidden_of:
+            self.hidden[self.running] = output.last_hidden_state
+
+    def attend(self, module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        if self.running in self.calls:
+            self.calls[self.running].arguments = (arguments, named)
+
+    def keep(self, path: str, module: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> None:
+        if self.running in self.calls:
+            # The first output: DeBERTa projects its table of distances by the same modules later on.
+            self.calls[self.running].projections.setdefault(path, output)
 
 
 @contextmanager
-def _recording(model: nn.Module, numbers: Sequence[int]) -> Iterator[dict[int, Tensor]]:
-    hidden: dict[int, Tensor] = {}
-
-    def keep(number: int) -> Callable[[nn.Module, object, Tensor], None]:
-        def hook(module: nn.Module, args: object, output: Tensor) -> None:
-            hidden[number] = output
-
-        return hook
-
-    stack = family.layers(model)
-    handles = [stack[number].register_forward_hook(keep(number)) for number in numbers]
+def _recording(model: nn.Module, hidden_of: Sequence[int], attended: Sequence[int]) -> Iterator[_Recorder]:
+    parts, stack, recorder = family.family_of(model).layer, family.layers(model), _Recorder(hidden_of, attended)
+    handles = [layer.register_forward_pre_hook(recorder.begin) for layer in dict.fromkeys(stack)]
+    handles.append(family.encoder(model).register_forward_hook(recorder.end))
+    for layer in dict.fromkeys(stack[number] for number in attended):
+        attention = layer.get_submodule(parts.attention)
+        handles.append(attention.register_forward_pre_hook(recorder.attend, with_kwargs=True))
+        for path in dict.fromkeys((parts.query, parts.key, parts.value)):
+            handles.append(layer.get_submodule(path).register_forward_hook(partial(recorder.keep, path)))
     try:
-        yield hidden
+        yield recorder
     finally:
         for handle in handles:
             handle.remove()

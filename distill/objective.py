@@ -63,6 +63,7 @@ class Objective(nn.Module):
         self.terms = dict(terms)
         # In a tuple, so that the teacher is no submodule: it gets no gradient, no synchronization, no train mode.
         self._teacher = (teacher,)
+        self.projections = _projections(student, teacher, self.terms)
 
     @property
     def teacher(self) -> nn.Module | None:
@@ -89,7 +90,10 @@ class Objective(nn.Module):
             logits = {name: term for name, term in terms.items() if term.features == "logits"}
             if hidden:
                 assert teacher is not None
-                sums |= {name: term.loss(student[rows], teacher[rows]).sum() for name, term in hidden.items()}
+                sums |= {
+                    name: term.loss(self._projected(name, student[rows]), teacher[rows]).sum()
+                    for name, term in hidden.items()
+                }
             if logits:
                 sums |= self._logits(
                     logits,
@@ -99,6 +103,9 @@ class Objective(nn.Module):
                     chunk=where == "all",
                 )
         return sums
+
+    def _projected(self, name: str, student: Tensor) -> Tensor:
+        return self.projections[name](student) if name in self.projections else student
 
     @torch.no_grad()
     def _teacher_hidden(self, batch: dict[str, Tensor]) -> Tensor | None:
@@ -131,3 +138,24 @@ class Objective(nn.Module):
             with torch.no_grad():
                 targets["teacher"] = family.mlm_logits(self.teacher, teacher)
         return torch.stack([term.loss(logits, targets[term.against]).sum().float() for term in terms.values()])
+
+
+def _projections(student: nn.Module, teacher: nn.Module | None, terms: Mapping[str, BoundTerm]) -> nn.ModuleDict:
+    """A trained linear map for each term on hidden states, where the student's are not as wide as the teacher's.
+
+    The regressor of Romero et al. 2015, arXiv 1412.6550, section 2.1, and W_h of Jiao et al. 2020, arXiv 1909.10351,
+    equation 8. It is no part of the student that is saved.
+    """
+    if teacher is None:
+        return nn.ModuleDict()
+    width, wanted = family.width(student), family.width(teacher)
+    if width == wanted:
+        return nn.ModuleDict()
+    like = next(student.parameters())
+    return nn.ModuleDict(
+        {
+            name: nn.Linear(width, wanted, bias=False, device=like.device, dtype=like.dtype)
+            for name, term in terms.items()
+            if term.features == "hidden"
+        }
+    )

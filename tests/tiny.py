@@ -1,9 +1,10 @@
-"""Tiny sequence classifiers with a tokenizer of their own, made from config classes."""
+"""Tiny models of every family, made from config classes, and tokenizers to go with them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,74 +19,130 @@ SENTENCES = [
     "the orchard smelled of rain and ripe plums all summer",
 ]
 
+PADDING = 1
+"""Token that pads: RoBERTa's, which MPNet takes for granted."""
 
-def _tokenizer(folder: Path, token_types: bool) -> int:
-    """Save a WordPiece tokenizer trained on the sentences; return its size."""
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+FAMILIES: dict[str, dict[str, Any]] = {
+    "bert": {},
+    "ernie": {},
+    "roberta": {},
+    "xlm-roberta": {},
+    "camembert": {},
+    "distilbert": {},
+    "electra": {"embedding_size": 8},
+    "albert": {"embedding_size": 8, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1},
+    "mpnet": {},
+    "deberta": {},
+    "deberta-v2": {"position_buckets": 8},
+    "modernbert": {
+        "local_attention": 8,
+        "global_attn_every_n_layers": 2,
+        "cls_token_id": 0,
+        "sep_token_id": 2,
+        "embedding_dropout": 0.1,
+        "attention_dropout": 0.1,
+        "mlp_dropout": 0.1,
+    },
+}
+"""Family -> settings of its own that are tiny, or not zero."""
+
+AFTER_PADDING = ("roberta", "xlm-roberta", "camembert", "mpnet")
+"""Families that count positions from the row after that of the padding token."""
+
+
+def config(name: str, *, length: int = 32, **settings: Any) -> Any:
+    """A config that takes texts of `length` tokens. Sizes that are not given are tiny ones."""
+    from transformers import AutoConfig
+
+    from distill import family
+
+    sizes = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 24}
+    sizes |= {"vocab_size": 60, "pad_token_id": PADDING}
+    sizes["max_position_embeddings"] = length + (2 if name in AFTER_PADDING else 0)
+    given = dict(family.FAMILIES[name].published) | FAMILIES[name] | sizes | settings
+    given = {family.FAMILIES[name].settings.get(key, key): value for key, value in given.items()}
+    return AutoConfig.for_model(name, **given)
+
+
+def model(family: str, head: str, *, std: float | None = None, seed: int = 0, **settings: Any) -> Any:
+    """A random model in eval mode; `head` as in transformers' class names, "" for none.
+
+    With `std` every parameter is drawn with it, those too that a new model has at 0 or 1: none can be forgotten then.
+    Without it only biases are: a zero bias is left out of an ONNX graph, and would go unseen.
+    """
+    import torch
+    import transformers
+
+    auto = getattr(transformers, f"AutoModel{f'For{head}' if head else ''}")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        made = auto.from_config(config(family, **settings)).eval()
+        with torch.no_grad():
+            for name, parameter in made.named_parameters():
+                if std is not None or name.endswith("bias"):
+                    parameter.normal_(std=std or 0.2)
+    return made
+
+
+def tokenizer(names: tuple[str, ...] = ("input_ids", "attention_mask", "token_type_ids")) -> Any:
+    """A WordPiece tokenizer of the sentences, which makes inputs of these names."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer()
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    trainer = trainers.WordPieceTrainer(vocab_size=300, special_tokens=special, show_progress=False)
-    tokenizer.train_from_iterator(SENTENCES, trainer)
-    tokenizer.post_processor = processors.TemplateProcessing(
+    special = ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"]
+    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+    words = sorted({word for sentence in SENTENCES for word in sentence.split()})
+    pieces = dict.fromkeys([*special, *letters, *(f"##{letter}" for letter in letters), *words])
+    backend = Tokenizer(
+        models.WordPiece({piece: number for number, piece in enumerate(pieces)}, unk_token="[UNK]")  # type: ignore
+    )
+    backend.normalizer = normalizers.BertNormalizer()
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+        special_tokens=[("[CLS]", 0), ("[SEP]", 2)],
     )
-    names = ["input_ids", "attention_mask", *(["token_type_ids"] if token_types else [])]
-    PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
         pad_token="[PAD]",
         unk_token="[UNK]",
         cls_token="[CLS]",
         sep_token="[SEP]",
         mask_token="[MASK]",
-        model_input_names=names,
-    ).save_pretrained(folder)
-    return tokenizer.get_vocab_size()
+        model_input_names=list(names),
+    )
+
+
+def save(folder: Path, name: str, head: str, **settings: Any) -> Path:
+    """A random model of a family with its tokenizer, as a folder that transformers loads."""
+    from distill import family
+
+    words = tokenizer()
+    made = model(name, head, vocab_size=len(words), **settings)
+    made.save_pretrained(folder)
+    words.model_input_names = list(family.input_names(made.config))
+    words.save_pretrained(folder)
+    return folder
 
 
 @pytest.fixture(scope="session")
 def classifier(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Family name, number of labels -> folder of a random classifier, made once."""
-    import torch
-    from transformers import AutoModelForSequenceClassification, BertConfig, DistilBertConfig, RobertaConfig
-
     made: dict[tuple[str, int], Path] = {}
 
-    def make(family: str = "bert", labels: int = 2) -> Path:
-        if (family, labels) in made:
-            return made[family, labels]
-        folder = tmp_path_factory.mktemp(f"{family}{labels}")
-        size = _tokenizer(folder, token_types=family == "bert")
-        # Weights larger than usual, so that the logits of two texts differ.
-        shared = {"vocab_size": size, "num_labels": labels, "initializer_range": 0.2, "pad_token_id": 0}
-        small = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
-        config = {
-            "bert": lambda: BertConfig(**shared, **small, max_position_embeddings=130),
-            "roberta": lambda: RobertaConfig(**shared, **small, max_position_embeddings=132, type_vocab_size=1),
-            "distilbert": lambda: DistilBertConfig(
-                **shared, dim=64, n_layers=2, n_heads=2, hidden_dim=128, max_position_embeddings=130
-            ),
-        }[family]()
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            model = AutoModelForSequenceClassification.from_config(config)
-            # A zero bias is left out of an ONNX graph: it would go unseen.
-            for name, value in model.named_parameters():
-                if name.endswith("bias"):
-                    torch.nn.init.normal_(value, std=0.2)
-        model.save_pretrained(folder)
-        made[family, labels] = folder
-        return folder
+    def make(name: str = "bert", labels: int = 2) -> Path:
+        if (name, labels) not in made:
+            # Weights larger than usual, so that the logits of two texts differ.
+            sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "initializer_range": 0.2}
+            folder = tmp_path_factory.mktemp(f"{name}{labels}")
+            made[name, labels] = save(folder, name, "SequenceClassification", length=130, num_labels=labels, **sizes)
+        return made[name, labels]
 
     return make
 
 
 @pytest.fixture(scope="session")
 def sentences() -> list[str]:
-    """The invented sentences the tokenizers were trained on."""
+    """The invented sentences the tokenizers know the words of."""
     return SENTENCES

@@ -28,10 +28,8 @@ _WORD = 2**64 - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
-def pad(
-    encoded: Encoded, rows: Sequence[int] | NDArray[Any], pad_id: int, *, token_types: bool
-) -> dict[str, NDArray[np.int64]]:
-    """`input_ids`, `attention_mask` and, if asked, `token_type_ids` of these rows: [B, L] int64.
+def pad(encoded: Encoded, rows: Sequence[int] | NDArray[Any], pad_id: int) -> dict[str, NDArray[np.int64]]:
+    """`input_ids`, `attention_mask` and `token_type_ids` of these rows: [B, L] int64.
 
     L is the longest row, rounded up to a multiple of 8.
     """
@@ -44,13 +42,10 @@ def pad(
     source = (start[:, None] + column)[real]
     ids = np.full(real.shape, pad_id, dtype=np.int64)
     ids[real] = encoded.ids[source]
-    batch = {"input_ids": ids, "attention_mask": real.astype(np.int64)}
-    if token_types:
-        types = np.zeros(real.shape, dtype=np.int64)
-        if encoded.segments is not None:
-            types[real] = encoded.segments[source]
-        batch["token_type_ids"] = types
-    return batch
+    types = np.zeros(real.shape, dtype=np.int64)
+    if encoded.segments is not None:
+        types[real] = encoded.segments[source]
+    return {"input_ids": ids, "attention_mask": real.astype(np.int64), "token_type_ids": types}
 
 
 def mask_tokens(

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
+from distill.family import input_names
+
 Batch = dict[str, np.ndarray]
-"""int64 input_ids, attention_mask and, where the model has them, token_type_ids, each [B, L]."""
+"""int64 input_ids, attention_mask and token_type_ids, each [B, L]. An engine takes those that its model has."""
 Run = Callable[[Batch], np.ndarray]
 """Batch -> logits float32 [B, C]."""
 
@@ -81,10 +83,11 @@ def torch_engine(name: str, folder: Path | str, *, scheme: str, device: str, thr
     if scheme != "int8":
         model.to(device)
     precision = "medium" if scheme == "fp32_medium" else "highest"
+    names = input_names(model.config)
 
     def run(batch: Batch) -> np.ndarray:
         with torch.inference_mode(), _arithmetic(precision, threads):
-            tensors = {key: torch.from_numpy(value).to(device) for key, value in batch.items()}
+            tensors = {key: torch.from_numpy(value).to(device) for key, value in batch.items() if key in names}
             # Bringing the logits to the CPU waits for the device: a timing covers the whole call.
             logits: np.ndarray = model(**tensors).logits.float().cpu().numpy()
         return logits

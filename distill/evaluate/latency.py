@@ -21,11 +21,14 @@ Times = dict[tuple[str, Key], list[float]]
 """(engine name, what is timed) -> milliseconds of each round."""
 
 
-def synthetic(shape: Shape, vocab_size: int, *, token_types: bool, seed: int = 0) -> Batch:
+def synthetic(shape: Shape, vocab_size: int, seed: int = 0) -> Batch:
     """A batch of random tokens without padding."""
     ids = np.random.default_rng(seed).integers(min(5, vocab_size - 1), vocab_size, shape)
-    batch = {"input_ids": ids, "attention_mask": np.ones(shape, np.int64)}
-    return batch | {"token_type_ids": np.zeros(shape, np.int64)} if token_types else batch
+    return {
+        "input_ids": ids,
+        "attention_mask": np.ones(shape, np.int64),
+        "token_type_ids": np.zeros(shape, np.int64),
+    }
 
 
 def measure(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from distill.config import UserError
 from distill.evaluate.engines import Batch, onnx_engine, torch_engine
-from distill.family import family_of
+from distill.family import input_names
 
 TOLERANCE = 1e-3
 """Largest absolute difference of a logit; about 1e-5 is usual."""
@@ -18,15 +19,15 @@ SHAPES = ((1, 1), (2, 16), (5, 33), (1, 64))
 """(batch size, length) of the check."""
 
 
-def _example(shape: tuple[int, int], vocab_size: int, token_types: bool, padded: bool, seed: int = 0) -> Batch:
+def _example(shape: tuple[int, int], config: Any, padded: bool, seed: int = 0) -> Batch:
     """Random tokens; when padded, every row but the first ends in padding of another length."""
     rows, length = shape
-    ids = np.random.default_rng(seed).integers(min(5, vocab_size - 1), vocab_size, shape)
+    ids = np.random.default_rng(seed).integers(min(5, config.vocab_size - 1), config.vocab_size, shape)
     mask = np.ones(shape, np.int64)
     if padded:
         mask = (np.arange(length) < np.maximum(1, length - 3 * np.arange(rows))[:, None]).astype(np.int64)
-    batch = {"input_ids": ids, "attention_mask": mask}
-    return batch | {"token_type_ids": np.zeros(shape, np.int64)} if token_types else batch
+    batch = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros(shape, np.int64)}
+    return {name: batch[name] for name in input_names(config)}
 
 
 def export_onnx(folder: Path, path: Path) -> None:
@@ -38,7 +39,7 @@ def export_onnx(folder: Path, path: Path) -> None:
     from transformers import AutoModelForSequenceClassification
 
     model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32, use_safetensors=True).eval()
-    example = _example((2, 16), model.config.vocab_size, family_of(model.config).token_types, padded=True)
+    example = _example((2, 16), model.config, padded=True)
     tensors = {key: torch.from_numpy(value) for key, value in example.items()}
     sizes = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
     temporary = path.with_name(f".{path.name}.tmp")
@@ -69,13 +70,12 @@ def onnx_parity(folder: Path, path: Path) -> float:
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(folder)
-    token_types = family_of(config).token_types
     torch_run = torch_engine("torch", folder, scheme="fp32", device="cpu", threads=1).run
     onnx_run = onnx_engine("onnx", path, scheme="fp32", threads=1).run
     worst = 0.0
     for seed, shape in enumerate(SHAPES):
         for padded in (False, True):
-            batch = _example(shape, config.vocab_size, token_types, padded, seed)
+            batch = _example(shape, config, padded, seed)
             worst = max(worst, float(np.abs(torch_run(batch) - onnx_run(batch)).max()))
     # Written so that NaN fails too.
     if not worst <= TOLERANCE:

@@ -5,15 +5,20 @@ A new family is one file with a `Family`, its name in `FAMILIES` and one row in 
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from torch import Tensor, nn
 
 from distill.config import ConfigError
-from distill.family.bert import BERT
+from distill.family.albert import ALBERT
+from distill.family.bert import BERT, ERNIE
+from distill.family.deberta import DEBERTA, DEBERTA_V2
 from distill.family.distilbert import DISTILBERT
+from distill.family.electra import ELECTRA
+from distill.family.modernbert import MODERNBERT
+from distill.family.mpnet import MPNET
 from distill.family.record import Family
-from distill.family.roberta import ROBERTA
+from distill.family.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 
 __all__ = [
     "FAMILIES",
@@ -23,13 +28,32 @@ __all__ = [
     "family_of",
     "freeze_mlm_head",
     "has_mlm_head",
+    "input_names",
     "inputs",
     "layers",
     "max_length",
     "mlm_logits",
+    "token_types",
+    "width",
 ]
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (BERT, DISTILBERT, ROBERTA)}
+FAMILIES: dict[str, Family] = {
+    family.name: family
+    for family in (
+        BERT,
+        ERNIE,
+        ROBERTA,
+        XLM_ROBERTA,
+        CAMEMBERT,
+        DISTILBERT,
+        ELECTRA,
+        ALBERT,
+        MPNET,
+        DEBERTA,
+        DEBERTA_V2,
+        MODERNBERT,
+    )
+}
 
 
 def family_of(model_or_config: Any) -> Family:
@@ -46,24 +70,44 @@ def encoder(model: nn.Module) -> nn.Module:
     return model.get_submodule(family_of(model).encoder)
 
 
-def layers(model: nn.Module) -> nn.ModuleList:
-    """The layers of a model with a head, first to last."""
-    return cast(nn.ModuleList, encoder(model).get_submodule(family_of(model).layers))
+def layers(model: nn.Module) -> list[nn.Module]:
+    """The layers of a model with a head, first to last. A layer that is shared is there as often as it is run."""
+    stack = list(encoder(model).get_submodule(family_of(model).layers).children())
+    count = int(model.config.num_hidden_layers)  # type: ignore[union-attr, arg-type]
+    return [stack[number * len(stack) // count] for number in range(count)]
+
+
+def token_types(config: Any) -> bool:
+    """Whether models of this config tell the texts of a pair by `token_type_ids`."""
+    return family_of(config).token_types and getattr(config, "type_vocab_size", 2) > 1
+
+
+def input_names(config: Any) -> tuple[str, ...]:
+    """Names of the tensors the encoder takes."""
+    names = ("input_ids", "attention_mask")
+    return (*names, "token_type_ids") if token_types(config) else names
 
 
 def inputs(model: nn.Module, batch: dict[str, Tensor]) -> dict[str, Tensor]:
     """The part of `batch` that the model takes (labels and foreign token types are left out)."""
-    return {name: batch[name] for name in family_of(model).inputs if name in batch}
+    return {name: batch[name] for name in input_names(model.config) if name in batch}
+
+
+def width(model: nn.Module) -> int:
+    """H, the width of the hidden states."""
+    hidden: int = model.config.hidden_size  # type: ignore[union-attr, assignment]
+    return hidden
 
 
 def encode(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
     """Last hidden state [B, L, H] for `input_ids` and `attention_mask` [B, L]. No head is run."""
-    return cast(Tensor, encoder(model)(**inputs(model, batch)).last_hidden_state)
+    hidden: Tensor = encoder(model)(**inputs(model, batch)).last_hidden_state
+    return hidden
 
 
 def has_mlm_head(model: nn.Module) -> bool:
     """Whether the model can answer `mlm_logits`."""
-    return hasattr(model, family_of(model).mlm_head[0])
+    return hasattr(model, family_of(model).mlm_head[-1])
 
 
 def mlm_logits(model: nn.Module, hidden: Tensor) -> Tensor:
@@ -87,4 +131,4 @@ def freeze_mlm_head(model: nn.Module) -> None:
 
 def max_length(config: Any) -> int:
     """Most tokens a sequence can have."""
-    return int(config.max_position_embeddings) - family_of(config).position_offset
+    return family_of(config).max_length(config)

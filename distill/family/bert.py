@@ -1,14 +1,37 @@
-"""BERT: Devlin et al. 2019, arXiv 1810.04805."""
+"""BERT: Devlin et al. 2019, arXiv 1810.04805. SpanBERT and MiniLM have its type too; ERNIE has its shape."""
 
 from __future__ import annotations
 
-from distill.family.record import Family
+from dataclasses import replace
+
+from distill.family.record import BertShape, Family, Layer
+
+LAYER = Layer(
+    attention="attention.self",
+    query="attention.self.query",
+    key="attention.self.key",
+    value="attention.self.value",
+    attention_output="attention.output.dense",
+    attention_norm="attention.output.LayerNorm",
+    ffn_in="intermediate.dense",
+    ffn_out="output.dense",
+    ffn_norm="output.LayerNorm",
+)
 
 BERT = Family(
     name="bert",
     encoder="bert",
     layers="encoder.layer",
+    layer=LAYER,
+    embeddings="embeddings.word_embeddings",
     mlm_head=("cls",),
+    pooler="bert.pooler",
     token_types=True,
-    position_offset=0,
+    bert_shape=BertShape(
+        mlm_dense="cls.predictions.transform.dense",
+        mlm_norm="cls.predictions.transform.LayerNorm",
+        mlm_bias="cls.predictions.bias",
+    ),
 )
+
+ERNIE = replace(BERT, name="ernie", encoder="ernie", pooler="ernie.pooler")

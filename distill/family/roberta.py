@@ -1,14 +1,24 @@
-"""RoBERTa: Liu et al. 2019, arXiv 1907.11692."""
+"""RoBERTa (Liu et al. 2019, arXiv 1907.11692), and XLM-R and CamemBERT, which have its shape and its module names."""
 
 from __future__ import annotations
 
-from distill.family.record import Family
+from dataclasses import replace
+
+from distill.family.bert import LAYER
+from distill.family.record import BertShape, Family, position_table_after_padding
 
 ROBERTA = Family(
     name="roberta",
     encoder="roberta",
     layers="encoder.layer",
+    layer=LAYER,
+    embeddings="embeddings.word_embeddings",
     mlm_head=("lm_head",),
-    token_types=False,
-    position_offset=2,  # positions are counted from padding_idx + 1
+    head="classifier.out_proj",
+    max_length=position_table_after_padding,
+    bert_shape=BertShape(mlm_dense="lm_head.dense", mlm_norm="lm_head.layer_norm", mlm_bias="lm_head.bias"),
+    published={"type_vocab_size": 1},
 )
+
+XLM_ROBERTA = replace(ROBERTA, name="xlm-roberta")
+CAMEMBERT = replace(ROBERTA, name="camembert")

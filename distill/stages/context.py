@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import os
 import shutil
@@ -137,17 +138,17 @@ class Context:
 
     @functools.cached_property
     def tokenizer(self) -> Any:
-        loaded = teacher.load_tokenizer(self.teacher)
-        # What is saved with a student then makes just the inputs the student was trained on.
-        loaded.model_input_names = list(family.family_of(teacher.load_config(self.teacher)).inputs)
-        return loaded
+        return teacher.load_tokenizer(self.teacher)
 
     @contextmanager
     def writing(self, folder: Path, model: Any, manifest: dict[str, Any]) -> Iterator[Path]:
         """A model folder that any transformers loads, with the tokenizer and the manifest, whole or not there."""
+        tokenizer = copy.copy(self.tokenizer)
+        # It then makes just the inputs the model was trained on.
+        tokenizer.model_input_names = list(family.input_names(model.config))
         with checkpoint.writing(folder) as temporary:
             model.save_pretrained(temporary)
-            self.tokenizer.save_pretrained(temporary)
+            tokenizer.save_pretrained(temporary)
             yield temporary
             checkpoint.write_json(temporary / checkpoint.MANIFEST, manifest)
 
@@ -165,8 +166,8 @@ def _fits(ctx: Context, stages: list[Stage]) -> None:
             lengths["corpus.max_length"] = ctx.config.corpus.max_length
         else:
             lengths["tasks.max_length"] = ctx.config.tasks.max_length
-        if isinstance(stage, Train) and stage.build_student and ctx.config.student.layers:
-            student.check_layers(ctx.config.student.layers, loaded.num_hidden_layers)
+        if isinstance(stage, Train) and stage.build_student:
+            _student_fits(ctx, loaded)
         if isinstance(stage, Train) and stage.data == "corpus" and ctx.tokenizer.mask_token_id is None:
             errors.append(
                 "teacher.name: got a tokenizer without a mask token; must have one for masked-language "
@@ -179,6 +180,16 @@ def _fits(ctx: Context, stages: list[Stage]) -> None:
     ]
     if errors:
         raise ConfigError(dict.fromkeys(errors))
+
+
+def _student_fits(ctx: Context, loaded: Any) -> None:
+    wanted = ctx.config.student
+    layers = wanted.layers or student.half_depth(loaded.num_hidden_layers)
+    config = student.student_config(
+        loaded, layers, wanted.family, {name: getattr(wanted, name) for name in student.SIZES}
+    )
+    if wanted.init == "teacher_layers":
+        student.check_transfer(loaded, config)
 
 
 def _name(ctx: Context, stage: Stage) -> str:

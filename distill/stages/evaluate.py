@@ -110,7 +110,6 @@ def _score(ctx: Context, form: forms.Form, task: str, rows: Encoded) -> np.ndarr
         forms.engine(ctx, form, forms.path(ctx, form, task)).run,
         rows,
         pad_id=ctx.tokenizer.pad_token_id,
-        token_types="token_type_ids" in ctx.tokenizer.model_input_names,
         tokens=1 if form.alone else 16384,
     )
     if not np.isfinite(logits).all():
@@ -153,14 +152,12 @@ def _times(
                 raise
             failed[form.name] = reason(error)
     config = _config(ctx.checkpoint(settings.teacher, task))
-    token_types = "token_type_ids" in ctx.tokenizer.model_input_names
     repeats = min(settings.repeats, ctx.config.limit.repeats or settings.repeats)
     times: dict[str, dict[str, list[float]]] = {form.name: {} for form in compared}
     inputs = {
-        f"{rows}x{length}": [latency.synthetic((rows, length), config.vocab_size, token_types=token_types)]
-        for rows, length in settings.shapes
+        f"{rows}x{length}": [latency.synthetic((rows, length), config.vocab_size)] for rows, length in settings.shapes
     }
-    inputs[TASK_LENGTHS] = _task_batches(ctx, token_types)
+    inputs[TASK_LENGTHS] = _task_batches(ctx)
     for key, batches in inputs.items():
         ctx.say(f"evaluate: timing {len(made)} forms, {key}, {repeats} rounds")
         for (timed, _), values in latency.measure(made, {key: batches}, repeats=repeats).items():
@@ -169,7 +166,7 @@ def _times(
     return times
 
 
-def _task_batches(ctx: Context, token_types: bool) -> list[dict[str, np.ndarray]]:
+def _task_batches(ctx: Context) -> list[dict[str, np.ndarray]]:
     """Rows drawn evenly from the validation splits of all tasks, like lengths together."""
     random = np.random.default_rng(0)
     tasks = [next(iter(_encoded(ctx, data).values())) for data in ctx.tasks[0].values()]
@@ -181,7 +178,7 @@ def _task_batches(ctx: Context, token_types: bool) -> list[dict[str, np.ndarray]
         ids = [rows.ids[rows.offsets[i] : rows.offsets[i + 1]] for rows, i in part]
         offsets = np.cumsum([0, *map(len, ids)])
         joined = Encoded(np.concatenate(ids), offsets, None, None)
-        batches.append(dict(pad(joined, range(len(part)), ctx.tokenizer.pad_token_id, token_types=token_types)))
+        batches.append(dict(pad(joined, range(len(part)), ctx.tokenizer.pad_token_id)))
     return batches
 
 

@@ -83,7 +83,6 @@ def _task(ctx: Context, name: str, settings: Train, data: TaskData) -> None:
     model = teacher.load_classifier(ctx.checkpoint(settings.start, data.task.name), data.task.num_labels, pooler)
     model = _prepared(ctx, settings, model)
     encoded = encode_task(data.train, data.task.columns, ctx.tokenizer, ctx.config.tasks.max_length)
-    token_types = family.family_of(model).token_types
     targets, began = None, time.monotonic()
     if settings.teacher is not None and any(t.against == "teacher" for t in settings.terms.values()):
         targets = _teacher_logits(ctx, name, settings.teacher, data, encoded)
@@ -91,7 +90,7 @@ def _task(ctx: Context, name: str, settings: Train, data: TaskData) -> None:
 
     def collate(rows: np.ndarray, epoch: int) -> Arrays:
         assert encoded.labels is not None
-        batch: Arrays = dict(pad(encoded, rows, ctx.tokenizer.pad_token_id, token_types=token_types))
+        batch: Arrays = dict(pad(encoded, rows, ctx.tokenizer.pad_token_id))
         batch["labels"] = encoded.labels[rows]
         if targets is not None:
             batch["teacher_logits"] = targets[rows]
@@ -112,10 +111,7 @@ def _teacher_logits(ctx: Context, name: str, stage: str, data: TaskData, encoded
     with ctx.main_first():
         if not folder.is_dir():
             guide = _frozen(ctx, teacher.load_classifier(ctx.checkpoint(stage, data.task.name), data.task.num_labels))
-            token_types = family.family_of(guide).token_types
-            logits = predict(
-                _logits_of(ctx, guide), encoded, pad_id=ctx.tokenizer.pad_token_id, token_types=token_types
-            )
+            logits = predict(_logits_of(ctx, guide), encoded, pad_id=ctx.tokenizer.pad_token_id)
             with checkpoint.writing(folder) as temporary:
                 np.save(temporary / "logits.npy", logits)
     return np.asarray(np.load(folder / "logits.npy"))
@@ -128,8 +124,12 @@ def _targets(ctx: Context, name: str) -> Path:
 def _prepared(ctx: Context, settings: Train, model: Any) -> Any:
     """The student if one is to be built, with the dropout of this stage."""
     if settings.build_student:
-        layers = ctx.config.student.layers or student.half_depth(len(family.layers(model)))
-        model = student.from_teacher(model, layers, init=ctx.config.student.init, seed=ctx.config.seed)
+        wanted = ctx.config.student
+        layers = wanted.layers or student.half_depth(model.config.num_hidden_layers)
+        sizes = {name: getattr(wanted, name) for name in student.SIZES}
+        model = student.from_teacher(
+            model, layers, init=wanted.init, seed=ctx.config.seed, kind=wanted.family, sizes=sizes
+        )
     if settings.dropout is not None:
         student.set_dropout(model, settings.dropout)
     if settings.data == "corpus" and not any(t.features == "logits" and t.weight > 0 for t in settings.terms.values()):
@@ -169,10 +169,9 @@ def _mlm_collate(ctx: Context, settings: Train, encoded: Encoded, model: Any) ->
     special = np.zeros(model.config.vocab_size, dtype=bool)
     special[specials] = True
     weights = token_weights(encoded, model.config.vocab_size, list(specials), settings.masking.smoothing)
-    token_types = family.family_of(model).token_types
 
     def collate(rows: np.ndarray, epoch: int) -> Arrays:
-        batch: Arrays = dict(pad(encoded, rows, tokenizer.pad_token_id, token_types=token_types))
+        batch: Arrays = dict(pad(encoded, rows, tokenizer.pad_token_id))
         ids, real = batch["input_ids"], batch["attention_mask"].astype(bool)
         batch["input_ids"], chosen = mask_tokens(
             ids,

@@ -22,6 +22,8 @@ EXAMPLES: dict[str, tuple[str, list[Any], list[Any]]] = {
     "precision": ("precision", ["fp8", 16], ["auto", "bf16", "fp32"]),
     "device": ("device", ["gpu"], ["auto", "cpu", "cuda"]),
     "teacher.kind": ("teacher.kind", ["hubb"], ["embedded", "random"]),
+    "student.*_size": ("student.hidden_size", [0, -1], [1, None]),
+    "student.num_attention_heads": ("student.num_attention_heads", [0], [1, None]),
     "student.init": ("student.init", ["teacher"], ["teacher_layers", "random"]),
     "corpus.kind": ("corpus.kind", ["csv"], ["docstrings"]),
     "corpus.max_length": ("corpus.max_length", [15, 0], [16, 512]),

@@ -179,3 +179,19 @@ def test_counts(batch) -> None:
     assert counts(terms("all"), batch).tolist() == [11, 3, 11, 3]
     task = {"labels": torch.zeros(5), "attention_mask": torch.ones(5, 2)}
     assert counts({"supervised": terms()["mlm"]}, task).tolist() == [5]
+
+
+def test_hidden_states_of_another_width_are_compared_through_a_trained_map(tiny_model, batch: Any) -> None:
+    student, teacher = tiny_model("bert", hidden_size=8), tiny_model("bert", seed=1)
+    made = Objective(student, terms(), teacher)
+    assert {name: tuple(p.shape) for name, p in made.projections.named_parameters()} == {
+        "cosine.weight": (16, 8),
+        "mse.weight": (16, 8),
+    }
+    made(batch).sum().backward()
+    assert all(p.grad is not None and p.grad.any() for p in made.projections.parameters())
+    with torch.no_grad():
+        h, g = (family.encode(model, batch).flatten(0, 1)[batch["masked"]] for model in (student, teacher))
+        wanted = (h @ made.projections["mse"].weight.T - g).square().mean(-1).sum()
+    torch.testing.assert_close(made(batch)[3], wanted)
+    assert len(Objective(tiny_model("bert"), terms(), teacher).projections) == 0

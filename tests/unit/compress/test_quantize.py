@@ -36,7 +36,7 @@ def test_bitsandbytes_reloads_bit_exact_with_the_head_in_float(
     assert all(torch.equal(stored[name], before[name]) for name in head)
     assert head
     first, second = (AutoModelForSequenceClassification.from_pretrained(out).eval() for _ in range(2))
-    batch = synthetic((64, 16), 100, token_types=family == "bert")
+    batch = synthetic((64, 16), 100)
     with torch.no_grad():
         ours, again = (
             model(**{key: torch.from_numpy(value) for key, value in batch.items()}).logits for model in (first, second)
@@ -54,7 +54,7 @@ def test_bitsandbytes_reloads_bit_exact_with_the_head_in_float(
 def test_bitsandbytes_says_nothing(classifier: Make, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     bitsandbytes_int8(classifier(), tmp_path / "int8")
     engine = torch_engine("x", tmp_path / "int8", scheme="int8", device="cpu", threads=1)
-    engine.run(synthetic((1, 8), 50, token_types=True))
+    engine.run(synthetic((1, 8), 50))
     shown = capfd.readouterr()
     # transformers' own progress bars are switched off for a whole run, not here.
     lines = [line for line in (shown.out + shown.err).splitlines() if "it/s" not in line]
@@ -71,7 +71,7 @@ def test_onnxruntime_int8_is_smaller_and_agrees(
     assert capfd.readouterr() == ("", "")
     assert small.stat().st_size < 0.6 * whole.stat().st_size
     assert sorted(path.name for path in tmp_path.iterdir()) == ["int8.onnx", "model.onnx"]
-    batch = synthetic((64, 16), 100, token_types=True)
+    batch = synthetic((64, 16), 100)
     wanted = onnx_engine("x", whole, scheme="fp32", threads=1).run(batch)
     ours = onnx_engine("x", small, scheme="int8", threads=1).run(batch)
     assert _agree(ours, wanted) >= 0.9

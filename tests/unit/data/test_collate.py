@@ -37,7 +37,7 @@ def mask(ids: np.ndarray, samples: Any = None, **settings: Any) -> tuple[np.ndar
 def test_pad_equals_rows_written_out() -> None:
     data = encoded([5, 12, 9, 3])
     rows = [2, 0, 1]
-    batch = pad(data, rows, 7, token_types=True)
+    batch = pad(data, rows, 7)
     assert {name: (a.shape, a.dtype.name) for name, a in batch.items()} == {
         name: ((3, 16), "int64") for name in ("input_ids", "attention_mask", "token_type_ids")
     }
@@ -50,11 +50,10 @@ def test_pad_equals_rows_written_out() -> None:
         assert batch["attention_mask"][line].tolist() == [1] * (end - start) + [0] * empty
 
 
-def test_pad_keeps_a_multiple_of_eight_and_leaves_out_token_types() -> None:
-    batch = pad(encoded([8, 4], segments=False), [0, 1], 0, token_types=False)
+def test_pad_keeps_a_multiple_of_eight_and_has_one_type_where_there_is_one_text() -> None:
+    batch = pad(encoded([8, 4], segments=False), [0, 1], 0)
     assert batch["input_ids"].shape == (2, 8)
-    assert "token_type_ids" not in batch
-    assert not pad(encoded([8], segments=False), [0], 0, token_types=True)["token_type_ids"].any()
+    assert not pad(encoded([8], segments=False), [0], 0)["token_type_ids"].any()
 
 
 def mix(value: int) -> int:
@@ -67,7 +66,7 @@ def mix(value: int) -> int:
 
 
 def test_masking_equals_the_slow_oracle() -> None:
-    ids = pad(encoded([40, 23, 12]), [0, 1, 2], 0, token_types=False)["input_ids"]
+    ids = pad(encoded([40, 23, 12]), [0, 1, 2], 0)["input_ids"]
     weights = np.random.default_rng(1).random(VOCABULARY)
     masked, chosen = mask(ids, [5, 0, 9], seed=-3, epoch=2, weights=weights)
     expected, picked = ids.copy(), np.zeros(ids.shape, bool)
@@ -92,9 +91,9 @@ def test_masking_equals_the_slow_oracle() -> None:
 
 def test_a_sample_is_masked_alike_in_any_batch_and_under_any_padding() -> None:
     data = encoded([30, 64, 17, 11])
-    whole = pad(data, [0, 1, 2, 3], 0, token_types=False)["input_ids"]
+    whole = pad(data, [0, 1, 2, 3], 0)["input_ids"]
     masked, chosen = mask(whole)
-    alone = pad(data, [2], 0, token_types=False)["input_ids"]
+    alone = pad(data, [2], 0)["input_ids"]
     masked_alone, chosen_alone = mask(alone, [2])
     width = alone.shape[1]
     np.testing.assert_array_equal(masked_alone[0], masked[2, :width])
@@ -105,12 +104,12 @@ def test_a_sample_is_masked_alike_in_any_batch_and_under_any_padding() -> None:
 
 @pytest.mark.parametrize("change", [{"seed": 1}, {"epoch": 1}, {"samples": [1, 2, 3, 4]}])
 def test_masking_changes_with_seed_epoch_and_sample(change: dict[str, Any]) -> None:
-    ids = pad(encoded([60] * 4), [0, 1, 2, 3], 0, token_types=False)["input_ids"]
+    ids = pad(encoded([60] * 4), [0, 1, 2, 3], 0)["input_ids"]
     assert (mask(ids)[1] != mask(ids, **change)[1]).any(axis=1).all()
 
 
 def test_specials_and_padding_are_never_chosen_and_the_input_is_left_alone() -> None:
-    ids = pad(encoded([3, 50, 21]), [0, 1, 2], 0, token_types=False)["input_ids"]
+    ids = pad(encoded([3, 50, 21]), [0, 1, 2], 0)["input_ids"]
     before = ids.copy()
     masked, chosen = mask(ids, probability=1.0)
     np.testing.assert_array_equal(chosen, ids > MASK)
@@ -120,7 +119,7 @@ def test_specials_and_padding_are_never_chosen_and_the_input_is_left_alone() -> 
 
 def test_number_of_chosen_tokens() -> None:
     lengths = [3, 12, 32, 102]
-    ids = pad(encoded(lengths), range(4), 0, token_types=False)["input_ids"]
+    ids = pad(encoded(lengths), range(4), 0)["input_ids"]
     assert mask(ids)[1].sum(axis=1).tolist() == [1, 2, 5, 15]
     assert mask(np.full((2, 8), SEP))[1].sum() == 0
 

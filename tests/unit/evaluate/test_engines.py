@@ -28,7 +28,7 @@ def test_a_torch_engine_gives_the_logits_of_the_model(
     classifier: Make, family: str, scheme: str, tolerance: float
 ) -> None:
     folder = classifier(family, 3)
-    batch = synthetic((4, 24), 100, token_types=family == "bert")
+    batch = synthetic((4, 24), 100)
     batch["attention_mask"][1, 10:] = 0
     engine = torch_engine("x", folder, scheme=scheme, device="cpu", threads=1)
     logits = engine.run(batch)
@@ -50,7 +50,7 @@ def test_an_engine_leaves_threads_and_precision_as_they_were(classifier: Make) -
     threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
     torch.set_num_threads(2)
     try:
-        engine.run(synthetic((1, 8), 50, token_types=True))
+        engine.run(synthetic((1, 8), 50))
         after = (torch.get_num_threads(), torch.get_float32_matmul_precision())
     finally:
         hook.remove()

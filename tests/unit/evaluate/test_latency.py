@@ -35,7 +35,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def test_every_engine_has_its_turn_in_every_round_in_a_drawn_order_after_an_untimed_call(clock: Clock) -> None:
     engines = [clock.engine("a", 1.0), clock.engine("b", 2.0), clock.engine("c", 3.0)]
-    batches = [synthetic((3, 8), 50, token_types=True), synthetic((2, 4), 50, token_types=True)]
+    batches = [synthetic((3, 8), 50), synthetic((2, 4), 50)]
     times = measure(engines, batches, repeats=7, warmup=1)
     # two calls a turn: one row, not timed, then the batch
     assert [shape for _, shape in clock.calls[:12]] == [(1, 8), (3, 8)] * 3 + [(1, 4), (2, 4)] * 3
@@ -53,14 +53,14 @@ def test_every_engine_has_its_turn_in_every_round_in_a_drawn_order_after_an_unti
 
 def test_short_calls_are_repeated_and_long_ones_are_not(clock: Clock) -> None:
     engines = [clock.engine("short", 0.004), clock.engine("long", 0.2)]
-    times = measure(engines, [synthetic((2, 4), 50, token_types=False)], repeats=1, warmup=1, least_ms=40.0)
+    times = measure(engines, [synthetic((2, 4), 50)], repeats=1, warmup=1, least_ms=40.0)
     counted = [name for name, shape in clock.calls if shape == (2, 4)]
     assert (counted.count("short"), counted.count("long")) == (1 + 10, 1 + 1)
     assert times == {("short", (2, 4)): [pytest.approx(4.0)], ("long", (2, 4)): [pytest.approx(200.0)]}
 
 
 def test_named_batches_are_timed_as_one(clock: Clock) -> None:
-    parts = [synthetic((1, length), 50, token_types=False) for length in (3, 5, 9)]
+    parts = [synthetic((1, length), 50) for length in (3, 5, 9)]
     times = measure([clock.engine("a", 0.5)], {"task lengths": parts}, repeats=2, warmup=0)
     assert times == {("a", "task lengths"): [1500.0, 1500.0]}
 
@@ -68,18 +68,17 @@ def test_named_batches_are_timed_as_one(clock: Clock) -> None:
 def test_two_engines_of_one_name_are_refused(clock: Clock) -> None:
     engines = [clock.engine("a", 1.0), clock.engine("a", 1.0)]
     with pytest.raises(ValueError, match="different names"):
-        measure(engines, [synthetic((1, 1), 50, token_types=False)], repeats=1)
+        measure(engines, [synthetic((1, 1), 50)], repeats=1)
 
 
 def test_a_synthetic_batch_is_int64_without_padding_and_fits_the_vocabulary() -> None:
-    batch = synthetic((3, 40), 12, token_types=True)
+    batch = synthetic((3, 40), 12)
     assert {key: (value.shape, value.dtype.name) for key, value in batch.items()} == {
         key: ((3, 40), "int64") for key in ("input_ids", "attention_mask", "token_type_ids")
     }
     assert batch["input_ids"].min() >= 5
     assert batch["input_ids"].max() < 12
     assert batch["attention_mask"].all()
-    assert "token_type_ids" not in synthetic((3, 40), 12, token_types=False)
 
 
 def test_summary() -> None:

@@ -42,7 +42,7 @@ def test_logits_are_in_the_order_of_the_rows_and_do_not_see_padding(tokens: int)
         real = batch["input_ids"] * batch["attention_mask"]
         return np.stack([real.max(axis=1), batch["attention_mask"].sum(axis=1)], 1).astype(np.float32)
 
-    logits = predict(run, _encoded(lengths), pad_id=99, token_types=True, tokens=tokens)
+    logits = predict(run, _encoded(lengths), pad_id=99, tokens=tokens)
     assert logits.dtype == np.float32
     assert logits[:, 0].tolist() == list(range(1, 9))
     assert logits[:, 1].tolist() == lengths
@@ -51,4 +51,4 @@ def test_logits_are_in_the_order_of_the_rows_and_do_not_see_padding(tokens: int)
 
 def test_no_rows_are_refused() -> None:
     with pytest.raises(ValueError, match="no rows"):
-        predict(lambda batch: np.zeros((0, 2)), _encoded([]), pad_id=0, token_types=False)
+        predict(lambda batch: np.zeros((0, 2)), _encoded([]), pad_id=0)

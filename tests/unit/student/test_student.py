@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -10,6 +12,8 @@ from distill.config import ConfigError
 
 FAMILIES = sorted(family.FAMILIES)
 HEADS = ["MaskedLM", "SequenceClassification"]
+ATTENTION = ("self.dropout", "attention.dropout", "attn.dropout", "attention.attention_dropout")
+"""How the dropouts of attention weights are named."""
 
 
 def states(module) -> dict[str, torch.Tensor]:
@@ -31,11 +35,11 @@ def test_half_depth(depth: int, expected: list[int]) -> None:
 @pytest.mark.parametrize("depth", range(1, 49))
 def test_half_depth_is_always_a_valid_choice(depth: int) -> None:
     layers = student.half_depth(depth)
-    student.check_layers(layers, depth)
+    student.check_layers(layers, SimpleNamespace(model_type="modernbert", num_hidden_layers=depth))
     assert len(layers) == max(depth // 2, 1)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", [name for name in FAMILIES if not family.FAMILIES[name].shared_layers])
 @pytest.mark.parametrize("head", HEADS)
 def test_layers_and_everything_else_are_the_teachers(name: str, head: str, tiny_model, tiny_batch) -> None:
     teacher = tiny_model(name, head, layers=6)
@@ -54,6 +58,27 @@ def test_layers_and_everything_else_are_the_teachers(name: str, head: str, tiny_
             parameter.zero_()
     assert_equal(states(teacher), before)
     assert teacher.config.num_hidden_layers == 6
+
+
+def test_shared_layers_stay_shared(tiny_model, tiny_batch) -> None:
+    """A student of two layers is the teacher stopped after its second layer, with all of its parameters."""
+    teacher = tiny_model("albert", layers=4)
+    built = student.from_teacher(teacher, [0, 3], init="teacher_layers", seed=0).eval()
+    assert built.config.num_hidden_layers == len(family.layers(built)) == 2
+    assert built.num_parameters() == teacher.num_parameters()
+    out = teacher(**family.inputs(teacher, tiny_batch), output_hidden_states=True)
+    assert_equal(family.encode(built, tiny_batch), out.hidden_states[2])
+
+
+def test_kinds_of_layers_go_with_their_layers(tiny_model, tiny_batch, tmp_path) -> None:
+    """ModernBERT: which layers look far is a list in the config, an entry a layer."""
+    teacher = tiny_model("modernbert", layers=5)
+    kinds = teacher.config.layer_types
+    assert len(set(kinds)) == 2
+    built = student.from_teacher(teacher, [0, 1, 4], init="teacher_layers", seed=0)
+    assert built.config.layer_types == [kinds[0], kinds[1], kinds[4]]
+    with pytest.raises(ConfigError, match=r"student\.layers: got \[1,2\]; must begin with 0"):
+        student.from_teacher(teacher, [1, 2], init="teacher_layers", seed=0)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -127,7 +152,7 @@ def test_attention_dropout_is_set_too(name: str, tiny_model, tiny_batch) -> None
     """Dropout everywhere but in the attention switched off by hand: what is left must be attention's."""
     built = student.from_teacher(tiny_model(name), [0, 1, 2], init="teacher_layers", seed=0, dropout=0.5).train()
     for path, module in built.named_modules():
-        if isinstance(module, torch.nn.Dropout) and "self.dropout" not in path and "attention.dropout" not in path:
+        if isinstance(module, torch.nn.Dropout) and not path.endswith(ATTENTION):
             module.p = 0.0
     assert not torch.equal(family.encode(built, tiny_batch), family.encode(built, tiny_batch))
 

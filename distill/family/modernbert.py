@@ -1,0 +1,51 @@
+"""ModernBERT (Warner et al. 2024, arXiv 2412.13663) and Ettin: rotary positions, local and global layers, gated FFN."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from distill.family.record import Arguments, Family, Layer, scaled_dot_product
+
+
+def _qkv(attention: nn.Module, query: Tensor, key: Tensor, value: Tensor, heads: int) -> tuple[Tensor, ...]:
+    """One projection [B, L, 3 H]: queries, keys, values, each head by head. Before the rotation."""
+    return tuple(query.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4).unbind(0))
+
+
+def _scores(attention: nn.Module, query: Tensor, key: Tensor, call: Arguments) -> Tensor:
+    cos, sin = (table.unsqueeze(1) for table in call[1]["position_embeddings"])
+    q, k = (
+        (x.float() * cos + _rotate_half(x.float()) * sin).to(x.dtype)  # in float32, as the model does
+        for x in (query, key)
+    )
+    return scaled_dot_product(attention, q, k, call)
+
+
+def _rotate_half(x: Tensor) -> Tensor:
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat((-second, first), dim=-1)
+
+
+MODERNBERT = Family(
+    name="modernbert",
+    encoder="model",
+    layers="layers",
+    layer=Layer(
+        attention="attn",
+        query="attn.Wqkv",
+        key="attn.Wqkv",
+        value="attn.Wqkv",
+        attention_output="attn.Wo",
+        attention_norm="attn_norm",
+        ffn_in="mlp.Wi",
+        ffn_out="mlp.Wo",
+        ffn_norm="mlp_norm",
+    ),
+    embeddings="embeddings.tok_embeddings",
+    mlm_head=("head", "decoder"),
+    qkv=_qkv,
+    scores=_scores,
+    first_layer=True,  # it has no norm before its attention
+    settings={"hidden_act": "hidden_activation"},
+)

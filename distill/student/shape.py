@@ -1,0 +1,142 @@
+"""What a student is like: its config, from the teacher's and the sizes asked for."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from distill import family
+from distill.config import ConfigError
+from distill.family.deberta import UNBOUNDED
+
+SIZES = ("hidden_size", "num_attention_heads", "intermediate_size", "embedding_size")
+"""Settings of `student.*` that are sizes."""
+
+_ALIKE = ("hidden_act", "hidden_dropout_prob", "attention_probs_dropout_prob", "layer_norm_eps", "initializer_range")
+"""What a student of another family takes over where both compute as BERT does."""
+
+_TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
+
+_LONGEST = 512
+"""Rows of the position table of a student whose teacher has none."""
+
+
+def student_config(teacher: Any, layers: Sequence[int], kind: str | None, sizes: Mapping[str, int | None]) -> Any:
+    """Config of a student with `len(layers)` layers of a teacher of config `teacher`.
+
+    `kind` is the student's family (the teacher's when None); `sizes` has values for SIZES, each the teacher's own when
+    None, heads and FFN in proportion to the width. Raises ConfigError for layers the teacher does not have and for
+    sizes that the family cannot have.
+    """
+    check_layers(layers, teacher)
+    record = _record(teacher, kind)
+    found = _sizes(teacher, record, sizes) | {"num_hidden_layers": len(layers)}
+    if record.name == teacher.model_type:
+        config = copy.deepcopy(teacher)
+        for key, value in found.items():
+            setattr(config, record.settings.get(key, key), value)
+        if getattr(config, "layer_types", None):
+            config.layer_types = [config.layer_types[number] for number in layers]
+        if hasattr(config, "pooler_hidden_size"):
+            config.pooler_hidden_size = config.hidden_size
+        return config
+    return _of_another_family(teacher, record, found)
+
+
+def setting(config: Any, name: str) -> Any:
+    """A setting by the name it has in most configs."""
+    return getattr(config, family.family_of(config).settings.get(name, name))
+
+
+def check_layers(layers: Sequence[int], config: Any) -> None:
+    """ConfigError unless `layers` are distinct ascending numbers of layers that a model of this config has."""
+    depth, record = int(config.num_hidden_layers), family.family_of(config)
+    shown = ",".join(map(str, layers))
+    if record.first_layer and layers and layers[0] != 0:
+        raise ConfigError(
+            f"student.layers: got [{shown}]; must begin with 0, for the first layer of {record.name} is built "
+            "otherwise than the others; put 0 in front"
+        )
+    ascending = list(layers) == sorted(set(layers))
+    if not layers or not ascending or layers[0] < 0 or layers[-1] >= depth:
+        example = ",".join(map(str, half_depth(depth)))
+        raise ConfigError(
+            f"student.layers: got [{shown}]; must be distinct ascending layer numbers of the "
+            f"teacher, 0 to {depth - 1}; set student.layers=[{example}] or leave it out for half of them"
+        )
+
+
+def half_depth(n: int) -> list[int]:
+    """Half of `n` layers, evenly spaced from the first to the last: 12 -> [0, 2, 4, 7, 9, 11].
+
+    After Sanh et al. 2019, arXiv 1910.01108, section 3, who take one layer out of two.
+    """
+    count = max(n // 2, 1)
+    return [round(i * (n - 1) / max(count - 1, 1)) for i in range(count)]
+
+
+def _record(teacher: Any, kind: str | None) -> family.Family:
+    if kind is None:
+        return family.family_of(teacher)
+    if kind not in family.FAMILIES:
+        raise ConfigError(
+            f"student.family: got {kind}; must be one of {', '.join(family.FAMILIES)}; null is the teacher's"
+        )
+    record = family.FAMILIES[kind]
+    if record.padding not in (None, teacher.pad_token_id):
+        raise ConfigError(
+            f"student.family: got {kind}; must be a family that can pad with token {teacher.pad_token_id}, as the "
+            f"teacher's tokenizer does ({kind} pads with {record.padding}); choose another"
+        )
+    return record
+
+
+def _sizes(teacher: Any, record: family.Family, given: Mapping[str, int | None]) -> dict[str, int]:
+    hidden = given.get("hidden_size") or teacher.hidden_size
+    head = teacher.hidden_size // teacher.num_attention_heads
+    heads = given.get("num_attention_heads") or (
+        teacher.num_attention_heads if hidden == teacher.hidden_size else hidden / head
+    )
+    if heads != int(heads) or heads < 1 or hidden % heads:
+        raise ConfigError(
+            f"student.hidden_size: got {hidden}; must be a multiple of the number of heads; set a multiple of {head}, "
+            "the size of the teacher's heads, or student.num_attention_heads as well"
+        )
+    ffn = given.get("intermediate_size") or setting(teacher, "intermediate_size") * hidden // teacher.hidden_size
+    found = {"hidden_size": hidden, "num_attention_heads": int(heads), "intermediate_size": ffn}
+    narrow = given.get("embedding_size")
+    if record.bert_shape is None or record.bert_shape.projection is None:
+        if narrow not in (None, hidden):
+            able = [r.name for r in family.FAMILIES.values() if r.bert_shape and r.bert_shape.projection]
+            raise ConfigError(
+                f"student.embedding_size: got {narrow}; must be null in family {record.name}, whose embeddings are as "
+                f"wide as its layers; set student.family={able[0]} or {able[-1]}"
+            )
+        return found
+    own = teacher.embedding_size if record.name == teacher.model_type else hidden
+    return found | {"embedding_size": narrow or own}
+
+
+def _of_another_family(teacher: Any, record: family.Family, sizes: Mapping[str, int]) -> Any:
+    from transformers import AutoConfig
+
+    blank = AutoConfig.for_model(record.name)
+    values: dict[str, Any] = {"vocab_size": teacher.vocab_size, **sizes}
+    values |= {name: getattr(teacher, name, None) for name in _TOKENS if hasattr(blank, name)}
+    if record.bert_shape and family.family_of(teacher).bert_shape:
+        values |= {name: setting(teacher, name) for name in _ALIKE if _has(teacher, name) and _has(blank, name)}
+    if record.token_types:
+        values["type_vocab_size"] = max(getattr(teacher, "type_vocab_size", 2), 2)
+    named = {record.settings.get(name, name): value for name, value in values.items()}
+    config = AutoConfig.for_model(record.name, **(named | dict(record.published)))
+    longest = family.max_length(teacher)
+    longest = _LONGEST if longest >= UNBOUNDED else longest
+    if family.max_length(config) < UNBOUNDED:
+        config.max_position_embeddings += longest - family.max_length(config)
+    config.num_labels = teacher.num_labels
+    return config
+
+
+def _has(config: Any, name: str) -> bool:
+    return hasattr(config, family.family_of(config).settings.get(name, name))

@@ -1,0 +1,141 @@
+"""Every family from a plain folder to its report, and the stage that gives a teacher a language-model head."""
+
+from __future__ import annotations
+
+import runpy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distill import checkpoint, family, teacher
+
+TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
+SAME = {"ernie": "bert", "xlm-roberta": "roberta", "camembert": "roberta"}
+"""Families whose record differs from another one's in names alone: the unit tests run them, the whole way does not."""
+SHAPES = [name for name in family.FAMILIES if name not in SAME]
+LAYERS = 4
+
+
+def folder(home: Path, name: str, head: str) -> Path:
+    """A tiny random model with a tokenizer; `head` as in transformers' class names, "" for none."""
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": LAYERS, "length": 130}
+    return TINY["save"](home / "teacher", name, head, **sizes)
+
+
+def arguments(given: Path, *pipeline: str) -> list[str]:
+    few = [f"pipeline=[{','.join(pipeline)}]"] if pipeline else []
+    return ["teacher=hub", f"teacher.name={given}", "limit=smoke", "limit.documents=60", "output=out", *few]
+
+
+def whole(path: Path, auto: Any) -> Any:
+    """The model of a folder, every parameter of it stored there."""
+    model, told = auto.from_pretrained(path, output_loading_info=True)
+    assert not told["missing_keys"]
+    assert not told["unexpected_keys"]
+    assert not told["mismatched_keys"]
+    return model
+
+
+def test_every_family_is_tiny_somewhere() -> None:
+    assert list(TINY["FAMILIES"]) == list(family.FAMILIES)
+    for name, other in SAME.items():
+        one, same = family.FAMILIES[name], family.FAMILIES[other]
+        assert replace(one, name="", encoder="", pooler="") == replace(same, name="", encoder="", pooler="")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_bare_encoder_goes_the_whole_way_to_a_report(name: str, run: Any, tmp_path: Path) -> None:
+    import torch
+    from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification
+
+    given = folder(tmp_path, name, "")
+    assert teacher.load_mlm(given)[1] is False
+    few = ["tasks.names=[order]", "limit.repeats=1", "limit.steps=3", "stages.evaluate.shapes=[[1,16]]"]
+    results = run(tmp_path, "distilbert", *arguments(given), *few)
+    assert {model["role"] for model in results["models"]} == {"teacher", "student", "baseline"}
+    assert [model["failed"] for model in results["models"] if "failed" in model] == []
+
+    out = tmp_path / "out"
+    adapted, student = whole(out / "adapt", AutoModelForMaskedLM), whole(out / "pretrain", AutoModelForMaskedLM)
+    assert teacher.load_mlm(out / "adapt")[1] is True
+    assert adapted.config.model_type == student.config.model_type == name
+    assert (adapted.config.num_hidden_layers, student.config.num_hidden_layers) == (LAYERS, LAYERS // 2)
+    start, trained = teacher.load_mlm(given)[0].state_dict(), adapted.state_dict()
+    moved = [key for key in start if not torch.equal(start[key], trained[key])]
+    assert any(key.startswith(family.FAMILIES[name].mlm_head[0]) for key in moved), "the head is trained"
+    assert any(family.FAMILIES[name].layers in key for key in moved), "and the encoder with it"
+    for stage, layers in (("finetune_teacher", LAYERS), ("export", LAYERS // 2)):
+        classifier = whole(out / stage / "order", AutoModelForSequenceClassification)
+        assert classifier.config.num_hidden_layers == layers
+        assert classifier.config.num_labels == 2
+    assert {"model.onnx", "model_int8.onnx"} <= {file.name for file in (out / "export" / "order").iterdir()}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_teacher_with_a_head_is_not_adapted(name: str, run: Any, tmp_path: Path, capsys: Any) -> None:
+    import torch
+
+    given = folder(tmp_path, name, "MaskedLM")
+    before = (given / "model.safetensors").read_bytes()
+    run(tmp_path, "distilbert", *arguments(given, "adapt", "pretrain"), "limit.steps=1")
+    assert "adapt: the teacher has a language-model head" in capsys.readouterr().out.splitlines()
+    manifest = checkpoint.read_json(tmp_path / "out" / "adapt" / checkpoint.MANIFEST)
+    assert (manifest["skipped"], manifest["same_as"]) == ("the teacher has a language-model head", "teacher")
+    assert [file.name for file in (tmp_path / "out" / "adapt").iterdir()] == [checkpoint.MANIFEST]
+    assert (given / "model.safetensors").read_bytes() == before
+    made, _ = teacher.load_mlm(tmp_path / "out" / "pretrain")
+    original, _ = teacher.load_mlm(given)
+    # One step at the start of the warm-up moves each weight by less than the learning rate.
+    last = family.layers(made)[-1].state_dict()
+    torch.testing.assert_close(last, family.layers(original)[-1].state_dict(), rtol=0, atol=1e-3)
+
+
+def test_without_texts_long_enough_there_is_nothing_to_learn_from(run: Any, tmp_path: Path) -> None:
+    from distill.config import UserError
+
+    (tmp_path / "short.txt").write_text("tea\nmore tea\n")
+    given = folder(tmp_path, "bert", "")
+    with pytest.raises(UserError, match=r"corpus\.path: got no sequence of 12 tokens"):
+        run(tmp_path, "distilbert", *arguments(given, "adapt"), "corpus=text", "corpus.path=short.txt")
+
+
+STUDENTS = {
+    "another family": (["student.family=distilbert"], "distilbert", 32),
+    "narrower": (["student.hidden_size=16"], "bert", 16),
+    "narrower embeddings": (["student.family=electra", "student.embedding_size=8"], "electra", 32),
+    "shared layers": (["student.family=albert"], "albert", 32),
+    "from nothing": (["student=random", "student.family=modernbert", "student.hidden_size=16"], "modernbert", 16),
+}
+"""Settings of a student of a BERT teacher, its family and its width."""
+
+
+@pytest.mark.parametrize("name", STUDENTS)
+def test_a_student_of_another_shape_learns_a_task(name: str, run: Any, tmp_path: Path) -> None:
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    settings, kind, width = STUDENTS[name]
+    given = folder(tmp_path, "bert", "MaskedLM")
+    pipeline = ["adapt", "pretrain", "finetune_teacher", "finetune"]
+    run(tmp_path, "distilbert", *arguments(given, *pipeline), "tasks.names=[order]", "limit.steps=2", *settings)
+    made = whole(tmp_path / "out" / "finetune" / "order", AutoModelForSequenceClassification)
+    assert (made.config.model_type, made.config.hidden_size) == (kind, width)
+    words = AutoTokenizer.from_pretrained(tmp_path / "out" / "finetune" / "order")
+    assert words.model_input_names == list(family.input_names(made.config))
+
+
+def test_a_student_that_cannot_be_is_refused_before_anything_is_trained(run: Any, tmp_path: Path) -> None:
+    from distill.config import ConfigError
+
+    given = folder(tmp_path, "bert", "")
+    with pytest.raises(ConfigError, match=r"student\.init: got teacher_layers; must be random"):
+        run(tmp_path, "distilbert", *arguments(given), "student.family=modernbert")
+    assert not (tmp_path / "out" / "adapt").exists()
+
+
+def test_the_document_is_the_table() -> None:
+    from distill.family.__main__ import table
+
+    assert (Path(__file__).parents[2] / "docs" / "families.md").read_text() == table()
