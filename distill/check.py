@@ -23,6 +23,12 @@ TASKS = {
 }
 """Names of the tasks of each kind; distill.data.tasks holds the rest."""
 
+FAMILIES = (
+    "bert", "ernie", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "albert", "mpnet", "deberta",
+    "deberta-v2", "modernbert",
+)  # fmt: skip
+"""Model types that are known; distill.family holds the rest."""
+
 SCHEMES = ("bitsandbytes", "onnxruntime")
 """What a quantize stage can make."""
 
@@ -51,7 +57,9 @@ RULES: tuple[Rule, ...] = (
     ("precision", _one_of("auto", "bf16", "fp32"), "auto, bf16 or fp32", "auto detects"),
     ("device", _one_of("auto", "cpu", "cuda"), "auto, cpu or cuda", "auto detects"),
     ("teacher.kind", _one_of("embedded", "hub", "random"), "embedded, hub or random", "choose with teacher=NAME"),
-    ("student.*_size", _number(1), ">= 1", "null is the teacher's"),
+    ("student.hidden_size", _number(1), ">= 1", "null is the teacher's"),
+    ("student.intermediate_size", _number(1), ">= 1", "null keeps its ratio to the width"),
+    ("student.embedding_size", _number(1), ">= 1", "null is the teacher's"),
     ("student.num_attention_heads", _number(1), ">= 1", "null keeps the size of the heads"),
     ("student.init", _one_of("teacher_layers", "random"), "teacher_layers or random", "choose with student=NAME"),
     (
@@ -257,6 +265,9 @@ def _train(name: str, stage: Train, config: Config) -> Iterator[str]:
 
 def _student(config: Config) -> Iterator[str]:
     layers = config.student.layers
+    kind = config.student.family
+    if kind is not None and kind not in FAMILIES:
+        yield f"student.family: got {kind}; must be a model type that is known; {nearest(kind, list(FAMILIES))}"
     if layers is not None and (not layers or layers != sorted(set(layers)) or layers[0] < 0):
         yield f"student.layers: got {layers}; must be distinct ascending layer numbers from 0; e.g. [0,2,5]"
 

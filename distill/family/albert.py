@@ -29,5 +29,6 @@ ALBERT = Family(
         mlm_norm="predictions.LayerNorm",
         mlm_bias="predictions.bias",
         projection="albert.encoder.embedding_hidden_mapping_in",
+        always_projects=True,
     ),
 )

@@ -8,10 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from distill.family.bert import LAYER
-from distill.family.record import Arguments, Family, position_table, split_heads
-
-UNBOUNDED = 1 << 20
-"""Relative positions have no longest sequence."""
+from distill.family.record import UNBOUNDED, Arguments, Family, position_table, split_heads
 
 
 def _max_length(config: Any) -> int:
@@ -72,6 +69,7 @@ DEBERTA = Family(
     max_length=_max_length,
     qkv=_qkv_v1,
     interleaved=True,
+    bf16=False,  # its biases of queries are float32, and so is then the mask it writes into bf16 scores
     scores=_scores_v1,
     attention=("eager",),
     published={
@@ -93,6 +91,7 @@ DEBERTA_V2 = replace(
     ),
     qkv=split_heads,
     interleaved=False,
+    bf16=True,
     scores=_scores_v2,
     published={**DEBERTA.published, "position_buckets": 256, "norm_rel_ebd": "layer_norm", "share_att_key": True},
 )

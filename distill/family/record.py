@@ -12,6 +12,10 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """What a module was called with."""
 
 
+UNBOUNDED = 1 << 20
+"""Most tokens of a text where positions are relative: there is no longest one."""
+
+
 @dataclass(frozen=True)
 class Layer:
     """Where the parts of one layer are: dotted paths below it."""
@@ -42,7 +46,9 @@ class BertShape:
     mlm_norm: str
     mlm_bias: str
     projection: str | None = None
-    """From the width of the embeddings to that of the layers, where they differ."""
+    """From the width of the embeddings to that of the layers, in families where they may differ."""
+    always_projects: bool = False
+    """Whether the projection is there at equal widths too."""
 
 
 def split_heads(attention: nn.Module, query: Tensor, key: Tensor, value: Tensor, heads: int) -> tuple[Tensor, ...]:
@@ -102,6 +108,8 @@ class Family:
     """Whether a student must start from layer 0, which is built otherwise than the others."""
     attention: tuple[str, ...] = ("eager", "sdpa")
     """Attention kernels of torch that transformers has for it."""
+    bf16: bool = True
+    """Whether its code can be trained in bf16 autocast."""
     bert_shape: BertShape | None = None
     """Where the weights of another family of BERT's shape go; None in a family that computes otherwise."""
     settings: Mapping[str, str] = field(default_factory=dict)

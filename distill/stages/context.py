@@ -157,7 +157,8 @@ def _fits(ctx: Context, stages: list[Stage]) -> None:
     """Refuse what the teacher cannot take."""
     loaded = teacher.load_config(ctx.teacher)
     teacher.check_vocabulary(ctx.tokenizer, loaded)
-    longest, errors = family.max_length(loaded), []
+    errors: list[str] = []
+    longest = family.max_length(loaded)
     lengths: dict[str, int] = {}
     for stage in stages:
         if isinstance(stage, Evaluate):
@@ -167,14 +168,16 @@ def _fits(ctx: Context, stages: list[Stage]) -> None:
         else:
             lengths["tasks.max_length"] = ctx.config.tasks.max_length
         if isinstance(stage, Train) and stage.build_student:
-            _student_fits(ctx, loaded)
+            built, wrong = _student(ctx, loaded)
+            longest = longest if built is None else min(longest, family.max_length(built))
+            errors += wrong
         if isinstance(stage, Train) and stage.data == "corpus" and ctx.tokenizer.mask_token_id is None:
             errors.append(
                 "teacher.name: got a tokenizer without a mask token; must have one for masked-language "
                 "modelling; choose an encoder teacher"
             )
     errors += [
-        f"{key}: got {value}; must be <= {longest}, the teacher's longest; set it to {longest}"
+        f"{key}: got {value}; must be <= {longest}, the longest that teacher and student take; set it to {longest}"
         for key, value in lengths.items()
         if value > longest
     ]
@@ -182,14 +185,19 @@ def _fits(ctx: Context, stages: list[Stage]) -> None:
         raise ConfigError(dict.fromkeys(errors))
 
 
-def _student_fits(ctx: Context, loaded: Any) -> None:
+def _student(ctx: Context, loaded: Any) -> tuple[Any, list[str]]:
+    """Config of the student that would be built, and what is wrong with it."""
     wanted = ctx.config.student
     layers = wanted.layers or student.half_depth(loaded.num_hidden_layers)
-    config = student.student_config(
-        loaded, layers, wanted.family, {name: getattr(wanted, name) for name in student.SIZES}
-    )
-    if wanted.init == "teacher_layers":
-        student.check_transfer(loaded, config)
+    sizes = {name: getattr(wanted, name) for name in student.SIZES}
+    try:
+        config = student.student_config(loaded, layers, wanted.family, sizes)
+        teacher.check_vocabulary(ctx.tokenizer, config)
+        if wanted.init == "teacher_layers":
+            student.check_transfer(loaded, config)
+    except ConfigError as error:
+        return None, error.messages
+    return config, []
 
 
 def _name(ctx: Context, stage: Stage) -> str:

@@ -142,16 +142,17 @@ def _times(
     if not onnx.is_file():
         with checkpoint.writing(onnx.parent) as temporary:
             export_onnx(ctx.checkpoint(settings.teacher, task), temporary / ONNX)
-    made = []
+    made, config = [], _config(ctx.checkpoint(settings.teacher, task))
     for form in compared:
         try:
             path = onnx if form.role == "teacher" and form.file else forms.path(ctx, form, task)
-            made.append(forms.engine(ctx, form, path))
+            engine = forms.engine(ctx, form, path)
+            engine.run(latency.synthetic((1, settings.shapes[0][1]), config.vocab_size))
+            made.append(engine)
         except Exception as error:
             if form.name == forms.reference(ctx):
                 raise
             failed[form.name] = reason(error)
-    config = _config(ctx.checkpoint(settings.teacher, task))
     repeats = min(settings.repeats, ctx.config.limit.repeats or settings.repeats)
     times: dict[str, dict[str, list[float]]] = {form.name: {} for form in compared}
     inputs = {

@@ -139,7 +139,8 @@ def _prepared(ctx: Context, settings: Train, model: Any) -> Any:
 
 def _frozen(ctx: Context, model: nn.Module) -> nn.Module:
     """A teacher: eval mode, no gradients, weights in the precision of training."""
-    dtype = torch.bfloat16 if ctx.precision == "bf16" else torch.float32
+    bf16 = ctx.precision == "bf16" and family.family_of(model).bf16
+    dtype = torch.bfloat16 if bf16 else torch.float32
     return model.eval().requires_grad_(False).to(ctx.accelerator.device, dtype)
 
 

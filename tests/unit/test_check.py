@@ -22,7 +22,9 @@ EXAMPLES: dict[str, tuple[str, list[Any], list[Any]]] = {
     "precision": ("precision", ["fp8", 16], ["auto", "bf16", "fp32"]),
     "device": ("device", ["gpu"], ["auto", "cpu", "cuda"]),
     "teacher.kind": ("teacher.kind", ["hubb"], ["embedded", "random"]),
-    "student.*_size": ("student.hidden_size", [0, -1], [1, None]),
+    "student.hidden_size": ("student.hidden_size", [0, -1], [1, None]),
+    "student.intermediate_size": ("student.intermediate_size", [0], [1, None]),
+    "student.embedding_size": ("student.embedding_size", [0], [1, None]),
     "student.num_attention_heads": ("student.num_attention_heads", [0], [1, None]),
     "student.init": ("student.init", ["teacher"], ["teacher_layers", "random"]),
     "corpus.kind": ("corpus.kind", ["csv"], ["docstrings"]),
@@ -53,6 +55,13 @@ EXAMPLES: dict[str, tuple[str, list[Any], list[Any]]] = {
     "stages.*.repeats": ("stages.evaluate.repeats", [0], [1]),
 }
 """Pattern of a rule -> a setting it is about, values it refuses, values it allows."""
+
+
+def test_the_families_are_those_there_are() -> None:
+    from distill import family
+
+    assert list(check.FAMILIES) == list(family.FAMILIES)
+
 
 CASES = [(rule, value) for rule in check.RULES for value in EXAMPLES.get(rule[0], ("", ["no example"], []))[1]]
 

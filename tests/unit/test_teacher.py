@@ -255,3 +255,30 @@ def test_a_pooler_is_taken_from_the_folder_that_has_one(tiny_model: Any, folder:
 def test_classes_of_a_stored_head(tiny_model: Any, tmp_path: Path, name: str, head: str, classes: int | None) -> None:
     tiny_model(name, head).save_pretrained(tmp_path)
     assert teacher.head_labels(tmp_path) == classes
+
+
+@pytest.mark.parametrize("name", ["deberta", "deberta-v2"])
+def test_a_head_that_takes_the_embeddings_too_is_not_one_we_can_use(name: str, tiny_model: Any, tmp_path: Path) -> None:
+    """DeBERTa v3's: transformers puts a drawn one in its place, which must be told from a stored one."""
+    tiny_model(name, legacy=False).save_pretrained(tmp_path)
+    model, has_head = teacher.load_mlm(tmp_path)
+    assert not has_head
+    assert family.has_mlm_head(model)
+
+
+def test_a_layer_of_several_is_refused(tiny_model: Any, tmp_path: Path) -> None:
+    tiny_model("albert", inner_group_num=2).save_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match="inner_group_num 2; must be 1"):
+        teacher.load_mlm(tmp_path)
+
+
+def test_a_tokenizer_that_pads_with_another_token_is_refused_where_positions_count_from_it(
+    folder: Path, tiny_model: Any
+) -> None:
+    tokenizer = teacher.load_tokenizer(folder)  # pads with 0
+    big = tiny_model("roberta", vocab_size=len(tokenizer))
+    with pytest.raises(ConfigError, match="got a tokenizer that pads with token 0 and a model that counts positions "):
+        teacher.check_vocabulary(tokenizer, big.config)
+    big.config.pad_token_id = None
+    with pytest.raises(ConfigError, match="must be set in both"):
+        teacher.check_vocabulary(tokenizer, big.config)

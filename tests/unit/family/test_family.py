@@ -9,7 +9,7 @@ import torch
 
 from distill import family
 from distill.config import ConfigError
-from distill.family import deberta
+from distill.family.record import UNBOUNDED
 
 LONGEST = {
     "bert": 512,
@@ -21,15 +21,17 @@ LONGEST = {
     "electra": 512,
     "albert": 512,
     "mpnet": 512,
-    "deberta": deberta.UNBOUNDED,
-    "deberta-v2": deberta.UNBOUNDED,
+    "deberta": UNBOUNDED,
+    "deberta-v2": UNBOUNDED,
     "modernbert": 8192,
 }
 """Contract table: family -> tokens that a published model of it takes."""
 
+TYPED = ("bert", "ernie", "electra", "albert")
+"""Contract table: families whose published models tell the texts of a pair by token types."""
+
 PUBLISHED = {
     **{name: {"max_position_embeddings": 514} for name in ("roberta", "xlm-roberta", "camembert", "mpnet")},
-    **{name: {"position_biased_input": False} for name in ("deberta", "deberta-v2")},
 }
 """What published models of a family have otherwise than a bare config."""
 
@@ -56,10 +58,13 @@ def test_a_model_and_its_config_have_one_record(tiny_model) -> None:
 def test_max_length(name: str, tiny_model) -> None:
     from transformers import AutoConfig
 
-    assert family.max_length(AutoConfig.for_model(name, **PUBLISHED.get(name, {}))) == LONGEST[name]
+    assert (
+        family.max_length(AutoConfig.for_model(name, **family.FAMILIES[name].published, **PUBLISHED.get(name, {})))
+        == LONGEST[name]
+    )
     model = tiny_model(name)
     longest = family.max_length(model.config)
-    if longest == deberta.UNBOUNDED:
+    if longest == UNBOUNDED:
         longest = 100
     else:
         assert longest == 32
@@ -85,13 +90,13 @@ def test_encoder_and_layers(name: str, head: str, tiny_model) -> None:
 def test_encode_is_the_last_hidden_state(name: str, tiny_model, tiny_batch) -> None:
     model = tiny_model(name)
     taken = family.inputs(model, tiny_batch)
-    assert ("token_type_ids" in taken) == (name in ("bert", "ernie", "electra", "albert"))
+    assert ("token_type_ids" in taken) == (name in TYPED)
     assert "labels" not in taken
     expected = model(**taken, output_hidden_states=True).hidden_states[-1]
     torch.testing.assert_close(family.encode(model, tiny_batch), expected, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("name", ["bert", "ernie", "electra", "albert"])
+@pytest.mark.parametrize("name", TYPED)
 def test_token_types_reach_the_model_that_has_them(name: str, tiny_model, tiny_batch) -> None:
     model = tiny_model(name)
     other = tiny_batch | {"token_type_ids": 1 - tiny_batch["token_type_ids"]}

@@ -18,11 +18,7 @@ WIDE = {"embedding_size": 16}
 
 def wide(tiny_model: Any, name: str, **settings: Any) -> Any:
     settings = {**WIDE, **settings} if name in ("electra", "albert") else settings
-    made = tiny_model(name, **settings)
-    if name == "albert":  # it has a projection all the same, which no other family has
-        torch.nn.init.eye_(made.albert.encoder.embedding_hidden_mapping_in.weight)
-        torch.nn.init.zeros_(made.albert.encoder.embedding_hidden_mapping_in.bias)
-    return made
+    return tiny_model(name, **settings)
 
 
 def single(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -35,7 +31,7 @@ def assert_close(left: torch.Tensor, right: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("other", [name for name in SHAPED if name != "albert"])
-@pytest.mark.parametrize("name", SHAPED)
+@pytest.mark.parametrize("name", [name for name in SHAPED if name != "albert"])
 def test_another_family_of_berts_shape_computes_the_same(name: str, other: str, tiny_model, tiny_batch) -> None:
     teacher, batch = wide(tiny_model, name, hidden_act="gelu"), single(tiny_batch)
     if name == "distilbert":
@@ -55,6 +51,22 @@ def test_another_family_of_berts_shape_computes_the_same(name: str, other: str, 
     assert family.max_length(built.config) == family.max_length(teacher.config)
 
 
+@pytest.mark.parametrize(("name", "other"), [("albert", "electra"), ("electra", "electra"), ("albert", "albert")])
+def test_narrow_embeddings_keep_their_projection(name: str, other: str, tiny_model, tiny_batch) -> None:
+    teacher, batch = tiny_model(name, hidden_act="gelu"), single(tiny_batch)
+    built = student.from_teacher(teacher, [0, 1, 2], init="teacher_layers", seed=3, kind=other).eval()
+    assert built.config.embedding_size == 8
+    real = batch["attention_mask"].bool()
+    assert_close(*(family.encode(model, batch)[real] for model in (built, teacher)))
+
+
+def test_the_task_of_ernie_goes_into_the_positions(tiny_model, tiny_batch) -> None:
+    teacher, batch = tiny_model("ernie", use_task_id=True), single(tiny_batch)
+    built = student.from_teacher(teacher, [0, 1, 2], init="teacher_layers", seed=3, kind="bert").eval()
+    real = batch["attention_mask"].bool()
+    assert_close(*(family.encode(model, batch)[real] for model in (built, teacher)))
+
+
 @pytest.mark.parametrize("name", [name for name in SHAPED if name != "albert"])
 def test_a_student_that_shares_its_layers_is_like_the_first_of_them(name: str, tiny_model, tiny_batch) -> None:
     teacher, batch = wide(tiny_model, name), single(tiny_batch)
@@ -72,22 +84,49 @@ def test_a_student_that_shares_its_layers_is_like_the_first_of_them(name: str, t
     )
 
 
+HIDDEN, FFN = [0, 1, 2, 3, 8, 9, 10, 11], list(range(0, 24, 2))
+"""What is kept of 16 channels in 4 heads when 8 are wanted, and of 24 in the FFN when 12 are."""
+
+
+def of_layers(model: Any, number: int, slot: str) -> Any:
+    return family.layers(model)[number].get_submodule(getattr(family.family_of(model).layer, slot))
+
+
 @pytest.mark.parametrize("name", list(family.FAMILIES))
 @pytest.mark.parametrize("head", ["MaskedLM", "SequenceClassification"])
-def test_a_narrower_student_has_evenly_spaced_channels(name: str, head: str, tiny_model, tiny_batch, tmp_path) -> None:
-    """A teacher whose every second head and channel does nothing loses nothing when these are left out."""
-    teacher = tiny_model(name, head, num_attention_heads=4)
+def test_a_narrower_student_has_the_same_channels_everywhere(
+    name: str, head: str, tiny_model, tiny_batch, tmp_path
+) -> None:
+    """Each part by channels counted by hand: of the residual stream, of the heads, of the FFN."""
+    settings = {"embedding_size": 16} if name == "electra" else {}
+    teacher = tiny_model(name, head, num_attention_heads=4, **settings)
     sizes = {"hidden_size": 8, "intermediate_size": 12}
     built = student.from_teacher(teacher, [0, 2], init="teacher_layers", seed=0, sizes=sizes).eval()
     assert (built.config.hidden_size, built.config.num_attention_heads) == (8, 2)
-    given, got = family.layers(teacher)[2], family.layers(built)[1]
-    parts = family.FAMILIES[name].layer
-    hidden, ffn = evenly(16, 8, 4), evenly(24, 12)
-    assert hidden.tolist() == [0, 1, 2, 3, 8, 9, 10, 11]
-    output = (module.get_submodule(parts.attention_output).weight for module in (got, given))
-    torch.testing.assert_close(next(output), next(output)[hidden][:, hidden], rtol=0, atol=0)
-    outer = (module.get_submodule(parts.ffn_out).weight for module in (got, given))
-    torch.testing.assert_close(next(outer), next(outer)[hidden][:, ffn], rtol=0, atol=0)
+
+    def same(slot: str, rows: list[int], columns: list[int]) -> None:
+        ours, theirs = of_layers(built, 1, slot), of_layers(teacher, 2, slot)
+        torch.testing.assert_close(ours.weight, theirs.weight[rows][:, columns], rtol=0, atol=0)
+        if ours.bias is not None:
+            torch.testing.assert_close(ours.bias, theirs.bias[rows], rtol=0, atol=0)
+
+    if name == "modernbert":
+        projections = {"query": [16 * part + row for part in range(3) for row in HIDDEN]}
+    elif name == "deberta":  # of each head its queries, keys and values
+        projections = {"query": [12 * kept + row for kept in (0, 2) for row in range(12)]}
+    else:
+        projections = dict.fromkeys(("query", "key", "value"), HIDDEN)  # type: ignore[arg-type]
+    for slot, rows in projections.items():
+        same(slot, rows, HIDDEN)
+    same("attention_output", HIDDEN, HIDDEN)
+    same("ffn_in", [24 * part + row for part in range(2) for row in FFN] if name == "modernbert" else FFN, HIDDEN)
+    same("ffn_out", HIDDEN, FFN)
+    for slot in ("attention_norm", "ffn_norm"):
+        ours, theirs = (of_layers(model, number, slot).weight for model, number in ((built, 1), (teacher, 2)))
+        torch.testing.assert_close(ours, theirs[HIDDEN], rtol=0, atol=0)
+    words, all_words = (model.get_input_embeddings().weight for model in (built, teacher))
+    torch.testing.assert_close(words, all_words if name == "albert" else all_words[:, HIDDEN], rtol=0, atol=0)
+
     built.save_pretrained(tmp_path)
     loaded, told = type(built).from_pretrained(tmp_path, output_loading_info=True)
     assert not told["missing_keys"]
@@ -98,25 +137,22 @@ def test_a_narrower_student_has_evenly_spaced_channels(name: str, head: str, tin
 
 @pytest.mark.parametrize("name", list(family.FAMILIES))
 def test_heads_stay_whole(name: str, tiny_model, tiny_batch) -> None:
-    """The queries of a head that is kept are the teacher's, on what is left of the hidden state."""
-    from distill.features import capture
-
-    teacher = tiny_model(name, num_attention_heads=4)
+    """Queries, keys and values of a head that is kept are the teacher's, on what is left of the hidden state."""
+    settings = {"embedding_size": 16} if name == "electra" else {}
+    teacher = tiny_model(name, num_attention_heads=4, **settings)
     built = student.from_teacher(teacher, [0, 1, 2], init="teacher_layers", seed=0, sizes={"hidden_size": 8}).eval()
-    kept = evenly(16, 8, 4)
-    with torch.no_grad():  # what is left out must not count: channels of the residual stream that are zero
-        for model, rows in ((teacher, kept), (built, torch.arange(8))):
-            projection = family.layers(model)[0].get_submodule(family.FAMILIES[name].layer.query)
-            stream = torch.zeros(2, 7, model.config.hidden_size)
-            stream[..., rows] = torch.linspace(-1, 1, 8)
-            three = projection(stream)
-            record, attention = family.FAMILIES[name], family.layers(model)[0]
-            module = attention.get_submodule(record.layer.attention)
-            query, _, _ = record.qkv(module, three, three, three, model.config.num_attention_heads)
-            if model is teacher:
-                expected = query[:, [0, 2]]
-    torch.testing.assert_close(query, expected, rtol=1e-5, atol=1e-5)
-    assert capture(built, tiny_batch, {"queries": [0]}).queries[0].shape == (2, 2, 7, 4)
+    found = {}
+    for model, rows in ((teacher, HIDDEN), (built, list(range(8)))):
+        stream = torch.zeros(2, 7, model.config.hidden_size)  # nothing in the channels that are left out
+        stream[..., rows] = torch.linspace(-1, 1, 8)
+        record, layer = family.FAMILIES[name], family.layers(model)[0]
+        three = (
+            layer.get_submodule(path)(stream) for path in (record.layer.query, record.layer.key, record.layer.value)
+        )
+        attention = layer.get_submodule(record.layer.attention)
+        found[model] = record.qkv(attention, *three, model.config.num_attention_heads)
+    for ours, theirs in zip(found[built], found[teacher], strict=True):
+        torch.testing.assert_close(ours, theirs[:, [0, 2]], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["electra", "albert"])
@@ -144,21 +180,37 @@ def test_wider_embeddings_are_closer_to_the_teachers(name: str, kind: str, tiny_
 def test_what_cannot_be(tiny_model) -> None:
     teacher = tiny_model("bert")
 
-    def refusal(teacher: Any = teacher, **settings: Any) -> str:
+    def refusal(given: Any = teacher, **settings: Any) -> str:
         with pytest.raises(ConfigError) as caught:
-            student.from_teacher(teacher, [0, 2], **({"init": "teacher_layers", "seed": 0} | settings))
-        (line,) = caught.value.messages
-        return line
+            student.from_teacher(given, [0, 2], **({"init": "teacher_layers", "seed": 0} | settings))
+        return caught.value.messages[0]
 
     assert refusal(kind="gpt2").startswith("student.family: got gpt2; must be one of bert, ")
     assert refusal(kind="modernbert").startswith("student.init: got teacher_layers; must be random for a student")
-    assert refusal(sizes={"hidden_size": 15}).startswith("student.hidden_size: got 15; must be a multiple of the ")
+    assert refusal(sizes={"hidden_size": 15}).startswith("student.hidden_size: got 15; must be a multiple of 8, ")
     assert refusal(sizes={"hidden_size": 32}).startswith("student.hidden_size: got 32; must be <= 16, the teacher's")
+    assert refusal(sizes={"intermediate_size": 25}).startswith("student.intermediate_size: got 25; must be <= 24, the ")
+    line = refusal(sizes={"num_attention_heads": 3})
+    assert line.startswith("student.num_attention_heads: got 3; must divide the student's width, 16; set 2 ")
+    line = refusal(sizes={"num_attention_heads": 4})
+    assert line == (
+        "student.num_attention_heads: got 4, heads of 4; must leave heads their size, 8; set 2; "
+        "or set student.init=random"
+    )
     line = refusal(sizes={"embedding_size": 4})
     assert line.startswith("student.embedding_size: got 4; must be null in family bert")
     assert line.endswith("set student.family=electra or albert")
+    wider = refusal(kind="electra", sizes={"embedding_size": 17})
+    assert wider.startswith("student.embedding_size: got 17; must be <= 16, the width of the layers")
     other = tiny_model("bert", pad_token_id=0)
-    assert "mpnet pads with 1" in refusal(teacher=other, kind="mpnet")
+    assert "mpnet pads with 1" in refusal(other, kind="mpnet")
+    # What embeddings are projected with has no place where there is no projection.
+    wide = "with embeddings as wide as its layers; must have a place for what the teacher projects"
+    for kind in ("bert", "distilbert", "mpnet"):
+        assert refusal(tiny_model("albert"), kind=kind).startswith(f"student.family: got {kind} {wide}")
+    assert refusal(tiny_model("electra"), sizes={"hidden_size": 8}).startswith(f"student.family: got electra {wide}")
+    line = refusal(tiny_model("electra"), sizes={"embedding_size": 4})
+    assert line.startswith("student.embedding_size: got 4; must be 8, as in the teacher")
 
 
 @pytest.mark.parametrize("kind", list(family.FAMILIES))
