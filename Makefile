@@ -9,7 +9,7 @@ demo: .venv/.embedded
 	.venv/bin/python -m distill recipe=distilbert $(ARGS)
 
 test: .venv/.dev
-	HF_HUB_OFFLINE=1 .venv/bin/python -m pytest $(ARGS)
+	HF_HUB_OFFLINE=1 .venv/bin/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 lint: .venv/.dev
 	.venv/bin/ruff check .

@@ -22,7 +22,11 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["MPLBACKEND"] = "Agg"
 os.environ["XDG_CACHE_HOME"] = str(ROOT / ".pytest_cache" / "xdg")
 os.environ["HF_HOME"] = str(ROOT / ".pytest_cache" / "xdg" / "huggingface")
-os.environ.setdefault("OMP_NUM_THREADS", "2")
+# Every worker has a core of its own, as have the processes it starts: threads of two would wait for each other.
+if (worker := os.environ.get("PYTEST_XDIST_WORKER")) and hasattr(os, "sched_setaffinity"):
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[int(worker.removeprefix("gw")) % len(cores)]})
+os.environ.setdefault("OMP_NUM_THREADS", "1" if worker else "2")
 for name in ("HYDRA_FULL_ERROR", "RANK", "LOCAL_RANK", "WORLD_SIZE"):
     os.environ.pop(name, None)
 
