@@ -93,7 +93,7 @@ def benchmark(model: BertConfig, shape: tuple[int, int], ctx: Context, repeats: 
     teacher = BertForMaskedLM(model).eval().requires_grad_(False).to(ctx.accelerator.device)
     batch = random_batch(shape, model.vocab_size)
     kinds = steps(teacher, ctx)
-    times = latency.measure(kinds, {"step": [batch]}, repeats=repeats)
+    times = latency.measure(kinds, {"step": {kind.name: [batch] for kind in kinds}}, repeats=repeats)
     naive = times[kinds[0].name, "step"]
     rows = []
     for kind in kinds:

@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from distill.config import REFERENCES, Config, Evaluate, Quantize, Stage, Train, recipes
+from distill.config import REFERENCES, Config, Evaluate, Quantize, Stage, Train, of_student, recipes
 
 TASKS = {
     "glue": ("cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli"),
@@ -231,6 +231,27 @@ def _reference(name: str, key: str, other: str, config: Config) -> Iterator[str]
         yield f"stages.{name}.{key}: got {other}; must be a stage with data tasks; it has no model for a task"
 
 
+def _vocabularies(name: str, stage: Train, config: Config) -> Iterator[str]:
+    """On a corpus, models with tokenizers of their own are compared by what they make of the same characters."""
+    guide = stage.teacher
+    if config.student.tokenizer is None or stage.data != "corpus" or guide is None:
+        return
+    if of_student(config, name) == of_student(config, guide):
+        return
+    for label, term in stage.terms.items():
+        where = f"stages.{name}.terms.{label}"
+        if term.weight > 0 and term.features == "logits" and term.against == "teacher":
+            yield (
+                f"{where}.features: got logits; must be hidden where student.tokenizer is set: vocabularies differ, "
+                f"and so do the tokens that logits are for; drop the term with ~{where}"
+            )
+        if term.weight > 0 and term.features == "hidden" and term.positions == "masked":
+            yield (
+                f"{where}.positions: got masked; must be all where student.tokenizer is set: only the student masks "
+                f"its tokens; set {where}.positions=all"
+            )
+
+
 def _measured(name: str, stage: Stage) -> Iterator[str]:
     if isinstance(stage, Quantize):
         for scheme in stage.schemes:
@@ -258,6 +279,7 @@ def _train(name: str, stage: Train, config: Config) -> Iterator[str]:
             yield f"{where}.features: got hidden; must be logits on tasks; drop the term"
         if term.against == "labels" and term.positions == "all" and stage.data == "corpus":
             yield f"{where}.positions: got all; must be masked with labels; only masked positions have a label"
+    yield from _vocabularies(name, stage, config)
     longest = config.corpus.max_length if stage.data == "corpus" else config.tasks.max_length
     if 0 < stage.batch.tokens < longest:
         yield f"{key}.batch.tokens: got {stage.batch.tokens}; must be >= {longest} (max_length); set it higher"

@@ -54,6 +54,8 @@ class Student:
     """Teacher layers the student starts from, counted from 0; half of them, evenly spaced, when null."""
     init: str = "teacher_layers"
     """teacher_layers (copy the layers, embeddings and language-model head, or channels of them) or random."""
+    tokenizer: str | None = None
+    """Folder or hub name of a tokenizer of the student's own; the teacher's when null."""
     family: str | None = None
     """Model type of the student, e.g. distilbert or albert; the teacher's when null."""
     hidden_size: int | None = None
@@ -251,6 +253,14 @@ class Config:
     """CPU threads; all cores when null."""
     output: str | None = None
     """Run folder; made from the recipe and the settings under outputs/ when null."""
+
+
+def of_student(config: Config, name: str) -> bool:
+    """Whether a train stage's model is a student: built there, or in a stage that it goes on from."""
+    stage = config.stages.get(name)
+    return isinstance(stage, Train) and (
+        stage.build_student or (stage.start != name and of_student(config, stage.start))
+    )
 
 
 def folder(name: str) -> Path:

@@ -42,21 +42,26 @@ CHUNK = 1024
 
 def counts(terms: Mapping[str, BoundTerm], batch: Mapping[str, Tensor]) -> Tensor:
     """Rows each term sums over in this batch, float32 `[terms]`."""
-    sizes = {"masked": "masked", "all": "real"}
-    return torch.stack(
-        [
-            torch.as_tensor(batch[sizes[t.positions] if "real" in batch else "labels"].shape[0], dtype=torch.float32)
-            for t in terms.values()
-        ]
-    )
+    return torch.stack([torch.as_tensor(batch[_rows(t, batch)].shape[0], dtype=torch.float32) for t in terms.values()])
+
+
+def _rows(term: BoundTerm, batch: Mapping[str, Tensor]) -> str:
+    """Name of what has an entry for each row that a term sums over."""
+    if "real" not in batch:
+        return "labels"
+    if term.features == "hidden" and "aligned" in batch:
+        return "aligned"
+    return {"masked": "masked", "all": "real"}[term.positions]
 
 
 class Objective(nn.Module):
     """Student and terms over a batch.
 
     A corpus batch has `input_ids`, `attention_mask` `[B, L]`, `masked` `[M]` and `real` `[R]` (flat positions that are
-    masked, and that are no padding) and `labels` `[M]`. A task batch has `labels` `[B]` instead, and `teacher_logits`
-    `[B, C]` where a term needs them.
+    masked, and that are no padding) and `labels` `[M]`. Where student and teacher have tokenizers of their own it has
+    `teacher_input_ids` and so on `[B, L']` too, not masked, and `aligned` and `teacher_aligned` `[P]`, flat positions
+    of tokens that end at the same character: hidden states are compared there. A task batch has `labels` `[B]` instead,
+    and `teacher_logits` `[B, C]` where a term needs them.
     """
 
     def __init__(self, student: nn.Module, terms: Mapping[str, BoundTerm], teacher: nn.Module | None = None) -> None:
@@ -98,15 +103,16 @@ class Objective(nn.Module):
             logits = {name: term for name, term in terms.items() if term.features == "logits"}
             if hidden:
                 assert teacher is not None
+                mine, theirs = batch.get("aligned", rows), batch.get("teacher_aligned", rows)
                 sums |= {
-                    name: term.loss(self._projected(name, student[rows]), teacher[rows]).sum()
+                    name: term.loss(self._projected(name, student[mine]), teacher[theirs]).sum()
                     for name, term in hidden.items()
                 }
             if logits:
                 sums |= self._logits(
                     logits,
                     student[rows],
-                    None if teacher is None else teacher[rows],
+                    None if teacher is None or "aligned" in batch else teacher[rows],
                     batch["labels"],
                     chunk=where == "all",
                 )
@@ -119,7 +125,9 @@ class Objective(nn.Module):
     def _teacher_hidden(self, batch: dict[str, Tensor]) -> Tensor | None:
         if self.teacher is None:
             return None
-        return family.encode(self.teacher, batch).flatten(0, 1)
+        # Where it has tokens of its own, they are of the same texts.
+        own = {key.removeprefix("teacher_"): value for key, value in batch.items() if key.startswith("teacher_")}
+        return family.encode(self.teacher, own or batch).flatten(0, 1)
 
     def _logits(
         self, terms: dict[str, BoundTerm], student: Tensor, teacher: Tensor | None, labels: Tensor, *, chunk: bool

@@ -156,6 +156,21 @@ def random_teacher(folder: str | Path, layers: int, texts: Iterable[str]) -> str
     return str(folder)
 
 
+def resolve_tokenizer(name: str) -> str:
+    """Folder of a tokenizer that is a folder, or on the hub: nothing but its own files is downloaded."""
+    from huggingface_hub import snapshot_download
+
+    if Path(name).is_dir():
+        return name
+    try:
+        return snapshot_download(name, allow_patterns=["*token*.json", "vocab.*", "merges.txt", "config.json"])
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"student.tokenizer: got {name}; must be on the Hugging Face hub (unreachable now, or it has no such "
+            "tokenizer) or a local folder; set student.tokenizer=FOLDER"
+        ) from error
+
+
 def _embedded_folder() -> str:
     found = importlib.util.find_spec(EMBEDDED_PACKAGE)
     if found is None or not found.submodule_search_locations:

@@ -64,12 +64,12 @@ def encode_corpus(
     dropped. Returns the number of tokens written into `folder`, for `stored_corpus`; no more than a
     batch of documents is held in memory.
     """
-    prefix, suffix = _special_tokens(tokenizer)
+    prefix, suffix = special_tokens(tokenizer)
     backend = tokenizer.backend_tokenizer  # without truncation and padding: the call above left none
     lengths: list[NDArray[np.int64]] = []
     total = 0
     with (folder / _IDS).open("wb") as file:
-        for batch in _batches(texts):
+        for batch in batches(texts):
             # Half the time of calling the tokenizer itself, which copies every mask and type into lists as well.
             encodings = backend.encode_batch_fast(batch, add_special_tokens=False)
             ids, length = _flatten([encoding.ids for encoding in encodings])
@@ -139,7 +139,7 @@ def _offsets(lengths: list[NDArray[np.int64]]) -> NDArray[np.int64]:
     return np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths]))
 
 
-def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
+def batches(texts: Iterable[str]) -> Iterator[list[str]]:
     rest = iter(texts)
     while batch := list(islice(rest, _AT_ONCE)):
         yield batch
@@ -151,7 +151,7 @@ def _flatten(rows: list[list[int]]) -> tuple[NDArray[np.int32], NDArray[np.int64
     return np.fromiter(chain.from_iterable(rows), np.int32, int(lengths.sum())), lengths
 
 
-def _special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
+def special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
     """What the tokenizer puts before and after one text: asked of it, as the rule differs between families."""
     probe = tokenizer("a", return_special_tokens_mask=True)
     real = np.flatnonzero(np.asarray(probe["special_tokens_mask"]) == 0)

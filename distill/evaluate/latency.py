@@ -33,7 +33,7 @@ def synthetic(shape: Shape, vocab_size: int, seed: int = 0) -> Batch:
 
 def measure(
     engines: Sequence[Engine],
-    batches: Sequence[Batch] | Mapping[Key, Sequence[Batch]],
+    batches: Sequence[Batch] | Mapping[Key, Mapping[str, Sequence[Batch]]],
     *,
     repeats: int,
     warmup: int = 2,
@@ -41,24 +41,24 @@ def measure(
 ) -> Times:
     """Time every engine on every batch, `repeats` rounds after `warmup` rounds that are not counted.
 
-    Batches are known by their shape (of one shape the first is timed); those under one name in a mapping are timed
-    together, as one. In a round every engine has its turn on a batch before the next batch comes, in an order drawn
-    anew for each, and after an untimed call on one row: the threads of the engine before it spin on for a while and
-    would slow it. A timing repeats calls until they should last `least_ms`, and is the mean of them. The engines fix
-    their own number of threads; their names must differ.
+    Batches are known by their shape (of one shape the first is timed). In a mapping, name -> engine's name -> its own
+    batches, those of an engine under one name are timed together, as one. In a round every engine has its turn on a
+    batch before the next batch comes, in an order drawn anew for each, and after an untimed call on one row: the
+    threads of the engine before it spin on for a while and would slow it. A timing repeats calls until they should last
+    `least_ms`, and is the mean of them. The engines fix their own number of threads; their names must differ.
     """
     names = [engine.name for engine in engines]
     if len(set(names)) != len(names):
         raise ValueError(f"engines: got {names}; must have different names")
-    named = dict(batches) if isinstance(batches, Mapping) else _by_shape(batches)
+    named = dict(batches) if isinstance(batches, Mapping) else _by_shape(batches, names)
     times: Times = {(name, key): [] for key in named for name in names}
     calls = dict.fromkeys(times, 1)
     order = np.random.default_rng(0)
     for turn in range(-warmup, repeats):
-        for key, parts in named.items():
+        for key, of_engine in named.items():
             for index in order.permutation(len(engines)):
                 engine = engines[index]
-                which = (engine.name, key)
+                which, parts = (engine.name, key), of_engine[engine.name]
                 engine.run({name: value[:1] for name, value in parts[0].items()})
                 start = time.perf_counter()
                 for _ in range(calls[which]):
@@ -72,11 +72,11 @@ def measure(
     return times
 
 
-def _by_shape(batches: Sequence[Batch]) -> dict[Key, Sequence[Batch]]:
-    shaped: dict[Key, Sequence[Batch]] = {}
+def _by_shape(batches: Sequence[Batch], names: Sequence[str]) -> dict[Key, Mapping[str, Sequence[Batch]]]:
+    shaped: dict[Key, Mapping[str, Sequence[Batch]]] = {}
     for batch in batches:
         rows, length = batch["input_ids"].shape
-        shaped.setdefault((rows, length), [batch])
+        shaped.setdefault((rows, length), {name: [batch] for name in names})
     return shaped
 
 

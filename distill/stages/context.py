@@ -17,8 +17,8 @@ from accelerate import Accelerator
 from rich.console import Console
 
 from distill import checkpoint, family, student, teacher
-from distill.config import REFERENCES, Config, ConfigError, Evaluate, Stage, Train, UserError, fingerprint
-from distill.data import corpus, encode, tasks
+from distill.config import REFERENCES, Config, ConfigError, Evaluate, Stage, Train, UserError, fingerprint, of_student
+from distill.data import align, corpus, encode, tasks
 
 SMOKE_LAYERS = 6
 
@@ -64,9 +64,9 @@ class Context:
         if any(not isinstance(stage, Train) or stage.data == "tasks" for stage in kinds):
             self.say(coverage(self.tasks[1]))
             _head_fits(self)
-        if any(isinstance(stage, Train) and stage.data == "corpus" for stage in kinds):
-            encoded, _ = self.corpus
-            self.say(f"corpus: {len(encoded.ids)} tokens in {len(encoded)} sequences")
+        for name, stage in zip(pending, kinds, strict=True):
+            if isinstance(stage, Train) and stage.data == "corpus":
+                self.corpus(name)
 
     def inputs(self, stage: Stage) -> dict[str, str]:
         """Fingerprint of every stage that a stage is made from."""
@@ -96,30 +96,40 @@ class Context:
         """Documents of the corpus, and where they come from. Only the main process reads them."""
         return corpus.load_corpus(self.config.corpus, self.config.limit, self.config.seed)
 
-    @functools.cached_property
-    def corpus(self) -> tuple[encode.Encoded, dict[str, Any]]:
-        """As many tokens as the longest stage can use, and where they come from.
+    def corpus(self, stage: str) -> tuple[encode.Encoded | align.Aligned, dict[str, Any]]:
+        """As many tokens as the longest stage can use, in the tokens this stage needs, and where they come from.
 
         Encoded once for all stages and processes, and kept on disk until the run is done.
         """
-        stages = [s for s in self.config.stages.values() if isinstance(s, Train) and s.data == "corpus"]
-        most = [s.steps * s.batch.tokens if s.steps else None for s in stages]
-        if self.config.limit.steps:
-            most = [self.config.limit.steps * s.batch.tokens for s in stages]
-        wanted = None if None in most else max(m for m in most if m is not None)
-        tokenizer, folder = self.tokenizer, self.folder / CORPUS
+        guide = getattr(self.config.stages[stage], "teacher", None)
+        mine, tokenizer = self.tokenizer_of(stage)
+        theirs, other = (mine, tokenizer) if guide is None else self.tokenizer_of(guide)
+        folder = self.folder / CORPUS / (mine if mine == theirs else "aligned")
         with self.main_first():
             if not checkpoint.finished(folder):
                 texts, source = self.texts
-                self.say(f"corpus: {len(texts)} documents")
+                self.say(f"corpus: {len(texts)} documents, in the {mine}'s tokens")
+                sizes = (self.config.corpus.max_length, self._corpus_tokens())
                 with checkpoint.writing(folder) as temporary:
-                    if not encode.encode_corpus(temporary, texts, tokenizer, self.config.corpus.max_length, wanted):
+                    if mine == theirs:
+                        tokens = encode.encode_corpus(temporary, texts, tokenizer, *sizes)
+                    else:
+                        tokens = align.encode_aligned(temporary, texts, tokenizer, other, *sizes)
+                    if not tokens:
                         raise UserError(
                             f"corpus.path: got no sequence of {encode.SHORTEST} tokens or more; must hold prose; "
                             "choose another corpus"
                         )
                     checkpoint.write_json(temporary / checkpoint.MANIFEST, source)
-        return encode.stored_corpus(folder), checkpoint.read_json(folder / checkpoint.MANIFEST)
+        stored = encode.stored_corpus if mine == theirs else align.stored_aligned
+        return stored(folder), checkpoint.read_json(folder / checkpoint.MANIFEST)
+
+    def _corpus_tokens(self) -> int | None:
+        stages = [s for s in self.config.stages.values() if isinstance(s, Train) and s.data == "corpus"]
+        most = [s.steps * s.batch.tokens if s.steps else None for s in stages]
+        if self.config.limit.steps:
+            most = [self.config.limit.steps * s.batch.tokens for s in stages]
+        return None if None in most else max(m for m in most if m is not None)
 
     @functools.cached_property
     def teacher(self) -> str:
@@ -138,12 +148,27 @@ class Context:
 
     @functools.cached_property
     def tokenizer(self) -> Any:
+        """The teacher's."""
         return teacher.load_tokenizer(self.teacher)
 
+    @functools.cached_property
+    def student_tokenizer(self) -> Any:
+        """The student's own, or the teacher's."""
+        if self.config.student.tokenizer is None:
+            return self.tokenizer
+        with self.main_first():
+            return teacher.load_tokenizer(teacher.resolve_tokenizer(self.config.student.tokenizer))
+
+    def tokenizer_of(self, stage: str) -> tuple[str, Any]:
+        """Whose tokenizer the models of a train stage read, teacher or student, and that tokenizer."""
+        if self.config.student.tokenizer is not None and of_student(self.config, stage):
+            return "student", self.student_tokenizer
+        return "teacher", self.tokenizer
+
     @contextmanager
-    def writing(self, folder: Path, model: Any, manifest: dict[str, Any]) -> Iterator[Path]:
+    def writing(self, folder: Path, model: Any, tokenizer: Any, manifest: dict[str, Any]) -> Iterator[Path]:
         """A model folder that any transformers loads, with the tokenizer and the manifest, whole or not there."""
-        tokenizer = copy.copy(self.tokenizer)
+        tokenizer = copy.copy(tokenizer)
         # It then makes just the inputs the model was trained on.
         tokenizer.model_input_names = list(family.input_names(model.config))
         with checkpoint.writing(folder) as temporary:
@@ -171,10 +196,10 @@ def _fits(ctx: Context, stages: list[Stage]) -> None:
             built, wrong = _student(ctx, loaded)
             longest = longest if built is None else min(longest, family.max_length(built))
             errors += wrong
-        if isinstance(stage, Train) and stage.data == "corpus" and ctx.tokenizer.mask_token_id is None:
+        if isinstance(stage, Train) and stage.data == "corpus" and _tokenizer(ctx, stage).mask_token_id is None:
             errors.append(
-                "teacher.name: got a tokenizer without a mask token; must have one for masked-language "
-                "modelling; choose an encoder teacher"
+                "teacher.name: got a tokenizer (or student.tokenizer) without a mask token; must have one for "
+                "masked-language modelling; choose an encoder's"
             )
     errors += [
         f"{key}: got {value}; must be <= {longest}, the longest that teacher and student take; set it to {longest}"
@@ -187,17 +212,24 @@ def _fits(ctx: Context, stages: list[Stage]) -> None:
 
 def _student(ctx: Context, loaded: Any) -> tuple[Any, list[str]]:
     """Config of the student that would be built, and what is wrong with it."""
-    wanted = ctx.config.student
+    wanted, own = ctx.config.student, ctx.student_tokenizer
+    if wanted.tokenizer is not None:
+        loaded = copy.deepcopy(loaded)
+        student.config_for(loaded, own)
     layers = wanted.layers or student.half_depth(loaded.num_hidden_layers)
     sizes = {name: getattr(wanted, name) for name in student.SIZES}
     try:
         config = student.student_config(loaded, layers, wanted.family, sizes)
-        teacher.check_vocabulary(ctx.tokenizer, config)
+        teacher.check_vocabulary(own, config)
         if wanted.init == "teacher_layers":
             student.check_transfer(loaded, config)
     except ConfigError as error:
         return None, error.messages
     return config, []
+
+
+def _tokenizer(ctx: Context, stage: Stage) -> Any:
+    return ctx.tokenizer_of(_name(ctx, stage))[1]
 
 
 def _name(ctx: Context, stage: Stage) -> str:

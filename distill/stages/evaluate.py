@@ -18,6 +18,7 @@ from distill.data.tasks import TaskData
 from distill.evaluate import latency, retained
 from distill.evaluate.calibration import expected_calibration_error
 from distill.evaluate.cost import gmacs, parameters, size_mib
+from distill.evaluate.engines import Batch, Engine
 from distill.evaluate.predict import predict
 from distill.export.onnx import export_onnx
 from distill.stages import forms
@@ -62,9 +63,13 @@ def _same_conditions(ctx: Context, folder: Path, settings: Evaluate) -> None:
     checkpoint.write_json(file, now)
 
 
-def _encoded(ctx: Context, data: TaskData) -> dict[str, Encoded]:
+def _tokenizer(ctx: Context, form: forms.Form) -> Any:
+    return ctx.tokenizer if form.role == "teacher" else ctx.student_tokenizer
+
+
+def _encoded(ctx: Context, data: TaskData, tokenizer: Any) -> dict[str, Encoded]:
     return {
-        split: encode_task(rows, data.task.columns, ctx.tokenizer, ctx.config.tasks.max_length)
+        split: encode_task(rows, data.task.columns, tokenizer, ctx.config.tasks.max_length)
         for split, rows in data.validation.items()
     }
 
@@ -80,12 +85,12 @@ def _predictions(
 ) -> Iterator[tuple[str, str, np.ndarray, np.ndarray]]:
     """(form, split, logits, labels) of one task; kept in `file`, so that a run that was stopped goes on."""
     kept: dict[str, np.ndarray] = {}
-    encoded = _encoded(ctx, data)
+    made = {id(t): _encoded(ctx, data, t) for t in (ctx.tokenizer, ctx.student_tokenizer)}
     if file.is_file():
         with np.load(file, allow_pickle=False) as stored:
             kept = dict(stored)
     for form in scored:
-        for split, rows in encoded.items():
+        for split, rows in made[id(_tokenizer(ctx, form))].items():
             if (key := f"{form.name}|{split}") in kept:
                 continue
             ctx.say(f"evaluate/{data.task.name}: {form.name}, {len(rows)} rows of {split}")
@@ -99,7 +104,7 @@ def _predictions(
                 break
             _write_arrays(file, kept)
     for form in scored:
-        for split, rows in encoded.items():
+        for split, rows in made[id(_tokenizer(ctx, form))].items():
             assert rows.labels is not None
             if form.name not in failed:
                 yield form.name, split, kept[f"{form.name}|{split}"], rows.labels
@@ -109,7 +114,7 @@ def _score(ctx: Context, form: forms.Form, task: str, rows: Encoded) -> np.ndarr
     logits = predict(
         forms.engine(ctx, form, forms.path(ctx, form, task)).run,
         rows,
-        pad_id=ctx.tokenizer.pad_token_id,
+        pad_id=_tokenizer(ctx, form).pad_token_id,
         tokens=1 if form.alone else 16384,
     )
     if not np.isfinite(logits).all():
@@ -142,12 +147,13 @@ def _times(
     if not onnx.is_file():
         with checkpoint.writing(onnx.parent) as temporary:
             export_onnx(ctx.checkpoint(settings.teacher, task), temporary / ONNX)
-    made, config = [], _config(ctx.checkpoint(settings.teacher, task))
+    made: list[Engine] = []
+    vocabulary = min(len(ctx.tokenizer), len(ctx.student_tokenizer))
     for form in compared:
         try:
             path = onnx if form.role == "teacher" and form.file else forms.path(ctx, form, task)
             engine = forms.engine(ctx, form, path)
-            engine.run(latency.synthetic((1, settings.shapes[0][1]), config.vocab_size))
+            engine.run(latency.synthetic((1, settings.shapes[0][1]), vocabulary))
             made.append(engine)
         except Exception as error:
             if form.name == forms.reference(ctx):
@@ -155,10 +161,12 @@ def _times(
             failed[form.name] = reason(error)
     repeats = min(settings.repeats, ctx.config.limit.repeats or settings.repeats)
     times: dict[str, dict[str, list[float]]] = {form.name: {} for form in compared}
-    inputs = {
-        f"{rows}x{length}": [latency.synthetic((rows, length), config.vocab_size)] for rows, length in settings.shapes
+    inputs: dict[str, dict[str, list[Batch]]] = {
+        f"{rows}x{length}": {name: [latency.synthetic((rows, length), vocabulary)] for name in times}
+        for rows, length in settings.shapes
     }
-    inputs[TASK_LENGTHS] = _task_batches(ctx)
+    own = {id(t): _task_batches(ctx, t) for t in (ctx.tokenizer, ctx.student_tokenizer)}
+    inputs[TASK_LENGTHS] = {form.name: own[id(_tokenizer(ctx, form))] for form in compared}
     for key, batches in inputs.items():
         ctx.say(f"evaluate: timing {len(made)} forms, {key}, {repeats} rounds")
         for (timed, _), values in latency.measure(made, {key: batches}, repeats=repeats).items():
@@ -167,10 +175,10 @@ def _times(
     return times
 
 
-def _task_batches(ctx: Context) -> list[dict[str, np.ndarray]]:
-    """Rows drawn evenly from the validation splits of all tasks, like lengths together."""
+def _task_batches(ctx: Context, tokenizer: Any) -> list[Batch]:
+    """Rows drawn evenly from the validation splits of all tasks, like lengths together: for any tokenizer the same."""
     random = np.random.default_rng(0)
-    tasks = [next(iter(_encoded(ctx, data).values())) for data in ctx.tasks[0].values()]
+    tasks = [next(iter(_encoded(ctx, data, tokenizer).values())) for data in ctx.tasks[0].values()]
     drawn = [(rows, int(random.integers(len(rows)))) for rows, _ in zip(_cycle(tasks), range(TASK_ROWS), strict=False)]
     drawn.sort(key=lambda pair: int(pair[0].lengths[pair[1]]))
     batches = []
@@ -179,7 +187,7 @@ def _task_batches(ctx: Context) -> list[dict[str, np.ndarray]]:
         ids = [rows.ids[rows.offsets[i] : rows.offsets[i + 1]] for rows, i in part]
         offsets = np.cumsum([0, *map(len, ids)])
         joined = Encoded(np.concatenate(ids), offsets, None, None)
-        batches.append(dict(pad(joined, range(len(part)), ctx.tokenizer.pad_token_id)))
+        batches.append(dict(pad(joined, range(len(part)), tokenizer.pad_token_id)))
     return batches
 
 

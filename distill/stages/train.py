@@ -14,6 +14,7 @@ from torch import nn
 
 from distill import checkpoint, engine, family, student, teacher
 from distill.config import Train
+from distill.data.align import Aligned, pad_aligned
 from distill.data.collate import mask_tokens, pad, token_weights
 from distill.data.encode import Encoded, encode_task
 from distill.data.tasks import TaskData
@@ -41,7 +42,8 @@ def _corpus(ctx: Context, name: str, settings: Train) -> dict[str, Any]:
         return manifest
     model = _prepared(ctx, settings, model)
     online = None if settings.teacher is None else _frozen(ctx, teacher.load_mlm(ctx.checkpoint(settings.teacher))[0])
-    encoded, source = ctx.corpus
+    corpus, source = ctx.corpus(name)
+    encoded = corpus.student if isinstance(corpus, Aligned) else corpus
     objective = Objective(model, _terms(settings), online)
     done = _train(
         ctx,
@@ -49,11 +51,10 @@ def _corpus(ctx: Context, name: str, settings: Train) -> dict[str, Any]:
         settings,
         objective,
         encoded.lengths,
-        _mlm_collate(ctx, settings, encoded, model),
-        ctx.folder / f"{name}.state",
+        _mlm_collate(ctx, name, settings, corpus, model),
     )
     manifest = _summary(done) | {"corpus": source, "sequences": len(encoded), "corpus_tokens": len(encoded.ids)}
-    _save(ctx, ctx.folder / name, model, manifest, ctx.folder / f"{name}.state")
+    _save(ctx, name, model, manifest)
     return manifest
 
 
@@ -82,36 +83,40 @@ def _task(ctx: Context, name: str, settings: Train, data: TaskData) -> None:
     pooler = ctx.teacher if ctx.config.student.init == "teacher_layers" else None
     model = teacher.load_classifier(ctx.checkpoint(settings.start, data.task.name), data.task.num_labels, pooler)
     model = _prepared(ctx, settings, model)
-    encoded = encode_task(data.train, data.task.columns, ctx.tokenizer, ctx.config.tasks.max_length)
+    tokenizer = ctx.tokenizer_of(name.partition("/")[0])[1]
+    encoded = encode_task(data.train, data.task.columns, tokenizer, ctx.config.tasks.max_length)
     targets, began = None, time.monotonic()
     if settings.teacher is not None and any(t.against == "teacher" for t in settings.terms.values()):
-        targets = _teacher_logits(ctx, name, settings.teacher, data, encoded)
+        targets = _teacher_logits(ctx, name, settings.teacher, data)
     waited = time.monotonic() - began
 
     def collate(rows: np.ndarray, epoch: int) -> Arrays:
         assert encoded.labels is not None
-        batch: Arrays = dict(pad(encoded, rows, ctx.tokenizer.pad_token_id))
+        batch: Arrays = dict(pad(encoded, rows, tokenizer.pad_token_id))
         batch["labels"] = encoded.labels[rows]
         if targets is not None:
             batch["teacher_logits"] = targets[rows]
         return batch
 
     objective = Objective(model, _terms(settings))
-    state = ctx.folder / f"{name}.state"
-    done = _train(ctx, name, settings, objective, encoded.lengths, collate, state)
+    done = _train(ctx, name, settings, objective, encoded.lengths, collate)
     done.seconds += waited
-    _save(ctx, ctx.folder / name, model, _summary(done), state)
+    _save(ctx, name, model, _summary(done))
     if ctx.accelerator.is_main_process:
         drop(_targets(ctx, name))
 
 
-def _teacher_logits(ctx: Context, name: str, stage: str, data: TaskData, encoded: Encoded) -> np.ndarray:
-    """The teacher's logits [rows, C] of a task: every epoch needs the same ones, so they are made once and kept."""
-    folder = _targets(ctx, name)
+def _teacher_logits(ctx: Context, name: str, stage: str, data: TaskData) -> np.ndarray:
+    """The teacher's logits [rows, C] of a task: every epoch needs the same ones, so they are made once and kept.
+
+    The teacher reads the texts in its own tokens.
+    """
+    folder, (_, tokenizer) = _targets(ctx, name), ctx.tokenizer_of(stage)
     with ctx.main_first():
         if not folder.is_dir():
             guide = _frozen(ctx, teacher.load_classifier(ctx.checkpoint(stage, data.task.name), data.task.num_labels))
-            logits = predict(_logits_of(ctx, guide), encoded, pad_id=ctx.tokenizer.pad_token_id)
+            encoded = encode_task(data.train, data.task.columns, tokenizer, ctx.config.tasks.max_length)
+            logits = predict(_logits_of(ctx, guide), encoded, pad_id=tokenizer.pad_token_id)
             with checkpoint.writing(folder) as temporary:
                 np.save(temporary / "logits.npy", logits)
     return np.asarray(np.load(folder / "logits.npy"))
@@ -125,6 +130,9 @@ def _prepared(ctx: Context, settings: Train, model: Any) -> Any:
     """The student if one is to be built, with the dropout of this stage."""
     if settings.build_student:
         wanted = ctx.config.student
+        if wanted.tokenizer is not None:
+            own = ctx.student_tokenizer
+            model = student.with_vocabulary(model, own, student.pieces(own, ctx.tokenizer))
         layers = wanted.layers or student.half_depth(model.config.num_hidden_layers)
         sizes = {name: getattr(wanted, name) for name in student.SIZES}
         model = student.from_teacher(
@@ -163,8 +171,11 @@ def _terms(settings: Train) -> dict[str, BoundTerm]:
     }
 
 
-def _mlm_collate(ctx: Context, settings: Train, encoded: Encoded, model: Any) -> Callable[[np.ndarray, int], Arrays]:
-    tokenizer = ctx.tokenizer
+def _mlm_collate(
+    ctx: Context, name: str, settings: Train, corpus: Encoded | Aligned, model: Any
+) -> Callable[[np.ndarray, int], Arrays]:
+    encoded = corpus.student if isinstance(corpus, Aligned) else corpus
+    tokenizer = ctx.tokenizer_of(name)[1]
     specials = np.array(sorted(set(tokenizer.all_special_ids)))
     random_ids = np.setdiff1d(np.arange(len(tokenizer)), specials)
     special = np.zeros(model.config.vocab_size, dtype=bool)
@@ -185,7 +196,10 @@ def _mlm_collate(ctx: Context, settings: Train, encoded: Encoded, model: Any) ->
             random_ids=random_ids,
             weights=weights,
         )
-        return batch | {"masked": np.flatnonzero(chosen), "real": np.flatnonzero(real), "labels": ids[chosen]}
+        batch |= {"masked": np.flatnonzero(chosen), "real": np.flatnonzero(real), "labels": ids[chosen]}
+        if isinstance(corpus, Aligned):
+            batch |= pad_aligned(corpus, rows, ids.shape[1], ctx.tokenizer.pad_token_id)
+        return batch
 
     return collate
 
@@ -197,7 +211,6 @@ def _train(
     objective: Objective,
     lengths: np.ndarray,
     collate: Callable[[np.ndarray, int], Arrays],
-    state: Path,
 ) -> engine.Trained:
     named = [(name, p) for name, p in objective.named_parameters() if p.requires_grad]
     # Norms and biases are not decayed, as in BERT.
@@ -216,7 +229,7 @@ def _train(
         optimizer=instantiate(settings.optimizer)(groups),
         schedule=instantiate(settings.schedule),
         accelerator=ctx.accelerator,
-        state_folder=state,
+        state_folder=_state(ctx, name),
         console=ctx.console,
     )
 
@@ -231,9 +244,13 @@ def _summary(done: engine.Trained) -> dict[str, Any]:
     }
 
 
-def _save(ctx: Context, folder: Path, model: Any, manifest: dict[str, Any], state: Path) -> None:
+def _state(ctx: Context, name: str) -> Path:
+    return ctx.folder / f"{name}.state"
+
+
+def _save(ctx: Context, name: str, model: Any, manifest: dict[str, Any]) -> None:
     if ctx.accelerator.is_main_process:
-        with ctx.writing(folder, model, manifest):
+        with ctx.writing(ctx.folder / name, model, ctx.tokenizer_of(name.partition("/")[0])[1], manifest):
             pass
-        drop(state)
+        drop(_state(ctx, name))
     ctx.accelerator.wait_for_everyone()

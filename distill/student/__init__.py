@@ -12,8 +12,20 @@ from distill import family
 from distill.config import ConfigError
 from distill.student.shape import SIZES, check_layers, half_depth, projects, setting, student_config
 from distill.student.transfer import can_transfer, transfer
+from distill.student.vocabulary import config_for, pieces, with_vocabulary
 
-__all__ = ["SIZES", "check_layers", "check_transfer", "from_teacher", "half_depth", "set_dropout", "student_config"]
+__all__ = [
+    "SIZES",
+    "check_layers",
+    "check_transfer",
+    "config_for",
+    "from_teacher",
+    "half_depth",
+    "pieces",
+    "set_dropout",
+    "student_config",
+    "with_vocabulary",
+]
 
 
 def from_teacher(

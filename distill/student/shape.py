@@ -80,17 +80,15 @@ def half_depth(n: int) -> list[int]:
 
 
 def _record(teacher: Any, kind: str | None) -> family.Family:
-    if kind is None:
-        return family.family_of(teacher)
-    if kind not in family.FAMILIES:
+    if kind is not None and kind not in family.FAMILIES:
         raise ConfigError(
             f"student.family: got {kind}; must be one of {', '.join(family.FAMILIES)}; null is the teacher's"
         )
-    record = family.FAMILIES[kind]
+    record = family.FAMILIES[kind] if kind is not None else family.family_of(teacher)
     if record.padding not in (None, teacher.pad_token_id):
         raise ConfigError(
-            f"student.family: got {kind}; must be a family that can pad with token {teacher.pad_token_id}, as the "
-            f"teacher's tokenizer does ({kind} pads with {record.padding}); choose another"
+            f"student.family: got {record.name}; must be a family that can pad with token {teacher.pad_token_id}, as "
+            f"the tokenizer does ({record.name} pads with {record.padding}); choose another family or student.tokenizer"
         )
     return record
 

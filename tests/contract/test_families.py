@@ -128,6 +128,27 @@ def test_a_student_of_another_shape_learns_a_task(name: str, run: Any, tmp_path:
     assert words.model_input_names == list(family.input_names(made.config))
 
 
+def test_a_student_with_a_tokenizer_of_its_own_goes_the_whole_way(run: Any, tmp_path: Path) -> None:
+    """Another family and other tokens: hidden states compared by word, tasks by soft targets."""
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    align = runpy.run_path(str(Path(__file__).parents[1] / "unit" / "data" / "test_align.py"))
+    align["bpe"]().save_pretrained(tmp_path / "words")
+    given = folder(tmp_path, "bert", "MaskedLM")
+    own = ["student.tokenizer=words", "student.family=roberta", "student.hidden_size=16"]
+    few = ["tasks.names=[order]", "limit.repeats=1", "limit.steps=3", "stages.evaluate.shapes=[[1,16]]"]
+    with pytest.raises(AssertionError, match=r"terms.soft_targets.features: got logits; must be hidden"):
+        run(tmp_path, "distilbert", *arguments(given), *few, *own)
+    results = run(tmp_path, "distilbert", *arguments(given), *few, *own, "~stages.pretrain.terms.soft_targets")
+    assert [model["failed"] for model in results["models"] if "failed" in model] == []
+    made = whole(tmp_path / "out" / "export" / "order", AutoModelForSequenceClassification)
+    words = AutoTokenizer.from_pretrained(tmp_path / "out" / "export" / "order")
+    assert (made.config.model_type, made.config.vocab_size) == ("roberta", len(words))
+    assert words.convert_ids_to_tokens([0, 1, 2]) == ["<s>", "<pad>", "</s>"]
+    pretrained = checkpoint.read_json(tmp_path / "out" / "pretrain" / checkpoint.MANIFEST)
+    assert set(pretrained["log"][-1]["terms"]) == {"mlm", "cosine"}
+
+
 def test_a_student_that_cannot_be_is_refused_before_anything_is_trained(run: Any, tmp_path: Path) -> None:
     from distill.config import ConfigError
 

@@ -61,7 +61,7 @@ def test_short_calls_are_repeated_and_long_ones_are_not(clock: Clock) -> None:
 
 def test_named_batches_are_timed_as_one(clock: Clock) -> None:
     parts = [synthetic((1, length), 50) for length in (3, 5, 9)]
-    times = measure([clock.engine("a", 0.5)], {"task lengths": parts}, repeats=2, warmup=0)
+    times = measure([clock.engine("a", 0.5)], {"task lengths": {"a": parts}}, repeats=2, warmup=0)
     assert times == {("a", "task lengths"): [1500.0, 1500.0]}
 
 

@@ -1,0 +1,55 @@
+"""A teacher's embeddings for another tokenizer."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+import torch
+
+from distill import family, student
+
+TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
+
+
+@pytest.mark.parametrize("name", list(family.FAMILIES))
+def test_a_token_is_the_mean_of_those_it_stands_for(name: str, tiny_model, tiny_batch) -> None:
+    words = TINY["tokenizer"]()
+    model = tiny_model(name)
+    rows = [[number % 60, (7 * number) % 60][: 1 + number % 2] for number in range(len(words))]
+    made = student.with_vocabulary(model, words, rows)
+    table, other = (m.get_input_embeddings().weight for m in (model, made))
+    assert made.config.vocab_size == len(words) == len(other)
+    for number, row in enumerate(rows):
+        torch.testing.assert_close(other[number], table[row].mean(0))
+    assert made.get_output_embeddings().weight is other
+    hidden = family.encode(made, tiny_batch)
+    # Logits are linear in both tables: those of a token are the mean of its parts'.
+    old, new = family.mlm_logits(model, hidden), family.mlm_logits(made, hidden)
+    wanted = torch.stack([old[..., row].mean(-1) for row in rows], -1)
+    torch.testing.assert_close(new, wanted, rtol=1e-4, atol=1e-4)
+    assert model.config.vocab_size == 60
+
+
+def test_the_same_tokenizer_changes_nothing(tiny_model, tiny_batch) -> None:
+    words = TINY["tokenizer"]()
+    model = tiny_model("bert", vocab_size=len(words))
+    found = student.pieces(words, words)
+    assert found == [[number] for number in range(len(words))]
+    made = student.with_vocabulary(model, words, found)
+    torch.testing.assert_close(family.encode(made, tiny_batch), family.encode(model, tiny_batch), rtol=0, atol=0)
+
+
+def test_pieces_are_what_the_other_tokenizer_makes_of_the_characters() -> None:
+    bpe = runpy.run_path(str(Path(__file__).parents[1] / "data" / "test_align.py"))["bpe"]()
+    words = TINY["tokenizer"]()
+    found = student.pieces(words, bpe)
+    for token in ("harbour", "the", "a"):
+        assert found[words.convert_tokens_to_ids(token)] == bpe(token, add_special_tokens=False)["input_ids"]
+    assert found[words.convert_tokens_to_ids("##g")] == bpe("g", add_special_tokens=False)["input_ids"]
+    for role in ("pad", "cls", "sep", "unk", "mask"):
+        assert found[getattr(words, f"{role}_token_id")] == [getattr(bpe, f"{role}_token_id")]
+    back = student.pieces(bpe, words)
+    assert back[bpe.convert_tokens_to_ids("\u0120the")] == [words.convert_tokens_to_ids("the")]
+    assert all(ids for ids in back)
