@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from distill.config import REFERENCES, Config, Evaluate, Quantize, Stage, Train, of_student, recipes
+from distill.config import REFERENCES, Config, Evaluate, Quantize, Stage, Train, given_student, of_student, recipes
 
 TASKS = {
     "glue": ("cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli"),
@@ -27,7 +27,7 @@ FAMILIES = (
     "bert", "ernie", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "albert", "mpnet", "deberta",
     "deberta-v2", "modernbert",
 )  # fmt: skip
-"""Model types that are known; distill.family holds the rest."""
+"""Model types of students; distill.family holds the rest."""
 
 SCHEMES = ("bitsandbytes", "onnxruntime")
 """What a quantize stage can make."""
@@ -206,7 +206,7 @@ def _pipeline(config: Config) -> Iterator[str]:
         stage, earlier = config.stages[name], config.pipeline[:index]
         for key in REFERENCES:
             other = getattr(stage, key, None)
-            given = isinstance(stage, Train) and other == "teacher"
+            given = isinstance(stage, Train) and (other == "teacher" or (key, other) == ("start", "student"))
             if other is not None and not given and other not in earlier:
                 yield (
                     f"stages.{name}.{key}: got {other}; must be an earlier stage of the pipeline; "
@@ -234,7 +234,7 @@ def _reference(name: str, key: str, other: str, config: Config) -> Iterator[str]
 def _vocabularies(name: str, stage: Train, config: Config) -> Iterator[str]:
     """On a corpus, models with tokenizers of their own are compared by what they make of the same characters."""
     guide = stage.teacher
-    if config.student.tokenizer is None or stage.data != "corpus" or guide is None:
+    if (config.student.tokenizer is None and not given_student(config)) or stage.data != "corpus" or guide is None:
         return
     if of_student(config, name) == of_student(config, guide):
         return
@@ -287,6 +287,11 @@ def _train(name: str, stage: Train, config: Config) -> Iterator[str]:
 
 def _student(config: Config) -> Iterator[str]:
     layers = config.student.layers
+    name, given = config.student.name, given_student(config)
+    if given and name is None and not config.limit.smoke:
+        yield "student.name: got nothing; must be a hub name or a folder; set student.name=FOLDER"
+    if name is not None and not given:
+        yield f"student.name: got {name}; must be null in a recipe that builds its student; try recipe=task"
     kind = config.student.family
     if kind is not None and kind not in FAMILIES:
         yield f"student.family: got {kind}; must be a model type that is known; {nearest(kind, list(FAMILIES))}"

@@ -54,6 +54,8 @@ class Student:
     """Teacher layers the student starts from, counted from 0; half of them, evenly spaced, when null."""
     init: str = "teacher_layers"
     """teacher_layers (copy the layers, embeddings and language-model head, or channels of them) or random."""
+    name: str | None = None
+    """Hub name or folder of a pretrained student, in recipes whose stages start from `student`."""
     tokenizer: str | None = None
     """Folder or hub name of a tokenizer of the student's own; the teacher's when null."""
     family: str | None = None
@@ -160,7 +162,7 @@ class Train(Stage):
     data: str = "corpus"
     """corpus (masked-language modelling) or tasks (one model for each task)."""
     start: str = "teacher"
-    """Stage whose checkpoint it goes on from, or `teacher` for the teacher as given."""
+    """Stage whose checkpoint it goes on from; `teacher` or `student` for those as given."""
     build_student: bool = False
     """Build the student of `student.*` from that checkpoint first."""
     teacher: str | None = None
@@ -256,11 +258,16 @@ class Config:
 
 
 def of_student(config: Config, name: str) -> bool:
-    """Whether a train stage's model is a student: built there, or in a stage that it goes on from."""
+    """Whether a train stage's model is a student: given, built there, or in a stage that it goes on from."""
     stage = config.stages.get(name)
-    return isinstance(stage, Train) and (
-        stage.build_student or (stage.start != name and of_student(config, stage.start))
-    )
+    if not isinstance(stage, Train):
+        return name == "student"
+    return stage.build_student or (stage.start != name and of_student(config, stage.start))
+
+
+def given_student(config: Config) -> bool:
+    """Whether the recipe's student is a pretrained one, with its own tokenizer, and not built from the teacher."""
+    return any(isinstance(stage, Train) and stage.start == "student" for stage in config.stages.values())
 
 
 def folder(name: str) -> Path:

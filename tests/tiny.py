@@ -46,6 +46,26 @@ FAMILIES: dict[str, dict[str, Any]] = {
 }
 """Family -> settings of its own that are tiny, or not zero."""
 
+_SEQ2SEQ = {"pad_token_id": PADDING, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2}
+_DECODER = {
+    "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8,
+    "intermediate_size": 24, "max_position_embeddings": 130, "pad_token_id": PADDING,
+}  # fmt: skip
+TEACHERS: dict[str, dict[str, Any]] = {
+    "xlnet": {"d_model": 16, "n_layer": 2, "n_head": 2, "d_inner": 24, "pad_token_id": PADDING},
+    "bart": {
+        "d_model": 16, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24, "max_position_embeddings": 130,
+        **_SEQ2SEQ,
+    },
+    "t5": {"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2, **_SEQ2SEQ},
+    "qwen2": {**_DECODER, "pad_token_id": None},
+    "qwen3": _DECODER,
+    "gemma2": _DECODER,
+    "gemma3_text": _DECODER,
+}  # fmt: skip
+"""Family that can only teach tasks -> a tiny config of it."""
+
 AFTER_PADDING = ("roberta", "xlm-roberta", "camembert", "mpnet")
 """Families that count positions from the row after that of the padding token."""
 
@@ -56,6 +76,8 @@ def config(name: str, *, length: int = 32, **settings: Any) -> Any:
 
     from distill import family
 
+    if name in TEACHERS:
+        return AutoConfig.for_model(name, **({"vocab_size": 60} | TEACHERS[name] | settings))
     sizes = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 24}
     sizes |= {"vocab_size": 60, "pad_token_id": PADDING}
     sizes["max_position_embeddings"] = length + (2 if name in AFTER_PADDING else 0)
@@ -119,9 +141,10 @@ def save(folder: Path, name: str, head: str, **settings: Any) -> Path:
     from distill import family
 
     words = tokenizer()
-    made = model(name, head, vocab_size=len(words), **settings)
+    made = model(name, head, vocab_size=len(words) + 3, **settings)  # some add tokens when they are loaded
     made.save_pretrained(folder)
     words.model_input_names = list(family.input_names(made.config))
+    words.padding_side = "left" if name == "xlnet" else "right"
     words.save_pretrained(folder)
     return folder
 

@@ -28,18 +28,21 @@ _WORD = 2**64 - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
-def pad(encoded: Encoded, rows: Sequence[int] | NDArray[Any], pad_id: int) -> dict[str, NDArray[np.int64]]:
+def pad(
+    encoded: Encoded, rows: Sequence[int] | NDArray[Any], pad_id: int, left: bool = False
+) -> dict[str, NDArray[np.int64]]:
     """`input_ids`, `attention_mask` and `token_type_ids` of these rows: [B, L] int64.
 
-    L is the longest row, rounded up to a multiple of 8.
+    L is the longest row, rounded up to a multiple of 8. Padding is to the right, or to the `left`.
     """
     index = np.asarray(rows, dtype=np.int64)
     start = encoded.offsets[index]
     lengths = encoded.offsets[index + 1] - start
     width = -(-int(lengths.max()) // MULTIPLE) * MULTIPLE
     column = np.arange(width)
-    real = column < lengths[:, None]
-    source = (start[:, None] + column)[real]
+    first = (width - lengths if left else np.zeros_like(lengths))[:, None]
+    real = (column >= first) & (column < first + lengths[:, None])
+    source = (start[:, None] + column - first)[real]
     ids = np.full(real.shape, pad_id, dtype=np.int64)
     ids[real] = encoded.ids[source]
     types = np.zeros(real.shape, dtype=np.int64)

@@ -24,12 +24,12 @@ def batches(lengths: np.ndarray, tokens: int) -> list[np.ndarray]:
     return parts
 
 
-def predict(engine_run: Run, encoded: Encoded, *, pad_id: int, tokens: int = 16384) -> np.ndarray:
+def predict(engine_run: Run, encoded: Encoded, *, pad_id: int, left: bool = False, tokens: int = 16384) -> np.ndarray:
     """Logits float32 [n, C] of every row, in the order of the rows."""
     parts = batches(np.asarray(encoded.lengths), tokens)
     if not parts:
         raise ValueError("encoded: got no rows; must hold at least one")
-    logits = [engine_run(pad(encoded, rows, pad_id)) for rows in parts]
+    logits = [engine_run(pad(encoded, rows, pad_id, left)) for rows in parts]
     result = np.empty((sum(map(len, parts)), logits[0].shape[1]), dtype=np.float32)
     result[np.concatenate(parts)] = np.concatenate(logits)
     return result

@@ -13,15 +13,19 @@ from distill.config import ConfigError
 from distill.family.albert import ALBERT
 from distill.family.bert import BERT, ERNIE
 from distill.family.deberta import DEBERTA, DEBERTA_V2
+from distill.family.decoder import GEMMA2, GEMMA3, QWEN2, QWEN3
 from distill.family.distilbert import DISTILBERT
 from distill.family.electra import ELECTRA
 from distill.family.modernbert import MODERNBERT
 from distill.family.mpnet import MPNET
 from distill.family.record import Family
 from distill.family.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
+from distill.family.seq2seq import BART, T5
+from distill.family.xlnet import XLNET
 
 __all__ = [
     "FAMILIES",
+    "STUDENTS",
     "Family",
     "encode",
     "encoder",
@@ -52,16 +56,26 @@ FAMILIES: dict[str, Family] = {
         DEBERTA,
         DEBERTA_V2,
         MODERNBERT,
+        XLNET,
+        BART,
+        T5,
+        QWEN2,
+        QWEN3,
+        GEMMA2,
+        GEMMA3,
     )
 }
 
+STUDENTS: dict[str, Family] = {name: family for name, family in FAMILIES.items() if family.layer is not None}
+"""Families of students; a teacher of one of these can teach more than its answers to tasks."""
 
-def family_of(model_or_config: Any) -> Family:
-    """The record of a transformers model or config. ConfigError when the family is not known."""
+
+def family_of(model_or_config: Any, key: str = "teacher.name") -> Family:
+    """The record of a transformers model or config. ConfigError, about the setting `key`, when it is not known."""
     kind = getattr(model_or_config, "config", model_or_config).model_type
     if kind not in FAMILIES:
         known = ", ".join(FAMILIES)
-        raise ConfigError(f"teacher.name: got a model of type {kind}; must be one of {known}; choose such a teacher")
+        raise ConfigError(f"{key}: got a model of type {kind}; must be one of {known}; choose such a model")
     return FAMILIES[kind]
 
 
@@ -107,7 +121,8 @@ def encode(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
 
 def has_mlm_head(model: nn.Module) -> bool:
     """Whether the model can answer `mlm_logits`."""
-    return hasattr(model, family_of(model).mlm_head[-1])
+    head = family_of(model).mlm_head
+    return bool(head) and hasattr(model, head[-1])
 
 
 def mlm_logits(model: nn.Module, hidden: Tensor) -> Tensor:

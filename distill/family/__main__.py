@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from distill.family import FAMILIES, Family
+from distill.family import FAMILIES, STUDENTS, Family
 
 HEAD = """# Families
 
@@ -16,6 +16,14 @@ stage `adapt`.
 
 | Family | Token types | Attention kernels | Trains in | Layers | A student's layers |
 | --- | --- | --- | --- | --- | --- |
+"""
+
+
+TAIL = """
+
+Models of type {} can be teachers of tasks: `recipe=task`
+fine-tunes them with their classification head, and a student of a type above, with its own tokenizer, learns their
+answers.
 """
 
 
@@ -38,7 +46,8 @@ def _token_types(record: Family) -> str:
 
 
 def table() -> str:
-    return HEAD + "\n".join(row(record) for record in FAMILIES.values()) + "\n"
+    alone = ", ".join(f"`{name}`" for name in FAMILIES if name not in STUDENTS)
+    return HEAD + "\n".join(row(record) for record in STUDENTS.values()) + TAIL.format(alone)
 
 
 if __name__ == "__main__":

@@ -71,6 +71,11 @@ def position_table_after_padding(config: Any) -> int:
     return int(config.max_position_embeddings) - int(config.pad_token_id) - 1
 
 
+def no_table(config: Any) -> int:
+    """Relative positions alone."""
+    return UNBOUNDED
+
+
 @dataclass(frozen=True)
 class Family:
     """Where the parts of a family's models are. All paths are dotted module paths."""
@@ -81,10 +86,11 @@ class Family:
     """The encoder, below a model with a head."""
     layers: str
     """The list of layers, below the encoder."""
-    layer: Layer
     embeddings: str
     """The table of token embeddings, below the encoder."""
-    mlm_head: tuple[str, ...]
+    layer: Layer | None = None
+    """None in a family that can teach tasks alone."""
+    mlm_head: tuple[str, ...] = ()
     """Modules below the model from hidden states to vocabulary logits, in the order of use."""
     head: str = "classifier"
     """The last linear module of a sequence classifier."""

@@ -17,7 +17,18 @@ from accelerate import Accelerator
 from rich.console import Console
 
 from distill import checkpoint, family, student, teacher
-from distill.config import REFERENCES, Config, ConfigError, Evaluate, Stage, Train, UserError, fingerprint, of_student
+from distill.config import (
+    REFERENCES,
+    Config,
+    ConfigError,
+    Evaluate,
+    Stage,
+    Train,
+    UserError,
+    fingerprint,
+    given_student,
+    of_student,
+)
 from distill.data import align, corpus, encode, tasks
 
 SMOKE_LAYERS = 6
@@ -59,11 +70,15 @@ class Context:
         if not pending:
             return
         teacher.check_weights(self.teacher)
+        if given_student(self.config):
+            teacher.check_weights(self.student)
         kinds = [self.config.stages[name] for name in pending]
         _fits(self, kinds)
         if any(not isinstance(stage, Train) or stage.data == "tasks" for stage in kinds):
             self.say(coverage(self.tasks[1]))
-            _head_fits(self)
+            _head_fits(self, "teacher.name", self.teacher)
+            if given_student(self.config):
+                _head_fits(self, "student.name", self.student)
         for name, stage in zip(pending, kinds, strict=True):
             if isinstance(stage, Train) and stage.data == "corpus":
                 self.corpus(name)
@@ -77,9 +92,9 @@ class Context:
         return {name: fingerprint(checkpoint.read_json(file)) for name, file in files.items() if file.is_file()}
 
     def checkpoint(self, stage: str, task: str | None = None) -> Path:
-        """Model folder that a finished stage left, for a task if there is one for each; `teacher`: the one given."""
-        if stage == "teacher":
-            return Path(self.teacher)
+        """Model folder that a finished stage left, for a task if there is one for each, or a model as given."""
+        if stage in ("teacher", "student"):
+            return Path(self.teacher if stage == "teacher" else self.student)
         folder = self.folder / stage
         manifest = checkpoint.read_json(folder / checkpoint.MANIFEST)
         if "same_as" in manifest:
@@ -133,18 +148,29 @@ class Context:
 
     @functools.cached_property
     def teacher(self) -> str:
-        """Folder of the teacher as given, with a clean tokenizer checked against it."""
+        """Folder of the teacher as given."""
         given = self.config.teacher
         local = given.kind == "hub" and given.name is not None and Path(given.name).is_dir()
         if given.kind == "random" or (self.config.limit.smoke and not local):
-            layers = max([SMOKE_LAYERS - 1, *(self.config.student.layers or [])]) + 1
-            folder = self.folder / f"random_teacher_{layers}"
-            with self.main_first():
-                if not (folder / "config.json").is_file():
-                    teacher.random_teacher(folder, layers, self.texts[0])
-            return str(folder)
+            return self._random("teacher", max([SMOKE_LAYERS - 1, *(self.config.student.layers or [])]) + 1)
         with self.main_first():
             return teacher.resolve(given)
+
+    @functools.cached_property
+    def student(self) -> str:
+        """Folder of the student, where one is given."""
+        name = self.config.student.name
+        if self.config.limit.smoke and not (name is not None and Path(name).is_dir()):
+            return self._random("student", SMOKE_LAYERS // 2)
+        with self.main_first():
+            return teacher.fetch(name, "student.name")
+
+    def _random(self, what: str, layers: int) -> str:
+        folder = self.folder / f"random_{what}_{layers}"
+        with self.main_first():
+            if not (folder / "config.json").is_file():
+                teacher.random_teacher(folder, layers, self.texts[0])
+        return str(folder)
 
     @functools.cached_property
     def tokenizer(self) -> Any:
@@ -154,16 +180,22 @@ class Context:
     @functools.cached_property
     def student_tokenizer(self) -> Any:
         """The student's own, or the teacher's."""
+        if given_student(self.config):
+            return teacher.load_tokenizer(self.student)
         if self.config.student.tokenizer is None:
             return self.tokenizer
         with self.main_first():
-            return teacher.load_tokenizer(teacher.resolve_tokenizer(self.config.student.tokenizer))
+            folder = teacher.fetch(self.config.student.tokenizer, "student.tokenizer", files=teacher.TOKENIZER)
+        return teacher.load_tokenizer(folder)
 
     def tokenizer_of(self, stage: str) -> tuple[str, Any]:
         """Whose tokenizer the models of a train stage read, teacher or student, and that tokenizer."""
-        if self.config.student.tokenizer is not None and of_student(self.config, stage):
-            return "student", self.student_tokenizer
-        return "teacher", self.tokenizer
+        own = self.config.student.tokenizer is not None or given_student(self.config)
+        return (
+            ("student", self.student_tokenizer)
+            if own and of_student(self.config, stage)
+            else ("teacher", self.tokenizer)
+        )
 
     @contextmanager
     def writing(self, folder: Path, model: Any, tokenizer: Any, manifest: dict[str, Any]) -> Iterator[Path]:
@@ -173,9 +205,18 @@ class Context:
         tokenizer.model_input_names = list(family.input_names(model.config))
         with checkpoint.writing(folder) as temporary:
             model.save_pretrained(temporary)
+            _keep_labels(temporary / "config.json", model.config)
             tokenizer.save_pretrained(temporary)
             yield temporary
             checkpoint.write_json(temporary / checkpoint.MANIFEST, manifest)
+
+
+def _keep_labels(file: Path, config: Any) -> None:
+    """Two labels are left out of a config as if they were everyone's default: BART's is three."""
+    stored = checkpoint.read_json(file)
+    if "id2label" not in stored and config.num_labels == 2:
+        names = {"id2label": config.id2label, "label2id": config.label2id}
+        checkpoint.write_json(file, stored | names)
 
 
 def _fits(ctx: Context, stages: list[Stage]) -> None:
@@ -192,10 +233,16 @@ def _fits(ctx: Context, stages: list[Stage]) -> None:
             lengths["corpus.max_length"] = ctx.config.corpus.max_length
         else:
             lengths["tasks.max_length"] = ctx.config.tasks.max_length
-        if isinstance(stage, Train) and stage.build_student:
-            built, wrong = _student(ctx, loaded)
-            longest = longest if built is None else min(longest, family.max_length(built))
+        if isinstance(stage, Train) and (stage.build_student or stage.start == "student"):
+            made, wrong = _student(ctx, loaded) if stage.build_student else _given_student(ctx)
+            longest = longest if made is None else min(longest, family.max_length(made))
             errors += wrong
+        if isinstance(stage, Train) and stage.data == "corpus" and not family.family_of(loaded).mlm_head:
+            errors.append(
+                f"teacher.name: got a model of type {loaded.model_type}; must be one that stages on a corpus can use, "
+                f"of type {', '.join(family.STUDENTS)}; use recipe=task, which trains on tasks alone"
+            )
+            break
         if isinstance(stage, Train) and stage.data == "corpus" and _tokenizer(ctx, stage).mask_token_id is None:
             errors.append(
                 "teacher.name: got a tokenizer (or student.tokenizer) without a mask token; must have one for "
@@ -208,6 +255,19 @@ def _fits(ctx: Context, stages: list[Stage]) -> None:
     ]
     if errors:
         raise ConfigError(dict.fromkeys(errors))
+
+
+def _given_student(ctx: Context) -> tuple[Any, list[str]]:
+    """Config of the student that is given, and what is wrong with it."""
+    try:
+        config = teacher.load_config(ctx.student, "student.name")
+        teacher.check_vocabulary(ctx.student_tokenizer, config, "student.name")
+    except ConfigError as error:
+        return None, error.messages
+    if config.model_type in family.STUDENTS:
+        return config, []
+    known = ", ".join(family.STUDENTS)
+    return None, [f"student.name: got a model of type {config.model_type}; must be one of {known}; choose such a model"]
 
 
 def _student(ctx: Context, loaded: Any) -> tuple[Any, list[str]]:
@@ -236,13 +296,13 @@ def _name(ctx: Context, stage: Stage) -> str:
     return next(name for name, other in ctx.config.stages.items() if other is stage)
 
 
-def _head_fits(ctx: Context) -> None:
-    classes = teacher.head_labels(ctx.teacher)
+def _head_fits(ctx: Context, key: str, folder: str) -> None:
+    classes = teacher.head_labels(folder)
     wrong = [task for task, data in ctx.tasks[0].items() if classes not in (None, data.task.num_labels)]
     if wrong:
         raise ConfigError(
-            f"teacher.name: got a classifier of {classes} classes; must have a head for {', '.join(wrong)}, or none; "
-            "choose the tasks it was made for with tasks.names, or a teacher without a head"
+            f"{key}: got a classifier of {classes} classes; must have a head for {', '.join(wrong)}, or none; "
+            "choose the tasks it was made for with tasks.names, or a model without a head"
         )
 
 

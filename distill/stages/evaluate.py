@@ -115,6 +115,7 @@ def _score(ctx: Context, form: forms.Form, task: str, rows: Encoded) -> np.ndarr
         forms.engine(ctx, form, forms.path(ctx, form, task)).run,
         rows,
         pad_id=_tokenizer(ctx, form).pad_token_id,
+        left=_tokenizer(ctx, form).padding_side == "left",
         tokens=1 if form.alone else 16384,
     )
     if not np.isfinite(logits).all():
@@ -144,14 +145,16 @@ def _times(
         return stored
     task = next(iter(ctx.tasks[0]))
     onnx = folder / "teacher" / ONNX
-    if not onnx.is_file():
-        with checkpoint.writing(onnx.parent) as temporary:
-            export_onnx(ctx.checkpoint(settings.teacher, task), temporary / ONNX)
     made: list[Engine] = []
     vocabulary = min(len(ctx.tokenizer), len(ctx.student_tokenizer))
     for form in compared:
         try:
-            path = onnx if form.role == "teacher" and form.file else forms.path(ctx, form, task)
+            path = forms.path(ctx, form, task)
+            if form.role == "teacher" and form.file:
+                path = onnx
+                if not onnx.is_file():
+                    with checkpoint.writing(onnx.parent) as temporary:
+                        export_onnx(ctx.checkpoint(settings.teacher, task), temporary / ONNX)
             engine = forms.engine(ctx, form, path)
             engine.run(latency.synthetic((1, settings.shapes[0][1]), vocabulary))
             made.append(engine)
@@ -187,7 +190,7 @@ def _task_batches(ctx: Context, tokenizer: Any) -> list[Batch]:
         ids = [rows.ids[rows.offsets[i] : rows.offsets[i + 1]] for rows, i in part]
         offsets = np.cumsum([0, *map(len, ids)])
         joined = Encoded(np.concatenate(ids), offsets, None, None)
-        batches.append(dict(pad(joined, range(len(part)), tokenizer.pad_token_id)))
+        batches.append(pad(joined, range(len(part)), tokenizer.pad_token_id, tokenizer.padding_side == "left"))
     return batches
 
 
@@ -261,13 +264,14 @@ def _speedup(
     form: forms.Form, compared: list[forms.Form], times: dict[str, dict[str, list[float]]], shape: str
 ) -> dict[str, Any]:
     """Against the teacher's fastest float32 form, of all and of those on the same backend."""
-    teachers = [f for f in compared if f.role == "teacher" and f.scheme in forms.FLOAT32 and f.name in times]
+    teachers = [f for f in compared if f.role == "teacher" and f.scheme in forms.FLOAT32 and times.get(f.name)]
     backend = "onnxruntime" if form.backend == "onnxruntime" else "torch"
     fastest = min(teachers, key=lambda f: float(np.median(times[f.name][shape])))
-    same = min((f for f in teachers if f.backend == backend), key=lambda f: float(np.median(times[f.name][shape])))
+    same = [f for f in teachers if f.backend == backend]  # none where the teacher does not run on it
+    best = min(same, key=lambda f: float(np.median(times[f.name][shape])), default=None)
     headline = latency.speedup(times[fastest.name][shape], times[form.name][shape])
     return {
         "best_teacher": headline["median"],
         "ci95": headline["ci95"],
-        "same_backend": latency.speedup(times[same.name][shape], times[form.name][shape])["median"],
+        "same_backend": best and latency.speedup(times[best.name][shape], times[form.name][shape])["median"],
     }

@@ -82,8 +82,10 @@ def _task(ctx: Context, name: str, settings: Train, data: TaskData) -> None:
     torch.manual_seed(ctx.config.seed)
     pooler = ctx.teacher if ctx.config.student.init == "teacher_layers" else None
     model = teacher.load_classifier(ctx.checkpoint(settings.start, data.task.name), data.task.num_labels, pooler)
-    model = _prepared(ctx, settings, model)
     tokenizer = ctx.tokenizer_of(name.partition("/")[0])[1]
+    if model.config.pad_token_id is None:
+        model.config.pad_token_id = tokenizer.pad_token_id  # decoders find the last token by it
+    model = _prepared(ctx, settings, model)
     encoded = encode_task(data.train, data.task.columns, tokenizer, ctx.config.tasks.max_length)
     targets, began = None, time.monotonic()
     if settings.teacher is not None and any(t.against == "teacher" for t in settings.terms.values()):
@@ -92,7 +94,7 @@ def _task(ctx: Context, name: str, settings: Train, data: TaskData) -> None:
 
     def collate(rows: np.ndarray, epoch: int) -> Arrays:
         assert encoded.labels is not None
-        batch: Arrays = dict(pad(encoded, rows, tokenizer.pad_token_id))
+        batch: Arrays = dict(pad(encoded, rows, tokenizer.pad_token_id, tokenizer.padding_side == "left"))
         batch["labels"] = encoded.labels[rows]
         if targets is not None:
             batch["teacher_logits"] = targets[rows]
@@ -116,7 +118,8 @@ def _teacher_logits(ctx: Context, name: str, stage: str, data: TaskData) -> np.n
         if not folder.is_dir():
             guide = _frozen(ctx, teacher.load_classifier(ctx.checkpoint(stage, data.task.name), data.task.num_labels))
             encoded = encode_task(data.train, data.task.columns, tokenizer, ctx.config.tasks.max_length)
-            logits = predict(_logits_of(ctx, guide), encoded, pad_id=tokenizer.pad_token_id)
+            left = tokenizer.padding_side == "left"
+            logits = predict(_logits_of(ctx, guide), encoded, pad_id=tokenizer.pad_token_id, left=left)
             with checkpoint.writing(folder) as temporary:
                 np.save(temporary / "logits.npy", logits)
     return np.asarray(np.load(folder / "logits.npy"))

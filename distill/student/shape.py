@@ -80,9 +80,9 @@ def half_depth(n: int) -> list[int]:
 
 
 def _record(teacher: Any, kind: str | None) -> family.Family:
-    if kind is not None and kind not in family.FAMILIES:
+    if kind is not None and kind not in family.STUDENTS:
         raise ConfigError(
-            f"student.family: got {kind}; must be one of {', '.join(family.FAMILIES)}; null is the teacher's"
+            f"student.family: got {kind}; must be one of {', '.join(family.STUDENTS)}; null is the teacher's"
         )
     record = family.FAMILIES[kind] if kind is not None else family.family_of(teacher)
     if record.padding not in (None, teacher.pad_token_id):

@@ -43,6 +43,7 @@ def can_transfer(teacher: str, student: str) -> bool:
 
 def _by_name(teacher: Any, student: Any, layers: Sequence[int]) -> None:
     own, record = student.state_dict(), family.family_of(teacher)
+    assert record.layer is not None
     fused = f".{record.layer.query}." if record.layer.query == record.layer.key else None
     for key, value in _selected(teacher, layers).items():
         blocks = 0 if fused is None or fused not in key else 3 if record.interleaved else 1
@@ -110,6 +111,7 @@ def _parts(model: Any, layers: Sequence[int]) -> Parts:
     record, embeddings = family.family_of(model), family.encoder(model).get_submodule("embeddings")
     shape, stack = record.bert_shape, family.layers(model)
     assert shape is not None
+    assert record.layer is not None
     modules = {
         f"{number}.{slot}": stack[old].get_submodule(getattr(record.layer, slot))
         for number, old in enumerate(layers)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from distill import checkpoint, family, teacher
@@ -14,7 +15,7 @@ from distill import checkpoint, family, teacher
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 SAME = {"ernie": "bert", "xlm-roberta": "roberta", "camembert": "roberta"}
 """Families whose record differs from another one's in names alone: the unit tests run them, the whole way does not."""
-SHAPES = [name for name in family.FAMILIES if name not in SAME]
+SHAPES = [name for name in family.STUDENTS if name not in SAME]
 LAYERS = 4
 
 
@@ -39,7 +40,8 @@ def whole(path: Path, auto: Any) -> Any:
 
 
 def test_every_family_is_tiny_somewhere() -> None:
-    assert list(TINY["FAMILIES"]) == list(family.FAMILIES)
+    assert list(TINY["FAMILIES"]) == list(family.STUDENTS)
+    assert [*TINY["FAMILIES"], *TINY["TEACHERS"]] == list(family.FAMILIES)
     for name, other in SAME.items():
         one, same = family.FAMILIES[name], family.FAMILIES[other]
         assert replace(one, name="", encoder="", pooler="") == replace(same, name="", encoder="", pooler="")
@@ -147,6 +149,57 @@ def test_a_student_with_a_tokenizer_of_its_own_goes_the_whole_way(run: Any, tmp_
     assert words.convert_ids_to_tokens([0, 1, 2]) == ["<s>", "<pad>", "</s>"]
     pretrained = checkpoint.read_json(tmp_path / "out" / "pretrain" / checkpoint.MANIFEST)
     assert set(pretrained["log"][-1]["terms"]) == {"mlm", "cosine"}
+
+
+@pytest.mark.parametrize("name", TINY["TEACHERS"])
+def test_a_teacher_of_tasks_teaches_a_student_that_is_given(name: str, run: Any, tmp_path: Path) -> None:
+    from transformers import AutoModelForSequenceClassification
+
+    TINY["save"](tmp_path / "teacher", name, "SequenceClassification", num_labels=2)
+    align = runpy.run_path(str(Path(__file__).parents[1] / "unit" / "data" / "test_align.py"))
+    words = align["bpe"]()
+    student = TINY["model"]("roberta", "", vocab_size=len(words), length=130)
+    student.save_pretrained(tmp_path / "student")
+    words.save_pretrained(tmp_path / "student")
+    settings = [f"teacher.name={tmp_path / 'teacher'}", f"student.name={tmp_path / 'student'}", "limit=smoke"]
+    settings += ["tasks=docstrings", "tasks.names=[order]", "limit.steps=2", "output=out"]
+    whole_way = name == "xlnet"
+    settings += [] if whole_way else ["pipeline=[finetune_teacher,finetune]"]
+    results = run(tmp_path, "task", *settings)
+    taught = whole(tmp_path / "out" / "finetune" / "order", AutoModelForSequenceClassification)
+    assert taught.config.model_type == "roberta"
+    guide = whole(tmp_path / "out" / "finetune_teacher" / "order", AutoModelForSequenceClassification)
+    assert (guide.config.model_type, guide.config.pad_token_id) == (name, 1)
+    if whole_way:
+        rows = {(model["role"], model["backend"], model["scheme"]): model for model in results["models"]}
+        assert "failed" not in rows["teacher", "torch", "fp32"]
+        assert "failed" not in rows["student", "onnxruntime", "int8"]
+
+
+def test_padding_to_the_left_changes_nothing_where_a_model_answers_at_the_last_token(tmp_path: Path) -> None:
+    import torch
+
+    from distill.data.collate import pad
+    from distill.data.encode import Encoded
+
+    model = TINY["model"]("xlnet", "SequenceClassification", num_labels=2)
+    rows = Encoded(np.arange(5, 24, dtype=np.int32), np.array([0, 8, 19]), None, None)
+    both = {k: torch.from_numpy(v) for k, v in pad(rows, [0, 1], 1, left=True).items()}
+    assert both["attention_mask"][0].tolist() == [0] * 8 + [1] * 8
+    with torch.no_grad():
+        together = model(**family.inputs(model, both)).logits
+        for number in (0, 1):
+            alone = {k: torch.from_numpy(v) for k, v in pad(rows, [number], 1, left=True).items()}
+            logits = model(**family.inputs(model, alone)).logits[0]
+            torch.testing.assert_close(together[number], logits, rtol=1e-4, atol=1e-5)
+
+
+def test_a_teacher_of_tasks_cannot_teach_on_a_corpus(run: Any, tmp_path: Path) -> None:
+    from distill.config import ConfigError
+
+    TINY["save"](tmp_path / "teacher", "xlnet", "SequenceClassification", num_labels=2)
+    with pytest.raises(ConfigError, match=r"teacher\.name: got a model of type xlnet; .* use recipe=task"):
+        run(tmp_path, "distilbert", *arguments(tmp_path / "teacher"), "tasks.names=[order]")
 
 
 def test_a_student_that_cannot_be_is_refused_before_anything_is_trained(run: Any, tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ EXAMPLES: dict[str, tuple[str, list[Any], list[Any]]] = {
 def test_the_families_are_those_there_are() -> None:
     from distill import family
 
-    assert list(check.FAMILIES) == list(family.FAMILIES)
+    assert list(check.FAMILIES) == list(family.STUDENTS)
 
 
 CASES = [(rule, value) for rule in check.RULES for value in EXAMPLES.get(rule[0], ("", ["no example"], []))[1]]

@@ -8,7 +8,7 @@ import torch
 from distill import family
 from distill.features import ATTENTION, capture
 
-FAMILIES = sorted(family.FAMILIES)
+FAMILIES = sorted(family.STUDENTS)
 LAYERS = (0, 1, 2, 3)
 
 

@@ -82,7 +82,7 @@ def close(got: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
         torch.testing.assert_close(got[name], value, rtol=1e-9, atol=1e-10, msg=lambda m, name=name: f"{name}: {m}")
 
 
-@pytest.mark.parametrize("name", sorted(family.FAMILIES))
+@pytest.mark.parametrize("name", sorted(family.STUDENTS))
 def test_masked_only_equals_gathering_from_the_full_logits(name: str, pair, batch) -> None:
     student, teacher = pair(name)
     wanted = expected(student, teacher, batch)
@@ -112,7 +112,7 @@ def test_all_positions_in_chunks_equal_all_at_once(chunk: int, pair, batch, monk
 
 
 @pytest.mark.parametrize("positions", ["masked", "all"])
-@pytest.mark.parametrize("name", sorted(family.FAMILIES))
+@pytest.mark.parametrize("name", sorted(family.STUDENTS))
 def test_padding_changes_nothing(name: str, positions: str, pair, batch) -> None:
     student, teacher = pair(name)
     module = Objective(student, terms(positions), teacher)

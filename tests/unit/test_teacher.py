@@ -75,7 +75,7 @@ def test_stored_truncation_and_padding_are_switched_off_for_good(folder: Path, t
     assert raw["padding"] is None
 
 
-@pytest.mark.parametrize("name", sorted(family.FAMILIES))
+@pytest.mark.parametrize("name", sorted(family.STUDENTS))
 def test_a_stored_head_is_told_from_a_drawn_one(name: str, tiny_model, tmp_path: Path) -> None:
     model = tiny_model(name)
     model.save_pretrained(tmp_path / "with")
@@ -90,7 +90,7 @@ def test_a_stored_head_is_told_from_a_drawn_one(name: str, tiny_model, tmp_path:
         assert loaded.get_output_embeddings().weight is loaded.get_input_embeddings().weight
 
 
-@pytest.mark.parametrize("name", sorted(family.FAMILIES))
+@pytest.mark.parametrize("name", sorted(family.STUDENTS))
 def test_a_new_classifier_head_is_a_function_of_the_seed(name: str, tiny_model, tmp_path: Path, capfd) -> None:
     model = tiny_model(name)
     model.save_pretrained(tmp_path)

@@ -37,15 +37,17 @@ PUBLISHED = {
 
 
 def test_every_family_has_a_row() -> None:
-    assert set(LONGEST) == set(family.FAMILIES)
+    assert set(LONGEST) == set(family.STUDENTS)
     assert all(record.name == name for name, record in family.FAMILIES.items())
+    for record in family.FAMILIES.values():
+        assert (record.layer is None) == (not record.mlm_head), "a corpus needs both"
 
 
 def test_unknown_family_is_refused_with_the_list() -> None:
     with pytest.raises(ConfigError) as caught:
         family.family_of(SimpleNamespace(model_type="gpt2"))
     assert caught.value.messages == [
-        f"teacher.name: got a model of type gpt2; must be one of {', '.join(family.FAMILIES)}; choose such a teacher"
+        f"teacher.name: got a model of type gpt2; must be one of {', '.join(family.FAMILIES)}; choose such a model"
     ]
 
 

@@ -10,7 +10,7 @@ import torch
 from distill import family, student
 from distill.config import ConfigError
 
-FAMILIES = sorted(family.FAMILIES)
+FAMILIES = sorted(family.STUDENTS)
 HEADS = ["MaskedLM", "SequenceClassification"]
 ATTENTION = ("self.dropout", "attention.dropout", "attn.dropout", "attention.attention_dropout")
 """How the dropouts of attention weights are named."""

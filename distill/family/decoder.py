@@ -1,0 +1,12 @@
+"""Decoders with a classification head, as teachers of tasks: Qwen2, Qwen3, Gemma 2 and 3."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from distill.family.record import Family
+
+QWEN2 = Family(name="qwen2", encoder="model", layers="layers", embeddings="embed_tokens", head="score")
+QWEN3 = replace(QWEN2, name="qwen3")
+GEMMA2 = replace(QWEN2, name="gemma2", attention=("eager",))
+GEMMA3 = replace(QWEN2, name="gemma3_text")

@@ -1,0 +1,22 @@
+"""BART (Lewis et al. 2020, arXiv 1910.13461) and T5 (Raffel et al. 2020, arXiv 1910.10683), as teachers of tasks."""
+
+from __future__ import annotations
+
+from distill.family.record import Family, no_table
+
+BART = Family(
+    name="bart",
+    encoder="model.encoder",
+    layers="layers",
+    embeddings="embed_tokens",
+    head="classification_head.out_proj",
+)
+
+T5 = Family(
+    name="t5",
+    encoder="transformer.encoder",
+    layers="block",
+    embeddings="embed_tokens",
+    head="classification_head.out_proj",
+    max_length=no_table,
+)

@@ -1,0 +1,16 @@
+"""XLNet: Yang et al. 2019, arXiv 1906.08237, as a teacher of tasks. It answers at the last token: padding is left."""
+
+from __future__ import annotations
+
+from distill.family.record import Family, no_table
+
+XLNET = Family(
+    name="xlnet",
+    encoder="transformer",
+    layers="layer",
+    embeddings="word_embedding",
+    head="logits_proj",
+    token_types=True,
+    max_length=no_table,
+    attention=("eager",),
+)
