@@ -94,7 +94,15 @@ RULES: tuple[Rule, ...] = (
     ("stages.*.optimizer.lr", _above(0), "> 0", "5e-5 is usual"),
     ("stages.*.schedule.warmup", _number(0, 1), "from 0 to 1", "it is a share of the steps"),
     ("stages.*.terms.*.weight", _number(0), ">= 0", "drop the term with weight 0"),
-    ("stages.*.terms.*.features", _one_of("logits", "hidden"), "logits or hidden", "see conf/term"),
+    (
+        "stages.*.terms.*.features",
+        _one_of("logits", "hidden", "pooled", "relations", "scores"),
+        "logits, hidden, pooled, relations or scores",
+        "see conf/term",
+    ),
+    ("stages.*.terms.*.layers", _one_of("last", "uniform"), "last or uniform", "see distill/config.py"),
+    ("stages.*.terms.*.teacher_layer", _number(0), ">= 0", "null is the last"),
+    ("stages.*.terms.*.heads", _number(1), ">= 1", "null is the student's attention heads"),
     ("stages.*.terms.*.against", _one_of("teacher", "labels"), "teacher or labels", "see conf/term"),
     ("stages.*.terms.*.positions", _one_of("masked", "all"), "masked or all", "see conf/term"),
     ("stages.*.repeats", _number(1), ">= 1", "8 is the default"),
@@ -240,10 +248,10 @@ def _vocabularies(name: str, stage: Train, config: Config) -> Iterator[str]:
         return
     for label, term in stage.terms.items():
         where = f"stages.{name}.terms.{label}"
-        if term.weight > 0 and term.features == "logits" and term.against == "teacher":
+        if term.weight > 0 and term.features in ("logits", "relations", "scores") and term.against == "teacher":
             yield (
-                f"{where}.features: got logits; must be hidden where student.tokenizer is set: vocabularies differ, "
-                f"and so do the tokens that logits are for; drop the term with ~{where}"
+                f"{where}.features: got {term.features}; must be hidden or pooled where student.tokenizer is set: the "
+                f"tokens differ, and so do {term.features}; drop the term with ~{where}"
             )
         if term.weight > 0 and term.features == "hidden" and term.positions == "masked":
             yield (
@@ -273,10 +281,17 @@ def _train(name: str, stage: Train, config: Config) -> Iterator[str]:
         where = f"{key}.terms.{label}"
         if term.against == "teacher" and stage.teacher is None:
             yield f"{where}.against: got teacher; must be labels where {key}.teacher is null; set {key}.teacher=STAGE"
-        if term.features == "hidden" and term.against == "labels":
-            yield f"{where}.against: got labels; must be teacher with features hidden; set {where}.against=teacher"
-        if term.features == "hidden" and stage.data == "tasks":
-            yield f"{where}.features: got hidden; must be logits on tasks; drop the term"
+        if term.features != "logits" and term.against == "labels":
+            yield (
+                f"{where}.against: got labels; must be teacher with features {term.features}; "
+                f"set {where}.against=teacher"
+            )
+        if term.features != "logits" and stage.data == "tasks":
+            yield f"{where}.features: got {term.features}; must be logits on tasks; drop the term"
+        if term.features in ("pooled", "relations", "scores") and term.positions == "masked":
+            yield f"{where}.positions: got masked; must be all with features {term.features}; set {where}.positions=all"
+        if term.features in ("logits", "pooled") and term.layers != "last":
+            yield f"{where}.layers: got {term.layers}; must be last with features {term.features}; leave it out"
         if term.against == "labels" and term.positions == "all" and stage.data == "corpus":
             yield f"{where}.positions: got all; must be masked with labels; only masked positions have a label"
     yield from _vocabularies(name, stage, config)

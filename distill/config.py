@@ -117,7 +117,14 @@ class Term:
     weight: float = 1.0
     """Factor in the weighted sum."""
     features: str = "logits"
-    """What is compared: logits, or hidden (the last hidden state)."""
+    """What is compared: logits; hidden (states); pooled (one vector a text, as a sentence embedder makes it); relations
+    (of tokens among queries, among keys and among values); scores (of attention, before the softmax)."""
+    layers: str = "last"
+    """Of which layers: last, or uniform (each layer of the student with the teacher's at the same share of depth)."""
+    teacher_layer: int | None = None
+    """With layers=last, the teacher's layer, counted from 0, for relations and scores; its last when null."""
+    heads: int | None = None
+    """Relation heads, into which queries, keys and values of both are split; the student's heads when null."""
     against: str = "teacher"
     """teacher (the same features of the teacher) or labels."""
     positions: str = "masked"

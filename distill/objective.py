@@ -8,6 +8,7 @@ number of processes changes a gradient.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from distill import family
+from distill.config import ConfigError
+from distill.features import Features, capture
 
 
 class Loss(Protocol):
@@ -34,7 +37,30 @@ class BoundTerm:
     against: str
     positions: str
     loss: Loss
+    layers: str = "last"
+    teacher_layer: int | None = None
+    heads: int | None = None
 
+    def pairs(self, student: int, teacher: int) -> list[tuple[int, int]]:
+        """(student's layer, teacher's layer) that are compared, of models of these depths.
+
+        `uniform` is the mapping g(m) = m N / M of Jiao et al. 2020, arXiv 1909.10351, section 3.1.
+        """
+        if self.layers == "uniform":
+            return [(layer, round((layer + 1) * teacher / student) - 1) for layer in range(student)]
+        return [(student - 1, teacher - 1 if self.teacher_layer is None else self.teacher_layer)]
+
+
+FIELDS = {
+    "hidden": ("hidden",),
+    "pooled": ("hidden",),
+    "relations": ("queries", "keys", "values"),
+    "scores": ("scores",),
+}
+"""What a term compares -> fields of Features that it needs of each of its layers."""
+
+NOWHERE = -1e4
+"""Relation of a token to padding: nothing after a softmax."""
 
 CHUNK = 1024
 """Positions whose vocabulary logits are held at once when a term asks for all positions."""
@@ -49,9 +75,11 @@ def _rows(term: BoundTerm, batch: Mapping[str, Tensor]) -> str:
     """Name of what has an entry for each row that a term sums over."""
     if "real" not in batch:
         return "labels"
+    if term.features == "pooled":
+        return "input_ids"
     if term.features == "hidden" and "aligned" in batch:
         return "aligned"
-    return {"masked": "masked", "all": "real"}[term.positions]
+    return "masked" if term.positions == "masked" and term.features in ("logits", "hidden") else "real"
 
 
 class Objective(nn.Module):
@@ -64,12 +92,20 @@ class Objective(nn.Module):
     and `teacher_logits` `[B, C]` where a term needs them.
     """
 
-    def __init__(self, student: nn.Module, terms: Mapping[str, BoundTerm], teacher: nn.Module | None = None) -> None:
+    def __init__(
+        self,
+        student: nn.Module,
+        terms: Mapping[str, BoundTerm],
+        teacher: nn.Module | None = None,
+        pooling: str = "mean",
+    ) -> None:
         super().__init__()
         self.student = student
         self.terms = dict(terms)
+        self.pooling = pooling
         # In a tuple, so that the teacher is no submodule: it gets no gradient, no synchronization, no train mode.
         self._teacher = (teacher,)
+        self._pairs = {} if teacher is None else _pairs(self.terms, student, teacher)
         self.projections = _projections(student, teacher, self.terms)
 
     @property
@@ -93,41 +129,71 @@ class Objective(nn.Module):
         return {name: term.loss(logits, batch[names[term.against]]).sum() for name, term in self.terms.items()}
 
     def _corpus(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        student = family.encode(self.student, batch).flatten(0, 1)
-        teacher = self._teacher_hidden(batch)
+        student, teacher = self._captured(self.student, batch, side=0), self._of_teacher(batch)
+        last = student.hidden[max(student.hidden)].flatten(0, 1)
+        guide = None if teacher is None else teacher.hidden[max(teacher.hidden)].flatten(0, 1)
         sums: dict[str, Tensor] = {}
-        for where in ("masked", "all"):
-            rows = batch["masked" if where == "masked" else "real"]
-            terms = {name: term for name, term in self.terms.items() if term.positions == where}
-            hidden = {name: term for name, term in terms.items() if term.features == "hidden"}
-            logits = {name: term for name, term in terms.items() if term.features == "logits"}
-            if hidden:
+        for where, rows in (("masked", batch["masked"]), ("all", batch["real"])):
+            terms = {n: term for n, term in self.terms.items() if (term.features, term.positions) == ("logits", where)}
+            if terms:
+                theirs = None if guide is None or "aligned" in batch else guide[rows]
+                sums |= self._logits(terms, last[rows], theirs, batch["labels"], chunk=where == "all")
+        for name, term in self.terms.items():
+            if term.features != "logits":
                 assert teacher is not None
-                mine, theirs = batch.get("aligned", rows), batch.get("teacher_aligned", rows)
-                sums |= {
-                    name: term.loss(self._projected(name, student[mine]), teacher[theirs]).sum()
-                    for name, term in hidden.items()
-                }
-            if logits:
-                sums |= self._logits(
-                    logits,
-                    student[rows],
-                    None if teacher is None or "aligned" in batch else teacher[rows],
-                    batch["labels"],
-                    chunk=where == "all",
-                )
+                values = [self._compared(name, term, student, teacher, pair, batch) for pair in self._pairs[name]]
+                sums[name] = torch.stack(values).sum()
         return sums
+
+    def _compared(
+        self,
+        name: str,
+        term: BoundTerm,
+        student: Features,
+        teacher: Features,
+        pair: tuple[int, int],
+        batch: dict[str, Tensor],
+    ) -> Tensor:
+        """Sum of a term over its rows, for one layer of each."""
+        one, other = pair
+        if term.features == "hidden":
+            rows = batch["masked" if term.positions == "masked" else "real"]
+            mine, theirs = batch.get("aligned", rows), batch.get("teacher_aligned", rows)
+            hidden = student.hidden[one].flatten(0, 1)[mine], teacher.hidden[other].flatten(0, 1)[theirs]
+            return term.loss(self._projected(name, hidden[0]), hidden[1]).sum()
+        if term.features == "pooled":
+            vectors = [pooled(f.hidden[layer], f.mask, self.pooling) for f, layer in ((student, one), (teacher, other))]
+            return term.loss(self._projected(name, vectors[0]), vectors[1]).sum()
+        if term.features == "scores":
+            sides = [_score_rows(f.scores[layer], f.mask) for f, layer in ((student, one), (teacher, other))]
+            return term.loss(*sides).sum() / student.scores[one].shape[1]
+        heads = term.heads or student.queries[one].shape[1]
+        values = []
+        for what in FIELDS["relations"]:
+            mine, theirs = getattr(student, what)[one], getattr(teacher, what)[other]
+            values.append(term.loss(relations(mine, student.mask, heads), relations(theirs, teacher.mask, heads)).sum())
+        return torch.stack(values).sum() / heads
 
     def _projected(self, name: str, student: Tensor) -> Tensor:
         return self.projections[name](student) if name in self.projections else student
 
     @torch.no_grad()
-    def _teacher_hidden(self, batch: dict[str, Tensor]) -> Tensor | None:
+    def _of_teacher(self, batch: dict[str, Tensor]) -> Features | None:
         if self.teacher is None:
             return None
         # Where it has tokens of its own, they are of the same texts.
         own = {key.removeprefix("teacher_"): value for key, value in batch.items() if key.startswith("teacher_")}
-        return family.encode(self.teacher, own or batch).flatten(0, 1)
+        return self._captured(self.teacher, own or batch, side=1)
+
+    def _captured(self, model: nn.Module, batch: dict[str, Tensor], side: int) -> Features:
+        """What the terms need of the student (side 0) or the teacher (side 1), the last hidden state always."""
+        needs: dict[str, set[int]] = {"hidden": {family.depth(model) - 1}}
+        for name, pairs in self._pairs.items():
+            for what in FIELDS[self.terms[name].features]:
+                needs.setdefault(what, set()).update(pair[side] for pair in pairs)
+        if needs == {"hidden": {family.depth(model) - 1}}:
+            return Features(None, batch["attention_mask"], {family.depth(model) - 1: family.encode(model, batch)})
+        return capture(model, batch, {what: sorted(layers) for what, layers in needs.items()})
 
     def _logits(
         self, terms: dict[str, BoundTerm], student: Tensor, teacher: Tensor | None, labels: Tensor, *, chunk: bool
@@ -156,6 +222,67 @@ class Objective(nn.Module):
         return torch.stack([term.loss(logits, targets[term.against]).sum().float() for term in terms.values()])
 
 
+def pooled(hidden: Tensor, mask: Tensor, how: str) -> Tensor:
+    """One vector [B, H] of the hidden states [B, L, H] of each text: their mean, first or largest."""
+    if how == "cls":
+        return hidden[torch.arange(len(hidden)), mask.argmax(1)]
+    real = mask[:, :, None].bool()
+    if how == "max":
+        return hidden.masked_fill(~real, -torch.inf).amax(1)
+    return (hidden * real).sum(1) / real.sum(1)
+
+
+def relations(projected: Tensor, mask: Tensor, heads: int) -> Tensor:
+    """A A^T / sqrt(d) of queries, keys or values A [B, h, L, d'], split anew into `heads`: [tokens x heads, L].
+
+    The self-attention relations of Wang et al. 2021, arXiv 2012.15828, equation 5, before their softmax. Padding is
+    left out of the rows, and out of the softmax.
+    """
+    split = projected.transpose(1, 2).flatten(2).unflatten(2, (heads, -1)).transpose(1, 2)
+    found = split @ split.transpose(-1, -2) / split.shape[-1] ** 0.5
+    found = found.masked_fill(~mask[:, None, None].bool(), NOWHERE)
+    return found.transpose(1, 2)[mask.bool()].flatten(0, 1)
+
+
+def _score_rows(scores: Tensor, mask: Tensor) -> Tensor:
+    """Attention scores [B, h, L, L] as rows [tokens x h, L]: nothing at padding, and a mean over a row is one over its
+    text's tokens.
+    """
+    real = mask[:, None, None].bool()
+    found = scores.masked_fill(~real, 0) * (mask.shape[1] / mask.sum(1)).sqrt()[:, None, None, None]
+    return found.transpose(1, 2)[mask.bool()].flatten(0, 1)
+
+
+def _pairs(terms: Mapping[str, BoundTerm], student: nn.Module, teacher: nn.Module) -> dict[str, list[tuple[int, int]]]:
+    """Layers that each term compares. ConfigError for what these two models cannot be compared by."""
+    depths, heads = [[f(model) for model in (student, teacher)] for f in (family.depth, family.heads)]
+    found, errors = {}, []
+    for name, term in terms.items():
+        if term.features == "logits":
+            continue
+        found[name] = term.pairs(*depths)
+        where = f"terms.{name}"
+        if max(layer for _, layer in found[name]) >= depths[1]:
+            errors.append(
+                f"{where}.teacher_layer: got {term.teacher_layer}; must be < {depths[1]}, the teacher's layers"
+            )
+        if term.features == "scores" and heads[0] != heads[1]:
+            errors.append(
+                f"{where}.features: got scores; must be relations where student and teacher have {heads[0]} and "
+                f"{heads[1]} heads; put the term relations in its place"
+            )
+        widths = [family.width(model) for model in (student, teacher)]
+        split = term.heads or heads[0]
+        if term.features == "relations" and any(width % split for width in widths):
+            errors.append(
+                f"{where}.heads: got {split}; must divide the widths of student and teacher, {widths[0]} and "
+                f"{widths[1]}; set {math.gcd(*widths)} or a divisor of it"
+            )
+    if errors:
+        raise ConfigError(errors)
+    return found
+
+
 def _projections(student: nn.Module, teacher: nn.Module | None, terms: Mapping[str, BoundTerm]) -> nn.ModuleDict:
     """A trained linear map for each term on hidden states, where the student's are not as wide as the teacher's.
 
@@ -172,6 +299,6 @@ def _projections(student: nn.Module, teacher: nn.Module | None, terms: Mapping[s
         {
             name: nn.Linear(width, wanted, bias=False, device=like.device, dtype=like.dtype)
             for name, term in terms.items()
-            if term.features == "hidden"
+            if term.features in ("hidden", "pooled")
         }
     )

@@ -26,6 +26,8 @@ FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
 """What is downloaded of a model."""
 TOKENIZER = ("*token*.json", "vocab.*", "merges.txt", "*.model", "config.json")
 """What is downloaded of a tokenizer alone."""
+POOLING = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens"}
+"""How texts are pooled -> what sentence-transformers calls it in its settings."""
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spm.model", "spiece.model", "sentencepiece.bpe.model")
 
@@ -44,7 +46,12 @@ def fetch(name: str | None, key: str, revision: str | None = None, files: Collec
     if Path(name).is_dir():
         return name
     try:
-        return snapshot_download(name, revision=revision, allow_patterns=list(files), ignore_patterns=["*/*"])
+        return snapshot_download(
+            name,
+            revision=revision,
+            allow_patterns=list(files),
+            ignore_patterns=["[!1]*/*"],  # but 1_Pooling
+        )
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"{key}: got {name}; must be on the Hugging Face hub (unreachable now, or it has no such model) or a local "
@@ -121,6 +128,18 @@ def _stored(path: str | Path, names: Collection[str]) -> Iterator[tuple[str, tor
         with safe_open(file, framework="pt") as tensors:
             for name in sorted(set(tensors.keys()) & set(names)):
                 yield name, tensors.get_tensor(name)
+
+
+def pooling(path: str | Path) -> str:
+    """How a sentence embedder makes one vector of a text: mean, cls or max, from its own settings; mean without any."""
+    file = Path(path) / "1_Pooling" / "config.json"
+    if not file.is_file():
+        return "mean"
+    stored = checkpoint.read_json(file)
+    chosen = {how for how, key in POOLING.items() if stored.get(key) or stored.get("pooling_mode") == how}
+    if len(chosen) != 1:
+        raise DataError(f"{file}: got {sorted(chosen)}; must be one of {', '.join(POOLING)}; choose another teacher")
+    return chosen.pop()
 
 
 def load_config(path: str | Path, key: str = "teacher.name") -> Any:

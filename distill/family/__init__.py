@@ -27,11 +27,13 @@ __all__ = [
     "FAMILIES",
     "STUDENTS",
     "Family",
+    "depth",
     "encode",
     "encoder",
     "family_of",
     "freeze_mlm_head",
     "has_mlm_head",
+    "heads",
     "input_names",
     "inputs",
     "layers",
@@ -105,6 +107,18 @@ def input_names(config: Any) -> tuple[str, ...]:
 def inputs(model: nn.Module, batch: dict[str, Tensor]) -> dict[str, Tensor]:
     """The part of `batch` that the model takes (labels and foreign token types are left out)."""
     return {name: batch[name] for name in input_names(model.config) if name in batch}
+
+
+def depth(model: nn.Module) -> int:
+    """Number of layers."""
+    count: int = model.config.num_hidden_layers  # type: ignore[union-attr, assignment]
+    return count
+
+
+def heads(model: nn.Module) -> int:
+    """Attention heads of a layer."""
+    count: int = model.config.num_attention_heads  # type: ignore[union-attr, assignment]
+    return count
 
 
 def width(model: nn.Module) -> int:

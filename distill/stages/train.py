@@ -44,7 +44,7 @@ def _corpus(ctx: Context, name: str, settings: Train) -> dict[str, Any]:
     online = None if settings.teacher is None else _frozen(ctx, teacher.load_mlm(ctx.checkpoint(settings.teacher))[0])
     corpus, source = ctx.corpus(name)
     encoded = corpus.student if isinstance(corpus, Aligned) else corpus
-    objective = Objective(model, _terms(settings), online)
+    objective = Objective(model, _terms(settings), online, teacher.pooling(ctx.teacher))
     done = _train(
         ctx,
         name,
@@ -168,7 +168,9 @@ def _logits_of(ctx: Context, model: nn.Module) -> Callable[[Arrays], np.ndarray]
 def _terms(settings: Train) -> dict[str, BoundTerm]:
     """Terms with a weight, their functions bound to their hyper-parameters."""
     return {
-        name: BoundTerm(t.weight, t.features, t.against, t.positions, instantiate(t.loss))
+        name: BoundTerm(
+            t.weight, t.features, t.against, t.positions, instantiate(t.loss), t.layers, t.teacher_layer, t.heads
+        )
         for name, t in settings.terms.items()
         if t.weight > 0
     }
@@ -183,6 +185,8 @@ def _mlm_collate(
     random_ids = np.setdiff1d(np.arange(len(tokenizer)), specials)
     special = np.zeros(model.config.vocab_size, dtype=bool)
     special[specials] = True
+    # Without a language-model term the student reads what the teacher reads.
+    masks = any(t.features == "logits" and t.weight > 0 for t in settings.terms.values())
     weights = token_weights(encoded, model.config.vocab_size, list(specials), settings.masking.smoothing)
 
     def collate(rows: np.ndarray, epoch: int) -> Arrays:
@@ -190,7 +194,7 @@ def _mlm_collate(
         ids, real = batch["input_ids"], batch["attention_mask"].astype(bool)
         batch["input_ids"], chosen = mask_tokens(
             ids,
-            real & ~special[ids],
+            real & ~special[ids] & masks,
             rows,
             seed=ctx.config.seed,
             epoch=epoch,

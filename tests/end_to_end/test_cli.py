@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 RECIPE = "recipe=distilbert"
-NOTHING = "recipe: got nothing; must be one of distilbert, paper/distilbert; choose one, e.g. recipe=distilbert"
+NAMES = "distilbert, minilmv2, paper/distilbert, task"
+NOTHING = f"recipe: got nothing; must be one of {NAMES}; choose one, e.g. recipe=distilbert"
 TRAPPED = 77
 """Exit code of a process that imports torch although it may not."""
 

@@ -49,7 +49,10 @@ EXAMPLES: dict[str, tuple[str, list[Any], list[Any]]] = {
     "stages.*.optimizer.lr": ("stages.pretrain.optimizer.lr", [0.0, -1e-4, "fast", [1e-4]], [1e-4]),
     "stages.*.schedule.warmup": ("stages.pretrain.schedule.warmup", [-0.1, 1.1, "long"], [0, 1.0]),
     "stages.*.terms.*.weight": ("stages.pretrain.terms.mlm.weight", [-1.0, INFINITY], [0.0, 5.0]),
-    "stages.*.terms.*.features": ("stages.pretrain.terms.mlm.features", ["attention"], ["logits", "hidden"]),
+    "stages.*.terms.*.features": ("stages.pretrain.terms.cosine.features", ["attention"], ["hidden", "pooled"]),
+    "stages.*.terms.*.layers": ("stages.pretrain.terms.cosine.layers", ["all"], ["last", "uniform"]),
+    "stages.*.terms.*.teacher_layer": ("stages.pretrain.terms.cosine.teacher_layer", [-1], [0, None]),
+    "stages.*.terms.*.heads": ("stages.pretrain.terms.cosine.heads", [0], [12, None]),
     "stages.*.terms.*.against": ("stages.pretrain.terms.mlm.against", ["student"], ["labels", "teacher"]),
     "stages.*.terms.*.positions": ("stages.pretrain.terms.mlm.positions", ["some"], ["masked", "all"]),
     "stages.*.repeats": ("stages.evaluate.repeats", [0], [1]),
@@ -141,7 +144,8 @@ def test_all_problems_come_at_once(config: Config) -> None:
 
 def test_without_a_recipe_the_rest_is_checked_all_the_same() -> None:
     assert check.settings(Config(), None) == [
-        "recipe: got nothing; must be one of distilbert, paper/distilbert; choose one, e.g. recipe=distilbert"
+        "recipe: got nothing; must be one of distilbert, minilmv2, paper/distilbert, task; choose one, "
+        "e.g. recipe=distilbert"
     ]
     first, second = check.settings(Config(temperature=-1.0), None)
     assert first.startswith("recipe: got nothing")
@@ -340,6 +344,9 @@ def test_flatten_names_leaves_by_their_keys() -> None:
         "a.b": [1, 2],
         "c.weight": 2.0,
         "c.features": "logits",
+        "c.layers": "last",
+        "c.teacher_layer": None,
+        "c.heads": None,
         "c.against": "teacher",
         "c.positions": "masked",
         "c.loss._target_": "x",

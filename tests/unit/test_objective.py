@@ -13,6 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from distill import family, losses, objective
+from distill.config import ConfigError
+from distill.features import capture
 from distill.objective import BoundTerm, Objective, counts
 
 TEMPERATURE = 2.0
@@ -195,3 +197,113 @@ def test_hidden_states_of_another_width_are_compared_through_a_trained_map(tiny_
         wanted = (h @ made.projections["mse"].weight.T - g).square().mean(-1).sum()
     torch.testing.assert_close(made(batch)[3], wanted)
     assert len(Objective(tiny_model("bert"), terms(), teacher).projections) == 0
+
+
+def one(features: str, loss: Any, **settings: Any) -> dict[str, BoundTerm]:
+    return {features: BoundTerm(1.0, features, "teacher", "all", loss, **settings)}
+
+
+def wider(batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The same texts with two more columns of padding, and other tokens in all padding."""
+    rows, length = batch["input_ids"].shape
+    more = {"input_ids": 9, "attention_mask": 0, "token_type_ids": 0}
+    found = {k: torch.cat([batch[k], torch.full((rows, 2), v)], 1) for k, v in more.items()}
+    found["input_ids"] = torch.where(found["attention_mask"].bool(), found["input_ids"], 9)
+    flat = {k: batch[k] // length * (length + 2) + batch[k] % length for k in ("masked", "real")}
+    return batch | found | flat
+
+
+def test_relations_are_those_of_the_paper(tiny_model, batch: Any) -> None:
+    """KL between softmax(A A^T / sqrt(d)) of both, written token by token; the student is narrower."""
+    student, teacher = tiny_model("bert", hidden_size=8).double(), tiny_model("bert", layers=4, seed=1).double()
+    made = Objective(student, one("relations", partial(losses.soft_targets, temperature=1.0), heads=4), teacher)
+    wanted = 0.0
+    kinds = ("queries", "keys", "values")
+    found = [capture(m, batch, {kind: [n] for kind in kinds}) for m, n in ((student, 2), (teacher, 3))]
+    for kind in kinds:
+        for text, mask in enumerate(batch["attention_mask"].bool()):
+            sides = []
+            for features, number, width in ((found[0], 2, 8), (found[1], 3, 16)):
+                flat = getattr(features, kind)[number][text].transpose(0, 1).reshape(-1, width)[mask]
+                split = flat.reshape(len(flat), 4, width // 4).transpose(0, 1)
+                sides.append((split @ split.transpose(1, 2) / (width // 4) ** 0.5).log_softmax(-1))
+            ours, theirs = sides
+            wanted = wanted + F.kl_div(ours, theirs, log_target=True, reduction="none").sum() / 4
+    torch.testing.assert_close(made(batch)[0].double(), wanted, rtol=1e-5, atol=1e-6)
+    assert len(made.projections) == 0
+    assert counts(made.terms, batch).tolist() == [11]
+
+
+def test_scores_are_compared_at_tokens_of_every_layer(tiny_model, batch: Any) -> None:
+    student, teacher = tiny_model("bert", layers=2).double(), tiny_model("bert", layers=4, seed=1).double()
+    made = Objective(student, one("scores", losses.mse, layers="uniform"), teacher)
+    ours = capture(student, batch, {"scores": [0, 1]}).scores
+    theirs = capture(teacher, batch, {"scores": [1, 3]}).scores
+    wanted = 0.0
+    for layer in (0, 1):
+        for text, mask in enumerate(batch["attention_mask"].bool()):
+            both = (ours[layer][text] - theirs[2 * layer + 1][text])[:, mask][:, :, mask]
+            wanted = wanted + both.square().mean(-1).mean(0).sum()
+    torch.testing.assert_close(made(batch)[0].double(), wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+def test_pooled_vectors_are_compared(pooling: str, tiny_model, batch: Any) -> None:
+    student, teacher = tiny_model("bert"), tiny_model("bert", seed=1)
+    made = Objective(student, one("pooled", losses.mse), teacher, pooling)
+    wanted = 0.0
+    for ids, mask, types in zip(*(batch[k] for k in ("input_ids", "attention_mask", "token_type_ids")), strict=True):
+        length = int(mask.sum())
+        alone = {"input_ids": ids[None, :length], "token_type_ids": types[None, :length]}
+        sides = [family.encode(model, alone)[0] for model in (student, teacher)]
+        h, g = (({"mean": x.mean(0), "cls": x[0], "max": x.amax(0)})[pooling] for x in sides)
+        wanted = wanted + (h - g).square().mean()
+    torch.testing.assert_close(made(batch)[0], wanted, rtol=1e-4, atol=1e-5)
+    assert counts(made.terms, batch).tolist() == [2]
+
+
+@pytest.mark.parametrize("features", ["relations", "scores", "pooled", "hidden"])
+@pytest.mark.parametrize("name", ["bert", "deberta-v2", "modernbert"])
+def test_padding_changes_no_comparison(name: str, features: str, tiny_model, batch: Any) -> None:
+    loss = partial(losses.soft_targets, temperature=1.0) if features == "relations" else losses.mse
+    student, teacher = tiny_model(name, layers=2), tiny_model(name, seed=1)
+    made = Objective(student, one(features, loss), teacher)
+    torch.testing.assert_close(made(wider(batch)), made(batch), rtol=1e-4, atol=1e-4)
+
+
+def test_a_model_compared_with_itself_differs_in_nothing(tiny_model, batch: Any) -> None:
+    model, same = tiny_model("modernbert"), tiny_model("modernbert")
+    every = {
+        "relations": BoundTerm(1, "relations", "teacher", "all", partial(losses.soft_targets, temperature=1.0)),
+        "scores": BoundTerm(1, "scores", "teacher", "all", losses.mse, "uniform"),
+        "hidden": BoundTerm(1, "hidden", "teacher", "all", losses.mse, "uniform"),
+        "pooled": BoundTerm(1, "pooled", "teacher", "all", losses.cosine),
+    }
+    torch.testing.assert_close(Objective(model, every, same)(batch), torch.zeros(4), rtol=0, atol=1e-5)
+
+
+def test_layers_at_the_same_share_of_depth() -> None:
+    term = one("hidden", losses.mse, layers="uniform")["hidden"]
+    assert term.pairs(6, 12) == [(i, 2 * i + 1) for i in range(6)]
+    assert term.pairs(4, 6) == [(0, 1), (1, 2), (2, 3), (3, 5)]
+    assert one("hidden", losses.mse)["hidden"].pairs(3, 12) == [(2, 11)]
+    assert one("relations", losses.mse, teacher_layer=20)["relations"].pairs(6, 24) == [(5, 20)]
+
+
+def test_models_that_cannot_be_compared_so_are_refused(tiny_model) -> None:
+    student, teacher = tiny_model("bert", hidden_size=8, num_attention_heads=1), tiny_model("bert")
+    for features, settings, message in (
+        (
+            "relations",
+            {"heads": 3},
+            "terms.relations.heads: got 3; must divide the widths of student and teacher, 8 and",
+        ),
+        ("relations", {"teacher_layer": 3}, "terms.relations.teacher_layer: got 3; must be < 3, the teacher's layers"),
+        (
+            "scores",
+            {},
+            "terms.scores.features: got scores; must be relations where student and teacher have 1 and 2 heads",
+        ),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            Objective(student, one(features, losses.mse, **settings), teacher)

@@ -280,5 +280,20 @@ def test_a_tokenizer_that_pads_with_another_token_is_refused_where_positions_cou
     with pytest.raises(ConfigError, match="got a tokenizer that pads with token 0 and a model that counts positions "):
         teacher.check_vocabulary(tokenizer, big.config)
     big.config.pad_token_id = None
-    with pytest.raises(ConfigError, match="must be set in both"):
+    with pytest.raises(ConfigError, match="counts positions from token None"):
         teacher.check_vocabulary(tokenizer, big.config)
+
+
+def test_pooling_is_that_of_the_sentence_embedder(tmp_path: Path) -> None:
+    assert teacher.pooling(tmp_path) == "mean"
+    file = tmp_path / "1_Pooling" / "config.json"
+    file.parent.mkdir()
+    for how in ("mean", "cls", "max"):
+        named = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens"}
+        file.write_text(json.dumps({f"pooling_mode_{named[k]}": k == how for k in named}))
+        assert teacher.pooling(tmp_path) == how
+        file.write_text(json.dumps({"pooling_mode": how}))
+        assert teacher.pooling(tmp_path) == how
+    file.write_text(json.dumps({"pooling_mode_weightedmean_tokens": True}))
+    with pytest.raises(DataError, match="must be one of mean, cls, max"):
+        teacher.pooling(tmp_path)
