@@ -307,6 +307,13 @@ def _student(config: Config) -> Iterator[str]:
         yield "student.name: got nothing; must be a hub name or a folder; set student.name=FOLDER"
     if name is not None and not given:
         yield f"student.name: got {name}; must be null in a recipe that builds its student; try recipe=task"
+    if given:
+        for key, value in flatten(config.student).items():
+            if key not in ("name", "init") and value is not None:
+                yield f"student.{key}: got {value}; must be null where student.name gives the student; leave it out"
+        for stage in config.pipeline:
+            if getattr(config.stages.get(stage), "build_student", False):
+                yield f"stages.{stage}.build_student: got true; must be false where a stage starts from student"
     kind = config.student.family
     if kind is not None and kind not in FAMILIES:
         yield f"student.family: got {kind}; must be a model type that is known; {nearest(kind, list(FAMILIES))}"

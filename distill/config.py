@@ -265,16 +265,18 @@ class Config:
 
 
 def of_student(config: Config, name: str) -> bool:
-    """Whether a train stage's model is a student: given, built there, or in a stage that it goes on from."""
+    """Whether what a stage leaves is a student's: given, built there, or made of what an earlier stage left."""
     stage = config.stages.get(name)
-    if not isinstance(stage, Train):
+    start = getattr(stage, "start", None)
+    if stage is None or start in (None, name):
         return name == "student"
-    return stage.build_student or (stage.start != name and of_student(config, stage.start))
+    return getattr(stage, "build_student", False) or of_student(config, start)
 
 
 def given_student(config: Config) -> bool:
     """Whether the recipe's student is a pretrained one, with its own tokenizer, and not built from the teacher."""
-    return any(isinstance(stage, Train) and stage.start == "student" for stage in config.stages.values())
+    stages = (config.stages[name] for name in config.pipeline if name in config.stages)
+    return any(isinstance(stage, Train) and stage.start == "student" for stage in stages)
 
 
 def folder(name: str) -> Path:

@@ -91,21 +91,28 @@ def load_mlm(path: str | Path) -> tuple[Any, bool]:
     return model, not any(key.startswith(heads) for key in missing)
 
 
-def load_classifier(path: str | Path, num_labels: int, pooler: str | Path | None = None) -> Any:
+def load_classifier(
+    path: str | Path, num_labels: int, pooler: str | Path | None = None, pad_id: int | None = None
+) -> Any:
     """A sequence classifier on the encoder of a folder, float32 in eval mode.
 
     One label is regression. A head that is not stored is drawn from torch's generator: seed it first. `pooler` is a
-    folder to take a pooler from where the first has none: language models are saved without.
+    folder to take a pooler from where the first has none: language models are saved without. `pad_id` is the token that
+    pads the texts: decoders find the last one by it.
     """
     from transformers import AutoModelForSequenceClassification
 
     problem = "regression" if num_labels == 1 else "single_label_classification"
     model, missing = _load(AutoModelForSequenceClassification, path, num_labels=num_labels, problem_type=problem)
-    for name in ("use_cache", "use_mems_eval"):  # of decoders and XLNet: what nobody reads
-        if getattr(model.config, name, False):
-            setattr(model.config, name, False)
+    record = family.family_of(model)
+    for name in record.unused:
+        model.get_parameter(name).requires_grad_(False)
+    if record.layer is None:
+        model.config.pad_token_id = model.config.pad_token_id if pad_id is None else pad_id
+        for name in ("use_cache", "use_mems_eval"):  # what nobody reads
+            if getattr(model.config, name, False):
+                setattr(model.config, name, False)
     if pooler is not None:
-        record = family.family_of(model)
         inside = {key for key in missing if record.pooler and key.startswith(f"{record.pooler}.")}
         names = {key.removeprefix(f"{record.encoder}."): key for key in inside} | {key: key for key in inside}
         with torch.no_grad():
@@ -167,6 +174,8 @@ def check_vocabulary(tokenizer: Any, config: Any, key: str = "teacher.name") -> 
         )
     if tokenizer.pad_token_id is None:
         raise ConfigError(f"{key}: got a tokenizer without a padding token; must have one; set pad_token and save it")
+    if family.family_of(config).layer is not None and config.pad_token_id is None:
+        raise ConfigError(f"{key}: got a config without pad_token_id; must have one; set it and save the config")
     after_padding = family.family_of(config).max_length is position_table_after_padding
     if after_padding and tokenizer.pad_token_id != config.pad_token_id:
         raise ConfigError(

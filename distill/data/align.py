@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distill.data.collate import pad
-from distill.data.encode import SHORTEST, Encoded, batches, special_tokens
+from distill.data.encode import MOST_UNKNOWN, SHORTEST, Encoded, batches, special_tokens
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -60,7 +60,7 @@ def encode_aligned(
                         [*prefix, *tokens.ids[part], *suffix]
                         for (prefix, suffix), tokens, part in zip(ends, (one, other), (mine, theirs), strict=True)
                     ]
-                    if len(rows[0]) < SHORTEST:
+                    if len(rows[0]) < SHORTEST or any(map(_unknown, rows, (student, teacher))):
                         continue
                     shift = np.array([len(prefix) for prefix, _ in ends])
                     for file, values in zip(files, (*rows, pairs + shift), strict=True):
@@ -76,6 +76,10 @@ def encode_aligned(
     for name, length in zip(_OFFSETS, lengths, strict=True):
         np.save(folder / f"{name}.npy", np.cumsum([0, *length]))
     return total
+
+
+def _unknown(ids: list[int], tokenizer: PreTrainedTokenizerBase) -> bool:
+    return tokenizer.unk_token_id is not None and ids.count(tokenizer.unk_token_id) >= MOST_UNKNOWN * len(ids)
 
 
 def stored_aligned(folder: Path) -> Aligned:

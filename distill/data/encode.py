@@ -98,9 +98,12 @@ def encode_task(
 ) -> Encoded:
     """Examples of one text column or of a pair of them, cut (the longer text first) to `max_length` tokens.
 
-    Labels come from the column `label`, where there is one.
+    Where the tokenizer does not separate the texts of a pair, a line break does. Labels come
+    from the column `label`, where there is one.
     """
     texts = [list(dataset[column]) for column in columns]
+    if len(texts) == 2 and not _separates(tokenizer):
+        texts[1] = [f"\n{text}" for text in texts[1]]
     ids, lengths, types = [], [], []
     try:
         for start in range(0, len(dataset), _AT_ONCE):
@@ -124,6 +127,13 @@ def encode_task(
         labels = values.astype(np.float32 if values.dtype.kind == "f" else np.int64)
     segments = np.concatenate(types) if types else np.zeros(0, np.int8)
     return _encoded(ids, lengths, segments, labels)
+
+
+def _separates(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether the tokenizer puts a token of its own between the texts of a pair: decoders' do not."""
+    marks = tokenizer("a", "a", return_special_tokens_mask=True)["special_tokens_mask"]
+    real = [index for index, mark in enumerate(marks) if not mark]
+    return not real or any(marks[real[0] : real[-1] + 1])
 
 
 def _encoded(

@@ -52,6 +52,7 @@ def _gmacs(folder: Path, device: str) -> float:
             .requires_grad_(False)
         )
         ids = torch.zeros((1, LENGTH), dtype=torch.long)
+        ids[:, -1] = getattr(config, "eos_token_id", None) or 0  # BART and T5 answer where a text ends
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(input_ids=ids)
     return counter.get_total_flops() / 2 / 1e9

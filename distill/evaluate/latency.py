@@ -21,9 +21,11 @@ Times = dict[tuple[str, Key], list[float]]
 """(engine name, what is timed) -> milliseconds of each round."""
 
 
-def synthetic(shape: Shape, vocab_size: int, seed: int = 0) -> Batch:
-    """A batch of random tokens without padding."""
+def synthetic(shape: Shape, vocab_size: int, last: int | None = None, seed: int = 0) -> Batch:
+    """A batch of random tokens without padding; each row ends with the token `last`, if there is one."""
     ids = np.random.default_rng(seed).integers(min(5, vocab_size - 1), vocab_size, shape)
+    if last is not None:
+        ids[:, -1] = last
     return {
         "input_ids": ids,
         "attention_mask": np.ones(shape, np.int64),

@@ -110,6 +110,10 @@ class Family:
     """Whether one projection holds queries, keys and values of each head side by side."""
     padding: int | None = None
     """Token that must pad, where the code takes one for granted."""
+    pads_left: bool = False
+    """Whether it answers at the last token, whatever the mask says."""
+    unused: tuple[str, ...] = ()
+    """Parameters of a classifier, below the model, that no answer depends on."""
     first_layer: bool = False
     """Whether a student must start from layer 0, which is built otherwise than the others."""
     attention: tuple[str, ...] = ("eager", "sdpa")

@@ -13,4 +13,6 @@ XLNET = Family(
     token_types=True,
     max_length=no_table,
     attention=("eager",),
+    pads_left=True,
+    unused=("transformer.mask_emb",),
 )

@@ -72,6 +72,7 @@ class Context:
         teacher.check_weights(self.teacher)
         if given_student(self.config):
             teacher.check_weights(self.student)
+        _ = self.student_tokenizer  # on every process: they wait for each other there
         kinds = [self.config.stages[name] for name in pending]
         _fits(self, kinds)
         if any(not isinstance(stage, Train) or stage.data == "tasks" for stage in kinds):
@@ -116,27 +117,27 @@ class Context:
 
         Encoded once for all stages and processes, and kept on disk until the run is done.
         """
-        guide = getattr(self.config.stages[stage], "teacher", None)
         mine, tokenizer = self.tokenizer_of(stage)
-        theirs, other = (mine, tokenizer) if guide is None else self.tokenizer_of(guide)
-        folder = self.folder / CORPUS / (mine if mine == theirs else "aligned")
+        # The baseline, which has no teacher, gets the student's texts too, cut where the student's are.
+        aligned = mine == "student"
+        folder = self.folder / CORPUS / mine
         with self.main_first():
             if not checkpoint.finished(folder):
                 texts, source = self.texts
                 self.say(f"corpus: {len(texts)} documents, in the {mine}'s tokens")
                 sizes = (self.config.corpus.max_length, self._corpus_tokens())
                 with checkpoint.writing(folder) as temporary:
-                    if mine == theirs:
-                        tokens = encode.encode_corpus(temporary, texts, tokenizer, *sizes)
+                    if aligned:
+                        tokens = align.encode_aligned(temporary, texts, tokenizer, self.tokenizer, *sizes)
                     else:
-                        tokens = align.encode_aligned(temporary, texts, tokenizer, other, *sizes)
+                        tokens = encode.encode_corpus(temporary, texts, tokenizer, *sizes)
                     if not tokens:
                         raise UserError(
                             f"corpus.path: got no sequence of {encode.SHORTEST} tokens or more; must hold prose; "
                             "choose another corpus"
                         )
                     checkpoint.write_json(temporary / checkpoint.MANIFEST, source)
-        stored = encode.stored_corpus if mine == theirs else align.stored_aligned
+        stored = align.stored_aligned if aligned else encode.stored_corpus
         return stored(folder), checkpoint.read_json(folder / checkpoint.MANIFEST)
 
     def _corpus_tokens(self) -> int | None:
@@ -174,22 +175,27 @@ class Context:
 
     @functools.cached_property
     def tokenizer(self) -> Any:
-        """The teacher's."""
-        return teacher.load_tokenizer(self.teacher)
+        """The teacher's. It pads where the family can have it, whatever was stored."""
+        loaded = teacher.load_tokenizer(self.teacher)
+        loaded.padding_side = "left" if family.family_of(teacher.load_config(self.teacher)).pads_left else "right"
+        return loaded
 
     @functools.cached_property
     def student_tokenizer(self) -> Any:
         """The student's own, or the teacher's."""
-        if given_student(self.config):
-            return teacher.load_tokenizer(self.student)
-        if self.config.student.tokenizer is None:
+        if not given_student(self.config) and self.config.student.tokenizer is None:
             return self.tokenizer
-        with self.main_first():
-            folder = teacher.fetch(self.config.student.tokenizer, "student.tokenizer", files=teacher.TOKENIZER)
-        return teacher.load_tokenizer(folder)
+        if given_student(self.config):
+            folder = self.student
+        else:
+            with self.main_first():
+                folder = teacher.fetch(self.config.student.tokenizer, "student.tokenizer", files=teacher.TOKENIZER)
+        loaded = teacher.load_tokenizer(folder)
+        loaded.padding_side = "right"
+        return loaded
 
     def tokenizer_of(self, stage: str) -> tuple[str, Any]:
-        """Whose tokenizer the models of a train stage read, teacher or student, and that tokenizer."""
+        """Whose tokenizer the models of a stage read, teacher or student, and that tokenizer."""
         own = self.config.student.tokenizer is not None or given_student(self.config)
         return (
             ("student", self.student_tokenizer)
@@ -205,7 +211,8 @@ class Context:
         tokenizer.model_input_names = list(family.input_names(model.config))
         with checkpoint.writing(folder) as temporary:
             model.save_pretrained(temporary)
-            _keep_labels(temporary / "config.json", model.config)
+            if family.family_of(model).layer is None:
+                _keep_labels(temporary / "config.json", model.config)
             tokenizer.save_pretrained(temporary)
             yield temporary
             checkpoint.write_json(temporary / checkpoint.MANIFEST, manifest)
@@ -276,6 +283,11 @@ def _student(ctx: Context, loaded: Any) -> tuple[Any, list[str]]:
     if wanted.tokenizer is not None:
         loaded = copy.deepcopy(loaded)
         student.config_for(loaded, own)
+    if loaded.model_type not in family.STUDENTS:
+        return None, [
+            f"teacher.name: got a model of type {loaded.model_type}; must be of type "
+            f"{', '.join(family.STUDENTS)} for a student to be built from it; use recipe=task"
+        ]
     layers = wanted.layers or student.half_depth(loaded.num_hidden_layers)
     sizes = {name: getattr(wanted, name) for name in student.SIZES}
     try:

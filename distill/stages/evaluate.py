@@ -27,7 +27,7 @@ from distill.stages.environment import environment
 from distill.stages.quantize import ONNX, reason
 
 TASK_ROWS, TASK_BATCH = 32, 8
-TASK_LENGTHS = f"{TASK_ROWS} rows of the tasks at their own lengths, {TASK_BATCH} at a time"
+TASK_LENGTHS = f"{TASK_ROWS} rows of the tasks at their own lengths, at most {TASK_BATCH} at a time"
 
 
 def run(ctx: Context, name: str, settings: Evaluate) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def _same_conditions(ctx: Context, folder: Path, settings: Evaluate) -> None:
 
 
 def _tokenizer(ctx: Context, form: forms.Form) -> Any:
-    return ctx.tokenizer if form.role == "teacher" else ctx.student_tokenizer
+    return ctx.tokenizer_of(form.stage)[1]
 
 
 def _encoded(ctx: Context, data: TaskData, tokenizer: Any) -> dict[str, Encoded]:
@@ -141,12 +141,14 @@ def _times(
     """Form -> inputs -> milliseconds of each round, all forms in turn. Kept, so that a run that was stopped goes on."""
     file = folder / "latency.json"
     if file.is_file():
-        stored: dict[str, dict[str, list[float]]] = checkpoint.read_json(file)
-        return stored
+        stored = checkpoint.read_json(file)
+        failed |= stored["failed"]
+        kept: dict[str, dict[str, list[float]]] = stored["times"]
+        return kept
     task = next(iter(ctx.tasks[0]))
     onnx = folder / "teacher" / ONNX
     made: list[Engine] = []
-    vocabulary = min(len(ctx.tokenizer), len(ctx.student_tokenizer))
+    vocabulary, last = min(len(ctx.tokenizer), len(ctx.student_tokenizer)), _last(ctx.tokenizer)
     for form in compared:
         try:
             path = forms.path(ctx, form, task)
@@ -156,16 +158,16 @@ def _times(
                     with checkpoint.writing(onnx.parent) as temporary:
                         export_onnx(ctx.checkpoint(settings.teacher, task), temporary / ONNX)
             engine = forms.engine(ctx, form, path)
-            engine.run(latency.synthetic((1, settings.shapes[0][1]), vocabulary))
+            engine.run(latency.synthetic((1, settings.shapes[0][1]), vocabulary, last))
             made.append(engine)
         except Exception as error:
-            if form.name == forms.reference(ctx):
+            if form.name == forms.reference(ctx) or isinstance(error, OSError):
                 raise
             failed[form.name] = reason(error)
     repeats = min(settings.repeats, ctx.config.limit.repeats or settings.repeats)
     times: dict[str, dict[str, list[float]]] = {form.name: {} for form in compared}
     inputs: dict[str, dict[str, list[Batch]]] = {
-        f"{rows}x{length}": {name: [latency.synthetic((rows, length), vocabulary)] for name in times}
+        f"{rows}x{length}": {name: [latency.synthetic((rows, length), vocabulary, last)] for name in times}
         for rows, length in settings.shapes
     }
     own = {id(t): _task_batches(ctx, t) for t in (ctx.tokenizer, ctx.student_tokenizer)}
@@ -174,27 +176,40 @@ def _times(
         ctx.say(f"evaluate: timing {len(made)} forms, {key}, {repeats} rounds")
         for (timed, _), values in latency.measure(made, {key: batches}, repeats=repeats).items():
             times[timed][key] = values
-    checkpoint.write_json(file, times)
+    checkpoint.write_json(file, {"times": times, "failed": {k: v for k, v in failed.items() if k in times}})
     return times
 
 
+def _last(tokenizer: Any) -> int | None:
+    """The token that ends a text: BART and T5 answer where it stands."""
+    last: int = tokenizer("a")["input_ids"][-1]
+    return last if last in tokenizer.all_special_ids else None
+
+
 def _task_batches(ctx: Context, tokenizer: Any) -> list[Batch]:
-    """Rows drawn evenly from the validation splits of all tasks, like lengths together: for any tokenizer the same."""
+    """Rows drawn evenly from the validation splits of all tasks: for any tokenizer the same ones. In a batch are like
+    lengths together, and either texts or pairs of them.
+    """
     random = np.random.default_rng(0)
-    tasks = [next(iter(_encoded(ctx, data, tokenizer).values())) for data in ctx.tasks[0].values()]
-    drawn = [(rows, int(random.integers(len(rows)))) for rows, _ in zip(_cycle(tasks), range(TASK_ROWS), strict=False)]
-    drawn.sort(key=lambda pair: int(pair[0].lengths[pair[1]]))
+    tasks = [
+        (len(data.task.columns), next(iter(_encoded(ctx, data, tokenizer).values()))) for data in ctx.tasks[0].values()
+    ]
+    drawn: dict[int, list[tuple[Encoded, int]]] = {}
+    for (columns, rows), _ in zip(_cycle(tasks), range(TASK_ROWS), strict=False):
+        drawn.setdefault(columns, []).append((rows, int(random.integers(len(rows)))))
     batches = []
-    for start in range(0, TASK_ROWS, TASK_BATCH):
-        part = drawn[start : start + TASK_BATCH]
-        ids = [rows.ids[rows.offsets[i] : rows.offsets[i + 1]] for rows, i in part]
-        offsets = np.cumsum([0, *map(len, ids)])
-        joined = Encoded(np.concatenate(ids), offsets, None, None)
-        batches.append(pad(joined, range(len(part)), tokenizer.pad_token_id, tokenizer.padding_side == "left"))
+    for alike in drawn.values():
+        alike.sort(key=lambda pair: int(pair[0].lengths[pair[1]]))
+        for start in range(0, len(alike), TASK_BATCH):
+            part = alike[start : start + TASK_BATCH]
+            ids = [rows.ids[rows.offsets[i] : rows.offsets[i + 1]] for rows, i in part]
+            joined = Encoded(np.concatenate(ids), np.cumsum([0, *map(len, ids)]), None, None)
+            left = tokenizer.padding_side == "left"
+            batches.append(pad(joined, range(len(part)), tokenizer.pad_token_id, left))
     return batches
 
 
-def _cycle(values: list[Encoded]) -> Iterator[Encoded]:
+def _cycle(values: list[tuple[int, Encoded]]) -> Iterator[tuple[int, Encoded]]:
     while True:
         yield from values
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from distill import checkpoint
-from distill.config import Evaluate, Train
+from distill.config import Evaluate, Train, given_student
 from distill.stages.context import Context
 
 
@@ -60,6 +60,7 @@ def _notes(ctx: Context) -> list[str]:
         )
     if any(isinstance(stage, Train) and stage.role == "baseline" for stage in ctx.config.stages.values()):
         start = "layers copied from the teacher" if ctx.config.student.init == "teacher_layers" else "random weights"
+        start = "as it was given" if given_student(ctx.config) else start
         notes.append(
             f"The baseline is the same student from the same start ({start}), trained for the same steps on the same "
             "data with no teacher."

@@ -13,7 +13,7 @@ from hydra.utils import instantiate
 from torch import nn
 
 from distill import checkpoint, engine, family, student, teacher
-from distill.config import Train
+from distill.config import Train, given_student
 from distill.data.align import Aligned, pad_aligned
 from distill.data.collate import mask_tokens, pad, token_weights
 from distill.data.encode import Encoded, encode_task
@@ -80,11 +80,15 @@ def _tasks(ctx: Context, name: str, settings: Train) -> dict[str, Any]:
 
 def _task(ctx: Context, name: str, settings: Train, data: TaskData) -> None:
     torch.manual_seed(ctx.config.seed)
-    pooler = ctx.teacher if ctx.config.student.init == "teacher_layers" else None
-    model = teacher.load_classifier(ctx.checkpoint(settings.start, data.task.name), data.task.num_labels, pooler)
+    # A student that is given, or drawn, has nothing of the teacher.
+    copied = ctx.config.student.init == "teacher_layers" and not given_student(ctx.config)
     tokenizer = ctx.tokenizer_of(name.partition("/")[0])[1]
-    if model.config.pad_token_id is None:
-        model.config.pad_token_id = tokenizer.pad_token_id  # decoders find the last token by it
+    model = teacher.load_classifier(
+        ctx.checkpoint(settings.start, data.task.name),
+        data.task.num_labels,
+        ctx.teacher if copied or settings.start == "teacher" else None,
+        tokenizer.pad_token_id,
+    )
     model = _prepared(ctx, settings, model)
     encoded = encode_task(data.train, data.task.columns, tokenizer, ctx.config.tasks.max_length)
     targets, began = None, time.monotonic()
@@ -116,7 +120,8 @@ def _teacher_logits(ctx: Context, name: str, stage: str, data: TaskData) -> np.n
     folder, (_, tokenizer) = _targets(ctx, name), ctx.tokenizer_of(stage)
     with ctx.main_first():
         if not folder.is_dir():
-            guide = _frozen(ctx, teacher.load_classifier(ctx.checkpoint(stage, data.task.name), data.task.num_labels))
+            start = ctx.checkpoint(stage, data.task.name)
+            guide = _frozen(ctx, teacher.load_classifier(start, data.task.num_labels, pad_id=tokenizer.pad_token_id))
             encoded = encode_task(data.train, data.task.columns, tokenizer, ctx.config.tasks.max_length)
             left = tokenizer.padding_side == "left"
             logits = predict(_logits_of(ctx, guide), encoded, pad_id=tokenizer.pad_token_id, left=left)
@@ -204,7 +209,7 @@ def _mlm_collate(
             weights=weights,
         )
         batch |= {"masked": np.flatnonzero(chosen), "real": np.flatnonzero(real), "labels": ids[chosen]}
-        if isinstance(corpus, Aligned):
+        if isinstance(corpus, Aligned) and settings.teacher is not None:
             batch |= pad_aligned(corpus, rows, ids.shape[1], ctx.tokenizer.pad_token_id)
         return batch
 

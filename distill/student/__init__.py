@@ -122,5 +122,6 @@ def set_dropout(model: nn.Module, p: float) -> None:
     for module in model.modules():
         if isinstance(module, nn.Dropout):  # the attention kernels read p from such a module too
             module.p = p
-        elif type(getattr(module, "attention_dropout", None)) in (int, float):  # or from a plain number
-            module.attention_dropout = p  # type: ignore[assignment]
+        for name in ("attention_dropout", "activation_dropout", "dropout"):  # or from a plain number
+            if type(getattr(module, name, None)) in (int, float):
+                setattr(module, name, p)

@@ -28,19 +28,34 @@ _KEPT = ("pad_token_id", "cls_token_id", "sep_token_id", "bos_token_id", "eos_to
 def pieces(new: Any, old: Any) -> list[list[int]]:
     """For every token of the tokenizer `new`, the same token of `old`, or those that it makes of the characters.
 
-    Special tokens stand for each other by their role; what `old` has no token for is its unknown token.
+    Special tokens stand for each other by their role; what `old` has no token for is its unknown token. A token that
+    begins a word is looked for at the beginning of one.
     """
-    same = {getattr(new, name): getattr(old, name) for name in reversed(_SPECIAL)}
-    tokens = new.convert_ids_to_tokens(list(range(len(new))))
-    texts = [new.convert_tokens_to_string([token or ""]).removeprefix("##").strip() for token in tokens]
+    tokens = [token or "" for token in new.convert_ids_to_tokens(list(range(len(new))))]
+    known, wordpiece = old.get_vocab(), [_is_wordpiece(tokenizer) for tokenizer in (new, old)]
+    same = wordpiece[0] == wordpiece[1]
+    texts = []
+    for token in tokens:
+        text = token.removeprefix("##") if wordpiece[0] else new.convert_tokens_to_string([token])
+        begins = not token.startswith("##") if wordpiece[0] else text != text.lstrip()
+        texts.append(f" {text.strip()}" if begins else text.strip())
     made = old(texts, add_special_tokens=False)["input_ids"]
     unknown = old.unk_token_id if old.unk_token_id is not None else old.pad_token_id
-    known = old.get_vocab()
-    found = [[known[token]] if token in known else ids or [unknown] for token, ids in zip(tokens, made, strict=True)]
-    for number, other in same.items():
-        if number is not None:
+    found = []
+    for token, text, ids in zip(tokens, texts, made, strict=True):
+        inside = f"##{text}" if wordpiece[1] and not text.startswith(" ") else None
+        exact = token if same else inside
+        found.append([known[exact]] if exact in known else ids or [unknown])
+    for name in reversed(_SPECIAL):
+        if (number := getattr(new, name)) is not None:
+            other = getattr(old, name)
             found[number] = [unknown if other is None else other]
     return found
+
+
+def _is_wordpiece(tokenizer: Any) -> bool:
+    """Whether tokens inside a word are marked, and not those that begin one."""
+    return any(token.startswith("##") for token in tokenizer.get_vocab())
 
 
 @torch.no_grad()
@@ -52,7 +67,8 @@ def with_vocabulary(model: Any, tokenizer: Any, rows: Sequence[Sequence[int]]) -
     config = copy.deepcopy(model.config)
     config_for(config, tokenizer)
     head = model.get_output_embeddings()
-    table, bias = model.get_input_embeddings().weight, None if head is None else head.bias
+    table = model.get_input_embeddings().weight
+    bias, untied = (None, None) if head is None else (head.bias, head.weight)
     flat = torch.tensor([token for row in rows for token in row], device=table.device)
     starts = torch.tensor([0, *(len(row) for row in rows[:-1])], device=table.device).cumsum(0)
 
@@ -62,7 +78,7 @@ def with_vocabulary(model: Any, tokenizer: Any, rows: Sequence[Sequence[int]]) -
         )
 
     state = {
-        key: mean(value) if value is table or value is bias else value
+        key: mean(value) if value is table or value is bias or value is untied else value
         for key, value in model.state_dict(keep_vars=True).items()
     }
     record = family.family_of(model)

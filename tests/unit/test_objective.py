@@ -307,3 +307,20 @@ def test_models_that_cannot_be_compared_so_are_refused(tiny_model) -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             Objective(student, one(features, losses.mse, **settings), teacher)
+
+
+def test_tokens_of_two_tokenizers_are_compared_where_they_agree(tiny_model, batch: Any) -> None:
+    student, teacher = tiny_model("bert"), tiny_model("bert", seed=1)
+    own = {"input_ids": torch.randint(5, 60, (2, 9), generator=torch.Generator().manual_seed(2))}
+    own["attention_mask"] = torch.tensor([[1] * 9, [1] * 6 + [0] * 3])
+    own["token_type_ids"] = torch.zeros_like(own["input_ids"])
+    places = {"aligned": torch.tensor([1, 4, 8, 9]), "teacher_aligned": torch.tensor([2, 5, 10, 13])}
+    both = batch | {f"teacher_{key}": value for key, value in own.items()} | places
+    every = one("hidden", losses.mse) | {"mlm": BoundTerm(1.0, "logits", "labels", "masked", losses.mlm)}
+    made = Objective(student, every, teacher)
+    with torch.no_grad():
+        h, g = family.encode(student, batch).flatten(0, 1), family.encode(teacher, own).flatten(0, 1)
+        wanted = (h[places["aligned"]] - g[places["teacher_aligned"]]).square().mean(-1).sum()
+    torch.testing.assert_close(made(both)[0], wanted)
+    torch.testing.assert_close(made(both)[1], made(batch)[1])
+    assert counts(made.terms, both).tolist() == [4, 3]

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from datasets import Dataset
-from tokenizers import Tokenizer
+from tokenizers import Regex, Tokenizer
 from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.pre_tokenizers import Split, Whitespace
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
@@ -130,3 +130,12 @@ def test_regression_labels_are_float32_and_labels_may_be_missing(
     assert labels.dtype == np.float32
     assert labels.tolist() == [2.5]
     assert encode_task(data.remove_columns("label"), ("a",), tokenizer, 16).labels is None
+
+
+def test_texts_that_nothing_separates_get_a_line_break(tokenizer: PreTrainedTokenizerFast) -> None:
+    bare = Tokenizer(WordLevel({"a": 0, "b": 1, "\n": 2, "[UNK]": 3}, unk_token="[UNK]"))
+    bare.pre_tokenizer = Split(Regex(r"\S|\n"), "removed", invert=True)
+    plain = PreTrainedTokenizerFast(tokenizer_object=bare, unk_token="[UNK]", pad_token="[UNK]")
+    data = Dataset.from_dict({"one": ["a b"], "two": ["b"], "label": [0]})
+    assert encode_task(data, ("one", "two"), plain, 9).ids.tolist() == [0, 1, 2, 1]
+    assert encode_task(data, ("one",), plain, 9).ids.tolist() == [0, 1]
