@@ -74,12 +74,6 @@ def _encoded(ctx: Context, data: TaskData, tokenizer: Any) -> dict[str, Encoded]
     }
 
 
-def _config(path: Path) -> Any:
-    from transformers import AutoConfig
-
-    return AutoConfig.from_pretrained(path)
-
-
 def _predictions(
     ctx: Context, file: Path, scored: list[forms.Form], data: TaskData, failed: dict[str, str]
 ) -> Iterator[tuple[str, str, np.ndarray, np.ndarray]]:
