@@ -156,7 +156,11 @@ def test_a_recipe_of_ones_own_runs(mine: Path) -> None:
 @pytest.mark.parametrize(
     ("recipe", "text", "expected"),
     [
-        ("y", "", "recipe: got y; must be a choice that exists; there is distilbert, paper/distilbert, x"),
+        (
+            "y",
+            "",
+            "recipe: got y; must be a choice that exists; there is distilbert, minilmv2, paper/distilbert, task, x",
+        ),
         (
             "y",
             "temperature: 3\n",
