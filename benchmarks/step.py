@@ -212,7 +212,7 @@ def objective(teacher: nn.Module, model: nn.Module, stage: Train) -> Objective:
         name: BoundTerm(t.weight, t.features, t.against, t.positions, instantiate(t.loss))
         for name, t in stage.terms.items()
     }
-    return Objective(model, terms, teacher)
+    return Objective(model, terms, [teacher])
 
 
 def _student(teacher: BertForMaskedLM, stage: Train) -> nn.Module:

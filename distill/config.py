@@ -41,11 +41,20 @@ class Stopped(UserError):
 @dataclass
 class Teacher:
     kind: str = "embedded"
-    """embedded (weights inside an installed package), hub (a hub name or a local folder), random (tiny, for smoke)."""
+    """embedded (weights inside an installed package), hub (a hub name or a local folder), ensemble (several of those,
+    taken as one), random (tiny, for smoke)."""
     name: str | None = None
     """Hub name or folder when kind is hub."""
     revision: str | None = None
     """Hub revision; the newest when null."""
+    names: list[str] = field(default_factory=list)
+    """Hub names or folders when kind is ensemble. Students are built from the first."""
+    weights: Any = None
+    """Share of each of `names` in the mean of their probabilities, e.g. [2,1]; equal when null. `learned`: what does
+    best, for each task, on every tenth training row, which the teachers are then not fine-tuned on."""
+    window: int | None = None
+    """Most tokens of a task's text that the teacher reads at once; of a longer one it reads windows that overlap, and
+    the mean of their probabilities counts. What it can read is the bound when null."""
 
 
 @dataclass

@@ -16,7 +16,8 @@ import yaml
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf.errors import OmegaConfBaseException
 
-from distill.check import flatten, nearest, settings
+from distill.check import settings
+from distill.check.rules import flatten, nearest
 from distill.config import Config, UserError, folder, load_config, recipes
 
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)

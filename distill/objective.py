@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from distill import family
 from distill.config import ConfigError
 from distill.features import Features, capture
+from distill.losses.precision import working
 
 
 class Loss(Protocol):
@@ -85,6 +86,9 @@ def _rows(term: BoundTerm, batch: Mapping[str, Tensor]) -> str:
 class Objective(nn.Module):
     """Student and terms over a batch.
 
+    Of several teachers, with `weights`, the mean of their vocabulary probabilities is the target; other features are
+    those of the first.
+
     A corpus batch has `input_ids`, `attention_mask` `[B, L]`, `masked` `[M]` and `real` `[R]` (flat positions that are
     masked, and that are no padding) and `labels` `[M]`. Where student and teacher have tokenizers of their own it has
     `teacher_input_ids` and so on `[B, L']` too, not masked, and `aligned` and `teacher_aligned` `[P]`, flat positions
@@ -96,21 +100,19 @@ class Objective(nn.Module):
         self,
         student: nn.Module,
         terms: Mapping[str, BoundTerm],
-        teacher: nn.Module | None = None,
+        teachers: Sequence[nn.Module] = (),
         pooling: str = "mean",
+        weights: Sequence[float] = (1.0,),
     ) -> None:
         super().__init__()
         self.student = student
         self.terms = dict(terms)
         self.pooling = pooling
-        # In a tuple, so that the teacher is no submodule: it gets no gradient, no synchronization, no train mode.
-        self._teacher = (teacher,)
-        self._pairs = {} if teacher is None else _pairs(self.terms, student, teacher)
-        self.projections = _projections(student, teacher, self.terms)
-
-    @property
-    def teacher(self) -> nn.Module | None:
-        return self._teacher[0]
+        # In a tuple, so that they are no submodules: they get no gradient, no synchronization, no train mode.
+        self.teachers = tuple(teachers)
+        self.weights = tuple(weights)
+        self._pairs = _pairs(self.terms, student, teachers[0]) if teachers else {}
+        self.projections = _projections(student, teachers[0] if teachers else None, self.terms)
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
         """Sum of each term over this batch, unweighted, float32 `[terms]`."""
@@ -129,19 +131,18 @@ class Objective(nn.Module):
         return {name: term.loss(logits, batch[names[term.against]]).sum() for name, term in self.terms.items()}
 
     def _corpus(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        student, teacher = self._captured(self.student, batch, side=0), self._of_teacher(batch)
+        student, teachers = self._captured(self.student, batch, side=0), self._of_teachers(batch)
         last = student.hidden[max(student.hidden)].flatten(0, 1)
-        guide = None if teacher is None else teacher.hidden[max(teacher.hidden)].flatten(0, 1)
+        guides = [teacher.hidden[max(teacher.hidden)].flatten(0, 1) for teacher in teachers]
         sums: dict[str, Tensor] = {}
         for where, rows in (("masked", batch["masked"]), ("all", batch["real"])):
             terms = {n: term for n, term in self.terms.items() if (term.features, term.positions) == ("logits", where)}
             if terms:
-                theirs = None if guide is None or "aligned" in batch else guide[rows]
+                theirs = [] if "aligned" in batch else [guide[rows] for guide in guides]
                 sums |= self._logits(terms, last[rows], theirs, batch["labels"], chunk=where == "all")
         for name, term in self.terms.items():
             if term.features != "logits":
-                assert teacher is not None
-                values = [self._compared(name, term, student, teacher, pair, batch) for pair in self._pairs[name]]
+                values = [self._compared(name, term, student, teachers[0], pair, batch) for pair in self._pairs[name]]
                 sums[name] = torch.stack(values).sum()
         return sums
 
@@ -178,12 +179,10 @@ class Objective(nn.Module):
         return self.projections[name](student) if name in self.projections else student
 
     @torch.no_grad()
-    def _of_teacher(self, batch: dict[str, Tensor]) -> Features | None:
-        if self.teacher is None:
-            return None
-        # Where it has tokens of its own, they are of the same texts.
+    def _of_teachers(self, batch: dict[str, Tensor]) -> list[Features]:
+        # Where they have tokens of their own, they are of the same texts.
         own = {key.removeprefix("teacher_"): value for key, value in batch.items() if key.startswith("teacher_")}
-        return self._captured(self.teacher, own or batch, side=1)
+        return [self._captured(teacher, own or batch, side=1) for teacher in self.teachers]
 
     def _captured(self, model: nn.Module, batch: dict[str, Tensor], side: int) -> Features:
         """What the terms need of the student (side 0) or the teacher (side 1), the last hidden state always."""
@@ -196,30 +195,42 @@ class Objective(nn.Module):
         return capture(model, batch, {what: sorted(layers) for what, layers in needs.items()})
 
     def _logits(
-        self, terms: dict[str, BoundTerm], student: Tensor, teacher: Tensor | None, labels: Tensor, *, chunk: bool
+        self, terms: dict[str, BoundTerm], student: Tensor, teachers: list[Tensor], labels: Tensor, *, chunk: bool
     ) -> dict[str, Tensor]:
         """Terms on vocabulary logits; the head runs only on the rows given, in recomputed chunks if there are many."""
         whole = partial(self._head_terms, terms)
         if not chunk:
-            return dict(zip(terms, whole(student, teacher, labels), strict=True))
+            return dict(zip(terms, whole(student, teachers, labels), strict=True))
         total = student.new_zeros(len(terms), dtype=torch.float32)
         for start in range(0, len(student), CHUNK):
             rows = slice(start, start + CHUNK)
-            part = None if teacher is None else teacher[rows]
+            part = [teacher[rows] for teacher in teachers]
             total = total + checkpoint(whole, student[rows], part, labels, use_reentrant=False)
         return dict(zip(terms, total, strict=True))
 
     def _head_terms(
-        self, terms: dict[str, BoundTerm], student: Tensor, teacher: Tensor | None, labels: Tensor
+        self, terms: dict[str, BoundTerm], student: Tensor, teachers: list[Tensor], labels: Tensor
     ) -> Tensor:
         logits = family.mlm_logits(self.student, student)
         targets = {"labels": labels}
         if any(term.against == "teacher" for term in terms.values()):
-            assert self.teacher is not None
-            assert teacher is not None
             with torch.no_grad():
-                targets["teacher"] = family.mlm_logits(self.teacher, teacher)
+                pairs = zip(self.teachers, teachers, strict=True)
+                targets["teacher"] = averaged([family.mlm_logits(*pair) for pair in pairs], self.weights)
         return torch.stack([term.loss(logits, targets[term.against]).sum().float() for term in terms.values()])
+
+
+def averaged(logits: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+    """Logits of the weighted mean of the probabilities that each [N, V] of `logits` stands for; one is left as it is.
+
+    As `distill.evaluate.mixture.average`.
+    """
+    if len(logits) == 1:
+        return logits[0]
+    total = math.log(sum(weights))
+    shares = [math.log(weight) - total for weight in weights]
+    parts = [working(one).log_softmax(-1) + share for one, share in zip(logits, shares, strict=True)]
+    return torch.stack(parts).logsumexp(0)
 
 
 def pooled(hidden: Tensor, mask: Tensor, how: str) -> Tensor:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from distill import checkpoint
-from distill.check import flatten
+from distill.check.rules import flatten
 from distill.config import REFERENCES, Config, ConfigError, run_folder
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def run(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | N
         from distill.evaluate import memory
         from distill.stages import RUN
         from distill.stages.context import CORPUS
+        from distill.stages.prepare import prepare
         from distill.stages.results import results
 
         ctx.say(f"run folder: {folder}")
@@ -50,7 +51,7 @@ def run(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | N
         pending = _pending(ctx)
         if ctx.accelerator.is_main_process and not (folder / SETTINGS).is_file():
             shutil.rmtree(folder / CORPUS, ignore_errors=True)  # it may be of other settings
-        ctx.prepare(pending)
+        prepare(ctx, pending)
         # Before this no process writes, so that all have decided alike on what is to be done.
         ctx.accelerator.wait_for_everyone()
         # Only now does the folder belong to these settings: what was refused can be begun again with others.

@@ -32,9 +32,9 @@ SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spm.model", "spiece.model", "sentencepiece.bpe.model")
 
 
-def resolve(teacher: config.Teacher) -> str:
-    """Folder of the teacher of kind embedded or hub."""
-    return _embedded_folder() if teacher.kind == "embedded" else fetch(teacher.name, "teacher.name", teacher.revision)
+def resolve(teacher: config.Teacher, key: str = "teacher.name") -> str:
+    """Folder of the teacher of kind embedded or hub. `key` is the setting that errors are about."""
+    return _embedded_folder() if teacher.kind == "embedded" else fetch(teacher.name, key, teacher.revision)
 
 
 def fetch(name: str | None, key: str, revision: str | None = None, files: Collection[str] = FILES) -> str:

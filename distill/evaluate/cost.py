@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from distill.family import max_length
+
 LENGTH = 128
 
 
@@ -29,7 +31,7 @@ def size_mib(path: Path) -> float:
 
 
 def gmacs(folder: Path) -> float:
-    """Giga multiply-accumulates of one sequence of 128 tokens, counted by torch.
+    """Giga multiply-accumulates of one sequence of 128 tokens, or as many as the model takes, counted by torch.
 
     On meta tensors, which cost nothing, but for models whose code looks at a number (DeBERTa).
     """
@@ -51,7 +53,7 @@ def _gmacs(folder: Path, device: str) -> float:
             .eval()
             .requires_grad_(False)
         )
-        ids = torch.zeros((1, LENGTH), dtype=torch.long)
+        ids = torch.zeros((1, min(LENGTH, max_length(config))), dtype=torch.long)
         ids[:, -1] = getattr(config, "eos_token_id", None) or 0  # BART and T5 answer where a text ends
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(input_ids=ids)

@@ -5,13 +5,14 @@ code.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from distill.evaluate.mixture import average
 from distill.family import input_names
 
 Batch = dict[str, np.ndarray]
@@ -93,6 +94,22 @@ def torch_engine(name: str, folder: Path | str, *, scheme: str, device: str, thr
         return logits
 
     return Engine(name, "torch", scheme, run)
+
+
+def together(name: str, engines: Sequence[Engine], weights: Sequence[float]) -> Engine:
+    """Several as one: the weighted mean of their probabilities. Each reads its own part of what `joined` makes."""
+
+    def run(batch: Batch) -> np.ndarray:
+        own = [{k.removeprefix(start): v for k, v in batch.items() if k.startswith(start)} for start in starts]
+        return average([engine.run(part) for engine, part in zip(engines, own, strict=True)], weights)
+
+    starts = [f"{number}." for number in range(len(engines))]
+    return Engine(name, engines[0].backend, engines[0].scheme, run)
+
+
+def joined(parts: Sequence[Batch]) -> Batch:
+    """The batches of several engines, one for each, as one: `0.input_ids` is what the first reads."""
+    return {f"{number}.{key}": value for number, part in enumerate(parts) for key, value in part.items()}
 
 
 def onnx_engine(name: str, path: Path | str, *, scheme: str, threads: int) -> Engine:

@@ -6,7 +6,7 @@ A machine that slows down for a while slows all engines of a round, so a speedup
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,9 +21,12 @@ Times = dict[tuple[str, Key], list[float]]
 """(engine name, what is timed) -> milliseconds of each round."""
 
 
-def synthetic(shape: Shape, vocab_size: int, last: int | None = None, seed: int = 0) -> Batch:
-    """A batch of random tokens without padding; each row ends with the token `last`, if there is one."""
-    ids = np.random.default_rng(seed).integers(min(5, vocab_size - 1), vocab_size, shape)
+def synthetic(
+    shape: Shape, vocab_size: int, last: int | None = None, seed: int = 0, without: Collection[int] = ()
+) -> Batch:
+    """A batch of random tokens without padding, none of them in `without`; each row ends with `last`, unless None."""
+    tokens = np.setdiff1d(np.arange(min(5, vocab_size - 1), vocab_size), list(without))
+    ids = tokens[np.random.default_rng(seed).integers(0, len(tokens), shape)]
     if last is not None:
         ids[:, -1] = last
     return {

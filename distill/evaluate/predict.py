@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from distill.data.collate import pad
 from distill.data.encode import Encoded
-from distill.evaluate.engines import Run
+from distill.data.windows import split, windows
+from distill.evaluate.engines import Batch, Run
+from distill.evaluate.mixture import average_by_text
 
 
 def batches(lengths: np.ndarray, tokens: int) -> list[np.ndarray]:
@@ -33,3 +37,21 @@ def predict(engine_run: Run, encoded: Encoded, *, pad_id: int, left: bool = Fals
     result = np.empty((sum(map(len, parts)), logits[0].shape[1]), dtype=np.float32)
     result[np.concatenate(parts)] = np.concatenate(logits)
     return result
+
+
+def in_windows(run: Run, tokenizer: Any, size: int | None) -> Run:
+    """A callable for texts of any length: it runs `run` on windows of at most `size` tokens, which overlap, and takes
+    the mean of what it says of those of one text. `run` itself where `size` is None.
+    """
+    if size is None:
+        return run
+    how, left = windows(tokenizer, size), tokenizer.padding_side == "left"
+
+    def whole(batch: Batch) -> np.ndarray:
+        real = batch["attention_mask"].astype(bool)
+        offsets = np.cumsum([0, *real.sum(1)])
+        rows = Encoded(batch["input_ids"][real].astype(np.int32), offsets, batch["token_type_ids"][real], None)
+        parts, owner = split(rows, how)
+        return average_by_text(run(pad(parts, range(len(parts)), tokenizer.pad_token_id, left)), owner)
+
+    return whole

@@ -24,8 +24,13 @@ from distill.report.timed import at, middle_shape
 INK = "#24292f"
 """Colour of text and axes; a page may replace it by its own."""
 _COLOURS = ("#1f77d0", "#d1622b", "#2e9e6b", "#8d5bd0", "#b8860b", "#c2417c", "#3a9fb0", "#7a7f87")
-_MARKERS = {"teacher": "*", "student": "o", "baseline": "X"}
-_NAMES = {"teacher": "teacher", "student": "student", "baseline": "same student, no teacher"}
+_MARKERS = {"teacher": "*", "student": "o", "baseline": "X", "member": "P"}
+_NAMES = {
+    "teacher": "teacher",
+    "student": "student",
+    "baseline": "same student, no teacher",
+    "member": "one of the teachers",
+}
 _STYLE: Any = {
     "svg.hashsalt": "distill",
     "svg.fonttype": "none",
@@ -65,8 +70,9 @@ def points(results: Results) -> list[Point]:
             continue
         intervals = [headline.interval(model, key) for key in ("speedup", "retained")]
         across, along = [(ends[0], ends[1]) if ends else None for ends in intervals]
-        series = ("teacher", "student", "baseline").index(model["role"])
-        label = headline.form(model) + (" (CPU)" if headline.where(results, model) else "")
+        series = list(_NAMES).index(model["role"])
+        name = f"{model['name']}, " if model["role"] == "member" else ""
+        label = name + headline.form(model) + (" (CPU)" if headline.where(results, model) else "")
         found.append(Point(label, model["role"], x, y, across, along, series, middle_shape(results)))
     return found
 
@@ -88,7 +94,7 @@ def draw(shown: Sequence[Point], smoke: bool = False) -> Figure:
     axes.set_xlabel(f"speedup over the teacher's fastest float32 form{at(p.shape for p in shown)} (higher is faster)")
     axes.set_ylabel("retained % of the teacher's macro score")
     axes.grid(alpha=0.18, color=INK, linewidth=0.6)
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=3, frameon=False, borderaxespad=0.2)
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=len(_NAMES), frameon=False, borderaxespad=0.2)
     if smoke:
         axes.text(0.5, 0.5, "SMOKE RUN\nnumbers mean nothing", transform=axes.transAxes, fontsize=26,
                   color="#c62828", alpha=0.35, ha="center", va="center", rotation=18)  # fmt: skip

@@ -36,7 +36,7 @@ th { background: var(--panel); color: var(--soft); font-weight: 600; vertical-al
 tr:last-child td { border-bottom: 0; }
 .n { text-align: right; }
 tr.student td:first-child { box-shadow: inset 3px 0 var(--accent); font-weight: 600; }
-tr.teacher td { color: var(--soft); }
+tr.teacher td, tr.member td { color: var(--soft); }
 tr.baseline td:first-child { box-shadow: inset 3px 0 #2e9e6b; }
 """
 

@@ -92,7 +92,7 @@ def entries(runs: Sequence[Results]) -> list[Entry]:
         forms: dict[tuple[str, str, str], list[tuple[Model, Results]]] = {}
         for run in group:
             for model in run["models"]:
-                if model["role"] != "teacher":
+                if model["role"] not in ("teacher", "member"):
                     forms.setdefault((model["name"], model["backend"], model["scheme"]), []).append((model, run))
         for found in forms.values():
             made.append(Entry(series, settings(group[0]), [m for m, _ in found], [r for _, r in found]))

@@ -75,7 +75,7 @@ _SPEEDUP = _record(
 )
 _IDENTITY = {
     "name": _TEXT,
-    "role": {"enum": ["teacher", "student", "baseline"]},
+    "role": {"enum": ["teacher", "member", "student", "baseline"]},
     "scheme": _TEXT,
     "backend": {"enum": ["torch", "onnxruntime", "openvino", "bitsandbytes"]},
 }

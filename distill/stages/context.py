@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,12 @@ import torch
 from accelerate import Accelerator
 from rich.console import Console
 
-from distill import checkpoint, family, student, teacher
+from distill import checkpoint, family, teacher
 from distill.config import (
     REFERENCES,
     Config,
-    ConfigError,
-    Evaluate,
     Stage,
+    Teacher,
     Train,
     UserError,
     fingerprint,
@@ -65,25 +64,6 @@ class Context:
         if self.accelerator.is_main_process:
             self.accelerator.wait_for_everyone()
 
-    def prepare(self, pending: list[str]) -> None:
-        """Load all that the stages to come need, so that wrong data is refused before anything is trained."""
-        if not pending:
-            return
-        teacher.check_weights(self.teacher)
-        if given_student(self.config):
-            teacher.check_weights(self.student)
-        _ = self.student_tokenizer  # on every process: they wait for each other there
-        kinds = [self.config.stages[name] for name in pending]
-        _fits(self, kinds)
-        if any(not isinstance(stage, Train) or stage.data == "tasks" for stage in kinds):
-            self.say(coverage(self.tasks[1]))
-            _head_fits(self, "teacher.name", self.teacher)
-            if given_student(self.config):
-                _head_fits(self, "student.name", self.student)
-        for name, stage in zip(pending, kinds, strict=True):
-            if isinstance(stage, Train) and stage.data == "corpus":
-                self.corpus(name)
-
     def inputs(self, stage: Stage) -> dict[str, str]:
         """Fingerprint of every stage that a stage is made from."""
         named = [getattr(stage, key, None) for key in REFERENCES]
@@ -93,14 +73,37 @@ class Context:
         return {name: fingerprint(checkpoint.read_json(file)) for name, file in files.items() if file.is_file()}
 
     def checkpoint(self, stage: str, task: str | None = None) -> Path:
-        """Model folder that a finished stage left, for a task if there is one for each, or a model as given."""
+        """Model folder that a finished stage left, for a task if there is one for each, or a model as given.
+
+        The first one where the stage left a model for each teacher of an ensemble.
+        """
+        return self.checkpoints(stage, task)[0]
+
+    def checkpoints(self, stage: str, task: str | None = None) -> list[Path]:
+        """As `checkpoint`: that of each teacher, in their order."""
         if stage in ("teacher", "student"):
-            return Path(self.teacher if stage == "teacher" else self.student)
-        folder = self.folder / stage
+            return [Path(name) for name in (self.teachers if stage == "teacher" else [self.student])]
+        manifest = checkpoint.read_json(self.folder / stage / checkpoint.MANIFEST)
+        parts = [f"{stage}/{member}" for member in manifest.get("members", [])] or [stage]
+        return [self._left(name, number, task) for number, name in enumerate(parts)]
+
+    def _left(self, name: str, number: int, task: str | None) -> Path:
+        """What a stage, or its part for one teacher, left."""
+        folder = self.folder / name
         manifest = checkpoint.read_json(folder / checkpoint.MANIFEST)
         if "same_as" in manifest:
-            return self.checkpoint(manifest["same_as"], task)
+            return self.checkpoints(manifest["same_as"], task)[number]
         return folder / task if task is not None and (folder / task).is_dir() else folder
+
+    def weights(self, stage: str, task: str | None = None) -> list[float]:
+        """Share of each teacher that a stage left, in what they say together of a task."""
+        if len(self.checkpoints(stage, task)) == 1:
+            return [1.0]
+        manifest = {} if stage == "teacher" else checkpoint.read_json(self.folder / stage / checkpoint.MANIFEST)
+        given = self.config.teacher.weights
+        equal = [1.0] * len(self.teachers)
+        learned: list[float] | None = manifest.get("weights", {}).get(task)
+        return learned or (equal if given in (None, "learned") else list(given))
 
     @functools.cached_property
     def tasks(self) -> tuple[dict[str, tasks.TaskData], list[dict[str, Any]]]:
@@ -147,15 +150,32 @@ class Context:
             most = [self.config.limit.steps * s.batch.tokens for s in stages]
         return None if None in most else max(m for m in most if m is not None)
 
-    @functools.cached_property
+    @property
+    def teacher_key(self) -> str:
+        """The setting that names the teachers."""
+        return "teacher.names" if self.config.teacher.kind == "ensemble" else "teacher.name"
+
+    @property
     def teacher(self) -> str:
-        """Folder of the teacher as given."""
+        """Folder of the teacher as given; of the first of an ensemble."""
+        return self.teachers[0]
+
+    @functools.cached_property
+    def teachers(self) -> list[str]:
+        """Folder of the teacher as given, or of each of an ensemble."""
         given = self.config.teacher
+        if given.kind != "ensemble":
+            return [self._teacher(given, 0)]
+        names = given.names or ["", ""]  # under limit=smoke
+        return [self._teacher(replace(given, kind="hub", name=name), more) for more, name in enumerate(names)]
+
+    def _teacher(self, given: Teacher, more: int) -> str:
+        """Folder of one teacher. Those that stand in for an ensemble's have `more` layers."""
         local = given.kind == "hub" and given.name is not None and Path(given.name).is_dir()
         if given.kind == "random" or (self.config.limit.smoke and not local):
-            return self._random("teacher", max([SMOKE_LAYERS - 1, *(self.config.student.layers or [])]) + 1)
+            return self._random("teacher", max([SMOKE_LAYERS - 1, *(self.config.student.layers or [])]) + 1 + more)
         with self.main_first():
-            return teacher.resolve(given)
+            return teacher.resolve(given, self.teacher_key)
 
     @functools.cached_property
     def student(self) -> str:
@@ -173,11 +193,18 @@ class Context:
                 teacher.random_teacher(folder, layers, self.texts[0])
         return str(folder)
 
-    @functools.cached_property
+    @property
     def tokenizer(self) -> Any:
-        """The teacher's. It pads where the family can have it, whatever was stored."""
-        loaded = teacher.load_tokenizer(self.teacher)
-        loaded.padding_side = "left" if family.family_of(teacher.load_config(self.teacher)).pads_left else "right"
+        """The teacher's; the first one's of an ensemble."""
+        return self.tokenizers[0]
+
+    @functools.cached_property
+    def tokenizers(self) -> list[Any]:
+        """Each teacher's. They pad where the family can have it, whatever was stored."""
+        loaded = [teacher.load_tokenizer(folder) for folder in self.teachers]
+        for tokenizer, folder in zip(loaded, self.teachers, strict=True):
+            left = family.family_of(teacher.load_config(folder, self.teacher_key)).pads_left
+            tokenizer.padding_side = "left" if left else "right"
         return loaded
 
     @functools.cached_property
@@ -224,107 +251,6 @@ def _keep_labels(file: Path, config: Any) -> None:
     if "id2label" not in stored and config.num_labels == 2:
         names = {"id2label": config.id2label, "label2id": config.label2id}
         checkpoint.write_json(file, stored | names)
-
-
-def _fits(ctx: Context, stages: list[Stage]) -> None:
-    """Refuse what the teacher cannot take."""
-    loaded = teacher.load_config(ctx.teacher)
-    teacher.check_vocabulary(ctx.tokenizer, loaded)
-    errors: list[str] = []
-    longest = family.max_length(loaded)
-    lengths: dict[str, int] = {}
-    for stage in stages:
-        if isinstance(stage, Evaluate):
-            lengths |= {f"stages.{_name(ctx, stage)}.shapes {shape}": shape[1] for shape in stage.shapes}
-        if isinstance(stage, Train) and stage.data == "corpus":
-            lengths["corpus.max_length"] = ctx.config.corpus.max_length
-        else:
-            lengths["tasks.max_length"] = ctx.config.tasks.max_length
-        if isinstance(stage, Train) and (stage.build_student or stage.start == "student"):
-            made, wrong = _student(ctx, loaded) if stage.build_student else _given_student(ctx)
-            longest = longest if made is None else min(longest, family.max_length(made))
-            errors += wrong
-        if isinstance(stage, Train) and stage.data == "corpus" and not family.family_of(loaded).mlm_head:
-            errors.append(
-                f"teacher.name: got a model of type {loaded.model_type}; must be one that stages on a corpus can use, "
-                f"of type {', '.join(family.STUDENTS)}; use recipe=task, which trains on tasks alone"
-            )
-            break
-        if isinstance(stage, Train) and stage.data == "corpus" and _tokenizer(ctx, stage).mask_token_id is None:
-            errors.append(
-                "teacher.name: got a tokenizer (or student.tokenizer) without a mask token; must have one for "
-                "masked-language modelling; choose an encoder's"
-            )
-    errors += [
-        f"{key}: got {value}; must be <= {longest}, the longest that teacher and student take; set it to {longest}"
-        for key, value in lengths.items()
-        if value > longest
-    ]
-    if errors:
-        raise ConfigError(dict.fromkeys(errors))
-
-
-def _given_student(ctx: Context) -> tuple[Any, list[str]]:
-    """Config of the student that is given, and what is wrong with it."""
-    try:
-        config = teacher.load_config(ctx.student, "student.name")
-        teacher.check_vocabulary(ctx.student_tokenizer, config, "student.name")
-    except ConfigError as error:
-        return None, error.messages
-    if config.model_type in family.STUDENTS:
-        return config, []
-    known = ", ".join(family.STUDENTS)
-    return None, [f"student.name: got a model of type {config.model_type}; must be one of {known}; choose such a model"]
-
-
-def _student(ctx: Context, loaded: Any) -> tuple[Any, list[str]]:
-    """Config of the student that would be built, and what is wrong with it."""
-    wanted, own = ctx.config.student, ctx.student_tokenizer
-    if wanted.tokenizer is not None:
-        loaded = copy.deepcopy(loaded)
-        student.config_for(loaded, own)
-    if loaded.model_type not in family.STUDENTS:
-        return None, [
-            f"teacher.name: got a model of type {loaded.model_type}; must be of type "
-            f"{', '.join(family.STUDENTS)} for a student to be built from it; use recipe=task"
-        ]
-    layers = wanted.layers or student.half_depth(loaded.num_hidden_layers)
-    sizes = {name: getattr(wanted, name) for name in student.SIZES}
-    try:
-        config = student.student_config(loaded, layers, wanted.family, sizes)
-        teacher.check_vocabulary(own, config)
-        if wanted.init == "teacher_layers":
-            student.check_transfer(loaded, config)
-    except ConfigError as error:
-        return None, error.messages
-    return config, []
-
-
-def _tokenizer(ctx: Context, stage: Stage) -> Any:
-    return ctx.tokenizer_of(_name(ctx, stage))[1]
-
-
-def _name(ctx: Context, stage: Stage) -> str:
-    return next(name for name, other in ctx.config.stages.items() if other is stage)
-
-
-def _head_fits(ctx: Context, key: str, folder: str) -> None:
-    classes = teacher.head_labels(folder)
-    wrong = [task for task, data in ctx.tasks[0].items() if classes not in (None, data.task.num_labels)]
-    if wrong:
-        raise ConfigError(
-            f"{key}: got a classifier of {classes} classes; must have a head for {', '.join(wrong)}, or none; "
-            "choose the tasks it was made for with tasks.names, or a model without a head"
-        )
-
-
-def coverage(rows: list[dict[str, Any]]) -> str:
-    """One line a task: rows of each split, of how many there are officially."""
-    lines: dict[str, list[str]] = {}
-    for row in rows:
-        official = "" if row["rows"] == row["official_rows"] else f" of {row['official_rows']}"
-        lines.setdefault(row["task"], []).append(f"{row['split']} {row['rows']}{official}")
-    return "\n".join(f"{task}: {', '.join(splits)} rows" for task, splits in lines.items())
 
 
 def drop(folder: Path) -> None:

@@ -18,7 +18,8 @@ from distill.data.tasks import TaskData
 from distill.evaluate import latency, retained
 from distill.evaluate.calibration import expected_calibration_error
 from distill.evaluate.cost import gmacs, parameters, size_mib
-from distill.evaluate.engines import Batch, Engine
+from distill.evaluate.engines import Batch, Engine, joined, together
+from distill.evaluate.mixture import average
 from distill.evaluate.predict import predict
 from distill.export.onnx import export_onnx
 from distill.stages import forms
@@ -43,13 +44,13 @@ def run(ctx: Context, name: str, settings: Evaluate) -> dict[str, Any]:
     times = _times(ctx, folder, settings, whole, failed)
     models = []
     for form in compared:
-        identity = {"name": form.role, "role": form.role, "scheme": form.scheme, "backend": form.backend}
+        identity = {"name": form.label, "role": form.role, "scheme": form.scheme, "backend": form.backend}
         if form.name in failed:
             models.append(identity | {"failed": failed[form.name]})
         else:
             models.append(identity | _model(ctx, folder, form, compared, predictions, times, settings))
     manifest = {"seconds": time.monotonic() - began, "environment": environment(ctx), "command": ctx.command}
-    manifest |= {"version": __version__, "models": models, "coverage": ctx.tasks[1]}
+    manifest |= {"version": __version__, "models": models, "coverage": ctx.tasks[1], "teacher": settings.teacher}
     checkpoint.write_json(folder / checkpoint.MANIFEST, manifest)
     return manifest
 
@@ -61,10 +62,6 @@ def _same_conditions(ctx: Context, folder: Path, settings: Evaluate) -> None:
         ctx.say("evaluate: begun under other conditions, begins again")
         shutil.rmtree(folder)
     checkpoint.write_json(file, now)
-
-
-def _tokenizer(ctx: Context, form: forms.Form) -> Any:
-    return ctx.tokenizer_of(form.stage)[1]
 
 
 def _encoded(ctx: Context, data: TaskData, tokenizer: Any) -> dict[str, Encoded]:
@@ -79,15 +76,16 @@ def _predictions(
 ) -> Iterator[tuple[str, str, np.ndarray, np.ndarray]]:
     """(form, split, logits, labels) of one task; kept in `file`, so that a run that was stopped goes on."""
     kept: dict[str, np.ndarray] = {}
-    made = {id(t): _encoded(ctx, data, t) for t in (ctx.tokenizer, ctx.student_tokenizer)}
+    made = {id(t): _encoded(ctx, data, t) for t in (*ctx.tokenizers, ctx.student_tokenizer)}
     if file.is_file():
         with np.load(file, allow_pickle=False) as stored:
             kept = dict(stored)
     for form in scored:
-        for split, rows in made[id(_tokenizer(ctx, form))].items():
+        for split in data.validation:
+            rows = [made[id(tokenizer)][split] for tokenizer in forms.tokenizers(ctx, form)]
             if (key := f"{form.name}|{split}") in kept:
                 continue
-            ctx.say(f"evaluate/{data.task.name}: {form.name}, {len(rows)} rows of {split}")
+            ctx.say(f"evaluate/{data.task.name}: {form.name}, {len(rows[0])} rows of {split}")
             try:
                 kept[key] = _score(ctx, form, data.task.name, rows)
             except Exception as error:
@@ -98,20 +96,20 @@ def _predictions(
                 break
             _write_arrays(file, kept)
     for form in scored:
-        for split, rows in made[id(_tokenizer(ctx, form))].items():
-            assert rows.labels is not None
+        for split, encoded in made[id(ctx.tokenizer)].items():
+            assert encoded.labels is not None
             if form.name not in failed:
-                yield form.name, split, kept[f"{form.name}|{split}"], rows.labels
+                yield form.name, split, kept[f"{form.name}|{split}"], encoded.labels
 
 
-def _score(ctx: Context, form: forms.Form, task: str, rows: Encoded) -> np.ndarray:
-    logits = predict(
-        forms.engine(ctx, form, forms.path(ctx, form, task)).run,
-        rows,
-        pad_id=_tokenizer(ctx, form).pad_token_id,
-        left=_tokenizer(ctx, form).padding_side == "left",
-        tokens=1 if form.alone else 16384,
-    )
+def _score(ctx: Context, form: forms.Form, task: str, rows: list[Encoded]) -> np.ndarray:
+    """Logits of a form; `rows` are the task's, as each of its models reads them."""
+    answers = []
+    for path, tokenizer, encoded in zip(forms.paths(ctx, form, task), forms.tokenizers(ctx, form), rows, strict=True):
+        run, left = forms.engine(ctx, form, path, tokenizer).run, tokenizer.padding_side == "left"
+        budget = 1 if form.alone else 16384
+        answers.append(predict(run, encoded, pad_id=tokenizer.pad_token_id, left=left, tokens=budget))
+    logits = answers[0] if len(answers) == 1 else average(answers, ctx.weights(form.stage, task))
     if not np.isfinite(logits).all():
         raise ValueError("its logits are not finite")
     return logits
@@ -139,20 +137,16 @@ def _times(
         failed |= stored["failed"]
         kept: dict[str, dict[str, list[float]]] = stored["times"]
         return kept
-    task = next(iter(ctx.tasks[0]))
-    onnx = folder / "teacher" / ONNX
+    words = {form.name: forms.tokenizers(ctx, form) for form in compared}
+
+    def synthetic(form: forms.Form, shape: list[int]) -> Batch:
+        return _joined([_synthetic(ctx, tokenizer, shape) for tokenizer in words[form.name]])
+
     made: list[Engine] = []
-    vocabulary, last = min(len(ctx.tokenizer), len(ctx.student_tokenizer)), _last(ctx.tokenizer)
     for form in compared:
         try:
-            path = forms.path(ctx, form, task)
-            if form.role == "teacher" and form.file:
-                path = onnx
-                if not onnx.is_file():
-                    with checkpoint.writing(onnx.parent) as temporary:
-                        export_onnx(ctx.checkpoint(settings.teacher, task), temporary / ONNX)
-            engine = forms.engine(ctx, form, path)
-            engine.run(latency.synthetic((1, settings.shapes[0][1]), vocabulary, last))
+            engine = _timed(ctx, folder, form)
+            engine.run(synthetic(form, [1, settings.shapes[0][1]]))
             made.append(engine)
         except Exception as error:
             if form.name == forms.reference(ctx) or isinstance(error, OSError):
@@ -161,17 +155,53 @@ def _times(
     repeats = min(settings.repeats, ctx.config.limit.repeats or settings.repeats)
     times: dict[str, dict[str, list[float]]] = {form.name: {} for form in compared}
     inputs: dict[str, dict[str, list[Batch]]] = {
-        f"{rows}x{length}": {name: [latency.synthetic((rows, length), vocabulary, last)] for name in times}
+        f"{rows}x{length}": {form.name: [synthetic(form, [rows, length])] for form in compared}
         for rows, length in settings.shapes
     }
-    own = {id(t): _task_batches(ctx, t) for t in (ctx.tokenizer, ctx.student_tokenizer)}
-    inputs[TASK_LENGTHS] = {form.name: own[id(_tokenizer(ctx, form))] for form in compared}
+    own = {id(t): _task_batches(ctx, t) for t in (*ctx.tokenizers, ctx.student_tokenizer)}
+    inputs[TASK_LENGTHS] = {
+        name: [_joined(list(batches)) for batches in zip(*(own[id(t)] for t in several), strict=True)]
+        for name, several in words.items()
+    }
     for key, batches in inputs.items():
         ctx.say(f"evaluate: timing {len(made)} forms, {key}, {repeats} rounds")
         for (timed, _), values in latency.measure(made, {key: batches}, repeats=repeats).items():
             times[timed][key] = values
     checkpoint.write_json(file, {"times": times, "failed": {k: v for k, v in failed.items() if k in times}})
     return times
+
+
+def _timed(ctx: Context, folder: Path, form: forms.Form) -> Engine:
+    """A form of the first task, as one engine. What is quantized is there; the teacher's ONNX files are made now."""
+    task = next(iter(ctx.tasks[0]))
+    paths = _paths(ctx, folder, form, task)
+    if form.role == "teacher" and form.file:
+        for source, path in zip(ctx.checkpoints(form.stage, task), paths, strict=True):
+            if not path.is_file():
+                with checkpoint.writing(path.parent) as temporary:
+                    export_onnx(source, temporary / ONNX)
+    models = zip(paths, forms.tokenizers(ctx, form), strict=True)
+    parts = [forms.engine(ctx, form, path, tokenizer) for path, tokenizer in models]
+    return parts[0] if len(parts) == 1 else together(form.name, parts, ctx.weights(form.stage, task))
+
+
+def _paths(ctx: Context, folder: Path, form: forms.Form, task: str) -> list[Path]:
+    """The models of a form, as they are timed: the teacher's ONNX files are made for that alone."""
+    found = forms.paths(ctx, form, task)
+    if form.role != "teacher" or not form.file:
+        return found
+    own = folder / "teacher"
+    return [own / ONNX] if len(found) == 1 else [own / str(number + 1) / ONNX for number in range(len(found))]
+
+
+def _joined(batches: list[Batch]) -> Batch:
+    return batches[0] if len(batches) == 1 else joined(batches)
+
+
+def _synthetic(ctx: Context, tokenizer: Any, shape: list[int]) -> Batch:
+    """Random tokens that every model has, but for those that end or separate texts."""
+    vocabulary = min(len(other) for other in (*ctx.tokenizers, ctx.student_tokenizer))
+    return latency.synthetic((shape[0], shape[1]), vocabulary, _last(tokenizer), without=tokenizer.all_special_ids)
 
 
 def _last(tokenizer: Any) -> int | None:
@@ -224,16 +254,16 @@ def _model(
     scores = retained.scores(own, names)
     middle = "x".join(map(str, settings.shapes[len(settings.shapes) // 2]))
     task = next(iter(tasks))
-    path = forms.path(ctx, form, task)
-    source = ctx.checkpoint(_float_stage(form, compared), task)
-    if form.role == "teacher" and form.file:
-        path = folder / "teacher" / ONNX
+    paths = _paths(ctx, folder, form, task)
+    sources = ctx.checkpoints(_float_stage(form, compared), task)
+    sources = sources if form.member is None else [sources[form.member]]
+    one = paths[0] if len(paths) == 1 and paths[0].is_relative_to(ctx.folder) else None
     large = "x".join(map(str, settings.shapes[-1]))
     return {
-        "path": str(path.relative_to(ctx.folder)) if path.is_relative_to(ctx.folder) else None,
-        "parameters": parameters(source),
-        "size_mib": size_mib(path),
-        "gmacs": gmacs(source),
+        "path": None if one is None else str(one.relative_to(ctx.folder)),
+        "parameters": sum(map(parameters, sources)),
+        "size_mib": sum(map(size_mib, paths)),
+        "gmacs": sum(map(gmacs, sources)),
         "latency_ms": [_latency(inputs, values) for inputs, values in times[form.name].items()],
         "throughput_per_second": 1000 * settings.shapes[-1][0] / float(np.median(times[form.name][large])),
         "peak_memory_mib": None,

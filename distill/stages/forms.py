@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from distill import checkpoint
 from distill.config import Evaluate
 from distill.evaluate import engines
+from distill.evaluate.predict import in_windows
 from distill.stages.context import Context
 from distill.stages.quantize import BITSANDBYTES, ONNX, ONNX_INT8
 
@@ -28,10 +30,16 @@ class Form:
     scored: bool = True
     alone: bool = False
     """Scored one row at a time: its logits depend on what else is in the batch."""
+    member: int | None = None
+    """Which teacher of an ensemble, counted from 0, where it is run without the others."""
+
+    @property
+    def label(self) -> str:
+        return self.role if self.member is None else f"{self.role} {self.member + 1}"
 
     @property
     def name(self) -> str:
-        return f"{self.role} {self.backend} {self.scheme}"
+        return f"{self.label} {self.backend} {self.scheme}"
 
 
 def forms(ctx: Context, settings: Evaluate) -> list[Form]:
@@ -49,6 +57,7 @@ def forms(ctx: Context, settings: Evaluate) -> list[Form]:
         Form("teacher", "torch", "fp32_medium", teacher),
         Form("teacher", "torch", "bf16", teacher, scored=False),
         Form("teacher", "onnxruntime", "fp32", teacher, ONNX, scored=False),
+        *(Form("member", "torch", best, teacher, member=n) for n in range(len(ctx.teachers)) if len(ctx.teachers) > 1),
         Form("student", "torch", "fp32", student, scored=best == "fp32"),
         Form("student", "torch", "fp32_medium", student),
         Form("student", "torch", "bf16", student),
@@ -87,14 +96,28 @@ def failures(ctx: Context, settings: Evaluate) -> Iterator[tuple[str, str]]:
                     yield form.name, reason
 
 
-def path(ctx: Context, form: Form, task: str) -> Path:
-    folder = ctx.checkpoint(form.stage, task)
-    return folder / form.file if form.file else folder
+def paths(ctx: Context, form: Form, task: str) -> list[Path]:
+    """The model of a form: several for a teacher that is an ensemble."""
+    folders = ctx.checkpoints(form.stage, task)
+    folders = folders if form.member is None else [folders[form.member]]
+    return [folder / form.file if form.file else folder for folder in folders]
 
 
-def engine(ctx: Context, form: Form, path: Path) -> engines.Engine:
+def tokenizers(ctx: Context, form: Form) -> list[Any]:
+    """What each model of a form reads with."""
+    whose, own = ctx.tokenizer_of(form.stage)
+    if whose == "student":
+        return [own]
+    return ctx.tokenizers if form.role == "teacher" else [ctx.tokenizers[form.member or 0]]
+
+
+def engine(ctx: Context, form: Form, path: Path, tokenizer: Any) -> engines.Engine:
+    """One model of a form."""
     if form.backend == "onnxruntime":
-        return engines.onnx_engine(form.name, path, scheme=form.scheme, threads=ctx.threads)
-    return engines.torch_engine(
-        form.name, path, scheme=form.scheme, device=ctx.accelerator.device.type, threads=ctx.threads
-    )
+        made = engines.onnx_engine(form.name, path, scheme=form.scheme, threads=ctx.threads)
+    else:
+        made = engines.torch_engine(
+            form.name, path, scheme=form.scheme, device=ctx.accelerator.device.type, threads=ctx.threads
+        )
+    window = ctx.config.teacher.window if form.role in ("teacher", "member") else None
+    return replace(made, run=in_windows(made.run, tokenizer, window))

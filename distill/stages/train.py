@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from datasets import Dataset
 from hydra.utils import instantiate
 from torch import nn
 
@@ -18,20 +19,43 @@ from distill.data.align import Aligned, pad_aligned
 from distill.data.collate import mask_tokens, pad, token_weights
 from distill.data.encode import Encoded, encode_task
 from distill.data.tasks import TaskData
-from distill.evaluate.predict import predict
+from distill.data.windows import split, windows
+from distill.evaluate.mixture import average, fit
+from distill.evaluate.predict import in_windows, predict
 from distill.objective import BoundTerm, Objective
 from distill.stages.context import Context, drop
 
 Arrays = dict[str, np.ndarray]
 
+APART = 10
+"""With learned weights, one training row in so many is kept for them."""
+
 
 def run(ctx: Context, name: str, settings: Train) -> dict[str, Any]:
     """Train what `settings` say and leave the checkpoint in the stage's folder. Returns its manifest."""
-    return _corpus(ctx, name, settings) if settings.data == "corpus" else _tasks(ctx, name, settings)
+    part = _corpus if settings.data == "corpus" else _tasks
+    if settings.role != "teacher" or len(ctx.teachers) == 1:
+        return part(ctx, name, settings, 0)
+    members = [str(number + 1) for number in range(len(ctx.teachers))]
+    made = []
+    for number, member in enumerate(members):
+        folder = ctx.folder / name / member
+        if not checkpoint.finished(folder):
+            part(ctx, f"{name}/{member}", settings, number)
+        made.append(checkpoint.read_json(folder / checkpoint.MANIFEST))
+    manifest: dict[str, Any] = {"members": members} | _sum([m for m in made if "skipped" not in m])
+    if all("skipped" in m for m in made):
+        manifest["skipped"] = made[0]["skipped"]
+    if ctx.accelerator.is_main_process:
+        if ctx.config.teacher.weights == "learned" and settings.data == "tasks":
+            manifest["weights"] = {t: _weights(ctx, name, members, data) for t, data in ctx.tasks[0].items()}
+        checkpoint.write_json(ctx.folder / name / checkpoint.MANIFEST, manifest)
+    ctx.accelerator.wait_for_everyone()
+    return manifest
 
 
-def _corpus(ctx: Context, name: str, settings: Train) -> dict[str, Any]:
-    start = ctx.checkpoint(settings.start)
+def _corpus(ctx: Context, name: str, settings: Train, member: int) -> dict[str, Any]:
+    start = ctx.checkpoints(settings.start)[member]
     torch.manual_seed(ctx.config.seed)
     model, has_head = teacher.load_mlm(start)
     if settings.skip_if_mlm_head and has_head:
@@ -41,10 +65,12 @@ def _corpus(ctx: Context, name: str, settings: Train) -> dict[str, Any]:
         ctx.accelerator.wait_for_everyone()
         return manifest
     model = _prepared(ctx, settings, model)
-    online = None if settings.teacher is None else _frozen(ctx, teacher.load_mlm(ctx.checkpoint(settings.teacher))[0])
-    corpus, source = ctx.corpus(name)
+    guides = [] if settings.teacher is None else ctx.checkpoints(settings.teacher)
+    online = [_frozen(ctx, teacher.load_mlm(folder)[0]) for folder in guides]
+    shares = [1.0] if settings.teacher is None else ctx.weights(settings.teacher)
+    corpus, source = ctx.corpus(name.partition("/")[0])
     encoded = corpus.student if isinstance(corpus, Aligned) else corpus
-    objective = Objective(model, _terms(settings), online, teacher.pooling(ctx.teacher))
+    objective = Objective(model, _terms(settings), online, teacher.pooling(ctx.teacher), shares)
     done = _train(
         ctx,
         name,
@@ -54,43 +80,53 @@ def _corpus(ctx: Context, name: str, settings: Train) -> dict[str, Any]:
         _mlm_collate(ctx, name, settings, corpus, model),
     )
     manifest = _summary(done) | {"corpus": source, "sequences": len(encoded), "corpus_tokens": len(encoded.ids)}
-    _save(ctx, name, model, manifest)
+    _save(ctx, name, model, manifest, _tokenizer(ctx, name, member))
     return manifest
 
 
-def _tasks(ctx: Context, name: str, settings: Train) -> dict[str, Any]:
+def _tasks(ctx: Context, name: str, settings: Train, member: int) -> dict[str, Any]:
     made = {}
     for task, data in ctx.tasks[0].items():
         folder = ctx.folder / name / task
         if not checkpoint.finished(folder):
-            _task(ctx, f"{name}/{task}", settings, data)
+            _task(ctx, f"{name}/{task}", settings, data, member)
         made[task] = checkpoint.read_json(folder / checkpoint.MANIFEST)
-    seconds = sum(m["seconds"] for m in made.values())
-    manifest = {
-        "tasks": list(made),
-        "seconds": seconds,
-        "steps": sum(m["steps"] for m in made.values()),
-        "tokens_per_second": sum(m["tokens"] for m in made.values()) / max(seconds, 1e-9),
-    }
+    manifest = {"tasks": list(made)} | _sum(list(made.values()))
     if ctx.accelerator.is_main_process:
         checkpoint.write_json(ctx.folder / name / checkpoint.MANIFEST, manifest)
     ctx.accelerator.wait_for_everyone()
     return manifest
 
 
-def _task(ctx: Context, name: str, settings: Train, data: TaskData) -> None:
+def _sum(made: list[dict[str, Any]]) -> dict[str, Any]:
+    """What several manifests say together."""
+    seconds, tokens = sum(m["seconds"] for m in made), sum(m["tokens"] for m in made)
+    row = {"steps": sum(m["steps"] for m in made), "tokens": tokens, "seconds": seconds}
+    return row | {"tokens_per_second": tokens / max(seconds, 1e-9)}
+
+
+def _tokenizer(ctx: Context, name: str, member: int) -> Any:
+    """Tokenizer of the model that is trained under a name; `member` counts the teachers of an ensemble."""
+    whose, own = ctx.tokenizer_of(name.partition("/")[0])
+    return own if whose == "student" else ctx.tokenizers[member]
+
+
+def _task(ctx: Context, name: str, settings: Train, data: TaskData, member: int) -> None:
     torch.manual_seed(ctx.config.seed)
     # A student that is given, or drawn, has nothing of the teacher.
     copied = ctx.config.student.init == "teacher_layers" and not given_student(ctx.config)
-    tokenizer = ctx.tokenizer_of(name.partition("/")[0])[1]
+    tokenizer = _tokenizer(ctx, name, member)
     model = teacher.load_classifier(
-        ctx.checkpoint(settings.start, data.task.name),
+        ctx.checkpoints(settings.start, data.task.name)[member],
         data.task.num_labels,
-        ctx.teacher if copied or settings.start == "teacher" else None,
+        ctx.teachers[member] if copied or settings.start == "teacher" else None,
         tokenizer.pad_token_id,
     )
     model = _prepared(ctx, settings, model)
-    encoded = encode_task(data.train, data.task.columns, tokenizer, ctx.config.tasks.max_length)
+    kept, _ = _kept_apart(ctx, data) if settings.role == "teacher" else (data.train, None)
+    encoded = encode_task(kept, data.task.columns, tokenizer, ctx.config.tasks.max_length)
+    if settings.role == "teacher" and ctx.config.teacher.window is not None:
+        encoded, _ = split(encoded, windows(tokenizer, ctx.config.teacher.window))
     targets, began = None, time.monotonic()
     if settings.teacher is not None and any(t.against == "teacher" for t in settings.terms.values()):
         targets = _teacher_logits(ctx, name, settings.teacher, data)
@@ -107,27 +143,47 @@ def _task(ctx: Context, name: str, settings: Train, data: TaskData) -> None:
     objective = Objective(model, _terms(settings))
     done = _train(ctx, name, settings, objective, encoded.lengths, collate)
     done.seconds += waited
-    _save(ctx, name, model, _summary(done))
+    _save(ctx, name, model, _summary(done), tokenizer)
     if ctx.accelerator.is_main_process:
         drop(_targets(ctx, name))
 
 
 def _teacher_logits(ctx: Context, name: str, stage: str, data: TaskData) -> np.ndarray:
-    """The teacher's logits [rows, C] of a task: every epoch needs the same ones, so they are made once and kept.
-
-    The teacher reads the texts in its own tokens.
-    """
-    folder, (_, tokenizer) = _targets(ctx, name), ctx.tokenizer_of(stage)
+    """The teacher's logits [rows, C] of a task: every epoch needs the same ones, so they are made once and kept."""
+    folder = _targets(ctx, name)
     with ctx.main_first():
         if not folder.is_dir():
-            start = ctx.checkpoint(stage, data.task.name)
-            guide = _frozen(ctx, teacher.load_classifier(start, data.task.num_labels, pad_id=tokenizer.pad_token_id))
-            encoded = encode_task(data.train, data.task.columns, tokenizer, ctx.config.tasks.max_length)
-            left = tokenizer.padding_side == "left"
-            logits = predict(_logits_of(ctx, guide), encoded, pad_id=tokenizer.pad_token_id, left=left)
+            answers = [
+                _answers(ctx, start, ctx.tokenizers[member], data, data.train)
+                for member, start in enumerate(ctx.checkpoints(stage, data.task.name))
+            ]
             with checkpoint.writing(folder) as temporary:
-                np.save(temporary / "logits.npy", logits)
+                np.save(temporary / "logits.npy", average(answers, ctx.weights(stage, data.task.name)))
     return np.asarray(np.load(folder / "logits.npy"))
+
+
+def _answers(ctx: Context, folder: Path, tokenizer: Any, data: TaskData, rows: Dataset) -> np.ndarray:
+    """Logits [rows, C] of one teacher, which reads the texts in its own tokens."""
+    guide = _frozen(ctx, teacher.load_classifier(folder, data.task.num_labels, pad_id=tokenizer.pad_token_id))
+    encoded = encode_task(rows, data.task.columns, tokenizer, ctx.config.tasks.max_length)
+    run = in_windows(_logits_of(ctx, guide), tokenizer, ctx.config.teacher.window)
+    return predict(run, encoded, pad_id=tokenizer.pad_token_id, left=tokenizer.padding_side == "left")
+
+
+def _kept_apart(ctx: Context, data: TaskData) -> tuple[Dataset, Dataset]:
+    """Rows to fine-tune teachers on, and those that their weights are learned on."""
+    if ctx.config.teacher.weights != "learned":
+        return data.train, data.train.select([])
+    apart = np.arange(len(data.train)) % APART == APART - 1
+    return data.train.select(np.flatnonzero(~apart)), data.train.select(np.flatnonzero(apart))
+
+
+def _weights(ctx: Context, name: str, members: list[str], data: TaskData) -> list[float]:
+    """The share of each teacher that is best on the rows none of them was trained on."""
+    _, rows = _kept_apart(ctx, data)
+    folders = [ctx.folder / name / member / data.task.name for member in members]
+    answers = [_answers(ctx, f, t, data, rows) for f, t in zip(folders, ctx.tokenizers, strict=True)]
+    return fit(answers, np.asarray(rows["label"]))
 
 
 def _targets(ctx: Context, name: str) -> Path:
@@ -185,7 +241,7 @@ def _mlm_collate(
     ctx: Context, name: str, settings: Train, corpus: Encoded | Aligned, model: Any
 ) -> Callable[[np.ndarray, int], Arrays]:
     encoded = corpus.student if isinstance(corpus, Aligned) else corpus
-    tokenizer = ctx.tokenizer_of(name)[1]
+    tokenizer = _tokenizer(ctx, name, 0)  # on a corpus all teachers have the same
     specials = np.array(sorted(set(tokenizer.all_special_ids)))
     random_ids = np.setdiff1d(np.arange(len(tokenizer)), specials)
     special = np.zeros(model.config.vocab_size, dtype=bool)
@@ -260,9 +316,9 @@ def _state(ctx: Context, name: str) -> Path:
     return ctx.folder / f"{name}.state"
 
 
-def _save(ctx: Context, name: str, model: Any, manifest: dict[str, Any]) -> None:
+def _save(ctx: Context, name: str, model: Any, manifest: dict[str, Any], tokenizer: Any) -> None:
     if ctx.accelerator.is_main_process:
-        with ctx.writing(ctx.folder / name, model, ctx.tokenizer_of(name.partition("/")[0])[1], manifest):
+        with ctx.writing(ctx.folder / name, model, tokenizer, manifest):
             pass
         drop(_state(ctx, name))
     ctx.accelerator.wait_for_everyone()

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from distill import check, checkpoint, config, report
+from distill.check import rules
 from distill.config import Config, Export, Train
 from distill.data import tasks
 from distill.stages.context import SMOKE_LAYERS
@@ -84,7 +85,7 @@ def test_the_baseline_differs_in_nothing_but_the_teacher(name: str) -> None:
     twins = [(s, s.removesuffix("_baseline")) for s in settings.stages if s.endswith("_baseline")]
     assert twins
     for baseline, student in twins:
-        one, other = (check.flatten(settings.stages[s]) for s in (baseline, student))
+        one, other = (rules.flatten(settings.stages[s]) for s in (baseline, student))
         own = {k for k in one.keys() | other.keys() if k.split(".")[0] not in ("role", "start", "teacher", "terms")}
         assert {k: one.get(k) for k in own} == {k: other.get(k) for k in own}
         terms = settings.stages[baseline].terms  # type: ignore[attr-defined]

@@ -10,6 +10,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from distill import check
+from distill.check import rules
 from distill.config import Config, Term, Train, load_config
 from distill.data import tasks
 
@@ -22,6 +23,7 @@ EXAMPLES: dict[str, tuple[str, list[Any], list[Any]]] = {
     "precision": ("precision", ["fp8", 16], ["auto", "bf16", "fp32"]),
     "device": ("device", ["gpu"], ["auto", "cpu", "cuda"]),
     "teacher.kind": ("teacher.kind", ["hubb"], ["embedded", "random"]),
+    "teacher.window": ("teacher.window", [0, 15], [16, None]),
     "student.hidden_size": ("student.hidden_size", [0, -1], [1, None]),
     "student.intermediate_size": ("student.intermediate_size", [0], [1, None]),
     "student.embedding_size": ("student.embedding_size", [0], [1, None]),
@@ -63,10 +65,10 @@ EXAMPLES: dict[str, tuple[str, list[Any], list[Any]]] = {
 def test_the_families_are_those_there_are() -> None:
     from distill import family
 
-    assert list(check.FAMILIES) == list(family.STUDENTS)
+    assert list(rules.FAMILIES) == list(family.STUDENTS)
 
 
-CASES = [(rule, value) for rule in check.RULES for value in EXAMPLES.get(rule[0], ("", ["no example"], []))[1]]
+CASES = [(rule, value) for rule in rules.RULES for value in EXAMPLES.get(rule[0], ("", ["no example"], []))[1]]
 
 
 @pytest.fixture(scope="module")
@@ -102,19 +104,19 @@ def test_what_is_right_is_let_through(config: Config) -> None:
 
 
 def test_every_rule_has_examples_and_no_example_is_left_over() -> None:
-    assert [rule[0] for rule in check.RULES] == list(EXAMPLES)
+    assert [rule[0] for rule in rules.RULES] == list(EXAMPLES)
     assert all(bad and good for _, bad, good in EXAMPLES.values())
 
 
 @pytest.mark.parametrize(("rule", "value"), CASES, ids=[f"{rule[0]}={value}" for rule, value in CASES])
-def test_a_rule_refuses(rule: check.Rule, value: Any, config: Config) -> None:
+def test_a_rule_refuses(rule: rules.Rule, value: Any, config: Config) -> None:
     key = EXAMPLES[rule[0]][0]
     put(config, key, value)
     assert f"{key}: got {value}; must be {rule[2]}; {rule[3]}" in check.settings(config, "distilbert")
 
 
-@pytest.mark.parametrize("rule", check.RULES, ids=lambda rule: rule[0])
-def test_a_rule_allows(rule: check.Rule, config: Config) -> None:
+@pytest.mark.parametrize("rule", rules.RULES, ids=lambda rule: rule[0])
+def test_a_rule_allows(rule: rules.Rule, config: Config) -> None:
     key, _, good = EXAMPLES[rule[0]]
     for value in good:
         put(config, key, value)
@@ -328,18 +330,18 @@ def test_sources_and_student(settings: dict[str, Any], expected: str, config: Co
 
 
 def test_names_of_tasks_are_those_of_the_tables() -> None:
-    assert {kind: set(names) for kind, names in check.TASKS.items()} == {
+    assert {kind: set(names) for kind, names in rules.TASKS.items()} == {
         "glue": set(tasks.GLUE),
         "docstrings": set(tasks.DOCSTRINGS),
     }
 
 
 def test_the_recipe_makes_every_scheme_that_is_allowed(config: Config) -> None:
-    assert config.stages["quantize"].schemes == list(check.SCHEMES)  # type: ignore[attr-defined]
+    assert config.stages["quantize"].schemes == list(rules.SCHEMES)  # type: ignore[attr-defined]
 
 
 def test_flatten_names_leaves_by_their_keys() -> None:
-    flat = check.flatten({"a": {"b": [1, 2]}, "c": Term(weight=2.0, loss={"_target_": "x"})})
+    flat = rules.flatten({"a": {"b": [1, 2]}, "c": Term(weight=2.0, loss={"_target_": "x"})})
     assert flat == {
         "a.b": [1, 2],
         "c.weight": 2.0,
@@ -352,14 +354,14 @@ def test_flatten_names_leaves_by_their_keys() -> None:
         "c.loss._target_": "x",
     }
     composed = OmegaConf.structured(Config())
-    assert set(check.flatten(Config())) == set(check.flatten(OmegaConf.to_container(composed)))
+    assert set(rules.flatten(Config())) == set(rules.flatten(OmegaConf.to_container(composed)))
 
 
 def test_nearest_goes_by_the_whole_name_then_by_its_last_part() -> None:
     names = ["stages.pretrain.temperature", "temperature", "seed"]
-    assert check.nearest("temprature", names) == "did you mean temperature?"
-    assert check.nearest("x.temprature_", ["a.b.c.d.e.temperature", "a.b.c.d.e.f.temperature", "g"]) == (
+    assert rules.nearest("temprature", names) == "did you mean temperature?"
+    assert rules.nearest("x.temprature_", ["a.b.c.d.e.temperature", "a.b.c.d.e.f.temperature", "g"]) == (
         "did you mean a.b.c.d.e.temperature, a.b.c.d.e.f.temperature?"
     )
-    assert check.nearest("zzz", names) == "there is stages.pretrain.temperature, temperature, seed"
-    assert check.nearest("zzz", []) == "there is nothing"
+    assert rules.nearest("zzz", names) == "there is stages.pretrain.temperature, temperature, seed"
+    assert rules.nearest("zzz", []) == "there is nothing"

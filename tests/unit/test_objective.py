@@ -88,7 +88,7 @@ def close(got: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
 def test_masked_only_equals_gathering_from_the_full_logits(name: str, pair, batch) -> None:
     student, teacher = pair(name)
     wanted = expected(student, teacher, batch)
-    sums = Objective(student, terms(), teacher)(batch)
+    sums = Objective(student, terms(), [teacher])(batch)
     torch.testing.assert_close(sums.double(), wanted, rtol=1e-6, atol=0)
     close(gradients(student, sums), gradients(student, wanted))
 
@@ -106,7 +106,7 @@ def test_all_positions_in_chunks_equal_all_at_once(chunk: int, pair, batch, monk
 
     chosen = terms("all")
     chosen["soft_targets"] = replace(chosen["soft_targets"], loss=noting)
-    sums = Objective(student, chosen, teacher)(batch)
+    sums = Objective(student, chosen, [teacher])(batch)
     assert held == ([4, 4, 3] if chunk == 4 else [11])
     torch.testing.assert_close(sums.double(), wanted, rtol=1e-6, atol=0)
     close(gradients(student, sums), gradients(student, wanted))
@@ -117,7 +117,7 @@ def test_all_positions_in_chunks_equal_all_at_once(chunk: int, pair, batch, monk
 @pytest.mark.parametrize("name", sorted(family.STUDENTS))
 def test_padding_changes_nothing(name: str, positions: str, pair, batch) -> None:
     student, teacher = pair(name)
-    module = Objective(student, terms(positions), teacher)
+    module = Objective(student, terms(positions), [teacher])
     sums = module(batch)
     before = gradients(student, sums)
     padding = batch["attention_mask"] == 0
@@ -140,7 +140,7 @@ def test_no_gradient_reaches_the_teacher(pair, batch) -> None:
         for features in ("logits", "hidden")
         for positions in ("masked", "all")
     }
-    module = Objective(student, wanted, teacher).train()
+    module = Objective(student, wanted, [teacher]).train()
     module(batch).sum().backward()
     assert all(p.requires_grad and p.grad is None for p in teacher.parameters())
     assert all(p.grad is not None for p in student.parameters())
@@ -154,7 +154,7 @@ def test_no_gradient_reaches_the_teacher(pair, batch) -> None:
 def test_no_teacher_is_needed_for_labels(pair, batch) -> None:
     student, teacher = pair("bert")
     alone = Objective(student, {"mlm": terms()["mlm"]})(batch)
-    torch.testing.assert_close(alone[0], Objective(student, terms(), teacher)(batch)[1])
+    torch.testing.assert_close(alone[0], Objective(student, terms(), [teacher])(batch)[1])
 
 
 @pytest.mark.parametrize("num_labels", [3, 1])
@@ -185,7 +185,7 @@ def test_counts(batch) -> None:
 
 def test_hidden_states_of_another_width_are_compared_through_a_trained_map(tiny_model, batch: Any) -> None:
     student, teacher = tiny_model("bert", hidden_size=8), tiny_model("bert", seed=1)
-    made = Objective(student, terms(), teacher)
+    made = Objective(student, terms(), [teacher])
     assert {name: tuple(p.shape) for name, p in made.projections.named_parameters()} == {
         "cosine.weight": (16, 8),
         "mse.weight": (16, 8),
@@ -196,7 +196,7 @@ def test_hidden_states_of_another_width_are_compared_through_a_trained_map(tiny_
         h, g = (family.encode(model, batch).flatten(0, 1)[batch["masked"]] for model in (student, teacher))
         wanted = (h @ made.projections["mse"].weight.T - g).square().mean(-1).sum()
     torch.testing.assert_close(made(batch)[3], wanted)
-    assert len(Objective(tiny_model("bert"), terms(), teacher).projections) == 0
+    assert len(Objective(tiny_model("bert"), terms(), [teacher]).projections) == 0
 
 
 def one(features: str, loss: Any, **settings: Any) -> dict[str, BoundTerm]:
@@ -216,7 +216,7 @@ def wider(batch: dict[str, Tensor]) -> dict[str, Tensor]:
 def test_relations_are_those_of_the_paper(tiny_model, batch: Any) -> None:
     """KL between softmax(A A^T / sqrt(d)) of both, written token by token; the student is narrower."""
     student, teacher = tiny_model("bert", hidden_size=8).double(), tiny_model("bert", layers=4, seed=1).double()
-    made = Objective(student, one("relations", partial(losses.soft_targets, temperature=1.0), heads=4), teacher)
+    made = Objective(student, one("relations", partial(losses.soft_targets, temperature=1.0), heads=4), [teacher])
     wanted = 0.0
     kinds = ("queries", "keys", "values")
     found = [capture(m, batch, {kind: [n] for kind in kinds}) for m, n in ((student, 2), (teacher, 3))]
@@ -236,7 +236,7 @@ def test_relations_are_those_of_the_paper(tiny_model, batch: Any) -> None:
 
 def test_scores_are_compared_at_tokens_of_every_layer(tiny_model, batch: Any) -> None:
     student, teacher = tiny_model("bert", layers=2).double(), tiny_model("bert", layers=4, seed=1).double()
-    made = Objective(student, one("scores", losses.mse, layers="uniform"), teacher)
+    made = Objective(student, one("scores", losses.mse, layers="uniform"), [teacher])
     ours = capture(student, batch, {"scores": [0, 1]}).scores
     theirs = capture(teacher, batch, {"scores": [1, 3]}).scores
     wanted = 0.0
@@ -250,7 +250,7 @@ def test_scores_are_compared_at_tokens_of_every_layer(tiny_model, batch: Any) ->
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
 def test_pooled_vectors_are_compared(pooling: str, tiny_model, batch: Any) -> None:
     student, teacher = tiny_model("bert"), tiny_model("bert", seed=1)
-    made = Objective(student, one("pooled", losses.mse), teacher, pooling)
+    made = Objective(student, one("pooled", losses.mse), [teacher], pooling)
     wanted = 0.0
     for ids, mask, types in zip(*(batch[k] for k in ("input_ids", "attention_mask", "token_type_ids")), strict=True):
         length = int(mask.sum())
@@ -267,7 +267,7 @@ def test_pooled_vectors_are_compared(pooling: str, tiny_model, batch: Any) -> No
 def test_padding_changes_no_comparison(name: str, features: str, tiny_model, batch: Any) -> None:
     loss = partial(losses.soft_targets, temperature=1.0) if features == "relations" else losses.mse
     student, teacher = tiny_model(name, layers=2), tiny_model(name, seed=1)
-    made = Objective(student, one(features, loss), teacher)
+    made = Objective(student, one(features, loss), [teacher])
     torch.testing.assert_close(made(wider(batch)), made(batch), rtol=1e-4, atol=1e-4)
 
 
@@ -279,7 +279,7 @@ def test_a_model_compared_with_itself_differs_in_nothing(tiny_model, batch: Any)
         "hidden": BoundTerm(1, "hidden", "teacher", "all", losses.mse, "uniform"),
         "pooled": BoundTerm(1, "pooled", "teacher", "all", losses.cosine),
     }
-    torch.testing.assert_close(Objective(model, every, same)(batch), torch.zeros(4), rtol=0, atol=1e-5)
+    torch.testing.assert_close(Objective(model, every, [same])(batch), torch.zeros(4), rtol=0, atol=1e-5)
 
 
 def test_layers_at_the_same_share_of_depth() -> None:
@@ -306,7 +306,7 @@ def test_models_that_cannot_be_compared_so_are_refused(tiny_model) -> None:
         ),
     ):
         with pytest.raises(ConfigError, match=message):
-            Objective(student, one(features, losses.mse, **settings), teacher)
+            Objective(student, one(features, losses.mse, **settings), [teacher])
 
 
 def test_tokens_of_two_tokenizers_are_compared_where_they_agree(tiny_model, batch: Any) -> None:
@@ -317,7 +317,7 @@ def test_tokens_of_two_tokenizers_are_compared_where_they_agree(tiny_model, batc
     places = {"aligned": torch.tensor([1, 4, 8, 9]), "teacher_aligned": torch.tensor([2, 5, 10, 13])}
     both = batch | {f"teacher_{key}": value for key, value in own.items()} | places
     every = one("hidden", losses.mse) | {"mlm": BoundTerm(1.0, "logits", "labels", "masked", losses.mlm)}
-    made = Objective(student, every, teacher)
+    made = Objective(student, every, [teacher])
     with torch.no_grad():
         h, g = family.encode(student, batch).flatten(0, 1), family.encode(teacher, own).flatten(0, 1)
         wanted = (h[places["aligned"]] - g[places["teacher_aligned"]]).square().mean(-1).sum()

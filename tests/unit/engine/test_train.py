@@ -67,7 +67,7 @@ def models(tiny_model) -> Callable[..., Objective]:
                 module.p = dropout
         if double:
             student, teacher = student.double(), teacher.double()
-        return Objective(student, terms, teacher)
+        return Objective(student, terms, [teacher])
 
     return make
 
@@ -82,7 +82,7 @@ def mean_loss(objective: Objective) -> torch.Tensor:
     given = {k: batch[k] for k in ("input_ids", "attention_mask")}
     ours = objective.student(**given, output_hidden_states=True)
     with torch.no_grad():
-        theirs = objective.teacher(**given, output_hidden_states=True)
+        theirs = objective.teachers[0](**given, output_hidden_states=True)
     z, t = (out.logits.flatten(0, 1)[batch["masked"]] for out in (ours, theirs))
     h, g = (out.hidden_states[-1].flatten(0, 1)[batch["real"]] for out in (ours, theirs))
     p, log_q = torch.softmax(t / 2, -1), torch.log_softmax(z / 2, -1)
@@ -176,7 +176,7 @@ def test_loss_goes_down(models, tmp_path: Path) -> None:
 
 def test_the_teacher_is_left_alone(models, tmp_path: Path) -> None:
     objective = models(dropout=0.1)
-    teacher = objective.teacher
+    teacher = objective.teachers[0]
     before = copy.deepcopy(teacher.state_dict())
     run(objective, tmp_path, steps=3)
     assert not any(module.training for module in teacher.modules())

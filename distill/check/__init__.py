@@ -1,0 +1,101 @@
+"""Static checks of a whole config: every problem at once, before any download or training. torch is not imported.
+
+`settings(config, recipe)` returns lines of the form `<key>: got X; must be Y; do Z`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+from distill.check.pipeline import pipeline
+from distill.check.rules import FAMILIES, TASKS, broken, flatten, nearest, unknown
+from distill.check.targets import check_target
+from distill.config import Config, given_student, recipes
+
+
+def settings(config: Config, recipe: str | None) -> list[str]:
+    """Every problem of the config, in words; empty if there is none."""
+    values = flatten(config)
+    # A stage that takes the temperature of the whole run would repeat the same problem.
+    values = {k: v for k, v in values.items() if not (k.endswith(".temperature") and v == config.temperature)}
+    errors = [*unknown(config, ""), *broken(values), *_sources(config)]
+    if recipe is None:
+        first = f"recipe: got nothing; must be one of {', '.join(recipes())}; choose one, e.g. recipe=distilbert"
+        return [first, *errors]
+    errors += pipeline(config)
+    errors += _student(config)
+    for key, value in values.items():
+        if key.endswith("._target_"):
+            errors += check_target(key.removesuffix("._target_"), value, config)
+    return errors
+
+
+def _sources(config: Config) -> Iterator[str]:
+    teacher, corpus, tasks = config.teacher, config.corpus, config.tasks
+    if teacher.kind == "hub" and not teacher.name:
+        yield "teacher.name: got nothing; must be a hub name or a folder; set teacher.name=FOLDER"
+    if teacher.kind != "hub" and teacher.name:
+        yield f"teacher.name: got {teacher.name}; must be null with teacher={teacher.kind}; add teacher=hub"
+    yield from _ensemble(config)
+    if corpus.kind in ("parquet", "text"):
+        yield from _path("corpus.path", corpus.path, "a file or folder")
+    elif corpus.path:
+        yield f"corpus.path: got {corpus.path}; must be null with corpus={corpus.kind}; add corpus=parquet or text"
+    if corpus.kind == "hub" and not corpus.name:
+        yield "corpus.name: got nothing; must name hub data sets; e.g. corpus.name=[wikimedia/wikipedia/20231101.en]"
+    if tasks.kind == "glue" and tasks.path:
+        yield from _path("tasks.path", tasks.path, "a folder in the layout of nyu-mll/glue")
+    elif tasks.path:
+        yield f"tasks.path: got {tasks.path}; must be null with tasks={tasks.kind}; add tasks=glue"
+    known = list(TASKS.get(tasks.kind, ()))
+    for name in tasks.names or []:
+        if known and name not in known:
+            yield f"tasks.names: got {name}; must be a task of tasks={tasks.kind}; {nearest(name, known)}"
+
+
+def _ensemble(config: Config) -> Iterator[str]:
+    teacher = config.teacher
+    names, weights = teacher.names, teacher.weights
+    if teacher.kind != "ensemble":
+        for key, value in (("names", names), ("weights", weights)):
+            if value:
+                yield f"teacher.{key}: got {value}; must be left out with teacher={teacher.kind}; add teacher=ensemble"
+        return
+    if len(names) < 2 and not (config.limit.smoke and not names):
+        yield f"teacher.names: got {names}; must be two hub names or folders or more; e.g. teacher.names=[A,B]"
+    numbers = isinstance(weights, list) and all(type(w) in (int, float) and 0 < w < math.inf for w in weights)
+    if weights is not None and weights != "learned" and not (numbers and len(weights) == len(names)):
+        yield (
+            f"teacher.weights: got {weights}; must be learned, or a number above 0 for each of teacher.names; "
+            "null weighs them alike"
+        )
+
+
+def _path(key: str, value: str | None, what: str) -> Iterator[str]:
+    if not value:
+        yield f"{key}: got nothing; must be {what}; set {key}=PATH"
+    elif not Path(value).exists():
+        yield f"{key}: got {value}; must be {what} that exists; check the path (from {Path.cwd()})"
+
+
+def _student(config: Config) -> Iterator[str]:
+    layers = config.student.layers
+    name, given = config.student.name, given_student(config)
+    if given and name is None and not config.limit.smoke:
+        yield "student.name: got nothing; must be a hub name or a folder; set student.name=FOLDER"
+    if name is not None and not given:
+        yield f"student.name: got {name}; must be null in a recipe that builds its student; try recipe=task"
+    if given:
+        for key, value in flatten(config.student).items():
+            if key not in ("name", "init") and value is not None:
+                yield f"student.{key}: got {value}; must be null where student.name gives the student; leave it out"
+        for stage in config.pipeline:
+            if getattr(config.stages.get(stage), "build_student", False):
+                yield f"stages.{stage}.build_student: got true; must be false where a stage starts from student"
+    kind = config.student.family
+    if kind is not None and kind not in FAMILIES:
+        yield f"student.family: got {kind}; must be a model type that is known; {nearest(kind, list(FAMILIES))}"
+    if layers is not None and (not layers or layers != sorted(set(layers)) or layers[0] < 0):
+        yield f"student.layers: got {layers}; must be distinct ascending layer numbers from 0; e.g. [0,2,5]"

@@ -1,0 +1,120 @@
+"""Whether the stages of a config fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from distill.check.rules import SCHEMES, nearest
+from distill.config import REFERENCES, Config, Evaluate, Quantize, Stage, Train, given_student, of_student
+
+
+def pipeline(config: Config) -> Iterator[str]:
+    if not config.pipeline:
+        yield "pipeline: got []; must name at least one stage; choose a recipe, e.g. recipe=distilbert"
+    for index, name in enumerate(config.pipeline):
+        if name not in config.stages:
+            yield f"pipeline: got {name}; must be in stages; {nearest(name, list(config.stages))}"
+            continue
+        if name in config.pipeline[:index]:
+            yield f"pipeline: got {name} twice; must name a stage once; add a stage under another name"
+        stage, earlier = config.stages[name], config.pipeline[:index]
+        for key in REFERENCES:
+            other = getattr(stage, key, None)
+            given = isinstance(stage, Train) and (other == "teacher" or (key, other) == ("start", "student"))
+            if other is not None and not given and other not in earlier:
+                yield (
+                    f"stages.{name}.{key}: got {other}; must be an earlier stage of the pipeline; "
+                    f"{nearest(str(other), earlier)}"
+                )
+            elif other is not None and not given:
+                yield from _reference(name, key, other, config)
+        if isinstance(stage, Train):
+            yield from _train(name, stage, config)
+        yield from _measured(name, stage)
+
+
+def _reference(name: str, key: str, other: str, config: Config) -> Iterator[str]:
+    """The stage that is named leaves what is looked for: models, ONNX files or numbers."""
+    needed: type[Stage] = {"quantized": Quantize, "evaluated": Evaluate}.get(key, Train)
+    stage, found = config.stages[name], config.stages[other]
+    if not isinstance(found, needed):
+        yield f"stages.{name}.{key}: got {other}; must be a stage of kind {needed.kind}; it is of kind {found.kind}"
+    elif isinstance(found, Train) and isinstance(stage, Train) and (stage.data, found.data) == ("corpus", "tasks"):
+        yield f"stages.{name}.{key}: got {other}; must be a stage with data corpus; it has a model for each task"
+    elif isinstance(found, Train) and not isinstance(stage, Train) and found.data == "corpus":
+        yield f"stages.{name}.{key}: got {other}; must be a stage with data tasks; it has no model for a task"
+
+
+def _vocabularies(name: str, stage: Train, config: Config) -> Iterator[str]:
+    """On a corpus, models with tokenizers of their own are compared by what they make of the same characters."""
+    guide = stage.teacher
+    if (config.student.tokenizer is None and not given_student(config)) or stage.data != "corpus" or guide is None:
+        return
+    if of_student(config, name) == of_student(config, guide):
+        return
+    for label, term in stage.terms.items():
+        where = f"stages.{name}.terms.{label}"
+        if term.weight > 0 and term.features in ("logits", "relations", "scores") and term.against == "teacher":
+            yield (
+                f"{where}.features: got {term.features}; must be hidden or pooled where student.tokenizer is set: the "
+                f"tokens differ, and so do {term.features}; drop the term with ~{where}"
+            )
+        if term.weight > 0 and term.features == "hidden" and term.positions == "masked":
+            yield (
+                f"{where}.positions: got masked; must be all where student.tokenizer is set: only the student masks "
+                f"its tokens; set {where}.positions=all"
+            )
+
+
+def _of_several(name: str, stage: Train, config: Config) -> Iterator[str]:
+    """Of several teachers only probabilities have a mean: their layers differ."""
+    if config.teacher.kind != "ensemble":
+        return
+    for label, term in stage.terms.items():
+        where = f"stages.{name}.terms.{label}"
+        if term.weight > 0 and term.against == "teacher" and term.features != "logits":
+            yield (
+                f"{where}.features: got {term.features}; must be logits with teacher=ensemble, whose members' layers "
+                f"differ; drop the term with ~{where}"
+            )
+
+
+def _measured(name: str, stage: Stage) -> Iterator[str]:
+    if isinstance(stage, Quantize):
+        for scheme in stage.schemes:
+            if scheme not in SCHEMES:
+                yield f"stages.{name}.schemes: got {scheme}; must be {' or '.join(SCHEMES)}; drop it"
+    if isinstance(stage, Evaluate):
+        if not stage.shapes:
+            yield f"stages.{name}.shapes: got []; must hold at least one [batch size, length]; e.g. [[8,128]]"
+        for shape in stage.shapes:
+            if len(shape) != 2 or min(shape) < 1:
+                yield f"stages.{name}.shapes: got {shape}; must be [batch size, length]; e.g. [8,128]"
+
+
+def _train(name: str, stage: Train, config: Config) -> Iterator[str]:
+    key = f"stages.{name}"
+    if not any(term.weight > 0 for term in stage.terms.values()):
+        yield f"{key}.terms: got none with a weight; must be at least one; e.g. +term@{key}.terms.mlm=mlm"
+    for label, term in stage.terms.items():
+        where = f"{key}.terms.{label}"
+        if term.against == "teacher" and stage.teacher is None:
+            yield f"{where}.against: got teacher; must be labels where {key}.teacher is null; set {key}.teacher=STAGE"
+        if term.features != "logits" and term.against == "labels":
+            yield (
+                f"{where}.against: got labels; must be teacher with features {term.features}; "
+                f"set {where}.against=teacher"
+            )
+        if term.features != "logits" and stage.data == "tasks":
+            yield f"{where}.features: got {term.features}; must be logits on tasks; drop the term"
+        if term.features in ("pooled", "relations", "scores") and term.positions == "masked":
+            yield f"{where}.positions: got masked; must be all with features {term.features}; set {where}.positions=all"
+        if term.features in ("logits", "pooled") and term.layers != "last":
+            yield f"{where}.layers: got {term.layers}; must be last with features {term.features}; leave it out"
+        if term.against == "labels" and term.positions == "all" and stage.data == "corpus":
+            yield f"{where}.positions: got all; must be masked with labels; only masked positions have a label"
+    yield from _vocabularies(name, stage, config)
+    yield from _of_several(name, stage, config)
+    longest = config.corpus.max_length if stage.data == "corpus" else config.tasks.max_length
+    if 0 < stage.batch.tokens < longest:
+        yield f"{key}.batch.tokens: got {stage.batch.tokens}; must be >= {longest} (max_length); set it higher"

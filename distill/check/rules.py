@@ -1,0 +1,150 @@
+"""What each single setting must be, and how its value is found in the tree of a config."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from difflib import get_close_matches
+from typing import Any
+
+TASKS = {
+    "glue": ("cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli"),
+    "docstrings": ("package", "corrupted", "body", "order", "overlap"),
+}
+"""Names of the tasks of each kind; distill.data.tasks holds the rest."""
+
+FAMILIES = (
+    "bert", "ernie", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "albert", "mpnet", "deberta",
+    "deberta-v2", "modernbert",
+)  # fmt: skip
+"""Model types of students; distill.family holds the rest."""
+
+SCHEMES = ("bitsandbytes", "onnxruntime")
+"""What a quantize stage can make."""
+
+Rule = tuple[str, Callable[[Any], bool], str, str]
+
+
+def _number(low: float, high: float = math.inf) -> Callable[[Any], bool]:
+    return lambda value: low <= value <= high and math.isfinite(value)
+
+
+def _above(low: float, high: float = math.inf) -> Callable[[Any], bool]:
+    return lambda value: low < value < high
+
+
+def _one_of(*names: str) -> Callable[[Any], bool]:
+    return lambda value: value in names
+
+
+RULES: tuple[Rule, ...] = (
+    ("temperature", _above(0), "> 0", "2 is usual"),
+    ("seed", _number(0), ">= 0", "0 is the default"),
+    ("threads", _number(1), ">= 1", "null uses every core"),
+    ("precision", _one_of("auto", "bf16", "fp32"), "auto, bf16 or fp32", "auto detects"),
+    ("device", _one_of("auto", "cpu", "cuda"), "auto, cpu or cuda", "auto detects"),
+    (
+        "teacher.kind",
+        _one_of("embedded", "hub", "ensemble", "random"),
+        "embedded, hub, ensemble or random",
+        "choose with teacher=NAME",
+    ),
+    ("teacher.window", _number(16), ">= 16", "null cuts no text into windows"),
+    ("student.hidden_size", _number(1), ">= 1", "null is the teacher's"),
+    ("student.intermediate_size", _number(1), ">= 1", "null keeps its ratio to the width"),
+    ("student.embedding_size", _number(1), ">= 1", "null is the teacher's"),
+    ("student.num_attention_heads", _number(1), ">= 1", "null keeps the size of the heads"),
+    ("student.init", _one_of("teacher_layers", "random"), "teacher_layers or random", "choose with student=NAME"),
+    (
+        "corpus.kind",
+        _one_of("docstrings", "parquet", "text", "hub"),
+        "docstrings, parquet, text or hub",
+        "choose with corpus=NAME",
+    ),
+    ("corpus.max_length", _number(16), ">= 16", "128 is the default"),
+    ("tasks.kind", _one_of(*TASKS), "docstrings or glue", "choose with tasks=NAME"),
+    ("tasks.max_length", _number(8), ">= 8", "128 is the default"),
+    ("limit.*", _number(1), ">= 1", "null sets no limit"),
+    (
+        "stages.*.role",
+        _one_of("teacher", "student", "baseline"),
+        "teacher, student or baseline",
+        "see distill/config.py",
+    ),
+    ("stages.*.data", _one_of("corpus", "tasks"), "corpus or tasks", "see distill/config.py"),
+    ("stages.*.temperature", _above(0), "> 0", "2 is usual"),
+    ("stages.*.epochs", _above(0), "> 0", "3 is usual"),
+    ("stages.*.steps", _number(1), ">= 1", "null sets no limit"),
+    ("stages.*.min_steps", _number(0), ">= 0", "0 sets no minimum"),
+    ("stages.*.clip", _above(0), "> 0", "1 is usual"),
+    ("stages.*.dropout", _number(0, 0.9), "from 0 to 0.9", "null keeps the model's own"),
+    ("stages.*.checkpoint_seconds", _above(0), "> 0", "120 is the default"),
+    ("stages.*.batch.tokens", _number(1), ">= 1", "4096 is the default"),
+    ("stages.*.batch.examples", _number(1), ">= 1", "null sets no limit"),
+    ("stages.*.batch.accumulate", _number(1), ">= 1", "1 computes a step in one part"),
+    ("stages.*.masking.probability", _above(0, 1), "between 0 and 1", "0.15 is usual"),
+    ("stages.*.masking.smoothing", _number(0, 1), "from 0 to 1", "0 masks every token alike, 0.7 rare ones more often"),
+    ("stages.*.optimizer.lr", _above(0), "> 0", "5e-5 is usual"),
+    ("stages.*.schedule.warmup", _number(0, 1), "from 0 to 1", "it is a share of the steps"),
+    ("stages.*.terms.*.weight", _number(0), ">= 0", "drop the term with weight 0"),
+    (
+        "stages.*.terms.*.features",
+        _one_of("logits", "hidden", "pooled", "relations", "scores"),
+        "logits, hidden, pooled, relations or scores",
+        "see conf/term",
+    ),
+    ("stages.*.terms.*.layers", _one_of("last", "uniform"), "last or uniform", "see distill/config.py"),
+    ("stages.*.terms.*.teacher_layer", _number(0), ">= 0", "null is the last"),
+    ("stages.*.terms.*.heads", _number(1), ">= 1", "null is the student's attention heads"),
+    ("stages.*.terms.*.against", _one_of("teacher", "labels"), "teacher or labels", "see conf/term"),
+    ("stages.*.terms.*.positions", _one_of("masked", "all"), "masked or all", "see conf/term"),
+    ("stages.*.repeats", _number(1), ">= 1", "8 is the default"),
+)
+
+
+def flatten(value: Any, key: str = "") -> dict[str, Any]:
+    """Dotted key -> leaf of a tree of dataclasses and dicts. A list is a leaf."""
+    if is_dataclass(value):
+        items = [(f.name, getattr(value, f.name)) for f in fields(value)]
+    elif isinstance(value, dict):
+        items = list(value.items())
+    else:
+        return {key: value}
+    return {k: v for name, part in items for k, v in flatten(part, f"{key}.{name}" if key else str(name)).items()}
+
+
+def nearest(name: str, names: list[str]) -> str:
+    """`did you mean a, b?`, by the whole name or by its last part; else a choice of what there is."""
+    near = get_close_matches(name, names, n=3, cutoff=0.7)
+    leaf = name.rpartition(".")[2]
+    near = near or [n for n in names if get_close_matches(leaf, [n.rpartition(".")[2]], cutoff=0.8)][:4]
+    return f"did you mean {', '.join(near)}?" if near else f"there is {', '.join(names[:20]) or 'nothing'}"
+
+
+def unknown(value: Any, key: str) -> Iterator[str]:
+    """A `+` in front of a misspelt key makes Hydra add it; nothing would read it."""
+    if is_dataclass(value):
+        names = [f.name for f in fields(value)]
+        for name in sorted(vars(value).keys() - set(names)):
+            got = getattr(value, name)
+            yield f"{key}{name}: got {got}; must be a setting that exists; {nearest(name, names)}"
+    if is_dataclass(value) or isinstance(value, dict):
+        for name, part in (vars(value) if is_dataclass(value) else value).items():
+            yield from unknown(part, f"{key}{name}.")
+
+
+def _matches(pattern: str, key: str) -> bool:
+    parts, names = pattern.split("."), key.split(".")
+    return len(parts) == len(names) and all(p in ("*", n) for p, n in zip(parts, names, strict=True))
+
+
+def broken(values: dict[str, Any]) -> Iterator[str]:
+    for key, value in values.items():
+        for pattern, good, rule, advice in RULES:
+            if value is None or isinstance(value, bool) or not _matches(pattern, key):
+                continue
+            if not isinstance(value, str) and not isinstance(value, int | float):
+                yield f"{key}: got {value}; must be {rule}; {advice}"
+            elif not (good(value) if isinstance(value, str) == (rule[0].isalpha() and " or " in rule) else False):
+                yield f"{key}: got {value}; must be {rule}; {advice}"

@@ -1,0 +1,172 @@
+"""Before anything is trained: all that the stages to come need is loaded, and what cannot be used is refused."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+from distill import family, student, teacher
+from distill.config import ConfigError, Evaluate, Stage, Train, given_student
+from distill.stages.context import Context
+
+PROBE = "Zoë isn't naïve: 42% of THIS\tcosts 3.50 €"
+"""Text that tokenizers which fold case or accents, or split numbers, take differently."""
+
+
+def prepare(ctx: Context, pending: list[str]) -> None:
+    """Load all that the stages to come need, so that wrong data is refused before anything is trained."""
+    if not pending:
+        return
+    for folder in ctx.teachers:
+        teacher.check_weights(folder)
+    if given_student(ctx.config):
+        teacher.check_weights(ctx.student)
+    _ = ctx.student_tokenizer  # on every process: they wait for each other there
+    kinds = [ctx.config.stages[name] for name in pending]
+    _fits(ctx, kinds)
+    if any(not isinstance(stage, Train) or stage.data == "tasks" for stage in kinds):
+        ctx.say(coverage(ctx.tasks[1]))
+        for folder in ctx.teachers:
+            _head_fits(ctx, ctx.teacher_key, folder)
+        if given_student(ctx.config):
+            _head_fits(ctx, "student.name", ctx.student)
+    for name, stage in zip(pending, kinds, strict=True):
+        if isinstance(stage, Train) and stage.data == "corpus":
+            ctx.corpus(name)
+
+
+def coverage(rows: list[dict[str, Any]]) -> str:
+    """One line a task: rows of each split, of how many there are officially."""
+    lines: dict[str, list[str]] = {}
+    for row in rows:
+        official = "" if row["rows"] == row["official_rows"] else f" of {row['official_rows']}"
+        lines.setdefault(row["task"], []).append(f"{row['split']} {row['rows']}{official}")
+    return "\n".join(f"{task}: {', '.join(splits)} rows" for task, splits in lines.items())
+
+
+def _fits(ctx: Context, stages: list[Stage]) -> None:
+    """Refuse what the teachers cannot take."""
+    configs = [teacher.load_config(folder, ctx.teacher_key) for folder in ctx.teachers]
+    for tokenizer, config in zip(ctx.tokenizers, configs, strict=True):
+        teacher.check_vocabulary(tokenizer, config, ctx.teacher_key)
+    loaded, window = configs[0], ctx.config.teacher.window
+    errors: list[str] = []
+    longest = min(family.max_length(config) for config in configs)
+    if window is not None and window > longest:
+        errors.append(
+            f"teacher.window: got {window}; must be <= {longest}, the longest that teachers take; set {longest}"
+        )
+    of_students: list[int] = []
+    on_corpus: dict[str, int] = {}
+    on_tasks: dict[str, int] = {}
+    for stage in stages:
+        if isinstance(stage, Evaluate):
+            on_tasks |= {f"stages.{_name(ctx, stage)}.shapes {shape}": shape[1] for shape in stage.shapes}
+        if isinstance(stage, Train) and stage.data == "corpus":
+            on_corpus["corpus.max_length"] = ctx.config.corpus.max_length
+        else:
+            on_tasks["tasks.max_length"] = ctx.config.tasks.max_length
+        if isinstance(stage, Train) and (stage.build_student or stage.start == "student"):
+            made, wrong = _student(ctx, loaded) if stage.build_student else _given_student(ctx)
+            of_students += [] if made is None else [family.max_length(made)]
+            errors += wrong
+        if isinstance(stage, Train) and stage.data == "corpus":
+            errors += _unfit_for_corpus(ctx, stage, configs)
+            if any(not family.family_of(config).mlm_head for config in configs):
+                break
+    errors += _too_long(on_corpus, longest, of_students, "")
+    # Only on tasks: a corpus is cut into sequences anyway.
+    advice = f", or teacher.window={longest}" if window is None else ""
+    errors += _too_long(on_tasks, longest if window is None else None, of_students, advice)
+    if errors:
+        raise ConfigError(dict.fromkeys(errors))
+
+
+def _too_long(lengths: dict[str, int], teacher: int | None, students: list[int], advice: str) -> Iterator[str]:
+    """What is longer than models take; `advice` helps where only the teacher is too short."""
+    most = min([*students, *([] if teacher is None else [teacher])], default=None)
+    for key, value in lengths.items():
+        if most is not None and value > most:
+            told = f"set it to {most}{advice if students and value <= min(students) else ''}"
+            yield f"{key}: got {value}; must be <= {most}, the longest that teacher and student take; {told}"
+
+
+def _unfit_for_corpus(ctx: Context, stage: Train, configs: list[Any]) -> Iterator[str]:
+    for config in configs:
+        if not family.family_of(config).mlm_head:
+            yield (
+                f"{ctx.teacher_key}: got a model of type {config.model_type}; must be one that stages on a corpus can "
+                f"use, of type {', '.join(family.STUDENTS)}; use recipe=task, which trains on tasks alone"
+            )
+            return
+    if _tokenizer(ctx, stage).mask_token_id is None:
+        yield (
+            f"{ctx.teacher_key}: got a tokenizer (or student.tokenizer) without a mask token; must have one for "
+            "masked-language modelling; choose an encoder's"
+        )
+    first, *others = ctx.tokenizers
+    if any(not _same_tokens(first, other) for other in others):
+        yield (
+            "teacher.names: got teachers with different tokenizers; must have one and the same for stages on a corpus, "
+            "where the probabilities of tokens are averaged; use recipe=task"
+        )
+
+
+def _same_tokens(one: Any, other: Any) -> bool:
+    """Whether two tokenizers make the same of a text."""
+    return bool(one.get_vocab() == other.get_vocab() and one(PROBE)["input_ids"] == other(PROBE)["input_ids"])
+
+
+def _given_student(ctx: Context) -> tuple[Any, list[str]]:
+    """Config of the student that is given, and what is wrong with it."""
+    try:
+        config = teacher.load_config(ctx.student, "student.name")
+        teacher.check_vocabulary(ctx.student_tokenizer, config, "student.name")
+    except ConfigError as error:
+        return None, error.messages
+    if config.model_type in family.STUDENTS:
+        return config, []
+    known = ", ".join(family.STUDENTS)
+    return None, [f"student.name: got a model of type {config.model_type}; must be one of {known}; choose such a model"]
+
+
+def _student(ctx: Context, loaded: Any) -> tuple[Any, list[str]]:
+    """Config of the student that would be built, and what is wrong with it."""
+    wanted, own = ctx.config.student, ctx.student_tokenizer
+    if wanted.tokenizer is not None:
+        loaded = copy.deepcopy(loaded)
+        student.config_for(loaded, own)
+    if loaded.model_type not in family.STUDENTS:
+        return None, [
+            f"teacher.name: got a model of type {loaded.model_type}; must be of type "
+            f"{', '.join(family.STUDENTS)} for a student to be built from it; use recipe=task"
+        ]
+    layers = wanted.layers or student.half_depth(loaded.num_hidden_layers)
+    sizes = {name: getattr(wanted, name) for name in student.SIZES}
+    try:
+        config = student.student_config(loaded, layers, wanted.family, sizes)
+        teacher.check_vocabulary(own, config)
+        if wanted.init == "teacher_layers":
+            student.check_transfer(loaded, config)
+    except ConfigError as error:
+        return None, error.messages
+    return config, []
+
+
+def _tokenizer(ctx: Context, stage: Stage) -> Any:
+    return ctx.tokenizer_of(_name(ctx, stage))[1]
+
+
+def _name(ctx: Context, stage: Stage) -> str:
+    return next(name for name, other in ctx.config.stages.items() if other is stage)
+
+
+def _head_fits(ctx: Context, key: str, folder: str) -> None:
+    classes = teacher.head_labels(folder)
+    wrong = [task for task, data in ctx.tasks[0].items() if classes not in (None, data.task.num_labels)]
+    if wrong:
+        raise ConfigError(
+            f"{key}: got a classifier of {classes} classes; must have a head for {', '.join(wrong)}, or none; "
+            "choose the tasks it was made for with tasks.names, or a model without a head"
+        )

@@ -1,0 +1,68 @@
+"""Several answers taken as one, against probabilities added up by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import logsumexp, softmax
+
+from distill.evaluate.mixture import average, average_by_text, fit
+
+RANDOM = np.random.default_rng(0)
+LOGITS = [RANDOM.normal(scale=3, size=(50, 4)).astype(np.float32) for _ in range(3)]
+LABELS = RANDOM.integers(0, 4, 50)
+
+
+@pytest.mark.parametrize("weights", [None, [1.0, 2.0, 5.0], [0.0, 1.0, 0.0]])
+def test_probabilities_are_averaged(weights: list[float] | None) -> None:
+    share = np.array(weights or [1, 1, 1], float)
+    wanted = np.tensordot(share / share.sum(), [softmax(one.astype(float), 1) for one in LOGITS], 1)
+    np.testing.assert_allclose(softmax(average(LOGITS, weights).astype(float), 1), wanted, rtol=1e-5, atol=1e-9)
+
+
+def test_one_teacher_is_itself() -> None:
+    probabilities = softmax(LOGITS[0].astype(float), 1)
+    np.testing.assert_allclose(np.exp(average(LOGITS[:1])), probabilities, rtol=1e-5)
+
+
+def test_a_probability_too_small_for_a_float_is_no_infinity() -> None:
+    sure = np.array([[1000.0, 0.0]], np.float32)
+    np.testing.assert_allclose(average([sure, sure]), [[0.0, -1000.0]])
+    np.testing.assert_allclose(average_by_text(np.repeat(sure, 2, 0), np.array([0, 0])), [[0.0, -1000.0]])
+
+
+def test_outputs_of_a_regression_are_averaged() -> None:
+    parts = [one[:, :1] for one in LOGITS]
+    np.testing.assert_allclose(average(parts, [1, 1, 2]), (parts[0] + parts[1] + 2 * parts[2]) / 4, rtol=1e-5)
+
+
+def test_windows_are_averaged_text_by_text() -> None:
+    owner = np.array([0] * 3 + [1] + [2] * 6)
+    rows = LOGITS[0][:10]
+    for text in range(3):
+        alone = average([row[None] for row in rows[owner == text]])
+        np.testing.assert_allclose(average_by_text(rows, owner)[text], alone[0], rtol=1e-5)
+        mean = rows[owner == text, :1].mean(0)
+        np.testing.assert_allclose(average_by_text(rows[:, :1], owner)[text], mean, rtol=1e-5)
+
+
+def test_weights_are_those_that_an_optimizer_finds() -> None:
+    likely = np.stack([softmax(one.astype(float), 1)[np.arange(50), LABELS] for one in LOGITS])
+    found = minimize(lambda free: -np.log(softmax(free) @ likely).mean(), np.zeros(3), tol=1e-12)
+    np.testing.assert_allclose(fit(LOGITS, LABELS), softmax(found.x), atol=1e-3)
+    values = RANDOM.normal(size=50).astype(np.float32)
+    outputs = [(values + RANDOM.normal(scale=scale, size=50)).astype(np.float32)[:, None] for scale in (0.5, 1, 2)]
+
+    def error(free: np.ndarray) -> float:
+        return float(((softmax(free) @ np.stack(outputs)[:, :, 0] - values) ** 2).mean())
+
+    np.testing.assert_allclose(fit(outputs, values), softmax(minimize(error, np.zeros(3), tol=1e-12).x), atol=2e-3)
+
+
+def test_a_teacher_that_knows_nothing_gets_no_weight() -> None:
+    good = np.where(np.eye(4)[LABELS] > 0, 4.0, 0.0).astype(np.float32)
+    weights = fit([good, LOGITS[0]], LABELS)
+    assert weights[0] > 0.9
+    assert sum(weights) == pytest.approx(1)
+    assert logsumexp(average([good, LOGITS[0]], weights), axis=1) == pytest.approx(np.zeros(50), abs=1e-5)
