@@ -1,4 +1,4 @@
-"""`python -m distill.family`: the families there are, as the table of docs/families.md."""
+"""`python -m distill.family`: the families and what can be done with each, as the tables of docs/families.md."""
 
 from __future__ import annotations
 
@@ -8,35 +8,59 @@ from distill.family import FAMILIES, STUDENTS, Family
 
 HEAD = """# Families
 
-Made by `python -m distill.family`; tests hold every entry against transformers. A model of any of these types, whatever
-its size, can be teacher and student: its layers can be chosen, its hidden states, queries, keys, values and attention
-scores compared, and what comes out loads with plain transformers and exports to ONNX. A model that comes without a
-language-model head (a sentence embedder, a fine-tuned classifier, an ELECTRA discriminator, DeBERTa v3) gets one in the
-stage `adapt`.
+Made by `python -m distill.family`; tests try every entry against transformers. A model of a type in the first table,
+whatever its size, can be teacher and student. Its hidden states, queries, keys, values and attention scores can be
+compared. What comes out loads with plain transformers and exports to ONNX. A model that comes without a language-model
+head (a sentence embedder, a fine-tuned classifier, an ELECTRA discriminator, DeBERTa v3) gets one in the stage `adapt`.
 
-| Family | Token types | Attention kernels | Trains in | Layers | A student's layers |
-| --- | --- | --- | --- | --- | --- |
+| {} |
+| {} |
 """
-
 
 TAIL = """
 
-Models of type {} can be teachers of tasks: `recipe=task`
-fine-tunes them with their classification head, and a student of a type above, with its own tokenizer, learns their
-answers.
+- **Layers**: `student.layers`. **Width**: `student.hidden_size`, `num_attention_heads`, `intermediate_size`; heads stay
+  whole.
+- **Narrower embeddings**: `student.embedding_size`, started from the singular value decomposition of the teacher's.
+- **Shared layers**: one layer that is run many times.
+- **Starts**: families (`student.family`) that a student can be of and start from such a teacher's weights. With
+  `student=random` it can be of any.
+
+"""
+
+TEACHERS = """Models of a type in this table can be teachers of tasks alone: `recipe=task` fine-tunes them with their
+classification head, and a student of a type above, with its own tokenizer, learns their answers.
+
+| Family | Padding | Exports to ONNX |
+| --- | --- | --- |
 """
 
 
-def row(record: Family) -> str:
-    cells = [
-        f"`{record.name}`",
-        _token_types(record),
-        ", ".join(record.attention),
-        "bf16, fp32" if record.bf16 else "fp32",
-        "one, run many times" if record.shared_layers else "each its own",
-        "fewer turns of the same layer" if record.shared_layers else "any" + ", 0 among them" * record.first_layer,
-    ]
-    return f"| {' | '.join(cells)} |"
+def capabilities(record: Family) -> dict[str, str]:
+    """Column -> what it says of a family that can be a student's."""
+    shape = record.bert_shape
+    narrow = [other.name for other in STUDENTS.values() if other.bert_shape and other.bert_shape.projection]
+    sharing = [other.name for other in STUDENTS.values() if other.shared_layers]
+    keeps = shape is not None and shape.always_projects
+    return {
+        "Family": f"`{record.name}`",
+        "Layers": "fewer turns of the same" if record.shared_layers else "any" + ", 0 among them" * record.first_layer,
+        "Width": "yes",
+        "Narrower embeddings": "no" if shape is None else "its own" if keeps else _as(record, narrow),
+        "Shared layers": "no" if shape is None else _as(record, sharing),
+        "Starts": "itself" if shape is None else _names(narrow) if keeps else "BERT's shape",
+        "Token types": _token_types(record),
+        "Attention kernels": ", ".join(record.attention),
+        "Trains in": "bf16, fp32" if record.bf16 else "fp32",
+    }
+
+
+def _as(record: Family, able: list[str]) -> str:
+    return "yes" if record.name in able else f"as {_names(able)}"
+
+
+def _names(able: list[str]) -> str:
+    return " or ".join(f"`{name}`" for name in able)
 
 
 def _token_types(record: Family) -> str:
@@ -45,9 +69,18 @@ def _token_types(record: Family) -> str:
     return "yes" if record.token_types else "no"
 
 
+def _teacher(record: Family) -> str:
+    cells = [f"`{record.name}`", "left" if record.pads_left else "right", "yes" if record.onnx else "no"]
+    return f"| {' | '.join(cells)} |"
+
+
 def table() -> str:
-    alone = ", ".join(f"`{name}`" for name in FAMILIES if name not in STUDENTS)
-    return HEAD + "\n".join(row(record) for record in STUDENTS.values()) + TAIL.format(alone)
+    rows = [capabilities(record) for record in STUDENTS.values()]
+    shaped = ", ".join(f"`{record.name}`" for record in STUDENTS.values() if record.bert_shape)
+    head = HEAD.format(" | ".join(rows[0]), " | ".join("---" for _ in rows[0]))
+    body = "\n".join(f"| {' | '.join(row.values())} |" for row in rows)
+    alone = "\n".join(_teacher(record) for name, record in FAMILIES.items() if name not in STUDENTS)
+    return f"{head}{body}{TAIL}Of BERT's shape are {shaped}.\n\n{TEACHERS}{alone}\n"
 
 
 if __name__ == "__main__":

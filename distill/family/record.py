@@ -118,6 +118,8 @@ class Family:
     """Whether a student must start from layer 0, which is built otherwise than the others."""
     attention: tuple[str, ...] = ("eager", "sdpa")
     """Attention kernels of torch that transformers has for it."""
+    onnx: bool = True
+    """Whether torch's ONNX exporter takes its code."""
     bf16: bool = True
     """Whether its code can be trained in bf16 autocast."""
     bert_shape: BertShape | None = None

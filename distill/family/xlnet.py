@@ -14,5 +14,6 @@ XLNET = Family(
     max_length=no_table,
     attention=("eager",),
     pads_left=True,
+    onnx=False,
     unused=("transformer.mask_emb",),
 )

@@ -237,9 +237,3 @@ def test_a_student_that_cannot_be_is_refused_before_anything_is_trained(run: Any
     with pytest.raises(ConfigError, match=r"student\.init: got teacher_layers; must be random"):
         run(tmp_path, "distilbert", *arguments(given), "student.family=modernbert")
     assert not (tmp_path / "out" / "adapt").exists()
-
-
-def test_the_document_is_the_table() -> None:
-    from distill.family.__main__ import table
-
-    assert (Path(__file__).parents[2] / "docs" / "families.md").read_text() == table()
