@@ -51,7 +51,7 @@ class Teacher:
     """Hub names or folders when kind is ensemble. Students are built from the first."""
     weights: Any = None
     """Share of each of `names` in the mean of their probabilities, e.g. [2,1]; equal when null. `learned`: what does
-    best, for each task, on every tenth training row, which the teachers are then not fine-tuned on."""
+    best, for each task, on every tenth training row, which the teachers are then not fine-tuned on; equal elsewhere."""
     window: int | None = None
     """Most tokens of a task's text that the teacher reads at once; of a longer one it reads windows that overlap, and
     the mean of their probabilities counts. What it can read is the bound when null."""
@@ -60,7 +60,10 @@ class Teacher:
 @dataclass
 class Student:
     layers: list[int] | None = None
-    """Teacher layers the student starts from, counted from 0; half of them, evenly spaced, when null."""
+    """Teacher layers the student starts from, counted from 0; half of them, evenly spaced, when null (in a prune stage:
+    `num_hidden_layers`, or all)."""
+    num_hidden_layers: int | None = None
+    """In a prune stage: number of layers, chosen by measured loss."""
     init: str = "teacher_layers"
     """teacher_layers (copy the layers, embeddings and language-model head, or channels of them) or random."""
     name: str | None = None
@@ -163,7 +166,7 @@ class Batch:
 @dataclass
 class Stage:
     kind: str = MISSING
-    """train, quantize, evaluate or export."""
+    """train, prune, quantize, evaluate or export."""
 
 
 REFERENCES = ("start", "teacher", "student", "baseline", "quantized", "evaluated")
@@ -209,6 +212,17 @@ class Train(Stage):
     """Dropout probability while training; the model's own when null."""
     checkpoint_seconds: float = 120.0
     """Seconds between resumable checkpoints."""
+
+
+@dataclass
+class Prune(Stage):
+    kind: str = "prune"
+    start: str = MISSING
+    """Stage whose checkpoints, one for each task, are pruned to the sizes of `student.*`."""
+    importance: Any = MISSING
+    """`_target_` of a function in distill.compress.importance, with `_partial_: true`."""
+    examples: int = 512
+    """Training rows of each task that importances and losses are measured on."""
 
 
 @dataclass
@@ -304,8 +318,8 @@ def register() -> None:
     """Make the schema and the recipes known to Hydra (a recipe is a config of group `recipe`, package `_global_`)."""
     store = ConfigStore.instance()
     store.store(name="schema", node=Config)
-    for name, node in {"train": Train, "quantize": Quantize, "evaluate": Evaluate, "export": Export}.items():
-        store.store(group="stage", name=f"{name}_schema", node=node)
+    for node in (Train, Prune, Quantize, Evaluate, Export):
+        store.store(group="stage", name=f"{node.kind}_schema", node=node)
     for name, path in recipes().items():
         group, _, leaf = f"recipe/{name}".rpartition("/")
         store.store(group=group, name=leaf, node=yaml.safe_load(path.read_text()), package="_global_")

@@ -230,7 +230,8 @@ def averaged(logits: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
     total = math.log(sum(weights))
     shares = [math.log(weight) - total for weight in weights]
     parts = [working(one).log_softmax(-1) + share for one, share in zip(logits, shares, strict=True)]
-    return torch.stack(parts).logsumexp(0)
+    found = torch.stack(parts).logsumexp(0)
+    return found - found.mean(-1, keepdim=True)
 
 
 def pooled(hidden: Tensor, mask: Tensor, how: str) -> Tensor:

@@ -73,8 +73,8 @@ def run(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | N
             ctx.accelerator.wait_for_everyone()
         if ctx.accelerator.is_main_process:
             shutil.rmtree(folder / CORPUS, ignore_errors=True)
-        found = results(ctx) if ctx.accelerator.is_main_process else None
-        if found is not None:
+        found = results(ctx)  # on every process: what it asks for may not be loaded yet, and they wait for each other
+        if found is not None and ctx.accelerator.is_main_process:
             paths = report.write(found, folder)
             report.show(found, {**paths, **_artifacts(config, folder)}, ctx.console)
         return found

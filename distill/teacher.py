@@ -184,17 +184,19 @@ def check_vocabulary(tokenizer: Any, config: Any, key: str = "teacher.name") -> 
         )
 
 
-def random_teacher(folder: str | Path, layers: int, texts: Iterable[str]) -> str:
+def random_teacher(
+    folder: str | Path, layers: int, texts: Iterable[str], hidden_size: int = 32, intermediate_size: int = 64
+) -> str:
     """Write a tiny random BERT with a tokenizer for `texts`, always the same; returns the folder."""
     from transformers import BertConfig, BertForMaskedLM, BertTokenizer
 
     tokenizer = BertTokenizer(vocab=_vocabulary(texts), model_max_length=512)
     tiny = BertConfig(
         vocab_size=len(tokenizer),
-        hidden_size=32,
+        hidden_size=hidden_size,
         num_hidden_layers=layers,
-        num_attention_heads=2,
-        intermediate_size=64,
+        num_attention_heads=hidden_size // 16,
+        intermediate_size=intermediate_size,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

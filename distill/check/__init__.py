@@ -12,7 +12,7 @@ from pathlib import Path
 from distill.check.pipeline import pipeline
 from distill.check.rules import FAMILIES, TASKS, broken, flatten, nearest, unknown
 from distill.check.targets import check_target
-from distill.config import Config, given_student, recipes
+from distill.config import Config, Prune, given_student, recipes
 
 
 def settings(config: Config, recipe: str | None) -> list[str]:
@@ -58,6 +58,12 @@ def _sources(config: Config) -> Iterator[str]:
 def _ensemble(config: Config) -> Iterator[str]:
     teacher = config.teacher
     names, weights = teacher.names, teacher.weights
+    longest = config.tasks.max_length
+    if teacher.window is not None and teacher.window >= longest:
+        yield (
+            f"teacher.window: got {teacher.window}; must be < tasks.max_length, {longest}, or no text is longer; "
+            "raise tasks.max_length"
+        )
     if teacher.kind != "ensemble":
         for key, value in (("names", names), ("weights", weights)):
             if value:
@@ -65,6 +71,8 @@ def _ensemble(config: Config) -> Iterator[str]:
         return
     if len(names) < 2 and not (config.limit.smoke and not names):
         yield f"teacher.names: got {names}; must be two hub names or folders or more; e.g. teacher.names=[A,B]"
+    if teacher.revision is not None:
+        yield f"teacher.revision: got {teacher.revision}; must be null with teacher=ensemble; download to folders"
     numbers = isinstance(weights, list) and all(type(w) in (int, float) and 0 < w < math.inf for w in weights)
     if weights is not None and weights != "learned" and not (numbers and len(weights) == len(names)):
         yield (
@@ -94,8 +102,39 @@ def _student(config: Config) -> Iterator[str]:
         for stage in config.pipeline:
             if getattr(config.stages.get(stage), "build_student", False):
                 yield f"stages.{stage}.build_student: got true; must be false where a stage starts from student"
+    yield from _pruned(config)
     kind = config.student.family
     if kind is not None and kind not in FAMILIES:
         yield f"student.family: got {kind}; must be a model type that is known; {nearest(kind, list(FAMILIES))}"
     if layers is not None and (not layers or layers != sorted(set(layers)) or layers[0] < 0):
         yield f"student.layers: got {layers}; must be distinct ascending layer numbers from 0; e.g. [0,2,5]"
+
+
+def _pruned(config: Config) -> Iterator[str]:
+    """A prune stage cuts the teacher to sizes of `student.*`; what it is otherwise, it stays."""
+    student, prunes = config.student, any(isinstance(config.stages.get(name), Prune) for name in config.pipeline)
+    if student.num_hidden_layers is not None and not prunes:
+        yield (
+            f"student.num_hidden_layers: got {student.num_hidden_layers}; must be null in a recipe without a prune "
+            "stage; say which layers with student.layers"
+        )
+    if not prunes:
+        return
+    if config.teacher.kind == "ensemble":
+        yield "teacher.kind: got ensemble; must be one teacher in a recipe that prunes it; add teacher=hub"
+    for key in ("name", "tokenizer", "family", "embedding_size", "num_attention_heads"):
+        if (value := getattr(student, key)) is not None:
+            yield f"student.{key}: got {value}; must be null in a recipe with a prune stage; leave it out"
+    if student.init != "teacher_layers":
+        yield f"student.init: got {student.init}; must be teacher_layers in a recipe with a prune stage; leave it out"
+    if student.layers is not None and student.num_hidden_layers not in (None, len(student.layers)):
+        yield (
+            f"student.num_hidden_layers: got {student.num_hidden_layers}; must be {len(student.layers)}, as many as "
+            "student.layers; set student.num_hidden_layers=null"
+        )
+    sizes = (student.layers, student.num_hidden_layers, student.hidden_size, student.intermediate_size)
+    if all(size is None for size in sizes):
+        yield (
+            "student: got no size; must have one to prune to; set student.num_hidden_layers, hidden_size or "
+            "intermediate_size"
+        )

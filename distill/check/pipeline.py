@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from distill.check.rules import SCHEMES, nearest
-from distill.config import REFERENCES, Config, Evaluate, Quantize, Stage, Train, given_student, of_student
+from distill.config import (
+    REFERENCES,
+    Config,
+    Evaluate,
+    Export,
+    Prune,
+    Quantize,
+    Stage,
+    Train,
+    given_student,
+    of_student,
+)
 
 
 def pipeline(config: Config) -> Iterator[str]:
@@ -31,18 +42,27 @@ def pipeline(config: Config) -> Iterator[str]:
         if isinstance(stage, Train):
             yield from _train(name, stage, config)
         yield from _measured(name, stage)
+        yield from _one_or_several(name, stage, config)
 
 
 def _reference(name: str, key: str, other: str, config: Config) -> Iterator[str]:
     """The stage that is named leaves what is looked for: models, ONNX files or numbers."""
-    needed: type[Stage] = {"quantized": Quantize, "evaluated": Evaluate}.get(key, Train)
+    needed = {"quantized": ("quantize",), "evaluated": ("evaluate",)}.get(key, ("train", "prune"))
     stage, found = config.stages[name], config.stages[other]
-    if not isinstance(found, needed):
-        yield f"stages.{name}.{key}: got {other}; must be a stage of kind {needed.kind}; it is of kind {found.kind}"
-    elif isinstance(found, Train) and isinstance(stage, Train) and (stage.data, found.data) == ("corpus", "tasks"):
+    if found.kind not in needed:
+        kinds = " or ".join(needed)
+        yield f"stages.{name}.{key}: got {other}; must be a stage of kind {kinds}; it is of kind {found.kind}"
+    elif key in ("quantized", "evaluated"):
+        return
+    elif _data(stage) == "corpus" and _data(found) == "tasks":
         yield f"stages.{name}.{key}: got {other}; must be a stage with data corpus; it has a model for each task"
-    elif isinstance(found, Train) and not isinstance(stage, Train) and found.data == "corpus":
+    elif not isinstance(stage, Train) and _data(found) == "corpus":
         yield f"stages.{name}.{key}: got {other}; must be a stage with data tasks; it has no model for a task"
+
+
+def _data(stage: Stage) -> str:
+    """What a stage works on, and leaves models for."""
+    return stage.data if isinstance(stage, Train) else "tasks"
 
 
 def _vocabularies(name: str, stage: Train, config: Config) -> Iterator[str]:
@@ -67,9 +87,21 @@ def _vocabularies(name: str, stage: Train, config: Config) -> Iterator[str]:
 
 
 def _of_several(name: str, stage: Train, config: Config) -> Iterator[str]:
-    """Of several teachers only probabilities have a mean: their layers differ."""
-    if config.teacher.kind != "ensemble":
+    """Of several teachers only probabilities have a mean: their layers differ. Each is trained alone."""
+    several, window = config.teacher.kind == "ensemble", config.teacher.window is not None
+    trained = stage.role == "teacher" and stage.data == "tasks"
+    if trained and stage.teacher is not None and (several or window):
+        yield (
+            f"stages.{name}.teacher: got {stage.teacher}; must be null where teachers are trained, with "
+            "teacher=ensemble or teacher.window; leave it out"
+        )
+    if not several:
         return
+    if stage.role == "teacher" and _role(stage.start, config) not in ("teacher", None):
+        yield (
+            f"stages.{name}.start: got {stage.start}; must be teacher, or a stage of role teacher, with "
+            "teacher=ensemble; each teacher goes on from its own"
+        )
     for label, term in stage.terms.items():
         where = f"stages.{name}.terms.{label}"
         if term.weight > 0 and term.against == "teacher" and term.features != "logits":
@@ -77,6 +109,30 @@ def _of_several(name: str, stage: Train, config: Config) -> Iterator[str]:
                 f"{where}.features: got {term.features}; must be logits with teacher=ensemble, whose members' layers "
                 f"differ; drop the term with ~{where}"
             )
+
+
+def _role(name: str, config: Config) -> str | None:
+    """Role of the models a stage leaves; None for a stage that is not there."""
+    if name in ("teacher", "student"):
+        return name
+    stage = config.stages.get(name)
+    return stage.role if isinstance(stage, Train) else "student" if isinstance(stage, Prune) else None
+
+
+def _one_or_several(name: str, stage: Stage, config: Config) -> Iterator[str]:
+    """Where a stage leaves a model for each of several teachers, only what can take them all may name it."""
+    if config.teacher.kind != "ensemble":
+        return
+    if isinstance(stage, Evaluate) and _role(stage.teacher, config) not in ("teacher", None):
+        yield (
+            f"stages.{name}.teacher: got {stage.teacher}; must be a stage of role teacher with teacher=ensemble; set "
+            f"stages.{stage.teacher}.role=teacher"
+        )
+    if isinstance(stage, Quantize | Export) and _role(stage.start, config) == "teacher":
+        yield (
+            f"stages.{name}.start: got {stage.start}; must be a student's stage with teacher=ensemble: it has a "
+            "model for each teacher; name another"
+        )
 
 
 def _measured(name: str, stage: Stage) -> Iterator[str]:

@@ -51,6 +51,7 @@ RULES: tuple[Rule, ...] = (
         "choose with teacher=NAME",
     ),
     ("teacher.window", _number(16), ">= 16", "null cuts no text into windows"),
+    ("student.num_hidden_layers", _number(1), ">= 1", "null keeps all, or those of student.layers"),
     ("student.hidden_size", _number(1), ">= 1", "null is the teacher's"),
     ("student.intermediate_size", _number(1), ">= 1", "null keeps its ratio to the width"),
     ("student.embedding_size", _number(1), ">= 1", "null is the teacher's"),
@@ -99,6 +100,7 @@ RULES: tuple[Rule, ...] = (
     ("stages.*.terms.*.heads", _number(1), ">= 1", "null is the student's attention heads"),
     ("stages.*.terms.*.against", _one_of("teacher", "labels"), "teacher or labels", "see conf/term"),
     ("stages.*.terms.*.positions", _one_of("masked", "all"), "masked or all", "see conf/term"),
+    ("stages.*.examples", _number(32), ">= 32", "fewer rows say little; 512 is the default"),
     ("stages.*.repeats", _number(1), ">= 1", "8 is the default"),
 )
 

@@ -41,7 +41,7 @@ def split(encoded: Encoded, how: Windows) -> tuple[Encoded, NDArray[np.int64]]:
     """The windows of all rows, in order, and the row [W] of each; a row that fits is its own only window.
 
     Each window is a text of its own: it has the special tokens of the row around it and the row's label. Of a pair, the
-    first text goes into every window, cut to half of it, and the windows are of the second.
+    shorter text goes into every window, cut to half of it, and the windows are of the longer.
     """
     pieces, owner = [], []
     for row, (start, end) in enumerate(zip(encoded.offsets[:-1], encoded.offsets[1:], strict=True)):
@@ -63,20 +63,29 @@ def _row(ids: NDArray[np.int32], how: Windows) -> Iterator[NDArray[np.int64]]:
     if len(ids) <= how.size:
         yield every
         return
-    end = len(ids) - how.after
-    head, body = every[: how.before], every[how.before : end]
-    first = _find(ids[:end], how.between)
-    if first is not None:
-        last, kept = first + len(how.between), min(first, how.size // 2)
-        head, body = np.concatenate([every[:kept], every[first:last]]), every[last:end]
-    room = how.size - len(head) - how.after
-    if len(body) <= room:  # the first text alone was too long
-        yield np.concatenate([head, body, every[end:]])
+    before, body, after = np.split(every, [how.before, len(ids) - how.after])
+    at = _find(ids[body], how.between)
+    if at is None:
+        for piece in _pieces(body, how.size - len(before) - len(after)):
+            yield np.concatenate([before, piece, after])
         return
+    first, between, second = np.split(body, [at, at + len(how.between)])
+    room = how.size - len(before) - len(between) - len(after)
+    if len(first) <= len(second):
+        first = first[: room // 2]
+        pairs = [(first, piece) for piece in _pieces(second, room - len(first))]
+    else:
+        second = second[: room // 2]
+        pairs = [(piece, second) for piece in _pieces(first, room - len(second))]
+    for one, other in pairs:
+        yield np.concatenate([before, one, between, other, after])
+
+
+def _pieces(text: NDArray[np.int64], room: int) -> Iterator[NDArray[np.int64]]:
+    """Parts of at most `room` tokens that overlap. The last one ends where the text does, as long as the others."""
     step = max(1, room - room // OVERLAP)
-    # The last window ends where the text does, and is as long as the others.
-    for start in [*range(0, len(body) - room, step), len(body) - room]:
-        yield np.concatenate([head, body[start : start + room], every[end:]])
+    for start in [*range(0, len(text) - room, step), max(0, len(text) - room)]:
+        yield text[start : start + room]
 
 
 def _find(ids: NDArray[np.int32], wanted: NDArray[np.int32]) -> int | None:

@@ -14,10 +14,12 @@ ROUNDS = 2000
 def average(logits: Sequence[NDArray[np.float32]], weights: Sequence[float] | None = None) -> NDArray[np.float32]:
     """Logits [N, C] of the weighted mean of the probabilities that each [N, C] of `logits` stands for.
 
-    They are the logarithms of it; softened by a temperature later on, it is the mean that is softened. The arithmetic
-    mean of Hinton et al. 2015, arXiv 1503.02531, section 2. With one output (regression), the weighted mean of it.
-    Weights are made to sum to 1; equal when None.
+    They are the logarithms of it, with a mean of 0 in each row; softened by a temperature later on, it is the mean that
+    is softened. The arithmetic mean of Hinton et al. 2015, arXiv 1503.02531, section 2. With one output (regression),
+    the weighted mean of it. Weights are made to sum to 1; equal when None. One alone is left as it is.
     """
+    if len(logits) == 1:
+        return logits[0]
     share = np.ones(len(logits)) if weights is None else np.asarray(weights, np.float64)
     share = share / share.sum()
     if logits[0].shape[1] == 1:
@@ -36,7 +38,7 @@ def average_by_text(logits: NDArray[np.float32], owner: NDArray[np.int64]) -> ND
     found = log_probabilities(logits)
     most = np.maximum.reduceat(found, starts)
     total = np.add.reduceat(np.exp(found - most[owner]), starts)
-    return (most + np.log(total / counts[:, None])).astype(np.float32)
+    return _centred(most + np.log(total / counts[:, None]))
 
 
 def fit(logits: Sequence[NDArray[np.float32]], labels: NDArray[np.int64] | NDArray[np.float32]) -> list[float]:
@@ -71,5 +73,9 @@ def log_probabilities(logits: NDArray[np.float32]) -> NDArray[np.float64]:
 def _log_sum(values: NDArray[np.float64]) -> NDArray[np.float32]:
     """log of the sum over the first axis of exp."""
     most = values.max(0)
-    found: NDArray[np.float32] = (most + np.log(np.exp(values - most).sum(0))).astype(np.float32)
-    return found
+    return _centred(most + np.log(np.exp(values - most).sum(0)))
+
+
+def _centred(values: NDArray[np.float64]) -> NDArray[np.float32]:
+    """A loss that compares logits themselves must not see how large the probabilities of a row are together."""
+    return (values - values.mean(-1, keepdims=True)).astype(np.float32)

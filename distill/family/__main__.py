@@ -8,10 +8,11 @@ from distill.family import FAMILIES, STUDENTS, Family
 
 HEAD = """# Families
 
-Made by `python -m distill.family`; tests try every entry against transformers. A model of a type in the first table,
-whatever its size, can be teacher and student. Its hidden states, queries, keys, values and attention scores can be
-compared. What comes out loads with plain transformers and exports to ONNX. A model that comes without a language-model
-head (a sentence embedder, a fine-tuned classifier, an ELECTRA discriminator, DeBERTa v3) gets one in the stage `adapt`.
+Made by `python -m distill.family`; tests hold it against what happens with tiny models. A model of a type in the first
+table, whatever its size, can be teacher and student. Its hidden states, queries, keys, values and attention scores can
+be compared. What comes out loads with plain transformers and exports to ONNX. A model that comes without a
+language-model head (a sentence embedder, a fine-tuned classifier, an ELECTRA discriminator, DeBERTa v3) gets one in
+the stage `adapt`.
 
 | {} |
 | {} |
@@ -24,7 +25,8 @@ TAIL = """
 - **Narrower embeddings**: `student.embedding_size`, started from the singular value decomposition of the teacher's.
 - **Shared layers**: one layer that is run many times.
 - **Starts**: families (`student.family`) that a student can be of and start from such a teacher's weights. With
-  `student=random` it can be of any.
+  `student=random` it can be of any. MPNet takes a tokenizer that pads with token 1, as RoBERTa's does. What holds of
+  ALBERT holds of an ELECTRA whose embeddings are narrower than its layers.
 
 """
 

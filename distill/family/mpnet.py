@@ -40,6 +40,7 @@ MPNET = Family(
     head="classifier.out_proj",
     max_length=position_table_after_padding,
     padding=1,
+    shared_heads=True,
     scores=_scores,
     attention=("eager",),
     bert_shape=BertShape(mlm_dense="lm_head.dense", mlm_norm="lm_head.layer_norm", mlm_bias="lm_head.bias"),

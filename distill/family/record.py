@@ -106,6 +106,8 @@ class Family:
     """Attention module, queries, keys, the arguments it was called with -> attention scores before the softmax."""
     shared_layers: bool = False
     """Whether several layers are one and the same module."""
+    shared_heads: bool = False
+    """Whether all layers share a table with a column for each head."""
     interleaved: bool = False
     """Whether one projection holds queries, keys and values of each head side by side."""
     padding: int | None = None

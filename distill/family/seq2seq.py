@@ -19,4 +19,5 @@ T5 = Family(
     embeddings="embed_tokens",
     head="classification_head.out_proj",
     max_length=no_table,
+    onnx=False,
 )

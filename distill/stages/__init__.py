@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from distill.stages import evaluate, export, quantize, train
+from distill.stages import evaluate, export, prune, quantize, train
 
 RUN: dict[str, Callable[..., dict[str, Any]]] = {
     "train": train.run,
+    "prune": prune.run,
     "quantize": quantize.run,
     "evaluate": evaluate.run,
     "export": export.run,

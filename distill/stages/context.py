@@ -32,6 +32,9 @@ from distill.data import align, corpus, encode, tasks
 
 SMOKE_LAYERS = 6
 
+APART = 10
+"""With learned weights, one training row in so many is kept for them."""
+
 CORPUS = "corpus.tokens"
 """Folder, in the run folder, of the encoded corpus."""
 
@@ -166,14 +169,16 @@ class Context:
         given = self.config.teacher
         if given.kind != "ensemble":
             return [self._teacher(given, 0)]
-        names = given.names or ["", ""]  # under limit=smoke
+        names: list[str | None] = [*given.names] or [None, None]  # under limit=smoke
         return [self._teacher(replace(given, kind="hub", name=name), more) for more, name in enumerate(names)]
 
     def _teacher(self, given: Teacher, more: int) -> str:
         """Folder of one teacher. Those that stand in for an ensemble's have `more` layers."""
         local = given.kind == "hub" and given.name is not None and Path(given.name).is_dir()
         if given.kind == "random" or (self.config.limit.smoke and not local):
-            return self._random("teacher", max([SMOKE_LAYERS - 1, *(self.config.student.layers or [])]) + 1 + more)
+            wanted = self.config.student
+            fewest = max(SMOKE_LAYERS, 1 + max(wanted.layers or [0]), wanted.num_hidden_layers or 0)
+            return self._random("teacher", fewest + more)
         with self.main_first():
             return teacher.resolve(given, self.teacher_key)
 
@@ -187,10 +192,12 @@ class Context:
             return teacher.fetch(name, "student.name")
 
     def _random(self, what: str, layers: int) -> str:
-        folder = self.folder / f"random_{what}_{layers}"
+        """Folder of a tiny random model, wide enough for the student that is wanted."""
+        folder, wanted = self.folder / f"random_{what}_{layers}", self.config.student
+        hidden, ffn = 2 * max(16, wanted.hidden_size or 0), 2 * max(32, wanted.intermediate_size or 0)
         with self.main_first():
             if not (folder / "config.json").is_file():
-                teacher.random_teacher(folder, layers, self.texts[0])
+                teacher.random_teacher(folder, layers, self.texts[0], hidden, ffn)
         return str(folder)
 
     @property

@@ -109,7 +109,7 @@ def _score(ctx: Context, form: forms.Form, task: str, rows: list[Encoded]) -> np
         run, left = forms.engine(ctx, form, path, tokenizer).run, tokenizer.padding_side == "left"
         budget = 1 if form.alone else 16384
         answers.append(predict(run, encoded, pad_id=tokenizer.pad_token_id, left=left, tokens=budget))
-    logits = answers[0] if len(answers) == 1 else average(answers, ctx.weights(form.stage, task))
+    logits = average(answers, ctx.weights(form.stage, task) if len(answers) > 1 else None)
     if not np.isfinite(logits).all():
         raise ValueError("its logits are not finite")
     return logits

@@ -7,11 +7,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from distill import family, student, teacher
-from distill.config import ConfigError, Evaluate, Stage, Train, given_student
-from distill.stages.context import Context
+from distill.config import ConfigError, Evaluate, Prune, Stage, Train, given_student
+from distill.stages.context import APART, Context
 
 PROBE = "Zoë isn't naïve: 42% of THIS\tcosts 3.50 €"
 """Text that tokenizers which fold case or accents, or split numbers, take differently."""
+
+
+ROWS = 2
+"""Fewest training rows for each teacher's learned weight."""
 
 
 def prepare(ctx: Context, pending: list[str]) -> None:
@@ -29,6 +33,7 @@ def prepare(ctx: Context, pending: list[str]) -> None:
         ctx.say(coverage(ctx.tasks[1]))
         for folder in ctx.teachers:
             _head_fits(ctx, ctx.teacher_key, folder)
+        _enough_for_weights(ctx)
         if given_student(ctx.config):
             _head_fits(ctx, "student.name", ctx.student)
     for name, stage in zip(pending, kinds, strict=True):
@@ -43,6 +48,21 @@ def coverage(rows: list[dict[str, Any]]) -> str:
         official = "" if row["rows"] == row["official_rows"] else f" of {row['official_rows']}"
         lines.setdefault(row["task"], []).append(f"{row['split']} {row['rows']}{official}")
     return "\n".join(f"{task}: {', '.join(splits)} rows" for task, splits in lines.items())
+
+
+def _enough_for_weights(ctx: Context) -> None:
+    """Weights are learned on a few rows that are kept apart."""
+    least = APART * ROWS * len(ctx.teachers)
+    if ctx.config.teacher.weights != "learned":
+        return
+    errors = [
+        f"teacher.weights: got learned; must have {least} training rows or more in {name}, and has {len(data.train)}; "
+        "leave the task out, or give the weights"
+        for name, data in ctx.tasks[0].items()
+        if len(data.train) < least
+    ]
+    if errors:
+        raise ConfigError(errors)
 
 
 def _fits(ctx: Context, stages: list[Stage]) -> None:
@@ -67,10 +87,9 @@ def _fits(ctx: Context, stages: list[Stage]) -> None:
             on_corpus["corpus.max_length"] = ctx.config.corpus.max_length
         else:
             on_tasks["tasks.max_length"] = ctx.config.tasks.max_length
-        if isinstance(stage, Train) and (stage.build_student or stage.start == "student"):
-            made, wrong = _student(ctx, loaded) if stage.build_student else _given_student(ctx)
-            of_students += [] if made is None else [family.max_length(made)]
-            errors += wrong
+        made, wrong = _made(ctx, stage, loaded)
+        of_students += [] if made is None else [family.max_length(made)]
+        errors += wrong
         if isinstance(stage, Train) and stage.data == "corpus":
             errors += _unfit_for_corpus(ctx, stage, configs)
             if any(not family.family_of(config).mlm_head for config in configs):
@@ -81,6 +100,15 @@ def _fits(ctx: Context, stages: list[Stage]) -> None:
     errors += _too_long(on_tasks, longest if window is None else None, of_students, advice)
     if errors:
         raise ConfigError(dict.fromkeys(errors))
+
+
+def _made(ctx: Context, stage: Stage, loaded: Any) -> tuple[Any, list[str]]:
+    """Config of the student that a stage makes or starts from, None if it does neither, and what is wrong with it."""
+    if isinstance(stage, Prune):
+        return None, _prunable(ctx, loaded)
+    if isinstance(stage, Train) and stage.build_student:
+        return _student(ctx, loaded)
+    return _given_student(ctx) if isinstance(stage, Train) and stage.start == "student" else (None, [])
 
 
 def _too_long(lengths: dict[str, int], teacher: int | None, students: list[int], advice: str) -> Iterator[str]:
@@ -106,10 +134,11 @@ def _unfit_for_corpus(ctx: Context, stage: Train, configs: list[Any]) -> Iterato
             "masked-language modelling; choose an encoder's"
         )
     first, *others = ctx.tokenizers
-    if any(not _same_tokens(first, other) for other in others):
+    sizes = {config.vocab_size for config in configs}
+    if len(sizes) > 1 or any(not _same_tokens(first, other) for other in others):
         yield (
-            "teacher.names: got teachers with different tokenizers; must have one and the same for stages on a corpus, "
-            "where the probabilities of tokens are averaged; use recipe=task"
+            "teacher.names: got teachers with different tokenizers, or vocabularies of different sizes; must have one "
+            "and the same for stages on a corpus, where the probabilities of tokens are averaged; use recipe=task"
         )
 
 
@@ -139,7 +168,7 @@ def _student(ctx: Context, loaded: Any) -> tuple[Any, list[str]]:
         student.config_for(loaded, own)
     if loaded.model_type not in family.STUDENTS:
         return None, [
-            f"teacher.name: got a model of type {loaded.model_type}; must be of type "
+            f"{ctx.teacher_key}: got a model of type {loaded.model_type}; must be of type "
             f"{', '.join(family.STUDENTS)} for a student to be built from it; use recipe=task"
         ]
     layers = wanted.layers or student.half_depth(loaded.num_hidden_layers)
@@ -152,6 +181,25 @@ def _student(ctx: Context, loaded: Any) -> tuple[Any, list[str]]:
     except ConfigError as error:
         return None, error.messages
     return config, []
+
+
+def _prunable(ctx: Context, loaded: Any) -> list[str]:
+    """What is wrong with the sizes that the teacher is to be pruned to."""
+    wanted, depth = ctx.config.student, int(loaded.num_hidden_layers)
+    if loaded.model_type not in family.STUDENTS:
+        known = ", ".join(family.STUDENTS)
+        return [f"teacher.name: got a model of type {loaded.model_type}; must be one of {known}; choose such a model"]
+    if (wanted.num_hidden_layers or 1) > depth:
+        return [
+            f"student.num_hidden_layers: got {wanted.num_hidden_layers}; must be <= {depth}, the teacher's; set less"
+        ]
+    layers = wanted.layers or list(range(wanted.num_hidden_layers or depth))
+    try:
+        config = student.student_config(loaded, layers, None, {name: getattr(wanted, name) for name in student.SIZES})
+        student.check_transfer(loaded, config)
+    except ConfigError as error:
+        return [line.removesuffix("; or set student.init=random") for line in error.messages]
+    return []
 
 
 def _tokenizer(ctx: Context, stage: Stage) -> Any:

@@ -14,7 +14,7 @@ from hydra.utils import instantiate
 from torch import nn
 
 from distill import checkpoint, engine, family, student, teacher
-from distill.config import Train, given_student
+from distill.config import Train, given_student, of_student
 from distill.data.align import Aligned, pad_aligned
 from distill.data.collate import mask_tokens, pad, token_weights
 from distill.data.encode import Encoded, encode_task
@@ -23,12 +23,9 @@ from distill.data.windows import split, windows
 from distill.evaluate.mixture import average, fit
 from distill.evaluate.predict import in_windows, predict
 from distill.objective import BoundTerm, Objective
-from distill.stages.context import Context, drop
+from distill.stages.context import APART, Context, drop
 
 Arrays = dict[str, np.ndarray]
-
-APART = 10
-"""With learned weights, one training row in so many is kept for them."""
 
 
 def run(ctx: Context, name: str, settings: Train) -> dict[str, Any]:
@@ -78,6 +75,7 @@ def _corpus(ctx: Context, name: str, settings: Train, member: int) -> dict[str, 
         objective,
         encoded.lengths,
         _mlm_collate(ctx, name, settings, corpus, model),
+        ctx.config.seed,
     )
     manifest = _summary(done) | {"corpus": source, "sequences": len(encoded), "corpus_tokens": len(encoded.ids)}
     _save(ctx, name, model, manifest, _tokenizer(ctx, name, member))
@@ -112,7 +110,9 @@ def _tokenizer(ctx: Context, name: str, member: int) -> Any:
 
 
 def _task(ctx: Context, name: str, settings: Train, data: TaskData, member: int) -> None:
-    torch.manual_seed(ctx.config.seed)
+    # Teachers of an ensemble differ in their seed, so that one and the same model makes several.
+    seed = ctx.config.seed + member
+    torch.manual_seed(seed)
     # A student that is given, or drawn, has nothing of the teacher.
     copied = ctx.config.student.init == "teacher_layers" and not given_student(ctx.config)
     tokenizer = _tokenizer(ctx, name, member)
@@ -141,7 +141,7 @@ def _task(ctx: Context, name: str, settings: Train, data: TaskData, member: int)
         return batch
 
     objective = Objective(model, _terms(settings))
-    done = _train(ctx, name, settings, objective, encoded.lengths, collate)
+    done = _train(ctx, name, settings, objective, encoded.lengths, collate, seed)
     done.seconds += waited
     _save(ctx, name, model, _summary(done), tokenizer)
     if ctx.accelerator.is_main_process:
@@ -153,8 +153,9 @@ def _teacher_logits(ctx: Context, name: str, stage: str, data: TaskData) -> np.n
     folder = _targets(ctx, name)
     with ctx.main_first():
         if not folder.is_dir():
+            window = None if of_student(ctx.config, stage) else ctx.config.teacher.window
             answers = [
-                _answers(ctx, start, ctx.tokenizers[member], data, data.train)
+                _answers(ctx, start, _tokenizer(ctx, stage, member), data, data.train, window)
                 for member, start in enumerate(ctx.checkpoints(stage, data.task.name))
             ]
             with checkpoint.writing(folder) as temporary:
@@ -162,11 +163,13 @@ def _teacher_logits(ctx: Context, name: str, stage: str, data: TaskData) -> np.n
     return np.asarray(np.load(folder / "logits.npy"))
 
 
-def _answers(ctx: Context, folder: Path, tokenizer: Any, data: TaskData, rows: Dataset) -> np.ndarray:
+def _answers(
+    ctx: Context, folder: Path, tokenizer: Any, data: TaskData, rows: Dataset, window: int | None
+) -> np.ndarray:
     """Logits [rows, C] of one teacher, which reads the texts in its own tokens."""
     guide = _frozen(ctx, teacher.load_classifier(folder, data.task.num_labels, pad_id=tokenizer.pad_token_id))
     encoded = encode_task(rows, data.task.columns, tokenizer, ctx.config.tasks.max_length)
-    run = in_windows(_logits_of(ctx, guide), tokenizer, ctx.config.teacher.window)
+    run = in_windows(_logits_of(ctx, guide), tokenizer, window)
     return predict(run, encoded, pad_id=tokenizer.pad_token_id, left=tokenizer.padding_side == "left")
 
 
@@ -182,7 +185,8 @@ def _weights(ctx: Context, name: str, members: list[str], data: TaskData) -> lis
     """The share of each teacher that is best on the rows none of them was trained on."""
     _, rows = _kept_apart(ctx, data)
     folders = [ctx.folder / name / member / data.task.name for member in members]
-    answers = [_answers(ctx, f, t, data, rows) for f, t in zip(folders, ctx.tokenizers, strict=True)]
+    window = ctx.config.teacher.window
+    answers = [_answers(ctx, f, t, data, rows, window) for f, t in zip(folders, ctx.tokenizers, strict=True)]
     return fit(answers, np.asarray(rows["label"]))
 
 
@@ -279,6 +283,7 @@ def _train(
     objective: Objective,
     lengths: np.ndarray,
     collate: Callable[[np.ndarray, int], Arrays],
+    seed: int,
 ) -> engine.Trained:
     named = [(name, p) for name, p in objective.named_parameters() if p.requires_grad]
     # Norms and biases are not decayed, as in BERT.
@@ -292,7 +297,7 @@ def _train(
         collate,
         name=name,
         settings=settings,
-        seed=ctx.config.seed,
+        seed=seed,
         most_steps=ctx.config.limit.steps,
         optimizer=instantiate(settings.optimizer)(groups),
         schedule=instantiate(settings.schedule),

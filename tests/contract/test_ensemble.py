@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distill import checkpoint, config, report, teacher
+from distill import check, checkpoint, config, report, teacher
 from distill.config import ConfigError
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
@@ -67,8 +68,8 @@ def test_teachers_of_two_families_and_tokenizers_teach_as_one(weights: str, run:
         else:
             wanted = of_task[0] * probabilities(said[1]) + of_task[1] * probabilities(said[2])
             np.testing.assert_allclose(probabilities(said[0]), wanted, rtol=1e-4, atol=1e-6)
-    order = " and ".join(f"{100 * share:.0f}%" for share in shares["order"])
-    assert f"Shares of the members in order: {order.replace(' and ', ', ')}." in results["notes"]
+    order = ", ".join(f"{100 * share:.0f}%" for share in shares["order"])
+    assert f"Shares of the members in order: {order}." in results["notes"]
     assert results["teacher_name"] == "an ensemble of one, two"
     rows = [checkpoint.read_json(out / "finetune_teacher" / n / "order" / checkpoint.MANIFEST) for n in ("1", "2")]
     assert all(row["steps"] == 3 for row in rows)
@@ -102,21 +103,96 @@ def test_on_a_corpus_probabilities_of_tokens_are_averaged(run: Any, tmp_path: Pa
     assert model.config.num_hidden_layers == 1
 
 
-def test_what_an_ensemble_cannot_do_is_refused(run: Any, tmp_path: Path) -> None:
+def test_without_names_a_smoke_run_has_two_random_teachers(run: Any, tmp_path: Path) -> None:
+    few = ["pipeline=[finetune_teacher,finetune]", *tasks("order")[1:], *FEW[:2]]
+    run(
+        tmp_path,
+        "distilbert",
+        "teacher=ensemble",
+        "stages.finetune.start=teacher",
+        "stages.finetune.role=baseline",
+        *few,
+    )
+    depths = [
+        checkpoint.read_json(tmp_path / "out" / "finetune_teacher" / n / "order" / "config.json")["num_hidden_layers"]
+        for n in ("1", "2")
+    ]
+    assert depths == [6, 7]
+
+
+def test_one_model_named_twice_is_two_teachers(run: Any, tmp_path: Path) -> None:
+    TINY["save"](tmp_path / "one", "bert", "", length=130, **SMALL)
+    names = ["teacher=ensemble", "teacher.names=[one,one]", "student.name=null", "pipeline=[finetune_teacher]"]
+    run(tmp_path, "task", *names, *tasks("order"), *FEW[:2])
+    heads = [
+        teacher.load_classifier(tmp_path / "out" / "finetune_teacher" / n / "order", 2).classifier.weight
+        for n in ("1", "2")
+    ]
+    assert not (heads[0] == heads[1]).any()
+
+
+def test_a_student_can_teach_another_with_its_own_tokenizer(run: Any, tmp_path: Path) -> None:
+    """A teacher assistant: a stage whose teacher is a student's stage reads as that student does."""
+    TINY["save"](tmp_path / "one", "bert", "", length=130, **SMALL)
+    bpe(tmp_path / "student", "electra", "", length=130)
+    given = ["teacher.name=one", "student.name=student", "pipeline=[finetune_teacher,finetune,finetune_baseline]"]
+    again = ["stages.finetune_baseline.teacher=finetune", "+term@stages.finetune_baseline.terms.soft=soft_targets"]
+    run(tmp_path, "task", *given, *again, *tasks("order"), *FEW[:2])
+    manifest = checkpoint.read_json(tmp_path / "out" / "finetune_baseline" / "order" / checkpoint.MANIFEST)
+    assert "soft" in manifest["log"][-1]["terms"]
+
+
+BOTH = ["teacher=ensemble", "teacher.names=[one,two]"]
+ORDER = ["pipeline=[finetune,finetune_teacher,evaluate]", "stages.finetune.teacher=null"]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "line"),
+    [
+        ("distilbert", BOTH, r"terms\.cosine\.features: got hidden; must be logits with teacher=ensemble"),
+        ("task", [*BOTH, "teacher.weights=[1]"], r"teacher\.weights: got .*; must be learned, or a number above 0"),
+        ("task", [*BOTH, "teacher.weights=[1,-1]"], r"teacher\.weights: got .*; must be learned, or a number"),
+        ("task", [*BOTH, "teacher.weights=best"], r"teacher\.weights: got best; must be learned, or a number"),
+        ("task", [*BOTH, "teacher.weights=[1,x]"], r"teacher\.weights: got .*; must be learned, or a number"),
+        ("task", [*BOTH, "teacher.revision=main"], r"teacher\.revision: got main; must be null with teacher=ensemble"),
+        ("task", ["teacher=ensemble", "teacher.names=[one]"], r"teacher\.names: got \['one'\]; must be two"),
+        ("task", ["teacher.weights=[1,2]"], r"teacher\.weights: got \[1, 2\]; must be left out with teacher=hub"),
+        ("task", ["teacher.window=128"], r"teacher\.window: got 128; must be < tasks\.max_length, 128"),
+        (
+            "task",
+            [*BOTH, "stages.finetune_teacher.role=student"],
+            r"stages\.evaluate\.teacher: got finetune_teacher; must be a stage of role teacher",
+        ),
+        (
+            "task",
+            [*BOTH, "stages.quantize.start=finetune_teacher"],
+            r"stages\.quantize\.start: got finetune_teacher; must be a student's stage",
+        ),
+        (
+            "task",
+            [*BOTH, *ORDER, "stages.finetune_teacher.start=finetune"],
+            r"stages\.finetune_teacher\.start: got finetune; must be teacher, or a stage of role teacher",
+        ),
+        (
+            "task",
+            [*BOTH, *ORDER, "stages.finetune_teacher.teacher=finetune"],
+            r"stages\.finetune_teacher\.teacher: got finetune; must be null where teachers are trained",
+        ),
+    ],
+)
+def test_settings_that_an_ensemble_cannot_have(recipe: str, settings: list[str], line: str) -> None:
+    found = check.settings(config.load_config([f"recipe={recipe}", *settings, *FEW]), recipe)
+    assert any(re.search(line, problem) for problem in found), found
+
+
+def test_models_and_data_that_an_ensemble_cannot_use(run: Any, tmp_path: Path) -> None:
     TINY["save"](tmp_path / "one", "bert", "MaskedLM", **SMALL, length=130)
     bpe(tmp_path / "two", "roberta", "MaskedLM", length=130)
-    names = ["teacher=ensemble", "teacher.names=[one,two]"]
-    with pytest.raises(AssertionError, match=r"terms\.cosine\.features: got hidden; must be logits with teacher=en"):
-        run(tmp_path, "distilbert", *names, *FEW)
-    with pytest.raises(ConfigError, match=r"teacher\.names: got teachers with different tokenizers; .*recipe=task"):
-        run(tmp_path, "distilbert", *names, "~stages.pretrain.terms.cosine", *FEW)
-    for weights in ("[1]", "[1,-1]", "best", "[1,x]"):
-        with pytest.raises(AssertionError, match=r"teacher\.weights: got .*; must be learned, or a number above 0"):
-            run(tmp_path, "task", *names, f"teacher.weights={weights}", *FEW)
-    with pytest.raises(AssertionError, match=r"teacher\.names: got \['one'\]; must be two"):
-        run(tmp_path, "task", "teacher=ensemble", "teacher.names=[one]", *FEW)
-    with pytest.raises(AssertionError, match=r"teacher\.weights: got \[1, 2\]; must be left out with teacher=hub"):
-        run(tmp_path, "task", "teacher.name=one", "teacher.weights=[1,2]", *FEW)
+    with pytest.raises(ConfigError, match=r"teacher\.names: got teachers with different tokenizers, .*recipe=task"):
+        run(tmp_path, "distilbert", *BOTH, "~stages.pretrain.terms.cosine", *FEW)
+    few = ["student.name=one", *tasks("order"), "limit.examples=30", "limit.steps=1"]
+    with pytest.raises(ConfigError, match=r"teacher\.weights: got learned; must have 40 training rows or more in or"):
+        run(tmp_path, "task", *BOTH, "teacher.weights=learned", *few)
 
 
 @pytest.mark.slow

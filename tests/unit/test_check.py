@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from distill import check
 from distill.check import rules
-from distill.config import Config, Term, Train, load_config
+from distill.config import Config, Prune, Term, Train, load_config, recipes
 from distill.data import tasks
 
 NAN, INFINITY = math.nan, math.inf
@@ -24,6 +24,7 @@ EXAMPLES: dict[str, tuple[str, list[Any], list[Any]]] = {
     "device": ("device", ["gpu"], ["auto", "cpu", "cuda"]),
     "teacher.kind": ("teacher.kind", ["hubb"], ["embedded", "random"]),
     "teacher.window": ("teacher.window", [0, 15], [16, None]),
+    "student.num_hidden_layers": ("student.num_hidden_layers", [0, -1], [1, None]),
     "student.hidden_size": ("student.hidden_size", [0, -1], [1, None]),
     "student.intermediate_size": ("student.intermediate_size", [0], [1, None]),
     "student.embedding_size": ("student.embedding_size", [0], [1, None]),
@@ -57,6 +58,7 @@ EXAMPLES: dict[str, tuple[str, list[Any], list[Any]]] = {
     "stages.*.terms.*.heads": ("stages.pretrain.terms.cosine.heads", [0], [12, None]),
     "stages.*.terms.*.against": ("stages.pretrain.terms.mlm.against", ["student"], ["labels", "teacher"]),
     "stages.*.terms.*.positions": ("stages.pretrain.terms.mlm.positions", ["some"], ["masked", "all"]),
+    "stages.*.examples": ("stages.prune.examples", [0, 31], [32]),
     "stages.*.repeats": ("stages.evaluate.repeats", [0], [1]),
 }
 """Pattern of a rule -> a setting it is about, values it refuses, values it allows."""
@@ -78,7 +80,9 @@ def _good() -> Config:
 
 @pytest.fixture
 def config(_good: Config) -> Config:
-    return copy.deepcopy(_good)
+    found = copy.deepcopy(_good)
+    found.stages["prune"] = Prune(start="finetune_teacher", importance={})  # in no pipeline: only its rules are read
+    return found
 
 
 def put(config: Config, key: str, value: Any) -> None:
@@ -146,8 +150,7 @@ def test_all_problems_come_at_once(config: Config) -> None:
 
 def test_without_a_recipe_the_rest_is_checked_all_the_same() -> None:
     assert check.settings(Config(), None) == [
-        "recipe: got nothing; must be one of distilbert, minilmv2, paper/distilbert, task; choose one, "
-        "e.g. recipe=distilbert"
+        f"recipe: got nothing; must be one of {', '.join(recipes())}; choose one, e.g. recipe=distilbert"
     ]
     first, second = check.settings(Config(temperature=-1.0), None)
     assert first.startswith("recipe: got nothing")
@@ -189,7 +192,10 @@ def test_a_setting_that_nothing_reads_is_refused(key: str, near: str, config: Co
         ({"stages__evaluate__baseline": "export"}, "stages.evaluate.baseline: got export; must be an earlier stage"),
         ({"stages__evaluate__quantized": "finetune"}, "quantized: got finetune; must be a stage of kind quantize; "),
         ({"stages__export__evaluated": "quantize"}, "evaluated: got quantize; must be a stage of kind evaluate; "),
-        ({"stages__export__start": "evaluate"}, "start: got evaluate; must be a stage of kind train; it is of kind "),
+        (
+            {"stages__export__start": "evaluate"},
+            "start: got evaluate; must be a stage of kind train or prune; it ",
+        ),
         ({"stages__evaluate__teacher": "adapt"}, "stages.evaluate.teacher: got adapt; must be a stage with data tasks"),
         ({"stages__quantize__start": "pretrain"}, "start: got pretrain; must be a stage with data tasks; "),
         ({"stages__quantize__schemes": ["int4"]}, "stages.quantize.schemes: got int4; must be bitsandbytes or onnxr"),

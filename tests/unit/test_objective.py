@@ -324,3 +324,18 @@ def test_tokens_of_two_tokenizers_are_compared_where_they_agree(tiny_model, batc
     torch.testing.assert_close(made(both)[0], wanted)
     torch.testing.assert_close(made(both)[1], made(batch)[1])
     assert counts(made.terms, both).tolist() == [4, 3]
+
+
+def test_probabilities_of_several_teachers_are_averaged(tiny_model, batch) -> None:
+    """Against a mean of softmaxes in float64; a weight changes it, and so does the second teacher."""
+    student = tiny_model("bert", layers=1)
+    teachers = [tiny_model("bert", layers=2, seed=1), tiny_model("bert", layers=3, seed=2)]
+    soft = {"soft": BoundTerm(1.0, "logits", "teacher", "masked", partial(losses.soft_targets, temperature=1.0))}
+    found = [Objective(student, soft, teachers, weights=weights)(batch).item() for weights in ((3.0, 1.0), (1.0, 3.0))]
+    given = family.inputs(student, batch)
+    z, t, u = (model(**given).logits.flatten(0, 1)[batch["masked"]].double() for model in (student, *teachers))
+    for value, share in zip(found, (0.75, 0.25), strict=True):
+        p = share * t.softmax(-1) + (1 - share) * u.softmax(-1)
+        wanted = F.kl_div(z.log_softmax(-1), p.log(), log_target=True, reduction="sum")
+        assert value == pytest.approx(wanted.item(), rel=1e-4)
+    assert found[0] != pytest.approx(found[1], rel=1e-2)

@@ -67,14 +67,40 @@ def test_the_first_text_of_a_pair_is_in_every_window(tokenizer: Any) -> None:
     ids = pieces(whole)
     middle = ids[0].index(2)
     first = [part for part, of in zip(pieces(parts), owner, strict=True) if of == 0]
-    assert len(first) > 3
+    assert len(first) > 2
     assert all(part[: middle + 1] == ids[0][: middle + 1] for part in first)
     assert parts.segments is not None
     assert parts.segments[:32].tolist() == [0] * (middle + 1) + [1] * (31 - middle)
-    # A first text that is too long is cut to half a window.
+    # Of the other pair the first text is the longer one: the windows are of it.
+    end = ids[1].index(2)
     second = [part for part, of in zip(pieces(parts), owner, strict=True) if of == 1]
-    assert len(second) == 1
-    assert second[0] == ids[1][:16] + ids[1][ids[1].index(2) :]
+    assert len(second) > 2
+    assert all(part[-len(ids[1][end:]) :] == ids[1][end:] for part in second)
+    assert {token for part in second for token in part} == set(ids[1])
+    assert second[-1][1 : -len(ids[1][end:])] == ids[1][:end][-(32 - 1 - len(ids[1][end:])) :]
+
+
+def test_of_two_long_texts_the_shorter_is_cut_to_half_a_window(tokenizer: Any) -> None:
+    whole = encoded(tokenizer, [text(40, 1)], [text(60, 2)])
+    parts, _ = split(whole, windows(tokenizer, 33))
+    (ids,) = pieces(whole)
+    middle = ids.index(2)
+    assert all(part[:16] == ids[:16] and part[16] == 2 and len(part) == 33 for part in pieces(parts))
+    assert {token for part in pieces(parts) for token in part[17:]} == set(ids[middle + 1 :])
+
+
+def test_a_token_in_front_that_also_separates_is_no_separator() -> None:
+    """Gemma's template: the same token before a text and between two."""
+
+    class Gemma:
+        def __call__(self, *texts: str, return_special_tokens_mask: bool = False) -> dict[str, list[int]]:
+            return {"input_ids": [2, 7] * len(texts), "special_tokens_mask": [1, 0] * len(texts)}
+
+    how = windows(Gemma(), 16)
+    assert (how.before, how.after, how.between.tolist()) == (1, 0, [2])
+    ids = np.array([2, *range(10, 14), 2, *range(20, 60)], np.int32)
+    parts, _ = split(Encoded(ids, np.array([0, len(ids)]), None, None), how)
+    assert all(part[:6] == ids[:6].tolist() for part in pieces(parts))
 
 
 def test_a_pair_that_no_token_separates_is_one_text(tokenizer: Any) -> None:

@@ -1,0 +1,110 @@
+"""Scores of heads and channels against what happens to the loss without them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from distill import family
+from distill.compress.choose import by_loss, mean_loss, most_important
+from distill.compress.importance import Importance, fisher, magnitude, masked, taylor
+from distill.compress.prune import everything, pruned
+from distill.stages.prune import row_loss
+
+NAMES = list(family.STUDENTS)
+SIZES = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 24, "num_labels": 3}
+
+
+def model_of(tiny_model: Any, name: str, **settings: Any) -> Any:
+    return tiny_model(name, "SequenceClassification", **SIZES | settings)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_of_masks_are_those_of_each_row_alone(name: str, tiny_model, tiny_batch) -> None:
+    """By finite differences of the loss of each row, in float64."""
+    model = model_of(tiny_model, name, layers=2).double()
+    found = {"taylor": taylor(model, [tiny_batch], row_loss), "fisher": fisher(model, [tiny_batch], row_loss)}
+    # ModernBERT rotates in float32, and DeBERTa adds a float32 bias: differences are as coarse.
+    step, rel = (1e-2, 2e-2) if name in ("modernbert", "deberta") else (1e-5, 1e-3)
+
+    def losses(heads: Tensor, ffn: Tensor, hidden: Tensor) -> Tensor:
+        parts = [mask[None] for mask in heads], [mask[None] for mask in ffn], hidden[None]
+        with torch.no_grad(), masked(model, *parts):
+            return row_loss(model, tiny_batch).double()
+
+    ones = {"heads": torch.ones(2, 4), "ffn": torch.ones(2, 24), "hidden": torch.ones(32)}
+    ones = {key: value.double() for key, value in ones.items()}
+    for part, place in (("heads", (0, 1)), ("heads", (1, 3)), ("ffn", (1, 5)), ("hidden", (7,))):
+        ends = []
+        for sign in (1, -1):
+            moved = {key: value.clone() for key, value in ones.items()}
+            moved[part][place] += sign * step
+            ends.append(losses(**moved))
+        slope = (ends[0] - ends[1]) / (2 * step)
+        wanted = {"taylor": slope.abs().mean().item(), "fisher": slope.square().mean().item()}
+        for measure, value in wanted.items():
+            assert getattr(found[measure], part)[place].item() == pytest.approx(value, rel=rel, abs=1e-7)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_masks_of_ones_change_nothing_and_leave_no_hook(name: str, tiny_model, tiny_batch) -> None:
+    model = model_of(tiny_model, name)
+    before = row_loss(model, tiny_batch)
+    with masked(model, [torch.ones(1, 4)] * 3, [torch.ones(1, 24)] * 3, torch.ones(1, 32)):
+        for _ in range(2):  # a second call counts its layers anew
+            torch.testing.assert_close(row_loss(model, tiny_batch), before)
+    assert not any(m._forward_pre_hooks for m in model.modules())
+
+
+def test_what_is_never_read_scores_nothing(tiny_model, tiny_batch) -> None:
+    model = model_of(tiny_model, "bert")
+    with torch.no_grad():
+        model.bert.encoder.layer[1].output.dense.weight[:, 5] = 0
+        model.bert.encoder.layer[2].attention.output.dense.weight[:, 8:16] = 0
+    for scores in (magnitude(model), taylor(model, [tiny_batch], row_loss), fisher(model, [tiny_batch], row_loss)):
+        assert scores.ffn[1, 5] == 0
+        assert scores.heads[2, 1] == 0
+        assert (scores.ffn > 0).sum() == 3 * 24 - 1
+        assert (scores.heads > 0).sum() == 3 * 4 - 1
+        kept = most_important(model, [1, 2], scores, 24, 23)
+        assert 5 not in kept.ffn[0]
+        assert 1 not in kept.heads[1]
+
+
+def test_batches_do_not_matter(tiny_model, tiny_batch) -> None:
+    model = model_of(tiny_model, "bert")
+    apart = [{key: value[row : row + 1] for key, value in tiny_batch.items()} for row in (0, 1)]
+    for measure in (taylor, fisher):
+        together, alone = measure(model, [tiny_batch], row_loss), measure(model, apart, row_loss)
+        for part in ("heads", "ffn", "hidden"):
+            torch.testing.assert_close(getattr(together, part), getattr(alone, part), rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_layer_goes_that_the_loss_misses_least(name: str, tiny_model, tiny_batch) -> None:
+    model = model_of(tiny_model, name, layers=4)
+    found = by_loss(model, [tiny_batch], row_loss, 2)
+    assert sorted(found) == [2, 3, 4]
+    whole = row_loss(model, tiny_batch).mean().item()
+    assert found[4] == ([0, 1, 2, 3], pytest.approx(whole, rel=1e-5))
+    kept, value = found[3]
+    assert value == pytest.approx(mean_loss(pruned(model, everything(model, kept)), [tiny_batch], row_loss))
+    if not family.STUDENTS[name].shared_layers:
+        fixed = 1 if family.STUDENTS[name].first_layer else 0
+        others = [[n for n in range(4) if n != gone] for gone in range(fixed, 4)]
+        assert value == pytest.approx(
+            min(mean_loss(pruned(model, everything(model, rest)), [tiny_batch], row_loss) for rest in others)
+        )
+    assert set(found[2][0]) < set(found[3][0])
+
+
+def test_of_equal_scores_the_first_are_kept(tiny_model) -> None:
+    model = model_of(tiny_model, "bert")
+    scores = Importance(torch.ones(3, 4), torch.ones(3, 24), torch.arange(32.0))
+    kept = most_important(model, [0, 2], scores, 16, 5)
+    assert kept.hidden.tolist() == list(range(16, 32))
+    assert [heads.tolist() for heads in kept.heads] == [[0, 1], [0, 1]]
+    assert [ffn.tolist() for ffn in kept.ffn] == [[0, 1, 2, 3, 4]] * 2
