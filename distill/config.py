@@ -83,6 +83,18 @@ class Student:
 
 
 @dataclass
+class Target:
+    speedup: float | None = None
+    """Of a prune stage: times faster than the unpruned model, both in torch float32."""
+    latency_ms: float | None = None
+    """Most milliseconds for one batch of `shape`."""
+    size_mib: float | None = None
+    """Most MiB of float32 weights."""
+    shape: list[int] = field(default_factory=lambda: [8, 128])
+    """Batch size and length that are timed for it."""
+
+
+@dataclass
 class Corpus:
     kind: str = "docstrings"
     """docstrings (of installed packages), parquet, text (one document a line), hub."""
@@ -218,7 +230,9 @@ class Train(Stage):
 class Prune(Stage):
     kind: str = "prune"
     start: str = MISSING
-    """Stage whose checkpoints, one for each task, are pruned to the sizes of `student.*`."""
+    """Stage whose checkpoints, one for each task, are pruned to the sizes of `student.*`, or to meet `target.*`."""
+    dimensions: list[str] = field(default_factory=lambda: ["layers", "hidden", "ffn"])
+    """What may be cut to meet the target: layers, hidden (hidden channels and the heads that fill them), ffn."""
     importance: Any = MISSING
     """`_target_` of a function in distill.compress.importance, with `_partial_: true`."""
     examples: int = 512
@@ -266,6 +280,7 @@ class Export(Stage):
 class Config:
     teacher: Teacher = field(default_factory=Teacher)
     student: Student = field(default_factory=Student)
+    target: Target = field(default_factory=Target)
     corpus: Corpus = field(default_factory=Corpus)
     tasks: Tasks = field(default_factory=Tasks)
     limit: Limit = field(default_factory=Limit)
@@ -294,6 +309,12 @@ def of_student(config: Config, name: str) -> bool:
     if stage is None or start in (None, name):
         return name == "student"
     return getattr(stage, "build_student", False) or of_student(config, start)
+
+
+def has_target(config: Config) -> bool:
+    """Whether the sizes of a pruned model are to be found."""
+    target = config.target
+    return any(value is not None for value in (target.speedup, target.latency_ms, target.size_mib))
 
 
 def given_student(config: Config) -> bool:

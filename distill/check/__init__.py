@@ -111,16 +111,15 @@ def _student(config: Config) -> Iterator[str]:
 
 
 def _pruned(config: Config) -> Iterator[str]:
-    """A prune stage cuts the teacher to sizes of `student.*`; what it is otherwise, it stays."""
-    student, prunes = config.student, any(isinstance(config.stages.get(name), Prune) for name in config.pipeline)
-    if student.num_hidden_layers is not None and not prunes:
-        yield (
-            f"student.num_hidden_layers: got {student.num_hidden_layers}; must be null in a recipe without a prune "
-            "stage; say which layers with student.layers"
-        )
-    if not prunes:
+    """A prune stage cuts the teacher to sizes of `student.*`, or to a target; what it is otherwise, it stays."""
+    student, teacher = config.student, config.teacher
+    if not any(isinstance(config.stages.get(name), Prune) for name in config.pipeline):
+        only = {"student.num_hidden_layers": student.num_hidden_layers} | _targets(config)
+        for key, value in only.items():
+            if value is not None:
+                yield f"{key}: got {value}; must be null in a recipe without a prune stage; try recipe=prune"
         return
-    if config.teacher.kind == "ensemble":
+    if teacher.kind == "ensemble":
         yield "teacher.kind: got ensemble; must be one teacher in a recipe that prunes it; add teacher=hub"
     for key in ("name", "tokenizer", "family", "embedding_size", "num_attention_heads"):
         if (value := getattr(student, key)) is not None:
@@ -132,9 +131,27 @@ def _pruned(config: Config) -> Iterator[str]:
             f"student.num_hidden_layers: got {student.num_hidden_layers}; must be {len(student.layers)}, as many as "
             "student.layers; set student.num_hidden_layers=null"
         )
-    sizes = (student.layers, student.num_hidden_layers, student.hidden_size, student.intermediate_size)
-    if all(size is None for size in sizes):
+    yield from _size_or_target(config)
+
+
+def _targets(config: Config) -> dict[str, float | None]:
+    return {f"target.{name}": getattr(config.target, name) for name in ("speedup", "latency_ms", "size_mib")}
+
+
+def _size_or_target(config: Config) -> Iterator[str]:
+    names = ("layers", "num_hidden_layers", "hidden_size", "intermediate_size")
+    sizes = [name for name in names if getattr(config.student, name) is not None]
+    targets = {key: value for key, value in _targets(config).items() if value is not None}
+    for key, value in targets.items() if sizes else ():
         yield (
-            "student: got no size; must have one to prune to; set student.num_hidden_layers, hidden_size or "
-            "intermediate_size"
+            f"{key}: got {value}; must be null where student.{sizes[0]} says the size; set {key}=null, or leave "
+            f"student.{sizes[0]} out"
         )
+    if not sizes and not targets:
+        yield (
+            "target.speedup: got null; must be a number, or a size must be given; e.g. target.speedup=2, or "
+            "student.num_hidden_layers, student.hidden_size or student.intermediate_size"
+        )
+    shape = config.target.shape
+    if len(shape) != 2 or min(shape) < 1:
+        yield f"target.shape: got {shape}; must be [batch size, length]; e.g. [8,128]"

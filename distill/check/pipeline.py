@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from distill.check.rules import SCHEMES, nearest
+from distill.check.rules import DIMENSIONS, SCHEMES, nearest
 from distill.config import (
     REFERENCES,
     Config,
@@ -136,16 +136,22 @@ def _one_or_several(name: str, stage: Stage, config: Config) -> Iterator[str]:
 
 
 def _measured(name: str, stage: Stage) -> Iterator[str]:
+    if isinstance(stage, Prune):
+        yield from _names(f"stages.{name}.dimensions", stage.dimensions, DIMENSIONS)
     if isinstance(stage, Quantize):
-        for scheme in stage.schemes:
-            if scheme not in SCHEMES:
-                yield f"stages.{name}.schemes: got {scheme}; must be {' or '.join(SCHEMES)}; drop it"
+        yield from _names(f"stages.{name}.schemes", stage.schemes, SCHEMES)
     if isinstance(stage, Evaluate):
         if not stage.shapes:
             yield f"stages.{name}.shapes: got []; must hold at least one [batch size, length]; e.g. [[8,128]]"
         for shape in stage.shapes:
             if len(shape) != 2 or min(shape) < 1:
                 yield f"stages.{name}.shapes: got {shape}; must be [batch size, length]; e.g. [8,128]"
+
+
+def _names(key: str, given: list[str], known: tuple[str, ...]) -> Iterator[str]:
+    for name in given:
+        if name not in known:
+            yield f"{key}: got {name}; must be {' or '.join(known)}; drop it"
 
 
 def _train(name: str, stage: Train, config: Config) -> Iterator[str]:

@@ -23,6 +23,9 @@ FAMILIES = (
 SCHEMES = ("bitsandbytes", "onnxruntime")
 """What a quantize stage can make."""
 
+DIMENSIONS = ("layers", "hidden", "ffn")
+"""What a prune stage can cut."""
+
 Rule = tuple[str, Callable[[Any], bool], str, str]
 
 
@@ -57,6 +60,9 @@ RULES: tuple[Rule, ...] = (
     ("student.embedding_size", _number(1), ">= 1", "null is the teacher's"),
     ("student.num_attention_heads", _number(1), ">= 1", "null keeps the size of the heads"),
     ("student.init", _one_of("teacher_layers", "random"), "teacher_layers or random", "choose with student=NAME"),
+    ("target.speedup", _above(1), "> 1", "2 is twice as fast as the unpruned model"),
+    ("target.latency_ms", _above(0), "> 0", "it is the time of one batch of target.shape"),
+    ("target.size_mib", _above(0), "> 0", "it is the size of float32 weights"),
     (
         "corpus.kind",
         _one_of("docstrings", "parquet", "text", "hub"),

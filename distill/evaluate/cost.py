@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from distill.family import max_length
 
@@ -28,6 +29,16 @@ def size_mib(path: Path) -> float:
     """Bytes of the weights on disk (an ONNX file, or the safetensors files of a folder) in MiB."""
     files = [path] if path.is_file() else sorted(path.glob("*.safetensors"))
     return sum(file.stat().st_size for file in files) / 2**20
+
+
+def size_mib_of(config: Any) -> float:
+    """MiB of a sequence classifier's float32 weights, from its config alone."""
+    import torch
+    from transformers import AutoModelForSequenceClassification
+
+    with torch.device("meta"), torch.random.fork_rng(devices=[]):
+        model = AutoModelForSequenceClassification.from_config(config)
+    return sum(parameter.numel() for parameter in model.parameters()) * 4 / 2**20
 
 
 def gmacs(folder: Path) -> float:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -83,6 +84,13 @@ def torch_engine(name: str, folder: Path | str, *, scheme: str, device: str, thr
     ).eval()
     if scheme != "int8":
         model.to(device)
+    return Engine(name, "torch", scheme, torch_run(model, scheme=scheme, device=device, threads=threads))
+
+
+def torch_run(model: Any, *, scheme: str, device: str, threads: int) -> Run:
+    """A sequence classifier in eval mode as a callable."""
+    import torch
+
     precision = "medium" if scheme == "fp32_medium" else "highest"
     names = input_names(model.config)
 
@@ -93,7 +101,7 @@ def torch_engine(name: str, folder: Path | str, *, scheme: str, device: str, thr
             logits: np.ndarray = model(**tensors).logits.float().cpu().numpy()
         return logits
 
-    return Engine(name, "torch", scheme, run)
+    return run
 
 
 def together(name: str, engines: Sequence[Engine], weights: Sequence[float]) -> Engine:

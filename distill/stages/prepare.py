@@ -105,7 +105,7 @@ def _fits(ctx: Context, stages: list[Stage]) -> None:
 def _made(ctx: Context, stage: Stage, loaded: Any) -> tuple[Any, list[str]]:
     """Config of the student that a stage makes or starts from, None if it does neither, and what is wrong with it."""
     if isinstance(stage, Prune):
-        return None, _prunable(ctx, loaded)
+        return loaded, _prunable(ctx, loaded)  # it reads what the teacher reads
     if isinstance(stage, Train) and stage.build_student:
         return _student(ctx, loaded)
     return _given_student(ctx) if isinstance(stage, Train) and stage.start == "student" else (None, [])

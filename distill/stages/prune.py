@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,15 +14,18 @@ import torch.nn.functional as F
 from hydra.utils import instantiate
 from torch import Tensor, nn
 
-from distill import checkpoint, family, teacher
+from distill import checkpoint, family, student, teacher
 from distill.compress.choose import by_loss, mean_loss, most_important
-from distill.compress.importance import Batch
+from distill.compress.importance import Batch, Importance
 from distill.compress.prune import pruned
-from distill.config import Prune
+from distill.compress.search import Losses, Shape, choose, fits_target, grid, out_of_reach, total_rise
+from distill.config import Prune, has_target
 from distill.data.collate import pad
 from distill.data.encode import encode_task
 from distill.data.tasks import TaskData
+from distill.evaluate.cost import size_mib_of
 from distill.evaluate.predict import batches
+from distill.evaluate.table import measure
 from distill.export.huggingface import prove_reload
 from distill.losses.precision import working
 from distill.stages.context import Context
@@ -30,48 +36,179 @@ TOKENS = 4096
 
 PROOF_ROWS = 4
 
+SHAPE = "shape.json"
+"""File, in the stage's folder, of the shape that was found for a target."""
+
+
+PARTS = 8
+"""Sizes that are tried of hidden and of FFN channels, when there is a target."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was measured of a task's model: importances, layers to keep by their number, and losses by size."""
+
+    scores: Importance
+    layers: dict[int, list[int]]
+    losses: Losses | None
+
 
 def run(ctx: Context, name: str, settings: Prune) -> dict[str, Any]:
     """Prune every task's model and leave it in the stage's folder. Returns the manifest."""
-    began, made = time.monotonic(), {}
-    for task, data in ctx.tasks[0].items():
-        folder = ctx.folder / name / task
-        if not checkpoint.finished(folder):
-            _task(ctx, name, settings, data)
-        made[task] = checkpoint.read_json(folder / checkpoint.MANIFEST)
-    proved = {ctx.folder / name / task: (m["texts"], np.array(m["logits"], np.float32)) for task, m in made.items()}
+    began, root = time.monotonic(), ctx.folder / name
+    tasks = ctx.tasks[0]
+    full, head = _full(ctx)
+    shapes = _wanted(ctx, settings, full, head)
+    pending = [task for task in tasks if not checkpoint.finished(root / task)]
+    # Where sizes are to be found, all tasks are looked at again: they have one shape together.
+    looked = tasks if len(shapes) > 1 and not (root / SHAPE).is_file() else pending
+    found = {task: _measured(ctx, name, settings, tasks[task], shapes) for task in looked}
+    chosen = _chosen(ctx, root, shapes, full, found)
+    shape = Shape(**chosen["shape"])
+    for task in pending:
+        _cut(ctx, name, settings, tasks[task], found.get(task), shape)
+    made = {task: checkpoint.read_json(root / task / checkpoint.MANIFEST) for task in tasks}
+    proved = {root / task: (m["texts"], np.array(m["logits"], np.float32)) for task, m in made.items()}
     differences = prove_reload(proved, ctx.config.tasks.max_length)
-    manifest = {
-        "tasks": {task: {key: m[key] for key in ("sizes", "layers", "loss")} for task, m in made.items()},
+    manifest = chosen | {
+        "tasks": {task: {"layers": m["layers"], "loss": m["loss"]} for task, m in made.items()},
         "largest_difference": {folder.name: value for folder, value in differences.items()},
         "seconds": time.monotonic() - began,
     }
-    checkpoint.write_json(ctx.folder / name / checkpoint.MANIFEST, manifest)
+    checkpoint.write_json(root / checkpoint.MANIFEST, manifest)
     return manifest
 
 
-def _task(ctx: Context, name: str, settings: Prune, data: TaskData) -> None:
-    start, task = ctx.checkpoint(settings.start, data.task.name), data.task.name
-    _, tokenizer = ctx.tokenizer_of(settings.start)
-    model = teacher.load_classifier(start, data.task.num_labels, pad_id=tokenizer.pad_token_id)
-    model = model.to(ctx.accelerator.device)
-    parts = list(_batches(ctx, data, tokenizer, settings.examples))
-    ctx.say(f"{name}/{task}: importance of heads and channels on {sum(len(p['labels']) for p in parts)} rows")
-    scores = instantiate(settings.importance)(model, parts, row_loss)
+def _full(ctx: Context) -> tuple[Shape, int]:
+    """Shape of the teacher, and how wide a head is."""
+    config = teacher.load_config(ctx.teacher)
+    shape = Shape(config.num_hidden_layers, config.hidden_size, setting(config, "intermediate_size"))
+    return shape, config.hidden_size // config.num_attention_heads
+
+
+def _wanted(ctx: Context, settings: Prune, full: Shape, head: int) -> list[Shape]:
+    """The one shape that `student.*` asks for, or all that are looked at for a target."""
     wanted = ctx.config.student
-    layers = wanted.layers
-    if layers is None:
-        count = wanted.num_hidden_layers or family.depth(model)
-        layers = by_loss(model, parts, row_loss, count)[count][0]
-    hidden = wanted.hidden_size or family.width(model)
-    ffn = wanted.intermediate_size or setting(model.config, "intermediate_size")
-    small = pruned(model, most_important(model, layers, scores, hidden, ffn))
+    if not has_target(ctx.config):
+        layers = len(wanted.layers) if wanted.layers else wanted.num_hidden_layers or full.layers
+        return [Shape(layers, wanted.hidden_size or full.hidden, wanted.intermediate_size or full.ffn)]
+    may = {name: name in settings.dimensions for name in ("layers", "hidden", "ffn")}
+    return grid(full, head, PARTS, **may)
+
+
+def _loaded(ctx: Context, settings: Prune, data: TaskData) -> tuple[Any, Any]:
+    """A task's model on the device, and its tokenizer."""
+    _, tokenizer = ctx.tokenizer_of(settings.start)
+    folder = ctx.checkpoint(settings.start, data.task.name)
+    model = teacher.load_classifier(folder, data.task.num_labels, pad_id=tokenizer.pad_token_id)
+    return model.to(ctx.accelerator.device), tokenizer
+
+
+def _measured(ctx: Context, name: str, settings: Prune, data: TaskData, shapes: list[Shape]) -> Found:
+    model, tokenizer = _loaded(ctx, settings, data)
+    parts = _batches(ctx, data, tokenizer, settings.examples)
+    ctx.say(f"{name}/{data.task.name}: importance of layers, heads and channels on {settings.examples} rows")
+    scores = instantiate(settings.importance)(model, parts, row_loss)
+    depth, fewest = family.depth(model), min(shape.layers for shape in shapes)
+    given = ctx.config.student.layers
+    if given is not None:
+        return Found(scores, {len(given): given}, None)
+    kept = by_loss(model, parts, row_loss, fewest) if fewest < depth else {}
+    layers = {count: chosen for count, (chosen, _) in kept.items()} | {depth: list(range(depth))}
+    if len(shapes) == 1:
+        return Found(scores, layers, None)
+    before = mean_loss(model, parts, row_loss)
+
+    def after(hidden: int, ffn: int) -> float:
+        return mean_loss(pruned(model, most_important(model, range(depth), scores, hidden, ffn)), parts, row_loss)
+
+    width, inner = family.width(model), setting(model.config, "intermediate_size")
+    losses = Losses(
+        before,
+        {count: loss for count, (_, loss) in kept.items()} | {depth: before},
+        {size: before if size == width else after(size, inner) for size in {s.hidden for s in shapes}},
+        {size: before if size == inner else after(width, size) for size in {s.ffn for s in shapes}},
+        _ignorance(parts, data.task.num_labels),
+    )
+    return Found(scores, layers, losses)
+
+
+def _ignorance(parts: list[Batch], num_labels: int) -> float:
+    """Loss of a model that knows only how often each label comes: their entropy, or their variance."""
+    labels = torch.cat([part["labels"] for part in parts]).cpu()
+    if num_labels == 1:
+        return max(labels.float().var().item(), 1e-6)
+    shares = torch.bincount(labels, minlength=num_labels) / len(labels)
+    return max(-(shares * shares.clamp(min=1e-9).log()).sum().item(), 1e-6)
+
+
+def _chosen(ctx: Context, root: Path, shapes: list[Shape], full: Shape, found: dict[str, Found]) -> dict[str, Any]:
+    """The shape, and where there is a target what it is expected to reach; kept, so that a stopped run goes on."""
+    if (root / SHAPE).is_file():
+        stored: dict[str, Any] = checkpoint.read_json(root / SHAPE)
+        return stored
+    if len(shapes) == 1:
+        return {"shape": asdict(shapes[0])}
+    target, config = ctx.config.target, teacher.load_config(ctx.teacher)
+
+    def config_of(shape: Shape) -> Any:
+        sizes = {"hidden_size": shape.hidden, "intermediate_size": shape.ffn}
+        # Only how many layers there are matters here; the first is always kept.
+        layers = range(min(shape.layers, full.layers))
+        made = student.student_config(config, list(layers), None, sizes)
+        setattr(made, family.family_of(made).settings.get("num_hidden_layers", "num_hidden_layers"), shape.layers)
+        return made
+
+    scheme = "fp32_medium" if ctx.fast_float32 else "fp32"
+    table = measure(
+        config_of,
+        {(shape.hidden, shape.ffn) for shape in shapes},
+        batch=(target.shape[0], target.shape[1]),
+        scheme=scheme,
+        device=ctx.accelerator.device.type,
+        threads=ctx.threads,
+        say=lambda text: ctx.say(f"{root.name}: {text}"),
+    )
+
+    @functools.cache
+    def size(shape: Shape) -> float:
+        return size_mib_of(config_of(shape))
+
+    cost = total_rise(one.losses for one in found.values() if one.losses is not None)
+    fits = fits_target(target, table, full, size)
+    shape = choose(shapes, fits, cost, table.milliseconds)
+    if shape is None and ctx.config.limit.smoke:
+        shape = min(shapes, key=table.milliseconds)
+    if shape is None:
+        raise out_of_reach(target, shapes, table, full, size, cost)
+    before, after = table.milliseconds(full), table.milliseconds(shape)
+    chosen = {
+        "shape": asdict(shape),
+        "scheme": scheme,
+        "batch": target.shape,
+        "predicted_ms": after,
+        "predicted_speedup": before / after,
+        "estimated_rise": cost(shape),
+        "tried": len(shapes),
+    }
+    checkpoint.write_json(root / SHAPE, chosen)
+    return chosen
+
+
+def _cut(ctx: Context, name: str, settings: Prune, data: TaskData, found: Found | None, shape: Shape) -> None:
+    task = data.task.name
+    found = found or _measured(ctx, name, settings, data, [shape])
+    model, tokenizer = _loaded(ctx, settings, data)
+    parts = _batches(ctx, data, tokenizer, settings.examples)
+    layers = found.layers[shape.layers]
+    small = pruned(model, most_important(model, layers, found.scores, shape.hidden, shape.ffn))
     losses = {"before": mean_loss(model, parts, row_loss), "after": mean_loss(small, parts, row_loss)}
-    manifest = {
-        "sizes": {"num_hidden_layers": len(layers), "hidden_size": hidden, "intermediate_size": ffn},
-        "layers": list(layers),
-        "loss": losses,
-    } | _answers(small, tokenizer, data, ctx.config.tasks.max_length)
+    ctx.say(
+        f"{name}/{task}: {shape.layers} layers {layers}, {shape.hidden} wide, FFN {shape.ffn}; loss "
+        f"{losses['before']:.3f} -> {losses['after']:.3f}"
+    )
+    manifest = {"layers": list(layers), "loss": losses}
+    manifest |= _answers(small, tokenizer, data, ctx.config.tasks.max_length)
     with ctx.writing(ctx.folder / name / task, small, tokenizer, manifest):
         pass
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from distill import checkpoint
-from distill.config import Evaluate, Train, given_student
+from distill.config import Evaluate, Prune, Train, given_student
 from distill.stages.context import Context
 
 
@@ -32,7 +32,7 @@ def results(ctx: Context) -> dict[str, Any] | None:
         "environment": measured["environment"],
         "coverage": measured["coverage"],
         "models": measured["models"],
-        "notes": [*_notes(ctx), *_of_teacher(ctx, measured["teacher"])],
+        "notes": [*_notes(ctx), *_of_teacher(ctx, measured["teacher"]), *_of_pruning(ctx, measured["models"])],
         "stages": [_stage(ctx, name) for name in ctx.config.pipeline if checkpoint.finished(ctx.folder / name)],
     }
 
@@ -83,9 +83,10 @@ def _notes(ctx: Context) -> list[str]:
             "The embedded teacher's own training saw MultiNLI, Quora duplicates and SQuAD, which MNLI, QQP and "
             "QNLI are made from."
         )
+    prunes = any(isinstance(stage, Prune) for stage in ctx.config.stages.values())
     if any(isinstance(stage, Train) and stage.role == "baseline" for stage in ctx.config.stages.values()):
         start = "layers copied from the teacher" if ctx.config.student.init == "teacher_layers" else "random weights"
-        start = "as it was given" if given_student(ctx.config) else start
+        start = "as it was given" if given_student(ctx.config) else "as it was pruned" if prunes else start
         notes.append(
             f"The baseline is the same student from the same start ({start}), trained for the same steps on the same "
             "data with no teacher."
@@ -95,6 +96,39 @@ def _notes(ctx: Context) -> list[str]:
         "row's logits depend on the others."
     )
     return notes
+
+
+def _of_pruning(ctx: Context, models: list[dict[str, Any]]) -> Iterator[str]:
+    """What was cut, and the speed that was expected of it beside the one that was measured."""
+    for name, stage in ctx.config.stages.items():
+        if not isinstance(stage, Prune) or name not in ctx.config.pipeline:
+            continue
+        manifest = checkpoint.read_json(ctx.folder / name / checkpoint.MANIFEST)
+        shape = manifest["shape"]
+        text = f"Pruned to {shape['layers']} layers, {shape['hidden']} hidden and {shape['ffn']} FFN channels"
+        if "predicted_speedup" not in manifest:
+            yield f"{text}, as asked for."
+            continue
+        batch, length = manifest["batch"]
+        found = {m["role"]: _median(m, batch, length) for m in models if _is_form(m, manifest["scheme"])}
+        reached = "not measured at that shape"
+        if found.get("teacher") and found.get("student"):
+            ratio, time = found["teacher"] / found["student"], found["student"]
+            reached = f"measured {ratio:.2f}x, {time:.1f} ms"
+        yield (
+            f"{text}, of {manifest['tried']} shapes the one with the least estimated loss that meets the target. torch "
+            f"{manifest['scheme']} at {batch}x{length}: predicted {manifest['predicted_speedup']:.2f}x the unpruned "
+            f"model's speed, {manifest['predicted_ms']:.1f} ms; {reached}."
+        )
+
+
+def _is_form(model: dict[str, Any], scheme: str) -> bool:
+    return model["backend"] == "torch" and model["scheme"] == scheme and "failed" not in model
+
+
+def _median(model: dict[str, Any], batch: int, length: int) -> float:
+    rows = [row["median"] for row in model["latency_ms"] if (row["batch"], row["length"]) == (batch, length)]
+    return float(rows[0]) if rows else 0.0
 
 
 def _stage(ctx: Context, name: str) -> dict[str, Any]:

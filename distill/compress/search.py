@@ -1,0 +1,119 @@
+"""The shape that costs least among those fast, or small, enough: every one that was measured is looked at."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from distill.config import ConfigError
+
+
+@dataclass(frozen=True, order=True)
+class Shape:
+    """Sizes of a model that a stock config expresses; heads follow from `hidden`."""
+
+    layers: int
+    hidden: int
+    ffn: int
+
+
+@dataclass(frozen=True)
+class Table:
+    """Milliseconds, measured: of a model of these widths with no layer, and of each of its layers.
+
+    Both by (hidden, ffn). What is fixed hardly depends on `ffn`; it is measured with it all the same.
+    """
+
+    fixed: Mapping[tuple[int, int], float]
+    layer: Mapping[tuple[int, int], float]
+
+    def milliseconds(self, shape: Shape) -> float:
+        widths = (shape.hidden, shape.ffn)
+        return self.fixed[widths] + shape.layers * self.layer[widths]
+
+
+def grid(full: Shape, head: int, parts: int, *, layers: bool, hidden: bool, ffn: bool) -> list[Shape]:
+    """Every shape that is tried: `full`, cut in the dimensions that may be cut.
+
+    Any number of layers; of hidden channels whole heads of `head`, at most `parts` different numbers; of FFN channels
+    `parts` even steps, in multiples of 8, which matrix units like.
+    """
+    heads = full.hidden // head
+    counts = sorted({max(1, round(heads * part / parts)) for part in range(1, parts + 1)}) if hidden else [heads]
+    inner = sorted({max(8, full.ffn * part // parts // 8 * 8) for part in range(1, parts)} | {full.ffn})
+    depths = range(1, full.layers + 1) if layers else [full.layers]
+    return [
+        Shape(*sizes) for sizes in itertools.product(depths, [n * head for n in counts], inner if ffn else [full.ffn])
+    ]
+
+
+@dataclass(frozen=True)
+class Losses:
+    """What pruning costs of one task: the loss as it is, and with one dimension cut alone, by its size.
+
+    `scale` is the loss of a model that knows only how often each label comes: the same for all tasks.
+    """
+
+    full: float
+    layers: Mapping[int, float]
+    hidden: Mapping[int, float]
+    ffn: Mapping[int, float]
+    scale: float
+
+    def rise(self, shape: Shape) -> float:
+        """Estimated rise of the loss, as a share of `scale`: the dimensions' rises are added up."""
+        alone = (self.layers[shape.layers], self.hidden[shape.hidden], self.ffn[shape.ffn])
+        return sum(max(loss - self.full, 0.0) for loss in alone) / self.scale
+
+
+def choose(
+    shapes: Sequence[Shape],
+    fits: Callable[[Shape], bool],
+    cost: Callable[[Shape], float],
+    milliseconds: Callable[[Shape], float],
+) -> Shape | None:
+    """The cheapest shape that fits; of equally cheap ones the fastest. None where none fits."""
+    return min(filter(fits, shapes), key=lambda shape: (cost(shape), milliseconds(shape)), default=None)
+
+
+def total_rise(losses: Iterable[Losses]) -> Callable[[Shape], float]:
+    """Mean over tasks of the estimated rise."""
+    every = list(losses)
+    return lambda shape: sum(one.rise(shape) for one in every) / len(every)
+
+
+def fits_target(target: Any, table: Table, full: Shape, size_mib: Callable[[Shape], float]) -> Callable[[Shape], bool]:
+    """Whether a shape meets every target that is set."""
+
+    def fits(shape: Shape) -> bool:
+        time = table.milliseconds(shape)
+        fast = target.speedup is None or table.milliseconds(full) / time >= target.speedup
+        soon = target.latency_ms is None or time <= target.latency_ms
+        return fast and soon and (target.size_mib is None or size_mib(shape) <= target.size_mib)
+
+    return fits
+
+
+def out_of_reach(
+    target: Any, shapes: Sequence[Shape], table: Table, full: Shape, size_mib: Callable[[Shape], float], cost: Any
+) -> ConfigError:
+    """The refusal of a target that no shape meets: it names the one that comes nearest, and what that costs."""
+    fastest = min(shapes, key=table.milliseconds)
+    smallest = min(shapes, key=size_mib)
+    time = table.milliseconds(fastest)
+    reach = {
+        "speedup": (f"<= {table.milliseconds(full) / time:.2f}", fastest),
+        "latency_ms": (f">= {time:.2f}", fastest),
+        "size_mib": (f">= {size_mib(smallest):.1f}", smallest),
+    }
+    lines = []
+    for key, (rule, shape) in reach.items():
+        if (value := getattr(target, key)) is not None:
+            lines.append(
+                f"target.{key}: got {value}; must be {rule}, which {shape.layers} layers, {shape.hidden} hidden and "
+                f"{shape.ffn} FFN channels reach at an estimated loss of {100 * cost(shape):.0f}% of knowing nothing; "
+                "set a nearer target, or let a recipe cut more dimensions"
+            )
+    return ConfigError(lines)

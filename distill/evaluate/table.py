@@ -1,0 +1,70 @@
+"""How long models of other sizes would take on this machine: measured, not counted in operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from distill.compress.search import Shape, Table
+from distill.evaluate import latency
+from distill.evaluate.engines import Engine, torch_run
+
+FEW, MORE = 1, 3
+"""Layers of the two models whose difference is the time of a layer."""
+
+VOCABULARY = 1000
+"""Rows of the table of tokens: looking one up costs the same in any table."""
+
+
+def measure(
+    config_of: Callable[[Shape], Any],
+    widths: Iterable[tuple[int, int]],
+    *,
+    batch: tuple[int, int],
+    scheme: str,
+    device: str,
+    threads: int,
+    repeats: int = 5,
+    say: Callable[[str], None] = lambda text: None,
+) -> Table:
+    """Time classifiers of all (hidden, ffn) `widths`, with random weights, as `evaluate` times them.
+
+    Models of one hidden size are timed in turn, in the same rounds, next to the widest one of all: its time in a group
+    against its time over all groups takes out what the machine did meanwhile.
+    """
+    import torch
+    from transformers import AutoModelForSequenceClassification
+
+    def engine(name: str, shape: Shape) -> Engine:
+        config = config_of(shape)
+        config.vocab_size = VOCABULARY
+        with torch.random.fork_rng(devices=[]):
+            model = AutoModelForSequenceClassification.from_config(config).eval().to(device)
+        return Engine(name, "torch", scheme, torch_run(model, scheme=scheme, device=device, threads=threads))
+
+    groups: dict[int, list[int]] = {}
+    for hidden, ffn in sorted(set(widths)):
+        groups.setdefault(hidden, []).append(ffn)
+    widest = max(groups)
+    reference = engine("reference", Shape(MORE, widest, max(groups[widest])))
+    inputs = latency.synthetic(batch, VOCABULARY)
+    found: dict[tuple[int, int, int], float] = {}
+    drift: dict[int, float] = {}
+    for hidden, several in groups.items():
+        say(f"timing models {hidden} wide, FFN {several[0]} to {several[-1]}, at {batch[0]}x{batch[1]}")
+        shapes = {f"{layers} {ffn}": (layers, hidden, ffn) for ffn in several for layers in (FEW, MORE)}
+        engines = [reference, *(engine(name, Shape(*sizes)) for name, sizes in shapes.items())]
+        times = latency.measure(engines, [inputs], repeats=repeats)
+        medians = {name: float(np.median(values)) for (name, _), values in times.items()}
+        drift[hidden] = medians.pop("reference")
+        found |= {shapes[name]: value for name, value in medians.items()}
+    usual = float(np.median(list(drift.values())))
+    layer, fixed = {}, {}
+    for hidden, several in groups.items():
+        for ffn in several:
+            few, more = (found[layers, hidden, ffn] * usual / drift[hidden] for layers in (FEW, MORE))
+            layer[hidden, ffn] = max(more - few, 0.0) / (MORE - FEW)
+            fixed[hidden, ffn] = max(few - FEW * layer[hidden, ffn], 0.0)
+    return Table(fixed, layer)

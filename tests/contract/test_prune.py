@@ -1,0 +1,129 @@
+"""The prune stage on tiny models of every family: sizes that are asked for, targets, and a run that was stopped."""
+
+from __future__ import annotations
+
+import runpy
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distill import check, checkpoint, config, family
+from distill.config import ConfigError
+
+TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
+SMALL = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64, "num_hidden_layers": 4, "length": 130}
+TASK = ["tasks.names=[order]", "limit=smoke", "limit.steps=1", "output=out", "stages.prune.examples=32"]
+SHAPED = [name for name in family.STUDENTS if name not in ("ernie", "xlm-roberta", "camembert")]
+
+
+def settings(given: Path, *more: str) -> list[str]:
+    return ["teacher=hub", f"teacher.name={given}", "pipeline=[finetune_teacher,prune]", *TASK, *more]
+
+
+@pytest.mark.parametrize("name", SHAPED)
+def test_every_family_is_pruned_to_the_sizes_asked_for(name: str, run: Any, tmp_path: Path) -> None:
+    from transformers import AutoModelForSequenceClassification
+
+    given = TINY["save"](tmp_path / "teacher", name, "", **SMALL)
+    sizes = ["student.num_hidden_layers=2", "student.hidden_size=16", "student.intermediate_size=24"]
+    run(tmp_path, "prune", *settings(given, "target.speedup=null", *sizes))
+    folder = tmp_path / "out" / "prune"
+    made, told = AutoModelForSequenceClassification.from_pretrained(folder / "order", output_loading_info=True)
+    assert not any(told[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    found = made.config
+    assert (found.num_hidden_layers, found.hidden_size, found.num_attention_heads) == (2, 16, 2)
+    manifest = checkpoint.read_json(folder / checkpoint.MANIFEST)
+    assert manifest["shape"] == {"layers": 2, "hidden": 16, "ffn": 24}
+    assert manifest["largest_difference"]["order"] <= 1e-5
+    assert len(manifest["tasks"]["order"]["layers"]) == 2
+
+
+def test_layers_can_be_named(run: Any, tmp_path: Path) -> None:
+    import torch
+
+    from distill import teacher
+
+    given = TINY["save"](tmp_path / "teacher", "bert", "", **SMALL)
+    run(tmp_path, "prune", *settings(given, "target.speedup=null", "student.layers=[1,3]"))
+    whole = teacher.load_classifier(tmp_path / "out" / "finetune_teacher" / "order", 2)
+    small = teacher.load_classifier(tmp_path / "out" / "prune" / "order", 2)
+    for new, old in enumerate((1, 3)):
+        ours, theirs = family.layers(small)[new].state_dict(), family.layers(whole)[old].state_dict()
+        assert all(torch.equal(value, theirs[key]) for key, value in ours.items())
+
+
+def test_a_stopped_stage_goes_on_with_the_shape_it_found(run: Any, tmp_path: Path) -> None:
+    given = TINY["save"](tmp_path / "teacher", "bert", "", **SMALL)
+    arguments = settings(given, "target.speedup=1.2", "tasks.names=[order,overlap]")
+    run(tmp_path, "prune", *arguments)
+    folder = tmp_path / "out" / "prune"
+    before = checkpoint.read_json(folder / checkpoint.MANIFEST)
+    assert before["tried"] == 4 * 4 * 8
+    weights = (folder / "overlap" / "model.safetensors").read_bytes()
+    (folder / checkpoint.MANIFEST).unlink()
+    shutil.rmtree(folder / "overlap")
+    run(tmp_path, "prune", *arguments)
+    after = checkpoint.read_json(folder / checkpoint.MANIFEST)
+    assert {key: after[key] for key in ("shape", "predicted_ms", "tasks")} == {
+        key: before[key] for key in ("shape", "predicted_ms", "tasks")
+    }
+    assert (folder / "overlap" / "model.safetensors").read_bytes() == weights
+
+
+def test_a_target_that_nothing_meets_is_refused(run: Any, tmp_path: Path) -> None:
+    given = TINY["save"](tmp_path / "teacher", "bert", "", **SMALL)
+    few = [entry for entry in settings(given, "tasks=docstrings", "limit.examples=48") if entry != "limit=smoke"]
+    with pytest.raises(ConfigError, match=r"target\.size_mib: got 0\.001; must be >= .*, which 1 layers, "):
+        run(tmp_path, "prune", *few, "target.speedup=null", "target.size_mib=0.001", "limit.validation=8")
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        (["student.layers=[0,1]"], "target.speedup: got 2.0; must be null where student.layers says the size; "),
+        (["target.speedup=null"], "target.speedup: got null; must be a number, or a size must be given; "),
+        (["student.family=electra"], "student.family: got electra; must be null in a recipe with a prune stage; "),
+        (["student.name=folder"], "student.name: got folder; must be null in a recipe with a prune stage; "),
+        (["student=random"], "student.init: got random; must be teacher_layers in a recipe with a prune stage; "),
+        (["teacher=ensemble", "teacher.names=[a,b]"], "teacher.kind: got ensemble; must be one teacher in a recipe "),
+        (["stages.prune.dimensions=[heads]"], "stages.prune.dimensions: got heads; must be layers or hidden or ffn; "),
+        (["target.shape=[8]"], "target.shape: got [8]; must be [batch size, length]; e.g. [8,128]"),
+        (
+            ["target.speedup=null", "student.layers=[0,1]", "student.num_hidden_layers=3"],
+            "student.num_hidden_layers: got 3; must be 2, as many as student.layers; ",
+        ),
+    ],
+)
+def test_settings_that_pruning_cannot_have(given: list[str], line: str) -> None:
+    found = check.settings(config.load_config(["recipe=prune", *given]), "prune")
+    assert any(problem.startswith(line) for problem in found), found
+
+
+@pytest.mark.parametrize("setting", ["target.speedup=2", "student.num_hidden_layers=3"])
+def test_without_a_prune_stage_nothing_is_pruned(setting: str) -> None:
+    found = check.settings(config.load_config(["recipe=distilbert", setting]), "distilbert")
+    assert [problem.split(";")[0].split("must ")[1] for problem in found] == [
+        "be null in a recipe without a prune stage"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "line"),
+    [
+        (["student.num_hidden_layers=9"], r"student\.num_hidden_layers: got 9; must be <= 4, the teacher's; set less"),
+        (["student.layers=[0,7]"], r"student\.layers: got \[0,7\]; must be distinct ascending layer numbers"),
+        (["student.hidden_size=20"], r"student\.hidden_size: got 20; must be a multiple of 8, the size of"),
+        (["student.hidden_size=64"], r"student\.hidden_size: got 64; must be <= 32, the teacher's; set less$"),
+        (
+            ["student.intermediate_size=65"],
+            r"student\.intermediate_size: got 65; must be <= 64, the teacher's; set ",
+        ),
+    ],
+)
+def test_sizes_that_the_teacher_cannot_be_cut_to(sizes: list[str], line: str, run: Any, tmp_path: Path) -> None:
+    given = TINY["save"](tmp_path / "teacher", "bert", "", **SMALL)
+    with pytest.raises(ConfigError, match=line):
+        run(tmp_path, "prune", *settings(given, "target.speedup=null", *sizes))
+    assert not (tmp_path / "out" / "finetune_teacher").exists()

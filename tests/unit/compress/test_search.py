@@ -1,0 +1,120 @@
+"""The search against trying everything by hand."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from distill.compress.search import Losses, Shape, Table, choose, fits_target, grid, out_of_reach, total_rise
+from distill.config import Target
+
+FULL = Shape(6, 384, 1536)
+EVERY = grid(FULL, 32, 8, layers=True, hidden=True, ffn=True)
+RANDOM = np.random.default_rng(0)
+
+
+def table() -> Table:
+    """Times that grow with sizes, but not evenly."""
+    widths = {(shape.hidden, shape.ffn) for shape in EVERY}
+    layer = {(h, f): 1e-4 * h * (h + f) * (1 + 0.1 * RANDOM.random()) for h, f in widths}
+    return Table({widths: 2.0 + 0.01 * widths[0] for widths in layer}, layer)
+
+
+def losses(seed: int) -> Losses:
+    random = np.random.default_rng(seed)
+
+    def falling(sizes: list[int]) -> dict[int, float]:
+        values = np.sort(random.random(len(sizes)))[::-1] + 0.3
+        return {size: float(value) for size, value in zip(sorted(sizes), values, strict=True)}
+
+    axes = [
+        sorted({shape.layers for shape in EVERY}),
+        sorted({shape.hidden for shape in EVERY}),
+        sorted({shape.ffn for shape in EVERY}),
+    ]
+    layers, hidden, ffn = (falling(sizes) for sizes in axes)
+    for sizes in (layers, hidden, ffn):
+        sizes[max(sizes)] = 0.3
+    return Losses(0.3, layers, hidden, ffn, 0.7)
+
+
+def test_the_grid_has_every_size_that_a_config_expresses() -> None:
+    assert FULL in EVERY
+    assert len(EVERY) == len(set(EVERY)) == 6 * 8 * 8
+    assert all(shape.hidden % 32 == 0 and shape.ffn % 8 == 0 for shape in EVERY)
+    assert {shape.layers for shape in EVERY} == {1, 2, 3, 4, 5, 6}
+    alone = grid(FULL, 32, 8, layers=False, hidden=False, ffn=True)
+    assert {(shape.layers, shape.hidden) for shape in alone} == {(6, 384)}
+    assert [shape.ffn for shape in alone] == [192 * part for part in range(1, 9)]
+    # Few heads, or few channels, give fewer sizes.
+    assert {shape.hidden for shape in grid(Shape(2, 32, 64), 16, 8, layers=False, hidden=True, ffn=False)} == {16, 32}
+    assert {shape.ffn for shape in grid(Shape(2, 32, 20), 16, 8, layers=False, hidden=False, ffn=True)} == {8, 16, 20}
+
+
+@pytest.mark.parametrize("speedup", [1.2, 2.0, 4.0, 9.0])
+def test_nothing_that_is_fast_enough_costs_less(speedup: float) -> None:
+    times, cost = table(), total_rise([losses(1), losses(2)])
+    found = choose(
+        EVERY, fits_target(Target(speedup=speedup), times, FULL, lambda shape: 1.0), cost, times.milliseconds
+    )
+    assert found is not None
+    whole = times.fixed[384, 1536] + 6 * times.layer[384, 1536]
+    best = float("inf")
+    for layers, hidden, ffn in itertools.product(range(1, 7), range(32, 385, 32), range(192, 1537, 192)):
+        if (hidden, ffn) not in times.layer:
+            continue
+        time = times.fixed[hidden, ffn] + layers * times.layer[hidden, ffn]
+        if whole / time >= speedup:
+            parts = [
+                (one.layers[layers] + one.hidden[hidden] + one.ffn[ffn] - 3 * 0.3) / 0.7
+                for one in (losses(1), losses(2))
+            ]
+            best = min(best, sum(parts) / 2)
+    assert cost(found) == pytest.approx(best)
+    assert whole / times.milliseconds(found) >= speedup
+
+
+def test_a_width_that_runs_no_faster_is_not_chosen() -> None:
+    """FFN 8 takes as long as FFN 16 and costs as much or more: the wider one is kept."""
+    full = Shape(1, 16, 24)
+    times = Table({(16, f): 1.0 for f in (8, 16, 24)}, {(16, 8): 2.0, (16, 16): 2.0, (16, 24): 4.0})
+    one = Losses(0.1, {1: 0.1}, {16: 0.1}, {8: 0.5, 16: 0.3, 24: 0.1}, 1.0)
+    shapes = [Shape(1, 16, f) for f in (8, 16, 24)]
+    fits = fits_target(Target(speedup=1.5), times, full, lambda shape: 1.0)
+    assert choose(shapes, fits, total_rise([one]), times.milliseconds) == Shape(1, 16, 16)
+
+
+def test_of_equal_cost_the_fastest_is_chosen() -> None:
+    times = table()
+    found = choose(EVERY, lambda shape: True, lambda shape: 0.0, times.milliseconds)
+    assert found == min(EVERY, key=times.milliseconds)
+
+
+def test_a_loss_that_falls_counts_as_no_rise() -> None:
+    one = Losses(0.5, {1: 0.4}, {16: 0.5}, {8: 0.6}, 2.0)
+    assert one.rise(Shape(1, 16, 8)) == pytest.approx(0.05)
+
+
+def test_all_targets_together() -> None:
+    times = table()
+    target = Target(speedup=2.0, latency_ms=40.0, size_mib=10.0)
+    fits = fits_target(target, times, FULL, lambda shape: shape.ffn / 100)
+    for shape in EVERY:
+        time = times.milliseconds(shape)
+        assert fits(shape) == (times.milliseconds(FULL) / time >= 2 and time <= 40 and shape.ffn <= 1000)
+
+
+def test_a_target_out_of_reach_names_the_nearest_and_its_cost() -> None:
+    times = table()
+    fastest = min(EVERY, key=times.milliseconds)
+    target = Target(speedup=1000.0, latency_ms=0.1, size_mib=0.5)
+    cost = total_rise([losses(1)])
+    found = out_of_reach(target, EVERY, times, FULL, lambda shape: float(shape.layers), cost).messages
+    most = times.milliseconds(FULL) / times.milliseconds(fastest)
+    where = f"which {fastest.layers} layers, {fastest.hidden} hidden and {fastest.ffn} FFN channels reach"
+    assert found[0].startswith(f"target.speedup: got 1000.0; must be <= {most:.2f}, {where} at an estimated loss of ")
+    assert found[1].startswith(f"target.latency_ms: got 0.1; must be >= {times.milliseconds(fastest):.2f}, {where}")
+    assert found[2].startswith("target.size_mib: got 0.5; must be >= 1.0, which 1 layers, ")
+    assert f"{100 * cost(fastest):.0f}% of knowing nothing" in found[0]
