@@ -31,6 +31,8 @@ class Importance:
     """[layers, channels]."""
     hidden: Tensor
     """[channels]."""
+    grams: list[tuple[Tensor, Tensor]] | None = None
+    """Of each layer, what its remaining weights can be refitted by; see `reconstruct`."""
 
 
 def magnitude(model: Any, batches: Iterable[Batch] = (), loss: Loss | None = None) -> Importance:

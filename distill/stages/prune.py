@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from distill import checkpoint, family, student, teacher
 from distill.compress.choose import by_loss, mean_loss, most_important
 from distill.compress.importance import Batch, Importance
 from distill.compress.prune import pruned
+from distill.compress.reconstruct import refitted
 from distill.compress.search import Losses, Shape, choose, fits_target, grid, out_of_reach, total_rise
 from distill.config import Prune, has_target
 from distill.data.collate import pad
@@ -120,7 +122,7 @@ def _measured(ctx: Context, name: str, settings: Prune, data: TaskData, shapes: 
     before = mean_loss(model, parts, row_loss)
 
     def after(hidden: int, ffn: int) -> float:
-        return mean_loss(pruned(model, most_important(model, range(depth), scores, hidden, ffn)), parts, row_loss)
+        return mean_loss(_pruned(model, range(depth), scores, hidden, ffn), parts, row_loss)
 
     width, inner = family.width(model), setting(model.config, "intermediate_size")
     losses = Losses(
@@ -131,6 +133,12 @@ def _measured(ctx: Context, name: str, settings: Prune, data: TaskData, shapes: 
         _ignorance(parts, data.task.num_labels),
     )
     return Found(scores, layers, losses)
+
+
+def _pruned(model: Any, layers: Sequence[int], scores: Importance, hidden: int, ffn: int) -> Any:
+    """The most important channels of these layers, with their weights refitted where that goes with the importance."""
+    kept = most_important(model, layers, scores, hidden, ffn)
+    return pruned(model if scores.grams is None else refitted(model, kept, scores.grams), kept)
 
 
 def _ignorance(parts: list[Batch], num_labels: int) -> float:
@@ -201,7 +209,7 @@ def _cut(ctx: Context, name: str, settings: Prune, data: TaskData, found: Found 
     model, tokenizer = _loaded(ctx, settings, data)
     parts = _batches(ctx, data, tokenizer, settings.examples)
     layers = found.layers[shape.layers]
-    small = pruned(model, most_important(model, layers, found.scores, shape.hidden, shape.ffn))
+    small = _pruned(model, layers, found.scores, shape.hidden, shape.ffn)
     losses = {"before": mean_loss(model, parts, row_loss), "after": mean_loss(small, parts, row_loss)}
     ctx.say(
         f"{name}/{task}: {shape.layers} layers {layers}, {shape.hidden} wide, FFN {shape.ffn}; loss "

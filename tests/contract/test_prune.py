@@ -104,9 +104,8 @@ def test_settings_that_pruning_cannot_have(given: list[str], line: str) -> None:
 @pytest.mark.parametrize("setting", ["target.speedup=2", "student.num_hidden_layers=3"])
 def test_without_a_prune_stage_nothing_is_pruned(setting: str) -> None:
     found = check.settings(config.load_config(["recipe=distilbert", setting]), "distilbert")
-    assert [problem.split(";")[0].split("must ")[1] for problem in found] == [
-        "be null in a recipe without a prune stage"
-    ]
+    (problem,) = found
+    assert problem.endswith("must be null in a recipe without a prune stage; try recipe=prune")
 
 
 @pytest.mark.parametrize(
@@ -115,7 +114,7 @@ def test_without_a_prune_stage_nothing_is_pruned(setting: str) -> None:
         (["student.num_hidden_layers=9"], r"student\.num_hidden_layers: got 9; must be <= 4, the teacher's; set less"),
         (["student.layers=[0,7]"], r"student\.layers: got \[0,7\]; must be distinct ascending layer numbers"),
         (["student.hidden_size=20"], r"student\.hidden_size: got 20; must be a multiple of 8, the size of"),
-        (["student.hidden_size=64"], r"student\.hidden_size: got 64; must be <= 32, the teacher's; set less$"),
+        (["student.hidden_size=64"], r"student\.hidden_size: got 64; must be <= 32, the teacher's; set less"),
         (
             ["student.intermediate_size=65"],
             r"student\.intermediate_size: got 65; must be <= 64, the teacher's; set ",

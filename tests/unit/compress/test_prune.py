@@ -205,3 +205,11 @@ def test_what_no_config_expresses_is_refused(tiny_model) -> None:
     heads = [torch.tensor([n]) for n in range(3)]
     with pytest.raises(ConfigError, match=r"other heads in each layer; must be the same in family mpnet"):
         pruned(tiny_model("mpnet", **SIZES), Kept(every.layers, torch.arange(8), heads, every.ffn))
+
+
+def test_the_document_is_the_table() -> None:
+    from pathlib import Path
+
+    from distill.compress.__main__ import page
+
+    assert (Path(__file__).parents[3] / "docs" / "pruning.md").read_text() == page()
