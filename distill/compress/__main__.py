@@ -8,34 +8,37 @@ from distill.family import STUDENTS, Family
 
 TEXT = """# Pruning
 
-Made by `python -m distill.compress`; tests prune a tiny model of every family in every dimension, hold it against the dense
-model with the same parts masked, and load it with plain transformers.
+Made by `python -m distill.compress`; tests prune a tiny model of every family in every dimension, hold it against the
+dense model with the same parts masked, and load it with plain transformers.
 
-`recipe=prune` cuts a fine-tuned teacher to `target.speedup`, `target.latency_ms` or `target.size_mib`, or to the sizes of
-`student.*`, and lets it recover by distillation from what it was.
+`recipe=prune` cuts a fine-tuned teacher to `target.speedup`, `target.latency_ms` or `target.size_mib`, or to the
+sizes of `student.*`, and lets it recover by distillation from what it was.
 
 | Family | Layers | Hidden channels with their heads | Heads of a layer | FFN channels |
 | --- | --- | --- | --- | --- |
 {rows}
 
 - **Layers** go one after the other: each time the one without which the loss on training rows is least.
-- **Hidden channels and heads** go together, as many heads as fill the hidden channels that are left. Heads alone cannot be
-  cut: no config of transformers says how a model with fewer heads and the same hidden size is built, and one that was
-  made in memory is never loaded again.
+- **Hidden channels and heads** go together, as many heads as fill the hidden channels that are left. Heads alone
+  cannot be cut: no config of transformers says how a model with fewer heads and the same hidden size is built, and
+  one that was made in memory is never loaded again.
 - **FFN channels**: the same number in every layer, not the same ones.
 - What goes is chosen by `importance@stages.prune.importance=NAME`: `fisher` (diagonal Fisher information of masks),
-  `taylor` (first-order change of the loss), `magnitude` (weights alone), `reconstruction` (optimal brain surgeon: least
-  error of each layer's output once the remaining weights are refitted by least squares, which they then are).
+  `taylor` (first-order change of the loss), `magnitude` (weights alone), `reconstruction` (optimal brain surgeon:
+  least error of each layer's output once the remaining weights are refitted by least squares, which they then are).
 
 ## To a speed
 
-1. On training rows of every task (`stages.prune.examples`) the loss is measured with one dimension cut at a time: every number
-   of layers, and up to eight sizes of hidden and of FFN channels. The rise of the loss for a shape is estimated as the sum of
-   the rises of its dimensions, as a share of the loss of a model that knows only how often each label comes.
-2. On this machine models of all those widths are timed, with one layer and with three, in torch float32 at `target.shape`.
-   That gives the time of a layer and of what is fixed, for every width: a width that runs no faster is never chosen for it.
-3. Of all shapes that meet the target the one with the least estimated rise is cut out of every task's model, and the report has
-   its predicted speed beside the measured one. A target out of reach is refused with the nearest shape and its cost.
+1. On training rows of every task (`stages.prune.examples`) the loss is measured with one dimension cut at a time:
+   every number of layers, and up to eight sizes of hidden and of FFN channels. The rise of the loss for a shape is
+   estimated as the sum of the rises of its dimensions, as a share of the loss of a model that knows only how often
+   each label comes.
+2. On this machine models of all those widths are timed, with one layer and with three, in torch float32 at
+   `target.shape`. That gives the time of a layer and of what is fixed, for every width: a width that runs no faster
+   is never chosen for it.
+3. Of all shapes that meet the target the one with the least estimated rise is cut out of every task's model, and the
+   report has its predicted speed beside the measured one. A target out of reach is refused with the nearest shape and
+   its cost.
 """
 
 
