@@ -235,7 +235,7 @@ class Prune(Stage):
     """What may be cut to meet the target: layers, hidden (hidden channels and the heads that fill them), ffn."""
     importance: Any = MISSING
     """`_target_` of a function of distill.compress that scores heads and channels, with `_partial_: true`."""
-    examples: int = 512
+    examples: int = 256
     """Training rows of each task that importances and losses are measured on."""
 
 

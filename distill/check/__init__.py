@@ -124,6 +124,8 @@ def _pruned(config: Config) -> Iterator[str]:
     for key in ("name", "tokenizer", "family", "embedding_size", "num_attention_heads"):
         if (value := getattr(student, key)) is not None:
             yield f"student.{key}: got {value}; must be null in a recipe with a prune stage; leave it out"
+    if teacher.window is not None:
+        yield f"teacher.window: got {teacher.window}; must be null in a recipe that prunes the teacher; leave it out"
     if student.init != "teacher_layers":
         yield f"student.init: got {student.init}; must be teacher_layers in a recipe with a prune stage; leave it out"
     if student.layers is not None and student.num_hidden_layers not in (None, len(student.layers)):

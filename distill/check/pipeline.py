@@ -137,7 +137,7 @@ def _one_or_several(name: str, stage: Stage, config: Config) -> Iterator[str]:
 
 def _measured(name: str, stage: Stage) -> Iterator[str]:
     if isinstance(stage, Prune):
-        yield from _names(f"stages.{name}.dimensions", stage.dimensions, DIMENSIONS)
+        yield from _names(f"stages.{name}.dimensions", stage.dimensions or ["nothing"], DIMENSIONS)
     if isinstance(stage, Quantize):
         yield from _names(f"stages.{name}.schemes", stage.schemes, SCHEMES)
     if isinstance(stage, Evaluate):

@@ -106,7 +106,7 @@ RULES: tuple[Rule, ...] = (
     ("stages.*.terms.*.heads", _number(1), ">= 1", "null is the student's attention heads"),
     ("stages.*.terms.*.against", _one_of("teacher", "labels"), "teacher or labels", "see conf/term"),
     ("stages.*.terms.*.positions", _one_of("masked", "all"), "masked or all", "see conf/term"),
-    ("stages.*.examples", _number(32), ">= 32", "fewer rows say little; 512 is the default"),
+    ("stages.*.examples", _number(32), ">= 32", "fewer rows say little; 256 is the default"),
     ("stages.*.repeats", _number(1), ">= 1", "8 is the default"),
 )
 

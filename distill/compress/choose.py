@@ -23,8 +23,8 @@ def mean_loss(model: Any, batches: Sequence[Batch], loss: Loss) -> float:
 def by_loss(model: Any, batches: Sequence[Batch], loss: Loss, fewest: int) -> dict[int, tuple[list[int], float]]:
     """Number of layers -> the layers that are kept, and the mean loss with these alone, from all down to `fewest`.
 
-    One layer after the other goes: each time the one without which the loss on `batches` is least. Measured, not read
-    off a position (the greedy search of Sajjad et al. 2023, arXiv 2004.03844, drops by position and by similarity).
+    One layer after the other goes: each time the one without which the loss on `batches` is least. Sajjad et al. 2023,
+    arXiv 2004.03844, drop layers before fine-tuning, by position; here what is lost is measured.
     Costs about half the square of the depth in passes over `batches`.
     """
     kept = list(range(family.depth(model)))

@@ -36,7 +36,8 @@ class Importance:
 
 
 def magnitude(model: Any, batches: Iterable[Batch] = (), loss: Loss | None = None) -> Importance:
-    """Squared size of what a part writes, by its weights alone: the L2 norm of Li et al. 2017, arXiv 1608.08710.
+    """Squared size of what a part writes, by its weights alone: L2 in place of the L1 norm of Li et al. 2017, arXiv
+    1608.08710.
 
     Of a head or an FFN channel the columns that write it into the hidden states, of a hidden channel all weights of the
     layers that write it. `batches` and `loss` are for its fellows below.
@@ -102,7 +103,8 @@ def _by_masks(model: Any, batches: Iterable[Batch], loss: Loss, measure: Callabl
 def masked(model: Any, heads: list[Tensor], ffn: list[Tensor], hidden: Tensor | None = None) -> Iterator[None]:
     """The model with each layer's heads and FFN channels, and all hidden states, multiplied by masks.
 
-    heads: [B or 1, heads] of each layer; ffn: [B or 1, channels]; hidden: [B or 1, H], at the input of every layer.
+    heads: [B or 1, heads] of each layer; ffn: [B or 1, channels]; hidden: [B or 1, H], at the input of every layer and
+    the output of the last.
     A layer that is shared has a mask for each of its turns.
     """
     record = family.family_of(model)
@@ -118,6 +120,14 @@ def masked(model: Any, heads: list[Tensor], ffn: list[Tensor], hidden: Tensor | 
         turn += 1
         return None if hidden is None else (given[0] * hidden[:, None].to(given[0].dtype), *given[1:])
 
+    def end(module: nn.Module, given: tuple[Any, ...], output: Any) -> Any:
+        # What poolers and heads read: hidden channels that only they need count as well.
+        if hidden is None or turn != len(ffn) - 1:
+            return None
+        first = output[0] if isinstance(output, tuple) else output
+        first = first * hidden[:, None].to(first.dtype)
+        return (first, *output[1:]) if isinstance(output, tuple) else first
+
     def attended(module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         mask = heads[turn][:, None, :, None].to(given[0].dtype)
         return ((given[0].unflatten(-1, (count, -1)) * mask).flatten(-2), *given[1:])
@@ -127,7 +137,7 @@ def masked(model: Any, heads: list[Tensor], ffn: list[Tensor], hidden: Tensor | 
 
     handles = [family.encoder(model).register_forward_pre_hook(again)]
     for layer in dict.fromkeys(family.layers(model)):
-        handles.append(layer.register_forward_pre_hook(begin))
+        handles += [layer.register_forward_pre_hook(begin), layer.register_forward_hook(end)]
         handles.append(layer.get_submodule(record.layer.attention_output).register_forward_pre_hook(attended))
         handles.append(layer.get_submodule(record.layer.ffn_out).register_forward_pre_hook(inner))
     try:

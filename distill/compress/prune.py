@@ -61,9 +61,10 @@ def pruned(model: Any, kept: Kept) -> Any:
     sizes = _sizes(model, kept)
     config = student.student_config(model.config, kept.layers, None, sizes)
     cut = student.from_teacher(model, kept.layers, init="teacher_layers", seed=0)
-    for part in list(cuts(cut, kept)):
-        if not len(part.gone):
-            continue
+    parts = [part for part in cuts(cut, kept) if len(part.gone)]
+    if not parts:
+        return cut.train(model.training)
+    for part in parts:
         if isinstance(part.module, nn.Linear):
             prune = tp.prune_linear_out_channels if part.axis == "out" else tp.prune_linear_in_channels
             prune(part.module, part.gone.tolist())

@@ -63,7 +63,9 @@ def gram_matrices(model: Any, batches: Iterable[Batch]) -> list[tuple[Tensor, Te
     finally:
         for handle in handles:
             handle.remove()
-    return [(found[one] / tokens, found[other] / tokens) for one, other in _writers(model)]
+    for gram in found.values():
+        gram /= tokens
+    return [(found[one], found[other]) for one, other in _writers(model)]
 
 
 def removal(weight: Tensor, gram: Tensor, count: int, columns: int) -> Tensor:
@@ -73,7 +75,7 @@ def removal(weight: Tensor, gram: Tensor, count: int, columns: int) -> Tensor:
     tr(W_b (G^-1)_bb^-1 W_b^T), equation 3 of Frantar and Alistarh with a block for a weight. A column beyond them, a
     bias, stays. The last block to go has the highest score.
     """
-    weight, inverse = weight.double().clone(), torch.linalg.inv(_damped(gram))
+    weight, inverse = weight.double().cpu().clone(), torch.linalg.inv(_damped(gram))
     parts = torch.arange(columns).reshape(count, -1)
     scores, left, total = torch.zeros(count, dtype=torch.float64), torch.arange(count), 0.0
     while len(left):

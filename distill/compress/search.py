@@ -101,19 +101,24 @@ def out_of_reach(
 ) -> ConfigError:
     """The refusal of a target that no shape meets: it names the one that comes nearest, and what that costs."""
     fastest = min(shapes, key=table.milliseconds)
-    smallest = min(shapes, key=size_mib)
     time = table.milliseconds(fastest)
-    reach = {
-        "speedup": (f"<= {table.milliseconds(full) / time:.2f}", fastest),
-        "latency_ms": (f">= {time:.2f}", fastest),
-        "size_mib": (f">= {size_mib(smallest):.1f}", smallest),
-    }
-    lines = []
-    for key, (rule, shape) in reach.items():
-        if (value := getattr(target, key)) is not None:
-            lines.append(
-                f"target.{key}: got {value}; must be {rule}, which {shape.layers} layers, {shape.hidden} hidden and "
-                f"{shape.ffn} FFN channels reach at an estimated loss of {100 * cost(shape):.0f}% of knowing nothing; "
-                "set a nearer target, or let a recipe cut more dimensions"
-            )
-    return ConfigError(lines)
+    most = table.milliseconds(full) / time
+    reach: dict[str, tuple[bool, str, Shape]] = {}
+    if target.speedup is not None:
+        reach["speedup"] = (most >= target.speedup, f"<= {most:.2f}", fastest)
+    if target.latency_ms is not None:
+        reach["latency_ms"] = (time <= target.latency_ms, f">= {time:.2f}", fastest)
+    if target.size_mib is not None:
+        smallest = min(shapes, key=size_mib)
+        least = size_mib(smallest)
+        reach["size_mib"] = (least <= target.size_mib, f">= {least:.1f}", smallest)
+    advice = "set a nearer target, or let the recipe cut more dimensions"
+    lines = [
+        f"target.{key}: got {getattr(target, key)}; must be {rule}, which {shape.layers} layers, {shape.hidden} hidden "
+        f"and {shape.ffn} FFN channels reach, at an estimated rise of the loss by {100 * cost(shape):.0f}% of that "
+        f"of knowing nothing; {advice}"
+        for key, (met, rule, shape) in reach.items()
+        if not met
+    ]
+    together = f"target: got {', '.join(reach)}; must be met by one shape, and each is met by another; {advice}"
+    return ConfigError(lines or together)

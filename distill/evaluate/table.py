@@ -27,6 +27,7 @@ def measure(
     device: str,
     threads: int,
     repeats: int = 5,
+    least_ms: float = 50.0,
     say: Callable[[str], None] = lambda text: None,
 ) -> Table:
     """Time classifiers of all (hidden, ffn) `widths`, with random weights, as `evaluate` times them.
@@ -39,7 +40,7 @@ def measure(
 
     def engine(name: str, shape: Shape) -> Engine:
         config = config_of(shape)
-        config.vocab_size = VOCABULARY
+        config.vocab_size = max(VOCABULARY, (config.pad_token_id or 0) + 1)
         with torch.random.fork_rng(devices=[]):
             model = AutoModelForSequenceClassification.from_config(config).eval().to(device)
         return Engine(name, "torch", scheme, torch_run(model, scheme=scheme, device=device, threads=threads))
@@ -56,7 +57,7 @@ def measure(
         say(f"timing models {hidden} wide, FFN {several[0]} to {several[-1]}, at {batch[0]}x{batch[1]}")
         shapes = {f"{layers} {ffn}": (layers, hidden, ffn) for ffn in several for layers in (FEW, MORE)}
         engines = [reference, *(engine(name, Shape(*sizes)) for name, sizes in shapes.items())]
-        times = latency.measure(engines, [inputs], repeats=repeats)
+        times = latency.measure(engines, [inputs], repeats=repeats, least_ms=least_ms)
         medians = {name: float(np.median(values)) for (name, _), values in times.items()}
         drift[hidden] = medians.pop("reference")
         found |= {shapes[name]: value for name, value in medians.items()}

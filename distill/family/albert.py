@@ -24,6 +24,7 @@ ALBERT = Family(
     pooler="albert.pooler",
     token_types=True,
     shared_layers=True,
+    unprunable={"num_hidden_groups": 1},
     bert_shape=BertShape(
         mlm_dense="predictions.dense",
         mlm_norm="predictions.LayerNorm",

@@ -69,6 +69,7 @@ DEBERTA = Family(
     max_length=_max_length,
     qkv=_qkv_v1,
     interleaved=True,
+    unprunable={"talking_head": False},
     bf16=False,  # its biases of queries are float32, and so is then the mask it writes into bf16 scores
     scores=_scores_v1,
     attention=("eager",),
@@ -91,6 +92,7 @@ DEBERTA_V2 = replace(
     ),
     qkv=split_heads,
     interleaved=False,
+    unprunable={"conv_kernel_size": 0},
     bf16=True,
     scores=_scores_v2,
     published={**DEBERTA.published, "position_buckets": 256, "norm_rel_ebd": "layer_norm", "share_att_key": True},

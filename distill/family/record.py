@@ -108,6 +108,8 @@ class Family:
     """Whether several layers are one and the same module."""
     shared_heads: bool = False
     """Whether all layers share a table with a column for each head."""
+    unprunable: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of a config and the value they must have for a model's channels to be cut."""
     interleaved: bool = False
     """Whether one projection holds queries, keys and values of each head side by side."""
     padding: int | None = None

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from distill import __version__, checkpoint
-from distill.config import Evaluate
+from distill.config import Evaluate, has_target
 from distill.data.collate import pad
 from distill.data.encode import Encoded, encode_task
 from distill.data.tasks import TaskData
@@ -156,7 +156,7 @@ def _times(
     times: dict[str, dict[str, list[float]]] = {form.name: {} for form in compared}
     inputs: dict[str, dict[str, list[Batch]]] = {
         f"{rows}x{length}": {form.name: [synthetic(form, [rows, length])] for form in compared}
-        for rows, length in settings.shapes
+        for rows, length in _shapes(ctx, settings)
     }
     own = {id(t): _task_batches(ctx, t) for t in (*ctx.tokenizers, ctx.student_tokenizer)}
     inputs[TASK_LENGTHS] = {
@@ -169,6 +169,12 @@ def _times(
             times[timed][key] = values
     checkpoint.write_json(file, {"times": times, "failed": {k: v for k, v in failed.items() if k in times}})
     return times
+
+
+def _shapes(ctx: Context, settings: Evaluate) -> list[list[int]]:
+    """Shapes to time: those asked for, and the one a speed was predicted at."""
+    extra = [ctx.config.target.shape] if has_target(ctx.config) else []
+    return [*settings.shapes, *(shape for shape in extra if shape not in settings.shapes)]
 
 
 def _timed(ctx: Context, folder: Path, form: forms.Form) -> Engine:

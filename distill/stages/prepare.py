@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from distill import family, student, teacher
-from distill.config import ConfigError, Evaluate, Prune, Stage, Train, given_student
+from distill.config import ConfigError, Evaluate, Prune, Stage, Train, given_student, has_target
 from distill.stages.context import APART, Context
+from distill.student.shape import projects
 
 PROBE = "Zoë isn't naïve: 42% of THIS\tcosts 3.50 €"
 """Text that tokenizers which fold case or accents, or split numbers, take differently."""
@@ -83,6 +84,8 @@ def _fits(ctx: Context, stages: list[Stage]) -> None:
     for stage in stages:
         if isinstance(stage, Evaluate):
             on_tasks |= {f"stages.{_name(ctx, stage)}.shapes {shape}": shape[1] for shape in stage.shapes}
+        if isinstance(stage, Prune) and has_target(ctx.config):
+            on_tasks["target.shape"] = ctx.config.target.shape[1]
         if isinstance(stage, Train) and stage.data == "corpus":
             on_corpus["corpus.max_length"] = ctx.config.corpus.max_length
         else:
@@ -189,6 +192,9 @@ def _prunable(ctx: Context, loaded: Any) -> list[str]:
     if loaded.model_type not in family.STUDENTS:
         known = ", ".join(family.STUDENTS)
         return [f"teacher.name: got a model of type {loaded.model_type}; must be one of {known}; choose such a model"]
+    for name, needed in family.family_of(loaded).unprunable.items():
+        if (got := getattr(loaded, name, None) or needed) != needed:
+            return [f"teacher.name: got a model with {name} {got}; must be {needed} to be pruned; choose another"]
     if (wanted.num_hidden_layers or 1) > depth:
         return [
             f"student.num_hidden_layers: got {wanted.num_hidden_layers}; must be <= {depth}, the teacher's; set less"
@@ -196,6 +202,11 @@ def _prunable(ctx: Context, loaded: Any) -> list[str]:
     layers = wanted.layers or list(range(wanted.num_hidden_layers or depth))
     try:
         config = student.student_config(loaded, layers, None, {name: getattr(wanted, name) for name in student.SIZES})
+        if projects(loaded) != projects(config):
+            return [
+                f"student.hidden_size: got {wanted.hidden_size}; must not be the width of the embeddings, for a plain "
+                "config to keep their projection; choose another"
+            ]
         student.check_transfer(loaded, config)
     except ConfigError as error:
         return [line.removesuffix("; or set student.init=random") for line in error.messages]

@@ -36,8 +36,41 @@ def test_every_family_is_pruned_to_the_sizes_asked_for(name: str, run: Any, tmp_
     assert (found.num_hidden_layers, found.hidden_size, found.num_attention_heads) == (2, 16, 2)
     manifest = checkpoint.read_json(folder / checkpoint.MANIFEST)
     assert manifest["shape"] == {"layers": 2, "hidden": 16, "ffn": 24}
-    assert manifest["largest_difference"]["order"] <= 1e-5
     assert len(manifest["tasks"]["order"]["layers"]) == 2
+
+
+@pytest.mark.parametrize("name", ["distilbert", "electra", "modernbert"])
+def test_a_speed_is_met_whatever_a_family_calls_its_sizes(name: str, run: Any, tmp_path: Path) -> None:
+    given = TINY["save"](tmp_path / "teacher", name, "", **SMALL)
+    run(tmp_path, "prune", *settings(given, "target.speedup=1.2"))
+    manifest = checkpoint.read_json(tmp_path / "out" / "prune" / checkpoint.MANIFEST)
+    assert manifest["predicted_ms"] > 0
+    assert manifest["tried"] == 4 * 8 * (3 if name == "electra" else 4)  # not as wide as its embeddings
+    made = checkpoint.read_json(tmp_path / "out" / "prune" / "order" / "config.json")
+    assert manifest["shape"]["hidden"] == made.get("hidden_size", made.get("dim"))
+
+
+def test_what_is_left_is_refitted(run: Any, tmp_path: Path) -> None:
+    given = TINY["save"](tmp_path / "teacher", "bert", "", **SMALL)
+    chosen = ["importance@stages.prune.importance=reconstruction", "target.speedup=null", "student.hidden_size=16"]
+    run(tmp_path, "prune", *settings(given, *chosen))
+    manifest = checkpoint.read_json(tmp_path / "out" / "prune" / checkpoint.MANIFEST)
+    assert manifest["shape"] == {"layers": 4, "hidden": 16, "ffn": 32}
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [
+        ("deberta-v2", {"conv_kernel_size": 3}),
+        ("deberta", {"talking_head": True}),
+        ("albert", {"num_hidden_groups": 2}),
+    ],
+)
+def test_models_that_cannot_be_pruned_are_refused(name: str, setting: dict[str, Any], run: Any, tmp_path: Path) -> None:
+    given = TINY["save"](tmp_path / "teacher", name, "", **SMALL | setting)
+    (key,) = setting
+    with pytest.raises(ConfigError, match=rf"teacher\.name: got a model with {key} .*; must be .* to be pruned"):
+        run(tmp_path, "prune", *settings(given))
 
 
 def test_layers_can_be_named(run: Any, tmp_path: Path) -> None:

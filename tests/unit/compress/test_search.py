@@ -111,10 +111,19 @@ def test_a_target_out_of_reach_names_the_nearest_and_its_cost() -> None:
     fastest = min(EVERY, key=times.milliseconds)
     target = Target(speedup=1000.0, latency_ms=0.1, size_mib=0.5)
     cost = total_rise([losses(1)])
-    found = out_of_reach(target, EVERY, times, FULL, lambda shape: float(shape.layers), cost).messages
+
+    def size(shape: Shape) -> float:
+        return float(shape.layers)
+
+    found = out_of_reach(target, EVERY, times, FULL, size, cost).messages
     most = times.milliseconds(FULL) / times.milliseconds(fastest)
     where = f"which {fastest.layers} layers, {fastest.hidden} hidden and {fastest.ffn} FFN channels reach"
-    assert found[0].startswith(f"target.speedup: got 1000.0; must be <= {most:.2f}, {where} at an estimated loss of ")
+    assert found[0].startswith(f"target.speedup: got 1000.0; must be <= {most:.2f}, {where}, at an estimated rise ")
     assert found[1].startswith(f"target.latency_ms: got 0.1; must be >= {times.milliseconds(fastest):.2f}, {where}")
     assert found[2].startswith("target.size_mib: got 0.5; must be >= 1.0, which 1 layers, ")
-    assert f"{100 * cost(fastest):.0f}% of knowing nothing" in found[0]
+    assert f"of the loss by {100 * cost(fastest):.0f}% of that of knowing nothing" in found[0]
+    # What can be met is not spoken of; what can be met only apart is said to be so.
+    (alone,) = out_of_reach(Target(speedup=1.1, size_mib=0.5), EVERY, times, FULL, size, cost).messages
+    assert alone.startswith("target.size_mib")
+    (together,) = out_of_reach(Target(speedup=1.1, size_mib=2), EVERY, times, FULL, size, cost).messages
+    assert together.startswith("target: got speedup, size_mib; must be met by one shape, and each is met by another; ")
