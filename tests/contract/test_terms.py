@@ -29,14 +29,15 @@ WHERE = {
     "schedule": "schedule@stages.pretrain.schedule",
     "term": "+term@stages.pretrain.terms.more",
     "stage": "+stage@stages.more",
-    "importance": "+importance@stages.more.importance",
+    "importance": "importance@stages.prune.importance",
 }
 """Group -> where in a recipe an option of it is put; the others are put where their name says."""
 
 
 def composed(*overrides: str) -> Any:
     with initialize_config_dir(str(CONF.resolve()), version_base="1.3"):
-        return compose("config", overrides=["recipe=distilbert", *overrides])
+        recipe = "prune" if any("stages.prune" in entry for entry in overrides) else "distilbert"
+        return compose("config", overrides=[f"recipe={recipe}", *overrides])
 
 
 def put(group: str, option: str) -> Any:

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from distill.config import recipes
+
 RECIPE = "recipe=distilbert"
-NAMES = "distilbert, minilmv2, paper/distilbert, task"
+NAMES = ", ".join(recipes())
+TEACHERS = "bert_base, embedded, ensemble, hub, roberta_base"
 NOTHING = f"recipe: got nothing; must be one of {NAMES}; choose one, e.g. recipe=distilbert"
 TRAPPED = 77
 """Exit code of a process that imports torch although it may not."""
@@ -110,7 +113,7 @@ def test_help_names_recipes_and_choices(trap: Path, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "python -m distill recipe=NAME" in done.stdout
     assert "recipe: distilbert" in done.stdout
-    assert "teacher: embedded, hub" in done.stdout
+    assert f"teacher: {TEACHERS}" in done.stdout
     assert not any(tmp_path.iterdir())
 
 
@@ -159,7 +162,7 @@ def test_a_recipe_of_ones_own_runs(mine: Path) -> None:
         (
             "y",
             "",
-            "recipe: got y; must be a choice that exists; there is distilbert, minilmv2, paper/distilbert, task, x",
+            f"recipe: got y; must be a choice that exists; there is {NAMES}, x",
         ),
         (
             "y",
@@ -202,7 +205,7 @@ def test_a_recipe_of_ones_own_that_is_wrong(recipe: str, text: str, expected: st
         ("stages.pretrain.batch=64", "stages.pretrain.batch: got 64; must be a group of settings, "),
         ("stages.pretrain.terms=3", "stages.pretrain.terms: got 3; must be a group of settings, "),
         ("teachr=embedded", "teachr: got embedded; must be a setting that exists; did you mean teacher?"),
-        ("teacher=null", "teacher: got null; must be a choice that exists; there is embedded, hub"),
+        ("teacher=null", f"teacher: got null; must be a choice that exists; there is {TEACHERS}"),
         ("+temperature=3", "temperature: got +temperature=3; must be without + where the setting exists; "),
         ("~stages.pretrain.terms.mlmm", "must be a setting that exists; did you mean stages.pretrain.terms.mlm,"),
         ("+term@stages.pretrain.terms.x=mlmm", "term: got mlmm; must be a choice that exists; did you mean mlm?"),

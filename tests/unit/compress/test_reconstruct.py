@@ -122,7 +122,7 @@ def test_what_is_read_twice_can_go_for_nothing(tiny_model, monkeypatch: pytest.M
     scores = reconstruction(model, [batch])
     assert scores.grams is not None
     assert scores.ffn[1].argmin() in (5, 9)
-    assert scores.ffn[1].min() < 1e-3 * scores.ffn[1].sort().values[1]
+    assert scores.ffn[1].min() < 0.1 * scores.ffn[1].sort().values[1]
     every = everything(model)
     ffn = torch.tensor([n for n in range(24) if n != scores.ffn[1].argmin()])
     kept = Kept(every.layers, every.hidden, every.heads, [every.ffn[0], ffn, every.ffn[2]])
