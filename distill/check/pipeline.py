@@ -137,7 +137,9 @@ def _one_or_several(name: str, stage: Stage, config: Config) -> Iterator[str]:
 
 def _measured(name: str, stage: Stage) -> Iterator[str]:
     if isinstance(stage, Prune):
-        yield from _names(f"stages.{name}.dimensions", stage.dimensions or ["nothing"], DIMENSIONS)
+        if not stage.dimensions:
+            yield f"stages.{name}.dimensions: got []; must hold at least one of {', '.join(DIMENSIONS)}; name one"
+        yield from _names(f"stages.{name}.dimensions", stage.dimensions, DIMENSIONS)
     if isinstance(stage, Quantize):
         yield from _names(f"stages.{name}.schemes", stage.schemes, SCHEMES)
     if isinstance(stage, Evaluate):
