@@ -84,12 +84,16 @@ class Student:
 
 @dataclass
 class Target:
-    speedup: float | None = None
-    """Of a prune stage: times faster than the unpruned model, both in torch float32."""
-    latency_ms: float | None = None
+    speedup: Any = None
+    """Of a prune stage: times faster than the unpruned model, both in torch float32. A list of numbers, in place of one
+    here or below, makes a model for each, e.g. [2,4,8]."""
+    latency_ms: Any = None
     """Most milliseconds for one batch of `shape`."""
-    size_mib: float | None = None
+    size_mib: Any = None
     """Most MiB of float32 weights."""
+    retained: float | None = None
+    """Least percent of the teacher's macro score that is to be kept: of several models, the fastest that keeps it is
+    named and exported."""
     shape: list[int] = field(default_factory=lambda: [8, 128])
     """Batch size and length that are timed for it."""
 
@@ -181,7 +185,7 @@ class Stage:
     """train, prune, quantize, evaluate or export."""
 
 
-REFERENCES = ("start", "teacher", "student", "baseline", "quantized", "evaluated")
+REFERENCES = ("start", "teacher", "student", "baseline", "pruned", "quantized", "evaluated")
 """Settings of a stage that name an earlier stage."""
 
 
@@ -257,6 +261,8 @@ class Evaluate(Stage):
     """Stage with the fine-tuned student."""
     baseline: str | None = None
     """Stage with the same student fine-tuned without a teacher."""
+    pruned: str | None = None
+    """Prune stage whose models are scored as they are, before they recover."""
     quantized: str | None = None
     """Quantize stage."""
     shapes: list[list[int]] = field(default_factory=lambda: [[1, 128], [8, 128], [32, 128]])
@@ -309,12 +315,6 @@ def of_student(config: Config, name: str) -> bool:
     if stage is None or start in (None, name):
         return name == "student"
     return getattr(stage, "build_student", False) or of_student(config, start)
-
-
-def has_target(config: Config) -> bool:
-    """Whether the sizes of a pruned model are to be found."""
-    target = config.target
-    return any(value is not None for value in (target.speedup, target.latency_ms, target.size_mib))
 
 
 def given_student(config: Config) -> bool:

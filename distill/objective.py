@@ -74,7 +74,7 @@ def counts(terms: Mapping[str, BoundTerm], batch: Mapping[str, Tensor]) -> Tenso
 
 def _rows(term: BoundTerm, batch: Mapping[str, Tensor]) -> str:
     """Name of what has an entry for each row that a term sums over."""
-    if "real" not in batch:
+    if "masked" not in batch and term.features == "logits":
         return "labels"
     if term.features == "pooled":
         return "input_ids"
@@ -93,7 +93,7 @@ class Objective(nn.Module):
     masked, and that are no padding) and `labels` `[M]`. Where student and teacher have tokenizers of their own it has
     `teacher_input_ids` and so on `[B, L']` too, not masked, and `aligned` and `teacher_aligned` `[P]`, flat positions
     of tokens that end at the same character: hidden states are compared there. A task batch has `labels` `[B]` instead,
-    and `teacher_logits` `[B, C]` where a term needs them.
+    and no `masked`; and `teacher_logits` `[B, C]` where a term needs them and no teacher is there to give them.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Objective(nn.Module):
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
         """Sum of each term over this batch, unweighted, float32 `[terms]`."""
         with self._arithmetic(batch["input_ids"].device.type):
-            sums = self._task(batch) if "real" not in batch else self._corpus(batch)
+            sums = self._corpus(batch) if "masked" in batch else self._task(batch)
         return torch.stack([sums[name].float() for name in self.terms])
 
     def _arithmetic(self, device: str) -> AbstractContextManager[Any]:
@@ -126,9 +126,15 @@ class Objective(nn.Module):
         return contextlib.nullcontext() if bf16 else torch.autocast(device, enabled=False)
 
     def _task(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        logits = self.student(**family.inputs(self.student, batch)).logits
-        names = {"teacher": "teacher_logits", "labels": "labels"}
-        return {name: term.loss(logits, batch[names[term.against]]).sum() for name, term in self.terms.items()}
+        compared, found = dict[str, Tensor](), batch.get("teacher_logits")
+        if not self._pairs:
+            logits = self.student(**family.inputs(self.student, batch)).logits
+        else:
+            student, (teacher, *_) = self._captured(self.student, batch, side=0), self._of_teachers(batch)
+            logits, compared, found = student.logits, self._compared_all(student, teacher, batch), teacher.logits
+        targets = {"labels": batch["labels"]} | ({} if found is None else {"teacher": found})
+        terms = {name: term for name, term in self.terms.items() if term.features == "logits"}
+        return compared | {name: term.loss(logits, targets[term.against]).sum() for name, term in terms.items()}
 
     def _corpus(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         student, teachers = self._captured(self.student, batch, side=0), self._of_teachers(batch)
@@ -140,11 +146,16 @@ class Objective(nn.Module):
             if terms:
                 theirs = [] if "aligned" in batch else [guide[rows] for guide in guides]
                 sums |= self._logits(terms, last[rows], theirs, batch["labels"], chunk=where == "all")
-        for name, term in self.terms.items():
-            if term.features != "logits":
-                values = [self._compared(name, term, student, teachers[0], pair, batch) for pair in self._pairs[name]]
-                sums[name] = torch.stack(values).sum()
-        return sums
+        return sums | (self._compared_all(student, teachers[0], batch) if self._pairs else {})
+
+    def _compared_all(self, student: Features, teacher: Features, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Sums of the terms on anything but logits."""
+        return {
+            name: torch.stack(
+                [self._compared(name, self.terms[name], student, teacher, pair, batch) for pair in pairs]
+            ).sum()
+            for name, pairs in self._pairs.items()
+        }
 
     def _compared(
         self,
@@ -190,7 +201,7 @@ class Objective(nn.Module):
         for name, pairs in self._pairs.items():
             for what in FIELDS[self.terms[name].features]:
                 needs.setdefault(what, set()).update(pair[side] for pair in pairs)
-        if needs == {"hidden": {family.depth(model) - 1}}:
+        if needs == {"hidden": {family.depth(model) - 1}} and "masked" in batch:
             return Features(None, batch["attention_mask"], {family.depth(model) - 1: family.encode(model, batch)})
         return capture(model, batch, {what: sorted(layers) for what, layers in needs.items()})
 

@@ -18,12 +18,15 @@ from rich.console import Console
 
 from distill import checkpoint
 from distill.check.rules import flatten
-from distill.config import REFERENCES, Config, ConfigError, run_folder
+from distill.config import Config, ConfigError, run_folder
+from distill.targets import references, unrolled
 
 if TYPE_CHECKING:
     from distill.stages.context import Context
 
 SETTINGS = "config.json"
+LEFT = (".state", ".targets", ".sensitivity")
+"""Endings of what a stage keeps beside its folder."""
 FREE = ("output", "threads", "device")
 """Settings that may differ when a run is gone on with: they say where and how fast, not what."""
 
@@ -37,11 +40,10 @@ def run(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | N
     folder = run_folder(recipe, overrides, config.output)
     with _locked(folder):
         _same_settings(folder, config)
+        given, config = config, unrolled(config)
         ctx = _context(config, recipe, overrides, folder)
         from distill import report
-        from distill.evaluate import memory
-        from distill.stages import RUN
-        from distill.stages.context import CORPUS
+        from distill.stages.context import CORPUS, TARGETS
         from distill.stages.prepare import prepare
         from distill.stages.results import results
 
@@ -56,28 +58,35 @@ def run(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | N
         ctx.accelerator.wait_for_everyone()
         # Only now does the folder belong to these settings: what was refused can be begun again with others.
         if ctx.accelerator.is_main_process and not (folder / SETTINGS).is_file():
-            checkpoint.write_json(folder / SETTINGS, asdict(config))
+            checkpoint.write_json(folder / SETTINGS, asdict(given))
         for name in config.pipeline:
-            if name not in pending:
+            if name in pending:
+                _stage(ctx, name)
+            else:
                 ctx.say(f"{name}: finished earlier, skipped")
-                continue
-            settings, began = config.stages[name], time.monotonic()
-            if settings.kind == "train" or ctx.accelerator.is_main_process:
-                with memory.peak(ctx.accelerator.device.type) as used:
-                    manifest = RUN[settings.kind](ctx, name, settings)
-                if ctx.accelerator.is_main_process:
-                    extra = {"inputs": ctx.inputs(settings), "peak_memory_mib": used()}
-                    checkpoint.write_json(folder / name / checkpoint.MANIFEST, manifest | extra)
-                told = manifest.get("skipped") or f"{time.monotonic() - began:.0f} s"
-                ctx.say(f"{name}: {told}")
-            ctx.accelerator.wait_for_everyone()
         if ctx.accelerator.is_main_process:
-            shutil.rmtree(folder / CORPUS, ignore_errors=True)
+            for left in (folder / CORPUS, *folder.glob(f"*{TARGETS}")):
+                shutil.rmtree(left, ignore_errors=True)
         found = results(ctx)  # on every process: what it asks for may not be loaded yet, and they wait for each other
         if found is not None and ctx.accelerator.is_main_process:
             paths = report.write(found, folder)
             report.show(found, {**paths, **_artifacts(config, folder)}, ctx.console)
         return found
+
+
+def _stage(ctx: Context, name: str) -> None:
+    from distill.evaluate import memory
+    from distill.stages import RUN
+
+    settings, began = ctx.config.stages[name], time.monotonic()
+    if settings.kind == "train" or ctx.accelerator.is_main_process:
+        with memory.peak(ctx.accelerator.device.type) as used:
+            manifest = RUN[settings.kind](ctx, name, settings)
+        if ctx.accelerator.is_main_process:
+            extra = {"inputs": ctx.inputs(settings), "peak_memory_mib": used()}
+            checkpoint.write_json(ctx.folder / name / checkpoint.MANIFEST, manifest | extra)
+        ctx.say(f"{name}: {manifest.get('skipped') or f'{time.monotonic() - began:.0f} s'}")
+    ctx.accelerator.wait_for_everyone()
 
 
 def _pending(ctx: Context) -> list[str]:
@@ -87,7 +96,8 @@ def _pending(ctx: Context) -> list[str]:
     for name in ctx.config.pipeline:
         folder, stage = ctx.folder / name, ctx.config.stages[name]
         manifest = checkpoint.read_json(folder / checkpoint.MANIFEST) if checkpoint.finished(folder) else {}
-        changed = sorted({str(getattr(stage, key, None)) for key in REFERENCES} & set(pending))
+        made_from = references(ctx.config, stage)
+        changed = sorted({*made_from, *(other.partition("/")[0] for other in made_from)} & set(pending))
         if "inputs" not in manifest:  # written last
             pending.append(name)
             again += [name] if changed else []  # what a stopped run left there was made from what is made again
@@ -98,7 +108,7 @@ def _pending(ctx: Context) -> list[str]:
             again.append(name)
     ctx.accelerator.wait_for_everyone()
     if ctx.accelerator.is_main_process:
-        for left in (ctx.folder / name for name in [*again, *(f"{name}.state" for name in again)]):
+        for left in (ctx.folder / f"{name}{end}" for name in again for end in ("", *LEFT)):
             shutil.rmtree(left, ignore_errors=True)
     ctx.accelerator.wait_for_everyone()
     return pending

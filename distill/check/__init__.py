@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from distill.check.pipeline import pipeline
 from distill.check.rules import FAMILIES, TASKS, broken, flatten, nearest, unknown
 from distill.check.targets import check_target
 from distill.config import Config, Prune, given_student, recipes
+from distill.targets import UNITS
 
 
 def settings(config: Config, recipe: str | None) -> list[str]:
@@ -110,11 +112,27 @@ def _student(config: Config) -> Iterator[str]:
         yield f"student.layers: got {layers}; must be distinct ascending layer numbers from 0; e.g. [0,2,5]"
 
 
+def _lists(config: Config, targets: dict[str, Any]) -> Iterator[str]:
+    """One target may be a list, of two numbers or more: a model is made for each."""
+    lists = {key: value for key, value in targets.items() if isinstance(value, list)}
+    for key, value in lists.items():
+        if len(value) < 2 or len(set(map(str, value))) < len(value):
+            yield f"{key}: got {value}; must be one number, or a list of several; e.g. {key}=[2,4,8]"
+    for key in [*lists][1:]:
+        yield f"{key}: got a list, as {next(iter(lists))}; must be one number, or null; one target may be a list"
+    if config.target.retained is not None and not lists:
+        yield (
+            f"target.retained: got {config.target.retained:g}; must be null without a list of targets, of which the "
+            "fastest that keeps it is named; e.g. target.speedup=[1.5,2,3,4]"
+        )
+
+
 def _pruned(config: Config) -> Iterator[str]:
     """A prune stage cuts the teacher to sizes of `student.*`, or to a target; what it is otherwise, it stays."""
     student, teacher = config.student, config.teacher
     if not any(isinstance(config.stages.get(name), Prune) for name in config.pipeline):
         only = {"student.num_hidden_layers": student.num_hidden_layers} | _targets(config)
+        only["target.retained"] = config.target.retained
         for key, value in only.items():
             if value is not None:
                 yield f"{key}: got {value}; must be null in a recipe without a prune stage; try recipe=prune"
@@ -136,8 +154,8 @@ def _pruned(config: Config) -> Iterator[str]:
     yield from _size_or_target(config)
 
 
-def _targets(config: Config) -> dict[str, float | None]:
-    return {f"target.{name}": getattr(config.target, name) for name in ("speedup", "latency_ms", "size_mib")}
+def _targets(config: Config) -> dict[str, Any]:
+    return {f"target.{name}": getattr(config.target, name) for name in UNITS}
 
 
 def _size_or_target(config: Config) -> Iterator[str]:
@@ -154,6 +172,7 @@ def _size_or_target(config: Config) -> Iterator[str]:
             "target.speedup: got null; must be a number, or a size must be given; e.g. target.speedup=2, or "
             "student.num_hidden_layers, student.hidden_size or student.intermediate_size"
         )
+    yield from _lists(config, targets)
     shape = config.target.shape
     if len(shape) != 2 or min(shape) < 1:
         yield f"target.shape: got {shape}; must be [batch size, length]; e.g. [8,128]"

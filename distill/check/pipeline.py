@@ -67,10 +67,7 @@ def _data(stage: Stage) -> str:
 
 def _vocabularies(name: str, stage: Train, config: Config) -> Iterator[str]:
     """On a corpus, models with tokenizers of their own are compared by what they make of the same characters."""
-    guide = stage.teacher
-    if (config.student.tokenizer is None and not given_student(config)) or stage.data != "corpus" or guide is None:
-        return
-    if of_student(config, name) == of_student(config, guide):
+    if stage.data != "corpus" or not _own_tokens(name, stage, config):
         return
     for label, term in stage.terms.items():
         where = f"stages.{name}.terms.{label}"
@@ -84,6 +81,27 @@ def _vocabularies(name: str, stage: Train, config: Config) -> Iterator[str]:
                 f"{where}.positions: got masked; must be all where student.tokenizer is set: only the student masks "
                 f"its tokens; set {where}.positions=all"
             )
+
+
+def _own_tokens(name: str, stage: Train, config: Config) -> bool:
+    """Whether the models of a stage and their teacher read a text in other tokens."""
+    own = config.student.tokenizer is not None or given_student(config)
+    return own and stage.teacher is not None and of_student(config, name) != of_student(config, stage.teacher)
+
+
+def _inside(name: str, stage: Train, config: Config) -> Iterator[str]:
+    """On tasks, what is inside of models is compared while both read the same tokens of the same text."""
+    for label, term in stage.terms.items():
+        where = f"stages.{name}.terms.{label}"
+        if stage.data != "tasks" or term.features == "logits":
+            continue
+        if _own_tokens(name, stage, config) or config.teacher.window is not None:
+            reason = "with teacher.window" if config.teacher.window else "where the student has a tokenizer of its own"
+            yield (
+                f"{where}.features: got {term.features}; must be logits on tasks {reason}; drop the term with ~{where}"
+            )
+        if term.features == "hidden" and term.positions != "all":
+            yield f"{where}.positions: got {term.positions}; must be all on tasks; set {where}.positions=all"
 
 
 def _of_several(name: str, stage: Train, config: Config) -> Iterator[str]:
@@ -169,14 +187,13 @@ def _train(name: str, stage: Train, config: Config) -> Iterator[str]:
                 f"{where}.against: got labels; must be teacher with features {term.features}; "
                 f"set {where}.against=teacher"
             )
-        if term.features != "logits" and stage.data == "tasks":
-            yield f"{where}.features: got {term.features}; must be logits on tasks; drop the term"
         if term.features in ("pooled", "relations", "scores") and term.positions == "masked":
             yield f"{where}.positions: got masked; must be all with features {term.features}; set {where}.positions=all"
         if term.features in ("logits", "pooled") and term.layers != "last":
             yield f"{where}.layers: got {term.layers}; must be last with features {term.features}; leave it out"
         if term.against == "labels" and term.positions == "all" and stage.data == "corpus":
             yield f"{where}.positions: got all; must be masked with labels; only masked positions have a label"
+    yield from _inside(name, stage, config)
     yield from _vocabularies(name, stage, config)
     yield from _of_several(name, stage, config)
     longest = config.corpus.max_length if stage.data == "corpus" else config.tasks.max_length

@@ -62,6 +62,7 @@ RULES: tuple[Rule, ...] = (
     ("student.init", _one_of("teacher_layers", "random"), "teacher_layers or random", "choose with student=NAME"),
     ("target.speedup", _above(1), "> 1", "2 is twice as fast as the unpruned model"),
     ("target.latency_ms", _above(0), "> 0", "it is the time of one batch of target.shape"),
+    ("target.retained", _above(0, 100), "between 0 and 100", "it is a percentage of the teacher's macro score"),
     ("target.size_mib", _above(0), "> 0", "it is the size of float32 weights"),
     (
         "corpus.kind",
@@ -148,7 +149,14 @@ def _matches(pattern: str, key: str) -> bool:
 
 
 def broken(values: dict[str, Any]) -> Iterator[str]:
-    for key, value in values.items():
+    several = [
+        (key, one)
+        for key, value in values.items()
+        for one in (
+            value if isinstance(value, list) and key.startswith("target.") and key != "target.shape" else [value]
+        )
+    ]
+    for key, value in several:
         for pattern, good, rule, advice in RULES:
             if value is None or isinstance(value, bool) or not _matches(pattern, key):
                 continue

@@ -72,6 +72,8 @@ def retained_table(results: Results) -> Table:
 
 def gain_table(results: Results) -> Table | None:
     """The student against the same student trained without a teacher, in the same form; None if not to be had."""
+    if len(labels := headline.goals(results)) > 1:
+        return _gains(results, labels)
     compared = headline.pair(results)
     if compared is None:
         return None
@@ -82,6 +84,18 @@ def gain_table(results: Results) -> Table | None:
     rows = [(name, number(a), number(b), "-" if a is None or b is None else f"{a - b:+.1f}") for name, a, b in lines]
     columns = ("Task", "Distilled", "Without a teacher", "Gain in points")
     return Table(f"Gain over the baseline ({headline.form(student)})", columns, rows)
+
+
+def _gains(results: Results, labels: list[str]) -> Table | None:
+    """Retained % of each of several students, and of the same without a teacher."""
+    pairs = {label: pair for label in labels if (pair := headline.pair(results, label)) is not None}
+    values = {label: tuple(headline.retained(model) or 0.0 for model in pair) for label, pair in pairs.items()}
+    rows = [
+        (label, headline.form(pairs[label][0]), number(a), number(b), f"{a - b:+.1f}")
+        for label, (a, b) in values.items()
+    ]
+    columns = ("Target", "Form", "Distilled", "Without a teacher", "Gain in points")
+    return Table("Retained %, and the gain over the baseline", columns, rows, 2)
 
 
 def coverage_table(results: Results) -> Table:

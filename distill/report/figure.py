@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import matplotlib
@@ -24,12 +24,13 @@ from distill.report.timed import at, middle_shape
 INK = "#24292f"
 """Colour of text and axes; a page may replace it by its own."""
 _COLOURS = ("#1f77d0", "#d1622b", "#2e9e6b", "#8d5bd0", "#b8860b", "#c2417c", "#3a9fb0", "#7a7f87")
-_MARKERS = {"teacher": "*", "student": "o", "baseline": "X", "member": "P"}
+_MARKERS = {"teacher": "*", "student": "o", "baseline": "X", "member": "P", "pruned": "v"}
 _NAMES = {
     "teacher": "teacher",
     "student": "student",
     "baseline": "same student, no teacher",
     "member": "one of the teachers",
+    "pruned": "pruned, not recovered",
 }
 _STYLE: Any = {
     "svg.hashsalt": "distill",
@@ -58,11 +59,13 @@ class Point:
     """Points of one series have one colour."""
     shape: str | None = None
     """What the speedup was measured at."""
+    curve: str | None = None
+    """Name of the line that joins this point with others."""
 
 
 def points(results: Results) -> list[Point]:
     """The models with both numbers. A teacher's float32 form is left out: the picture has it at (1, 100)."""
-    found = []
+    found, curves = [], dict[tuple[str, str], list[tuple[int, str]]]()
     for model in results["models"]:
         x, y = headline.speedup(model), headline.retained(model)
         reference = model["role"] == "teacher" and model["scheme"].startswith("fp32")
@@ -74,6 +77,13 @@ def points(results: Results) -> list[Point]:
         name = f"{model['name']}, " if model["role"] == "member" else ""
         label = name + headline.form(model) + (" (CPU)" if headline.where(results, model) else "")
         found.append(Point(label, model["role"], x, y, across, along, series, middle_shape(results)))
+        if goal := headline.goal(model):
+            curves.setdefault((model["role"], label), []).append((len(found) - 1, goal))
+    for number, ((role, label), several) in enumerate(curves.items()):
+        for index, goal in several:
+            # One curve has labels: the others run beside it.
+            named = goal if number == 0 else ""
+            found[index] = replace(found[index], label=named, series=number, curve=f"{_NAMES[role]}, {label}")
     return found
 
 
@@ -88,13 +98,20 @@ def draw(shown: Sequence[Point], smoke: bool = False) -> Figure:
     axes.axvline(1, color=INK, linewidth=0.8, linestyle=":", alpha=0.6)
     for point in everything:
         _mark(axes, point, INK if point is teacher else _COLOURS[point.series % len(_COLOURS)])
-    for role in dict.fromkeys(point.role for point in everything):
+    for name in dict.fromkeys(point.curve for point in shown if point.curve is not None):
+        joined = sorted((p.speedup, p.retained) for p in shown if p.curve == name)
+        first = next(point for point in shown if point.curve == name)
+        colour = _COLOURS[first.series % len(_COLOURS)]
+        axes.plot(*zip(*joined, strict=True), "-", color=colour, linewidth=1.1, alpha=0.55)
+        axes.plot([], [], _MARKERS[first.role], color=colour, markersize=8, label=name)
+    for role in dict.fromkeys(point.role for point in everything if point.curve is None):
         axes.plot([], [], _MARKERS[role], color=INK, markersize=8, label=_NAMES[role])
     _limits(axes, everything)
     axes.set_xlabel(f"speedup over the teacher's fastest float32 form{at(p.shape for p in shown)} (higher is faster)")
     axes.set_ylabel("retained % of the teacher's macro score")
     axes.grid(alpha=0.18, color=INK, linewidth=0.6)
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=len(_NAMES), frameon=False, borderaxespad=0.2)
+    columns = len(_NAMES) if all(point.curve is None for point in shown) else 3
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=columns, frameon=False, borderaxespad=0.2, fontsize=9)
     if smoke:
         axes.text(0.5, 0.5, "SMOKE RUN\nnumbers mean nothing", transform=axes.transAxes, fontsize=26,
                   color="#c62828", alpha=0.35, ha="center", va="center", rotation=18)  # fmt: skip
@@ -137,7 +154,7 @@ def _label(canvas: FigureCanvasAgg, axes: Axes, everything: Sequence[Point]) -> 
     renderer = canvas.get_renderer()
     taken = [box for point in everything for box in _covered(axes, point)]
     inside = axes.get_window_extent(renderer)
-    for point in everything:
+    for point in (point for point in everything if point.label):
         best: tuple[float, tuple[int, int], Bbox] | None = None
         for rank, (dx, dy) in enumerate(_PLACES):
             note = _note(axes, point, dx, dy)

@@ -6,6 +6,8 @@ one are called that.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from distill.report.schema import Model, Results
 from distill.report.timed import at, middle_shape
 
@@ -20,6 +22,16 @@ def form(model: Model) -> str:
 
 def of_role(results: Results, role: str) -> list[Model]:
     return [model for model in results["models"] if model["role"] == role]
+
+
+def goal(model: Model) -> str:
+    """Label of the target that a model was made for, where its run made several; else nothing."""
+    return model["name"].partition(" ")[2] if model["role"] in ("student", "pruned", "baseline") else ""
+
+
+def goals(results: Results) -> list[str]:
+    """The targets that students were made for, in order; one without a label where there is one student."""
+    return list(dict.fromkeys(map(goal, of_role(results, "student"))))
 
 
 def task_names(results: Results) -> list[str]:
@@ -62,32 +74,76 @@ def interval(model: Model, key: str) -> list[float] | None:
     return found["ci95"] if found else None
 
 
-def chosen(results: Results) -> Model | None:
+def chosen(results: Results, label: str = "") -> Model | None:
     """The student of the headline: the fastest int8 one, else the fastest. The rule never looks at the scores."""
-    scored = [m for m in of_role(results, "student") if "failed" not in m and retained(m) is not None]
+    scored = [m for m in _scored(results, label) if m["role"] == "student"]
     int8 = [m for m in scored if m["scheme"] == "int8"]
     return max(int8 or scored, key=lambda m: speedup(m) or 0.0, default=None)
 
 
-def pair(results: Results) -> tuple[Model, Model] | None:
+def _scored(results: Results, label: str) -> list[Model]:
+    return [m for m in results["models"] if "failed" not in m and retained(m) is not None and goal(m) == label]
+
+
+def pair(results: Results, label: str = "") -> tuple[Model, Model] | None:
     """(student, baseline) in the same form, the headline's if there is one, else the first in order; or None."""
-    scored = [m for m in results["models"] if "failed" not in m and retained(m) is not None]
+    scored = _scored(results, label)
     students = {form(m): m for m in scored if m["role"] == "student"}
     baselines = {form(m): m for m in scored if m["role"] == "baseline"}
     shared = [key for key in students if key in baselines]
-    head = chosen(results)
+    head = chosen(results, label)
     if head is not None and form(head) in shared:
         return students[form(head)], baselines[form(head)]
     return (students[shared[0]], baselines[shared[0]]) if shared else None
 
 
 def headline(results: Results) -> str:
-    """The result in two or three sentences."""
+    """The result in two or three sentences; of several students a few more."""
+    if len(goals(results)) > 1:
+        return " ".join(_family(results))
     model = chosen(results)
     if model is None:
         reasons = [f"{form(m)}: {m['failed']}" for m in of_role(results, "student") if "failed" in m]
         return " ".join(["No student has a score: there is no result.", *reasons])
     return f"{_kept(results, model)} {_against_baseline(results, model)}"
+
+
+def _family(results: Results) -> Iterator[str]:
+    """What each of several students keeps, what the same ones keep without a teacher, and which one was asked for."""
+    labels = goals(results)
+    found = {label: model for label in labels if (model := chosen(results, label)) is not None}
+    if not found:
+        yield "No student has a score: there is no result."
+        return
+    kept = [f"{retained(m):.1f}% at {speedup(m) or 0:.2f}x ({label}, {form(m)})" for label, m in found.items()]
+    macro = "macro score without WNLI" if "wnli" in task_names(results) else "macro score"
+    shape = at([middle_shape(results)])
+    yield (
+        f"Of the teacher's {macro} {len(labels)} students keep, and the speed of its fastest float32 form{shape} they "
+        f"reach: {'; '.join(kept)}."
+    )
+    if (least := results.get("least_retained")) is not None:
+        yield _fastest(results, least)
+    compared = {label: both for label in labels if (both := pair(results, label)) is not None}
+    if not compared:
+        yield "There is no baseline in the same form: what the teacher adds is not known."
+        return
+    forms = dict.fromkeys(form(both[0]) for both in compared.values())
+    gains = [f"{(retained(s) or 0) - (retained(b) or 0):+.1f} ({label})" for label, (s, b) in compared.items()]
+    yield f"Against the same students without a teacher, as {', '.join(forms)}, in points: {', '.join(gains)}."
+
+
+def _fastest(results: Results, least: float) -> str:
+    """The fastest student, in any form, that keeps what was asked for. It is picked on the rows it is scored on."""
+    students = [m for label in goals(results) for m in _scored(results, label) if m["role"] == "student"]
+    enough = [m for m in students if (retained(m) or 0) >= least]
+    best = max(enough, key=lambda m: speedup(m) or 0.0, default=None)
+    if best is None:
+        return f"None keeps {least:g}%."
+    return (
+        f"The fastest that keeps {least:g}% is {best['name']} ({form(best)}): {retained(best):.1f}% at "
+        f"{speedup(best) or 0:.2f}x. It was picked by the scores that are shown."
+    )
 
 
 def _between(ends: list[float] | None, digits: int, unit: str = "") -> str:

@@ -75,7 +75,7 @@ _SPEEDUP = _record(
 )
 _IDENTITY = {
     "name": _TEXT,
-    "role": {"enum": ["teacher", "member", "student", "baseline"]},
+    "role": {"enum": ["teacher", "member", "student", "pruned", "baseline"]},
     "scheme": _TEXT,
     "backend": {"enum": ["torch", "onnxruntime", "openvino", "bitsandbytes"]},
 }
@@ -137,7 +137,7 @@ SCHEMA: dict[str, Any] = {
             "models": _list(_MODEL) | {"minItems": 1},
             "stages": _list(_STAGE),
         },
-        {"smoke": _FLAG, "teacher_name": _TEXT, "notes": _list(_TEXT)},
+        {"smoke": _FLAG, "teacher_name": _TEXT, "notes": _list(_TEXT), "least_retained": _NUMBER},
     ),
 }
 

@@ -13,7 +13,7 @@ from distill.report import headline
 from distill.report.schema import Results
 from distill.report.table import Table, models_table
 
-_COLOURS = {"teacher": "dim", "student": "bold", "baseline": "", "member": "dim"}
+_COLOURS = {"teacher": "dim", "student": "bold", "baseline": "", "member": "dim", "pruned": ""}
 _WIDE = 150
 """Columns of a terminal that has room for the whole table."""
 _SPARED = ("Role", "Same backend")

@@ -18,7 +18,6 @@ from rich.console import Console
 
 from distill import checkpoint, family, teacher
 from distill.config import (
-    REFERENCES,
     Config,
     Stage,
     Teacher,
@@ -29,11 +28,15 @@ from distill.config import (
     of_student,
 )
 from distill.data import align, corpus, encode, tasks
+from distill.targets import references
 
 SMOKE_LAYERS = 6
 
 APART = 10
 """With learned weights, one training row in so many is kept for them."""
+
+TARGETS = ".targets"
+"""Ending of the folder, in the run folder, with the logits of a stage's models for the training rows of every task."""
 
 CORPUS = "corpus.tokens"
 """Folder, in the run folder, of the encoded corpus."""
@@ -69,10 +72,7 @@ class Context:
 
     def inputs(self, stage: Stage) -> dict[str, str]:
         """Fingerprint of every stage that a stage is made from."""
-        named = [getattr(stage, key, None) for key in REFERENCES]
-        files = {
-            str(name): self.folder / str(name) / checkpoint.MANIFEST for name in named if name in self.config.stages
-        }
+        files = {name: self.folder / name / checkpoint.MANIFEST for name in references(self.config, stage)}
         return {name: fingerprint(checkpoint.read_json(file)) for name, file in files.items() if file.is_file()}
 
     def checkpoint(self, stage: str, task: str | None = None) -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from distill import __version__, checkpoint
-from distill.config import Evaluate, has_target
+from distill.config import Evaluate
 from distill.data.collate import pad
 from distill.data.encode import Encoded, encode_task
 from distill.data.tasks import TaskData
@@ -26,6 +26,7 @@ from distill.stages import forms
 from distill.stages.context import Context
 from distill.stages.environment import environment
 from distill.stages.quantize import ONNX, reason
+from distill.targets import has_target
 
 TASK_ROWS, TASK_BATCH = 32, 8
 TASK_LENGTHS = f"{TASK_ROWS} rows of the tasks at their own lengths, at most {TASK_BATCH} at a time"
@@ -124,7 +125,7 @@ def _write_arrays(file: Path, arrays: dict[str, np.ndarray]) -> None:
 
 def _float_stage(form: forms.Form, compared: list[forms.Form]) -> str:
     """Stage with the float checkpoint that a form was made from."""
-    return next(f.stage for f in compared if f.role == form.role and f.file is None)
+    return next(f.stage for f in compared if f.label == form.label and f.file is None)
 
 
 def _times(

@@ -21,10 +21,11 @@ PROOF_ROWS = 16
 def run(ctx: Context, name: str, settings: Export) -> dict[str, Any]:
     began, tasks, root = time.monotonic(), ctx.tasks[0], ctx.folder / name
     measured = results(ctx) if settings.evaluated is not None else None
+    student = " ".join(("student", *name.split("/")[1:]))
     expected = {}
     for task, data in tasks.items():
         source, texts = ctx.checkpoint(settings.start, task), _texts(data)
-        card = f"# {task}\n" if measured is None else model_card(measured, "student", task)
+        card = f"# {task}\n" if measured is None else model_card(measured, student, task)
         export_folder(source, root / task, card)
         expected[root / task] = (texts, plain_logits(source, texts, ctx.config.tasks.max_length))
         if settings.quantized is not None:

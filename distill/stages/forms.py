@@ -13,6 +13,7 @@ from distill.evaluate import engines
 from distill.evaluate.predict import in_windows
 from distill.stages.context import Context
 from distill.stages.quantize import BITSANDBYTES, ONNX, ONNX_INT8
+from distill.targets import made_by
 
 FLOAT32 = ("fp32", "fp32_medium")
 """Schemes that the teacher's fastest float32 form is looked for among. The second is left out where it is not."""
@@ -32,10 +33,12 @@ class Form:
     """Scored one row at a time: its logits depend on what else is in the batch."""
     member: int | None = None
     """Which teacher of an ensemble, counted from 0, where it is run without the others."""
+    goal: str = ""
+    """Label of the target that it was made for, where a run has several."""
 
     @property
     def label(self) -> str:
-        return self.role if self.member is None else f"{self.role} {self.member + 1}"
+        return " ".join([self.role, *([] if self.member is None else [str(self.member + 1)]), *self.goal.split()])
 
     @property
     def name(self) -> str:
@@ -44,30 +47,44 @@ class Form:
 
 def forms(ctx: Context, settings: Evaluate) -> list[Form]:
     """Everything that is compared. Of forms with one arithmetic, only one is scored; all are timed."""
-    teacher, student, made, best = settings.teacher, settings.student, settings.quantized or "", best_float32(ctx)
-    quantized = {
-        "onnxruntime": [
-            Form("student", "onnxruntime", "fp32", made, ONNX),
-            Form("student", "onnxruntime", "int8", made, ONNX_INT8, alone=True),
-        ],
-        "bitsandbytes": [Form("student", "bitsandbytes", "int8", made, BITSANDBYTES)],
-    }
+    teacher, best = settings.teacher, best_float32(ctx)
     found = [
         Form("teacher", "torch", "fp32", teacher, scored=best == "fp32"),
         Form("teacher", "torch", "fp32_medium", teacher),
         Form("teacher", "torch", "bf16", teacher, scored=False),
         Form("teacher", "onnxruntime", "fp32", teacher, ONNX, scored=False),
         *(Form("member", "torch", best, teacher, member=n) for n in range(len(ctx.teachers)) if len(ctx.teachers) > 1),
-        Form("student", "torch", "fp32", student, scored=best == "fp32"),
-        Form("student", "torch", "fp32_medium", student),
-        Form("student", "torch", "bf16", student),
-        *(form for scheme in _schemes(ctx, settings) for form in quantized[scheme]),
+        *(form for goal in _goals(ctx, settings) for form in _of_goal(ctx, settings, goal)),
     ]
-    if settings.baseline is not None:
-        found.append(Form("baseline", "torch", best, settings.baseline))
     absent = {"fp32_medium"} if best == "fp32" else set()
     absent |= set() if ctx.precision == "bf16" else {"bf16"}
     return [form for form in found if form.scheme not in absent]
+
+
+def _goals(ctx: Context, settings: Evaluate) -> list[str]:
+    """Labels of the targets that students were made for; one without a label where there is one student."""
+    return [name.partition("/")[2] for name in made_by(ctx.config, settings.student)]
+
+
+def _of_goal(ctx: Context, settings: Evaluate, goal: str) -> Iterator[Form]:
+    """The student that was made for a target, its int8 forms, and what it is compared with."""
+    best = best_float32(ctx)
+    student, made, pruned, baseline = (
+        f"{stage}/{goal}" if f"{stage}/{goal}" in ctx.config.stages else stage
+        for stage in (settings.student, settings.quantized, settings.pruned, settings.baseline)
+    )
+    quantized = {
+        "onnxruntime": [("fp32", ONNX, False), ("int8", ONNX_INT8, True)],
+        "bitsandbytes": [("int8", BITSANDBYTES, False)],
+    }
+    for scheme in ("fp32", "fp32_medium", "bf16"):
+        yield Form("student", "torch", scheme, str(student), scored=scheme != "fp32" or best == "fp32", goal=goal)
+    for backend in _schemes(ctx, made):
+        for scheme, file, alone in quantized[backend]:
+            yield Form("student", backend, scheme, str(made), file, alone=alone, goal=goal)
+    for role, stage in (("pruned", pruned), ("baseline", baseline)):
+        if stage is not None:
+            yield Form(role, "torch", best, stage, goal=goal)
 
 
 def best_float32(ctx: Context) -> str:
@@ -80,19 +97,20 @@ def reference(ctx: Context) -> str:
     return f"teacher torch {best_float32(ctx)}"
 
 
-def _schemes(ctx: Context, settings: Evaluate) -> list[str]:
-    if settings.quantized is None:
+def _schemes(ctx: Context, stage: str | None) -> list[str]:
+    if stage is None:
         return []
-    made: list[str] = checkpoint.read_json(ctx.folder / settings.quantized / checkpoint.MANIFEST)["schemes"]
+    made: list[str] = checkpoint.read_json(ctx.folder / stage / checkpoint.MANIFEST)["schemes"]
     return made
 
 
 def failures(ctx: Context, settings: Evaluate) -> Iterator[tuple[str, str]]:
-    if settings.quantized is not None:
-        manifest = checkpoint.read_json(ctx.folder / settings.quantized / checkpoint.MANIFEST)
-        for scheme, reason in manifest["failed"].items():
+    stages = [] if settings.quantized is None else made_by(ctx.config, settings.quantized)
+    for stage in stages:
+        manifest = checkpoint.read_json(ctx.folder / stage / checkpoint.MANIFEST)
+        for backend, reason in manifest["failed"].items():
             for form in forms(ctx, settings):
-                if form.stage == settings.quantized and form.backend == scheme:
+                if form.stage == stage and form.backend == backend:
                     yield form.name, reason
 
 

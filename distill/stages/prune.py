@@ -4,45 +4,33 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from hydra.utils import instantiate
-from torch import Tensor, nn
 
 from distill import checkpoint, family, student, teacher
-from distill.compress.choose import by_loss, mean_loss, most_important
-from distill.compress.importance import Batch, Importance
-from distill.compress.prune import pruned
-from distill.compress.reconstruct import gram_matrices, refitted
-from distill.compress.search import Losses, Shape, choose, fits_target, grid, out_of_reach, total_rise
-from distill.config import Prune, UserError, has_target
-from distill.data.collate import pad
-from distill.data.encode import encode_task
+from distill.compress.choose import mean_loss
+from distill.compress.reconstruct import gram_matrices
+from distill.compress.search import Shape, Table, choose, fits_target, grid, out_of_reach, total_rise
+from distill.config import Prune, Target, UserError
 from distill.data.tasks import TaskData
 from distill.evaluate.cost import size_mib_of
-from distill.evaluate.predict import batches
 from distill.evaluate.table import measure
 from distill.export.huggingface import plain_logits, prove_reload
-from distill.losses.precision import working
 from distill.stages.context import Context
+from distill.stages.sensitivity import Sensitivity, cut, loaded, row_loss, sample, sensitivity
 from distill.student.shape import projects, setting
-
-TOKENS = 4096
-"""Most tokens of a batch that importances are measured on."""
+from distill.targets import goals, has_target
 
 PROOF_ROWS = 4
 TOLERANCE = 1e-3
 """Largest difference of a logit between the model in memory, on any device, and what was written, on the CPU."""
 
-SHAPE = "shape.json"
-"""File, in the stage's folder, of the shape that was found for a target."""
-
+SHAPES, TIMES = "shapes.json", "times.json"
+"""Files, beside what was measured of the tasks: the shape that was found for each target, and the table of times."""
 
 REPEATS = 5
 """Timing rounds of the table."""
@@ -51,40 +39,32 @@ PARTS = 8
 """Sizes that are tried of hidden and of FFN channels, when there is a target."""
 
 
-@dataclass(frozen=True)
-class Found:
-    """What was measured of a task's model: importances, layers to keep by their number, and losses by size."""
-
-    scores: Importance
-    refit: bool
-    layers: dict[int, list[int]]
-    losses: Losses | None
-
-
 def run(ctx: Context, name: str, settings: Prune) -> dict[str, Any]:
-    """Prune every task's model and leave it in the stage's folder. Returns the manifest."""
-    began, root = time.monotonic(), ctx.folder / name
-    tasks = ctx.tasks[0]
+    """Prune every task's model, once for each target, and leave it in the stage's folder. Returns the manifest."""
+    began, root, tasks = time.monotonic(), ctx.folder / name, ctx.tasks[0]
     full, head = _full(ctx, settings)
     shapes = _wanted(ctx, settings, full, head)
-    pending = [task for task in tasks if not checkpoint.finished(root / task)]
-    # Where sizes are to be found, all tasks are looked at: they have one shape together.
-    looked = tasks if has_target(ctx.config) and not (root / SHAPE).is_file() else ()
-    found = {task: _measured(ctx, name, settings, tasks[task], shapes) for task in looked}
-    chosen = _chosen(ctx, root, settings, shapes, full, found)
-    shape = Shape(**chosen["shape"])
-    for task in pending:
-        _cut(ctx, name, settings, tasks[task], found.get(task), shape)
-    made = {task: checkpoint.read_json(root / task / checkpoint.MANIFEST) for task in tasks}
-    texts = {root / task: _texts(data) for task, data in tasks.items()}
+    chosen = _chosen(ctx, name, settings, shapes, full)
+    for data in tasks.values():
+        pending = {
+            n: Shape(**c["shape"]) for n, c in chosen.items() if not checkpoint.finished(root / n / data.task.name)
+        }
+        if pending:
+            found = sensitivity(ctx, name, settings, data, shapes)
+            _cut(ctx, name, settings, data, found, pending)
+    texts = {root / label / task: _texts(data) for label in chosen for task, data in tasks.items()}
     longest = ctx.config.tasks.max_length
     proved = {folder: (rows, plain_logits(folder, rows, longest)) for folder, rows in texts.items()}
+    ctx.say(f"{name}: reload of {len(proved)} models in a fresh process")
     differences = prove_reload(proved, longest)
-    manifest = chosen | {
-        "tasks": {task: {"layers": m["layers"], "loss": m["loss"]} for task, m in made.items()},
-        "largest_difference": {folder.name: value for folder, value in differences.items()},
-        "seconds": time.monotonic() - began,
-    }
+    seconds = time.monotonic() - began
+    for label, row in chosen.items():
+        made = {task: checkpoint.read_json(root / label / task / checkpoint.MANIFEST) for task in tasks}
+        row["tasks"] = {task: {"layers": m["layers"], "loss": m["loss"]} for task, m in made.items()}
+        row["largest_difference"] = {task: differences[root / label / task] for task in tasks}
+        if label:
+            checkpoint.write_json(root / label / checkpoint.MANIFEST, row)
+    manifest = chosen.get("", {"models": list(chosen)}) | {"seconds": seconds}
     checkpoint.write_json(root / checkpoint.MANIFEST, manifest)
     return manifest
 
@@ -129,150 +109,105 @@ def _config_of(full: Any, shape: Shape) -> Any:
     return made
 
 
-def _loaded(ctx: Context, settings: Prune, data: TaskData) -> tuple[Any, Any]:
-    """A task's model on the device, and its tokenizer."""
-    _, tokenizer = ctx.tokenizer_of(settings.start)
-    folder = ctx.checkpoint(settings.start, data.task.name)
-    model = teacher.load_classifier(folder, data.task.num_labels, pad_id=tokenizer.pad_token_id)
-    return model.to(ctx.accelerator.device), tokenizer
-
-
-def _measured(ctx: Context, name: str, settings: Prune, data: TaskData, shapes: list[Shape]) -> Found:
-    model, tokenizer = _loaded(ctx, settings, data)
-    parts = _batches(ctx, data, tokenizer, settings.examples)
-    ctx.say(f"{name}/{data.task.name}: importance of layers, heads and channels on {_rows(parts)} rows")
-    scores = instantiate(settings.importance)(model, parts, row_loss)
-    # The matrices to refit by are as large as the model: they are made again when a model is cut.
-    lean, refit = replace(scores, grams=None), scores.grams is not None
-    depth, fewest = family.depth(model), min(shape.layers for shape in shapes)
-    given = ctx.config.student.layers
-    if given is not None:
-        return Found(lean, refit, {len(given): given}, None)
-    kept = by_loss(model, parts, row_loss, fewest) if fewest < depth else {}
-    layers = {count: chosen for count, (chosen, _) in kept.items()} | {depth: list(range(depth))}
-    if not has_target(ctx.config) or (ctx.folder / name / SHAPE).is_file():
-        return Found(lean, refit, layers, None)
-    before = mean_loss(model, parts, row_loss)
-
-    def after(hidden: int, ffn: int) -> float:
-        return mean_loss(_pruned(model, range(depth), scores, hidden, ffn), parts, row_loss)
-
-    width, inner = family.width(model), setting(model.config, "intermediate_size")
-    losses = Losses(
-        before,
-        {count: loss for count, (_, loss) in kept.items()} | {depth: before},
-        {size: before if size == width else after(size, inner) for size in {s.hidden for s in shapes}},
-        {size: before if size == inner else after(width, size) for size in {s.ffn for s in shapes}},
-        _ignorance(parts, data.task.num_labels),
-    )
-    return Found(lean, refit, layers, losses)
-
-
-def _pruned(model: Any, layers: Sequence[int], scores: Importance, hidden: int, ffn: int) -> Any:
-    """The most important channels of these layers, with their weights refitted where that goes with the importance."""
-    kept = most_important(model, layers, scores, hidden, ffn)
-    return pruned(model if scores.grams is None else refitted(model, kept, scores.grams), kept)
-
-
-def _ignorance(parts: list[Batch], num_labels: int) -> float:
-    """Loss of a model that knows only how often each label comes: their entropy, or their variance."""
-    labels = torch.cat([part["labels"] for part in parts]).cpu()
-    if num_labels == 1:
-        return max(labels.float().var(correction=0).item(), 1e-6)
-    shares = torch.bincount(labels, minlength=num_labels) / len(labels)
-    return max(-(shares * shares.clamp(min=1e-9).log()).sum().item(), 1e-6)
-
-
-def _chosen(
-    ctx: Context, root: Path, settings: Prune, shapes: list[Shape], full: Shape, found: dict[str, Found]
-) -> dict[str, Any]:
-    """The shape, and where there is a target what it is expected to reach; kept, so that a stopped run goes on."""
-    if (root / SHAPE).is_file():
-        stored: dict[str, Any] = checkpoint.read_json(root / SHAPE)
-        return stored
+def _chosen(ctx: Context, name: str, settings: Prune, shapes: list[Shape], full: Shape) -> dict[str, dict[str, Any]]:
+    """Label of a goal -> its shape, and what that is expected to reach; kept, so that a stopped run goes on."""
+    file = ctx.folder / f"{name}.sensitivity" / SHAPES
     if not has_target(ctx.config):
-        return {"shape": asdict(shapes[0])}
-    target, config = ctx.config.target, _config(ctx, settings)
+        return {"": {"shape": asdict(shapes[0])}}
+    if not file.is_file():
+        tasks = ctx.tasks[0].values()
+        # All tasks are looked at, for they have one shape together.
+        found = [sensitivity(ctx, name, settings, data, shapes) for data in tasks]
+        table = _table(ctx, name, settings, shapes)
+        checkpoint.write_json(
+            file,
+            {
+                label: _found(ctx, settings, shapes, full, found, table, goal)
+                for label, goal in goals(ctx.config).items()
+            },
+        )
+    stored: dict[str, dict[str, Any]] = checkpoint.read_json(file)
+    return stored
 
-    scheme = "fp32_medium" if ctx.fast_float32 else "fp32"
-    table = measure(
-        functools.partial(_config_of, config),
-        {(shape.hidden, shape.ffn) for shape in shapes},
-        batch=(target.shape[0], target.shape[1]),
-        scheme=scheme,
-        device=ctx.accelerator.device.type,
-        threads=ctx.threads,
-        repeats=min(REPEATS, ctx.config.limit.repeats or REPEATS),
-        least_ms=5.0 if ctx.config.limit.smoke else 50.0,
-        say=lambda text: ctx.say(f"{root.name}: {text}"),
-    )
+
+def _found(
+    ctx: Context,
+    settings: Prune,
+    shapes: list[Shape],
+    full: Shape,
+    measured: list[Sensitivity],
+    table: Table,
+    target: Target,
+) -> dict[str, Any]:
+    """The shape with the least estimated loss that meets a target."""
+    config = _config(ctx, settings)
 
     @functools.cache
     def size(shape: Shape) -> float:
         return size_mib_of(_config_of(config, shape))
 
-    cost = total_rise(one.losses for one in found.values() if one.losses is not None)
-    fits = fits_target(target, table, full, size)
-    shape = choose(shapes, fits, cost, table.milliseconds)
+    cost = total_rise(one.losses for one in measured if one.losses is not None)
+    shape = choose(shapes, fits_target(target, table, full, size), cost, table.milliseconds)
     if shape is None and ctx.config.limit.smoke:
         shape = min(shapes, key=table.milliseconds)
     if shape is None:
         raise out_of_reach(target, shapes, table, full, size, cost)
     before, after = table.milliseconds(full), table.milliseconds(shape)
-    chosen = {
+    return {
         "shape": asdict(shape),
-        "scheme": scheme,
+        "scheme": _scheme(ctx),
         "batch": target.shape,
         "predicted_ms": after,
         "predicted_speedup": before / after,
         "estimated_rise": cost(shape),
         "tried": len(shapes),
     }
-    checkpoint.write_json(root / SHAPE, chosen)
-    return chosen
 
 
-def _cut(ctx: Context, name: str, settings: Prune, data: TaskData, found: Found | None, shape: Shape) -> None:
-    task = data.task.name
-    found = found or _measured(ctx, name, settings, data, [shape])
-    model, tokenizer = _loaded(ctx, settings, data)
-    parts = _batches(ctx, data, tokenizer, settings.examples)
-    layers = found.layers[shape.layers]
-    grams = gram_matrices(model, parts) if found.refit else None
-    small = _pruned(model, layers, replace(found.scores, grams=grams), shape.hidden, shape.ffn)
-    losses = {"before": mean_loss(model, parts, row_loss), "after": mean_loss(small, parts, row_loss)}
-    ctx.say(
-        f"{name}/{task}: {shape.layers} layers {layers}, {shape.hidden} wide, FFN {shape.ffn}; loss "
-        f"{losses['before']:.3f} -> {losses['after']:.3f}"
+def _scheme(ctx: Context) -> str:
+    return "fp32_medium" if ctx.fast_float32 else "fp32"
+
+
+def _table(ctx: Context, name: str, settings: Prune, shapes: list[Shape]) -> Table:
+    """Times of models of all widths, measured now or earlier under the same conditions."""
+    file, target = ctx.folder / f"{name}.sensitivity" / TIMES, ctx.config.target
+    conditions = {"device": ctx.accelerator.device.type, "threads": ctx.threads, "scheme": _scheme(ctx)}
+    if file.is_file() and (stored := checkpoint.read_json(file))["conditions"] == conditions:
+        return Table(*({(h, f): ms for h, f, ms in stored[part]} for part in ("fixed", "layer")))
+    table = measure(
+        functools.partial(_config_of, _config(ctx, settings)),
+        {(shape.hidden, shape.ffn) for shape in shapes},
+        batch=(target.shape[0], target.shape[1]),
+        repeats=min(REPEATS, ctx.config.limit.repeats or REPEATS),
+        least_ms=5.0 if ctx.config.limit.smoke else 50.0,
+        say=lambda text: ctx.say(f"{name}: {text}"),
+        **conditions,
     )
-    manifest = {"layers": list(layers), "loss": losses}
-    with ctx.writing(ctx.folder / name / task, small, tokenizer, manifest) as temporary:
-        _same(small, temporary, _texts(data), ctx.config.tasks.max_length)
+    parts = {part: [[h, f, ms] for (h, f), ms in getattr(table, part).items()] for part in ("fixed", "layer")}
+    checkpoint.write_json(file, {"conditions": conditions, **parts})
+    return table
 
 
-def row_loss(model: nn.Module, batch: Batch) -> Tensor:
-    """The loss of each row [B]: cross-entropy, or squared error where there is one label."""
-    logits = working(model(**family.inputs(model, batch)).logits)
-    if logits.shape[1] == 1:
-        return F.mse_loss(logits[:, 0], batch["labels"].to(logits.dtype), reduction="none")
-    return F.cross_entropy(logits, batch["labels"], reduction="none")
-
-
-def _batches(ctx: Context, data: TaskData, tokenizer: Any, examples: int) -> list[Batch]:
-    """Training rows drawn evenly, in batches of like lengths, on the device."""
-    drawn = np.random.default_rng(ctx.config.seed).permutation(len(data.train))[:examples]
-    encoded = encode_task(data.train.select(drawn), data.task.columns, tokenizer, ctx.config.tasks.max_length)
-    assert encoded.labels is not None
-    found = []
-    for rows in batches(np.asarray(encoded.lengths), TOKENS):
-        made = dict(pad(encoded, rows, tokenizer.pad_token_id, tokenizer.padding_side == "left"))
-        made["labels"] = encoded.labels[rows]
-        found.append({key: torch.from_numpy(value).to(ctx.accelerator.device) for key, value in made.items()})
-    return found
-
-
-def _rows(parts: list[Batch]) -> int:
-    return sum(len(part["labels"]) for part in parts)
+def _cut(
+    ctx: Context, name: str, settings: Prune, data: TaskData, found: Sensitivity, shapes: dict[str, Shape]
+) -> None:
+    """Write a task's model in each of the shapes, by their labels."""
+    task = data.task.name
+    model, tokenizer = loaded(ctx, settings, data)
+    parts = sample(ctx, data, tokenizer, settings.examples)
+    scores = replace(found.scores, grams=gram_matrices(model, parts) if found.refit else None)
+    before = mean_loss(model, parts, row_loss)
+    for label, shape in shapes.items():
+        layers = found.layers[shape.layers]
+        small = cut(model, layers, scores, shape.hidden, shape.ffn)
+        losses = {"before": before, "after": mean_loss(small, parts, row_loss)}
+        ctx.say(
+            f"{'/'.join(filter(None, (name, label, task)))}: {shape.layers} layers {layers}, {shape.hidden} wide, FFN "
+            f"{shape.ffn}; loss {losses['before']:.3f} -> {losses['after']:.3f}"
+        )
+        manifest = {"layers": list(layers), "loss": losses}
+        with ctx.writing(ctx.folder / name / label / task, small, tokenizer, manifest) as temporary:
+            _same(small, temporary, _texts(data), ctx.config.tasks.max_length)
 
 
 def _texts(data: TaskData) -> list[list[str]]:

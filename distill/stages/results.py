@@ -9,6 +9,7 @@ from typing import Any
 from distill import checkpoint
 from distill.config import Evaluate, Prune, Train, given_student
 from distill.stages.context import Context
+from distill.targets import goals
 
 
 def results(ctx: Context) -> dict[str, Any] | None:
@@ -29,6 +30,7 @@ def results(ctx: Context) -> dict[str, Any] | None:
         "seeds": [ctx.config.seed],
         "teacher_name": _teacher_name(ctx),
         "smoke": ctx.config.limit.smoke,
+        **({} if ctx.config.target.retained is None else {"least_retained": ctx.config.target.retained}),
         "environment": measured["environment"],
         "coverage": measured["coverage"],
         "models": measured["models"],
@@ -99,27 +101,33 @@ def _notes(ctx: Context) -> list[str]:
 
 
 def _of_pruning(ctx: Context, models: list[dict[str, Any]]) -> Iterator[str]:
-    """What was cut, and the speed that was expected of it beside the one that was measured."""
+    """What was cut for each target."""
     for name, stage in ctx.config.stages.items():
         if not isinstance(stage, Prune) or name not in ctx.config.pipeline:
             continue
-        manifest = checkpoint.read_json(ctx.folder / name / checkpoint.MANIFEST)
-        shape = manifest["shape"]
-        text = f"Pruned to {shape['layers']} layers, {shape['hidden']} hidden and {shape['ffn']} FFN channels"
-        if "predicted_speedup" not in manifest:
-            yield f"{text}, as asked for."
-            continue
-        batch, length = manifest["batch"]
-        found = {m["role"]: _median(m, batch, length) for m in models if _is_form(m, manifest["scheme"])}
-        reached = "not measured at that shape"
-        if found.get("teacher") and found.get("student"):
-            ratio, time = found["teacher"] / found["student"], found["student"]
-            reached = f"measured {ratio:.2f}x, {time:.1f} ms"
-        yield (
-            f"{text}, of {manifest['tried']} shapes the one with the least estimated loss that meets the target. torch "
-            f"{manifest['scheme']} at {batch}x{length}: predicted {manifest['predicted_speedup']:.2f}x the unpruned "
-            f"model's speed, {manifest['predicted_ms']:.1f} ms; {reached}."
-        )
+        for goal in goals(ctx.config):
+            yield _of_goal(checkpoint.read_json(ctx.folder / name / goal / checkpoint.MANIFEST), goal, models)
+
+
+def _of_goal(manifest: dict[str, Any], goal: str, models: list[dict[str, Any]]) -> str:
+    """What was cut for a target, and the speed that was expected of it beside the one that was measured."""
+    shape = manifest["shape"]
+    pruned = f"Pruned to {shape['layers']} layers, {shape['hidden']} hidden and {shape['ffn']} FFN channels"
+    text = f"{goal}: {pruned[0].lower()}{pruned[1:]}" if goal else pruned
+    if "predicted_speedup" not in manifest:
+        return f"{text}, as asked for."
+    batch, length = manifest["batch"]
+    found = {m["name"]: _median(m, batch, length) for m in models if _is_form(m, manifest["scheme"])}
+    student = " ".join(("student", *goal.split()))
+    reached = "not measured at that shape"
+    if found.get("teacher") and found.get(student):
+        ratio, time = found["teacher"] / found[student], found[student]
+        reached = f"measured {ratio:.2f}x, {time:.1f} ms"
+    return (
+        f"{text}, of {manifest['tried']} shapes the one with the least estimated loss that meets the target. torch "
+        f"{manifest['scheme']} at {batch}x{length}: predicted {manifest['predicted_speedup']:.2f}x the unpruned "
+        f"model's speed, {manifest['predicted_ms']:.1f} ms; {reached}."
+    )
 
 
 def _is_form(model: dict[str, Any], scheme: str) -> bool:

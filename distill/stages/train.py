@@ -23,7 +23,7 @@ from distill.data.windows import split, windows
 from distill.evaluate.mixture import average, fit
 from distill.evaluate.predict import in_windows, predict
 from distill.objective import BoundTerm, Objective
-from distill.stages.context import APART, Context, drop
+from distill.stages.context import APART, TARGETS, Context, drop
 
 Arrays = dict[str, np.ndarray]
 
@@ -127,30 +127,37 @@ def _task(ctx: Context, name: str, settings: Train, data: TaskData, member: int)
     encoded = encode_task(kept, data.task.columns, tokenizer, ctx.config.tasks.max_length)
     if settings.role == "teacher" and ctx.config.teacher.window is not None:
         encoded, _ = split(encoded, windows(tokenizer, ctx.config.teacher.window))
-    targets, began = None, time.monotonic()
-    if settings.teacher is not None and any(t.against == "teacher" for t in settings.terms.values()):
-        targets = _teacher_logits(ctx, name, settings.teacher, data)
+    terms = _terms(settings)
+    inside = any(term.features != "logits" for term in terms.values())
+    guides, targets, began = list[nn.Module](), None, time.monotonic()
+    if settings.teacher is not None and inside:
+        # Hidden states of every row would fill a disk: the teacher reads along.
+        folder = ctx.checkpoint(settings.teacher, data.task.name)
+        guide = teacher.load_classifier(folder, data.task.num_labels, pad_id=tokenizer.pad_token_id)
+        guides = [_frozen(ctx, guide)]
+    elif settings.teacher is not None and any(term.against == "teacher" for term in terms.values()):
+        targets = _teacher_logits(ctx, settings.teacher, data)
     waited = time.monotonic() - began
 
     def collate(rows: np.ndarray, epoch: int) -> Arrays:
         assert encoded.labels is not None
         batch: Arrays = dict(pad(encoded, rows, tokenizer.pad_token_id, tokenizer.padding_side == "left"))
         batch["labels"] = encoded.labels[rows]
+        if inside:
+            batch["real"] = np.flatnonzero(batch["attention_mask"])
         if targets is not None:
             batch["teacher_logits"] = targets[rows]
         return batch
 
-    objective = Objective(model, _terms(settings))
+    objective = Objective(model, terms, guides, teacher.pooling(ctx.teacher))
     done = _train(ctx, name, settings, objective, encoded.lengths, collate, seed)
     done.seconds += waited
     _save(ctx, name, model, _summary(done), tokenizer)
-    if ctx.accelerator.is_main_process:
-        drop(_targets(ctx, name))
 
 
-def _teacher_logits(ctx: Context, name: str, stage: str, data: TaskData) -> np.ndarray:
-    """The teacher's logits [rows, C] of a task: every epoch needs the same ones, so they are made once and kept."""
-    folder = _targets(ctx, name)
+def _teacher_logits(ctx: Context, stage: str, data: TaskData) -> np.ndarray:
+    """The teacher's logits [rows, C] of a task: all epochs and students need the same ones, so they are made once."""
+    folder = ctx.folder / f"{stage}{TARGETS}" / data.task.name
     with ctx.main_first():
         if not folder.is_dir():
             window = None if of_student(ctx.config, stage) else ctx.config.teacher.window
@@ -188,10 +195,6 @@ def _weights(ctx: Context, name: str, members: list[str], data: TaskData) -> lis
     window = ctx.config.teacher.window
     answers = [_answers(ctx, f, t, data, rows, window) for f, t in zip(folders, ctx.tokenizers, strict=True)]
     return fit(answers, np.asarray(rows["label"]))
-
-
-def _targets(ctx: Context, name: str) -> Path:
-    return ctx.folder / f"{name}.targets"
 
 
 def _prepared(ctx: Context, settings: Train, model: Any) -> Any:

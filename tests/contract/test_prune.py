@@ -130,6 +130,11 @@ def test_a_target_that_nothing_meets_is_refused(run: Any, tmp_path: Path) -> Non
         (["student.name=folder"], "student.name: got folder; must be null in a recipe with a prune stage; "),
         (["student=random"], "student.init: got random; must be teacher_layers in a recipe with a prune stage; "),
         (["teacher=ensemble", "teacher.names=[a,b]"], "teacher.kind: got ensemble; must be one teacher in a recipe "),
+        (["target.speedup=[2]"], "target.speedup: got [2]; must be one number, or a list of several; "),
+        (["target.speedup=[2,2]"], "target.speedup: got [2, 2]; must be one number, or a list of several; "),
+        (["target.speedup=[0.5,2]"], "target.speedup: got 0.5; must be > 1; "),
+        (["target.speedup=[2,3]", "target.size_mib=[20,10]"], "target.size_mib: got a list, as target.speedup; "),
+        (["target.retained=97"], "target.retained: got 97; must be null without a list of targets, "),
         (["stages.prune.dimensions=[heads]"], "stages.prune.dimensions: got heads; must be layers or hidden or ffn; "),
         (["target.shape=[8]"], "target.shape: got [8]; must be [batch size, length]; e.g. [8,128]"),
         (

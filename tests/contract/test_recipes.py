@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from distill.config import Config, Export, Train
 from distill.data import tasks
 from distill.stages.context import SMOKE_LAYERS
 from distill.student import half_depth
+from distill.targets import goals, unrolled
 
 FILES = sorted(config.folder("recipes").rglob("*.yaml"))
 NAMES = sorted(config.recipes())
@@ -55,8 +57,10 @@ def finished(request: pytest.FixtureRequest, run: Any, tmp_path_factory: pytest.
     tasks = f"tasks.names=[{','.join(few_tasks(recipe))}]"
     small = ["stages.evaluate.shapes=[[1,16],[2,32]]", "target.shape=[1,16]"]
     overrides = ["limit=smoke", "limit.documents=60", "limit.repeats=1", *small, tasks]
+    if len(goals(config.load_config([f"recipe={recipe}"]))) > 1:
+        overrides += ["target.speedup=[1.1,1.2]", "stages.quantize.schemes=[onnxruntime]"]
     results = run(home, recipe, *overrides)
-    settings = config.load_config([f"recipe={recipe}", *overrides])
+    settings = unrolled(config.load_config([f"recipe={recipe}", *overrides]))
     return Finished(recipe, overrides, home, home / config.run_folder(recipe, overrides, None), settings, results)
 
 
@@ -117,8 +121,10 @@ def test_runs_to_valid_results(finished: Finished) -> None:
 
 
 def test_the_student_is_smaller(finished: Finished) -> None:
-    size = {model["role"]: model["parameters"] for model in finished.results["models"]}
-    assert size["student"] == size["baseline"] < size["teacher"]
+    size = {model["name"]: model["parameters"] for model in finished.results["models"]}
+    for label in goals(finished.settings):
+        student, baseline = (" ".join((role, *label.split())) for role in ("student", "baseline"))
+        assert size[student] == size[baseline] < size["teacher"]
 
 
 def test_every_stage_leaves_its_manifest_and_nothing_half_done(finished: Finished) -> None:
@@ -132,7 +138,7 @@ def test_every_stage_leaves_its_manifest_and_nothing_half_done(finished: Finishe
     left = [p for p in finished.folder.rglob("*") if p.name.endswith((".state", ".tmp")) or ".tmp." in p.name]
     assert left == []
     before = yaml.safe_load((finished.folder / "config.json").read_text())
-    assert before["pipeline"] == finished.settings.pipeline
+    assert before["pipeline"] == config.load_config([f"recipe={finished.recipe}"]).pipeline
 
 
 def test_leaves_the_report_in_every_form(finished: Finished) -> None:
@@ -151,11 +157,12 @@ def test_the_student_of_every_task_loads_with_transformers_alone(finished: Finis
     wanted = finished.settings.student
     prunes = any(stage.kind == "prune" for stage in finished.settings.stages.values())
     layers = len(wanted.layers or half_depth(SMOKE_LAYERS))
-    if prunes:
-        layers = checkpoint.read_json(finished.folder / "prune" / checkpoint.MANIFEST)["shape"]["layers"]
-    exports = [name for name, stage in finished.settings.stages.items() if isinstance(stage, Export)]
-    for task in finished.settings.tasks.names or []:
-        folder = finished.folder / exports[0] / task
+    exports = [name for name in finished.settings.pipeline if isinstance(finished.settings.stages[name], Export)]
+    for export, task in itertools.product(exports, finished.settings.tasks.names or []):
+        folder = finished.folder / export / task
+        if prunes:
+            pruned = finished.folder / export.replace("export", "prune") / checkpoint.MANIFEST
+            layers = checkpoint.read_json(pruned)["shape"]["layers"]
         model, told = AutoModelForSequenceClassification.from_pretrained(folder, output_loading_info=True)
         assert not told["missing_keys"]
         assert not told["unexpected_keys"]

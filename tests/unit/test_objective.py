@@ -339,3 +339,26 @@ def test_probabilities_of_several_teachers_are_averaged(tiny_model, batch) -> No
         wanted = F.kl_div(z.log_softmax(-1), p.log(), log_target=True, reduction="sum")
         assert value == pytest.approx(wanted.item(), rel=1e-4)
     assert found[0] != pytest.approx(found[1], rel=1e-2)
+
+
+@pytest.mark.parametrize("name", ["bert", "modernbert", "albert"])
+def test_hidden_states_of_a_task_are_compared_at_tokens_of_every_layer(name: str, pair, tiny_batch) -> None:
+    student, teacher = pair(name, "SequenceClassification")
+    real = tiny_batch["attention_mask"].flatten().nonzero().squeeze(1)
+    batch = tiny_batch | {"real": real, "labels": torch.tensor([1, 0])}
+    bound = {
+        "soft_targets": BoundTerm(1.0, "logits", "teacher", "masked", SOFT),
+        "hidden": BoundTerm(1.0, "hidden", "teacher", "all", losses.mse, "uniform"),
+        "supervised": BoundTerm(1.0, "logits", "labels", "masked", losses.supervised),
+    }
+    made = Objective(student, bound, [teacher])
+    out, theirs = (m(**family.inputs(m, tiny_batch), output_hidden_states=True) for m in (student, teacher))
+    pairs = [(out.hidden_states[1], theirs.hidden_states[2]), (out.hidden_states[2], theirs.hidden_states[3])]
+    hidden = sum(((h - g) ** 2).mean(-1)[tiny_batch["attention_mask"].bool()].sum() for h, g in pairs)
+    soft = F.kl_div(
+        (out.logits / TEMPERATURE).log_softmax(-1), (theirs.logits / TEMPERATURE).softmax(-1), reduction="sum"
+    )
+    labels = F.cross_entropy(out.logits, batch["labels"], reduction="sum")
+    expected = torch.stack([soft * TEMPERATURE**2, hidden, labels]).detach()
+    torch.testing.assert_close(made(batch).double().detach(), expected, rtol=1e-5, atol=1e-6)
+    assert counts(bound, batch).tolist() == [2, len(real), 2]

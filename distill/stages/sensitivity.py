@@ -1,0 +1,157 @@
+"""What a prune stage measures of a task's model: which parts matter, and what the loss is without them.
+
+It is kept on disk, so that a run that was stopped goes on, and so that every target is met from one set of numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from hydra.utils import instantiate
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from distill import checkpoint, family, teacher
+from distill.compress.choose import by_loss, mean_loss, most_important
+from distill.compress.importance import Batch, Importance
+from distill.compress.prune import pruned
+from distill.compress.reconstruct import refitted
+from distill.compress.search import Losses, Shape
+from distill.config import Prune
+from distill.data.collate import pad
+from distill.data.encode import encode_task
+from distill.data.tasks import TaskData
+from distill.evaluate.predict import batches
+from distill.losses.precision import working
+from distill.stages.context import Context
+from distill.student.shape import setting
+from distill.targets import has_target
+
+TOKENS = 4096
+"""Most tokens of a batch that importances are measured on."""
+
+SCORES, NUMBERS = "scores.safetensors", "losses.json"
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """Importance of heads and channels of a task's model, which layers to keep by their number, and losses by size."""
+
+    scores: Importance
+    refit: bool
+    """Whether what remains is refitted when channels go."""
+    layers: dict[int, list[int]]
+    losses: Losses | None
+    """None where the sizes are given."""
+
+
+def sensitivity(ctx: Context, name: str, settings: Prune, data: TaskData, shapes: list[Shape]) -> Sensitivity:
+    """As measured of a task's model on its training rows, now or in an earlier run."""
+    folder = ctx.folder / f"{name}.sensitivity" / data.task.name
+    if not folder.is_dir():
+        found = _measured(ctx, name, settings, data, shapes)
+        with checkpoint.writing(folder) as temporary:
+            _write(temporary, found)
+    return _read(folder)
+
+
+def _write(folder: Path, found: Sensitivity) -> None:
+    scores = found.scores
+    save_file({"heads": scores.heads, "ffn": scores.ffn, "hidden": scores.hidden}, folder / SCORES)
+    numbers = {"refit": found.refit, "layers": found.layers, "losses": found.losses and asdict(found.losses)}
+    checkpoint.write_json(folder / NUMBERS, numbers)
+
+
+def _read(folder: Path) -> Sensitivity:
+    scores, numbers = Importance(**load_file(folder / SCORES)), checkpoint.read_json(folder / NUMBERS)
+    layers = {int(count): chosen for count, chosen in numbers["layers"].items()}
+    return Sensitivity(scores, numbers["refit"], layers, numbers["losses"] and _losses(numbers["losses"]))
+
+
+def _losses(stored: dict[str, Any]) -> Losses:
+    layers, hidden, ffn = (
+        {int(size): loss for size, loss in stored[dimension].items()} for dimension in ("layers", "hidden", "ffn")
+    )
+    return Losses(stored["full"], layers, hidden, ffn, stored["scale"])
+
+
+def loaded(ctx: Context, settings: Prune, data: TaskData) -> tuple[Any, Any]:
+    """A task's model on the device, and its tokenizer."""
+    _, tokenizer = ctx.tokenizer_of(settings.start)
+    folder = ctx.checkpoint(settings.start, data.task.name)
+    model = teacher.load_classifier(folder, data.task.num_labels, pad_id=tokenizer.pad_token_id)
+    return model.to(ctx.accelerator.device), tokenizer
+
+
+def _measured(ctx: Context, name: str, settings: Prune, data: TaskData, shapes: list[Shape]) -> Sensitivity:
+    model, tokenizer = loaded(ctx, settings, data)
+    parts = sample(ctx, data, tokenizer, settings.examples)
+    rows = sum(len(part["labels"]) for part in parts)
+    ctx.say(f"{name}/{data.task.name}: importance of layers, heads and channels on {rows} rows")
+    scores = instantiate(settings.importance)(model, parts, row_loss)
+    # The matrices to refit by are as large as the model: they are made again when a model is cut.
+    lean, refit = replace(scores, grams=None), scores.grams is not None
+    depth, fewest = family.depth(model), min(shape.layers for shape in shapes)
+    given = ctx.config.student.layers
+    if given is not None:
+        return Sensitivity(lean, refit, {len(given): given}, None)
+    kept = by_loss(model, parts, row_loss, fewest) if fewest < depth else {}
+    layers = {count: chosen for count, (chosen, _) in kept.items()} | {depth: list(range(depth))}
+    if not has_target(ctx.config):
+        return Sensitivity(lean, refit, layers, None)
+    before = mean_loss(model, parts, row_loss)
+
+    def after(hidden: int, ffn: int) -> float:
+        return mean_loss(cut(model, range(depth), scores, hidden, ffn), parts, row_loss)
+
+    width, inner = family.width(model), setting(model.config, "intermediate_size")
+    losses = Losses(
+        before,
+        {count: loss for count, (_, loss) in kept.items()} | {depth: before},
+        {size: before if size == width else after(size, inner) for size in {s.hidden for s in shapes}},
+        {size: before if size == inner else after(width, size) for size in {s.ffn for s in shapes}},
+        _ignorance(parts, data.task.num_labels),
+    )
+    return Sensitivity(lean, refit, layers, losses)
+
+
+def cut(model: Any, layers: Sequence[int], scores: Importance, hidden: int, ffn: int) -> Any:
+    """The most important channels of these layers, with their weights refitted where that goes with the importance."""
+    kept = most_important(model, layers, scores, hidden, ffn)
+    return pruned(model if scores.grams is None else refitted(model, kept, scores.grams), kept)
+
+
+def _ignorance(parts: list[Batch], num_labels: int) -> float:
+    """Loss of a model that knows only how often each label comes: their entropy, or their variance."""
+    labels = torch.cat([part["labels"] for part in parts]).cpu()
+    if num_labels == 1:
+        return max(labels.float().var(correction=0).item(), 1e-6)
+    shares = torch.bincount(labels, minlength=num_labels) / len(labels)
+    return max(-(shares * shares.clamp(min=1e-9).log()).sum().item(), 1e-6)
+
+
+def row_loss(model: nn.Module, batch: Batch) -> Tensor:
+    """The loss of each row [B]: cross-entropy, or squared error where there is one label."""
+    logits = working(model(**family.inputs(model, batch)).logits)
+    if logits.shape[1] == 1:
+        return F.mse_loss(logits[:, 0], batch["labels"].to(logits.dtype), reduction="none")
+    return F.cross_entropy(logits, batch["labels"], reduction="none")
+
+
+def sample(ctx: Context, data: TaskData, tokenizer: Any, examples: int) -> list[Batch]:
+    """Training rows drawn evenly, in batches of like lengths, on the device."""
+    drawn = np.random.default_rng(ctx.config.seed).permutation(len(data.train))[:examples]
+    encoded = encode_task(data.train.select(drawn), data.task.columns, tokenizer, ctx.config.tasks.max_length)
+    assert encoded.labels is not None
+    found = []
+    for rows in batches(np.asarray(encoded.lengths), TOKENS):
+        made = dict(pad(encoded, rows, tokenizer.pad_token_id, tokenizer.padding_side == "left"))
+        made["labels"] = encoded.labels[rows]
+        found.append({key: torch.from_numpy(value).to(ctx.accelerator.device) for key, value in made.items()})
+    return found

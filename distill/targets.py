@@ -1,0 +1,63 @@
+"""A target may be a list: one run then makes a model for each of its values, and compares them all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from distill.config import REFERENCES, Config, Evaluate, Prune, Stage, Target
+
+UNITS = {"speedup": "x", "latency_ms": "ms", "size_mib": "MiB"}
+"""What a shape is searched for by -> what the model made for it is called by, e.g. `2x`."""
+
+
+def has_target(config: Config) -> bool:
+    """Whether the sizes of a pruned model are to be found."""
+    return any(getattr(config.target, name) is not None for name in UNITS)
+
+
+def goals(config: Config) -> dict[str, Target]:
+    """Label -> target of each model that a prune stage makes; one without a label where no target is a list."""
+    for name, unit in UNITS.items():
+        values = getattr(config.target, name)
+        if isinstance(values, list):
+            return {f"{value:g}{unit}": replace(config.target, **{name: value}) for value in values}
+    return {"": config.target}
+
+
+def unrolled(config: Config) -> Config:
+    """The config with a stage for each goal, `recover/2x` for `recover`, of all that goes on from a pruned model.
+
+    A prune stage makes all its models, in `prune/2x` and so on, from one set of measurements; an evaluate stage
+    compares them all.
+    """
+    labels = [label for label in goals(config) if label]
+    if not labels:
+        return config
+    stages, pipeline, several = dict(config.stages), list[str](), set[str]()
+    for name in config.pipeline:
+        stage = config.stages[name]
+        if isinstance(stage, Prune):
+            pipeline.append(name)
+            several.add(name)
+        elif not isinstance(stage, Evaluate) and any(getattr(stage, key, None) in several for key in REFERENCES):
+            pipeline += [f"{name}/{label}" for label in labels]
+            several.add(name)
+        else:
+            pipeline.append(name)
+    for name in several:
+        for label in labels:
+            named = {key: getattr(stages[name], key, None) for key in REFERENCES}
+            own = {key: f"{other}/{label}" for key, other in named.items() if other in several}
+            stages[f"{name}/{label}"] = replace(stages[name], **own)
+    return replace(config, stages=stages, pipeline=pipeline)
+
+
+def made_by(config: Config, name: str) -> list[str]:
+    """The stages that stand for one of the recipe: itself, or those of its goals."""
+    return [found for label in goals(config) if (found := f"{name}/{label}") in config.stages] or [name]
+
+
+def references(config: Config, stage: Stage) -> list[str]:
+    """Every stage that a stage is made from."""
+    named = dict.fromkeys(getattr(stage, key, None) for key in REFERENCES)
+    return [found for name in named if name in config.stages for found in made_by(config, str(name))]
