@@ -180,9 +180,24 @@ class Batch:
 
 
 @dataclass
+class Gates:
+    """Parts of the model that training closes, so that a prune stage which starts from it cuts them."""
+
+    kind: str = "l0"
+    """l0 (random gates, closed by a penalty on what is open: CoFi) or movement (the parts that training moves away from
+    zero stay)."""
+    hidden: float = 1.0
+    """Share of the hidden channels, and of the heads that fill them, that is left in the end."""
+    ffn: float = 0.5
+    """Share of the FFN channels that is left in the end."""
+    lr: float = 0.05
+    """Learning rate of the gates."""
+
+
+@dataclass
 class Stage:
     kind: str = MISSING
-    """train, prune, quantize, evaluate or export."""
+    """train, prune, vocabulary, quantize, evaluate or export."""
 
 
 REFERENCES = ("start", "teacher", "student", "baseline", "pruned", "quantized", "evaluated")
@@ -226,6 +241,8 @@ class Train(Stage):
     """Largest gradient norm."""
     dropout: float | None = None
     """Dropout probability while training; the model's own when null."""
+    gates: Gates | None = None
+    """Gates that are trained along, e.g. {kind: l0, hidden: 0.67, ffn: 0.5}; none when null."""
     checkpoint_seconds: float = 120.0
     """Seconds between resumable checkpoints."""
 
@@ -238,9 +255,23 @@ class Prune(Stage):
     dimensions: list[str] = field(default_factory=lambda: ["layers", "hidden", "ffn"])
     """What may be cut to meet the target: layers, hidden (hidden channels and the heads that fill them), ffn."""
     importance: Any = MISSING
-    """`_target_` of a function of distill.compress that scores heads and channels, with `_partial_: true`."""
+    """`_target_` of a function of distill.compress that scores heads and channels, with `_partial_: true`. Where the
+    models have been trained with gates, these score what they are on."""
     examples: int = 256
     """Training rows of each task that importances and losses are measured on."""
+
+
+@dataclass
+class Vocabulary(Stage):
+    kind: str = "vocabulary"
+    start: str = MISSING
+    """Stage whose checkpoints, one for each task, lose the tokens that texts do not need."""
+    texts: list[str] = field(default_factory=lambda: ["tasks"])
+    """Whose tokens are kept: of the tasks (their training rows), of the corpus, or of both."""
+    min_count: int = 1
+    """Tokens that come up fewer times than this go; what they stood for is then spelt in smaller ones."""
+    tokens: int | None = None
+    """Most tokens, the most frequent ones; no bound when null. Those that a tokenizer cannot do without come on top."""
 
 
 @dataclass
@@ -308,21 +339,6 @@ class Config:
     """Run folder; made from the recipe and the settings under outputs/ when null."""
 
 
-def of_student(config: Config, name: str) -> bool:
-    """Whether what a stage leaves is a student's: given, built there, or made of what an earlier stage left."""
-    stage = config.stages.get(name)
-    start = getattr(stage, "start", None)
-    if stage is None or start in (None, name):
-        return name == "student"
-    return getattr(stage, "build_student", False) or of_student(config, start)
-
-
-def given_student(config: Config) -> bool:
-    """Whether the recipe's student is a pretrained one, with its own tokenizer, and not built from the teacher."""
-    stages = (config.stages[name] for name in config.pipeline if name in config.stages)
-    return any(isinstance(stage, Train) and stage.start == "student" for stage in stages)
-
-
 def folder(name: str) -> Path:
     """`conf` or `recipes`: the copy inside an installed package, else the one beside the package in a checkout."""
     inside = Path(__file__).parent / name
@@ -339,7 +355,7 @@ def register() -> None:
     """Make the schema and the recipes known to Hydra (a recipe is a config of group `recipe`, package `_global_`)."""
     store = ConfigStore.instance()
     store.store(name="schema", node=Config)
-    for node in (Train, Prune, Quantize, Evaluate, Export):
+    for node in (Train, Prune, Vocabulary, Quantize, Evaluate, Export):
         store.store(group="stage", name=f"{node.kind}_schema", node=node)
     for name, path in recipes().items():
         group, _, leaf = f"recipe/{name}".rpartition("/")

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from distill import family
+from distill import family, losses
 from distill.config import ConfigError
 from distill.features import Features, capture
 from distill.losses.precision import working
@@ -67,9 +67,14 @@ CHUNK = 1024
 """Positions whose vocabulary logits are held at once when a term asks for all positions."""
 
 
+GATES = "gates"
+"""Name of the term that gates add to the loss, and of what it looks at."""
+
+
 def counts(terms: Mapping[str, BoundTerm], batch: Mapping[str, Tensor]) -> Tensor:
     """Rows each term sums over in this batch, float32 `[terms]`."""
-    return torch.stack([torch.as_tensor(batch[_rows(t, batch)].shape[0], dtype=torch.float32) for t in terms.values()])
+    rows = [1 if term.features == GATES else batch[_rows(term, batch)].shape[0] for term in terms.values()]
+    return torch.tensor(rows, dtype=torch.float32)
 
 
 def _rows(term: BoundTerm, batch: Mapping[str, Tensor]) -> str:
@@ -94,6 +99,9 @@ class Objective(nn.Module):
     `teacher_input_ids` and so on `[B, L']` too, not masked, and `aligned` and `teacher_aligned` `[P]`, flat positions
     of tokens that end at the same character: hidden states are compared there. A task batch has `labels` `[B]` instead,
     and no `masked`; and `teacher_logits` `[B, C]` where a term needs them and no teacher is there to give them.
+
+    `gates` mask parts of the student (`gates.on(student, progress)`) and add a term (`gates.cost(progress)`);
+    `progress` is the share of the training that is done, and is set from outside.
     """
 
     def __init__(
@@ -103,10 +111,13 @@ class Objective(nn.Module):
         teachers: Sequence[nn.Module] = (),
         pooling: str = "mean",
         weights: Sequence[float] = (1.0,),
+        gates: Any = None,
     ) -> None:
         super().__init__()
-        self.student = student
+        self.student, self.gates, self.progress = student, gates, 0.0
         self.terms = dict(terms)
+        if gates is not None:
+            self.terms[GATES] = BoundTerm(1.0, GATES, "labels", "all", losses.mse)
         self.pooling = pooling
         # In a tuple, so that they are no submodules: they get no gradient, no synchronization, no train mode.
         self.teachers = tuple(teachers)
@@ -116,8 +127,11 @@ class Objective(nn.Module):
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
         """Sum of each term over this batch, unweighted, float32 `[terms]`."""
-        with self._arithmetic(batch["input_ids"].device.type):
+        gated = contextlib.nullcontext() if self.gates is None else self.gates.on(self.student, self.progress)
+        with self._arithmetic(batch["input_ids"].device.type), gated:
             sums = self._corpus(batch) if "masked" in batch else self._task(batch)
+        if self.gates is not None:
+            sums[GATES] = self.gates.cost(self.progress)
         return torch.stack([sums[name].float() for name in self.terms])
 
     def _arithmetic(self, device: str) -> AbstractContextManager[Any]:
@@ -281,7 +295,7 @@ def _pairs(terms: Mapping[str, BoundTerm], student: nn.Module, teacher: nn.Modul
     depths, heads = [[f(model) for model in (student, teacher)] for f in (family.depth, family.heads)]
     found, errors = {}, []
     for name, term in terms.items():
-        if term.features == "logits":
+        if term.features in ("logits", GATES):
             continue
         found[name] = term.pairs(*depths)
         where = f"terms.{name}"

@@ -19,7 +19,7 @@ from rich.console import Console
 from distill import checkpoint
 from distill.check.rules import flatten
 from distill.config import Config, ConfigError, run_folder
-from distill.targets import references, unrolled
+from distill.plan import references, unrolled
 
 if TYPE_CHECKING:
     from distill.stages.context import Context

@@ -13,8 +13,8 @@ from typing import Any
 from distill.check.pipeline import pipeline
 from distill.check.rules import FAMILIES, TASKS, broken, flatten, nearest, unknown
 from distill.check.targets import check_target
-from distill.config import Config, Prune, given_student, recipes
-from distill.targets import UNITS
+from distill.config import Config, Prune, recipes
+from distill.plan import UNITS, given_student
 
 
 def settings(config: Config, recipe: str | None) -> list[str]:

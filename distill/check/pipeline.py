@@ -5,18 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from distill.check.rules import DIMENSIONS, SCHEMES, nearest
-from distill.config import (
-    REFERENCES,
-    Config,
-    Evaluate,
-    Export,
-    Prune,
-    Quantize,
-    Stage,
-    Train,
-    given_student,
-    of_student,
-)
+from distill.config import REFERENCES, Config, Evaluate, Export, Prune, Quantize, Stage, Train, Vocabulary
+from distill.plan import cut_by, given_student, of_student
 
 
 def pipeline(config: Config) -> Iterator[str]:
@@ -47,7 +37,8 @@ def pipeline(config: Config) -> Iterator[str]:
 
 def _reference(name: str, key: str, other: str, config: Config) -> Iterator[str]:
     """The stage that is named leaves what is looked for: models, ONNX files or numbers."""
-    needed = {"quantized": ("quantize",), "evaluated": ("evaluate",)}.get(key, ("train", "prune"))
+    models = ("train", "prune", "vocabulary")
+    needed = {"quantized": ("quantize",), "evaluated": ("evaluate",), "pruned": ("prune",)}.get(key, models)
     stage, found = config.stages[name], config.stages[other]
     if found.kind not in needed:
         kinds = " or ".join(needed)
@@ -85,8 +76,11 @@ def _vocabularies(name: str, stage: Train, config: Config) -> Iterator[str]:
 
 def _own_tokens(name: str, stage: Train, config: Config) -> bool:
     """Whether the models of a stage and their teacher read a text in other tokens."""
+    if stage.teacher is None:
+        return False
     own = config.student.tokenizer is not None or given_student(config)
-    return own and stage.teacher is not None and of_student(config, name) != of_student(config, stage.teacher)
+    cut = cut_by(config, name) != cut_by(config, stage.teacher)
+    return cut or (own and of_student(config, name) != of_student(config, stage.teacher))
 
 
 def _inside(name: str, stage: Train, config: Config) -> Iterator[str]:
@@ -134,7 +128,7 @@ def _role(name: str, config: Config) -> str | None:
     if name in ("teacher", "student"):
         return name
     stage = config.stages.get(name)
-    return stage.role if isinstance(stage, Train) else "student" if isinstance(stage, Prune) else None
+    return stage.role if isinstance(stage, Train) else "student" if isinstance(stage, Prune | Vocabulary) else None
 
 
 def _one_or_several(name: str, stage: Stage, config: Config) -> Iterator[str]:
@@ -158,6 +152,10 @@ def _measured(name: str, stage: Stage) -> Iterator[str]:
         if not stage.dimensions:
             yield f"stages.{name}.dimensions: got []; must hold at least one of {', '.join(DIMENSIONS)}; name one"
         yield from _names(f"stages.{name}.dimensions", stage.dimensions, DIMENSIONS)
+    if isinstance(stage, Vocabulary):
+        if not stage.texts:
+            yield f"stages.{name}.texts: got []; must hold tasks, corpus or both; e.g. [tasks]"
+        yield from _names(f"stages.{name}.texts", stage.texts, ("tasks", "corpus"))
     if isinstance(stage, Quantize):
         yield from _names(f"stages.{name}.schemes", stage.schemes, SCHEMES)
     if isinstance(stage, Evaluate):

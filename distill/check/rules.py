@@ -108,6 +108,12 @@ RULES: tuple[Rule, ...] = (
     ("stages.*.terms.*.against", _one_of("teacher", "labels"), "teacher or labels", "see conf/term"),
     ("stages.*.terms.*.positions", _one_of("masked", "all"), "masked or all", "see conf/term"),
     ("stages.*.examples", _number(32), ">= 32", "fewer rows say little; 256 is the default"),
+    ("stages.*.gates.kind", _one_of("l0", "movement"), "l0 or movement", "see distill/config.py"),
+    ("stages.*.gates.hidden", _above(0, 1 + 1e-9), "above 0 and at most 1", "1 keeps them all"),
+    ("stages.*.gates.ffn", _above(0, 1 + 1e-9), "above 0 and at most 1", "1 keeps them all"),
+    ("stages.*.gates.lr", _above(0), "> 0", "0.05 is the default"),
+    ("stages.*.min_count", _number(1), ">= 1", "1 keeps every token that is used"),
+    ("stages.*.tokens", _number(1), ">= 1", "null sets no limit"),
     ("stages.*.repeats", _number(1), ">= 1", "8 is the default"),
 )
 

@@ -30,15 +30,20 @@ sizes of `student.*`, and lets it recover by distillation from what it was.
 ## To a speed
 
 1. On training rows of every task (`stages.prune.examples`) the loss is measured with one dimension cut at a time:
-   every number of layers, and up to eight sizes of hidden and of FFN channels. The rise of the loss for a shape is
-   estimated as the sum of the rises of its dimensions, as a share of the loss of a model that knows only how often
-   each label comes.
+   every number of layers, and up to eight sizes of hidden and of FFN channels. What is left of what the model knows
+   (how far its loss is below that of a model that knows only how often each label comes) is estimated for a shape as
+   the product of what each dimension leaves.
 2. On this machine models of all those widths are timed, with one layer and with three, in torch float32 at
    `target.shape`. That gives the time of a layer and of what is fixed, for every width: a width that runs no faster
    is never chosen for it.
-3. Of all shapes that meet the target the one with the least estimated rise is cut out of every task's model, and the
-   report has its predicted speed beside the measured one. A target out of reach is refused with the nearest shape and
-   its cost.
+3. Of all shapes that meet the target the one that leaves most is cut out of every task's model, and the report has its
+   predicted speed beside the measured one. A target out of reach is refused with the nearest shape and its cost.
+
+`target.speedup=[2,4,8]` makes a model for each from one set of measurements, in one run and one report;
+`recipe=frontier` does so for eight speeds, and `target.retained=97` names the fastest that keeps so much.
+
+`recipe=vocabulary` prunes the vocabulary: the tokens that the tasks do not use go, and the tokenizer is rebuilt
+(WordPiece, BPE, Unigram; any family). `recipe=factorized` makes the table of tokens narrow.
 """
 
 

@@ -8,13 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from distill import family
 from distill.student.shape import setting
+
+SCORES = "scores.safetensors"
+"""File of scores, beside the model that they are of."""
 
 Batch = dict[str, Tensor]
 Loss = Callable[[nn.Module, Batch], Tensor]
@@ -33,6 +38,15 @@ class Importance:
     """[channels]."""
     grams: list[tuple[Tensor, Tensor]] | None = None
     """Of each layer, what its remaining weights can be refitted by; see `reconstruct`."""
+
+
+def write(scores: Importance, file: Path) -> None:
+    """Keep scores as safetensors; matrices to refit by are left out."""
+    save_file({"heads": scores.heads, "ffn": scores.ffn, "hidden": scores.hidden}, file)
+
+
+def read(file: Path) -> Importance:
+    return Importance(**load_file(file))
 
 
 def magnitude(model: Any, batches: Iterable[Batch] = (), loss: Loss | None = None) -> Importance:

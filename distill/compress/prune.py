@@ -7,6 +7,7 @@ channels go together. Heads alone can never be loaded again: transformers 5 has 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -57,10 +58,12 @@ def pruned(model: Any, kept: Kept) -> Any:
     channels left out of every norm's mean and variance. ConfigError for a choice that no stock config expresses.
     """
     import torch_pruning as tp
+    from transformers.initialization import no_init_weights
 
     sizes = _sizes(model, kept)
     config = student.student_config(model.config, kept.layers, None, sizes)
-    cut = student.from_teacher(model, kept.layers, init="teacher_layers", seed=0)
+    whole = list(kept.layers) == list(range(family.depth(model)))
+    cut = copy.deepcopy(model) if whole else student.from_teacher(model, kept.layers, init="teacher_layers", seed=0)
     parts = [part for part in cuts(cut, kept) if len(part.gone)]
     if not parts:
         return cut.train(model.training)
@@ -76,7 +79,8 @@ def pruned(model: Any, kept: Kept) -> Any:
             for name in names:
                 if (old := getattr(part.module, name, None)) is not None:
                     setattr(part.module, name, nn.Parameter(old.detach()[_rest(len(old), part.gone)].clone()))
-    built = type(model)(config)
+    with no_init_weights():  # every weight is loaded
+        built = type(model)(config)
     built.load_state_dict(cut.state_dict())
     built.tie_weights()
     return built.to(model.device).train(model.training)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -49,11 +50,15 @@ def grid(full: Shape, head: int, parts: int, *, layers: bool, hidden: bool, ffn:
     ]
 
 
+LEAST = 0.02
+"""Of what a model knows, no cut is taken to leave less: losses above that of knowing nothing say little."""
+
+
 @dataclass(frozen=True)
 class Losses:
     """What pruning costs of one task: the loss as it is, and with one dimension cut alone, by its size.
 
-    `scale` is the loss of a model that knows only how often each label comes: the same for all tasks.
+    `scale` is the loss of a model that knows only how often each label comes.
     """
 
     full: float
@@ -62,10 +67,15 @@ class Losses:
     ffn: Mapping[int, float]
     scale: float
 
-    def rise(self, shape: Shape) -> float:
-        """Estimated rise of the loss, as a share of `scale`: the dimensions' rises are added up."""
+    def left(self, shape: Shape) -> float:
+        """Estimated share of what the model knows that is left, before it recovers: from 1 down to `LEAST`, above 0.
+
+        What it knows is how far its loss is below `scale`. Each dimension takes its share of what the others leave:
+        sums of rises say nothing once one of them has taken all.
+        """
         alone = (self.layers[shape.layers], self.hidden[shape.hidden], self.ffn[shape.ffn])
-        return sum(max(loss - self.full, 0.0) for loss in alone) / self.scale
+        known = max(self.scale - self.full, 1e-9)
+        return math.prod(min(max((self.scale - loss) / known, LEAST), 1.0) for loss in alone)
 
 
 def choose(
@@ -78,10 +88,12 @@ def choose(
     return min(filter(fits, shapes), key=lambda shape: (cost(shape), milliseconds(shape)), default=None)
 
 
-def total_rise(losses: Iterable[Losses]) -> Callable[[Shape], float]:
-    """Mean over tasks of the estimated rise."""
+def forgotten(losses: Iterable[Losses]) -> Callable[[Shape], float]:
+    """Estimated share of what the models know that goes with a shape: 1 less the geometric mean, over tasks, of what
+    is left.
+    """
     every = list(losses)
-    return lambda shape: sum(one.rise(shape) for one in every) / len(every)
+    return lambda shape: 1 - math.prod(one.left(shape) for one in every) ** (1 / len(every))
 
 
 def fits_target(target: Any, table: Table, full: Shape, size_mib: Callable[[Shape], float]) -> Callable[[Shape], bool]:
@@ -115,8 +127,8 @@ def out_of_reach(
     advice = "set a nearer target, or let the recipe cut more dimensions"
     lines = [
         f"target.{key}: got {getattr(target, key)}; must be {rule}, which {shape.layers} layers, {shape.hidden} hidden "
-        f"and {shape.ffn} FFN channels reach, at an estimated rise of the loss by {100 * cost(shape):.0f}% of that "
-        f"of knowing nothing; {advice}"
+        f"and {shape.ffn} FFN channels reach, which is estimated to cost {100 * cost(shape):.0f}% of what the model "
+        f"knows, before it recovers; {advice}"
         for key, (met, rule, shape) in reach.items()
         if not met
     ]

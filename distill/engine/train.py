@@ -99,6 +99,7 @@ def train(
     with Bar(main, name, total, done.steps) as bar, _interruptible() as stop:
         for step, parts, scale in _ahead(plan, collate, rank=rank, world=world, parts=settings.batch.accumulate):
             torch.manual_seed(_step_seed(seed, step, rank))
+            objective.progress = step / total
             meter.add(*gradients(module, objective, parts, scale, meter.weights, accelerator))
             torch.nn.utils.clip_grad_norm_(objective.parameters(), settings.clip)
             for group, rate in zip(optimizer.param_groups, rates, strict=True):

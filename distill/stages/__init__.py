@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from distill.stages import evaluate, export, prune, quantize, train
+from distill.stages import evaluate, export, prune, quantize, train, vocabulary
 
 RUN: dict[str, Callable[..., dict[str, Any]]] = {
     "train": train.run,
     "prune": prune.run,
+    "vocabulary": vocabulary.run,
     "quantize": quantize.run,
     "evaluate": evaluate.run,
     "export": export.run,

@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +17,9 @@ from accelerate import Accelerator
 from rich.console import Console
 
 from distill import checkpoint, family, teacher
-from distill.config import (
-    Config,
-    Stage,
-    Teacher,
-    Train,
-    UserError,
-    fingerprint,
-    given_student,
-    of_student,
-)
+from distill.config import Config, Stage, Teacher, Train, UserError, fingerprint
 from distill.data import align, corpus, encode, tasks
-from distill.targets import references
+from distill.plan import cut_by, given_student, of_student, references
 
 SMOKE_LAYERS = 6
 
@@ -56,6 +47,8 @@ class Context:
     threads: int
     fast_float32: bool
     """Whether torch's fast float32 matrix product is real float32 here."""
+    _cut: dict[str, Any] = field(default_factory=dict)
+    """Vocabulary stage -> its tokenizer, once asked for."""
 
     def say(self, text: str) -> None:
         if self.accelerator.is_main_process:
@@ -229,13 +222,28 @@ class Context:
         return loaded
 
     def tokenizer_of(self, stage: str) -> tuple[str, Any]:
-        """Whose tokenizer the models of a stage read, teacher or student, and that tokenizer."""
+        """Whose tokenizer the models of a stage read, and that tokenizer: the teacher's, the student's or a cut one."""
+        if (cut := cut_by(self.config, stage)) is not None:
+            return "cut", self._cut_tokenizer(cut)
         own = self.config.student.tokenizer is not None or given_student(self.config)
         return (
             ("student", self.student_tokenizer)
             if own and of_student(self.config, stage)
             else ("teacher", self.tokenizer)
         )
+
+    @property
+    def every_tokenizer(self) -> list[Any]:
+        """Those that models of this run read with: each teacher's, the student's, and those that stages have cut."""
+        cut = [self._cut_tokenizer(name) for name in self.config.pipeline if cut_by(self.config, name) == name]
+        return [*self.tokenizers, self.student_tokenizer, *cut]
+
+    def _cut_tokenizer(self, stage: str) -> Any:
+        if stage not in self._cut:
+            folder = self.folder / stage / next(iter(self.tasks[0]))
+            self._cut[stage] = teacher.load_tokenizer(folder)
+            self._cut[stage].padding_side = "right"
+        return self._cut[stage]
 
     @contextmanager
     def writing(self, folder: Path, model: Any, tokenizer: Any, manifest: dict[str, Any]) -> Iterator[Path]:

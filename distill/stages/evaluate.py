@@ -22,11 +22,11 @@ from distill.evaluate.engines import Batch, Engine, joined, together
 from distill.evaluate.mixture import average
 from distill.evaluate.predict import predict
 from distill.export.onnx import export_onnx
+from distill.plan import has_target
 from distill.stages import forms
 from distill.stages.context import Context
 from distill.stages.environment import environment
 from distill.stages.quantize import ONNX, reason
-from distill.targets import has_target
 
 TASK_ROWS, TASK_BATCH = 32, 8
 TASK_LENGTHS = f"{TASK_ROWS} rows of the tasks at their own lengths, at most {TASK_BATCH} at a time"
@@ -77,7 +77,7 @@ def _predictions(
 ) -> Iterator[tuple[str, str, np.ndarray, np.ndarray]]:
     """(form, split, logits, labels) of one task; kept in `file`, so that a run that was stopped goes on."""
     kept: dict[str, np.ndarray] = {}
-    made = {id(t): _encoded(ctx, data, t) for t in (*ctx.tokenizers, ctx.student_tokenizer)}
+    made = {id(t): _encoded(ctx, data, t) for t in ctx.every_tokenizer}
     if file.is_file():
         with np.load(file, allow_pickle=False) as stored:
             kept = dict(stored)
@@ -159,7 +159,7 @@ def _times(
         f"{rows}x{length}": {form.name: [synthetic(form, [rows, length])] for form in compared}
         for rows, length in _shapes(ctx, settings)
     }
-    own = {id(t): _task_batches(ctx, t) for t in (*ctx.tokenizers, ctx.student_tokenizer)}
+    own = {id(t): _task_batches(ctx, t) for t in ctx.every_tokenizer}
     inputs[TASK_LENGTHS] = {
         name: [_joined(list(batches)) for batches in zip(*(own[id(t)] for t in several), strict=True)]
         for name, several in words.items()
@@ -207,7 +207,7 @@ def _joined(batches: list[Batch]) -> Batch:
 
 def _synthetic(ctx: Context, tokenizer: Any, shape: list[int]) -> Batch:
     """Random tokens that every model has, but for those that end or separate texts."""
-    vocabulary = min(len(other) for other in (*ctx.tokenizers, ctx.student_tokenizer))
+    vocabulary = min(map(len, ctx.every_tokenizer))
     return latency.synthetic((shape[0], shape[1]), vocabulary, _last(tokenizer), without=tokenizer.all_special_ids)
 
 

@@ -11,9 +11,9 @@ from distill import checkpoint
 from distill.config import Evaluate
 from distill.evaluate import engines
 from distill.evaluate.predict import in_windows
+from distill.plan import made_by
 from distill.stages.context import Context
 from distill.stages.quantize import BITSANDBYTES, ONNX, ONNX_INT8
-from distill.targets import made_by
 
 FLOAT32 = ("fp32", "fp32_medium")
 """Schemes that the teacher's fastest float32 form is looked for among. The second is left out where it is not."""
@@ -124,7 +124,7 @@ def paths(ctx: Context, form: Form, task: str) -> list[Path]:
 def tokenizers(ctx: Context, form: Form) -> list[Any]:
     """What each model of a form reads with."""
     whose, own = ctx.tokenizer_of(form.stage)
-    if whose == "student":
+    if whose != "teacher":
         return [own]
     return ctx.tokenizers if form.role == "teacher" else [ctx.tokenizers[form.member or 0]]
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from distill import family, student, teacher
-from distill.config import ConfigError, Evaluate, Prune, Stage, Train, given_student
+from distill.config import ConfigError, Evaluate, Prune, Stage, Train
+from distill.plan import given_student, has_target
 from distill.stages.context import APART, Context
 from distill.student.shape import projects
-from distill.targets import has_target
 
 PROBE = "Zoë isn't naïve: 42% of THIS\tcosts 3.50 €"
 """Text that tokenizers which fold case or accents, or split numbers, take differently."""

@@ -14,16 +14,16 @@ import torch
 from distill import checkpoint, family, student, teacher
 from distill.compress.choose import mean_loss
 from distill.compress.reconstruct import gram_matrices
-from distill.compress.search import Shape, Table, choose, fits_target, grid, out_of_reach, total_rise
+from distill.compress.search import Shape, Table, choose, fits_target, forgotten, grid, out_of_reach
 from distill.config import Prune, Target, UserError
 from distill.data.tasks import TaskData
 from distill.evaluate.cost import size_mib_of
 from distill.evaluate.table import measure
 from distill.export.huggingface import plain_logits, prove_reload
+from distill.plan import goals, has_target
 from distill.stages.context import Context
 from distill.stages.sensitivity import Sensitivity, cut, loaded, row_loss, sample, sensitivity
 from distill.student.shape import projects, setting
-from distill.targets import goals, has_target
 
 PROOF_ROWS = 4
 TOLERANCE = 1e-3
@@ -52,7 +52,7 @@ def run(ctx: Context, name: str, settings: Prune) -> dict[str, Any]:
         if pending:
             found = sensitivity(ctx, name, settings, data, shapes)
             _cut(ctx, name, settings, data, found, pending)
-    texts = {root / label / task: _texts(data) for label in chosen for task, data in tasks.items()}
+    texts = {root / label / task: texts_of(data) for label in chosen for task, data in tasks.items()}
     longest = ctx.config.tasks.max_length
     proved = {folder: (rows, plain_logits(folder, rows, longest)) for folder, rows in texts.items()}
     ctx.say(f"{name}: reload of {len(proved)} models in a fresh process")
@@ -146,7 +146,7 @@ def _found(
     def size(shape: Shape) -> float:
         return size_mib_of(_config_of(config, shape))
 
-    cost = total_rise(one.losses for one in measured if one.losses is not None)
+    cost = forgotten(one.losses for one in measured if one.losses is not None)
     shape = choose(shapes, fits_target(target, table, full, size), cost, table.milliseconds)
     if shape is None and ctx.config.limit.smoke:
         shape = min(shapes, key=table.milliseconds)
@@ -159,7 +159,7 @@ def _found(
         "batch": target.shape,
         "predicted_ms": after,
         "predicted_speedup": before / after,
-        "estimated_rise": cost(shape),
+        "estimated_forgotten": cost(shape),
         "tried": len(shapes),
     }
 
@@ -207,10 +207,10 @@ def _cut(
         )
         manifest = {"layers": list(layers), "loss": losses}
         with ctx.writing(ctx.folder / name / label / task, small, tokenizer, manifest) as temporary:
-            _same(small, temporary, _texts(data), ctx.config.tasks.max_length)
+            _same(small, temporary, texts_of(data), ctx.config.tasks.max_length)
 
 
-def _texts(data: TaskData) -> list[list[str]]:
+def texts_of(data: TaskData) -> list[list[str]]:
     """Some rows of the task: one or two texts each."""
     rows = data.train.select(range(min(PROOF_ROWS, len(data.train))))
     return [[row[column] for column in data.task.columns] for row in rows]

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from distill import checkpoint
-from distill.config import Evaluate, Prune, Train, given_student
+from distill.config import Evaluate, Prune, Train, Vocabulary
+from distill.plan import given_student, goals
 from distill.stages.context import Context
-from distill.targets import goals
 
 
 def results(ctx: Context) -> dict[str, Any] | None:
@@ -85,8 +85,9 @@ def _notes(ctx: Context) -> list[str]:
             "The embedded teacher's own training saw MultiNLI, Quora duplicates and SQuAD, which MNLI, QQP and "
             "QNLI are made from."
         )
-    prunes = any(isinstance(stage, Prune) for stage in ctx.config.stages.values())
-    if any(isinstance(stage, Train) and stage.role == "baseline" for stage in ctx.config.stages.values()):
+    stages = [ctx.config.stages[name] for name in ctx.config.pipeline]
+    prunes = any(isinstance(stage, Prune | Vocabulary) for stage in stages)
+    if any(isinstance(stage, Train) and stage.role == "baseline" for stage in stages):
         start = "layers copied from the teacher" if ctx.config.student.init == "teacher_layers" else "random weights"
         start = "as it was given" if given_student(ctx.config) else "as it was pruned" if prunes else start
         notes.append(
@@ -102,8 +103,15 @@ def _notes(ctx: Context) -> list[str]:
 
 def _of_pruning(ctx: Context, models: list[dict[str, Any]]) -> Iterator[str]:
     """What was cut for each target."""
-    for name, stage in ctx.config.stages.items():
-        if not isinstance(stage, Prune) or name not in ctx.config.pipeline:
+    for name in ctx.config.pipeline:
+        stage = ctx.config.stages[name]
+        if isinstance(stage, Vocabulary):
+            made = checkpoint.read_json(ctx.folder / name / checkpoint.MANIFEST)
+            yield (
+                f"{made['tokens']:,} of {made['tokens_before']:,} tokens are kept: {100 * made['share_of_texts']:.2f}% "
+                f"of what the {' and '.join(stage.texts)} are made of."
+            )
+        if not isinstance(stage, Prune):
             continue
         for goal in goals(ctx.config):
             yield _of_goal(checkpoint.read_json(ctx.folder / name / goal / checkpoint.MANIFEST), goal, models)

@@ -14,7 +14,9 @@ from hydra.utils import instantiate
 from torch import nn
 
 from distill import checkpoint, engine, family, student, teacher
-from distill.config import Train, given_student, of_student
+from distill.compress.gates import L0, Movement, fold, parameter_groups
+from distill.compress.importance import SCORES, write
+from distill.config import Train
 from distill.data.align import Aligned, pad_aligned
 from distill.data.collate import mask_tokens, pad, token_weights
 from distill.data.encode import Encoded, encode_task
@@ -23,6 +25,7 @@ from distill.data.windows import split, windows
 from distill.evaluate.mixture import average, fit
 from distill.evaluate.predict import in_windows, predict
 from distill.objective import BoundTerm, Objective
+from distill.plan import given_student, of_student
 from distill.stages.context import APART, TARGETS, Context, drop
 
 Arrays = dict[str, np.ndarray]
@@ -106,7 +109,7 @@ def _sum(made: list[dict[str, Any]]) -> dict[str, Any]:
 def _tokenizer(ctx: Context, name: str, member: int) -> Any:
     """Tokenizer of the model that is trained under a name; `member` counts the teachers of an ensemble."""
     whose, own = ctx.tokenizer_of(name.partition("/")[0])
-    return own if whose == "student" else ctx.tokenizers[member]
+    return ctx.tokenizers[member] if whose == "teacher" else own
 
 
 def _task(ctx: Context, name: str, settings: Train, data: TaskData, member: int) -> None:
@@ -149,10 +152,20 @@ def _task(ctx: Context, name: str, settings: Train, data: TaskData, member: int)
             batch["teacher_logits"] = targets[rows]
         return batch
 
-    objective = Objective(model, terms, guides, teacher.pooling(ctx.teacher))
+    gates = _gates(settings, model)
+    objective = Objective(model, terms, guides, teacher.pooling(ctx.teacher), gates=gates)
     done = _train(ctx, name, settings, objective, encoded.lengths, collate, seed)
     done.seconds += waited
-    _save(ctx, name, model, _summary(done), tokenizer)
+    _save(ctx, name, model, _summary(done), tokenizer, gates)
+
+
+def _gates(settings: Train, model: Any) -> L0 | Movement | None:
+    """The gates of a stage. Heads go with the hidden channels that they fill."""
+    wanted = settings.gates
+    if wanted is None:
+        return None
+    keep = {"ffn": wanted.ffn} | ({"heads": wanted.hidden, "hidden": wanted.hidden} if wanted.hidden < 1 else {})
+    return {"l0": L0, "movement": Movement}[wanted.kind](model, keep)
 
 
 def _teacher_logits(ctx: Context, stage: str, data: TaskData) -> np.ndarray:
@@ -289,11 +302,14 @@ def _train(
     seed: int,
 ) -> engine.Trained:
     named = [(name, p) for name, p in objective.named_parameters() if p.requires_grad]
+    named = [(name, p) for name, p in named if not name.startswith("gates.")]
     # Norms and biases are not decayed, as in BERT.
     groups = [
         {"params": [p for _, p in named if p.ndim > 1]},
         {"params": [p for _, p in named if p.ndim <= 1], "weight_decay": 0.0},
     ]
+    if settings.gates is not None:
+        groups += parameter_groups(objective.gates, settings.gates.lr)
     return engine.train(
         objective,
         lengths,
@@ -324,9 +340,16 @@ def _state(ctx: Context, name: str) -> Path:
     return ctx.folder / f"{name}.state"
 
 
-def _save(ctx: Context, name: str, model: Any, manifest: dict[str, Any], tokenizer: Any) -> None:
+def _save(
+    ctx: Context, name: str, model: Any, manifest: dict[str, Any], tokenizer: Any, gates: L0 | Movement | None = None
+) -> None:
+    """Write the model; where it was trained with gates, as it is with them, and what they have learnt."""
     if ctx.accelerator.is_main_process:
-        with ctx.writing(ctx.folder / name, model, tokenizer, manifest):
-            pass
+        if gates is not None:
+            heads, ffn, _ = gates.eval().masks(1.0)
+            fold(model, heads, ffn)
+        with ctx.writing(ctx.folder / name, model, tokenizer, manifest) as temporary:
+            if gates is not None:
+                write(gates.scores(), temporary / SCORES)
         drop(_state(ctx, name))
     ctx.accelerator.wait_for_everyone()

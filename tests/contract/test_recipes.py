@@ -15,9 +15,9 @@ from distill import check, checkpoint, config, report
 from distill.check import rules
 from distill.config import Config, Export, Train
 from distill.data import tasks
+from distill.plan import goals, unrolled
 from distill.stages.context import SMOKE_LAYERS
 from distill.student import half_depth
-from distill.targets import goals, unrolled
 
 FILES = sorted(config.folder("recipes").rglob("*.yaml"))
 NAMES = sorted(config.recipes())

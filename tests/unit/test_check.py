@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from distill import check
 from distill.check import rules
-from distill.config import Config, Prune, Term, Train, load_config, recipes
+from distill.config import Config, Gates, Prune, Term, Train, Vocabulary, load_config, recipes
 from distill.data import tasks
 
 NAN, INFINITY = math.nan, math.inf
@@ -63,6 +63,12 @@ EXAMPLES: dict[str, tuple[str, list[Any], list[Any]]] = {
     "stages.*.terms.*.against": ("stages.pretrain.terms.mlm.against", ["student"], ["labels", "teacher"]),
     "stages.*.terms.*.positions": ("stages.pretrain.terms.mlm.positions", ["some"], ["masked", "all"]),
     "stages.*.examples": ("stages.prune.examples", [0, 31], [32]),
+    "stages.*.gates.kind": ("stages.adapt.gates.kind", ["hard"], ["l0", "movement"]),
+    "stages.*.gates.hidden": ("stages.adapt.gates.hidden", [0, 1.5], [0.5, 1.0]),
+    "stages.*.gates.ffn": ("stages.adapt.gates.ffn", [0, 1.5], [0.5, 1.0]),
+    "stages.*.gates.lr": ("stages.adapt.gates.lr", [0], [0.01]),
+    "stages.*.min_count": ("stages.vocabulary.min_count", [0], [1]),
+    "stages.*.tokens": ("stages.vocabulary.tokens", [0], [1]),
     "stages.*.repeats": ("stages.evaluate.repeats", [0], [1]),
 }
 """Pattern of a rule -> a setting it is about, values it refuses, values it allows."""
@@ -85,7 +91,10 @@ def _good() -> Config:
 @pytest.fixture
 def config(_good: Config) -> Config:
     found = copy.deepcopy(_good)
-    found.stages["prune"] = Prune(start="finetune_teacher", importance={})  # in no pipeline: only its rules are read
+    # In no pipeline: only their rules are read.
+    found.stages["prune"] = Prune(start="finetune_teacher", importance={})
+    found.stages["vocabulary"] = Vocabulary(start="finetune_teacher")
+    found.stages["adapt"].gates = Gates()  # type: ignore[attr-defined]
     return found
 
 
@@ -198,7 +207,7 @@ def test_a_setting_that_nothing_reads_is_refused(key: str, near: str, config: Co
         ({"stages__export__evaluated": "quantize"}, "evaluated: got quantize; must be a stage of kind evaluate; "),
         (
             {"stages__export__start": "evaluate"},
-            "start: got evaluate; must be a stage of kind train or prune; it ",
+            "start: got evaluate; must be a stage of kind train or prune or vocabulary; it ",
         ),
         ({"stages__evaluate__teacher": "adapt"}, "stages.evaluate.teacher: got adapt; must be a stage with data tasks"),
         ({"stages__quantize__start": "pretrain"}, "start: got pretrain; must be a stage with data tasks; "),

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from distill import family, losses, objective
+from distill.compress.gates import L0, Movement, fold
 from distill.config import ConfigError
 from distill.features import capture
 from distill.objective import BoundTerm, Objective, counts
@@ -362,3 +363,25 @@ def test_hidden_states_of_a_task_are_compared_at_tokens_of_every_layer(name: str
     expected = torch.stack([soft * TEMPERATURE**2, hidden, labels]).detach()
     torch.testing.assert_close(made(batch).double().detach(), expected, rtol=1e-5, atol=1e-6)
     assert counts(bound, batch).tolist() == [2, len(real), 2]
+
+
+@pytest.mark.parametrize("kind", [L0, Movement])
+def test_gates_mask_the_student_and_add_a_term(kind: Any, tiny_model, tiny_batch) -> None:
+    student, batch = tiny_model("bert", "SequenceClassification"), tiny_batch | {"labels": torch.tensor([1, 0])}
+    bound = {"supervised": BoundTerm(1.0, "logits", "labels", "masked", losses.supervised)}
+    gates = kind(student, {"ffn": 0.5}).eval()
+    made = Objective(student, bound, gates=gates)
+    assert list(made.terms) == ["supervised", "gates"]
+    assert counts(made.terms, batch).tolist() == [2, 1]
+    with torch.no_grad():
+        for parameter in gates.parameters():
+            parameter.add_(torch.linspace(-6, 6, parameter.numel()).reshape(parameter.shape))
+    made.progress = 1.0
+    found = made(batch)
+    assert found[1] == gates.penalty(1.0)
+    (heads, ffn, _), plain = gates.masks(1.0), Objective(student, bound)
+    assert float(found[0].detach()) != pytest.approx(float(plain(batch)[0].detach()), rel=1e-6)
+    found.sum().backward()
+    assert all(parameter.grad is not None and parameter.grad.any() for parameter in gates.parameters())
+    fold(student, heads, ffn)
+    torch.testing.assert_close(plain(batch)[0], found[0])

@@ -6,7 +6,7 @@ import pytest
 
 from distill import config
 from distill.config import Config, Target
-from distill.targets import goals, has_target, made_by, references, unrolled
+from distill.plan import goals, has_target, made_by, references, unrolled
 
 
 def composed(*overrides: str) -> Config:

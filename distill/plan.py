@@ -1,10 +1,13 @@
-"""A target may be a list: one run then makes a model for each of its values, and compares them all."""
+"""What the stages of a config make of each other: whose models they leave, and one stage for each of several targets.
+
+A target may be a list: one run then makes a model for each of its values, and compares them all.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from distill.config import REFERENCES, Config, Evaluate, Prune, Stage, Target
+from distill.config import REFERENCES, Config, Evaluate, Prune, Stage, Target, Train, Vocabulary
 
 UNITS = {"speedup": "x", "latency_ms": "ms", "size_mib": "MiB"}
 """What a shape is searched for by -> what the model made for it is called by, e.g. `2x`."""
@@ -61,3 +64,31 @@ def references(config: Config, stage: Stage) -> list[str]:
     """Every stage that a stage is made from."""
     named = dict.fromkeys(getattr(stage, key, None) for key in REFERENCES)
     return [found for name in named if name in config.stages for found in made_by(config, str(name))]
+
+
+def ancestry(config: Config, name: str) -> list[str]:
+    """A stage, the one whose checkpoints it goes on from, and so on; last what is given, `teacher` or `student`."""
+    found: list[str] = []
+    while name not in found:  # a circle is told of elsewhere
+        found.append(name)
+        name = getattr(config.stages.get(name), "start", None) or name
+    return found
+
+
+def of_student(config: Config, name: str) -> bool:
+    """Whether what a stage leaves is a student's: given, built there, or made of what an earlier stage left."""
+    line = ancestry(config, name)
+    made = (config.stages.get(other) for other in line)
+    built = any(isinstance(stage, Vocabulary) or getattr(stage, "build_student", False) for stage in made)
+    return built or line[-1] == "student"
+
+
+def cut_by(config: Config, name: str) -> str | None:
+    """The vocabulary stage that what a stage leaves was made from, or that is itself; None if there is none."""
+    return next((n for n in ancestry(config, name) if isinstance(config.stages.get(n), Vocabulary)), None)
+
+
+def given_student(config: Config) -> bool:
+    """Whether the recipe's student is a pretrained one, with its own tokenizer, and not built from the teacher."""
+    stages = (config.stages[name] for name in config.pipeline if name in config.stages)
+    return any(isinstance(stage, Train) and stage.start == "student" for stage in stages)
