@@ -42,7 +42,21 @@ _STYLE: Any = {
     "axes.spines.right": False,
     **{key: INK for key in ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")},
 }
-_PLACES = [(9, 7), (9, -15), (-9, 7), (-9, -15), (9, 21), (9, -29), (-9, 21), (-9, -29), (9, 35), (-9, 35)]
+_PLACES = [
+    (9, 7),
+    (9, -15),
+    (-9, 7),
+    (-9, -15),
+    (9, 21),
+    (9, -29),
+    (-9, 21),
+    (-9, -29),
+    (9, 35),
+    (-9, 35),
+    (9, -43),
+    (-9, -43),
+    (60, 21),
+]
 
 
 @dataclass(frozen=True)
@@ -110,7 +124,7 @@ def draw(shown: Sequence[Point], smoke: bool = False) -> Figure:
     axes.set_xlabel(f"speedup over the teacher's fastest float32 form{at(p.shape for p in shown)} (higher is faster)")
     axes.set_ylabel("retained % of the teacher's macro score")
     axes.grid(alpha=0.18, color=INK, linewidth=0.6)
-    columns = len(_NAMES) if all(point.curve is None for point in shown) else 3
+    columns = len(_NAMES) if all(point.curve is None for point in shown) else 2
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=columns, frameon=False, borderaxespad=0.2, fontsize=9)
     if smoke:
         axes.text(0.5, 0.5, "SMOKE RUN\nnumbers mean nothing", transform=axes.transAxes, fontsize=26,
@@ -142,7 +156,7 @@ def _limits(axes: Axes, everything: Sequence[Point]) -> None:
     """Room for the labels at all sides; the speed axis starts at zero so that lengths compare."""
     right = max(max(p.speedup, *(p.speedup_interval or (0, 0))) for p in everything)
     ends = [value for p in everything for value in (p.retained, *(p.retained_interval or ()))]
-    margin = max(0.1 * (max(ends) - min(ends)), 0.8)
+    margin = max(0.15 * (max(ends) - min(ends)), 0.8)
     axes.set_xlim(0, right * 1.16 + 0.35)
     axes.set_ylim(min(ends) - margin, max(ends) + margin)
 

@@ -72,8 +72,11 @@ def run(ctx: Context, name: str, settings: Prune) -> dict[str, Any]:
 def _full(ctx: Context, settings: Prune) -> tuple[Shape, int]:
     """Shape of the models that are pruned, and how wide a head is."""
     config = _config(ctx, settings)
-    shape = Shape(config.num_hidden_layers, config.hidden_size, setting(config, "intermediate_size"))
-    return shape, config.hidden_size // config.num_attention_heads
+    return shape_of(config), config.hidden_size // config.num_attention_heads
+
+
+def shape_of(config: Any) -> Shape:
+    return Shape(config.num_hidden_layers, config.hidden_size, setting(config, "intermediate_size"))
 
 
 def _config(ctx: Context, settings: Prune) -> Any:
@@ -157,6 +160,7 @@ def _found(
         "shape": asdict(shape),
         "scheme": _scheme(ctx),
         "batch": target.shape,
+        "full": asdict(full),
         "predicted_ms": after,
         "predicted_speedup": before / after,
         "estimated_forgotten": cost(shape),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from distill import checkpoint
+from distill import checkpoint, teacher
 from distill.config import Evaluate, Prune, Train, Vocabulary
 from distill.plan import given_student, goals
 from distill.stages.context import Context
+from distill.stages.prune import shape_of
 
 
 def results(ctx: Context) -> dict[str, Any] | None:
@@ -114,10 +116,11 @@ def _of_pruning(ctx: Context, models: list[dict[str, Any]]) -> Iterator[str]:
         if not isinstance(stage, Prune):
             continue
         for goal in goals(ctx.config):
-            yield _of_goal(checkpoint.read_json(ctx.folder / name / goal / checkpoint.MANIFEST), goal, models)
+            manifest = checkpoint.read_json(ctx.folder / name / goal / checkpoint.MANIFEST)
+            yield _of_goal(manifest, goal, models, asdict(shape_of(teacher.load_config(ctx.teacher))))
 
 
-def _of_goal(manifest: dict[str, Any], goal: str, models: list[dict[str, Any]]) -> str:
+def _of_goal(manifest: dict[str, Any], goal: str, models: list[dict[str, Any]], given: dict[str, int]) -> str:
     """What was cut for a target, and the speed that was expected of it beside the one that was measured."""
     shape = manifest["shape"]
     pruned = f"Pruned to {shape['layers']} layers, {shape['hidden']} hidden and {shape['ffn']} FFN channels"
@@ -129,8 +132,9 @@ def _of_goal(manifest: dict[str, Any], goal: str, models: list[dict[str, Any]]) 
     student = " ".join(("student", *goal.split()))
     reached = "not measured at that shape"
     if found.get("teacher") and found.get(student):
-        ratio, time = found["teacher"] / found[student], found[student]
-        reached = f"measured {ratio:.2f}x, {time:.1f} ms"
+        # What is pruned need not be of the teacher's shape: then it is not among what was timed.
+        ratio = f"{found['teacher'] / found[student]:.2f}x, " if manifest["full"] == given else ""
+        reached = f"measured {ratio}{found[student]:.1f} ms"
     return (
         f"{text}, of {manifest['tried']} shapes the one with the least estimated loss that meets the target. torch "
         f"{manifest['scheme']} at {batch}x{length}: predicted {manifest['predicted_speedup']:.2f}x the unpruned "

@@ -1,0 +1,91 @@
+"""A run that made a model for each of several targets: what the report says of them, and what it draws."""
+
+from __future__ import annotations
+
+import copy
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distill.report import figure, headline, markdown, model_card, validate
+from distill.report.detail import gain_table
+
+model = runpy.run_path(str(Path(__file__).parent / "conftest.py"))["model"]
+KEPT = {"2x": (97.5, 96.0, 91.0, 40.0), "4x": (93.0, 92.0, 92.5, 20.0)}
+"""Target -> retained % of the student, of its int8 form, of the baseline, and of the model before it recovered."""
+
+
+@pytest.fixture
+def family(results: dict[str, Any]) -> dict[str, Any]:
+    found = copy.deepcopy(results)
+    found["models"] = [m for m in found["models"] if m["role"] == "teacher"]
+    for label, (student, int8, baseline, pruned) in KEPT.items():
+        speed = float(label[0])
+        found["models"] += [
+            model(f"student {label}", "student", "torch", "fp32", 70.0, 100 / speed, student, speed),
+            model(f"student {label}", "student", "onnxruntime", "int8", 70.0, 40 / speed, int8, 2.5 * speed),
+            model(f"pruned {label}", "pruned", "torch", "fp32", 30.0, 100 / speed, pruned, speed),
+            model(f"baseline {label}", "baseline", "torch", "fp32", 66.0, 100 / speed, baseline, speed),
+        ]
+    assert validate(found) == []
+    return found
+
+
+def test_every_student_is_in_the_headline_with_its_gain(family: dict[str, Any]) -> None:
+    text = headline.headline(family)
+    assert "96.0% at 5.00x (2x, int8 onnxruntime); 92.0% at 10.00x (4x, int8 onnxruntime)." in text
+    assert "as fp32 torch, in points: +6.5 (2x), +0.5 (4x)." in text
+    assert headline.goals(family) == ["2x", "4x"]
+
+
+@pytest.mark.parametrize(
+    ("least", "said"),
+    [
+        (
+            96,
+            "The fastest that keeps 96% is student 2x (int8 onnxruntime): 96.0% at 5.00x. It was picked",
+        ),
+        (97, "The fastest that keeps 97% is student 2x (fp32 torch): 97.5% at 2.00x."),
+        (90, "The fastest that keeps 90% is student 4x (int8 onnxruntime): 92.0% at 10.00x."),
+        (99, "None keeps 99%."),
+    ],
+)
+def test_the_fastest_that_keeps_enough_is_named(least: float, said: str, family: dict[str, Any]) -> None:
+    family["least_retained"] = least
+    assert validate(family) == []
+    assert said in headline.headline(family)
+
+
+def test_the_gain_is_that_of_each_over_its_own_baseline(family: dict[str, Any]) -> None:
+    table = gain_table(family)
+    assert table is not None
+    assert [tuple(row) for row in table.rows] == [
+        ("2x", "fp32 torch", "97.5", "91.0", "+6.5"),
+        ("4x", "fp32 torch", "93.0", "92.5", "+0.5"),
+    ]
+
+
+def test_students_of_one_form_are_one_curve(family: dict[str, Any]) -> None:
+    shown = figure.points(family)
+    curves: dict[str | None, list[float]] = {}
+    for point in shown:
+        if point.role != "teacher":
+            curves.setdefault(point.curve, []).append(point.retained)
+    assert curves == {
+        "student, fp32 torch": [97.5, 93.0],
+        "student, int8 onnxruntime": [96.0, 92.0],
+        "pruned, not recovered, fp32 torch": [40.0, 20.0],
+        "same student, no teacher, fp32 torch": [91.0, 92.5],
+    }
+    assert [point.label for point in shown if point.label] == ["bf16 torch", "2x", "4x"]
+    drawn = figure.svg(shown)
+    assert all(drawn.count(f">{curve}<") == 1 for curve in curves)
+
+
+def test_the_page_and_the_card_are_of_one_student_among_several(family: dict[str, Any]) -> None:
+    assert "| student 4x | student | torch | fp32 |" in markdown.page(family)
+    card = model_card(family, "student 4x", "rte")
+    assert "# student 4x: rte" in card
+    assert "student 4x-rte" in card
