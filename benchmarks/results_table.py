@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     asked = parser.parse_args(arguments)
     try:
         runs = read(root)
-        made = documents(root, runs, asked.run.name if asked.run else None)
+        made = documents(root, runs, _name(root, asked.run) if asked.run else None)
     except DataError as error:
         print("\n".join(error.messages), file=sys.stderr)
         return 2
@@ -56,14 +56,19 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
 
 def read(root: Path) -> dict[str, Results]:
     """Name -> results of every committed run; DataError for one that is not of schema 1."""
-    return {path.parent.name: read_one(path) for path in sorted((root / RESULTS).glob("*/results.json"))}
+    return {_name(root, path.parent): read_one(path) for path in sorted((root / RESULTS).rglob("results.json"))}
+
+
+def _name(root: Path, folder: Path) -> str:
+    """A run's folder, as it is called below that of all results."""
+    return (root / folder).resolve().relative_to((root / RESULTS).resolve()).as_posix()
 
 
 def documents(root: Path, runs: dict[str, Results], shown: str | None) -> dict[Path, str]:
     """Path below `root` -> text of each document. `shown` is the run README.md shows."""
     readme = (root / "README.md").read_text(encoding="utf-8")
     if shown is None:
-        found = re.search(rf"{RESULTS}/([^/)]+)/results\.json", readme)
+        found = re.search(rf"{RESULTS}/([^)]+)/results\.json", readme)
         shown = found[1] if found and found[1] in runs else next(iter(runs), None)
     elif shown not in runs:
         there = ", ".join(runs) or "nothing"

@@ -7,6 +7,7 @@ one are called that.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from distill.report.schema import Model, Results
 from distill.report.timed import at, middle_shape
@@ -251,6 +252,25 @@ def coverage(results: Results) -> list[str]:
 def _share(row: dict[str, object]) -> str:
     split = "" if row["split"] in ("train", "validation") else f" {row['split']}"
     return f"{row['task']}{split} {row['rows']:,} of {row['official_rows']:,} rows"
+
+
+def pruned(results: Results) -> list[str]:
+    """What was cut, and for a target the speed that was expected beside the one that was measured; a sentence each."""
+    return [_cut(row) for row in results.get("pruned", ())]
+
+
+def _cut(row: dict[str, Any]) -> str:
+    text = f"pruned to {row['layers']} layers, {row['hidden']} hidden and {row['ffn']} FFN channels"
+    text = f"{row['target']}: {text}" if row["target"] else f"{text[0].upper()}{text[1:]}"
+    if "predicted_ms" not in row:
+        return f"{text}, as asked for."
+    ratio = "" if row["measured_speedup"] is None else f"{row['measured_speedup']:.2f}x, "
+    measured = "not measured" if row["measured_ms"] is None else f"measured {ratio}{row['measured_ms']:.1f} ms"
+    return (
+        f"{text}, of {row['tried']} shapes the one with the least estimated loss that meets the target. torch "
+        f"{row['scheme']} at {row['batch']}x{row['length']}: predicted {row['predicted_speedup']:.2f}x the unpruned "
+        f"model's speed, {row['predicted_ms']:.1f} ms; {measured}."
+    )
 
 
 def timing(results: Results) -> str:

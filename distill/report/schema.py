@@ -119,6 +119,19 @@ _STAGE = _record(
     },
     {"skipped": _TEXT},
 )
+_PRUNED = _record(
+    {"target": _or_null(_TEXT), "layers": _COUNT, "hidden": _COUNT, "ffn": _COUNT},
+    {
+        "tried": _COUNT,
+        "scheme": _TEXT,
+        "batch": _COUNT,
+        "length": _COUNT,
+        "predicted_ms": _AMOUNT,
+        "predicted_speedup": _AMOUNT,
+        "measured_ms": _or_null(_AMOUNT),
+        "measured_speedup": _or_null(_AMOUNT),
+    },
+)
 _FACT = {"type": ["string", "number", "boolean", "null"]}
 
 SCHEMA: dict[str, Any] = {
@@ -137,7 +150,13 @@ SCHEMA: dict[str, Any] = {
             "models": _list(_MODEL) | {"minItems": 1},
             "stages": _list(_STAGE),
         },
-        {"smoke": _FLAG, "teacher_name": _TEXT, "notes": _list(_TEXT), "least_retained": _NUMBER},
+        {
+            "smoke": _FLAG,
+            "teacher_name": _TEXT,
+            "notes": _list(_TEXT),
+            "least_retained": _NUMBER,
+            "pruned": _list(_PRUNED),
+        },
     ),
 }
 

@@ -102,4 +102,5 @@ def _model_notes(results: Results) -> list[str]:
         *failed,
         *[f"{m['name']} ({headline.form(m)}): {m['note']}" for m in results["models"] if "note" in m],
         *results.get("notes", []),
+        *headline.pruned(results),
     ]

@@ -36,7 +36,8 @@ def results(ctx: Context) -> dict[str, Any] | None:
         "environment": measured["environment"],
         "coverage": measured["coverage"],
         "models": measured["models"],
-        "notes": [*_notes(ctx), *_of_teacher(ctx, measured["teacher"]), *_of_pruning(ctx, measured["models"])],
+        "notes": [*_notes(ctx), *_of_teacher(ctx, measured["teacher"]), *_of_vocabulary(ctx)],
+        **({"pruned": pruned} if (pruned := [*_pruned(ctx, measured["models"])]) else {}),
         "stages": [_stage(ctx, name) for name in ctx.config.pipeline if checkpoint.finished(ctx.folder / name)],
     }
 
@@ -103,8 +104,7 @@ def _notes(ctx: Context) -> list[str]:
     return notes
 
 
-def _of_pruning(ctx: Context, models: list[dict[str, Any]]) -> Iterator[str]:
-    """What was cut for each target."""
+def _of_vocabulary(ctx: Context) -> Iterator[str]:
     for name in ctx.config.pipeline:
         stage = ctx.config.stages[name]
         if isinstance(stage, Vocabulary):
@@ -113,33 +113,26 @@ def _of_pruning(ctx: Context, models: list[dict[str, Any]]) -> Iterator[str]:
                 f"{made['tokens']:,} of {made['tokens_before']:,} tokens are kept: {100 * made['share_of_texts']:.2f}% "
                 f"of what the {' and '.join(stage.texts)} are made of."
             )
-        if not isinstance(stage, Prune):
-            continue
+
+
+def _pruned(ctx: Context, models: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """What was cut for each target, and the speed that was expected of it beside the one that was measured."""
+    stages = [name for name in ctx.config.pipeline if isinstance(ctx.config.stages[name], Prune)]
+    given = asdict(shape_of(teacher.load_config(ctx.teacher))) if stages else {}
+    for name in stages:
         for goal in goals(ctx.config):
             manifest = checkpoint.read_json(ctx.folder / name / goal / checkpoint.MANIFEST)
-            yield _of_goal(manifest, goal, models, asdict(shape_of(teacher.load_config(ctx.teacher))))
-
-
-def _of_goal(manifest: dict[str, Any], goal: str, models: list[dict[str, Any]], given: dict[str, int]) -> str:
-    """What was cut for a target, and the speed that was expected of it beside the one that was measured."""
-    shape = manifest["shape"]
-    pruned = f"Pruned to {shape['layers']} layers, {shape['hidden']} hidden and {shape['ffn']} FFN channels"
-    text = f"{goal}: {pruned[0].lower()}{pruned[1:]}" if goal else pruned
-    if "predicted_speedup" not in manifest:
-        return f"{text}, as asked for."
-    batch, length = manifest["batch"]
-    found = {m["name"]: _median(m, batch, length) for m in models if _is_form(m, manifest["scheme"])}
-    student = " ".join(("student", *goal.split()))
-    reached = "not measured at that shape"
-    if found.get("teacher") and found.get(student):
-        # What is pruned need not be of the teacher's shape: then it is not among what was timed.
-        ratio = f"{found['teacher'] / found[student]:.2f}x, " if manifest["full"] == given else ""
-        reached = f"measured {ratio}{found[student]:.1f} ms"
-    return (
-        f"{text}, of {manifest['tried']} shapes the one with the least estimated loss that meets the target. torch "
-        f"{manifest['scheme']} at {batch}x{length}: predicted {manifest['predicted_speedup']:.2f}x the unpruned "
-        f"model's speed, {manifest['predicted_ms']:.1f} ms; {reached}."
-    )
+            row: dict[str, Any] = {"target": goal or None, **manifest["shape"]}
+            if "predicted_ms" in manifest:
+                batch, length = manifest["batch"]
+                row |= {key: manifest[key] for key in ("tried", "scheme", "predicted_ms", "predicted_speedup")}
+                row |= {"batch": batch, "length": length}
+                found = {m["name"]: _median(m, batch, length) for m in models if _is_form(m, manifest["scheme"])}
+                student = found.get(" ".join(("student", *goal.split()))) or None
+                # What is pruned need not be of the teacher's shape: then it is not among what was timed.
+                whole = found.get("teacher") if manifest["full"] == given else None
+                row |= {"measured_ms": student, "measured_speedup": whole / student if whole and student else None}
+            yield row
 
 
 def _is_form(model: dict[str, Any], scheme: str) -> bool:

@@ -17,6 +17,10 @@ KEPT = {"2x": (97.5, 96.0, 91.0, 40.0), "4x": (93.0, 92.0, 92.5, 20.0)}
 """Target -> retained % of the student, of its int8 form, of the baseline, and of the model before it recovered."""
 
 
+MEASURED = {"measured_ms": 52.0, "measured_speedup": 2.0}
+NOT_MEASURED = {"measured_ms": None, "measured_speedup": None}
+
+
 @pytest.fixture
 def family(results: dict[str, Any]) -> dict[str, Any]:
     found = copy.deepcopy(results)
@@ -29,6 +33,11 @@ def family(results: dict[str, Any]) -> dict[str, Any]:
             model(f"pruned {label}", "pruned", "torch", "fp32", 30.0, 100 / speed, pruned, speed),
             model(f"baseline {label}", "baseline", "torch", "fp32", 66.0, 100 / speed, baseline, speed),
         ]
+    shape = {"layers": 4, "hidden": 384, "ffn": 576, "tried": 384, "scheme": "fp32", "batch": 8, "length": 128}
+    found["pruned"] = [
+        {"target": "2x", **shape} | {"predicted_ms": 50.0, "predicted_speedup": 2.1} | MEASURED,
+        {"target": "4x", **shape} | {"predicted_ms": 25.0, "predicted_speedup": 4.2} | NOT_MEASURED,
+    ]
     assert validate(found) == []
     return found
 
@@ -82,6 +91,18 @@ def test_students_of_one_form_are_one_curve(family: dict[str, Any]) -> None:
     assert [point.label for point in shown if point.label] == ["bf16 torch", "2x", "4x"]
     drawn = figure.svg(shown)
     assert all(drawn.count(f">{curve}<") == 1 for curve in curves)
+
+
+def test_what_was_predicted_stands_beside_what_was_measured(family: dict[str, Any]) -> None:
+    first, second = headline.pruned(family)
+    assert first.startswith("2x: pruned to 4 layers, 384 hidden and 576 FFN channels, of 384 shapes the one ")
+    assert first.endswith("predicted 2.10x the unpruned model's speed, 50.0 ms; measured 2.00x, 52.0 ms.")
+    assert second.endswith("25.0 ms; not measured.")
+    assert first in markdown.page(family)
+    given = {"target": None, "layers": 2, "hidden": 384, "ffn": 1536}
+    assert headline.pruned({"pruned": [given]}) == [
+        "Pruned to 2 layers, 384 hidden and 1536 FFN channels, as asked for."
+    ]
 
 
 def test_the_page_and_the_card_are_of_one_student_among_several(family: dict[str, Any]) -> None:
