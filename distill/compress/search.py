@@ -50,8 +50,8 @@ def grid(full: Shape, head: int, parts: int, *, layers: bool, hidden: bool, ffn:
     ]
 
 
-LEAST = 0.02
-"""Of what a model knows, no cut is taken to leave less: losses above that of knowing nothing say little."""
+LEAST = 0.05
+"""Share of what a model knows below which its loss says no more how much is left."""
 
 
 @dataclass(frozen=True)
@@ -68,14 +68,27 @@ class Losses:
     scale: float
 
     def left(self, shape: Shape) -> float:
-        """Estimated share of what the model knows that is left, before it recovers: from 1 down to `LEAST`, above 0.
+        """Estimated share of what the model knows that is left, before it recovers: above 0, at most 1.
 
         What it knows is how far its loss is below `scale`. Each dimension takes its share of what the others leave:
         sums of rises say nothing once one of them has taken all.
         """
-        alone = (self.layers[shape.layers], self.hidden[shape.hidden], self.ffn[shape.ffn])
-        known = max(self.scale - self.full, 1e-9)
-        return math.prod(min(max((self.scale - loss) / known, LEAST), 1.0) for loss in alone)
+        alone = ((self.layers, shape.layers), (self.hidden, shape.hidden), (self.ffn, shape.ffn))
+        return math.prod(self._alone(losses, size) for losses, size in alone)
+
+    def _alone(self, losses: Mapping[int, float], size: int) -> float:
+        """What is left by one dimension. Where too little is left to be measured, it goes on falling as it fell."""
+        (full, *cuts), known = sorted(losses, reverse=True), max(self.scale - self.full, 1e-9)
+        at, left = full, 1.0
+        for cut in cuts if size < full else ():
+            share = min((self.scale - losses[cut]) / known, 1.0)
+            if share < LEAST:
+                at, left = (cut, LEAST) if at == full else (at, left)
+                return float(left ** ((full - size) / (full - at)))
+            at, left = cut, share
+            if cut == size:
+                break
+        return left
 
 
 def choose(

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from distill.compress.search import Losses, Shape, Table, choose, fits_target, forgotten, grid, out_of_reach
+from distill.compress.search import LEAST, Losses, Shape, Table, choose, fits_target, forgotten, grid, out_of_reach
 from distill.config import Target
 
 FULL = Shape(6, 384, 1536)
@@ -40,6 +40,18 @@ def losses(seed: int) -> Losses:
     return Losses(0.3, layers, hidden, ffn, 0.7)
 
 
+def share_left(by_size: dict[int, float], size: int) -> float:
+    """Of losses from 0.3, which is to know all, to 0.7, which is to know nothing."""
+    sizes = sorted(by_size, reverse=True)
+    shares = [min(1 - (by_size[one] - 0.3) / 0.4, 1.0) for one in sizes]
+    seen = next((n for n, share in enumerate(shares) if share < LEAST), len(sizes))
+    place = sizes.index(size)
+    if place < seen:
+        return shares[place]
+    known, last = (shares[seen - 1], sizes[seen - 1]) if seen > 1 else (LEAST, sizes[seen])
+    return float(known ** ((sizes[0] - size) / (sizes[0] - last)))
+
+
 def test_the_grid_has_every_size_that_a_config_expresses() -> None:
     assert FULL in EVERY
     assert len(EVERY) == len(set(EVERY)) == 6 * 8 * 8
@@ -69,8 +81,8 @@ def test_nothing_that_is_fast_enough_costs_less(speedup: float) -> None:
         if whole / time >= speedup:
             left = 1.0
             for one in (losses(1), losses(2)):
-                for loss in (one.layers[layers], one.hidden[hidden], one.ffn[ffn]):
-                    left *= max(1 - (loss - 0.3) / 0.4, 0.02)  # 0.7 is to know nothing, 0.3 all
+                for by_size, size in ((one.layers, layers), (one.hidden, hidden), (one.ffn, ffn)):
+                    left *= share_left(by_size, size)
             best = min(best, 1 - left**0.5)
     assert cost(found) == pytest.approx(best)
     assert whole / times.milliseconds(found) >= speedup
@@ -97,12 +109,20 @@ def test_a_loss_that_falls_takes_nothing() -> None:
     assert one.left(Shape(1, 16, 8)) == pytest.approx(0.8)
 
 
-def test_two_dimensions_that_take_all_alone_take_less_than_that_together_with_none() -> None:
-    """Where a sum of rises would be the same, the cut is preferred that leaves something."""
+def test_two_cuts_that_leave_something_are_better_than_one_that_leaves_nothing() -> None:
+    """Where a sum of rises would be the same."""
     one = Losses(0.0, {1: 1.0, 2: 0.0}, {16: 0.0, 8: 0.5}, {8: 0.5, 16: 0.0}, 1.0)
     assert one.left(Shape(2, 8, 8)) == pytest.approx(0.25)
-    assert one.left(Shape(1, 16, 16)) == pytest.approx(0.02)
-    assert one.left(Shape(1, 8, 16)) == pytest.approx(0.01)
+    assert one.left(Shape(1, 16, 16)) == pytest.approx(LEAST)
+    assert one.left(Shape(1, 8, 16)) == pytest.approx(LEAST / 2)
+
+
+def test_what_cannot_be_measured_falls_on() -> None:
+    """Two layers less left 0.36; with a third the loss is that of knowing nothing, and with a fourth by chance less."""
+    layers = {6: 0.0, 5: 0.4, 4: 0.64, 3: 1.1, 2: 0.9}
+    one = Losses(0.0, layers, {16: 0.0}, {8: 0.0}, 1.0)
+    found = {count: one.left(Shape(count, 16, 8)) for count in layers}
+    assert found == pytest.approx({6: 1.0, 5: 0.6, 4: 0.36, 3: 0.216, 2: 0.1296})
 
 
 def test_a_model_that_knows_nothing_has_nothing_to_lose() -> None:
