@@ -26,9 +26,8 @@ sizes of `student.*`, and lets it recover by distillation from what it was.
 - What goes is chosen by `importance@stages.prune.importance=NAME`: `fisher` (diagonal Fisher information of masks),
   `taylor` (first-order change of the loss), `magnitude` (weights alone), `reconstruction` (optimal brain surgeon:
   least error of each layer's output once the remaining weights are refitted by least squares, which they then are).
-
-- **While distilling** (`recipe=cofi`): gates on heads, hidden and FFN channels are trained along with the weights, by an
-  L0 penalty (CoFi) or by movement (`stages.gated.gates.kind=movement`), and then say what goes.
+- **While distilling** (`recipe=cofi`): gates on heads, hidden and FFN channels are trained along with the weights, by
+  an L0 penalty (CoFi) or by movement (`stages.gated.gates.kind=movement`), and then say what goes.
 
 ## To a speed
 

@@ -105,7 +105,7 @@ def test_of_equal_cost_the_fastest_is_chosen() -> None:
 
 
 def test_a_loss_that_falls_takes_nothing() -> None:
-    one = Losses(0.5, {1: 0.4}, {16: 0.5}, {8: 0.8}, 2.0)
+    one = Losses(0.5, {2: 0.5, 1: 0.4}, {16: 0.5}, {16: 0.5, 8: 0.8}, 2.0)
     assert one.left(Shape(1, 16, 8)) == pytest.approx(0.8)
 
 
@@ -126,7 +126,8 @@ def test_what_cannot_be_measured_falls_on() -> None:
 
 
 def test_a_model_that_knows_nothing_has_nothing_to_lose() -> None:
-    one = Losses(0.7, {1: 0.7}, {16: 0.7}, {16: 0.7}, 0.6)
+    one = Losses(0.7, {2: 0.7, 1: 0.65}, {16: 0.7}, {16: 0.7}, 0.6)
+    assert one.left(Shape(2, 16, 16)) == 1
     assert 0 < one.left(Shape(1, 16, 16)) <= 1
 
 
