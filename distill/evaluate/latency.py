@@ -13,6 +13,9 @@ import numpy as np
 
 from distill.evaluate.engines import Batch, Engine
 
+LEAST_MS, SMOKE_MS = 50.0, 2.0
+"""How long a timing lasts at least; and where its result means nothing."""
+
 Shape = tuple[int, int]
 """(batch size, length)."""
 Key = Shape | str
@@ -42,7 +45,7 @@ def measure(
     *,
     repeats: int,
     warmup: int = 2,
-    least_ms: float = 50.0,
+    least_ms: float = LEAST_MS,
 ) -> Times:
     """Time every engine on every batch, `repeats` rounds after `warmup` rounds that are not counted.
 

@@ -48,7 +48,7 @@ def measure(
     device: str,
     threads: int,
     repeats: int = 5,
-    least_ms: float = 50.0,
+    least_ms: float = latency.LEAST_MS,
     say: Callable[[str], None] = lambda text: None,
 ) -> Table:
     """Time classifiers of all (hidden, ffn) `widths`, with random weights, as `evaluate` times them.

@@ -154,6 +154,7 @@ def _times(
                 raise
             failed[form.name] = reason(error)
     repeats = min(settings.repeats, ctx.config.limit.repeats or settings.repeats)
+    least = latency.SMOKE_MS if ctx.config.limit.smoke else latency.LEAST_MS
     times: dict[str, dict[str, list[float]]] = {form.name: {} for form in compared}
     inputs: dict[str, dict[str, list[Batch]]] = {
         f"{rows}x{length}": {form.name: [synthetic(form, [rows, length])] for form in compared}
@@ -166,7 +167,7 @@ def _times(
     }
     for key, batches in inputs.items():
         ctx.say(f"evaluate: timing {len(made)} forms, {key}, {repeats} rounds")
-        for (timed, _), values in latency.measure(made, {key: batches}, repeats=repeats).items():
+        for (timed, _), values in latency.measure(made, {key: batches}, repeats=repeats, least_ms=least).items():
             times[timed][key] = values
     checkpoint.write_json(file, {"times": times, "failed": {k: v for k, v in failed.items() if k in times}})
     return times

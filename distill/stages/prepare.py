@@ -19,6 +19,9 @@ PROBE = "Zoë isn't naïve: 42% of THIS\tcosts 3.50 €"
 ROWS = 2
 """Fewest training rows for each teacher's learned weight."""
 
+LEAST = 32
+"""Fewest training rows of a task whose model is pruned, as of `stages.prune.examples`."""
+
 
 def prepare(ctx: Context, pending: list[str]) -> None:
     """Load all that the stages to come need, so that wrong data is refused before anything is trained."""
@@ -36,6 +39,7 @@ def prepare(ctx: Context, pending: list[str]) -> None:
         for folder in ctx.teachers:
             _head_fits(ctx, ctx.teacher_key, folder)
         _enough_for_weights(ctx)
+        _enough_to_prune(ctx, kinds)
         if given_student(ctx.config):
             _head_fits(ctx, "student.name", ctx.student)
     for name, stage in zip(pending, kinds, strict=True):
@@ -62,6 +66,20 @@ def _enough_for_weights(ctx: Context) -> None:
         "leave the task out, or give the weights"
         for name, data in ctx.tasks[0].items()
         if len(data.train) < least
+    ]
+    if errors:
+        raise ConfigError(errors)
+
+
+def _enough_to_prune(ctx: Context, stages: list[Stage]) -> None:
+    """Importances and losses of a handful of rows say nothing."""
+    if not any(isinstance(stage, Prune) for stage in stages):
+        return
+    errors = [
+        f"tasks.names: got {name} with {len(data.train)} training rows; must have {LEAST} or more for what matters in "
+        "its model to be measured; leave it out, or raise limit.examples"
+        for name, data in ctx.tasks[0].items()
+        if len(data.train) < LEAST
     ]
     if errors:
         raise ConfigError(errors)

@@ -17,6 +17,7 @@ from distill.compress.reconstruct import gram_matrices
 from distill.compress.search import Shape, Table, choose, fits_target, forgotten, grid, out_of_reach
 from distill.config import Prune, Target, UserError
 from distill.data.tasks import TaskData
+from distill.evaluate import latency
 from distill.evaluate.cost import size_mib_of
 from distill.evaluate.table import measure
 from distill.export.huggingface import plain_logits, prove_reload
@@ -35,8 +36,8 @@ SHAPES, TIMES = "shapes.json", "times.json"
 REPEATS = 5
 """Timing rounds of the table."""
 
-PARTS = 8
-"""Sizes that are tried of hidden and of FFN channels, when there is a target."""
+PARTS, SMOKE_PARTS = 8, 3
+"""Sizes that are tried of hidden and of FFN channels, when there is a target; and in a run that means nothing."""
 
 
 def run(ctx: Context, name: str, settings: Prune) -> dict[str, Any]:
@@ -91,15 +92,15 @@ def _wanted(ctx: Context, settings: Prune, full: Shape, head: int) -> list[Shape
         hidden = wanted.hidden_size or full.hidden
         return [Shape(layers, hidden, wanted.intermediate_size or full.ffn * hidden // full.hidden)]
     may = {name: name in settings.dimensions for name in ("layers", "hidden", "ffn")}
-    config = _config(ctx, settings)
+    config, parts = _config(ctx, settings), SMOKE_PARTS if ctx.config.limit.smoke else PARTS
 
     def expressible(shape: Shape) -> bool:
         return projects(_config_of(config, shape)) == projects(config)
 
     widths = {
-        shape.hidden: expressible(shape) for shape in grid(full, head, PARTS, layers=False, hidden=True, ffn=False)
+        shape.hidden: expressible(shape) for shape in grid(full, head, parts, layers=False, hidden=True, ffn=False)
     }
-    return [shape for shape in grid(full, head, PARTS, **may) if widths.get(shape.hidden, True)]
+    return [shape for shape in grid(full, head, parts, **may) if widths.get(shape.hidden, True)]
 
 
 def _config_of(full: Any, shape: Shape) -> Any:
@@ -183,7 +184,7 @@ def _table(ctx: Context, name: str, settings: Prune, shapes: list[Shape]) -> Tab
         {(shape.hidden, shape.ffn) for shape in shapes},
         batch=(target.shape[0], target.shape[1]),
         repeats=min(REPEATS, ctx.config.limit.repeats or REPEATS),
-        least_ms=5.0 if ctx.config.limit.smoke else 50.0,
+        least_ms=latency.SMOKE_MS if ctx.config.limit.smoke else latency.LEAST_MS,
         say=lambda text: ctx.say(f"{name}: {text}"),
         **conditions,
     )

@@ -53,7 +53,7 @@ def test_a_speed_is_met_whatever_a_family_calls_its_sizes(name: str, run: Any, t
     run(tmp_path, "prune", *settings(given, "target.speedup=1.2"))
     manifest = checkpoint.read_json(tmp_path / "out" / "prune" / checkpoint.MANIFEST)
     assert manifest["predicted_ms"] > 0
-    assert manifest["tried"] == 4 * 8 * (3 if name == "electra" else 4)  # not as wide as its embeddings
+    assert manifest["tried"] == 4 * 3 * (2 if name == "electra" else 3)  # not as wide as its embeddings
     made = checkpoint.read_json(tmp_path / "out" / "prune" / "order" / "config.json")
     assert manifest["shape"]["hidden"] == made.get("hidden_size", made.get("dim"))
 
@@ -101,7 +101,7 @@ def test_a_stopped_stage_goes_on_with_the_shape_it_found(run: Any, tmp_path: Pat
     run(tmp_path, "prune", *arguments)
     folder = tmp_path / "out" / "prune"
     before = checkpoint.read_json(folder / checkpoint.MANIFEST)
-    assert before["tried"] == 4 * 4 * 8
+    assert before["tried"] == 4 * 3 * 3
     weights = (folder / "overlap" / "model.safetensors").read_bytes()
     (folder / checkpoint.MANIFEST).unlink()
     shutil.rmtree(folder / "overlap")
@@ -111,6 +111,37 @@ def test_a_stopped_stage_goes_on_with_the_shape_it_found(run: Any, tmp_path: Pat
         key: before[key] for key in ("shape", "predicted_ms", "tasks")
     }
     assert (folder / "overlap" / "model.safetensors").read_bytes() == weights
+
+
+def test_several_targets_are_met_from_one_set_of_measurements(
+    run: Any, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    given = TINY["save"](tmp_path / "teacher", "bert", "", **SMALL)
+    run(tmp_path, "prune", *settings(given, "target.speedup=null", "target.size_mib=[0.3,0.2]"))
+    root = tmp_path / "out"
+    assert capsys.readouterr().out.count("importance of layers, heads and channels") == 1
+    assert checkpoint.read_json(root / "prune" / checkpoint.MANIFEST)["models"] == ["0.3MiB", "0.2MiB"]
+    size = {}
+    for label in ("0.3MiB", "0.2MiB"):
+        folder = root / "prune" / label
+        assert checkpoint.read_json(folder / checkpoint.MANIFEST)["shape"]["layers"] <= 4
+        size[label] = (folder / "order" / "model.safetensors").stat().st_size / 2**20
+    assert size["0.2MiB"] < 0.21  # with the names of its tensors
+    assert size["0.2MiB"] <= size["0.3MiB"] < 0.31
+    kept = (root / "prune" / "0.2MiB" / "order" / "model.safetensors").read_bytes()
+    # One of them is lost: it is made again, of the same measurements.
+    shutil.rmtree(root / "prune" / "0.2MiB")
+    (root / "prune" / checkpoint.MANIFEST).unlink()
+    run(tmp_path, "prune", *settings(given, "target.speedup=null", "target.size_mib=[0.3,0.2]"))
+    assert "importance of layers" not in capsys.readouterr().out
+    assert (root / "prune" / "0.2MiB" / "order" / "model.safetensors").read_bytes() == kept
+
+
+def test_too_few_rows_to_measure_on_are_refused(run: Any, tmp_path: Path) -> None:
+    given = TINY["save"](tmp_path / "teacher", "bert", "", **SMALL)
+    with pytest.raises(ConfigError, match=r"tasks\.names: got order with 20 training rows; must have 32 or more"):
+        run(tmp_path, "prune", *settings(given, "limit.examples=20"))
+    assert not (tmp_path / "out" / "finetune_teacher").exists()
 
 
 def test_a_target_that_nothing_meets_is_refused(run: Any, tmp_path: Path) -> None:
