@@ -3,8 +3,8 @@
     python benchmarks/results_table.py docs/results/glue-distilbert   # README.md shows this run
     python benchmarks/results_table.py --check                        # exit code 1 where a document differs
 
-Read: docs/results/*/results.json and benchmarks/results/step.json. Written: docs/results/README.md, the picture of each
-run, and README.md between its markers. Without a run named, README.md goes on showing the one it shows.
+Read: every results.json below docs/results and benchmarks/results/step.json. Written: docs/results/README.md, the
+picture of each run, and README.md between its markers. Without a run named, README.md goes on showing the one it shows.
 """
 
 from __future__ import annotations
@@ -61,7 +61,10 @@ def read(root: Path) -> dict[str, Results]:
 
 def _name(root: Path, folder: Path) -> str:
     """A run's folder, as it is called below that of all results."""
-    return (root / folder).resolve().relative_to((root / RESULTS).resolve()).as_posix()
+    place, above = (root / folder).resolve(), (root / RESULTS).resolve()
+    if not place.is_relative_to(above):
+        raise DataError(f"{folder}: got another folder; must be a run below {RESULTS}; e.g. {RESULTS}/NAME")
+    return place.relative_to(above).as_posix()
 
 
 def documents(root: Path, runs: dict[str, Results], shown: str | None) -> dict[Path, str]:

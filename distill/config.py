@@ -92,8 +92,8 @@ class Target:
     size_mib: Any = None
     """Most MiB of float32 weights."""
     retained: float | None = None
-    """Least percent of the teacher's macro score that is to be kept: of several models, the fastest that keeps it is
-    named and exported."""
+    """Least percent of the teacher's macro score that is to be kept: of several models, the report names the fastest
+    that keeps it."""
     shape: list[int] = field(default_factory=lambda: [8, 128])
     """Batch size and length that are timed for it."""
 
@@ -183,13 +183,13 @@ class Batch:
 class Gates:
     """Parts of the model that training closes, so that a prune stage which starts from it cuts them."""
 
-    kind: str = "l0"
-    """l0 (random gates, closed by a penalty on what is open: CoFi) or movement (the parts that training moves away from
-    zero stay)."""
-    hidden: float = 1.0
-    """Share of the hidden channels, and of the heads that fill them, that is left in the end."""
+    kind: str = "none"
+    """none, l0 (random gates, closed by a penalty on what is open: CoFi) or movement (the parts that training moves
+    away from zero stay)."""
+    heads: float = 0.75
+    """Share of the heads of a layer that is left in the end."""
     ffn: float = 0.5
-    """Share of the FFN channels that is left in the end."""
+    """Share of the FFN channels of a layer that is left in the end."""
     lr: float = 0.05
     """Learning rate of the gates."""
 
@@ -241,8 +241,8 @@ class Train(Stage):
     """Largest gradient norm."""
     dropout: float | None = None
     """Dropout probability while training; the model's own when null."""
-    gates: Gates | None = None
-    """Gates that are trained along, e.g. {kind: l0, hidden: 0.67, ffn: 0.5}; none when null."""
+    gates: Gates = field(default_factory=Gates)
+    """Gates that are trained along."""
     checkpoint_seconds: float = 120.0
     """Seconds between resumable checkpoints."""
 

@@ -83,6 +83,17 @@ def of_student(config: Config, name: str) -> bool:
     return built or line[-1] == "student"
 
 
+def taught_start(config: Config) -> bool:
+    """Whether what a baseline starts from was made with a teacher."""
+    for name in config.pipeline:
+        stage = config.stages[name]
+        if isinstance(stage, Train) and stage.role == "baseline":
+            made = (config.stages.get(other) for other in ancestry(config, name)[1:])
+            if any(isinstance(one, Train) and one.role == "student" and one.teacher is not None for one in made):
+                return True
+    return False
+
+
 def cut_by(config: Config, name: str) -> str | None:
     """The vocabulary stage that what a stage leaves was made from, or that is itself; None if there is none."""
     return next((n for n in ancestry(config, name) if isinstance(config.stages.get(n), Vocabulary)), None)

@@ -65,7 +65,7 @@ def run(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | N
             else:
                 ctx.say(f"{name}: finished earlier, skipped")
         if ctx.accelerator.is_main_process:
-            for left in (folder / CORPUS, *folder.glob(f"*{TARGETS}")):
+            for left in (folder / CORPUS, *folder.rglob(f"*{TARGETS}")):
                 shutil.rmtree(left, ignore_errors=True)
         found = results(ctx)  # on every process: what it asks for may not be loaded yet, and they wait for each other
         if found is not None and ctx.accelerator.is_main_process:

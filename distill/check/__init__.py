@@ -13,8 +13,8 @@ from typing import Any
 from distill.check.pipeline import pipeline
 from distill.check.rules import FAMILIES, TASKS, broken, flatten, nearest, unknown
 from distill.check.targets import check_target
-from distill.config import Config, Prune, recipes
-from distill.plan import UNITS, given_student
+from distill.config import Config, Prune, Vocabulary, recipes
+from distill.plan import UNITS, ancestry, given_student
 
 
 def settings(config: Config, recipe: str | None) -> list[str]:
@@ -90,6 +90,31 @@ def _path(key: str, value: str | None, what: str) -> Iterator[str]:
         yield f"{key}: got {value}; must be {what} that exists; check the path (from {Path.cwd()})"
 
 
+def _vocabulary(config: Config) -> Iterator[str]:
+    """A vocabulary stage cuts models of one teacher, or of the student, as they are."""
+    cuts = [name for name in config.pipeline if isinstance(config.stages.get(name), Vocabulary)]
+    if not cuts:
+        return
+    if config.teacher.kind == "ensemble":
+        yield "teacher.kind: got ensemble; must be one teacher in a recipe that cuts a vocabulary; add teacher=hub"
+    if config.teacher.window is not None:
+        yield (
+            f"teacher.window: got {config.teacher.window}; must be null in a recipe that cuts a vocabulary; leave it "
+            "out"
+        )
+
+
+def _unused(config: Config) -> Iterator[str]:
+    """Sizes of a student that no stage makes."""
+    stages = [config.stages[name] for name in config.pipeline if name in config.stages]
+    makes = any(isinstance(stage, Prune) or getattr(stage, "build_student", False) for stage in stages)
+    if makes or not stages or given_student(config):
+        return
+    for key, value in flatten(config.student).items():
+        if key not in ("name", "init", "num_hidden_layers") and value is not None:
+            yield f"student.{key}: got {value}; must be null where no stage builds or prunes a student; leave it out"
+
+
 def _student(config: Config) -> Iterator[str]:
     layers = config.student.layers
     name, given = config.student.name, given_student(config)
@@ -104,6 +129,8 @@ def _student(config: Config) -> Iterator[str]:
         for stage in config.pipeline:
             if getattr(config.stages.get(stage), "build_student", False):
                 yield f"stages.{stage}.build_student: got true; must be false where a stage starts from student"
+    yield from _vocabulary(config)
+    yield from _unused(config)
     yield from _pruned(config)
     kind = config.student.family
     if kind is not None and kind not in FAMILIES:
@@ -112,12 +139,24 @@ def _student(config: Config) -> Iterator[str]:
         yield f"student.layers: got {layers}; must be distinct ascending layer numbers from 0; e.g. [0,2,5]"
 
 
+def _built(config: Config, name: str) -> bool:
+    """Whether a stage prunes a student that an earlier one has built."""
+    if not isinstance(config.stages.get(name), Prune):
+        return False
+    return any(getattr(config.stages.get(other), "build_student", False) for other in ancestry(config, name))
+
+
 def _lists(config: Config, targets: dict[str, Any]) -> Iterator[str]:
     """One target may be a list, of two numbers or more: a model is made for each."""
     lists = {key: value for key, value in targets.items() if isinstance(value, list)}
-    for key, value in lists.items():
-        if len(value) < 2 or len(set(map(str, value))) < len(value):
+    for key, value in targets.items():
+        numbers = [one for one in (value if isinstance(value, list) else [value]) if type(one) in (int, float)]
+        several = len(numbers) >= 2 and len({f"{one:g}" for one in numbers}) == len(value)
+        if not (several if isinstance(value, list) else numbers):
             yield f"{key}: got {value}; must be one number, or a list of several; e.g. {key}=[2,4,8]"
+    prunes = [name for name in config.pipeline if isinstance(config.stages.get(name), Prune)]
+    if lists and len(prunes) > 1:
+        yield f"{next(iter(lists))}: got a list; must be one number where {' and '.join(prunes)} prune; give one"
     for key in [*lists][1:]:
         yield f"{key}: got a list, as {next(iter(lists))}; must be one number, or null; one target may be a list"
     if config.target.retained is not None and not lists:
@@ -161,6 +200,11 @@ def _targets(config: Config) -> dict[str, Any]:
 def _size_or_target(config: Config) -> Iterator[str]:
     names = ("layers", "num_hidden_layers", "hidden_size", "intermediate_size")
     sizes = [name for name in names if getattr(config.student, name) is not None]
+    for name in sizes if any(_built(config, stage) for stage in config.pipeline) else ():
+        yield (
+            f"student.{name}: got {getattr(config.student, name)}; must be null in a recipe that builds a student and "
+            "prunes it; say what it is pruned to by target.*"
+        )
     targets = {key: value for key, value in _targets(config).items() if value is not None}
     for key, value in targets.items() if sizes else ():
         yield (

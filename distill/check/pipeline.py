@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from distill.check.rules import DIMENSIONS, SCHEMES, nearest
 from distill.config import REFERENCES, Config, Evaluate, Export, Prune, Quantize, Stage, Train, Vocabulary
-from distill.plan import cut_by, given_student, of_student
+from distill.plan import ancestry, cut_by, given_student, of_student
 
 
 def pipeline(config: Config) -> Iterator[str]:
@@ -96,6 +96,13 @@ def _inside(name: str, stage: Train, config: Config) -> Iterator[str]:
             )
         if term.features == "hidden" and term.positions != "all":
             yield f"{where}.positions: got {term.positions}; must be all on tasks; set {where}.positions=all"
+        pruned = any(isinstance(config.stages.get(other), Prune) for other in ancestry(config, name))
+        if pruned and (term.features == "scores" or (term.features == "relations" and term.heads is None)):
+            advice = f"set {where}.heads to a divisor of any width" if term.features == "relations" else "put hidden"
+            yield (
+                f"{where}.features: got {term.features}; must not need all of the teacher's heads where some go; "
+                f"{advice}, or drop the term with ~{where}"
+            )
 
 
 def _of_several(name: str, stage: Train, config: Config) -> Iterator[str]:
@@ -191,6 +198,8 @@ def _train(name: str, stage: Train, config: Config) -> Iterator[str]:
             yield f"{where}.layers: got {term.layers}; must be last with features {term.features}; leave it out"
         if term.against == "labels" and term.positions == "all" and stage.data == "corpus":
             yield f"{where}.positions: got all; must be masked with labels; only masked positions have a label"
+    if stage.gates.kind != "none" and stage.data != "tasks":
+        yield f"{key}.gates.kind: got {stage.gates.kind}; must be none on a corpus; train gates on tasks"
     yield from _inside(name, stage, config)
     yield from _vocabularies(name, stage, config)
     yield from _of_several(name, stage, config)

@@ -71,21 +71,22 @@ class Losses:
         """Estimated share of what the model knows that is left, before it recovers: above 0, at most 1.
 
         What it knows is how far its loss is below `scale`. Each dimension takes its share of what the others leave:
-        sums of rises say nothing once one of them has taken all.
+        sums of rises say nothing once one of them has taken all. A model that knows next to nothing has nothing to
+        lose.
         """
         alone = ((self.layers, shape.layers), (self.hidden, shape.hidden), (self.ffn, shape.ffn))
         return math.prod(self._alone(losses, size) for losses, size in alone)
 
     def _alone(self, losses: Mapping[int, float], size: int) -> float:
-        """What is left by one dimension. Where too little is left to be measured, it goes on falling as it fell."""
-        (full, *cuts), known = sorted(losses, reverse=True), max(self.scale - self.full, 1e-9)
-        at, left = full, 1.0
-        for cut in cuts if size < full else ():
-            share = min((self.scale - losses[cut]) / known, 1.0)
-            if share < LEAST:
-                at, left = (cut, LEAST) if at == full else (at, left)
-                return float(left ** ((full - size) / (full - at)))
-            at, left = cut, share
+        """What is left by one dimension. From the first size on that leaves too little to be measured, it goes on
+        falling with the size: by powers of `LEAST`.
+        """
+        (full, *cuts), known = sorted(losses, reverse=True), self.scale - self.full
+        left = 1.0
+        for cut in cuts if size < full and known > LEAST * self.scale else ():
+            left = min((self.scale - losses[cut]) / known, 1.0)
+            if left < LEAST:
+                return float(LEAST ** ((full - size) / (full - cut)))
             if cut == size:
                 break
         return left

@@ -131,7 +131,10 @@ def _family(results: Results) -> Iterator[str]:
         return
     forms = dict.fromkeys(form(both[0]) for both in compared.values())
     gains = [f"{(retained(s) or 0) - (retained(b) or 0):+.1f} ({label})" for label, (s, b) in compared.items()]
-    yield f"Against the same students without a teacher, as {', '.join(forms)}, in points: {', '.join(gains)}."
+    without = (
+        "trained from the pruned ones on without a teacher" if results.get("taught_start") else "without a teacher"
+    )
+    yield f"Against the same students {without}, as {', '.join(forms)}, in points: {', '.join(gains)}."
 
 
 def _fastest(results: Results, least: float) -> str:
@@ -175,12 +178,13 @@ def _against_baseline(results: Results, model: Model) -> str:
         return "There is no baseline in the same form: what the teacher adds is not known."
     student, baseline = compared
     ours, theirs = retained(student) or 0.0, retained(baseline) or 0.0
+    without = "trained from there on without a teacher" if results.get("taught_start") else "without a teacher"
     if form(student) == form(model):
-        text = f"Without a teacher the same student keeps {theirs:.1f}%"
+        text = f"{without[0].upper()}{without[1:]} the same student keeps {theirs:.1f}%"
     else:
         text = (
             f"Compared as {form(student)}, the distilled student keeps {ours:.1f}% "
-            f"and the same student without a teacher {theirs:.1f}%"
+            f"and the same student {without} {theirs:.1f}%"
         )
     return f"{text}: {_verdict(ours - theirs)}{_overlap(student, baseline)}"
 

@@ -152,6 +152,7 @@ SCHEMA: dict[str, Any] = {
         },
         {
             "smoke": _FLAG,
+            "taught_start": _FLAG,
             "teacher_name": _TEXT,
             "notes": _list(_TEXT),
             "least_retained": _NUMBER,

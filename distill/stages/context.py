@@ -240,9 +240,9 @@ class Context:
 
     def _cut_tokenizer(self, stage: str) -> Any:
         if stage not in self._cut:
-            folder = self.folder / stage / next(iter(self.tasks[0]))
-            self._cut[stage] = teacher.load_tokenizer(folder)
-            self._cut[stage].padding_side = "right"
+            _, whole = self.tokenizer_of(self.config.stages[stage].start)  # type: ignore[attr-defined]
+            self._cut[stage] = teacher.load_tokenizer(self.folder / stage / next(iter(self.tasks[0])))
+            self._cut[stage].padding_side = whole.padding_side
         return self._cut[stage]
 
     @contextmanager

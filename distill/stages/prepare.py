@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from distill import family, student, teacher
-from distill.config import ConfigError, Evaluate, Prune, Stage, Train
+from distill.config import ConfigError, Evaluate, Prune, Stage, Train, Vocabulary
 from distill.plan import given_student, has_target
 from distill.stages.context import APART, Context
 from distill.student.shape import projects
@@ -45,6 +45,8 @@ def prepare(ctx: Context, pending: list[str]) -> None:
     for name, stage in zip(pending, kinds, strict=True):
         if isinstance(stage, Train) and stage.data == "corpus":
             ctx.corpus(name)
+        if isinstance(stage, Vocabulary) and "corpus" in stage.texts and ctx.accelerator.is_main_process:
+            _ = ctx.texts
 
 
 def coverage(rows: list[dict[str, Any]]) -> str:
@@ -128,6 +130,8 @@ def _made(ctx: Context, stage: Stage, loaded: Any) -> tuple[Any, list[str]]:
     """Config of the student that a stage makes or starts from, None if it does neither, and what is wrong with it."""
     if isinstance(stage, Prune):
         return loaded, _prunable(ctx, loaded)  # it reads what the teacher reads
+    if isinstance(stage, Train) and stage.gates.kind != "none" and loaded.model_type not in family.STUDENTS:
+        return None, [_no_student(loaded)]
     if isinstance(stage, Train) and stage.build_student:
         return _student(ctx, loaded)
     return _given_student(ctx) if isinstance(stage, Train) and stage.start == "student" else (None, [])
@@ -209,8 +213,7 @@ def _prunable(ctx: Context, loaded: Any) -> list[str]:
     """What is wrong with the sizes that the teacher is to be pruned to."""
     wanted, depth = ctx.config.student, int(loaded.num_hidden_layers)
     if loaded.model_type not in family.STUDENTS:
-        known = ", ".join(family.STUDENTS)
-        return [f"teacher.name: got a model of type {loaded.model_type}; must be one of {known}; choose such a model"]
+        return [_no_student(loaded)]
     for name, needed in family.family_of(loaded).unprunable.items():
         if (got := getattr(loaded, name, None) or needed) != needed:
             return [f"teacher.name: got a model with {name} {got}; must be {needed} to be pruned; choose another"]
@@ -230,6 +233,11 @@ def _prunable(ctx: Context, loaded: Any) -> list[str]:
     except ConfigError as error:
         return [line.removesuffix("; or set student.init=random") for line in error.messages]
     return []
+
+
+def _no_student(config: Any) -> str:
+    known = ", ".join(family.STUDENTS)
+    return f"teacher.name: got a model of type {config.model_type}; must be one of {known}; choose such a model"
 
 
 def _tokenizer(ctx: Context, stage: Stage) -> Any:

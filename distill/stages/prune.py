@@ -131,6 +131,11 @@ def _chosen(ctx: Context, name: str, settings: Prune, shapes: list[Shape], full:
             },
         )
     stored: dict[str, dict[str, Any]] = checkpoint.read_json(file)
+    if any(row["conditions"] != _conditions(ctx) for row in stored.values()):
+        # Found on another machine, or with other threads: the shapes stay, what is expected of them is of this one.
+        table = _table(ctx, name, settings, shapes)
+        stored = {label: row | _expected(ctx, full, Shape(**row["shape"]), table) for label, row in stored.items()}
+        checkpoint.write_json(file, stored)
     return stored
 
 
@@ -156,27 +161,28 @@ def _found(
         shape = min(shapes, key=table.milliseconds)
     if shape is None:
         raise out_of_reach(target, shapes, table, full, size, cost)
+    found = {"shape": asdict(shape), "full": asdict(full), "batch": target.shape, "tried": len(shapes)}
+    return found | {"estimated_forgotten": cost(shape)} | _expected(ctx, full, shape, table)
+
+
+def _expected(ctx: Context, full: Shape, shape: Shape, table: Table) -> dict[str, Any]:
+    """The speed that is expected of a shape here."""
     before, after = table.milliseconds(full), table.milliseconds(shape)
-    return {
-        "shape": asdict(shape),
-        "scheme": _scheme(ctx),
-        "batch": target.shape,
-        "full": asdict(full),
-        "predicted_ms": after,
-        "predicted_speedup": before / after,
-        "estimated_forgotten": cost(shape),
-        "tried": len(shapes),
-    }
+    conditions = _conditions(ctx)
+    speed = {"predicted_ms": after, "predicted_speedup": before / after}
+    return speed | {"scheme": conditions["scheme"], "conditions": conditions}
 
 
-def _scheme(ctx: Context) -> str:
-    return "fp32_medium" if ctx.fast_float32 else "fp32"
+def _conditions(ctx: Context) -> dict[str, Any]:
+    """What times depend on."""
+    scheme = "fp32_medium" if ctx.fast_float32 else "fp32"
+    return {"device": ctx.accelerator.device.type, "threads": ctx.threads, "scheme": scheme}
 
 
 def _table(ctx: Context, name: str, settings: Prune, shapes: list[Shape]) -> Table:
     """Times of models of all widths, measured now or earlier under the same conditions."""
     file, target = ctx.folder / f"{name}.sensitivity" / TIMES, ctx.config.target
-    conditions = {"device": ctx.accelerator.device.type, "threads": ctx.threads, "scheme": _scheme(ctx)}
+    conditions = _conditions(ctx)
     if file.is_file() and (stored := checkpoint.read_json(file))["conditions"] == conditions:
         return Table(*({(h, f): ms for h, f, ms in stored[part]} for part in ("fixed", "layer")))
     table = measure(

@@ -9,7 +9,7 @@ from typing import Any
 
 from distill import checkpoint, teacher
 from distill.config import Evaluate, Prune, Train, Vocabulary
-from distill.plan import given_student, goals
+from distill.plan import given_student, goals, taught_start
 from distill.stages.context import Context
 from distill.stages.prune import shape_of
 
@@ -32,6 +32,7 @@ def results(ctx: Context) -> dict[str, Any] | None:
         "seeds": [ctx.config.seed],
         "teacher_name": _teacher_name(ctx),
         "smoke": ctx.config.limit.smoke,
+        **({"taught_start": True} if taught_start(ctx.config) else {}),
         **({} if ctx.config.target.retained is None else {"least_retained": ctx.config.target.retained}),
         "environment": measured["environment"],
         "coverage": measured["coverage"],
@@ -93,6 +94,7 @@ def _notes(ctx: Context) -> list[str]:
     if any(isinstance(stage, Train) and stage.role == "baseline" for stage in stages):
         start = "layers copied from the teacher" if ctx.config.student.init == "teacher_layers" else "random weights"
         start = "as it was given" if given_student(ctx.config) else "as it was pruned" if prunes else start
+        start += ", which a teacher helped to make" if taught_start(ctx.config) else ""
         notes.append(
             f"The baseline is the same student from the same start ({start}), trained for the same steps on the same "
             "data with no teacher."

@@ -16,7 +16,7 @@ from torch import nn
 from distill import checkpoint, engine, family, student, teacher
 from distill.compress.gates import L0, Movement, fold, parameter_groups
 from distill.compress.importance import SCORES, write
-from distill.config import Train
+from distill.config import Train, fingerprint
 from distill.data.align import Aligned, pad_aligned
 from distill.data.collate import mask_tokens, pad, token_weights
 from distill.data.encode import Encoded, encode_task
@@ -153,26 +153,29 @@ def _task(ctx: Context, name: str, settings: Train, data: TaskData, member: int)
         return batch
 
     gates = _gates(settings, model)
-    objective = Objective(model, terms, guides, teacher.pooling(ctx.teacher), gates=gates)
+    pooling = teacher.pooling(ctx.teacher) if guides else "mean"
+    objective = Objective(model, terms, guides, pooling, gates=gates)
     done = _train(ctx, name, settings, objective, encoded.lengths, collate, seed)
     done.seconds += waited
     _save(ctx, name, model, _summary(done), tokenizer, gates)
 
 
 def _gates(settings: Train, model: Any) -> L0 | Movement | None:
-    """The gates of a stage. Heads go with the hidden channels that they fill."""
+    """The gates of a stage. Those of an L0 penalty are held to their shares in every layer, as they are cut."""
     wanted = settings.gates
-    if wanted is None:
+    if wanted.kind == "none":
         return None
-    keep = {"ffn": wanted.ffn} | ({"heads": wanted.hidden, "hidden": wanted.hidden} if wanted.hidden < 1 else {})
-    return {"l0": L0, "movement": Movement}[wanted.kind](model, keep)
+    keep = {"heads": wanted.heads, "ffn": wanted.ffn}
+    return L0(model, keep, uniform=True) if wanted.kind == "l0" else Movement(model, keep)
 
 
 def _teacher_logits(ctx: Context, stage: str, data: TaskData) -> np.ndarray:
     """The teacher's logits [rows, C] of a task: all epochs and students need the same ones, so they are made once."""
     folder = ctx.folder / f"{stage}{TARGETS}" / data.task.name
+    manifest = ctx.folder / stage / checkpoint.MANIFEST
+    made_from = fingerprint(checkpoint.read_json(manifest)) if manifest.is_file() else stage
     with ctx.main_first():
-        if not folder.is_dir():
+        if not folder.is_dir() or checkpoint.read_json(folder / checkpoint.MANIFEST) != made_from:
             window = None if of_student(ctx.config, stage) else ctx.config.teacher.window
             answers = [
                 _answers(ctx, start, _tokenizer(ctx, stage, member), data, data.train, window)
@@ -180,6 +183,7 @@ def _teacher_logits(ctx: Context, stage: str, data: TaskData) -> np.ndarray:
             ]
             with checkpoint.writing(folder) as temporary:
                 np.save(temporary / "logits.npy", average(answers, ctx.weights(stage, data.task.name)))
+                checkpoint.write_json(temporary / checkpoint.MANIFEST, made_from)
     return np.asarray(np.load(folder / "logits.npy"))
 
 
@@ -308,7 +312,7 @@ def _train(
         {"params": [p for _, p in named if p.ndim > 1]},
         {"params": [p for _, p in named if p.ndim <= 1], "weight_decay": 0.0},
     ]
-    if settings.gates is not None:
+    if objective.gates is not None:
         groups += parameter_groups(objective.gates, settings.gates.lr)
     return engine.train(
         objective,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 from distill import checkpoint, teacher
+from distill.compress.importance import SCORES
 from distill.compress.vocabulary import smaller, used, with_tokens
 from distill.config import UserError, Vocabulary
 from distill.evaluate.cost import parameters
@@ -36,8 +38,9 @@ def run(ctx: Context, name: str, settings: Vocabulary) -> dict[str, Any]:
         source, folder = ctx.checkpoint(settings.start, task), root / task
         if not checkpoint.finished(folder):
             model = teacher.load_classifier(source, data.task.num_labels, pad_id=tokenizer.pad_token_id)
-            with ctx.writing(folder, with_tokens(model, kept, small), small, {"parent": str(source.name)}):
-                pass
+            with ctx.writing(folder, with_tokens(model, kept, small), small, {}) as temporary:
+                if (source / SCORES).is_file():  # of gates, for a prune stage to come
+                    shutil.copy2(source / SCORES, temporary)
         rows = texts_of(data)
         expected[folder] = (rows, plain_logits(source, rows, ctx.config.tasks.max_length))
         size = {"parameters_before": parameters(source), "parameters_after": parameters(folder)}
@@ -49,7 +52,7 @@ def run(ctx: Context, name: str, settings: Vocabulary) -> dict[str, Any]:
         else {f: (r, plain_logits(f, r, ctx.config.tasks.max_length)) for f, (r, _) in expected.items()}
     )
     differences = prove_reload(proved, ctx.config.tasks.max_length)
-    share = sum(counts[token] for token in set(wanted)) / sum(counts.values())
+    share = sum(counts[token] for token in kept.tolist()) / sum(counts.values())
     manifest = {
         "tokens_before": len(tokenizer),
         "tokens": len(small),

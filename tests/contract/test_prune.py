@@ -166,6 +166,14 @@ def test_a_target_that_nothing_meets_is_refused(run: Any, tmp_path: Path) -> Non
         (["target.speedup=[0.5,2]"], "target.speedup: got 0.5; must be > 1; "),
         (["target.speedup=[2,3]", "target.size_mib=[20,10]"], "target.size_mib: got a list, as target.speedup; "),
         (["target.retained=97"], "target.retained: got 97; must be null without a list of targets, "),
+        (["target.speedup=[2,2.0]"], "target.speedup: got [2, 2.0]; must be one number, or a list of several; "),
+        (["target.speedup=[2,null]"], "target.speedup: got [2, None]; must be one number, or a list of several; "),
+        (["target.speedup=true"], "target.speedup: got True; must be one number, or a list of several; "),
+        (["target.speedup={a:1}"], "target.speedup: got "),
+        (
+            ["+term@stages.recover.terms.scores=attention"],
+            "stages.recover.terms.scores.features: got scores; must not need all of the teacher's heads ",
+        ),
         (["stages.prune.dimensions=[heads]"], "stages.prune.dimensions: got heads; must be layers or hidden or ffn; "),
         (["target.shape=[8]"], "target.shape: got [8]; must be [batch size, length]; e.g. [8,128]"),
         (
@@ -177,6 +185,14 @@ def test_a_target_that_nothing_meets_is_refused(run: Any, tmp_path: Path) -> Non
 def test_settings_that_pruning_cannot_have(given: list[str], line: str) -> None:
     found = check.settings(config.load_config(["recipe=prune", *given]), "prune")
     assert any(problem.startswith(line) for problem in found), found
+
+
+def test_a_student_that_is_built_and_pruned_is_pruned_to_a_target() -> None:
+    given = ["recipe=distil_prune_int8", "target.speedup=null", "student.hidden_size=192"]
+    (problem,) = check.settings(config.load_config(given), "distil_prune_int8")
+    assert problem.startswith(
+        "student.hidden_size: got 192; must be null in a recipe that builds a student and prunes "
+    )
 
 
 @pytest.mark.parametrize("setting", ["target.speedup=2", "student.num_hidden_layers=3"])

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from distill import check
 from distill.check import rules
-from distill.config import Config, Gates, Prune, Term, Train, Vocabulary, load_config, recipes
+from distill.config import Config, Prune, Term, Train, Vocabulary, load_config, recipes
 from distill.data import tasks
 
 NAN, INFINITY = math.nan, math.inf
@@ -63,8 +63,8 @@ EXAMPLES: dict[str, tuple[str, list[Any], list[Any]]] = {
     "stages.*.terms.*.against": ("stages.pretrain.terms.mlm.against", ["student"], ["labels", "teacher"]),
     "stages.*.terms.*.positions": ("stages.pretrain.terms.mlm.positions", ["some"], ["masked", "all"]),
     "stages.*.examples": ("stages.prune.examples", [0, 31], [32]),
-    "stages.*.gates.kind": ("stages.adapt.gates.kind", ["hard"], ["l0", "movement"]),
-    "stages.*.gates.hidden": ("stages.adapt.gates.hidden", [0, 1.5], [0.5, 1.0]),
+    "stages.*.gates.kind": ("stages.adapt.gates.kind", ["hard"], ["none", "l0", "movement"]),
+    "stages.*.gates.heads": ("stages.adapt.gates.heads", [0, 1.5], [0.5, 1.0]),
     "stages.*.gates.ffn": ("stages.adapt.gates.ffn", [0, 1.5], [0.5, 1.0]),
     "stages.*.gates.lr": ("stages.adapt.gates.lr", [0], [0.01]),
     "stages.*.min_count": ("stages.vocabulary.min_count", [0], [1]),
@@ -94,7 +94,6 @@ def config(_good: Config) -> Config:
     # In no pipeline: only their rules are read.
     found.stages["prune"] = Prune(start="finetune_teacher", importance={})
     found.stages["vocabulary"] = Vocabulary(start="finetune_teacher")
-    found.stages["adapt"].gates = Gates()  # type: ignore[attr-defined]
     return found
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from distill import config
 from distill.config import Config, Target
-from distill.plan import goals, has_target, made_by, references, unrolled
+from distill.plan import cut_by, goals, has_target, made_by, of_student, references, taught_start, unrolled
 
 
 def composed(*overrides: str) -> Config:
@@ -71,3 +71,21 @@ def test_references_are_the_stages_that_were_run() -> None:
     assert references(settings, settings.stages["prune"]) == ["finetune_teacher"]
     single = composed()
     assert references(single, single.stages["recover"]) == ["prune", "finetune_teacher"]
+
+
+def test_whose_models_a_stage_leaves() -> None:
+    settings = config.load_config(["recipe=distil_prune_int8"])
+    students = [name for name in settings.pipeline if of_student(settings, name)]
+    made = ["vocabulary", "prune", "recover", "recover_baseline", "quantize", "export"]
+    assert students == ["pretrain", "finetune", *made]
+    assert [name for name in settings.pipeline if cut_by(settings, name) == "vocabulary"] == made
+    settings.stages["pretrain"].start = "recover"  # type: ignore[attr-defined]
+    assert of_student(settings, "recover")  # a circle ends
+
+
+@pytest.mark.parametrize(
+    ("recipe", "taught"),
+    [("distilbert", False), ("prune", False), ("vocabulary", False), ("cofi", True), ("distil_prune_int8", True)],
+)
+def test_a_baseline_that_starts_from_what_a_teacher_made_is_known(recipe: str, taught: bool) -> None:
+    assert taught_start(config.load_config([f"recipe={recipe}"])) == taught

@@ -45,11 +45,9 @@ def share_left(by_size: dict[int, float], size: int) -> float:
     sizes = sorted(by_size, reverse=True)
     shares = [min(1 - (by_size[one] - 0.3) / 0.4, 1.0) for one in sizes]
     seen = next((n for n, share in enumerate(shares) if share < LEAST), len(sizes))
-    place = sizes.index(size)
-    if place < seen:
-        return shares[place]
-    known, last = (shares[seen - 1], sizes[seen - 1]) if seen > 1 else (LEAST, sizes[seen])
-    return float(known ** ((sizes[0] - size) / (sizes[0] - last)))
+    if sizes.index(size) < seen:
+        return shares[sizes.index(size)]
+    return float(LEAST ** ((sizes[0] - size) / (sizes[0] - sizes[seen])))
 
 
 def test_the_grid_has_every_size_that_a_config_expresses() -> None:
@@ -118,17 +116,25 @@ def test_two_cuts_that_leave_something_are_better_than_one_that_leaves_nothing()
 
 
 def test_what_cannot_be_measured_falls_on() -> None:
-    """Two layers less left 0.36; with a third the loss is that of knowing nothing, and with a fourth by chance less."""
+    """Without a third layer the loss is that of knowing nothing, and without a fourth by chance less."""
     layers = {6: 0.0, 5: 0.4, 4: 0.64, 3: 1.1, 2: 0.9}
     one = Losses(0.0, layers, {16: 0.0}, {8: 0.0}, 1.0)
     found = {count: one.left(Shape(count, 16, 8)) for count in layers}
-    assert found == pytest.approx({6: 1.0, 5: 0.6, 4: 0.36, 3: 0.216, 2: 0.1296})
+    assert found == pytest.approx({6: 1.0, 5: 0.6, 4: 0.36, 3: 0.05, 2: 0.05 ** (4 / 3)})
+
+
+def test_past_a_cliff_nothing_is_free() -> None:
+    """Without one layer the loss falls a little, by chance; without two all is lost."""
+    one = Losses(0.6, {5: 0.6, 4: 0.59, 3: 0.75, 2: 0.9, 1: 0.9}, {16: 0.6}, {8: 0.6}, 0.69)
+    found = [one.left(Shape(count, 16, 8)) for count in (5, 4, 3, 2, 1)]
+    assert found == pytest.approx([1.0, 1.0, 0.05, 0.05**1.5, 0.05**2])
 
 
 def test_a_model_that_knows_nothing_has_nothing_to_lose() -> None:
     one = Losses(0.7, {2: 0.7, 1: 0.65}, {16: 0.7}, {16: 0.7}, 0.6)
-    assert one.left(Shape(2, 16, 16)) == 1
-    assert 0 < one.left(Shape(1, 16, 16)) <= 1
+    assert one.left(Shape(2, 16, 16)) == one.left(Shape(1, 16, 16)) == 1
+    hardly = Losses(0.59, {2: 0.59, 1: 0.65}, {16: 0.59}, {16: 0.59}, 0.6)
+    assert hardly.left(Shape(1, 16, 16)) == 1
 
 
 def test_all_targets_together() -> None:

@@ -67,6 +67,14 @@ def test_the_fastest_that_keeps_enough_is_named(least: float, said: str, family:
     assert said in headline.headline(family)
 
 
+def test_a_baseline_from_a_taught_start_is_called_that(family: dict[str, Any]) -> None:
+    family["taught_start"] = True
+    assert validate(family) == []
+    assert "Against the same students trained from the pruned ones on without a teacher, as" in headline.headline(
+        family
+    )
+
+
 def test_the_gain_is_that_of_each_over_its_own_baseline(family: dict[str, Any]) -> None:
     table = gain_table(family)
     assert table is not None
