@@ -66,21 +66,20 @@ def with_vocabulary(model: Any, tokenizer: Any, rows: Sequence[Sequence[int]]) -
     """
     config = copy.deepcopy(model.config)
     config_for(config, tokenizer)
-    head = model.get_output_embeddings()
-    table = model.get_input_embeddings().weight
-    bias, untied = (None, None) if head is None else (head.bias, head.weight)
-    flat = torch.tensor([token for row in rows for token in row], device=table.device)
-    starts = torch.tensor([0, *(len(row) for row in rows[:-1])], device=table.device).cumsum(0)
+    flat = torch.tensor([token for row in rows for token in row], device=model.device)
+    starts = torch.tensor([0, *(len(row) for row in rows[:-1])], device=model.device).cumsum(0)
 
     def mean(values: Any) -> Tensor:
         return F.embedding_bag(flat, values.reshape(len(values), -1), starts, mode="mean").reshape(
             -1, *values.shape[1:]
         )
 
-    state = {
-        key: mean(value) if value is table or value is bias or value is untied else value
-        for key, value in model.state_dict(keep_vars=True).items()
-    }
+    state, larger = model.state_dict(), copy.deepcopy(model.config)
+    larger.vocab_size += 1
+    with torch.device("meta"):
+        wanted = type(model)(larger).state_dict()
+    # What has a row for each token: a head that is not tied to the embeddings has its own, and may have two biases.
+    state = {key: value if value.shape == wanted[key].shape else mean(value) for key, value in state.items()}
     record = family.family_of(model)
     if record.max_length is position_table_after_padding:
         key = f"{record.encoder}.embeddings.position_embeddings.weight"
