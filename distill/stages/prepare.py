@@ -38,8 +38,7 @@ def prepare(ctx: Context, pending: list[str]) -> None:
         ctx.say(coverage(ctx.tasks[1]))
         for folder in ctx.teachers:
             _head_fits(ctx, ctx.teacher_key, folder)
-        _enough_for_weights(ctx)
-        _enough_to_prune(ctx, kinds)
+        _enough_rows(ctx, kinds)
         if given_student(ctx.config):
             _head_fits(ctx, "student.name", ctx.student)
     for name, stage in zip(pending, kinds, strict=True):
@@ -58,31 +57,21 @@ def coverage(rows: list[dict[str, Any]]) -> str:
     return "\n".join(f"{task}: {', '.join(splits)} rows" for task, splits in lines.items())
 
 
-def _enough_for_weights(ctx: Context) -> None:
-    """Weights are learned on a few rows that are kept apart."""
-    least = APART * ROWS * len(ctx.teachers)
-    if ctx.config.teacher.weights != "learned":
-        return
-    errors = [
-        f"teacher.weights: got learned; must have {least} training rows or more in {name}, and has {len(data.train)}; "
-        "leave the task out, or give the weights"
-        for name, data in ctx.tasks[0].items()
-        if len(data.train) < least
-    ]
-    if errors:
-        raise ConfigError(errors)
-
-
-def _enough_to_prune(ctx: Context, stages: list[Stage]) -> None:
-    """Importances and losses of a handful of rows say nothing."""
-    if not any(isinstance(stage, Prune) for stage in stages):
-        return
-    errors = [
-        f"tasks.names: got {name} with {len(data.train)} training rows; must have {LEAST} or more for what matters in "
-        "its model to be measured; leave it out, or raise limit.examples"
-        for name, data in ctx.tasks[0].items()
-        if len(data.train) < LEAST
-    ]
+def _enough_rows(ctx: Context, stages: list[Stage]) -> None:
+    """Refuse tasks of a handful of rows where something is learned, or measured, on some that are apart."""
+    errors: list[str] = []
+    for name, data in ctx.tasks[0].items():
+        rows, apart = len(data.train), APART * ROWS * len(ctx.teachers)
+        if ctx.config.teacher.weights == "learned" and rows < apart:
+            errors.append(
+                f"teacher.weights: got learned; must have {apart} training rows or more in {name}, and has {rows}; "
+                "leave the task out, or give the weights"
+            )
+        if any(isinstance(stage, Prune) for stage in stages) and rows < LEAST:
+            errors.append(
+                f"tasks.names: got {name} with {rows} training rows; must have {LEAST} or more for what matters in "
+                "its model to be measured; leave it out, or raise limit.examples"
+            )
     if errors:
         raise ConfigError(errors)
 
