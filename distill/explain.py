@@ -20,6 +20,9 @@ from distill.check import settings
 from distill.check.rules import flatten, nearest
 from distill.config import Config, UserError, folder, load_config, recipes
 
+USUAL = "distilbert"
+"""The recipe whose settings are told where none is chosen that composes."""
+
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
 
 _RULES = {
@@ -47,7 +50,7 @@ def messages(error: BaseException, arguments: list[str]) -> list[str] | None:
         return None
     left, lines = _overrides(arguments), []
     if not any(_key(a) == "recipe" for a in left):
-        lines, left = settings(Config(), None), [f"recipe={next(iter(recipes()))}", *left]
+        lines, left = settings(Config(), None), [f"recipe={USUAL}", *left]
         found = _composed(*left)
     else:
         found = error
@@ -177,8 +180,8 @@ def _chain(error: BaseException | None) -> str:
 
 
 def _near(key: str, overrides: list[str]) -> str:
-    """Names like `key` among the settings that the overrides compose (of the first recipe if they do not)."""
-    for tried in (overrides, [a for a in overrides if _key(a) == "recipe"], [f"recipe={next(iter(recipes()))}"]):
+    """Names like `key` among the settings that the overrides compose (of the usual recipe if they do not)."""
+    for tried in (overrides, [a for a in overrides if _key(a) == "recipe"], [f"recipe={USUAL}"]):
         found = _composed(*tried)
         if isinstance(found, Config):
             return nearest(key, ["recipe", *_names(found)])

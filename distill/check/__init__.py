@@ -102,15 +102,9 @@ def _vocabulary(config: Config) -> Iterator[str]:
             f"teacher.window: got {config.teacher.window}; must be null in a recipe that cuts a vocabulary; leave it "
             "out"
         )
-
-
-def _unused(config: Config) -> Iterator[str]:
-    """Sizes of a student that no stage makes."""
     stages = [config.stages[name] for name in config.pipeline if name in config.stages]
     makes = any(isinstance(stage, Prune) or getattr(stage, "build_student", False) for stage in stages)
-    if makes or not stages or given_student(config):
-        return
-    for key, value in flatten(config.student).items():
+    for key, value in flatten(config.student).items() if not makes and not given_student(config) else ():
         if key not in ("name", "init", "num_hidden_layers") and value is not None:
             yield f"student.{key}: got {value}; must be null where no stage builds or prunes a student; leave it out"
 
@@ -130,7 +124,6 @@ def _student(config: Config) -> Iterator[str]:
             if getattr(config.stages.get(stage), "build_student", False):
                 yield f"stages.{stage}.build_student: got true; must be false where a stage starts from student"
     yield from _vocabulary(config)
-    yield from _unused(config)
     yield from _pruned(config)
     kind = config.student.family
     if kind is not None and kind not in FAMILIES:

@@ -187,7 +187,8 @@ class Context:
     def _random(self, what: str, layers: int) -> str:
         """Folder of a tiny random model, wide enough for the student that is wanted."""
         folder, wanted = self.folder / f"random_{what}_{layers}", self.config.student
-        hidden, ffn = 2 * max(16, wanted.hidden_size or 0), 2 * max(32, wanted.intermediate_size or 0)
+        hidden = 2 * max(16, wanted.hidden_size or 0, wanted.embedding_size or 0)
+        ffn = 2 * max(32, wanted.intermediate_size or 0)
         with self.main_first():
             if not (folder / "config.json").is_file():
                 teacher.random_teacher(folder, layers, self.texts[0], hidden, ffn)

@@ -173,7 +173,8 @@ def _teacher_logits(ctx: Context, stage: str, data: TaskData) -> np.ndarray:
     """The teacher's logits [rows, C] of a task: all epochs and students need the same ones, so they are made once."""
     folder = ctx.folder / f"{stage}{TARGETS}" / data.task.name
     manifest = ctx.folder / stage / checkpoint.MANIFEST
-    made_from = fingerprint(checkpoint.read_json(manifest)) if manifest.is_file() else stage
+    stored = checkpoint.read_json(manifest) if manifest.is_file() else stage
+    made_from = fingerprint([stored, ctx.weights(stage, data.task.name)])
     with ctx.main_first():
         if not folder.is_dir() or checkpoint.read_json(folder / checkpoint.MANIFEST) != made_from:
             window = None if of_student(ctx.config, stage) else ctx.config.teacher.window

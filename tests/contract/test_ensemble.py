@@ -264,7 +264,7 @@ def test_weights_that_are_given_count(run: Any, tmp_path: Path) -> None:
         np.testing.assert_allclose(made[weights], average(list(alone), share), rtol=1e-4, atol=1e-5)
 
 
-def answers_of_each(ctx: Any, name: str, stage: str, data: Any) -> Any:
+def answers_of_each(ctx: Any, stage: str, data: Any) -> Any:
     from distill.stages.train import _answers
 
     folders = ctx.checkpoints(stage, data.task.name)
@@ -283,4 +283,4 @@ def targets(home: Path, weights: str, of: Any) -> Any:
     settings = config.load_config([*names, "student.name=one", *tasks("order"), *FEW[:2]])
     with contextlib.chdir(home):
         ctx = Context(settings, "task", "", Path("out"), Accelerator(cpu=True), Console(quiet=True), "fp32", 1, False)
-        return of(ctx, f"again{len(weights)}{weights[1]}/order", "finetune_teacher", ctx.tasks[0]["order"])
+        return of(ctx, "finetune_teacher", ctx.tasks[0]["order"])

@@ -15,7 +15,7 @@ from distill import check, checkpoint, config, report
 from distill.check import rules
 from distill.config import Config, Export, Train
 from distill.data import tasks
-from distill.plan import goals, unrolled
+from distill.plan import given_student, goals, unrolled
 from distill.stages.context import SMOKE_LAYERS
 from distill.student import half_depth
 
@@ -155,8 +155,11 @@ def test_the_student_of_every_task_loads_with_transformers_alone(finished: Finis
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     wanted = finished.settings.student
-    prunes = any(stage.kind == "prune" for stage in finished.settings.stages.values())
+    stages = [finished.settings.stages[name] for name in finished.settings.pipeline]
+    prunes = any(stage.kind == "prune" for stage in stages)
     layers = len(wanted.layers or half_depth(SMOKE_LAYERS))
+    if not given_student(finished.settings) and not any(getattr(stage, "build_student", False) for stage in stages):
+        layers = SMOKE_LAYERS
     exports = [name for name in finished.settings.pipeline if isinstance(finished.settings.stages[name], Export)]
     for export, task in itertools.product(exports, finished.settings.tasks.names or []):
         folder = finished.folder / export / task
