@@ -191,7 +191,9 @@ def test_a_teacher_of_tasks_teaches_a_student_that_is_given(name: str, run: Any,
     settings = [f"teacher.name={tmp_path / 'teacher'}", f"student.name={tmp_path / 'student'}", "limit=smoke"]
     settings += ["tasks=docstrings", "tasks.names=[order]", "limit.steps=2", "output=out"]
     whole_way = name in ("xlnet", "t5")
-    settings += [] if whole_way else ["pipeline=[finetune_teacher,finetune]"]
+    stages = ["finetune_teacher", "finetune", *(["quantize", "evaluate"] if whole_way else [])]
+    settings += [f"pipeline=[{','.join(stages)}]", "limit.repeats=1", "stages.evaluate.shapes=[[1,16]]"]
+    settings += ["stages.evaluate.baseline=null", "stages.quantize.schemes=[onnxruntime]"]
     results = run(tmp_path, "task", *settings)
     taught = whole(tmp_path / "out" / "finetune" / "order", AutoModelForSequenceClassification)
     assert taught.config.model_type == "roberta"

@@ -45,20 +45,52 @@ def few_tasks(recipe: str) -> list[str]:
     classes, number = (next(t.name for t in pairs if (t.num_labels == 1) == one) for one in (False, True))
     if recipe.startswith("paper/"):
         return [number]
-    extends = any(
-        "/recipe/" in str(entry) for entry in yaml.safe_load(config.recipes()[recipe].read_text())["defaults"]
-    )
-    return [classes] if extends else [classes, number]
+    return [classes] if extends(recipe) else [classes, number]
 
 
-@pytest.fixture(scope="session", params=[pytest.param(name, marks=pytest.mark.slow) for name in NAMES])
+def extends(recipe: str) -> bool:
+    """Whether a recipe says only in what it differs from another."""
+    return "/recipe/" in str(yaml.safe_load(config.recipes()[recipe].read_text())["defaults"])
+
+
+def cuts_otherwise(recipe: str) -> bool:
+    """Whether a recipe differs from another in what its prune stage cuts and in nothing else."""
+    settings = config.load_config([f"recipe={recipe}"])
+    parent = unrolled(config.load_config(["recipe=prune"]))
+    if unrolled(settings).pipeline != parent.pipeline or recipe == "prune":
+        return False
+    one, other = rules.flatten(settings), rules.flatten(parent)
+    changed = [key for key in one.keys() | other.keys() if one.get(key) != other.get(key)]
+    return all(key.startswith(("target.", "stages.prune.")) for key in changed)
+
+
+WHOLE = [name for name in NAMES if not cuts_otherwise(name)]
+"""Recipes that are sent the whole way; of the others it is seen what they cut."""
+
+
+@pytest.mark.parametrize("recipe", [name for name in NAMES if cuts_otherwise(name)])
+def test_nothing_is_cut_but_what_the_recipe_says(recipe: str, run: Any, tmp_path: Path) -> None:
+    few = ["limit=smoke", "tasks.names=[order]", "target.shape=[1,16]", "target.speedup=1.01", "output=out"]
+    run(tmp_path, recipe, *few, "pipeline=[finetune_teacher,prune]")
+    found = checkpoint.read_json(tmp_path / "out" / "prune" / checkpoint.MANIFEST)
+    may = config.load_config([f"recipe={recipe}"]).stages["prune"].dimensions  # type: ignore[attr-defined]
+    cut = {name for name, size in found["shape"].items() if size < found["full"][name]}
+    assert cut
+    assert cut <= set(may) < {"layers", "hidden", "ffn"}
+
+
+@pytest.fixture(scope="session", params=[pytest.param(name, marks=pytest.mark.slow) for name in WHOLE])
 def finished(request: pytest.FixtureRequest, run: Any, tmp_path_factory: pytest.TempPathFactory) -> Finished:
     recipe, home = request.param, tmp_path_factory.mktemp("home")
     tasks = f"tasks.names=[{','.join(few_tasks(recipe))}]"
     small = ["stages.evaluate.shapes=[[1,16],[2,32]]", "target.shape=[1,16]"]
     overrides = ["limit=smoke", "limit.documents=60", "limit.repeats=1", *small, tasks]
+    if extends(recipe):
+        overrides += ["stages.quantize.schemes=[onnxruntime]"]
+    if config.load_config([f"recipe={recipe}"]).student.embedding_size is not None:
+        overrides += ["student.embedding_size=16"]  # the tiny teachers are as narrow
     if len(goals(config.load_config([f"recipe={recipe}"]))) > 1:
-        overrides += ["target.speedup=[1.1,1.2]", "stages.quantize.schemes=[onnxruntime]"]
+        overrides += ["target.speedup=[1.1,1.2]"]
     results = run(home, recipe, *overrides)
     settings = unrolled(config.load_config([f"recipe={recipe}", *overrides]))
     return Finished(recipe, overrides, home, home / config.run_folder(recipe, overrides, None), settings, results)
