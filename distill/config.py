@@ -254,11 +254,17 @@ class Prune(Stage):
     """Stage whose checkpoints, one for each task, are pruned to the sizes of `student.*`, or to meet `target.*`."""
     dimensions: list[str] = field(default_factory=lambda: ["layers", "hidden", "ffn"])
     """What may be cut to meet the target: layers, hidden (hidden channels and the heads that fill them), ffn."""
+    uniform: bool = True
+    """As many heads and FFN channels in each layer, so that a stock config says what is left. When false,
+    `student.num_attention_heads` and `student.intermediate_size` are means over layers: what matters least anywhere
+    becomes zero, and only the ONNX files are smaller and faster."""
     importance: Any = MISSING
     """`_target_` of a function of distill.compress that scores heads and channels, with `_partial_: true`. Where the
     models have been trained with gates, these score what they are on."""
     examples: int = 256
     """Training rows of each task that importances and losses are measured on."""
+    retrain_steps: int = 10
+    """Training steps, on other rows, after which the loss of a cut is measured; 0 measures it as it is cut."""
 
 
 @dataclass

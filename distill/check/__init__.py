@@ -13,7 +13,7 @@ from typing import Any
 from distill.check.pipeline import pipeline
 from distill.check.rules import FAMILIES, TASKS, broken, flatten, nearest, unknown
 from distill.check.targets import check_target
-from distill.config import Config, Prune, Vocabulary, recipes
+from distill.config import Config, Prune, Quantize, Vocabulary, recipes
 from distill.plan import UNITS, ancestry, given_student
 
 
@@ -163,15 +163,12 @@ def _pruned(config: Config) -> Iterator[str]:
     """A prune stage cuts the teacher to sizes of `student.*`, or to a target; what it is otherwise, it stays."""
     student, teacher = config.student, config.teacher
     if not any(isinstance(config.stages.get(name), Prune) for name in config.pipeline):
-        only = {"student.num_hidden_layers": student.num_hidden_layers} | _targets(config)
-        only["target.retained"] = config.target.retained
-        for key, value in only.items():
-            if value is not None:
-                yield f"{key}: got {value}; must be null in a recipe without a prune stage; try recipe=prune"
+        yield from _unpruned(config)
         return
     if teacher.kind == "ensemble":
         yield "teacher.kind: got ensemble; must be one teacher in a recipe that prunes it; add teacher=hub"
-    for key in ("name", "tokenizer", "family", "embedding_size", "num_attention_heads"):
+    heads = () if _uneven(config) else ("num_attention_heads",)
+    for key in ("name", "tokenizer", "family", "embedding_size", *heads):
         if (value := getattr(student, key)) is not None:
             yield f"student.{key}: got {value}; must be null in a recipe with a prune stage; leave it out"
     if teacher.window is not None:
@@ -183,7 +180,35 @@ def _pruned(config: Config) -> Iterator[str]:
             f"student.num_hidden_layers: got {student.num_hidden_layers}; must be {len(student.layers)}, as many as "
             "student.layers; set student.num_hidden_layers=null"
         )
+    for name in _uneven(config):
+        yield from _only_onnx(config, name)
     yield from _size_or_target(config)
+
+
+def _unpruned(config: Config) -> Iterator[str]:
+    only = {"student.num_hidden_layers": config.student.num_hidden_layers, "target.retained": config.target.retained}
+    for key, value in (only | _targets(config)).items():
+        if value is not None:
+            yield f"{key}: got {value}; must be null in a recipe without a prune stage; try recipe=prune"
+
+
+def _uneven(config: Config) -> list[str]:
+    """The stages that prune to layers of different widths."""
+    return [name for name in config.pipeline if not getattr(config.stages.get(name), "uniform", True)]
+
+
+def _only_onnx(config: Config, name: str) -> Iterator[str]:
+    """Layers of different widths are of given sizes, and only ONNX has them."""
+    why = f"null where stages.{name}.uniform is false"
+    for key, value in {**_targets(config), "student.hidden_size": config.student.hidden_size}.items():
+        if value is not None:
+            yield f"{key}: got {value}; must be {why}, which prunes heads and FFN channels to given sizes; set it null"
+    quantized = [config.stages.get(stage) for stage in config.pipeline]
+    if not any(isinstance(stage, Quantize) and "onnxruntime" in stage.schemes for stage in quantized):
+        yield (
+            f"stages.{name}.uniform: got false; must be true without a stage that makes ONNX files, the only ones that "
+            "can have layers of different widths; add a quantize stage with onnxruntime"
+        )
 
 
 def _targets(config: Config) -> dict[str, Any]:
@@ -191,7 +216,7 @@ def _targets(config: Config) -> dict[str, Any]:
 
 
 def _size_or_target(config: Config) -> Iterator[str]:
-    names = ("layers", "num_hidden_layers", "hidden_size", "intermediate_size")
+    names = ("layers", "num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
     sizes = [name for name in names if getattr(config.student, name) is not None]
     for name in sizes if any(_built(config, stage) for stage in config.pipeline) else ():
         yield (

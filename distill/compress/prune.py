@@ -8,7 +8,7 @@ channels go together. Heads alone can never be loaded again: transformers 5 has 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,17 +57,30 @@ def pruned(model: Any, kept: Kept) -> Any:
     It computes what `model` does with the other heads and FFN channels masked by zero, and with the other hidden
     channels left out of every norm's mean and variance. ConfigError for a choice that no stock config expresses.
     """
-    import torch_pruning as tp
     from transformers.initialization import no_init_weights
 
     sizes = _sizes(model, kept)
     config = student.student_config(model.config, kept.layers, None, sizes)
     whole = list(kept.layers) == list(range(family.depth(model)))
     cut = copy.deepcopy(model) if whole else student.from_teacher(model, kept.layers, init="teacher_layers", seed=0)
-    parts = [part for part in cuts(cut, kept) if len(part.gone)]
-    if not parts:
+    parts = list(cuts(cut, kept))
+    if not any(len(part.gone) for part in parts):
         return cut.train(model.training)
+    sliced(parts)
+    with no_init_weights():  # every weight is loaded
+        built = type(model)(config)
+    built.load_state_dict(cut.state_dict())
+    built.tie_weights()
+    return built.to(model.device).train(model.training)
+
+
+def sliced(parts: Iterable[Cut]) -> None:
+    """Take what goes out of the modules that have it."""
+    import torch_pruning as tp
+
     for part in parts:
+        if not len(part.gone):
+            continue
         if isinstance(part.module, nn.Linear):
             prune = tp.prune_linear_out_channels if part.axis == "out" else tp.prune_linear_in_channels
             prune(part.module, part.gone.tolist())
@@ -79,11 +92,6 @@ def pruned(model: Any, kept: Kept) -> Any:
             for name in names:
                 if (old := getattr(part.module, name, None)) is not None:
                     setattr(part.module, name, nn.Parameter(old.detach()[_rest(len(old), part.gone)].clone()))
-    with no_init_weights():  # every weight is loaded
-        built = type(model)(config)
-    built.load_state_dict(cut.state_dict())
-    built.tie_weights()
-    return built.to(model.device).train(model.training)
 
 
 def cuts(model: Any, kept: Kept) -> Iterator[Cut]:

@@ -123,9 +123,16 @@ def fits_target(target: Any, table: Table, full: Shape, size_mib: Callable[[Shap
 
 
 def out_of_reach(
-    target: Any, shapes: Sequence[Shape], table: Table, full: Shape, size_mib: Callable[[Shape], float], cost: Any
+    target: Any,
+    shapes: Sequence[Shape],
+    table: Table,
+    full: Shape,
+    size_mib: Callable[[Shape], float],
+    cost: Callable[[Shape], float] | None = None,
 ) -> ConfigError:
-    """The refusal of a target that no shape meets: it names the one that comes nearest, and what that costs."""
+    """The refusal of a target that no shape meets: it names the one that comes nearest, and what that costs: the share
+    of what the model knows, where that was measured, and of its weights.
+    """
     fastest = min(shapes, key=table.milliseconds)
     time = table.milliseconds(fastest)
     most = table.milliseconds(full) / time
@@ -138,11 +145,15 @@ def out_of_reach(
         smallest = min(shapes, key=size_mib)
         least = size_mib(smallest)
         reach["size_mib"] = (least <= target.size_mib, f">= {least:.1f}", smallest)
+
+    def price(shape: Shape) -> str:
+        knows = "" if cost is None else f"an estimated {100 * cost(shape):.0f}% of what the model knows, and "
+        return f"{knows}{100 * (1 - size_mib(shape) / size_mib(full)):.0f}% of its weights"
+
     advice = "set a nearer target, or let the recipe cut more dimensions"
     lines = [
         f"target.{key}: got {getattr(target, key)}; must be {rule}, which {shape.layers} layers, {shape.hidden} hidden "
-        f"and {shape.ffn} FFN channels reach, which is estimated to cost {100 * cost(shape):.0f}% of what the model "
-        f"knows, before it recovers; {advice}"
+        f"and {shape.ffn} FFN channels reach, at the cost of {price(shape)}, before it recovers; {advice}"
         for key, (met, rule, shape) in reach.items()
         if not met
     ]

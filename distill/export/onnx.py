@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from distill.compress.zeros import squeezed
 from distill.config import UserError
 from distill.evaluate.engines import Batch, onnx_engine, torch_engine
 from distill.family import input_names
@@ -32,13 +33,14 @@ def _example(shape: tuple[int, int], config: Any, padded: bool, seed: int = 0) -
 
 def export_onnx(folder: Path, path: Path) -> None:
     """Write `path`: float32, any batch size and length, inputs as the tokenizer names them, output
-    `logits`.
+    `logits`. Heads and FFN channels that write zeros are left out.
     """
 
     import torch
     from transformers import AutoModelForSequenceClassification
 
-    model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32, use_safetensors=True).eval()
+    whole = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32, use_safetensors=True).eval()
+    model = squeezed(whole)
     example = _example((2, 16), model.config, padded=True)
     tensors = {key: torch.from_numpy(value) for key, value in example.items()}
     sizes = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}

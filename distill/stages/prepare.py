@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from distill import family, student, teacher
+from distill.compress.zeros import STEP
 from distill.config import ConfigError, Evaluate, Prune, Stage, Train, Vocabulary
-from distill.plan import given_student, has_target
+from distill.plan import ancestry, given_student, has_target
 from distill.stages.context import APART, Context
-from distill.student.shape import projects
+from distill.stages.prune import check_reach
+from distill.student.shape import projects, setting
 
 PROBE = "Zoë isn't naïve: 42% of THIS\tcosts 3.50 €"
 """Text that tokenizers which fold case or accents, or split numbers, take differently."""
@@ -44,8 +46,27 @@ def prepare(ctx: Context, pending: list[str]) -> None:
     for name, stage in zip(pending, kinds, strict=True):
         if isinstance(stage, Train) and stage.data == "corpus":
             ctx.corpus(name)
-        if isinstance(stage, Vocabulary) and "corpus" in stage.texts and ctx.accelerator.is_main_process:
+    if ctx.accelerator.is_main_process:
+        _by_main_process(ctx, pending)
+
+
+def _by_main_process(ctx: Context, pending: list[str]) -> None:
+    """What only the main process reads or times."""
+    for name in pending:
+        stage = ctx.config.stages[name]
+        if isinstance(stage, Vocabulary) and "corpus" in stage.texts:
             _ = ctx.texts
+        if isinstance(stage, Prune):
+            check_reach(ctx, name, stage, _pruned_from(ctx, stage))
+
+
+def _pruned_from(ctx: Context, stage: Prune) -> Any:
+    """Config of the models that a stage prunes, which may not be there yet."""
+    loaded = teacher.load_config(ctx.teacher, ctx.teacher_key)
+    for name in ancestry(ctx.config, stage.start):
+        if getattr(ctx.config.stages.get(name), "build_student", False):
+            return _student(ctx, loaded)[0]
+    return teacher.load_config(ctx.student, "student.name") if name == "student" else loaded
 
 
 def coverage(rows: list[dict[str, Any]]) -> str:
@@ -118,7 +139,7 @@ def _fits(ctx: Context, stages: list[Stage]) -> None:
 def _made(ctx: Context, stage: Stage, loaded: Any) -> tuple[Any, list[str]]:
     """Config of the student that a stage makes or starts from, None if it does neither, and what is wrong with it."""
     if isinstance(stage, Prune):
-        return loaded, _prunable(ctx, loaded)  # it reads what the teacher reads
+        return loaded, _prunable(ctx, loaded, stage)  # it reads what the teacher reads
     if isinstance(stage, Train) and stage.gates.kind != "none" and loaded.model_type not in family.STUDENTS:
         return None, [_no_student(loaded)]
     if isinstance(stage, Train) and stage.build_student:
@@ -198,7 +219,7 @@ def _student(ctx: Context, loaded: Any) -> tuple[Any, list[str]]:
     return config, []
 
 
-def _prunable(ctx: Context, loaded: Any) -> list[str]:
+def _prunable(ctx: Context, loaded: Any, stage: Prune) -> list[str]:
     """What is wrong with the sizes that the teacher is to be pruned to."""
     wanted, depth = ctx.config.student, int(loaded.num_hidden_layers)
     if loaded.model_type not in family.STUDENTS:
@@ -211,8 +232,11 @@ def _prunable(ctx: Context, loaded: Any) -> list[str]:
             f"student.num_hidden_layers: got {wanted.num_hidden_layers}; must be <= {depth}, the teacher's; set less"
         ]
     layers = wanted.layers or list(range(wanted.num_hidden_layers or depth))
+    sizes = {name: getattr(wanted, name) for name in student.SIZES} if stage.uniform else {}
+    if not stage.uniform and (errors := list(_too_many(ctx, loaded))):
+        return errors
     try:
-        config = student.student_config(loaded, layers, None, {name: getattr(wanted, name) for name in student.SIZES})
+        config = student.student_config(loaded, layers, None, sizes)
         if projects(loaded) != projects(config):
             return [
                 f"student.hidden_size: got {wanted.hidden_size}; must not be the width of the embeddings, for a plain "
@@ -222,6 +246,14 @@ def _prunable(ctx: Context, loaded: Any) -> list[str]:
     except ConfigError as error:
         return [line.removesuffix("; or set student.init=random") for line in error.messages]
     return []
+
+
+def _too_many(ctx: Context, loaded: Any) -> Iterator[str]:
+    """Means over layers of heads and FFN channels that the teacher does not have."""
+    for name, fewest in (("num_attention_heads", 1), ("intermediate_size", STEP)):
+        most, got = setting(loaded, name), getattr(ctx.config.student, name)
+        if got is not None and not fewest <= got <= most:
+            yield f"student.{name}: got {got}; must be from {fewest} to {most}, the teacher's; set it so"
 
 
 def _no_student(config: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ import torch
 
 from distill import checkpoint, family, student, teacher
 from distill.compress.choose import mean_loss
-from distill.compress.reconstruct import gram_matrices
+from distill.compress.reconstruct import gram_matrices, refitted
 from distill.compress.search import Shape, Table, choose, fits_target, forgotten, grid, out_of_reach
+from distill.compress.zeros import anywhere, zeroed
 from distill.config import Prune, Target, UserError
 from distill.data.tasks import TaskData
 from distill.evaluate import latency
@@ -43,9 +45,9 @@ PARTS, SMOKE_PARTS = 8, 3
 def run(ctx: Context, name: str, settings: Prune) -> dict[str, Any]:
     """Prune every task's model, once for each target, and leave it in the stage's folder. Returns the manifest."""
     began, root, tasks = time.monotonic(), ctx.folder / name, ctx.tasks[0]
-    full, head = _full(ctx, settings)
-    shapes = _wanted(ctx, settings, full, head)
-    chosen = _chosen(ctx, name, settings, shapes, full)
+    config = teacher.load_config(ctx.checkpoint(settings.start, next(iter(tasks))))
+    shapes = _wanted(ctx, settings, config)
+    chosen = _chosen(ctx, name, settings, config, shapes)
     for data in tasks.values():
         pending = {
             n: Shape(**c["shape"]) for n, c in chosen.items() if not checkpoint.finished(root / n / data.task.name)
@@ -70,29 +72,34 @@ def run(ctx: Context, name: str, settings: Prune) -> dict[str, Any]:
     return manifest
 
 
-def _full(ctx: Context, settings: Prune) -> tuple[Shape, int]:
-    """Shape of the models that are pruned, and how wide a head is."""
-    config = _config(ctx, settings)
-    return shape_of(config), config.hidden_size // config.num_attention_heads
+def check_reach(ctx: Context, name: str, settings: Prune, config: Any) -> None:
+    """ConfigError for a target that no model cut from one of this config meets here: before anything is trained."""
+    if ctx.config.limit.smoke or not has_target(ctx.config) or _shapes_file(ctx, name).is_file():
+        return
+    shapes, size = _wanted(ctx, settings, config), _size(config)
+    table, full = _table(ctx, name, config, shapes), shape_of(config)
+    for target in goals(ctx.config).values():
+        if choose(shapes, fits_target(target, table, full, size), lambda shape: 0.0, table.milliseconds) is None:
+            raise out_of_reach(target, shapes, table, full, size)
 
 
 def shape_of(config: Any) -> Shape:
     return Shape(config.num_hidden_layers, config.hidden_size, setting(config, "intermediate_size"))
 
 
-def _config(ctx: Context, settings: Prune) -> Any:
-    return teacher.load_config(ctx.checkpoint(settings.start, next(iter(ctx.tasks[0]))))
+def _shapes_file(ctx: Context, name: str) -> Path:
+    return ctx.folder / f"{name}.sensitivity" / SHAPES
 
 
-def _wanted(ctx: Context, settings: Prune, full: Shape, head: int) -> list[Shape]:
+def _wanted(ctx: Context, settings: Prune, config: Any) -> list[Shape]:
     """The one shape that `student.*` asks for, or all that are looked at for a target."""
-    wanted = ctx.config.student
+    wanted, full, head = ctx.config.student, shape_of(config), config.hidden_size // config.num_attention_heads
     if not has_target(ctx.config):
         layers = len(wanted.layers) if wanted.layers else wanted.num_hidden_layers or full.layers
         hidden = wanted.hidden_size or full.hidden
         return [Shape(layers, hidden, wanted.intermediate_size or full.ffn * hidden // full.hidden)]
     may = {name: name in settings.dimensions for name in ("layers", "hidden", "ffn")}
-    config, parts = _config(ctx, settings), SMOKE_PARTS if ctx.config.limit.smoke else PARTS
+    parts = SMOKE_PARTS if ctx.config.limit.smoke else PARTS
 
     def expressible(shape: Shape) -> bool:
         return projects(_config_of(config, shape)) == projects(config)
@@ -113,48 +120,37 @@ def _config_of(full: Any, shape: Shape) -> Any:
     return made
 
 
-def _chosen(ctx: Context, name: str, settings: Prune, shapes: list[Shape], full: Shape) -> dict[str, dict[str, Any]]:
+def _chosen(ctx: Context, name: str, settings: Prune, config: Any, shapes: list[Shape]) -> dict[str, dict[str, Any]]:
     """Label of a goal -> its shape, and what that is expected to reach; kept, so that a stopped run goes on."""
-    file = ctx.folder / f"{name}.sensitivity" / SHAPES
+    file = _shapes_file(ctx, name)
     if not has_target(ctx.config):
         return {"": {"shape": asdict(shapes[0])}}
     if not file.is_file():
         tasks = ctx.tasks[0].values()
         # All tasks are looked at, for they have one shape together.
         found = [sensitivity(ctx, name, settings, data, shapes) for data in tasks]
-        table = _table(ctx, name, settings, shapes)
-        checkpoint.write_json(
-            file,
-            {
-                label: _found(ctx, settings, shapes, full, found, table, goal)
-                for label, goal in goals(ctx.config).items()
-            },
-        )
+        table = _table(ctx, name, config, shapes)
+        wanted = goals(ctx.config).items()
+        checkpoint.write_json(file, {label: _found(ctx, config, shapes, found, table, goal) for label, goal in wanted})
     stored: dict[str, dict[str, Any]] = checkpoint.read_json(file)
     if any(row["conditions"] != _conditions(ctx) for row in stored.values()):
         # Found on another machine, or with other threads: the shapes stay, what is expected of them is of this one.
-        table = _table(ctx, name, settings, shapes)
+        table, full = _table(ctx, name, config, shapes), shape_of(config)
         stored = {label: row | _expected(ctx, full, Shape(**row["shape"]), table) for label, row in stored.items()}
         checkpoint.write_json(file, stored)
     return stored
 
 
+def _size(config: Any) -> Callable[[Shape], float]:
+    """Shape -> MiB of a model's weights."""
+    return functools.cache(lambda shape: size_mib_of(_config_of(config, shape)))
+
+
 def _found(
-    ctx: Context,
-    settings: Prune,
-    shapes: list[Shape],
-    full: Shape,
-    measured: list[Sensitivity],
-    table: Table,
-    target: Target,
+    ctx: Context, config: Any, shapes: list[Shape], measured: list[Sensitivity], table: Table, target: Target
 ) -> dict[str, Any]:
     """The shape with the least estimated loss that meets a target."""
-    config = _config(ctx, settings)
-
-    @functools.cache
-    def size(shape: Shape) -> float:
-        return size_mib_of(_config_of(config, shape))
-
+    full, size = shape_of(config), _size(config)
     cost = forgotten(one.losses for one in measured if one.losses is not None)
     shape = choose(shapes, fits_target(target, table, full, size), cost, table.milliseconds)
     if shape is None and ctx.config.limit.smoke:
@@ -179,15 +175,19 @@ def _conditions(ctx: Context) -> dict[str, Any]:
     return {"device": ctx.accelerator.device.type, "threads": ctx.threads, "scheme": scheme}
 
 
-def _table(ctx: Context, name: str, settings: Prune, shapes: list[Shape]) -> Table:
+def _table(ctx: Context, name: str, config: Any, shapes: list[Shape]) -> Table:
     """Times of models of all widths, measured now or earlier under the same conditions."""
     file, target = ctx.folder / f"{name}.sensitivity" / TIMES, ctx.config.target
-    conditions = _conditions(ctx)
-    if file.is_file() and (stored := checkpoint.read_json(file))["conditions"] == conditions:
-        return Table(*({(h, f): ms for h, f, ms in stored[part]} for part in ("fixed", "layer")))
+    conditions, widths = _conditions(ctx), {(shape.hidden, shape.ffn) for shape in shapes}
+    head = config.hidden_size // config.num_attention_heads
+    of = {"conditions": conditions, "model": config.model_type, "head": head, "batch": list(target.shape[:2])}
+    if file.is_file() and (stored := checkpoint.read_json(file)).items() >= of.items():
+        table = Table(*({(h, f): ms for h, f, ms in stored[part]} for part in ("fixed", "layer")))
+        if widths <= table.fixed.keys():
+            return table
     table = measure(
-        functools.partial(_config_of, _config(ctx, settings)),
-        {(shape.hidden, shape.ffn) for shape in shapes},
+        functools.partial(_config_of, config),
+        widths,
         batch=(target.shape[0], target.shape[1]),
         repeats=min(REPEATS, ctx.config.limit.repeats or REPEATS),
         least_ms=latency.SMOKE_MS if ctx.config.limit.smoke else latency.LEAST_MS,
@@ -195,7 +195,8 @@ def _table(ctx: Context, name: str, settings: Prune, shapes: list[Shape]) -> Tab
         **conditions,
     )
     parts = {part: [[h, f, ms] for (h, f), ms in getattr(table, part).items()] for part in ("fixed", "layer")}
-    checkpoint.write_json(file, {"conditions": conditions, **parts})
+    file.parent.mkdir(parents=True, exist_ok=True)
+    checkpoint.write_json(file, of | parts)
     return table
 
 
@@ -208,9 +209,17 @@ def _cut(
     parts = sample(ctx, data, tokenizer, settings.examples)
     scores = replace(found.scores, grams=gram_matrices(model, parts) if found.refit else None)
     before = mean_loss(model, parts, row_loss)
+
+    def made(layers: list[int], shape: Shape) -> Any:
+        if settings.uniform:
+            return cut(model, layers, scores, shape.hidden, shape.ffn)
+        heads = ctx.config.student.num_attention_heads or family.heads(model)
+        kept = anywhere(model, layers, scores, heads, shape.ffn)
+        return zeroed(model if scores.grams is None else refitted(model, kept, scores.grams), kept)
+
     for label, shape in shapes.items():
         layers = found.layers[shape.layers]
-        small = cut(model, layers, scores, shape.hidden, shape.ffn)
+        small = made(layers, shape)
         losses = {"before": before, "after": mean_loss(small, parts, row_loss)}
         ctx.say(
             f"{'/'.join(filter(None, (name, label, task)))}: {shape.layers} layers {layers}, {shape.hidden} wide, FFN "

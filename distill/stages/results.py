@@ -99,6 +99,12 @@ def _notes(ctx: Context) -> list[str]:
             f"The baseline is the same student from the same start ({start}), trained for the same steps on the same "
             "data with no teacher."
         )
+    if any(isinstance(stage, Prune) and not stage.uniform for stage in stages):
+        notes.append(
+            "The student's layers have different numbers of heads and FFN channels, which no config describes: its "
+            "checkpoint has zeros in place of what was pruned, and is no smaller nor faster in torch. Its ONNX files "
+            "leave them out."
+        )
     notes.append(
         "onnxruntime int8 is scored one row at a time: its activations have one scale for a whole batch, so that a "
         "row's logits depend on the others."

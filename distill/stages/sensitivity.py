@@ -16,10 +16,10 @@ import torch.nn.functional as F
 from hydra.utils import instantiate
 from torch import Tensor, nn
 
-from distill import checkpoint, family, teacher
+from distill import checkpoint, family, student, teacher
 from distill.compress.choose import by_loss, mean_loss, most_important
 from distill.compress.importance import SCORES, Batch, Importance, Loss, read, write
-from distill.compress.prune import pruned
+from distill.compress.prune import everything, pruned
 from distill.compress.reconstruct import refitted
 from distill.compress.search import Losses, Shape
 from distill.config import Prune
@@ -31,9 +31,13 @@ from distill.losses.precision import working
 from distill.plan import has_target
 from distill.stages.context import Context
 from distill.student.shape import setting
+from distill.student.training import quick_attention
 
 TOKENS = 4096
 """Most tokens of a batch that importances are measured on."""
+
+LESSON, RATE = 32, 3e-4
+"""Rows of a batch, and first learning rate, that the loss of a cut is measured after."""
 
 NUMBERS = "losses.json"
 
@@ -108,15 +112,21 @@ def _measured(ctx: Context, name: str, settings: Prune, data: TaskData, shapes: 
     layers = {count: chosen for count, (chosen, _) in kept.items()} | {depth: list(range(depth))}
     if not has_target(ctx.config):
         return Sensitivity(lean, refit, layers, None)
-    before = mean_loss(model, parts, quick)
+    steps = min(settings.retrain_steps, ctx.config.limit.steps or settings.retrain_steps)
+    ctx.say(f"{name}/{data.task.name}: loss by size, after {steps} steps of training")
+    lessons = sample(ctx, data, tokenizer, settings.examples, then=steps)
+    width, inner = family.width(model), setting(model.config, "intermediate_size")
+
+    def learned(small: Any) -> float:
+        return mean_loss(retrained(small, lessons, quick, steps), parts, quick)
 
     def after(hidden: int, ffn: int) -> float:
-        return mean_loss(cut(model, range(depth), scores, hidden, ffn), parts, quick)
+        return learned(cut(model, range(depth), scores, hidden, ffn))
 
-    width, inner = family.width(model), setting(model.config, "intermediate_size")
+    before = after(width, inner)
     losses = Losses(
         before,
-        {count: loss for count, (_, loss) in kept.items()} | {depth: before},
+        {count: learned(pruned(model, everything(model, layers[count]))) for count in kept} | {depth: before},
         {size: before if size == width else after(size, inner) for size in {s.hidden for s in shapes}},
         {size: before if size == inner else after(width, size) for size in {s.ffn for s in shapes}},
         _ignorance(parts, data.task.num_labels),
@@ -128,6 +138,25 @@ def cut(model: Any, layers: Sequence[int], scores: Importance, hidden: int, ffn:
     """The most important channels of these layers, with their weights refitted where that goes with the importance."""
     kept = most_important(model, layers, scores, hidden, ffn)
     return pruned(model if scores.grams is None else refitted(model, kept, scores.grams), kept)
+
+
+def retrained(model: Any, lessons: Sequence[Batch], loss: Loss, steps: int) -> Any:
+    """The model after a few steps of training. What a cut leaves says little of what it will have learned again: width
+    looks lost, and FFN channels are not. Candidates are ranked after light retraining in Minitron, Muralidharan et al.
+    2024, arXiv 2407.14679, section 2.3; here it is each size of each dimension by itself.
+    """
+    if not steps:
+        return model
+    student.set_dropout(model, 0.0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, fused=True)
+    with quick_attention(model.train(), [batch["input_ids"].shape[1] for batch in lessons]):
+        for step in range(steps):
+            optimizer.param_groups[0]["lr"] = RATE * (steps - step) / steps
+            loss(model, lessons[step % len(lessons)]).mean().backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+    return model.eval()
 
 
 def _ignorance(parts: list[Batch], num_labels: int) -> float:
@@ -158,13 +187,19 @@ def _in_training_precision(ctx: Context) -> Loss:
     return loss
 
 
-def sample(ctx: Context, data: TaskData, tokenizer: Any, examples: int) -> list[Batch]:
-    """Training rows drawn evenly, in batches of like lengths, on the device."""
-    drawn = np.random.default_rng(ctx.config.seed).permutation(len(data.train))[:examples]
+def sample(ctx: Context, data: TaskData, tokenizer: Any, examples: int, then: int = 0) -> list[Batch]:
+    """At most `examples` training rows drawn evenly, in batches of like lengths, on the device; never more than half.
+
+    With `then`, that many batches of `LESSON` rows from the others, as they come; fewer if there are not so many.
+    """
+    drawn = np.random.default_rng(ctx.config.seed).permutation(len(data.train))
+    apart = min(examples, len(drawn) // 2)
+    drawn = drawn[apart : apart + then * LESSON] if then else drawn[:apart]
     encoded = encode_task(data.train.select(drawn), data.task.columns, tokenizer, ctx.config.tasks.max_length)
     assert encoded.labels is not None
     found = []
-    for rows in batches(np.asarray(encoded.lengths), TOKENS):
+    several = [np.arange(len(drawn))[at : at + LESSON] for at in range(0, len(drawn), LESSON)]
+    for rows in several if then else batches(np.asarray(encoded.lengths), TOKENS):
         made = dict(pad(encoded, rows, tokenizer.pad_token_id, tokenizer.padding_side == "left"))
         made["labels"] = encoded.labels[rows]
         found.append({key: torch.from_numpy(value).to(ctx.accelerator.device) for key, value in made.items()})

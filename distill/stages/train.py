@@ -27,6 +27,7 @@ from distill.evaluate.predict import in_windows, predict
 from distill.objective import BoundTerm, Objective
 from distill.plan import given_student, of_student
 from distill.stages.context import APART, TARGETS, Context, drop
+from distill.student.training import only_seen, quick_attention
 
 Arrays = dict[str, np.ndarray]
 
@@ -154,8 +155,9 @@ def _task(ctx: Context, name: str, settings: Train, data: TaskData, member: int)
 
     gates = _gates(settings, model)
     pooling = teacher.pooling(ctx.teacher) if guides else "mean"
-    objective = Objective(model, terms, guides, pooling, gates=gates)
-    done = _train(ctx, name, settings, objective, encoded.lengths, collate, seed)
+    with only_seen(model, encoded.ids):
+        objective = Objective(model, terms, guides, pooling, gates=gates)
+        done = _train(ctx, name, settings, objective, encoded.lengths, collate, seed)
     done.seconds += waited
     _save(ctx, name, model, _summary(done), tokenizer, gates)
 
@@ -315,20 +317,21 @@ def _train(
     ]
     if objective.gates is not None:
         groups += parameter_groups(objective.gates, settings.gates.lr)
-    return engine.train(
-        objective,
-        lengths,
-        collate,
-        name=name,
-        settings=settings,
-        seed=seed,
-        most_steps=ctx.config.limit.steps,
-        optimizer=instantiate(settings.optimizer)(groups),
-        schedule=instantiate(settings.schedule),
-        accelerator=ctx.accelerator,
-        state_folder=_state(ctx, name),
-        console=ctx.console,
-    )
+    with quick_attention(objective.student, lengths):
+        return engine.train(
+            objective,
+            lengths,
+            collate,
+            name=name,
+            settings=settings,
+            seed=seed,
+            most_steps=ctx.config.limit.steps,
+            optimizer=instantiate(settings.optimizer)(groups),
+            schedule=instantiate(settings.schedule),
+            accelerator=ctx.accelerator,
+            state_folder=_state(ctx, name),
+            console=ctx.console,
+        )
 
 
 def _summary(done: engine.Trained) -> dict[str, Any]:

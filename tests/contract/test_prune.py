@@ -148,8 +148,45 @@ def test_a_target_that_nothing_meets_is_refused(run: Any, tmp_path: Path) -> Non
     given = TINY["save"](tmp_path / "teacher", "bert", "", **SMALL)
     few = [entry for entry in settings(given, "tasks=docstrings", "limit.examples=48") if entry != "limit=smoke"]
     few += ["limit.validation=8", "limit.repeats=1", "stages.prune.dimensions=[layers]"]
-    with pytest.raises(ConfigError, match=r"target\.size_mib: got 0\.001; must be >= .*, which 1 layers, "):
+    with pytest.raises(
+        ConfigError, match=r"target\.size_mib: got 0\.001; must be >= .*, which 1 layers, .* the cost of"
+    ):
         run(tmp_path, "prune", *few, "target.speedup=null", "target.size_mib=0.001")
+    assert not (tmp_path / "out" / "finetune_teacher").exists(), "refused before anything is trained"
+
+
+def test_layers_of_different_widths_are_zeros_in_the_checkpoint_and_gone_from_onnx(run: Any, tmp_path: Path) -> None:
+    from transformers import AutoModelForSequenceClassification
+
+    given = TINY["save"](tmp_path / "teacher", "bert", "", **SMALL)
+    few = [entry for entry in settings(given, "target.speedup=null") if not entry.startswith("pipeline=")]
+    few += ["stages.prune.uniform=false", "student.num_attention_heads=2", "student.intermediate_size=24"]
+    few += ["pipeline=[finetune_teacher,prune,recover,recover_baseline,quantize,evaluate,export]", "limit.repeats=1"]
+    few += ["stages.quantize.schemes=[onnxruntime]", "stages.evaluate.shapes=[[1,16]]"]
+    found = run(tmp_path, "prune", *few)
+    out = tmp_path / "out"
+    made = AutoModelForSequenceClassification.from_pretrained(out / "export" / "order")
+    assert (made.config.num_attention_heads, made.config.intermediate_size) == (4, 64)
+    writing = [
+        (
+            (layer.attention.output.dense.weight != 0).any(0).sum().item(),
+            (layer.output.dense.weight != 0).any(0).sum().item(),
+        )
+        for layer in made.bert.encoder.layer
+    ]
+    assert sum(heads for heads, _ in writing) == 4 * 2 * 8
+    assert sum(ffn for _, ffn in writing) == 4 * 24
+    whole, left = (
+        (out / stage / "order" / "model.safetensors").stat().st_size for stage in ("finetune_teacher", "export")
+    )
+    assert left == pytest.approx(whole, rel=0.01)
+    teacher = next(m for m in found["models"] if (m["role"], m["backend"]) == ("teacher", "onnxruntime"))
+    student = next(
+        m for m in found["models"] if (m["role"], m["backend"], m["scheme"]) == ("student", "onnxruntime", "fp32")
+    )
+    assert "failed" not in student
+    assert student["size_mib"] < 0.9 * teacher["size_mib"]
+    assert any("no config describes" in note for note in found["notes"])
 
 
 @pytest.mark.parametrize(
@@ -175,6 +212,16 @@ def test_a_target_that_nothing_meets_is_refused(run: Any, tmp_path: Path) -> Non
             "stages.recover.terms.scores.features: got scores; must not need all of the teacher's heads ",
         ),
         (["stages.prune.dimensions=[heads]"], "stages.prune.dimensions: got heads; must be layers or hidden or ffn; "),
+        (["stages.prune.uniform=false"], "target.speedup: got 2.0; must be null where stages.prune.uniform is false, "),
+        (
+            ["stages.prune.uniform=false", "target.speedup=null", "student.hidden_size=192"],
+            "student.hidden_size: got 192; must be null where stages.prune.uniform is false, ",
+        ),
+        (
+            ["stages.prune.uniform=false", "stages.quantize.schemes=[bitsandbytes]"],
+            "stages.prune.uniform: got false; must be true without a stage that makes ONNX files, ",
+        ),
+        (["student.num_attention_heads=6"], "student.num_attention_heads: got 6; must be null in a recipe with a "),
         (["target.shape=[8]"], "target.shape: got [8]; must be [batch size, length]; e.g. [8,128]"),
         (
             ["target.speedup=null", "student.layers=[0,1]", "student.num_hidden_layers=3"],
@@ -212,6 +259,15 @@ def test_without_a_prune_stage_nothing_is_pruned(setting: str) -> None:
         (
             ["student.intermediate_size=65"],
             r"student\.intermediate_size: got 65; must be <= 64, the teacher's; set ",
+        ),
+        (
+            [
+                "stages.prune.uniform=false",
+                "student.intermediate_size=65",
+                "pipeline=[finetune_teacher,prune,quantize]",
+                "stages.quantize.start=prune",
+            ],
+            r"student\.intermediate_size: got 65; must be from 8 to 64, the teacher's; set ",
         ),
     ],
 )

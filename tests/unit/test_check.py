@@ -63,6 +63,7 @@ EXAMPLES: dict[str, tuple[str, list[Any], list[Any]]] = {
     "stages.*.terms.*.against": ("stages.pretrain.terms.mlm.against", ["student"], ["labels", "teacher"]),
     "stages.*.terms.*.positions": ("stages.pretrain.terms.mlm.positions", ["some"], ["masked", "all"]),
     "stages.*.examples": ("stages.prune.examples", [0, 31], [32]),
+    "stages.*.retrain_steps": ("stages.prune.retrain_steps", [-1], [0, 20]),
     "stages.*.gates.kind": ("stages.adapt.gates.kind", ["hard"], ["none", "l0", "movement"]),
     "stages.*.gates.heads": ("stages.adapt.gates.heads", [0, 1.5], [0.5, 1.0]),
     "stages.*.gates.ffn": ("stages.adapt.gates.ffn", [0, 1.5], [0.5, 1.0]),

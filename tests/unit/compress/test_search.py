@@ -158,10 +158,16 @@ def test_a_target_out_of_reach_names_the_nearest_and_its_cost() -> None:
     found = out_of_reach(target, EVERY, times, FULL, size, cost).messages
     most = times.milliseconds(FULL) / times.milliseconds(fastest)
     where = f"which {fastest.layers} layers, {fastest.hidden} hidden and {fastest.ffn} FFN channels reach"
-    assert found[0].startswith(f"target.speedup: got 1000.0; must be <= {most:.2f}, {where}, which is estimated ")
+    assert found[0].startswith(f"target.speedup: got 1000.0; must be <= {most:.2f}, {where}, at the cost of ")
     assert found[1].startswith(f"target.latency_ms: got 0.1; must be >= {times.milliseconds(fastest):.2f}, {where}")
     assert found[2].startswith("target.size_mib: got 0.5; must be >= 1.0, which 1 layers, ")
-    assert f"to cost {100 * cost(fastest):.0f}% of what the model knows, before it recovers; " in found[0]
+    share = 100 - 100 * fastest.layers / FULL.layers
+    assert (
+        f"an estimated {100 * cost(fastest):.0f}% of what the model knows, and {share:.0f}% of its weights, "
+        in found[0]
+    )
+    (before,) = out_of_reach(Target(speedup=1000.0), EVERY, times, FULL, size).messages
+    assert f"{where}, at the cost of {share:.0f}% of its weights, before it recovers; " in before
     # What can be met is not spoken of; what can be met only apart is said to be so.
     (alone,) = out_of_reach(Target(speedup=1.1, size_mib=0.5), EVERY, times, FULL, size, cost).messages
     assert alone.startswith("target.size_mib")
