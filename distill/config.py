@@ -263,7 +263,7 @@ class Prune(Stage):
     models have been trained with gates, these score what they are on."""
     examples: int = 256
     """Training rows of each task that importances and losses are measured on."""
-    retrain_steps: int = 10
+    retrain_steps: int = 20
     """Training steps, on other rows, after which the loss of a cut is measured; 0 measures it as it is cut."""
 
 

@@ -108,7 +108,7 @@ RULES: tuple[Rule, ...] = (
     ("stages.*.terms.*.against", _one_of("teacher", "labels"), "teacher or labels", "see conf/term"),
     ("stages.*.terms.*.positions", _one_of("masked", "all"), "masked or all", "see conf/term"),
     ("stages.*.examples", _number(32), ">= 32", "fewer rows say little; 256 is the default"),
-    ("stages.*.retrain_steps", _number(0), ">= 0", "0 measures a cut as it is; 10 is the default"),
+    ("stages.*.retrain_steps", _number(0), ">= 0", "0 measures a cut as it is; 20 is the default"),
     ("stages.*.gates.kind", _one_of("none", "l0", "movement"), "none, l0 or movement", "see distill/config.py"),
     ("stages.*.gates.heads", _above(0, 1 + 1e-9), "above 0 and at most 1", "1 keeps them all"),
     ("stages.*.gates.ffn", _above(0, 1 + 1e-9), "above 0 and at most 1", "1 keeps them all"),

@@ -26,6 +26,10 @@ sizes of `student.*`, and lets it recover by distillation from what it was.
 - What goes is chosen by `importance@stages.prune.importance=NAME`: `fisher` (diagonal Fisher information of masks),
   `taylor` (first-order change of the loss), `magnitude` (weights alone), `reconstruction` (optimal brain surgeon:
   least error of each layer's output once the remaining weights are refitted by least squares, which they then are).
+- **Other sizes in each layer**, heads alone among them (`stages.prune.uniform=false` with
+  `student.num_attention_heads` and `student.intermediate_size` as means over layers): what matters least in the whole
+  model goes. The checkpoint loads anywhere and holds zeros, at the teacher's size and speed; only its ONNX files are
+  smaller and faster.
 - **While distilling** (`recipe=cofi`): gates on heads and FFN channels are trained along with the weights, by an L0
   penalty (CoFi) or by movement (`stages.gated.gates.kind=movement`), and then say what goes.
 
@@ -33,9 +37,9 @@ sizes of `student.*`, and lets it recover by distillation from what it was.
 
 1. On training rows of every task (`stages.prune.examples`) the loss is measured with one dimension cut at a time:
    every number of layers, and up to eight sizes of hidden and of FFN channels, after a few steps of training on other
-   rows (`stages.prune.retrain_steps`), for what is lost at first is not what stays lost. What is left of what the model knows
-   (how far its loss is below that of a model that knows only how often each label comes) is estimated for a shape as
-   the product of what each dimension leaves; where too little is left to be measured, it goes on falling.
+   rows (`stages.prune.retrain_steps`), for what is lost at first is not what stays lost. What is left of what the model
+   knows (how far its loss is below that of a model that knows only how often each label comes) is estimated for a shape
+   as the product of what each dimension leaves; where too little is left to be measured, it goes on falling.
 2. On this machine models of all those widths are timed, with one layer and with three, in torch float32 at
    `target.shape`. That gives the time of a layer and of what is fixed, for every width: a width that runs no faster
    is never chosen for it.

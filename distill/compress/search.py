@@ -79,14 +79,14 @@ class Losses:
 
     def _alone(self, losses: Mapping[int, float], size: int) -> float:
         """What is left by one dimension. From the first size on that leaves too little to be measured, it goes on
-        falling with the size: by powers of `LEAST`.
+        falling with the size, ever faster: by powers of `LEAST`, so that no dimension is cut to nothing for the rest.
         """
         (full, *cuts), known = sorted(losses, reverse=True), self.scale - self.full
         left = 1.0
         for cut in cuts if size < full and known > LEAST * self.scale else ():
             left = min((self.scale - losses[cut]) / known, 1.0)
             if left < LEAST:
-                return float(LEAST ** ((full - size) / (full - cut)))
+                return float(LEAST ** (((full - size) / (full - cut)) ** 2))
             if cut == size:
                 break
         return left

@@ -121,6 +121,14 @@ def _average(entry: Entry) -> str:
     return number(fmean(found)) + (f" ± {stdev(found):.1f}" if len(found) > 1 else "") if found else "-"
 
 
+def _names(shown: Sequence[Entry]) -> tuple[dict[str, str], str]:
+    """Settings of each run -> its recipe and what not all others have too; and what they all have."""
+    every = [entry.settings.split() for entry in shown]
+    common = [word for word in (every[0][1:] if every else []) if all(word in words for words in every)]
+    names = {" ".join(words): " ".join(word for word in words if word not in common) for words in every}
+    return names, " ".join(common)
+
+
 def table(shown: Sequence[Entry]) -> Table:
     """The rows, numbered as the points of the figure are."""
     columns = (
@@ -138,13 +146,14 @@ def table(shown: Sequence[Entry]) -> Table:
     )
     rows: list[Row] = []
     remarks = []
+    names, common = _names(shown)
     for index, entry in enumerate(shown, 1):
         first = entry.models[0]
         seeds = sorted({seed for run in entry.runs for seed in run["seeds"]})
         rows.append(
             (
                 str(index),
-                entry.settings,
+                names[entry.settings],
                 first["name"],
                 first["backend"],
                 first["scheme"],
@@ -161,6 +170,7 @@ def table(shown: Sequence[Entry]) -> Table:
         if headline.where(entry.runs[0], first):
             remarks.append(f"#{index} was run on the CPU, not on the {entry.runs[0]['environment']['gpu']}.")
     notes = [
+        *([f"Every run has {common}."] if common else []),
         "#: number in the figure. One run: value [95% interval]. Several seeds: mean ± standard deviation over runs.",
         "Retained: over the macro score of the run's own teacher. Speedup: over that teacher's fastest float32 form, "
         "on the machine of that run; a timed shape is batch x length. Compare rows only where teacher and average are "
@@ -168,6 +178,46 @@ def table(shown: Sequence[Entry]) -> Table:
         *dict.fromkeys(remarks),
     ]
     return Table("Every run", columns, rows, 5, notes, [entry.models[0]["role"] for entry in shown])
+
+
+def pruned_table(runs: Sequence[Results], shown: Sequence[Entry]) -> Table | None:
+    """What was cut for each target, and what the model kept before and after it recovered; None if nothing was."""
+    names, _ = _names(shown)
+    rows: list[Row] = []
+    for run in runs:
+        recovers = any(stage["name"].partition("/")[0] == "recover" for stage in run["stages"])
+        for cut in run.get("pruned", []):
+            if "predicted_speedup" not in cut:
+                continue
+            kept = {
+                m["name"].split()[0]: headline.retained(m)
+                for m in run["models"]
+                if m["name"].split()[1:] == (cut["target"] or "").split()
+                and (m["backend"], m["scheme"]) == ("torch", cut["scheme"])
+            }
+            rows.append(
+                (
+                    names[settings(run)],
+                    ", ".join(map(str, run["seeds"])),
+                    cut["target"] or "-",
+                    f"{cut['layers']} x {cut['hidden']} x {cut['ffn']}",
+                    times(cut["predicted_speedup"]),
+                    times(cut["measured_speedup"]),
+                    number(kept.get("pruned", None if recovers else kept.get("student"))),
+                    number(kept.get("student") if recovers else None),
+                    number(kept.get("baseline")),
+                )
+            )
+    if not rows:
+        return None
+    columns = ("Run", "Seed", "Target", "Shape", "Predicted", "Measured", "As cut", "Recovered", "Without a teacher")
+    notes = [
+        "Shape: layers x hidden channels x FFN channels. Predicted and measured: speed over the unpruned model, both "
+        "in the float32 that was searched in, at the target's batch x length. The other columns: retained % in that "
+        "arithmetic, as the model was cut, once it had recovered by distillation, and after as many steps on labels "
+        "alone.",
+    ]
+    return Table("Pruned to a target", columns, rows, 4, notes)
 
 
 def points(shown: Sequence[Entry]) -> list[figure.Point]:
@@ -207,6 +257,7 @@ def pages(runs: Sequence[Results]) -> tuple[str, str, str]:
     if real and len(real) < len(runs):
         summary += f" Left out: {len(runs) - len(real)} of limit=smoke, whose numbers mean nothing."
     said = headlines(counted)
+    cut = pruned_table(counted, shown)
     parts = [
         f"# {TITLE}",
         markdown.banner(smoke),
@@ -214,6 +265,7 @@ def pages(runs: Sequence[Results]) -> tuple[str, str, str]:
         "![Retained % against speedup](frontier.svg)",
         markdown.table(table(shown)),
         markdown.bullets(table(shown).notes),
+        *([] if cut is None else [f"## {cut.title}", markdown.table(cut), markdown.bullets(cut.notes)]),
         "## Run by run",
         markdown.bullets(said),
     ]
@@ -225,6 +277,7 @@ def pages(runs: Sequence[Results]) -> tuple[str, str, str]:
             f'<p class="headline">{summary}</p>',
             html.picture(points(shown), smoke),
             html.table(table(shown)),
+            *([] if cut is None else [html.table(cut)]),
             f"<h2>Run by run</h2>{html.bullets(said)}",
         ],
     )

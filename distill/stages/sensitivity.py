@@ -26,6 +26,7 @@ from distill.config import Prune
 from distill.data.collate import pad
 from distill.data.encode import encode_task
 from distill.data.tasks import TaskData
+from distill.engine.schedule import linear
 from distill.evaluate.predict import batches
 from distill.losses.precision import working
 from distill.plan import has_target
@@ -36,8 +37,8 @@ from distill.student.training import quick_attention
 TOKENS = 4096
 """Most tokens of a batch that importances are measured on."""
 
-LESSON, RATE = 32, 3e-4
-"""Rows of a batch, and first learning rate, that the loss of a cut is measured after."""
+LESSON, RATE, WARMUP = 16, 1e-4, 0.2
+"""Rows of a batch, largest learning rate and warm-up of the training after which the loss of a cut is measured."""
 
 NUMBERS = "losses.json"
 
@@ -151,7 +152,7 @@ def retrained(model: Any, lessons: Sequence[Batch], loss: Loss, steps: int) -> A
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, fused=True)
     with quick_attention(model.train(), [batch["input_ids"].shape[1] for batch in lessons]):
         for step in range(steps):
-            optimizer.param_groups[0]["lr"] = RATE * (steps - step) / steps
+            optimizer.param_groups[0]["lr"] = RATE * linear(step, steps, warmup=WARMUP)
             loss(model, lessons[step % len(lessons)]).mean().backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()

@@ -37,15 +37,15 @@ class Finished:
 
 
 def few_tasks(recipe: str) -> list[str]:
-    """Pairs in classes and pairs with a number. To save time the latter alone for the deep models of papers, and the
-    former alone for a recipe that extends another.
+    """Pairs in classes and pairs with a number: both for the recipe of the demo; to save time the former alone for a
+    recipe that extends another, and the latter for the rest.
     """
     kind = config.load_config([f"recipe={recipe}"]).tasks.kind
     pairs = [task for task in TABLES[kind].values() if len(task.columns) == 2]
     classes, number = (next(t.name for t in pairs if (t.num_labels == 1) == one) for one in (False, True))
-    if recipe.startswith("paper/"):
-        return [number]
-    return [classes] if extends(recipe) else [classes, number]
+    if recipe == "distilbert":
+        return [classes, number]
+    return [classes] if extends(recipe) else [number]
 
 
 def extends(recipe: str) -> bool:

@@ -47,7 +47,7 @@ def share_left(by_size: dict[int, float], size: int) -> float:
     seen = next((n for n, share in enumerate(shares) if share < LEAST), len(sizes))
     if sizes.index(size) < seen:
         return shares[sizes.index(size)]
-    return float(LEAST ** ((sizes[0] - size) / (sizes[0] - sizes[seen])))
+    return float(LEAST ** (((sizes[0] - size) / (sizes[0] - sizes[seen])) ** 2))
 
 
 def test_the_grid_has_every_size_that_a_config_expresses() -> None:
@@ -120,14 +120,14 @@ def test_what_cannot_be_measured_falls_on() -> None:
     layers = {6: 0.0, 5: 0.4, 4: 0.64, 3: 1.1, 2: 0.9}
     one = Losses(0.0, layers, {16: 0.0}, {8: 0.0}, 1.0)
     found = {count: one.left(Shape(count, 16, 8)) for count in layers}
-    assert found == pytest.approx({6: 1.0, 5: 0.6, 4: 0.36, 3: 0.05, 2: 0.05 ** (4 / 3)})
+    assert found == pytest.approx({6: 1.0, 5: 0.6, 4: 0.36, 3: 0.05, 2: 0.05 ** (16 / 9)})
 
 
 def test_past_a_cliff_nothing_is_free() -> None:
     """Without one layer the loss falls a little, by chance; without two all is lost."""
     one = Losses(0.6, {5: 0.6, 4: 0.59, 3: 0.75, 2: 0.9, 1: 0.9}, {16: 0.6}, {8: 0.6}, 0.69)
     found = [one.left(Shape(count, 16, 8)) for count in (5, 4, 3, 2, 1)]
-    assert found == pytest.approx([1.0, 1.0, 0.05, 0.05**1.5, 0.05**2])
+    assert found == pytest.approx([1.0, 1.0, 0.05, 0.05**2.25, 0.05**4])
 
 
 def test_a_model_that_knows_nothing_has_nothing_to_lose() -> None:

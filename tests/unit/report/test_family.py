@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from distill.report import figure, headline, markdown, model_card, validate
+from distill.report import figure, headline, markdown, model_card, overview, validate
 from distill.report.detail import gain_table
 
 model = runpy.run_path(str(Path(__file__).parent / "conftest.py"))["model"]
@@ -40,6 +40,28 @@ def family(results: dict[str, Any]) -> dict[str, Any]:
     ]
     assert validate(found) == []
     return found
+
+
+def test_all_runs_tell_what_was_cut_beside_what_it_kept(family: dict[str, Any]) -> None:
+    other = copy.deepcopy(family)
+    family["command"] = "python -m distill recipe=frontier tasks=glue output=a"
+    other["command"] = "python -m distill recipe=frontier tasks=glue stages.prune.dimensions=[layers] output=b"
+    family["stages"].append({**family["stages"][0], "name": "recover/2x"})
+    other["models"] = [m for m in other["models"] if m["role"] in ("teacher", "student")]
+    runs = [family, other]
+    shown = overview.entries(runs)
+    table = overview.pruned_table(runs, shown)
+    assert table is not None
+    recipe = family["recipe"]
+    assert table.rows[:3] == [
+        (recipe, "0", "2x", "4 x 384 x 576", "2.10x", "2.00x", "40.0", "97.5", "91.0"),
+        (recipe, "0", "4x", "4 x 384 x 576", "4.20x", "-", "20.0", "93.0", "92.5"),
+        (f"{recipe} stages.prune.dimensions=[layers]", "0", "2x", "4 x 384 x 576", "2.10x", "2.00x", "97.5", "-", "-"),
+    ]
+    assert overview.table(shown).notes[0] == "Every run has tasks=glue."
+    assert "Pruned to a target" in overview.pages(runs)[0]
+    del family["pruned"]
+    assert overview.pruned_table([family], overview.entries([family])) is None
 
 
 def test_every_student_is_in_the_headline_with_its_gain(family: dict[str, Any]) -> None:

@@ -32,10 +32,11 @@ def test_seeds_are_aggregated(results: Results) -> None:
     assert len(shown) == 7
     row = overview.table(shown).rows[4]
     assert row[:7] == (
-        *("5", "distilbert tasks=glue", "student", "onnxruntime", "int8"),
+        *("5", "distilbert", "student", "onnxruntime", "int8"),
         *("93.0 ± 1.4", "5.50x ± 0.71"),
     )
     assert row[-1] == "0, 1"
+    assert overview.table(shown).notes[0] == "Every run has tasks=glue."
     point = overview.points(shown)[4]
     assert (point.label, point.speedup, point.retained) == ("5", 5.5, 93.0)
     assert point.speedup_interval == pytest.approx((5.5 - 0.5**0.5, 5.5 + 0.5**0.5))

@@ -1,0 +1,80 @@
+"""What is faster to train computes the same, and leaves the model as it would have been."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from distill import family
+from distill.student.training import SHORT, only_seen, quick_attention
+
+NAMES = list(family.STUDENTS)
+
+
+def trained(model, batch: dict[str, Tensor], steps: int = 3) -> list[float]:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.0)
+    losses = []
+    for _ in range(steps):
+        loss = model(**family.inputs(model, batch)).logits.square().sum()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_training_the_tokens_that_are_seen_is_training_them_all(name: str, tiny_model, tiny_batch) -> None:
+    whole = tiny_model(name, "SequenceClassification").eval()
+    part, start = copy.deepcopy(whole), whole.get_input_embeddings().weight.detach().clone()
+    ids = tiny_batch["input_ids"]
+    expected = trained(whole, tiny_batch)
+    table = part.get_input_embeddings()
+    parameter = table.weight
+    with only_seen(part, ids.numpy().ravel()):
+        assert len(part.get_input_embeddings().weight) <= len(ids.unique()) + 1 < len(start)
+        assert trained(part, tiny_batch) == pytest.approx(expected, rel=1e-4)
+    assert table.weight is parameter
+    for key, value in whole.state_dict().items():
+        torch.testing.assert_close(part.state_dict()[key], value, rtol=1e-3, atol=1e-4, msg=key)
+    unseen = np.setdiff1d(np.arange(len(start)), ids.numpy())
+    assert torch.equal(table.weight[unseen], start[unseen])
+    assert not torch.equal(table.weight, start)
+
+
+def test_a_table_that_a_head_shares_is_left_whole(tiny_model, tiny_batch) -> None:
+    model = tiny_model("bert", "MaskedLM")
+    before = model.get_input_embeddings().weight
+    with only_seen(model, np.array([5, 6])):
+        assert model.get_input_embeddings().weight is before
+
+
+def test_what_is_trained_is_kept_when_training_stops_in_between(tiny_model, tiny_batch) -> None:
+    model = tiny_model("bert", "SequenceClassification")
+    start = model.get_input_embeddings().weight.detach().clone()
+
+    def stopped() -> None:
+        with only_seen(model, tiny_batch["input_ids"].numpy()):
+            trained(model, tiny_batch, steps=1)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stopped()
+    assert model.get_input_embeddings().weight.shape == start.shape
+    assert not torch.equal(model.get_input_embeddings().weight, start)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_short_rows_are_attended_to_plainly_with_the_same_answer(name: str, tiny_model, tiny_batch) -> None:
+    model = tiny_model(name, "SequenceClassification").eval()
+    usual, wanted = model.config._attn_implementation, model(**family.inputs(model, tiny_batch)).logits
+    with quick_attention(model, [SHORT]):
+        assert model.config._attn_implementation == "eager"
+        torch.testing.assert_close(model(**family.inputs(model, tiny_batch)).logits, wanted, rtol=1e-4, atol=1e-5)
+    assert model.config._attn_implementation == usual
+    with quick_attention(model, [SHORT + 1]):
+        assert model.config._attn_implementation == usual
