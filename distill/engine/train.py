@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate import Accelerator
+from accelerate.utils import DistributedDataParallelKwargs
 from rich.console import Console
 
 from distill.config import Stopped, Train, UserError
@@ -84,6 +85,9 @@ def train(
         done = Trained(saved["step"], saved["tokens"], saved["seconds"], saved["log"])
     before = done.seconds
     meter = _Meter(objective, accelerator)
+    # Without a term on logits nothing above the hidden states has a gradient, which data parallelism must be told.
+    partial = all(term.features != "logits" for term in objective.terms.values())
+    accelerator.ddp_handler = DistributedDataParallelKwargs(find_unused_parameters=partial)
     module = accelerator.prepare_model(objective)
     module.train()
     began = written = time.monotonic()

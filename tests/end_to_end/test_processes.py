@@ -14,10 +14,13 @@ from safetensors.numpy import load_file
 
 TRAINING = [
     "recipe=distilbert", "limit=smoke", "limit.steps=12", "tasks.names=[order]", "precision=fp32", "threads=1",
-    "pipeline=[adapt,pretrain,finetune_teacher]", "corpus.max_length=32",
+    "pipeline=[adapt,pretrain,finetune_teacher,finetune]", "corpus.max_length=32",
     "stages.pretrain.batch.tokens=512", "stages.pretrain.batch.accumulate=2", "stages.pretrain.epochs=2",
     # 43 rows are six batches of seven, which two processes share unequally, and one of a single row.
     "limit.examples=43", "stages.finetune_teacher.batch.examples=7", "stages.finetune_teacher.epochs=1",
+    # Without a term on logits nothing above the hidden states has a gradient.
+    "~stages.finetune.terms.soft_targets", "~stages.finetune.terms.supervised", "stages.finetune.epochs=1",
+    "+term@stages.finetune.terms.hidden=hidden", "stages.finetune.batch.examples=7",
 ]  # fmt: skip
 TORCHRUN = ["torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-m"]
 
@@ -44,7 +47,7 @@ def mean_terms(manifest: dict[str, Any]) -> dict[str, float]:
     return {name: value / last for name, value in sums.items()}
 
 
-@pytest.mark.parametrize(("model", "steps"), [("pretrain", 12), ("finetune_teacher/order", 7)])
+@pytest.mark.parametrize(("model", "steps"), [("pretrain", 12), ("finetune_teacher/order", 7), ("finetune/order", 7)])
 def test_two_processes_equal_one(model: str, steps: int, runs: tuple[Path, Path]) -> None:
     one, two = (json.loads((run / model / "manifest.json").read_text()) for run in runs)
     assert one["steps"] == two["steps"] == steps
