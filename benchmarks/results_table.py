@@ -18,7 +18,7 @@ from typing import Any
 
 from distill.checkpoint import read_json, write_text
 from distill.config import DataError
-from distill.report import figure, headline, markdown
+from distill.report import figure, headline, markdown, overview
 from distill.report.overview import read_one
 from distill.report.schema import Results
 from distill.report.table import Table, models_table, number, times, with_interval
@@ -119,6 +119,9 @@ def page(runs: dict[str, Results]) -> str:
     """Every run, a section each."""
     parts = ["# Results", "Made by `benchmarks/results_table.py` from the `results.json` in each folder."]
     sections = [part for name, results in runs.items() for part in section(name, results)]
+    pruned = [results for results in runs.values() if "pruned" in results]
+    if (cut := overview.pruned_table(pruned, overview.entries(pruned))) is not None:
+        parts += [f"## {cut.title}", markdown.table(cut), markdown.bullets(cut.notes)]
     return "\n\n".join([*parts, *(sections or ["No result is committed yet."])]) + "\n"
 
 

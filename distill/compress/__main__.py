@@ -39,7 +39,8 @@ sizes of `student.*`, and lets it recover by distillation from what it was.
    every number of layers, and up to eight sizes of hidden and of FFN channels, after a few steps of training on other
    rows (`stages.prune.retrain_steps`), for what is lost at first is not what stays lost. What is left of what the model
    knows (how far its loss is below that of a model that knows only how often each label comes) is estimated for a shape
-   as the product of what each dimension leaves; where too little is left to be measured, it goes on falling.
+   as the product of what each dimension leaves; where too little is left to be measured, it goes on falling, and such
+   a shape is taken only where no other is fast enough.
 2. On this machine models of all those widths are timed, with one layer and with three, in torch float32 at
    `target.shape`. That gives the time of a layer and of what is fixed, for every width: a width that runs no faster
    is never chosen for it.

@@ -74,8 +74,14 @@ class Losses:
         sums of rises say nothing once one of them has taken all. A model that knows next to nothing has nothing to
         lose.
         """
-        alone = ((self.layers, shape.layers), (self.hidden, shape.hidden), (self.ffn, shape.ffn))
-        return math.prod(self._alone(losses, size) for losses, size in alone)
+        return math.prod(self._alone(losses, size) for losses, size in self._sizes(shape))
+
+    def guessed(self, shape: Shape) -> int:
+        """In how many dimensions the size leaves too little to be measured: what is said of it is a guess."""
+        return sum(self._alone(losses, size) <= LEAST for losses, size in self._sizes(shape))
+
+    def _sizes(self, shape: Shape) -> list[tuple[Mapping[int, float], int]]:
+        return [(self.layers, shape.layers), (self.hidden, shape.hidden), (self.ffn, shape.ffn)]
 
     def _alone(self, losses: Mapping[int, float], size: int) -> float:
         """What is left by one dimension. From the first size on that leaves too little to be measured, it goes on
@@ -95,7 +101,7 @@ class Losses:
 def choose(
     shapes: Sequence[Shape],
     fits: Callable[[Shape], bool],
-    cost: Callable[[Shape], float],
+    cost: Callable[[Shape], Any],
     milliseconds: Callable[[Shape], float],
 ) -> Shape | None:
     """The cheapest shape that fits; of equally cheap ones the fastest. None where none fits."""
@@ -108,6 +114,14 @@ def forgotten(losses: Iterable[Losses]) -> Callable[[Shape], float]:
     """
     every = list(losses)
     return lambda shape: 1 - math.prod(one.left(shape) for one in every) ** (1 / len(every))
+
+
+def guessed(losses: Iterable[Losses]) -> Callable[[Shape], int]:
+    """In how many dimensions of how many tasks what a shape leaves is a guess. Such shapes come last: models that lost
+    all but a layer or two hardly recover, whatever a product of small numbers says.
+    """
+    every = list(losses)
+    return lambda shape: sum(one.guessed(shape) for one in every)
 
 
 def fits_target(target: Any, table: Table, full: Shape, size_mib: Callable[[Shape], float]) -> Callable[[Shape], bool]:

@@ -20,6 +20,9 @@ from distill.report.timed import at, middle_shape
 
 TITLE = "All runs"
 
+OF_THE_REPORT = ("pipeline=", "stages.evaluate.")
+"""Settings that say what of a run is compared, not what it made."""
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -182,7 +185,7 @@ def table(shown: Sequence[Entry]) -> Table:
 
 def pruned_table(runs: Sequence[Results], shown: Sequence[Entry]) -> Table | None:
     """What was cut for each target, and what the model kept before and after it recovered; None if nothing was."""
-    names, _ = _names(shown)
+    names, common = _names(shown)
     rows: list[Row] = []
     for run in runs:
         recovers = any(stage["name"].partition("/")[0] == "recover" for stage in run["stages"])
@@ -195,9 +198,10 @@ def pruned_table(runs: Sequence[Results], shown: Sequence[Entry]) -> Table | Non
                 if m["name"].split()[1:] == (cut["target"] or "").split()
                 and (m["backend"], m["scheme"]) == ("torch", cut["scheme"])
             }
+            words = [word for word in names[settings(run)].split() if not word.startswith(OF_THE_REPORT)]
             rows.append(
                 (
-                    names[settings(run)],
+                    " ".join(words),
                     ", ".join(map(str, run["seeds"])),
                     cut["target"] or "-",
                     f"{cut['layers']} x {cut['hidden']} x {cut['ffn']}",
@@ -212,6 +216,7 @@ def pruned_table(runs: Sequence[Results], shown: Sequence[Entry]) -> Table | Non
         return None
     columns = ("Run", "Seed", "Target", "Shape", "Predicted", "Measured", "As cut", "Recovered", "Without a teacher")
     notes = [
+        *([f"Every run has {common}."] if common else []),
         "Shape: layers x hidden channels x FFN channels. Predicted and measured: speed over the unpruned model, both "
         "in the float32 that was searched in, at the target's batch x length. The other columns: retained % in that "
         "arithmetic, as the model was cut, once it had recovered by distillation, and after as many steps on labels "

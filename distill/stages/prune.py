@@ -15,7 +15,7 @@ import torch
 from distill import checkpoint, family, student, teacher
 from distill.compress.choose import mean_loss
 from distill.compress.reconstruct import gram_matrices, refitted
-from distill.compress.search import Shape, Table, choose, fits_target, forgotten, grid, out_of_reach
+from distill.compress.search import Shape, Table, choose, fits_target, forgotten, grid, guessed, out_of_reach
 from distill.compress.zeros import anywhere, zeroed
 from distill.config import Prune, Target, UserError
 from distill.data.tasks import TaskData
@@ -151,8 +151,10 @@ def _found(
 ) -> dict[str, Any]:
     """The shape with the least estimated loss that meets a target."""
     full, size = shape_of(config), _size(config)
-    cost = forgotten(one.losses for one in measured if one.losses is not None)
-    shape = choose(shapes, fits_target(target, table, full, size), cost, table.milliseconds)
+    losses = [one.losses for one in measured if one.losses is not None]
+    cost, unsure = forgotten(losses), guessed(losses)
+    fits = fits_target(target, table, full, size)
+    shape = choose(shapes, fits, lambda shape: (unsure(shape), cost(shape)), table.milliseconds)
     if shape is None and ctx.config.limit.smoke:
         shape = min(shapes)  # times mean nothing there
     if shape is None:

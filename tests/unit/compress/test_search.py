@@ -7,7 +7,18 @@ import itertools
 import numpy as np
 import pytest
 
-from distill.compress.search import LEAST, Losses, Shape, Table, choose, fits_target, forgotten, grid, out_of_reach
+from distill.compress.search import (
+    LEAST,
+    Losses,
+    Shape,
+    Table,
+    choose,
+    fits_target,
+    forgotten,
+    grid,
+    guessed,
+    out_of_reach,
+)
 from distill.config import Target
 
 FULL = Shape(6, 384, 1536)
@@ -128,6 +139,19 @@ def test_past_a_cliff_nothing_is_free() -> None:
     one = Losses(0.6, {5: 0.6, 4: 0.59, 3: 0.75, 2: 0.9, 1: 0.9}, {16: 0.6}, {8: 0.6}, 0.69)
     found = [one.left(Shape(count, 16, 8)) for count in (5, 4, 3, 2, 1)]
     assert found == pytest.approx([1.0, 1.0, 0.05, 0.05**2.25, 0.05**4])
+
+
+def test_what_is_guessed_comes_last() -> None:
+    """Two layers are past the cliff in one of two tasks: a product that is less all the same is preferred to it."""
+    one = Losses(0.0, {4: 0.0, 3: 0.8, 2: 0.99}, {16: 0.0, 8: 0.8}, {8: 0.0}, 1.0)
+    other = Losses(0.0, {4: 0.0, 3: 0.8, 2: 0.5}, {16: 0.0, 8: 0.8}, {8: 0.0}, 1.0)
+    unsure, cost = guessed([one, other]), forgotten([one, other])
+    deep, narrow = Shape(3, 8, 8), Shape(2, 16, 8)
+    assert (unsure(deep), unsure(narrow)) == (0, 1)
+    assert cost(narrow) < cost(deep)
+    found = choose([deep, narrow], lambda shape: True, lambda shape: (unsure(shape), cost(shape)), lambda shape: 1.0)
+    assert found == deep
+    assert choose([narrow], lambda shape: True, lambda shape: (unsure(shape), cost(shape)), lambda shape: 1.0) == narrow
 
 
 def test_a_model_that_knows_nothing_has_nothing_to_lose() -> None:
