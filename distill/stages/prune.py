@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,32 @@ PARTS, SMOKE_PARTS = 8, 3
 
 def run(ctx: Context, name: str, settings: Prune) -> dict[str, Any]:
     """Prune every task's model, once for each target, and leave it in the stage's folder. Returns the manifest."""
-    began, root, tasks = time.monotonic(), ctx.folder / name, ctx.tasks[0]
+    with _counted(ctx, name):
+        chosen = _models(ctx, name, settings)
+    manifest = chosen.get("", {"models": list(chosen)}) | {"seconds": checkpoint.read_json(_seconds(ctx, name))}
+    checkpoint.write_json(ctx.folder / name / checkpoint.MANIFEST, manifest)
+    return manifest
+
+
+def _seconds(ctx: Context, name: str) -> Path:
+    return ctx.folder / f"{name}.sensitivity" / "seconds.json"
+
+
+@contextmanager
+def _counted(ctx: Context, name: str) -> Iterator[None]:
+    """The seconds inside are added to those of earlier parts of the stage: of a run that was stopped, too."""
+    file, began = _seconds(ctx, name), time.monotonic()
+    before = checkpoint.read_json(file) if file.is_file() else 0.0
+    try:
+        yield
+    finally:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        checkpoint.write_json(file, before + time.monotonic() - began)
+
+
+def _models(ctx: Context, name: str, settings: Prune) -> dict[str, dict[str, Any]]:
+    """Every model, written and proved. Returns what was chosen for each target, by its label."""
+    root, tasks = ctx.folder / name, ctx.tasks[0]
     config = teacher.load_config(ctx.checkpoint(settings.start, next(iter(tasks))))
     shapes = _wanted(ctx, settings, config)
     chosen = _chosen(ctx, name, settings, config, shapes)
@@ -60,16 +86,13 @@ def run(ctx: Context, name: str, settings: Prune) -> dict[str, Any]:
     proved = {folder: (rows, plain_logits(folder, rows, longest)) for folder, rows in texts.items()}
     ctx.say(f"{name}: reload of {len(proved)} models in a fresh process")
     differences = prove_reload(proved, longest)
-    seconds = time.monotonic() - began
     for label, row in chosen.items():
         made = {task: checkpoint.read_json(root / label / task / checkpoint.MANIFEST) for task in tasks}
         row["tasks"] = {task: {"layers": m["layers"], "loss": m["loss"]} for task, m in made.items()}
         row["largest_difference"] = {task: differences[root / label / task] for task in tasks}
         if label:
             checkpoint.write_json(root / label / checkpoint.MANIFEST, row)
-    manifest = chosen.get("", {"models": list(chosen)}) | {"seconds": seconds}
-    checkpoint.write_json(root / checkpoint.MANIFEST, manifest)
-    return manifest
+    return chosen
 
 
 def check_reach(ctx: Context, name: str, settings: Prune, config: Any) -> None:
@@ -77,7 +100,8 @@ def check_reach(ctx: Context, name: str, settings: Prune, config: Any) -> None:
     if ctx.config.limit.smoke or not has_target(ctx.config) or _shapes_file(ctx, name).is_file():
         return
     shapes, size = _wanted(ctx, settings, config), _size(config)
-    table, full = _table(ctx, name, config, shapes), shape_of(config)
+    with _counted(ctx, name):
+        table, full = _table(ctx, name, config, shapes), shape_of(config)
     for target in goals(ctx.config).values():
         if choose(shapes, fits_target(target, table, full, size), lambda shape: 0.0, table.milliseconds) is None:
             raise out_of_reach(target, shapes, table, full, size)

@@ -107,6 +107,7 @@ def test_a_stopped_stage_goes_on_with_the_shape_it_found(run: Any, tmp_path: Pat
     shutil.rmtree(folder / "overlap")
     run(tmp_path, "prune", *arguments)
     after = checkpoint.read_json(folder / checkpoint.MANIFEST)
+    assert after["seconds"] > before["seconds"], "those of both parts"
     assert {key: after[key] for key in ("shape", "predicted_ms", "tasks")} == {
         key: before[key] for key in ("shape", "predicted_ms", "tasks")
     }
