@@ -64,10 +64,8 @@ def zeroed(model: Any, kept: Kept) -> Any:
 
 
 def _silence(part: Cut) -> None:
-    if isinstance(part.module, nn.Linear) and part.axis == "in":
-        part.module.weight[:, part.gone] = 0
-    elif isinstance(part.module, nn.Embedding):
-        part.module.weight[:, part.gone] = 0
+    if isinstance(part.module, nn.Embedding) or part.axis == "in":
+        part.module.get_parameter("weight")[:, part.gone] = 0
     else:
         names = ("weight", "bias") if part.axis in ("out", "width") else (part.axis,)
         for name in names:

@@ -24,7 +24,7 @@ from distill.evaluate import latency
 from distill.evaluate.cost import size_mib_of
 from distill.evaluate.table import measure
 from distill.export.huggingface import plain_logits, prove_reload
-from distill.plan import goals, has_target
+from distill.plan import cut_by, goals, has_target
 from distill.stages.context import Context
 from distill.stages.sensitivity import Sensitivity, cut, loaded, row_loss, sample, sensitivity
 from distill.student.shape import projects, setting
@@ -102,7 +102,10 @@ def check_reach(ctx: Context, name: str, settings: Prune, config: Any) -> None:
     shapes, size = _wanted(ctx, settings, config), _size(config)
     with _counted(ctx, name):
         table, full = _table(ctx, name, config, shapes), shape_of(config)
-    for target in goals(ctx.config).values():
+    # A vocabulary that is cut before makes models smaller than can be said yet.
+    unsized = cut_by(ctx.config, settings.start) is not None
+    for goal in goals(ctx.config).values():
+        target = replace(goal, size_mib=None) if unsized else goal
         if choose(shapes, fits_target(target, table, full, size), lambda shape: 0.0, table.milliseconds) is None:
             raise out_of_reach(target, shapes, table, full, size)
 
