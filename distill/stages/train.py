@@ -155,7 +155,7 @@ def _task(ctx: Context, name: str, settings: Train, data: TaskData, member: int)
 
     gates = _gates(settings, model)
     pooling = teacher.pooling(ctx.teacher) if guides else "mean"
-    with only_seen(model, encoded.ids):
+    with only_seen(model, np.append(encoded.ids, tokenizer.pad_token_id)):
         objective = Objective(model, terms, guides, pooling, gates=gates)
         done = _train(ctx, name, settings, objective, encoded.lengths, collate, seed)
     done.seconds += waited

@@ -18,8 +18,8 @@ SHORT = 128
 def quick_attention(model: Any, lengths: np.ndarray | Sequence[int]) -> Iterator[None]:
     """Inside, attention is of the implementation that is fastest to train on rows of these lengths.
 
-    PyTorch's fused attention never holds the matrix of scores. On a CPU its way back takes ten times its way there; for
-    short rows three plain matrix products are faster: see benchmarks/attention.py.
+    PyTorch's fused attention never holds the matrix of scores. On a CPU its way back is slow, and for short rows plain
+    matrix products are faster: see benchmarks/attention.py.
     """
     usual = model.config._attn_implementation
     plain = model.device.type == "cpu" and usual == "sdpa" and np.mean(lengths) <= SHORT
@@ -37,9 +37,9 @@ def only_seen(model: Any, ids: np.ndarray) -> Iterator[None]:
     """Inside, the table of tokens has the rows of `ids`, and of padding, alone; afterwards it is whole again, with what
     they have become.
 
-    Of a task's few thousand tokens no other row gets a gradient, but an optimizer reads and writes all 30,000, three
-    numbers for each weight: with small batches on a CPU that is most of a step. The other rows stay exactly as they
-    are; with the whole table weight decay would shrink them. Inputs are as before. A table that is shared with another
+    Of a task's few thousand tokens no other row gets a gradient, but an optimizer reads and writes them all, three
+    numbers for each weight. The other rows stay exactly as they are; with the whole table weight decay would shrink
+    them. Inputs are as before. A table that is shared with another
     module (an encoder-decoder's, a language-model head's) is left whole.
     """
     table = model.get_input_embeddings()
@@ -50,7 +50,8 @@ def only_seen(model: Any, ids: np.ndarray) -> Iterator[None]:
     whole, padding = table.weight, table.padding_idx
     rows = np.union1d(ids, [0 if padding is None else padding])
     kept = torch.from_numpy(rows).to(whole.device)
-    place = torch.zeros(len(whole), dtype=torch.long, device=whole.device)
+    # A token that is not among them has no place: it must not be taken for another.
+    place = torch.full((len(whole),), -1, device=whole.device)
     place[kept] = torch.arange(len(rows), device=whole.device)
 
     def moved(module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

@@ -53,6 +53,12 @@ def test_a_table_that_a_head_shares_is_left_whole(tiny_model, tiny_batch) -> Non
         assert model.get_input_embeddings().weight is before
 
 
+def test_a_token_that_was_not_named_is_not_taken_for_another(tiny_model, tiny_batch) -> None:
+    model = tiny_model("bert", "SequenceClassification")
+    with only_seen(model, np.array([1])), pytest.raises(IndexError):
+        model(**family.inputs(model, tiny_batch))
+
+
 def test_what_is_trained_is_kept_when_training_stops_in_between(tiny_model, tiny_batch) -> None:
     model = tiny_model("bert", "SequenceClassification")
     start = model.get_input_embeddings().weight.detach().clone()
