@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS, STEP = Path("docs/results"), Path("benchmarks/results/step.json")
 PICTURE = "frontier.png"
 """PNG on white: an SVG without a ground cannot be read on a dark page."""
+PRUNED = "pruned.png"
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
@@ -51,6 +52,8 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     for name, results in runs.items():
         shown = figure.png(figure.points(results), bool(results.get("smoke")))
         (root / RESULTS / name / PICTURE).write_bytes(shown)
+    if ways := overview.pruned_points(_pruned(runs)):
+        (root / RESULTS / PRUNED).write_bytes(figure.png(ways, over="the unpruned model"))
     return 0
 
 
@@ -86,6 +89,7 @@ def differing(root: Path, runs: dict[str, Results], made: dict[Path, str]) -> li
     """Documents that are not as made, and pictures that are missing (their bytes depend on fonts)."""
     wrong = [p for p, text in made.items() if not (root / p).is_file() or (root / p).read_text("utf-8") != text]
     pictures = [RESULTS / name / PICTURE for name in runs]
+    pictures += [RESULTS / PRUNED] if overview.pruned_points(_pruned(runs)) else []
     return wrong + [path for path in pictures if not (root / path).is_file()]
 
 
@@ -119,10 +123,14 @@ def page(runs: dict[str, Results]) -> str:
     """Every run, a section each."""
     parts = ["# Results", "Made by `benchmarks/results_table.py` from the `results.json` in each folder."]
     sections = [part for name, results in runs.items() for part in section(name, results)]
-    pruned = [results for results in runs.values() if "pruned" in results]
-    if (cut := overview.pruned_table(pruned, overview.entries(pruned))) is not None:
-        parts += [f"## {cut.title}", markdown.table(cut), markdown.bullets(cut.notes)]
+    if (cut := overview.pruned_table(_pruned(runs))) is not None:
+        picture = f"![Retained % against speedup]({PRUNED})"
+        parts += [f"## {cut.title}", picture, markdown.table(cut), markdown.bullets(cut.notes)]
     return "\n\n".join([*parts, *(sections or ["No result is committed yet."])]) + "\n"
+
+
+def _pruned(runs: dict[str, Results]) -> list[Results]:
+    return [results for results in runs.values() if "pruned" in results]
 
 
 def section(name: str, results: Results) -> list[str]:

@@ -32,6 +32,8 @@ _NAMES = {
     "member": "one of the teachers",
     "pruned": "pruned, not recovered",
 }
+_LINES = {"baseline": ":", "pruned": "--"}
+REFERENCE = "the teacher's fastest float32 form"
 _STYLE: Any = {
     "svg.hashsalt": "distill",
     "svg.fonttype": "none",
@@ -74,7 +76,7 @@ class Point:
     shape: str | None = None
     """What the speedup was measured at."""
     curve: str | None = None
-    """Name of the line that joins this point with others."""
+    """Name of the line that joins this point with those of the same name and role."""
 
 
 def points(results: Results) -> list[Point]:
@@ -101,8 +103,11 @@ def points(results: Results) -> list[Point]:
     return found
 
 
-def draw(shown: Sequence[Point], smoke: bool = False) -> Figure:
-    """Axes, the teacher at (1, 100), the points with their intervals, and labels that do not overlap."""
+def draw(shown: Sequence[Point], smoke: bool = False, over: str = REFERENCE) -> Figure:
+    """Axes, the teacher at (1, 100), the points with their intervals, and labels that do not overlap.
+
+    `over` is what speedups are over.
+    """
     figure = Figure(figsize=(8.4, 5.0), dpi=150, layout="constrained")
     canvas = FigureCanvasAgg(figure)
     axes = figure.add_subplot()
@@ -112,16 +117,20 @@ def draw(shown: Sequence[Point], smoke: bool = False) -> Figure:
     axes.axvline(1, color=INK, linewidth=0.8, linestyle=":", alpha=0.6)
     for point in everything:
         _mark(axes, point, INK if point is teacher else _COLOURS[point.series % len(_COLOURS)])
+    roles = {p.role: None for p in everything if p.curve is None}
     for name in dict.fromkeys(point.curve for point in shown if point.curve is not None):
-        joined = sorted((p.speedup, p.retained) for p in shown if p.curve == name)
-        first = next(point for point in shown if point.curve == name)
-        colour = _COLOURS[first.series % len(_COLOURS)]
-        axes.plot(*zip(*joined, strict=True), "-", color=colour, linewidth=1.1, alpha=0.55)
-        axes.plot([], [], _MARKERS[first.role], color=colour, markersize=8, label=name)
-    for role in dict.fromkeys(point.role for point in everything if point.curve is None):
+        curve = [point for point in shown if point.curve == name]
+        colour = _COLOURS[curve[0].series % len(_COLOURS)]
+        several = dict.fromkeys(point.role for point in curve)
+        for role in several:
+            joined = sorted((p.speedup, p.retained) for p in curve if p.role == role)
+            axes.plot(*zip(*joined, strict=True), _LINES.get(role, "-"), color=colour, linewidth=1.1, alpha=0.55)
+        axes.plot([], [], "-" if len(several) > 1 else _MARKERS[curve[0].role], color=colour, markersize=8, label=name)
+        roles |= several if len(several) > 1 else {}
+    for role in roles:
         axes.plot([], [], _MARKERS[role], color=INK, markersize=8, label=_NAMES[role])
     _limits(axes, everything)
-    axes.set_xlabel(f"speedup over the teacher's fastest float32 form{at(p.shape for p in shown)} (higher is faster)")
+    axes.set_xlabel(f"speedup over {over}{at(p.shape for p in shown)} (higher is faster)")
     axes.set_ylabel("retained % of the teacher's macro score")
     axes.grid(alpha=0.18, color=INK, linewidth=0.6)
     columns = len(_NAMES) if all(point.curve is None for point in shown) else 2
@@ -213,9 +222,9 @@ def svg(shown: Sequence[Point], smoke: bool = False) -> str:
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
 
 
-def png(shown: Sequence[Point], smoke: bool = False) -> bytes:
+def png(shown: Sequence[Point], smoke: bool = False, over: str = REFERENCE) -> bytes:
     """The picture as PNG on white."""
     file = io.BytesIO()
     with matplotlib.rc_context(_STYLE):
-        draw(shown, smoke).savefig(file, format="png", facecolor="white", metadata={"Software": None})
+        draw(shown, smoke, over).savefig(file, format="png", facecolor="white", metadata={"Software": None})
     return file.getvalue()

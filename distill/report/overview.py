@@ -6,10 +6,11 @@ Runs that differ only in their seed are one row, mean +- standard deviation over
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
+from typing import Any
 
 from distill.checkpoint import read_json
 from distill.config import DataError
@@ -81,17 +82,22 @@ def settings(results: Results) -> str:
     return " ".join([results["recipe"], *sorted(overrides)])
 
 
-def entries(runs: Sequence[Results]) -> list[Entry]:
-    """Students and baselines, grouped over seeds."""
+def _grouped(runs: Sequence[Results], name: Callable[[Results], str]) -> list[list[Results]]:
+    """Runs of one name that differ only in their seed, together."""
     groups: dict[str, list[Results]] = {}
     for run in runs:
-        same = [settings(run), run["version"], run["environment"], run.get("teacher_name"), run.get("smoke", False)]
+        same = [name(run), run["version"], run["environment"], run.get("teacher_name"), run.get("smoke", False)]
         key = json.dumps(same, sort_keys=True)
         while any(set(run["seeds"]) & set(other["seeds"]) for other in groups.get(key, ())):
             key += "+"  # the same seed twice with other numbers: something else differs, so nothing is averaged
         groups.setdefault(key, []).append(run)
+    return list(groups.values())
+
+
+def entries(runs: Sequence[Results]) -> list[Entry]:
+    """Students and baselines, grouped over seeds."""
     made = []
-    for series, group in enumerate(groups.values()):
+    for series, group in enumerate(_grouped(runs, settings)):
         forms: dict[tuple[str, str, str], list[tuple[Model, Results]]] = {}
         for run in group:
             for model in run["models"]:
@@ -116,12 +122,12 @@ def _cell(entry: Entry, key: str, digits: int) -> str:
     if len(found) == 1:
         one = next(m for m in entry.models if value_of(m) is not None)
         return with_interval(show(found[0]), headline.interval(one, key), digits)
-    return f"{show(fmean(found))} ± {stdev(found):.{digits}f}"
+    return _mean(found, show, digits)
 
 
 def _average(entry: Entry) -> str:
     found = _values([m.get("glue") for m in entry.models])
-    return number(fmean(found)) + (f" ± {stdev(found):.1f}" if len(found) > 1 else "") if found else "-"
+    return _mean(found, number, 1)
 
 
 def _names(shown: Sequence[Entry]) -> tuple[dict[str, str], str]:
@@ -183,46 +189,119 @@ def table(shown: Sequence[Entry]) -> Table:
     return Table("Every run", columns, rows, 5, notes, [entry.models[0]["role"] for entry in shown])
 
 
-def pruned_table(runs: Sequence[Results], shown: Sequence[Entry]) -> Table | None:
+@dataclass(frozen=True)
+class Cut:
+    """What was cut for one target in runs that differ only in their seed, and what it kept; retained in %."""
+
+    run: str
+    target: str
+    seeds: list[int]
+    shapes: list[str]
+    predicted: list[float]
+    measured: list[float]
+    kept: dict[str, list[float]]
+    """Retained of roles "pruned" (as it was cut), "student" (recovered) and "baseline" (without a teacher)."""
+
+
+def cuts(runs: Sequence[Results]) -> list[Cut]:
+    """What was cut to a predicted speed, target by target, in the arithmetic that was searched in."""
+    names, _ = _names(entries(runs))
+
+    def way(run: Results) -> str:
+        return " ".join(word for word in names[settings(run)].split() if not word.startswith(OF_THE_REPORT))
+
+    found: list[Cut] = []
+    for group in _grouped(runs, way):
+        mine: dict[str, Cut] = {}
+        for run in group:
+            for made in run.get("pruned", []):
+                if "predicted_speedup" in made:
+                    target = made["target"] or "-"
+                    _add(mine.setdefault(target, Cut(way(run), target, [], [], [], [], {})), run, made)
+        found += mine.values()
+    targets = dict.fromkeys(cut.target for cut in found)
+    return [cut for target in targets for cut in found if cut.target == target]
+
+
+def _add(cut: Cut, run: Results, made: Any) -> None:
+    recovers = any(stage["name"].partition("/")[0] == "recover" for stage in run["stages"])
+    cut.seeds.extend(run["seeds"])
+    cut.shapes.append(f"{made['layers']} x {made['hidden']} x {made['ffn']}")
+    cut.predicted.append(made["predicted_speedup"])
+    cut.measured.extend(_values([made["measured_speedup"]]))
+    for model in run["models"]:
+        role = model["role"] if recovers or model["role"] != "student" else "pruned"
+        same = model["name"].split()[1:] == (made["target"] or "").split()
+        if same and (model["backend"], model["scheme"]) == ("torch", made["scheme"]):
+            cut.kept.setdefault(role, []).extend(_values([headline.retained(model)]))
+
+
+def _mean(found: Sequence[float], show: Callable[[float | None], str], digits: int) -> str:
+    """mean +- standard deviation; of one number itself."""
+    if not found:
+        return "-"
+    return show(fmean(found)) + (f" ± {stdev(found):.{digits}f}" if len(found) > 1 else "")
+
+
+def pruned_table(runs: Sequence[Results]) -> Table | None:
     """What was cut for each target, and what the model kept before and after it recovered; None if nothing was."""
-    names, common = _names(shown)
-    rows: list[Row] = []
-    for run in runs:
-        recovers = any(stage["name"].partition("/")[0] == "recover" for stage in run["stages"])
-        for cut in run.get("pruned", []):
-            if "predicted_speedup" not in cut:
-                continue
-            kept = {
-                m["name"].split()[0]: headline.retained(m)
-                for m in run["models"]
-                if m["name"].split()[1:] == (cut["target"] or "").split()
-                and (m["backend"], m["scheme"]) == ("torch", cut["scheme"])
-            }
-            words = [word for word in names[settings(run)].split() if not word.startswith(OF_THE_REPORT)]
-            rows.append(
-                (
-                    " ".join(words),
-                    ", ".join(map(str, run["seeds"])),
-                    cut["target"] or "-",
-                    f"{cut['layers']} x {cut['hidden']} x {cut['ffn']}",
-                    times(cut["predicted_speedup"]),
-                    times(cut["measured_speedup"]),
-                    number(kept.get("pruned", None if recovers else kept.get("student"))),
-                    number(kept.get("student") if recovers else None),
-                    number(kept.get("baseline")),
-                )
-            )
-    if not rows:
+    found = cuts(runs)
+    if not found:
         return None
-    columns = ("Run", "Seed", "Target", "Shape", "Predicted", "Measured", "As cut", "Recovered", "Without a teacher")
+    rows: list[Row] = [
+        (
+            cut.target,
+            cut.run,
+            ", ".join(dict.fromkeys(cut.shapes)),
+            _mean(cut.predicted, times, 2),
+            _mean(cut.measured, times, 2),
+            *(_mean(cut.kept.get(role, []), number, 1) for role in ("pruned", "student", "baseline")),
+            ", ".join(map(str, sorted(set(cut.seeds)))),
+        )
+        for cut in found
+    ]
+    columns = ("Target", "Run", "Shape", "Predicted", "Measured", "As cut", "Recovered", "Without a teacher", "Seeds")
+    _, common = _names(entries(runs))
+    off = [
+        abs(made["predicted_speedup"] / made["measured_speedup"] - 1)
+        for run in runs
+        for made in run.get("pruned", [])
+        if made.get("predicted_speedup") and made["measured_speedup"]
+    ]
     notes = [
         *([f"Every run has {common}."] if common else []),
         "Shape: layers x hidden channels x FFN channels. Predicted and measured: speed over the unpruned model, both "
-        "in the float32 that was searched in, at the target's batch x length. The other columns: retained % in that "
+        "in the float32 that was searched in, at the target's batch x length. The next columns: retained % in that "
         "arithmetic, as the model was cut, once it had recovered by distillation, and after as many steps on labels "
-        "alone.",
+        "alone. Several seeds: mean ± standard deviation over runs.",
     ]
-    return Table("Pruned to a target", columns, rows, 4, notes)
+    if off:
+        notes.append(
+            f"Predicted against measured, {len(off)} models: median error {100 * median(off):.1f}%, largest "
+            f"{100 * max(off):.1f}%."
+        )
+    return Table("Pruned to a target", columns, rows, 3, notes)
+
+
+def pruned_points(runs: Sequence[Results]) -> list[figure.Point]:
+    """A curve for each way to prune and each of: as cut, recovered, without a teacher. Speed is over the unpruned
+    model."""
+    found = cuts(runs)
+    ways = list(dict.fromkeys(cut.run for cut in found))
+    shown = []
+    for cut in found:
+        for role, kept in cut.kept.items():
+            if not (cut.measured and kept):
+                continue
+            (x, x_ends), (y, y_ends) = _around(cut.measured), _around(kept)
+            shown.append(figure.Point("", role, x, y, x_ends, y_ends, ways.index(cut.run), curve=cut.run))
+    return shown
+
+
+def _around(found: Sequence[float]) -> tuple[float, tuple[float, float] | None]:
+    """Mean, and one standard deviation to both sides of it where there are several."""
+    middle = fmean(found)
+    return middle, (middle - stdev(found), middle + stdev(found)) if len(found) > 1 else None
 
 
 def points(shown: Sequence[Entry]) -> list[figure.Point]:
@@ -240,9 +319,9 @@ def points(shown: Sequence[Entry]) -> list[figure.Point]:
 
 
 def _spread(entry: Entry, key: str, found: list[float]) -> tuple[float, tuple[float, float] | None]:
-    middle = fmean(found)
-    if len(found) > 1:
-        return middle, (middle - stdev(found), middle + stdev(found))
+    middle, around = _around(found)
+    if around is not None:
+        return middle, around
     ends = next((e for m in entry.models if (e := headline.interval(m, key))), None)
     return middle, (ends[0], ends[1]) if ends else None
 
@@ -262,7 +341,7 @@ def pages(runs: Sequence[Results]) -> tuple[str, str, str]:
     if real and len(real) < len(runs):
         summary += f" Left out: {len(runs) - len(real)} of limit=smoke, whose numbers mean nothing."
     said = headlines(counted)
-    cut = pruned_table(counted, shown)
+    cut = pruned_table(counted)
     parts = [
         f"# {TITLE}",
         markdown.banner(smoke),

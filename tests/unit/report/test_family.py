@@ -50,18 +50,57 @@ def test_all_runs_tell_what_was_cut_beside_what_it_kept(family: dict[str, Any]) 
     other["models"] = [m for m in other["models"] if m["role"] in ("teacher", "student")]
     runs = [family, other]
     shown = overview.entries(runs)
-    table = overview.pruned_table(runs, shown)
+    table = overview.pruned_table(runs)
     assert table is not None
-    recipe = family["recipe"]
-    assert table.rows[:3] == [
-        (recipe, "0", "2x", "4 x 384 x 576", "2.10x", "2.00x", "40.0", "97.5", "91.0"),
-        (recipe, "0", "4x", "4 x 384 x 576", "4.20x", "-", "20.0", "93.0", "92.5"),
-        (f"{recipe} stages.prune.dimensions=[layers]", "0", "2x", "4 x 384 x 576", "2.10x", "2.00x", "97.5", "-", "-"),
+    recipe, layers = family["recipe"], f"{family['recipe']} stages.prune.dimensions=[layers]"
+    assert table.rows == [
+        ("2x", recipe, "4 x 384 x 576", "2.10x", "2.00x", "40.0", "97.5", "91.0", "0"),
+        ("2x", layers, "4 x 384 x 576", "2.10x", "2.00x", "97.5", "-", "-", "0"),
+        ("4x", recipe, "4 x 384 x 576", "4.20x", "-", "20.0", "93.0", "92.5", "0"),
+        ("4x", layers, "4 x 384 x 576", "4.20x", "-", "93.0", "-", "-", "0"),
     ]
+    assert table.notes[-1] == "Predicted against measured, 2 models: median error 5.0%, largest 5.0%."
     assert overview.table(shown).notes[0] == "Every run has tasks=glue."
     assert "Pruned to a target" in overview.pages(runs)[0]
     del family["pruned"]
-    assert overview.pruned_table([family], overview.entries([family])) is None
+    assert overview.pruned_table([family]) is None
+
+
+def test_cuts_of_several_seeds_are_one_row_and_one_curve(family: dict[str, Any]) -> None:
+    other = copy.deepcopy(family)
+    other["seeds"] = [1]
+    other["pruned"][0] |= {"layers": 5, "predicted_speedup": 2.3, "measured_speedup": 2.2}
+    for run in (family, other):
+        run["command"] = f"python -m distill recipe=frontier seed={run['seeds'][0]}"
+        run["stages"].append({**run["stages"][0], "name": "recover/2x"})
+    next(m for m in other["models"] if m["name"] == "student 2x" and m["scheme"] == "fp32")["retained"][
+        "macro_without_wnli"
+    ] = 95.5
+    table = overview.pruned_table([family, other])
+    assert table is not None
+    assert len(table.rows) == 2
+    assert table.rows[0] == (
+        "2x",
+        family["recipe"],
+        "4 x 384 x 576, 5 x 384 x 576",
+        "2.20x ± 0.14",
+        "2.10x ± 0.14",
+        "40.0 ± 0.0",
+        "96.5 ± 1.4",
+        "91.0 ± 0.0",
+        "0, 1",
+    )
+    shown = overview.pruned_points([family, other])  # 4x was not timed
+    assert {(p.role, p.curve, round(p.speedup, 6), p.retained) for p in shown} == {
+        ("student", family["recipe"], 2.1, 96.5),
+        ("pruned", family["recipe"], 2.1, 40.0),
+        ("baseline", family["recipe"], 2.1, 91.0),
+    }
+    drawn = figure.svg(shown)
+    assert all(
+        drawn.count(f">{text}<") == 1
+        for text in (family["recipe"], "student", "pruned, not recovered", "same student, no teacher")
+    )
 
 
 def test_every_student_is_in_the_headline_with_its_gain(family: dict[str, Any]) -> None:
