@@ -54,11 +54,26 @@ LEAST = 0.05
 """Share of what a model knows below which its loss says no more how much is left."""
 
 
+def falling(
+    full: int, before: float, scale: float, sizes: Iterable[int], loss_of: Callable[[int], float]
+) -> dict[int, float]:
+    """Size -> loss, from `full`, whose loss is `before`, down to the first that leaves too little to be measured:
+    `Losses` asks for none below it.
+    """
+    found = {full: before}
+    for size in sorted({*sizes} - {full}, reverse=True):
+        found[size] = loss_of(size)
+        if scale - found[size] < LEAST * (scale - before):
+            break
+    return found
+
+
 @dataclass(frozen=True)
 class Losses:
     """What pruning costs of one task: the loss as it is, and with one dimension cut alone, by its size.
 
-    `scale` is the loss of a model that knows only how often each label comes.
+    No size is needed below the first that leaves too little to be measured. `scale` is the loss of a model that
+    knows only how often each label comes.
     """
 
     full: float

@@ -26,7 +26,7 @@ from distill.evaluate.table import measure
 from distill.export.huggingface import plain_logits, prove_reload
 from distill.plan import cut_by, goals, has_target
 from distill.stages.context import Context
-from distill.stages.sensitivity import Sensitivity, cut, loaded, row_loss, sample, sensitivity
+from distill.stages.sensitivity import Sensitivity, cut, in_training_precision, loaded, sample, sensitivity
 from distill.student.shape import projects, setting
 
 PROOF_ROWS = 4
@@ -237,7 +237,8 @@ def _cut(
     model, tokenizer = loaded(ctx, settings, data)
     parts = sample(ctx, data, tokenizer, settings.examples)
     scores = replace(found.scores, grams=gram_matrices(model, parts) if found.refit else None)
-    before = mean_loss(model, parts, row_loss)
+    quick = in_training_precision(ctx)
+    before = mean_loss(model, parts, quick)
 
     def made(layers: list[int], shape: Shape) -> Any:
         if settings.uniform:
@@ -249,7 +250,7 @@ def _cut(
     for label, shape in shapes.items():
         layers = found.layers[shape.layers]
         small = made(layers, shape)
-        losses = {"before": before, "after": mean_loss(small, parts, row_loss)}
+        losses = {"before": before, "after": mean_loss(small, parts, quick)}
         ctx.say(
             f"{'/'.join(filter(None, (name, label, task)))}: {shape.layers} layers {layers}, {shape.hidden} wide, FFN "
             f"{shape.ffn}; loss {losses['before']:.3f} -> {losses['after']:.3f}"

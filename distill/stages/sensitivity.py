@@ -21,7 +21,7 @@ from distill.compress.choose import by_loss, mean_loss, most_important
 from distill.compress.importance import SCORES, Batch, Importance, Loss, read, write
 from distill.compress.prune import everything, pruned
 from distill.compress.reconstruct import refitted
-from distill.compress.search import Losses, Shape
+from distill.compress.search import Losses, Shape, falling
 from distill.config import Prune
 from distill.data.collate import pad
 from distill.data.encode import encode_task
@@ -32,7 +32,7 @@ from distill.losses.precision import working
 from distill.plan import has_target
 from distill.stages.context import Context
 from distill.student.shape import setting
-from distill.student.training import quick_attention
+from distill.student.training import only_seen, quick_attention
 
 TOKENS = 4096
 """Most tokens of a batch that importances are measured on."""
@@ -108,7 +108,7 @@ def _measured(ctx: Context, name: str, settings: Prune, data: TaskData, shapes: 
     given = ctx.config.student.layers
     if given is not None:
         return Sensitivity(lean, refit, {len(given): given}, None)
-    quick = _in_training_precision(ctx)
+    quick = in_training_precision(ctx)
     kept = by_loss(model, parts, quick, fewest) if fewest < depth else {}
     layers = {count: chosen for count, (chosen, _) in kept.items()} | {depth: list(range(depth))}
     if not has_target(ctx.config):
@@ -124,13 +124,14 @@ def _measured(ctx: Context, name: str, settings: Prune, data: TaskData, shapes: 
     def after(hidden: int, ffn: int) -> float:
         return learned(cut(model, range(depth), scores, hidden, ffn))
 
-    before = after(width, inner)
+    before, scale = after(width, inner), _ignorance(parts, data.task.num_labels)
+    hidden, ffn = {shape.hidden for shape in shapes}, {shape.ffn for shape in shapes}
     losses = Losses(
         before,
-        {count: learned(pruned(model, everything(model, layers[count]))) for count in kept} | {depth: before},
-        {size: before if size == width else after(size, inner) for size in {s.hidden for s in shapes}},
-        {size: before if size == inner else after(width, size) for size in {s.ffn for s in shapes}},
-        _ignorance(parts, data.task.num_labels),
+        falling(depth, before, scale, kept, lambda n: learned(pruned(model, everything(model, layers[n])))),
+        falling(width, before, scale, hidden, lambda size: after(size, inner)),
+        falling(inner, before, scale, ffn, lambda size: after(width, size)),
+        scale,
     )
     return Sensitivity(lean, refit, layers, losses)
 
@@ -149,8 +150,10 @@ def retrained(model: Any, lessons: Sequence[Batch], loss: Loss, steps: int) -> A
     if not steps:
         return model
     student.set_dropout(model, 0.0)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, fused=True)
-    with quick_attention(model.train(), [batch["input_ids"].shape[1] for batch in lessons]):
+    tokens = np.concatenate([batch["input_ids"].cpu().numpy().ravel() for batch in lessons])
+    lengths = [batch["input_ids"].shape[1] for batch in lessons]
+    with only_seen(model, tokens), quick_attention(model.train(), lengths):
+        optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, fused=True)
         for step in range(steps):
             optimizer.param_groups[0]["lr"] = RATE * linear(step, steps, warmup=WARMUP)
             loss(model, lessons[step % len(lessons)]).mean().backward()
@@ -177,7 +180,7 @@ def row_loss(model: nn.Module, batch: Batch) -> Tensor:
     return F.cross_entropy(logits, batch["labels"], reduction="none")
 
 
-def _in_training_precision(ctx: Context) -> Loss:
+def in_training_precision(ctx: Context) -> Loss:
     """`row_loss` in the arithmetic of training: where it is bfloat16, that is twice as fast and near enough to rank."""
 
     def loss(model: nn.Module, batch: Batch) -> Tensor:

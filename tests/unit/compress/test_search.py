@@ -13,6 +13,7 @@ from distill.compress.search import (
     Shape,
     Table,
     choose,
+    falling,
     fits_target,
     forgotten,
     grid,
@@ -197,3 +198,27 @@ def test_a_target_out_of_reach_names_the_nearest_and_its_cost() -> None:
     assert alone.startswith("target.size_mib")
     (together,) = out_of_reach(Target(speedup=1.1, size_mib=2), EVERY, times, FULL, size, cost).messages
     assert together.startswith("target: got speedup, size_mib; must be met by one shape, and each is met by another; ")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_below_the_first_size_that_leaves_nothing_is_not_measured_and_not_missed(seed: int) -> None:
+    whole = losses(seed)
+    asked: list[int] = []
+
+    def short(by_size: dict[int, float]) -> dict[int, float]:
+        def loss_of(size: int) -> float:
+            asked.append(size)
+            return by_size[size]
+
+        return falling(max(by_size), whole.full, whole.scale, by_size, loss_of)
+
+    parts = [short(dict(part)) for part in (whole.layers, whole.hidden, whole.ffn)]
+    brief = Losses(whole.full, *parts, whole.scale)
+    assert len(asked) == sum(map(len, parts)) - 3 < len(whole.layers) + len(whole.hidden) + len(whole.ffn) - 3
+    for shape in EVERY:
+        assert brief.left(shape) == whole.left(shape)
+        assert brief.guessed(shape) == whole.guessed(shape)
+
+
+def test_every_size_is_measured_of_a_model_that_knows_nothing() -> None:
+    assert falling(4, 0.7, 0.7, [1, 2, 3, 4], lambda size: 0.7) == dict.fromkeys([4, 3, 2, 1], 0.7)
