@@ -6,7 +6,7 @@ Runs that differ only in their seed are one row, mean +- standard deviation over
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median, stdev
@@ -280,7 +280,22 @@ def pruned_table(runs: Sequence[Results]) -> Table | None:
             f"Predicted against measured, {len(off)} models: median error {100 * median(off):.1f}%, largest "
             f"{100 * max(off):.1f}%."
         )
-    return Table("Pruned to a target", columns, rows, 3, notes)
+    return Table("Pruned to a target", columns, rows, 3, [*notes, *_best(found)])
+
+
+def _best(found: Sequence[Cut]) -> Iterator[str]:
+    """What keeps most at each target, where there are several ways that reach about its speed."""
+    for target in dict.fromkeys(cut.target for cut in found):
+        said = []
+        for role, when in (("pruned", "as cut"), ("student", "recovered")):
+            kept = {cut.run: fmean(cut.kept[role]) for cut in found if cut.target == target and cut.kept.get(role)}
+            if len(kept) > 1:
+                best, worst = max(kept, key=lambda run: kept[run]), min(kept, key=lambda run: kept[run])
+                said.append(
+                    f"{when}, {best} keeps most ({number(kept[best])}) and {worst} least ({number(kept[worst])})"
+                )
+        if said:
+            yield f"{target}: {'; '.join(said)}."
 
 
 def pruned_points(runs: Sequence[Results]) -> list[figure.Point]:

@@ -59,7 +59,11 @@ def test_all_runs_tell_what_was_cut_beside_what_it_kept(family: dict[str, Any]) 
         ("4x", recipe, "4 x 384 x 576", "4.20x", "-", "20.0", "93.0", "92.5", "0"),
         ("4x", layers, "4 x 384 x 576", "4.20x", "-", "93.0", "-", "-", "0"),
     ]
-    assert table.notes[-1] == "Predicted against measured, 2 models: median error 5.0%, largest 5.0%."
+    assert table.notes[-3:] == [
+        "Predicted against measured, 2 models: median error 5.0%, largest 5.0%.",
+        f"2x: as cut, {layers} keeps most (97.5) and {recipe} least (40.0).",
+        f"4x: as cut, {layers} keeps most (93.0) and {recipe} least (20.0).",
+    ]
     assert overview.table(shown).notes[0] == "Every run has tasks=glue."
     assert "Pruned to a target" in overview.pages(runs)[0]
     del family["pruned"]
