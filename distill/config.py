@@ -60,12 +60,11 @@ class Teacher:
 @dataclass
 class Student:
     layers: list[int] | None = None
-    """Teacher layers the student starts from, counted from 0; half of them, evenly spaced, when null (in a prune stage:
-    `num_hidden_layers`, or all)."""
+    """Teacher layers the student starts from, counted from 0; half of them, evenly spaced, when null."""
     num_hidden_layers: int | None = None
     """In a prune stage: number of layers, chosen by measured loss."""
     init: str = "teacher_layers"
-    """teacher_layers (copy the layers, embeddings and language-model head, or channels of them) or random."""
+    """teacher_layers (copy layers, embeddings and language-model head, or channels of them) or random."""
     name: str | None = None
     """Hub name or folder of a pretrained student, in recipes whose stages start from `student`."""
     tokenizer: str | None = None
@@ -85,15 +84,13 @@ class Student:
 @dataclass
 class Target:
     speedup: Any = None
-    """Of a prune stage: times faster than the unpruned model, both in torch float32. A list of numbers, in place of one
-    here or below, makes a model for each, e.g. [2,4,8]."""
+    """Times faster than the unpruned model, in torch float32. A list, here or below, makes a model for each number."""
     latency_ms: Any = None
     """Most milliseconds for one batch of `shape`."""
     size_mib: Any = None
     """Most MiB of float32 weights."""
     retained: float | None = None
-    """Least percent of the teacher's macro score that is to be kept: of several models, the report names the fastest
-    that keeps it."""
+    """Least percent of the teacher's macro score to keep: of several models, the report names the fastest that does."""
     shape: list[int] = field(default_factory=lambda: [8, 128])
     """Batch size and length that are timed for it."""
 
@@ -184,8 +181,7 @@ class Gates:
     """Parts of the model that training closes, so that a prune stage which starts from it cuts them."""
 
     kind: str = "none"
-    """none, l0 (random gates, closed by a penalty on what is open: CoFi) or movement (the parts that training moves
-    away from zero stay)."""
+    """none, l0 (random gates, closed by a penalty on what is open) or movement (what moves away from zero stays)."""
     heads: float = 0.75
     """Share of the heads of a layer that is left in the end."""
     ffn: float = 0.5
@@ -243,6 +239,8 @@ class Train(Stage):
     """Dropout probability while training; the model's own when null."""
     gates: Gates = field(default_factory=Gates)
     """Gates that are trained along."""
+    quantization_aware: bool = False
+    """Let the linear modules of a task's model work in simulated int8, so that it learns to."""
     checkpoint_seconds: float = 120.0
     """Seconds between resumable checkpoints."""
 
@@ -255,9 +253,8 @@ class Prune(Stage):
     dimensions: list[str] = field(default_factory=lambda: ["layers", "hidden", "ffn"])
     """What may be cut to meet the target: layers, hidden (hidden channels and the heads that fill them), ffn."""
     uniform: bool = True
-    """As many heads and FFN channels in each layer, so that a stock config says what is left. When false,
-    `student.num_attention_heads` and `student.intermediate_size` are means over layers: what matters least anywhere
-    becomes zero, and only the ONNX files are smaller and faster."""
+    """As many heads and FFN channels in each layer. When false, `student.num_attention_heads` and `intermediate_size`
+    are means over layers: what matters least anywhere becomes zero, and only ONNX files are smaller and faster."""
     importance: Any = MISSING
     """`_target_` of a function of distill.compress that scores heads and channels, with `_partial_: true`. Where the
     models have been trained with gates, these score what they are on."""
@@ -286,7 +283,13 @@ class Quantize(Stage):
     start: str = MISSING
     """Stage whose checkpoints are quantized."""
     schemes: list[str] = field(default_factory=lambda: ["bitsandbytes", "onnxruntime"])
-    """int8 forms to make: bitsandbytes (loads with transformers), onnxruntime (dynamic, after export to ONNX)."""
+    """What to make: bitsandbytes (int8), bitsandbytes_nf4, torchao (int8), which load with transformers; onnxruntime
+    (int8), onnxruntime_static and openvino (int8, with measured ranges), from an ONNX file."""
+    examples: int = 256
+    """Training rows of each task that ranges of activations are measured on."""
+    max_drop: float | None = 2.0
+    """Most points of a task's score that a form may lose: the modules that hurt most then stay float, and where that is
+    not enough the form is refused. Null lets anything pass."""
 
 
 @dataclass

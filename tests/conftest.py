@@ -7,7 +7,11 @@ font lists.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -65,3 +69,42 @@ def run() -> Run:
             return walk.run(settings, recipe, list(overrides))
 
     return call
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_processes() -> Iterator[Any]:
+    """The proofs of reloading have their fresh process from a server that has the imports behind it.
+
+    A test that has the fixture `real_process` starts it as the command line does.
+    """
+    from distill.export import proof, reload
+
+    server, real = list[subprocess.Popen[str]](), proof.run_script
+
+    def run_script(request: str) -> tuple[int, str, str]:
+        if not server:
+            script = str(ROOT / "tests" / "fresh.py")
+            pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+            server.append(subprocess.Popen([sys.executable, "-I", script, reload.__file__], cwd="/", **pipes))
+        to, back = server[0].stdin, server[0].stdout
+        assert to is not None
+        assert back is not None
+        with tempfile.TemporaryDirectory() as folder:
+            to.write(json.dumps([request, folder]) + "\n")
+            to.flush()
+            code = int(back.readline())
+            return code, (Path(folder) / "out").read_text(), (Path(folder) / "err").read_text()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(proof, "run_script", run_script)
+        yield real
+    for one in server:
+        one.communicate()
+
+
+@pytest.fixture
+def real_process(_quick_processes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fresh process is started as a run starts it."""
+    from distill.export import proof
+
+    monkeypatch.setattr(proof, "run_script", _quick_processes)

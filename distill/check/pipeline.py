@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 
-from distill.check.rules import DIMENSIONS, SCHEMES, nearest
+from distill.check.rules import DIMENSIONS, PACKAGES, SCHEMES, nearest
 from distill.config import REFERENCES, Config, Evaluate, Export, Prune, Quantize, Stage, Train, Vocabulary
 from distill.plan import ancestry, cut_by, given_student, of_student
 
@@ -165,6 +166,7 @@ def _measured(name: str, stage: Stage) -> Iterator[str]:
         yield from _names(f"stages.{name}.texts", stage.texts, ("tasks", "corpus"))
     if isinstance(stage, Quantize):
         yield from _names(f"stages.{name}.schemes", stage.schemes, SCHEMES)
+        yield from _installed(f"stages.{name}.schemes", stage.schemes)
     if isinstance(stage, Evaluate):
         if not stage.shapes:
             yield f"stages.{name}.shapes: got []; must hold at least one [batch size, length]; e.g. [[8,128]]"
@@ -173,10 +175,30 @@ def _measured(name: str, stage: Stage) -> Iterator[str]:
                 yield f"stages.{name}.shapes: got {shape}; must be [batch size, length]; e.g. [8,128]"
 
 
+def _installed(key: str, schemes: list[str]) -> Iterator[str]:
+    for scheme in schemes:
+        if missing := [package for package in PACKAGES.get(scheme, ()) if find_spec(package) is None]:
+            yield (
+                f"{key}: got {scheme}; must be one whose packages are there, and {' and '.join(missing)} is not; "
+                f"run pip install 'distill[{scheme}]', or leave it out"
+            )
+
+
 def _names(key: str, given: list[str], known: tuple[str, ...]) -> Iterator[str]:
     for name in given:
         if name not in known:
             yield f"{key}: got {name}; must be {' or '.join(known)}; drop it"
+
+
+def _on_tasks(key: str, stage: Train) -> Iterator[str]:
+    """What is done to students that learn tasks alone."""
+    if stage.gates.kind != "none" and stage.data != "tasks":
+        yield f"{key}.gates.kind: got {stage.gates.kind}; must be none on a corpus; train gates on tasks"
+    if stage.quantization_aware and (stage.data != "tasks" or stage.role == "teacher"):
+        yield (
+            f"{key}.quantization_aware: got true; must be false for a teacher and on a corpus; set it where the "
+            "student learns its tasks last"
+        )
 
 
 def _train(name: str, stage: Train, config: Config) -> Iterator[str]:
@@ -198,8 +220,7 @@ def _train(name: str, stage: Train, config: Config) -> Iterator[str]:
             yield f"{where}.layers: got {term.layers}; must be last with features {term.features}; leave it out"
         if term.against == "labels" and term.positions == "all" and stage.data == "corpus":
             yield f"{where}.positions: got all; must be masked with labels; only masked positions have a label"
-    if stage.gates.kind != "none" and stage.data != "tasks":
-        yield f"{key}.gates.kind: got {stage.gates.kind}; must be none on a corpus; train gates on tasks"
+    yield from _on_tasks(key, stage)
     yield from _inside(name, stage, config)
     yield from _vocabularies(name, stage, config)
     yield from _of_several(name, stage, config)

@@ -20,8 +20,11 @@ FAMILIES = (
 )  # fmt: skip
 """Model types of students; distill.family holds the rest."""
 
-SCHEMES = ("bitsandbytes", "onnxruntime")
+SCHEMES = ("bitsandbytes", "bitsandbytes_nf4", "torchao", "onnxruntime", "onnxruntime_static", "openvino")
 """What a quantize stage can make."""
+
+PACKAGES = {"torchao": ("torchao",), "openvino": ("openvino", "nncf")}
+"""Of these the packages that come with an extra of distill, which is called as the scheme is."""
 
 DIMENSIONS = ("layers", "hidden", "ffn")
 """What a prune stage can cut."""
@@ -109,6 +112,7 @@ RULES: tuple[Rule, ...] = (
     ("stages.*.terms.*.positions", _one_of("masked", "all"), "masked or all", "see conf/term"),
     ("stages.*.examples", _number(32), ">= 32", "fewer rows say little; 256 is the default"),
     ("stages.*.retrain_steps", _number(0), ">= 0", "0 measures a cut as it is; 20 is the default"),
+    ("stages.*.max_drop", _number(0), ">= 0", "null lets anything pass"),
     ("stages.*.gates.kind", _one_of("none", "l0", "movement"), "none, l0 or movement", "see distill/config.py"),
     ("stages.*.gates.heads", _above(0, 1 + 1e-9), "above 0 and at most 1", "1 keeps them all"),
     ("stages.*.gates.ffn", _above(0, 1 + 1e-9), "above 0 and at most 1", "1 keeps them all"),

@@ -1,15 +1,16 @@
-"""`python -m distill.compress`: what of which family can be pruned, as docs/pruning.md."""
+"""`python -m distill.compress pruning|compression`: what can be done to which family, as that page of docs."""
 
 from __future__ import annotations
 
 import sys
 
+from distill.compress.quantize import SCHEMES
 from distill.family import STUDENTS, Family
 
 TEXT = """# Pruning
 
-Made by `python -m distill.compress`; tests prune a tiny model of every family in every dimension, hold it against the
-dense model with the same parts masked, and load it with plain transformers.
+Made by `python -m distill.compress pruning`; tests prune a tiny model of every family in every dimension, hold it
+against the dense model with the same parts masked, and load it with plain transformers.
 
 `recipe=prune` cuts a fine-tuned teacher to `target.speedup`, `target.latency_ms` or `target.size_mib`, or to the
 sizes of `student.*`, and lets it recover by distillation from what it was.
@@ -67,9 +68,65 @@ def row(record: Family) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def page() -> str:
+COMPRESSION = """# Compression
+
+Made by `python -m distill.compress compression`. What can be cut of which family, and the forms in which what is left
+can be served. Tests send a tiny model of every family through all of them, to the exported folder and its proof in a
+fresh process; families that differ in names alone (ERNIE; XLM-R, CamemBERT) are tried as BERT and RoBERTa.
+
+| {head} |
+| {rule} |
+{rows}
+
+| `stages.quantize.schemes` | Runs on | In results | Weights | Activations | File | Extra |
+| --- | --- | --- | --- | --- | --- | --- |
+{schemes}
+
+- **Layers, hidden channels, FFN channels**: see [pruning](pruning.md).
+- Head and pooler stay float everywhere; so do, under `stages.quantize.max_drop`, the modules that hurt most. Sizes that
+  are no multiples of 64 (inputs) and 32 (outputs) stay float in nf4.
+- Where activations have one scale for a whole batch, the logits of a row depend on the others: that form is scored row
+  by row.
+- Static ranges are measured on `stages.quantize.examples` training rows.
+- bf16 (and, on a GPU, fp16) needs no file of its own: `from_pretrained(FOLDER, dtype=torch.bfloat16)`.
+"""
+
+
+def pruning() -> str:
     return TEXT.format(rows="\n".join(map(row, STUDENTS.values())))
 
 
+def compression() -> str:
+    columns = ["Family", "Layers", "Hidden channels", "FFN channels", "ONNX", *(f"`{name}`" for name in SCHEMES)]
+    rows = []
+    for record in STUDENTS.values():
+        depth = "fewer turns" if record.shared_layers else "yes"
+        cells = [f"`{record.name}`", depth, "yes", "yes", *(["yes" if record.onnx else "no"] * (1 + len(SCHEMES)))]
+        rows.append(f"| {' | '.join(cells)} |")
+    schemes = [
+        f"| `{name}` | {one.backend} | {one.scheme} | {one.weights} | {one.activations} | `{one.file}` | "
+        f"{f'`{one.extra}`' if one.extra else '-'} |"
+        for name, one in SCHEMES.items()
+    ]
+    return COMPRESSION.format(
+        head=" | ".join(columns),
+        rule=" | ".join("---" for _ in columns),
+        rows="\n".join(rows),
+        schemes="\n".join(schemes),
+    )
+
+
+PAGES = {"pruning": pruning, "compression": compression}
+
+
+def main(arguments: list[str]) -> int:
+    """Exit code: 0, or 2 where no page is named."""
+    if len(arguments) != 1 or arguments[0] not in PAGES:
+        sys.stderr.write(f"usage: python -m distill.compress {'|'.join(PAGES)}\n")
+        return 2
+    sys.stdout.write(PAGES[arguments[0]]())
+    return 0
+
+
 if __name__ == "__main__":
-    sys.stdout.write(page())
+    sys.exit(main(sys.argv[1:]))

@@ -1,45 +1,96 @@
-"""int8 weights, in a form that transformers loads and in a form that ONNX Runtime runs."""
+"""Weights and activations in 8 bits or fewer, in the forms that each runtime loads.
+
+Every scheme can be told, by the names of torch modules, what to leave in float: head and pooler always are.
+"""
 
 from __future__ import annotations
 
+import io
 import logging
 import shutil
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from distill.checkpoint import writing
 
+Arrays = Mapping[str, np.ndarray]
+"""int64 input_ids, attention_mask and token_type_ids of one row, each [1, L]."""
 
-def _heads(config: Any) -> list[str]:
-    """Linear modules outside the encoder: small, freshly trained and the most sensitive, so they
-    stay float32.
-    """
+ONNX = "model.onnx"
+"""The float32 file that schemes with `onnx` are made from."""
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """One way to quantize, as `stages.quantize.schemes` names it, and what becomes of it."""
+
+    backend: str
+    scheme: str
+    """backend and scheme: what it is called in results.json."""
+    file: str
+    """What is made of a task's model: a folder, or a file."""
+    weights: str
+    activations: str
+    """What they are rounded to, and how."""
+    make: Callable[..., None]
+    """(source, out, keep, rows): from the checkpoint, or from its ONNX file, to `file`."""
+    onnx: bool = False
+    calibrated: bool = False
+    """Ranges of activations are measured on training rows."""
+    alone: bool = False
+    """A row's logits depend on what else is in the batch: activations have one scale for all of it."""
+    compiled: bool = False
+    """It is timed compiled by torch, too."""
+    extra: str | None = None
+    """What of distill's extras it needs to be made and run."""
+
+
+def linears(model: Any) -> list[str]:
+    """Names of the linear modules of the encoder: what is quantized unless it is to be kept."""
     import torch
-    from transformers import AutoModelForSequenceClassification
 
-    with torch.device("meta"):
-        model = AutoModelForSequenceClassification.from_config(config)
+    floats = always_float(model)
     return [
         name
-        for name, child in model.named_children()
-        if name != model.base_model_prefix and any(isinstance(m, torch.nn.Linear) for m in child.modules())
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear) and not _inside(name, floats)
     ]
 
 
-def bitsandbytes_int8(folder: Path, out: Path) -> None:
-    """Quantize the sequence classifier in `folder` (LLM.int8) into the new folder `out`, its
-    tokenizer copied along.
-
-    `out` loads with plain `from_pretrained` wherever bitsandbytes is installed. The head stays
-    float32.
-    """
-    # bitsandbytes is slow to import, and tells of kernels it does not find and of every cast it
-    # makes.
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+def always_float(model: Any) -> list[str]:
+    """Modules that are never quantized: the head, and a pooler. They are small, new and the most sensitive."""
     import torch
-    from transformers import AutoConfig, AutoModelForSequenceClassification, BitsAndBytesConfig
 
-    settings = BitsAndBytesConfig(load_in_8bit=True, llm_int8_skip_modules=_heads(AutoConfig.from_pretrained(folder)))
+    base = model.base_model_prefix
+    heads = [name for name, _ in model.named_children() if name != base]
+    poolers = [f"{base}.{name}" for name, _ in getattr(model, base).named_children() if name == "pooler"]
+    return [
+        name
+        for name in heads + poolers
+        if any(isinstance(module, torch.nn.Linear) for module in model.get_submodule(name).modules())
+    ]
+
+
+def without_weights(folder: Path) -> Any:
+    """The classifier without its weights: enough to ask for its modules."""
+    import torch
+    from transformers import AutoConfig, AutoModelForSequenceClassification
+
+    with torch.device("meta"):
+        return AutoModelForSequenceClassification.from_config(AutoConfig.from_pretrained(folder))
+
+
+def _with_transformers(folder: Path, out: Path, settings: Any) -> None:
+    """A checkpoint that plain `from_pretrained` loads wherever the quantizer is installed; its tokenizer goes along."""
+    import torch
+    from transformers import AutoModelForSequenceClassification
+
     model = AutoModelForSequenceClassification.from_pretrained(
         folder, quantization_config=settings, dtype=torch.float32, use_safetensors=True
     )
@@ -51,20 +102,226 @@ def bitsandbytes_int8(folder: Path, out: Path) -> None:
         model.save_pretrained(temporary)
 
 
-def onnxruntime_int8(onnx_path: Path, out_path: Path) -> None:
-    """Quantize an exported ONNX file dynamically: int8 weights per channel, activations per tensor
-    at run time.
+def bitsandbytes_int8(folder: Path, out: Path, keep: Collection[str], rows: Sequence[Arrays]) -> None:
+    """LLM.int8 (Dettmers et al. 2022, arXiv 2208.07339): int8 weights by row, outlier activations in float."""
+    # bitsandbytes is slow to import, and tells of kernels it does not find and of every cast it makes.
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+    from transformers import BitsAndBytesConfig
+
+    _with_transformers(folder, out, BitsAndBytesConfig(load_in_8bit=True, llm_int8_skip_modules=[*keep]))
+
+
+def bitsandbytes_nf4(folder: Path, out: Path, keep: Collection[str], rows: Sequence[Arrays]) -> None:
+    """4-bit NormalFloat weights (Dettmers et al. 2023, arXiv 2305.14314), with their scales quantized once more.
+
+    Without that a checkpoint that is saved after a call on a CPU is not what it was. Sizes that its blocks do not
+    divide (64 inputs, 32 outputs) stay float.
     """
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+    from transformers import BitsAndBytesConfig
+
+    odd = [name for name, module in without_weights(folder).named_modules() if _odd(module)]
+    settings = BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        llm_int8_skip_modules=[*odd, *keep],
+    )
+    _with_transformers(folder, out, settings)
+
+
+def _odd(module: Any) -> bool:
+    import torch
+
+    return isinstance(module, torch.nn.Linear) and bool(module.in_features % 64 or module.out_features % 32)
+
+
+def torchao_int8(folder: Path, out: Path, keep: Collection[str], rows: Sequence[Arrays]) -> None:
+    """int8 weights by row, int8 activations by token at run time, by torchao; fast when compiled."""
+    with _quietly():
+        from torchao.quantization import Int8DynamicActivationInt8WeightConfig
+    from transformers import TorchAoConfig
+
+    settings = TorchAoConfig(Int8DynamicActivationInt8WeightConfig(), modules_to_not_convert=[*keep])
+    _with_transformers(folder, out, settings)
+
+
+def onnx_modules(path: Path) -> dict[str, str]:
+    """Node -> the torch module it came from, of the products with weights, and of the tables of embeddings, of an ONNX
+    file that was exported here.
+    """
+    import ast
+
     import onnx
-    from onnxruntime.quantization import quantize_dynamic
+
+    graph = onnx.load(path, load_external_data=False).graph
+    weights = {one.name for one in graph.initializer}
+    found = {}
+    for node in graph.node:
+        if node.op_type in ("MatMul", "Gemm", "Gather") and weights & {*node.input}:
+            scopes = {entry.key: entry.value for entry in node.metadata_props}.get("pkg.torch.onnx.name_scopes", "[]")
+            # the last is the call itself
+            found[node.name] = next((name for name in reversed(ast.literal_eval(scopes)[:-1]) if name), "")
+    return found
+
+
+def _inside(name: str, modules: Collection[str]) -> bool:
+    return any(name == module or name.startswith(f"{module}.") for module in modules)
+
+
+def _left_float(path: Path, keep: Collection[str]) -> list[str]:
+    """Nodes of an ONNX file that are not quantized."""
+    return [node for node, module in onnx_modules(path).items() if _inside(module, keep)]
+
+
+def _without_weights(path: Path) -> list[str]:
+    """Products of activations with each other: the dynamic scheme leaves them in float, too."""
+    import onnx
+
+    graph, known = onnx.load(path, load_external_data=False).graph, onnx_modules(path)
+    return [node.name for node in graph.node if node.op_type == "MatMul" and node.name not in known]
+
+
+def _read_onnx(path: Path) -> Any:
+    import onnx
     from onnxruntime.quantization.quant_utils import add_pre_process_metadata
 
-    model = onnx.load(onnx_path)
-    # The exporter's notes on shapes are of the weights before quantization and make shape inference
-    # fail.
+    model = onnx.load(path)
+    # The exporter's notes on shapes are of the weights before quantization and make shape inference fail.
     del model.graph.value_info[:]
     # Or it asks for its own graph clean-up, which the exporter has done.
     add_pre_process_metadata(model)
-    temporary = out_path.with_name(f".{out_path.name}.tmp")
-    quantize_dynamic(model, temporary, per_channel=True)
-    temporary.replace(out_path)
+    return model
+
+
+def onnxruntime_dynamic(path: Path, out: Path, keep: Collection[str], rows: Sequence[Arrays]) -> None:
+    """int8 weights by column, activations in 8 bits by the whole tensor, at run time; embeddings by the whole table."""
+    from onnxruntime.quantization import quantize_dynamic
+
+    temporary = out.with_name(f".{out.name}.tmp")
+    quantize_dynamic(_read_onnx(path), temporary, per_channel=True, nodes_to_exclude=_left_float(path, keep))
+    temporary.replace(out)
+
+
+class _Reader:
+    """Calibration rows, as ONNX Runtime asks for them: one by one, for rows of other lengths are no array together."""
+
+    def __init__(self, rows: Sequence[Arrays], inputs: Collection[str]) -> None:
+        self.rows = [{key: row[key] for key in inputs} for row in rows]
+        self.part: Iterator[Arrays] = iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def set_range(self, start_index: int, end_index: int) -> None:
+        self.part = iter(self.rows[start_index:end_index])
+
+    def get_next(self) -> Arrays | None:
+        return next(self.part, None)
+
+
+def onnxruntime_static(path: Path, out: Path, keep: Collection[str], rows: Sequence[Arrays]) -> None:
+    """As dynamic, with the ranges of activations measured on `rows`."""
+    import onnx
+    from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
+
+    inputs = [one.name for one in onnx.load(path, load_external_data=False).graph.input]
+    kinds = ["MatMul", "Gemm", "Gather"]
+    temporary = out.with_name(f".{out.name}.tmp")
+    with _quietly():
+        quantize_static(
+            _read_onnx(path),
+            temporary,
+            _Reader(rows, inputs),
+            quant_format=QuantFormat.QDQ,
+            per_channel=True,
+            weight_type=QuantType.QInt8,
+            activation_type=QuantType.QUInt8,
+            calibrate_method=CalibrationMethod.Percentile,
+            op_types_to_quantize=kinds,
+            nodes_to_exclude=[*_left_float(path, keep), *_without_weights(path)],
+            extra_options={
+                "CalibPercentile": 99.99,
+                "CalibStridedMinMax": 1,
+                "OpTypesToExcludeOutputQuantization": kinds,  # they are added to residuals
+            },
+        )
+    temporary.replace(out)
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without the progress, advice and numbers that quantizers print."""
+    with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def openvino_int8(path: Path, out: Path, keep: Collection[str], rows: Sequence[Arrays]) -> None:
+    """int8 weights and activations by NNCF, outliers moved into the weights (SmoothQuant, Xiao et al. 2023, arXiv
+    2211.10438); ranges are measured on `rows`. `out` is the folder of OpenVINO's two files.
+    """
+    logging.getLogger("nncf").setLevel(logging.ERROR)
+    with _quietly():
+        import nncf
+        import openvino
+
+        model = openvino.convert_model(path)
+        inputs = [one.get_any_name() for one in model.inputs]
+        there = {operation.get_friendly_name() for operation in model.get_ops()}
+        floats = [node for node in _left_float(path, keep) if node in there]
+        data = nncf.Dataset([{key: row[key] for key in inputs} for row in rows])
+        made = nncf.quantize(
+            model,
+            data,
+            model_type=nncf.ModelType.TRANSFORMER,
+            subset_size=len(rows),
+            ignored_scope=nncf.IgnoredScope(names=floats),
+        )
+        with writing(out) as temporary:
+            openvino.save_model(made, temporary / "model_int8.xml", compress_to_fp16=False)
+
+
+SCHEMES = {
+    "bitsandbytes": Scheme(
+        "bitsandbytes", "int8", "bitsandbytes", "int8 by row", "int8 by token, outliers in float", bitsandbytes_int8
+    ),
+    "bitsandbytes_nf4": Scheme(
+        "bitsandbytes", "nf4", "bitsandbytes_nf4", "4 bits by block of 64", "float", bitsandbytes_nf4
+    ),
+    "torchao": Scheme(
+        "torchao", "int8", "torchao", "int8 by row", "int8 by token", torchao_int8, compiled=True, extra="torchao"
+    ),
+    "onnxruntime": Scheme(
+        "onnxruntime",
+        "int8",
+        "model_int8.onnx",
+        "int8 by column, embeddings by table",
+        "8 bits by batch",
+        onnxruntime_dynamic,
+        onnx=True,
+        alone=True,
+    ),
+    "onnxruntime_static": Scheme(
+        "onnxruntime",
+        "int8_static",
+        "model_int8_static.onnx",
+        "int8 by column, embeddings by table",
+        "8 bits, static",
+        onnxruntime_static,
+        onnx=True,
+        calibrated=True,
+    ),
+    "openvino": Scheme(
+        "openvino",
+        "int8",
+        "openvino",
+        "int8 by row",
+        "8 bits, static, SmoothQuant",
+        openvino_int8,
+        onnx=True,
+        calibrated=True,
+        extra="openvino",
+    ),
+}
+"""Name in `stages.quantize.schemes` -> what it is."""

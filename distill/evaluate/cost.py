@@ -26,8 +26,8 @@ def parameters(folder: Path) -> int:
 
 
 def size_mib(path: Path) -> float:
-    """Bytes of the weights on disk (an ONNX file, or the safetensors files of a folder) in MiB."""
-    files = [path] if path.is_file() else sorted(path.glob("*.safetensors"))
+    """Bytes of the weights on disk (an ONNX file, or the weight files of a folder) in MiB."""
+    files = [path] if path.is_file() else sorted([*path.glob("*.safetensors"), *path.glob("*.bin")])
     return sum(file.stat().st_size for file in files) / 2**20
 
 

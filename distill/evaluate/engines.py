@@ -26,9 +26,9 @@ Run = Callable[[Batch], np.ndarray]
 class Engine:
     name: str
     backend: str
-    """torch or onnxruntime."""
+    """torch, onnxruntime or openvino."""
     scheme: str
-    """fp32, fp32_medium, bf16 or int8."""
+    """fp32, fp32_medium, bf16, int8, ..."""
     run: Run
 
 
@@ -62,28 +62,37 @@ def fast_path_is_float32(device: str) -> bool:
     return bool((fast - exact).abs().max() < 1e-3)
 
 
+FLOATS = ("fp32", "fp32_medium", "bf16", "fp16")
+QUANTIZED = ("int8", "nf4")
+COMPILED = "_compiled"
+"""Ending of a scheme that torch compiles."""
+
+
 def torch_engine(name: str, folder: Path | str, *, scheme: str, device: str, threads: int) -> Engine:
     """A sequence classifier as plain `from_pretrained` loads it.
 
     scheme: fp32 (torch's default), fp32_medium (float32 products by the fastest path the hardware
-    has: real float32 through oneDNN on most CPUs, perhaps bf16 or TF32 on others), bf16 (weights
-    too), int8 (a bitsandbytes folder).
+    has: real float32 through oneDNN on most CPUs, perhaps bf16 or TF32 on others), bf16 and fp16 (weights
+    too), int8 or nf4 (a folder of a quantizer that transformers knows: bitsandbytes, torchao), int8_compiled.
     """
     # bitsandbytes tells of every layer, in every call, that it casts its input.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     import torch
     from transformers import AutoModelForSequenceClassification
 
-    if scheme not in ("fp32", "fp32_medium", "bf16", "int8"):
-        raise ValueError(f"scheme: got {scheme}; must be fp32, fp32_medium, bf16 or int8")
+    plain = scheme.removesuffix(COMPILED)
+    if plain not in FLOATS + QUANTIZED:
+        raise ValueError(f"scheme: got {scheme}; must be {', '.join(FLOATS + QUANTIZED)}, or such with {COMPILED}")
     model = AutoModelForSequenceClassification.from_pretrained(
         folder,
-        dtype=torch.bfloat16 if scheme == "bf16" else torch.float32,
+        dtype={"bf16": torch.bfloat16, "fp16": torch.float16}.get(plain, torch.float32),
         use_safetensors=True,
-        device_map={"": device} if scheme == "int8" else None,
+        device_map={"": device} if plain in QUANTIZED else None,
     ).eval()
-    if scheme != "int8":
+    if plain not in QUANTIZED:
         model.to(device)
+    if plain != scheme:
+        model.forward = torch.compile(model.forward, dynamic=True)
     return Engine(name, "torch", scheme, torch_run(model, scheme=scheme, device=device, threads=threads))
 
 
@@ -138,3 +147,33 @@ def onnx_engine(name: str, path: Path | str, *, scheme: str, threads: int) -> En
         return logits
 
     return Engine(name, "onnxruntime", scheme, run)
+
+
+def openvino_engine(name: str, path: Path | str, *, scheme: str, threads: int) -> Engine:
+    """An ONNX file, or a folder with OpenVINO's two files, on the CPU by OpenVINO. fp32 is real float32: left to itself
+    OpenVINO multiplies in bfloat16 where the CPU can.
+    """
+    import openvino
+
+    path = Path(path)
+    file = next(path.glob("*.xml")) if path.is_dir() else path
+    settings = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
+    settings |= {"INFERENCE_PRECISION_HINT": "f32"} if scheme == "fp32" else {}
+    model = openvino.Core().compile_model(file, "CPU", settings)
+    inputs = [entry.get_any_name() for entry in model.inputs]
+    request = model.create_infer_request()
+
+    def run(batch: Batch) -> np.ndarray:
+        logits: np.ndarray = request.infer({key: batch[key] for key in inputs})[0].copy()
+        return logits
+
+    return Engine(name, "openvino", scheme, run)
+
+
+def load(name: str, path: Path | str, *, backend: str, scheme: str, device: str, threads: int) -> Engine:
+    """What is at `path`, as its backend runs it; `device` is torch's."""
+    if backend == "onnxruntime":
+        return onnx_engine(name, path, scheme=scheme, threads=threads)
+    if backend == "openvino":
+        return openvino_engine(name, path, scheme=scheme, threads=threads)
+    return torch_engine(name, path, scheme=scheme, device=device, threads=threads)

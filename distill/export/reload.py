@@ -1,36 +1,88 @@
-"""What a user of an exported folder does, with transformers and torch alone.
+"""What a user of an exported folder does, with transformers and the runtime of the file alone.
 
-Run by `huggingface.prove_reload` as a script of its own, so nothing of distill may be imported
-here: `python -I reload.py` reads `{"folders": {FOLDER: [[text], [text, second], ...]}, "max_length": ...}`
-from standard input and prints `{FOLDER: logits}` as JSON.
+Run by `proof.fresh` as a script of its own, so nothing of distill may be imported here: `python -I reload.py` reads
+`{"artifacts": [[BACKEND, PATH, TOKENIZER], ...], "texts": {TOKENIZER: [[text], [text, second], ...]},
+"max_length": ..., "extremes": ...}` from standard input and prints `[[logits, ...], ...]` as JSON, one list for each
+artifact.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+MANY = 32
+"""Rows of a large batch."""
 
 
-def logits(folder: str, texts: list[list[str]], max_length: int) -> list[list[float]]:
-    """Logits [n, C] of each row of one or two texts, one row at a time on one thread: repeatable to
-    the last bit.
-    """
+def runner(backend: str, path: str) -> Callable[[dict[str, Any]], Any]:
+    """Batch of numpy arrays -> logits [B, C], on one thread: repeatable to the last bit."""
+    if backend == "onnxruntime":
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        names = [one.name for one in session.get_inputs()]
+        return lambda batch: session.run(["logits"], {name: batch[name] for name in names})[0]
+    if backend == "openvino":
+        import openvino
+
+        file = next(iter(sorted(Path(path).glob("*.xml"))), Path(path))
+        model = openvino.Core().compile_model(file, "CPU", {"INFERENCE_NUM_THREADS": 1})
+        wanted = [one.get_any_name() for one in model.inputs]
+        request = model.create_infer_request()
+        return lambda batch: request.infer({name: batch[name] for name in wanted})[0].copy()
     import torch
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+    from transformers import AutoModelForSequenceClassification
 
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with torch.inference_mode():
-            rows = [tokenizer(*row, truncation=True, max_length=max_length, return_tensors="pt") for row in texts]
-            return [model(**row).logits[0].float().tolist() for row in rows]
-    finally:
-        torch.set_num_threads(threads)
+    classifier = AutoModelForSequenceClassification.from_pretrained(path).eval()
+
+    def run(batch: dict[str, Any]) -> Any:
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            with torch.inference_mode():
+                given = {name: torch.from_numpy(value) for name, value in batch.items()}
+                return classifier(**given).logits.float().numpy()
+        finally:
+            torch.set_num_threads(threads)
+
+    return run
+
+
+def logits(
+    backend: str, path: str, tokenizer: Any, texts: list[list[str]], max_length: int, extremes: bool
+) -> list[list[float]]:
+    """Logits of each row of one or two texts, one row at a time; with `extremes` also of one token alone, of a text as
+    long as may be, and of the first rows as one batch.
+    """
+    run, cut = runner(backend, path), {"truncation": True, "max_length": max_length, "return_tensors": "np"}
+    found = [run(dict(tokenizer(*row, **cut)))[0] for row in texts]
+    if not extremes:
+        return [[float(value) for value in row] for row in found]
+    one = {name: value[:, :1] for name, value in tokenizer(texts[0][0], **cut).items()}
+    found.append(run(one)[0])
+    found.append(run(dict(tokenizer(" ".join(texts[0]) * max_length, **cut)))[0])
+    many = [[row[column] for row in texts[:MANY]] for column in range(len(texts[0]))]
+    found.extend(run(dict(tokenizer(*many, padding=True, **cut))))
+    return [[float(value) for value in row] for row in found]
+
+
+def main(request: dict[str, Any]) -> list[list[list[float]]]:
+    from transformers import AutoTokenizer
+
+    answers = []
+    for backend, path, folder in request["artifacts"]:
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        texts = request["texts"][folder]
+        answers.append(logits(backend, path, tokenizer, texts, request["max_length"], request["extremes"]))
+    return answers
 
 
 if __name__ == "__main__":
-    request = json.load(sys.stdin)
-    answers = {folder: logits(folder, texts, request["max_length"]) for folder, texts in request["folders"].items()}
-    json.dump(answers, sys.stdout)
+    print(json.dumps(main(json.load(sys.stdin))))  # noqa: T201

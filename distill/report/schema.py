@@ -77,7 +77,7 @@ _IDENTITY = {
     "name": _TEXT,
     "role": {"enum": ["teacher", "member", "student", "pruned", "baseline"]},
     "scheme": _TEXT,
-    "backend": {"enum": ["torch", "onnxruntime", "openvino", "bitsandbytes"]},
+    "backend": {"enum": ["torch", "onnxruntime", "openvino", "bitsandbytes", "torchao"]},
 }
 _MEASURED = {
     "parameters": _or_null(_COUNT),

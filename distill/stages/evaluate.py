@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from distill import __version__, checkpoint
+from distill.compress.quantize import ONNX
 from distill.config import Evaluate
 from distill.data.collate import pad
 from distill.data.encode import Encoded, encode_task
@@ -26,7 +27,7 @@ from distill.plan import has_target
 from distill.stages import forms
 from distill.stages.context import Context
 from distill.stages.environment import environment
-from distill.stages.quantize import ONNX, reason
+from distill.stages.quantize import reason
 
 TASK_ROWS, TASK_BATCH = 32, 8
 TASK_LENGTHS = f"{TASK_ROWS} rows of the tasks at their own lengths, at most {TASK_BATCH} at a time"
@@ -312,7 +313,7 @@ def _speedup(
 ) -> dict[str, Any]:
     """Against the teacher's fastest float32 form, of all and of those on the same backend."""
     teachers = [f for f in compared if f.role == "teacher" and f.scheme in forms.FLOAT32 and times.get(f.name)]
-    backend = "onnxruntime" if form.backend == "onnxruntime" else "torch"
+    backend = form.backend if form.backend in ("onnxruntime", "openvino") else "torch"
     fastest = min(teachers, key=lambda f: float(np.median(times[f.name][shape])))
     same = [f for f in teachers if f.backend == backend]  # none where the teacher does not run on it
     best = min(same, key=lambda f: float(np.median(times[f.name][shape])), default=None)

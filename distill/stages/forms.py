@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from distill import checkpoint
+from distill.compress.quantize import ONNX, SCHEMES
 from distill.config import Evaluate
 from distill.evaluate import engines
 from distill.evaluate.predict import in_windows
 from distill.plan import made_by
 from distill.stages.context import Context
-from distill.stages.quantize import BITSANDBYTES, ONNX, ONNX_INT8
 
 FLOAT32 = ("fp32", "fp32_medium")
 """Schemes that the teacher's fastest float32 form is looked for among. The second is left out where it is not."""
@@ -52,12 +52,15 @@ def forms(ctx: Context, settings: Evaluate) -> list[Form]:
         Form("teacher", "torch", "fp32", teacher, scored=best == "fp32"),
         Form("teacher", "torch", "fp32_medium", teacher),
         Form("teacher", "torch", "bf16", teacher, scored=False),
+        Form("teacher", "torch", "fp16", teacher, scored=False),
         Form("teacher", "onnxruntime", "fp32", teacher, ONNX, scored=False),
+        *(Form("teacher", backend, "fp32", teacher, ONNX, scored=False) for backend in _backends(ctx, settings)),
         *(Form("member", "torch", best, teacher, member=n) for n in range(len(ctx.teachers)) if len(ctx.teachers) > 1),
         *(form for goal in _goals(ctx, settings) for form in _of_goal(ctx, settings, goal)),
     ]
     absent = {"fp32_medium"} if best == "fp32" else set()
     absent |= set() if ctx.precision == "bf16" else {"bf16"}
+    absent |= set() if ctx.accelerator.device.type == "cuda" else {"fp16"}  # CPUs have no fast arithmetic for it
     return [form for form in found if form.scheme not in absent]
 
 
@@ -73,18 +76,26 @@ def _of_goal(ctx: Context, settings: Evaluate, goal: str) -> Iterator[Form]:
         f"{stage}/{goal}" if f"{stage}/{goal}" in ctx.config.stages else stage
         for stage in (settings.student, settings.quantized, settings.pruned, settings.baseline)
     )
-    quantized = {
-        "onnxruntime": [("fp32", ONNX, False), ("int8", ONNX_INT8, True)],
-        "bitsandbytes": [("int8", BITSANDBYTES, False)],
-    }
-    for scheme in ("fp32", "fp32_medium", "bf16"):
+    for scheme in ("fp32", "fp32_medium", "bf16", "fp16"):
         yield Form("student", "torch", scheme, str(student), scored=scheme != "fp32" or best == "fp32", goal=goal)
-    for backend in _schemes(ctx, made):
-        for scheme, file, alone in quantized[backend]:
-            yield Form("student", backend, scheme, str(made), file, alone=alone, goal=goal)
+    floats = set[str]()
+    for one in (SCHEMES[scheme] for scheme in _schemes(ctx, made)):
+        if one.onnx and one.backend not in floats:
+            floats.add(one.backend)
+            yield Form("student", one.backend, "fp32", str(made), ONNX, goal=goal)
+        yield Form("student", one.backend, one.scheme, str(made), one.file, alone=one.alone, goal=goal)
+        if one.compiled:
+            yield Form("student", one.backend, f"{one.scheme}{engines.COMPILED}", str(made), one.file, False, goal=goal)
     for role, stage in (("pruned", pruned), ("baseline", baseline)):
         if stage is not None:
             yield Form(role, "torch", best, stage, goal=goal)
+
+
+def _backends(ctx: Context, settings: Evaluate) -> list[str]:
+    """Runtimes of ONNX files, besides ONNX Runtime, that a student is compared on: the teacher is too."""
+    stages = [] if settings.quantized is None else made_by(ctx.config, settings.quantized)
+    made = [SCHEMES[scheme] for stage in stages for scheme in _schemes(ctx, stage)]
+    return sorted({one.backend for one in made if one.onnx} - {"onnxruntime"})
 
 
 def best_float32(ctx: Context) -> str:
@@ -108,10 +119,10 @@ def failures(ctx: Context, settings: Evaluate) -> Iterator[tuple[str, str]]:
     stages = [] if settings.quantized is None else made_by(ctx.config, settings.quantized)
     for stage in stages:
         manifest = checkpoint.read_json(ctx.folder / stage / checkpoint.MANIFEST)
-        for backend, reason in manifest["failed"].items():
-            for form in forms(ctx, settings):
-                if form.stage == stage and form.backend == backend:
-                    yield form.name, reason
+        files = {SCHEMES[name].file if name in SCHEMES else name: text for name, text in manifest["failed"].items()}
+        for form in forms(ctx, settings):
+            if form.stage == stage and form.file in files:
+                yield form.name, files[form.file]
 
 
 def paths(ctx: Context, form: Form, task: str) -> list[Path]:
@@ -131,11 +142,7 @@ def tokenizers(ctx: Context, form: Form) -> list[Any]:
 
 def engine(ctx: Context, form: Form, path: Path, tokenizer: Any) -> engines.Engine:
     """One model of a form."""
-    if form.backend == "onnxruntime":
-        made = engines.onnx_engine(form.name, path, scheme=form.scheme, threads=ctx.threads)
-    else:
-        made = engines.torch_engine(
-            form.name, path, scheme=form.scheme, device=ctx.accelerator.device.type, threads=ctx.threads
-        )
+    device = ctx.accelerator.device.type
+    made = engines.load(form.name, path, backend=form.backend, scheme=form.scheme, device=device, threads=ctx.threads)
     window = ctx.config.teacher.window if form.role in ("teacher", "member") else None
     return replace(made, run=in_windows(made.run, tokenizer, window))

@@ -23,7 +23,7 @@ from distill.data.tasks import TaskData
 from distill.evaluate import latency
 from distill.evaluate.cost import size_mib_of
 from distill.evaluate.table import measure
-from distill.export.huggingface import plain_logits, prove_reload
+from distill.export.proof import plain_logits, prove_reload
 from distill.plan import cut_by, goals, has_target
 from distill.stages.context import Context
 from distill.stages.sensitivity import Sensitivity, cut, in_training_precision, loaded, sample, sensitivity

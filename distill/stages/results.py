@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from distill import checkpoint, teacher
-from distill.config import Evaluate, Prune, Train, Vocabulary
+from distill.compress.quantize import SCHEMES
+from distill.config import Evaluate, Prune, Quantize, Train, Vocabulary
 from distill.plan import given_student, goals, taught_start
 from distill.stages.context import Context
 from distill.stages.prune import shape_of
@@ -37,7 +38,7 @@ def results(ctx: Context) -> dict[str, Any] | None:
         "environment": measured["environment"],
         "coverage": measured["coverage"],
         "models": measured["models"],
-        "notes": [*_notes(ctx), *_of_teacher(ctx, measured["teacher"]), *_of_vocabulary(ctx)],
+        "notes": [*_notes(ctx), *_of_teacher(ctx, measured["teacher"]), *_of_vocabulary(ctx), *_of_floats(ctx)],
         **({"pruned": pruned} if (pruned := [*_pruned(ctx, measured["models"])]) else {}),
         "stages": [_stage(ctx, name) for name in ctx.config.pipeline if checkpoint.finished(ctx.folder / name)],
     }
@@ -121,6 +122,17 @@ def _of_vocabulary(ctx: Context) -> Iterator[str]:
                 f"{made['tokens']:,} of {made['tokens_before']:,} tokens are kept: {100 * made['share_of_texts']:.2f}% "
                 f"of what the {' and '.join(stage.texts)} are made of."
             )
+
+
+def _of_floats(ctx: Context) -> Iterator[str]:
+    """Which modules are left in float, so that no more is lost than may be."""
+    for name in ctx.config.pipeline:
+        stage = ctx.config.stages[name]
+        if isinstance(stage, Quantize):
+            for task, kept in checkpoint.read_json(ctx.folder / name / checkpoint.MANIFEST)["kept"].items():
+                for scheme, modules in kept.items():
+                    one = SCHEMES[scheme]
+                    yield f"{name}/{task}: {one.backend} {one.scheme} has {', '.join(modules)} in float."
 
 
 def _pruned(ctx: Context, models: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

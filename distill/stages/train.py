@@ -14,8 +14,10 @@ from hydra.utils import instantiate
 from torch import nn
 
 from distill import checkpoint, engine, family, student, teacher
+from distill.compress.fake import faked
 from distill.compress.gates import L0, Movement, fold, parameter_groups
 from distill.compress.importance import SCORES, write
+from distill.compress.quantize import linears
 from distill.config import Train, fingerprint
 from distill.data.align import Aligned, pad_aligned
 from distill.data.collate import mask_tokens, pad, token_weights
@@ -155,7 +157,8 @@ def _task(ctx: Context, name: str, settings: Train, data: TaskData, member: int)
 
     gates = _gates(settings, model)
     pooling = teacher.pooling(ctx.teacher) if guides else "mean"
-    with only_seen(model, np.append(encoded.ids, tokenizer.pad_token_id)):
+    in_int8 = linears(model) if settings.quantization_aware else []
+    with only_seen(model, np.append(encoded.ids, tokenizer.pad_token_id)), faked(model, in_int8):
         objective = Objective(model, terms, guides, pooling, gates=gates)
         done = _train(ctx, name, settings, objective, encoded.lengths, collate, seed)
     done.seconds += waited

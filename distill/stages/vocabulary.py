@@ -13,7 +13,7 @@ from distill.compress.importance import SCORES
 from distill.compress.vocabulary import smaller, used, with_tokens
 from distill.config import UserError, Vocabulary
 from distill.evaluate.cost import parameters
-from distill.export.huggingface import plain_logits, prove_reload
+from distill.export.proof import plain_logits, prove_reload
 from distill.stages.context import Context
 from distill.stages.prune import texts_of
 

@@ -207,7 +207,11 @@ def test_the_student_of_every_task_loads_with_transformers_alone(finished: Finis
             logits = model.eval()(**batch).logits
         assert logits.shape == (1, TABLES[finished.settings.tasks.kind][task].num_labels)
         assert torch.isfinite(logits).all()
-        assert {"model.onnx", "model_int8.onnx", "README.md"} <= {file.name for file in folder.iterdir()}
+        assert (folder / "README.md").is_file()
+        assert {"model.onnx", "model_int8.onnx"} <= {file.name for file in (folder / "onnx").iterdir()}
+        proofs = checkpoint.read_json(finished.folder / export / checkpoint.MANIFEST)["proofs"][task]
+        assert {"torch float", "onnxruntime fp32", "onnxruntime int8"} <= set(proofs)
+        assert max(proof["largest_difference"] for proof in proofs.values()) <= 1e-5
 
 
 def test_the_same_command_again_does_nothing_again(finished: Finished, run: Any, capsys: pytest.CaptureFixture) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from distill import check, checkpoint, config, teacher
 from distill.data import tasks
-from distill.export.huggingface import plain_logits
+from distill.export.proof import plain_logits
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 TASK = ["limit=smoke", "limit.steps=1", "tasks.names=[order]", "output=out", "stages.evaluate.shapes=[[1,16]]"]

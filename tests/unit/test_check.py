@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import sys
 from typing import Any
 
 import pytest
@@ -64,6 +65,7 @@ EXAMPLES: dict[str, tuple[str, list[Any], list[Any]]] = {
     "stages.*.terms.*.positions": ("stages.pretrain.terms.mlm.positions", ["some"], ["masked", "all"]),
     "stages.*.examples": ("stages.prune.examples", [0, 31], [32]),
     "stages.*.retrain_steps": ("stages.prune.retrain_steps", [-1], [0, 20]),
+    "stages.*.max_drop": ("stages.quantize.max_drop", [-1], [None, 0, 0.5]),
     "stages.*.gates.kind": ("stages.adapt.gates.kind", ["hard"], ["none", "l0", "movement"]),
     "stages.*.gates.heads": ("stages.adapt.gates.heads", [0, 1.5], [0.5, 1.0]),
     "stages.*.gates.ffn": ("stages.adapt.gates.ffn", [0, 1.5], [0.5, 1.0]),
@@ -211,7 +213,7 @@ def test_a_setting_that_nothing_reads_is_refused(key: str, near: str, config: Co
         ),
         ({"stages__evaluate__teacher": "adapt"}, "stages.evaluate.teacher: got adapt; must be a stage with data tasks"),
         ({"stages__quantize__start": "pretrain"}, "start: got pretrain; must be a stage with data tasks; "),
-        ({"stages__quantize__schemes": ["int4"]}, "stages.quantize.schemes: got int4; must be bitsandbytes or onnxr"),
+        ({"stages__quantize__schemes": ["int4"]}, "stages.quantize.schemes: got int4; must be bitsandbytes or bitsa"),
         ({"stages__evaluate__shapes": []}, "stages.evaluate.shapes: got []; must hold at least one"),
         ({"stages__evaluate__shapes": [[8, 128], [8]]}, "stages.evaluate.shapes: got [8]; must be [batch size, leng"),
         ({"stages__evaluate__shapes": [[0, 128]]}, "stages.evaluate.shapes: got [0, 128]; must be [batch size, leng"),
@@ -355,8 +357,13 @@ def test_names_of_tasks_are_those_of_the_tables() -> None:
     }
 
 
-def test_the_recipe_makes_every_scheme_that_is_allowed(config: Config) -> None:
-    assert config.stages["quantize"].schemes == list(rules.SCHEMES)  # type: ignore[attr-defined]
+def test_a_scheme_of_an_extra_that_is_absent_is_refused(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = sys.modules["distill.check.pipeline"]
+    monkeypatch.setattr(module, "find_spec", lambda name: None if name == "nncf" else name)
+    assert errors(config, stages__quantize__schemes=["openvino", "torchao", "onnxruntime"]) == [
+        "stages.quantize.schemes: got openvino; must be one whose packages are there, and nncf is not; run pip install "
+        "'distill[openvino]', or leave it out"
+    ]
 
 
 def test_flatten_names_leaves_by_their_keys() -> None:

@@ -207,9 +207,13 @@ def test_what_no_config_expresses_is_refused(tiny_model) -> None:
         pruned(tiny_model("mpnet", **SIZES), Kept(every.layers, torch.arange(8), heads, every.ffn))
 
 
-def test_the_document_is_the_table() -> None:
+@pytest.mark.parametrize("name", ["pruning", "compression"])
+def test_the_document_is_what_is_printed(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     from pathlib import Path
 
-    from distill.compress.__main__ import page
+    from distill.compress.__main__ import main
 
-    assert (Path(__file__).parents[3] / "docs" / "pruning.md").read_text() == page()
+    assert main([name]) == 0
+    assert (Path(__file__).parents[3] / "docs" / f"{name}.md").read_text() == capsys.readouterr().out
+    assert main(["nothing"]) == 2
+    assert "usage: python -m distill.compress pruning|compression" in capsys.readouterr().err

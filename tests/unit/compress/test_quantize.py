@@ -1,78 +1,157 @@
-"""int8 forms: they load with plain transformers, keep the head, are smaller and answer alike."""
+"""Every scheme there is: it loads where it is served, keeps the head, is smaller and answers alike."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from distill.compress.quantize import bitsandbytes_int8, onnxruntime_int8
-from distill.evaluate.engines import onnx_engine, torch_engine
+from distill.check import rules
+from distill.compress.quantize import ONNX, SCHEMES, always_float, linears, onnx_modules
+from distill.evaluate import engines
+from distill.evaluate.cost import size_mib
 from distill.evaluate.latency import synthetic
 from distill.export.onnx import export_onnx
 
 Make = Callable[..., Path]
+THERE = [
+    pytest.param(
+        name,
+        marks=pytest.mark.skipif(
+            any(find_spec(package) is None for package in rules.PACKAGES.get(name, ())),
+            reason="an extra, absent",
+        ),
+    )
+    for name in SCHEMES
+]
+
+
+def _model(folder: Path) -> Any:
+    return AutoModelForSequenceClassification.from_pretrained(folder).eval()
 
 
 def _agree(ours: np.ndarray, wanted: np.ndarray) -> float:
     return float((ours.argmax(axis=1) == wanted.argmax(axis=1)).mean())
 
 
-@pytest.mark.parametrize("family", ["bert", "distilbert", "roberta"])
-def test_bitsandbytes_reloads_bit_exact_with_the_head_in_float(
-    classifier: Make, family: str, tmp_path: Path, sentences: list[str]
-) -> None:
-    folder, out = classifier(family), tmp_path / "int8"
-    bitsandbytes_int8(folder, out)
-    stored, before = load_file(out / "model.safetensors"), load_file(folder / "model.safetensors")
-    quantized = {name for name, value in stored.items() if value.dtype == torch.int8}
-    head = {name for name in before if "classifier" in name}
-    assert len(quantized) >= 12  # 6 products in each of 2 layers
-    assert all(torch.equal(stored[name], before[name]) for name in head)
-    assert head
-    first, second = (AutoModelForSequenceClassification.from_pretrained(out).eval() for _ in range(2))
+def _make(name: str, folder: Path, out: Path, keep: list[str]) -> Path:
+    scheme = SCHEMES[name]
+    if scheme.onnx and not (out / ONNX).is_file():
+        export_onnx(folder, out / ONNX)
+    batch = synthetic((32, 16), 100, seed=1)
+    lengths = [8 + i % 8 for i in range(32)]
+    rows = [{key: value[i : i + 1, : lengths[i]] for key, value in batch.items()} for i in range(32)]
+    scheme.make(out / ONNX if scheme.onnx else folder, out / scheme.file, keep, rows)
+    return out / scheme.file
+
+
+def _load(name: str, path: Path) -> engines.Engine:
+    scheme = SCHEMES[name]
+    return engines.load("x", path, backend=scheme.backend, scheme=scheme.scheme, device="cpu", threads=1)
+
+
+def test_what_the_config_may_say_is_what_there_is() -> None:
+    assert set(rules.SCHEMES) == set(SCHEMES)
+    assert set(rules.PACKAGES) == {name for name, scheme in SCHEMES.items() if scheme.extra}
+    names = [(scheme.backend, scheme.scheme) for scheme in SCHEMES.values()]
+    assert len(set(names)) == len({scheme.file for scheme in SCHEMES.values()}) == len(names)
+
+
+@pytest.mark.parametrize("name", THERE)
+def test_it_is_smaller_and_answers_alike(classifier: Make, name: str, tmp_path: Path) -> None:
+    folder = classifier("bert")
+    made = _make(name, folder, tmp_path, always_float(_model(folder)))
     batch = synthetic((64, 16), 100)
-    with torch.no_grad():
-        ours, again = (
-            model(**{key: torch.from_numpy(value) for key, value in batch.items()}).logits for model in (first, second)
-        )
-    assert torch.equal(ours, again)
-    wanted = torch_engine("x", folder, scheme="fp32", device="cpu", threads=1).run(batch)
-    assert _agree(ours.numpy(), wanted) >= 0.9
-    assert not np.array_equal(ours.numpy(), wanted)
-    engine = torch_engine("x", out, scheme="int8", device="cpu", threads=1)
-    assert np.array_equal(engine.run(batch), ours.numpy())
+    wanted = engines.torch_engine("x", folder, scheme="fp32", device="cpu", threads=1).run(batch)
+    engine = _load(name, made)
+    assert (engine.scheme, np.isfinite(engine.run(batch)).all()) == (SCHEMES[name].scheme, True)
+    ours = np.concatenate([engine.run({k: v[i : i + 1] for k, v in batch.items()}) for i in range(64)])
+    assert _agree(ours, wanted) >= 0.9
+    assert not np.array_equal(ours, wanted)
+    whole = size_mib(tmp_path / ONNX) if SCHEMES[name].onnx else size_mib(folder)
+    assert 0 < size_mib(made) < (1.0 if name == "bitsandbytes_nf4" else 0.8) * whole
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {made.name} | ({ONNX} if SCHEMES[name].onnx else set())
+    again = _load(name, made)
+    assert np.array_equal(again.run(batch), engine.run(batch))
+
+
+@pytest.mark.parametrize("name", THERE)
+def test_what_is_to_stay_float_does(classifier: Make, name: str, tmp_path: Path) -> None:
+    """With every module left in float only embeddings are quantized, if anything."""
+    folder = classifier("bert")
+    model, batch = _model(folder), synthetic((64, 16), 100)
+    every = [*always_float(model), *linears(model)]
+    wanted = engines.torch_engine("x", folder, scheme="fp32", device="cpu", threads=1).run(batch)
+    apart = [np.abs(_load(name, _make(name, folder, tmp_path, keep)).run(batch) - wanted).max() for keep in ([], every)]
+    assert apart[1] < apart[0]
+    if not SCHEMES[name].onnx:
+        assert apart[1] < 1e-5
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert", "roberta", "albert", "electra", "deberta-v2", "modernbert"])
+def test_every_product_of_the_onnx_file_is_known_by_its_module(classifier: Make, family: str, tmp_path: Path) -> None:
+    folder = classifier(family)
+    export_onnx(folder, tmp_path / ONNX)
+    found = set(onnx_modules(tmp_path / ONNX).values())
+    model = _model(folder)
+    assert set(linears(model)) <= found
+    assert any(module.startswith(tuple(always_float(model))) for module in found)
+
+
+def test_head_and_pooler_are_float_in_every_family(tiny_model: Callable[..., Any]) -> None:
+    for family in rules.FAMILIES:
+        model = tiny_model(family, "SequenceClassification")
+        floats = always_float(model)
+        assert any(name in ("classifier", "score") for name in floats), family
+        inside = [n for n, m in model.named_modules() if isinstance(m, torch.nn.Linear)]
+        assert set(linears(model)) == {name for name in inside if not name.startswith(tuple(floats))}
+
+
+@pytest.mark.parametrize("family", ["bert", "deberta", "modernbert"])
+@pytest.mark.parametrize("name", ["bitsandbytes", pytest.param("torchao", marks=THERE[2].marks)])
+def test_a_checkpoint_loads_with_plain_transformers_and_its_tokenizer(
+    classifier: Make, name: str, family: str, tmp_path: Path, sentences: list[str]
+) -> None:
+    folder = classifier(family)
+    out = _make(name, folder, tmp_path, always_float(_model(folder)))
+    stored, before = load_file(out / "model.safetensors"), load_file(folder / "model.safetensors")
+    head = {key for key in before if "classifier" in key or key.startswith("head")}
+    assert head
+    assert all(torch.equal(stored[key], before[key]) for key in head)
+    assert sum(value.dtype == torch.int8 for value in stored.values()) >= 8
+    assert np.isfinite(_load(name, out).run(synthetic((2, 8), 100))).all()
     tokens = AutoTokenizer.from_pretrained(out)(sentences[0])
     assert tokens == AutoTokenizer.from_pretrained(folder)(sentences[0])
 
 
-def test_bitsandbytes_says_nothing(classifier: Make, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    bitsandbytes_int8(classifier(), tmp_path / "int8")
-    engine = torch_engine("x", tmp_path / "int8", scheme="int8", device="cpu", threads=1)
-    engine.run(synthetic((1, 8), 50))
+@pytest.mark.parametrize("name", THERE)
+def test_nothing_is_said(classifier: Make, name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = classifier("bert")
+    export_onnx(folder, tmp_path / ONNX)
+    keep = always_float(_model(folder))
+    capfd.readouterr()
+    _load(name, _make(name, folder, tmp_path, keep)).run(synthetic((1, 8), 50))
     shown = capfd.readouterr()
     # transformers' own progress bars are switched off for a whole run, not here.
-    lines = [line for line in (shown.out + shown.err).splitlines() if "it/s" not in line]
-    assert [line for line in lines if line.strip() and "Loading weights" not in line] == []
+    lines = [line for line in (shown.out + shown.err).splitlines() if line.strip() and "it/s" not in line]
+    assert [line for line in lines if "Loading weights" not in line and "Writing model shards" not in line] == []
 
 
-def test_onnxruntime_int8_is_smaller_and_agrees(
-    classifier: Make, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    folder, whole, small = classifier(), tmp_path / "model.onnx", tmp_path / "int8.onnx"
-    export_onnx(folder, whole)
-    capfd.readouterr()
-    onnxruntime_int8(whole, small)
-    assert capfd.readouterr() == ("", "")
-    assert small.stat().st_size < 0.6 * whole.stat().st_size
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["int8.onnx", "model.onnx"]
-    batch = synthetic((64, 16), 100)
-    wanted = onnx_engine("x", whole, scheme="fp32", threads=1).run(batch)
-    ours = onnx_engine("x", small, scheme="int8", threads=1).run(batch)
-    assert _agree(ours, wanted) >= 0.9
-    assert not np.array_equal(ours, wanted)
+def test_calibrated_ranges_are_those_of_the_rows(classifier: Make, tmp_path: Path) -> None:
+    """Static ranges are in the file; dynamic ones are not."""
+    folder = classifier("bert")
+    keep = always_float(_model(folder))
+    for name, there in (("onnxruntime_static", True), ("onnxruntime", False)):
+        graph = onnx.load(_make(name, folder, tmp_path, keep)).graph
+        kinds = {node.op_type for node in graph.node}
+        assert ("QuantizeLinear" in kinds) is there
+        assert ("DynamicQuantizeLinear" in kinds) is not there

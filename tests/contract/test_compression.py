@@ -1,0 +1,88 @@
+"""docs/compression.md says what happens: every scheme on a tiny model of every family that differs from the others."""
+
+from __future__ import annotations
+
+import runpy
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from distill import family
+from distill.check import rules
+from distill.compress.quantize import ONNX, SCHEMES, always_float
+from distill.evaluate import engines
+from distill.evaluate.latency import synthetic
+from distill.export.onnx import export_onnx, onnx_parity
+
+TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
+SAME = {"ernie": "bert", "xlm-roberta": "roberta", "camembert": "roberta"}
+"""Families whose record differs from another one's in names alone."""
+SCHEMES_THERE = [name for name in SCHEMES if all(find_spec(package) for package in rules.PACKAGES.get(name, ()))]
+SIZES = {"hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128, "num_hidden_layers": 2, "length": 64}
+
+
+@dataclass(frozen=True)
+class Given:
+    """A family's tiny classifier: its folder and ONNX file, what is always float, its answers in float32."""
+
+    family: str
+    folder: Path
+    onnx: Path
+    keep: list[str]
+    answers: np.ndarray
+
+
+BATCH = synthetic((48, 12), 60)
+ROWS = [{key: value[i : i + 1, : 6 + i % 6] for key, value in BATCH.items()} for i in range(16)]
+
+
+@pytest.fixture(scope="module", params=[name for name in family.STUDENTS if name not in SAME])
+def given(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Given:
+    from transformers import AutoModelForSequenceClassification
+
+    home = tmp_path_factory.mktemp(request.param)
+    folder = TINY["save"](home / "model", request.param, "SequenceClassification", num_labels=2, **SIZES)
+    export_onnx(folder, home / ONNX)
+    assert onnx_parity(folder, home / ONNX) < 1e-4
+    run = engines.torch_engine("x", folder, scheme="fp32", device="cpu", threads=1).run
+    model = AutoModelForSequenceClassification.from_pretrained(folder)
+    return Given(request.param, folder, home / ONNX, always_float(model), run(BATCH))
+
+
+@pytest.mark.parametrize("name", SCHEMES_THERE)
+def test_a_family_is_quantized_and_served(name: str, given: Given, tmp_path: Path) -> None:
+    scheme, out = SCHEMES[name], tmp_path / SCHEMES[name].file
+    scheme.make(given.onnx if scheme.onnx else given.folder, out, given.keep, ROWS)
+    engine: Any = engines.load("x", out, backend=scheme.backend, scheme=scheme.scheme, device="cpu", threads=1)
+    said = np.concatenate([engine.run({key: value[i : i + 1] for key, value in BATCH.items()}) for i in range(48)])
+    spread = given.answers.std(axis=0)
+    assert not np.array_equal(said, given.answers)
+    assert (np.abs(said - given.answers).mean(axis=0) < 0.5 * spread).all(), "what it says is of the text"
+    for shape in ((1, 1), (3, 40)):
+        assert np.isfinite(engine.run(synthetic(shape, 60))).all()
+
+
+def test_no_family_is_left_out() -> None:
+    shown = (Path(__file__).parents[2] / "docs" / "compression.md").read_text()
+    assert all(f"| `{name}` |" in shown for name in family.STUDENTS)
+    assert all(f"`{name}`" in shown for name in SCHEMES)
+
+
+def test_a_student_learns_in_int8_and_is_left_in_float(run: Any, tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    found = []
+    for aware in ("false", "true"):
+        few = ["limit=smoke", "limit.steps=2", "tasks=docstrings", "tasks.names=[order]", f"output=aware_{aware}"]
+        stages = ["pipeline=[finetune_teacher,finetune]", f"stages.finetune.quantization_aware={aware}"]
+        run(tmp_path, "task", *few, *stages)
+        found.append(load_file(tmp_path / f"aware_{aware}" / "finetune" / "order" / "model.safetensors"))
+    plain, learned = found
+    assert {name: value.dtype for name, value in plain.items()} == {n: v.dtype for n, v in learned.items()}
+    moved = [name for name in plain if not plain[name].equal(learned[name])]
+    assert any("query.weight" in name for name in moved)
+    assert all((plain[name] - learned[name]).abs().max() < 1e-2 for name in moved)

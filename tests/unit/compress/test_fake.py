@@ -1,0 +1,79 @@
+"""Simulated 8 bits, against numpy, against ONNX Runtime's own, and seen from the gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from distill.compress.fake import activation, faked, weight
+from distill.compress.quantize import SCHEMES, always_float, linears
+from distill.evaluate.engines import onnx_engine, torch_run
+from distill.evaluate.latency import synthetic
+from distill.export.onnx import export_onnx
+
+Make = Callable[..., Path]
+
+
+def test_weights_have_a_scale_for_each_row() -> None:
+    exact = torch.randn(5, 7, generator=torch.Generator().manual_seed(0)) * torch.tensor([1, 10, 0.1, 3, 0])[:, None]
+    scale = np.abs(exact.numpy()).max(1, keepdims=True) / 127
+    levels = np.round(exact.numpy() / np.maximum(scale, 1e-30))
+    assert np.abs(levels).max() == 127
+    np.testing.assert_allclose(weight(exact).numpy(), levels * scale, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize(("low", "high"), [(-3.0, 5.0), (0.5, 2.0), (-2.0, -1.0), (0.0, 0.0)])
+def test_activations_have_one_scale_and_keep_zero(low: float, high: float) -> None:
+    exact = torch.linspace(low, high, 101)
+    got = activation(exact).numpy()
+    step = (max(high, 0) - min(low, 0)) / 255
+    assert len(np.unique(got)) <= 256
+    assert np.abs(got - exact.numpy()).max() <= step / 2 + 1e-6
+    assert activation(torch.tensor([low, 0.0, high]))[1] == 0
+
+
+def test_the_gradient_goes_straight_through() -> None:
+    exact = torch.randn(4, 6, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    for rounded in (weight, activation):
+        (gradient,) = torch.autograd.grad((rounded(exact) * torch.arange(6)).sum(), exact)
+        torch.testing.assert_close(gradient, torch.arange(6.0).expand(4, 6))
+
+
+def test_afterwards_the_model_is_as_it_was(tiny_model, tiny_batch) -> None:
+    model = tiny_model("bert", "SequenceClassification")
+    given = {key: value for key, value in tiny_batch.items() if key != "labels"}
+    with torch.no_grad():
+        before = model(**given).logits
+        with faked(model, linears(model)):
+            inside = model(**given).logits
+        assert torch.equal(model(**given).logits, before)
+    assert not torch.equal(inside, before)
+    assert torch.allclose(inside, before, atol=0.5)
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert", "roberta"])
+def test_it_answers_as_onnx_runtime_will(classifier: Make, family: str, tmp_path: Path) -> None:
+    """Far nearer to the int8 file than that is to float32; embeddings, which are not simulated, apart."""
+    from transformers import AutoModelForSequenceClassification
+
+    folder = classifier(family)
+    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    export_onnx(folder, tmp_path / "model.onnx")
+    scheme = SCHEMES["onnxruntime"]
+    keep = [*always_float(model), f"{model.base_model_prefix}.embeddings"]
+    scheme.make(tmp_path / "model.onnx", tmp_path / scheme.file, keep, [])
+    batch = synthetic((64, 16), 100)
+    rows = [{key: value[i : i + 1] for key, value in batch.items()} for i in range(64)]
+    run = torch_run(model, scheme="fp32", device="cpu", threads=1)
+    exact = np.concatenate([run(row) for row in rows])
+    with faked(model, linears(model)):
+        simulated = np.concatenate([run(row) for row in rows])
+    served = onnx_engine("x", tmp_path / scheme.file, scheme="int8", threads=1)
+    real = np.concatenate([served.run(row) for row in rows])
+    away = np.sqrt(np.square(real - exact).mean())
+    assert away > 0
+    assert np.sqrt(np.square(simulated - real).mean()) < 0.6 * away

@@ -1,0 +1,106 @@
+"""The guard of the quantize stage: what hurts stays in float, and a form that collapses is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification
+
+from distill import teacher
+from distill.compress.quantize import ONNX, SCHEMES
+from distill.config import Quantize
+from distill.data.encode import Encoded
+from distill.evaluate.engines import torch_engine
+from distill.evaluate.latency import synthetic
+from distill.stages import quantize
+from distill.stages.quantize import Floats, Source, _quantize, score
+
+Make = Callable[..., Path]
+HURT = "bert.encoder.layer.1.attention.output.dense"
+
+
+@pytest.fixture
+def ctx() -> Any:
+    config = SimpleNamespace(limit=SimpleNamespace(smoke=False))
+    device = SimpleNamespace(device=torch.device("cpu"))
+    return SimpleNamespace(config=config, accelerator=device, threads=1, fast_float32=False, say=lambda text: None)
+
+
+@pytest.fixture
+def folder(classifier: Make, tmp_path: Path) -> Path:
+    """A classifier with one channel of the values of a layer so large that 8 bits hold nothing else; what reads them
+    takes it out again, so that in float nothing is changed."""
+    source, out = classifier("bert"), tmp_path / "model"
+    model = AutoModelForSequenceClassification.from_pretrained(source)
+    attention = model.get_submodule("bert.encoder.layer.1.attention")
+    with torch.no_grad():
+        attention.self.value.weight[3] *= 3000
+        attention.self.value.bias[3] *= 3000
+        attention.output.dense.weight[:, 3] /= 3000
+        batch = {key: torch.from_numpy(value) for key, value in synthetic((96, 16), 100).items()}
+        logits = model.eval()(**batch).logits
+        model.classifier.bias[0] -= (logits[:, 0] - logits[:, 1]).median()  # both labels come up
+    model.save_pretrained(out)
+    teacher.load_tokenizer(source).save_pretrained(out)
+    return out
+
+
+def source_of(folder: Path) -> Source:
+    """Its own answers are the labels: in float it is right every time."""
+    batch = synthetic((96, 16), 100)
+    answers = torch_engine("x", folder, scheme="fp32", device="cpu", threads=1).run(batch)
+    ids, types = batch["input_ids"], batch["token_type_ids"]
+    labels = answers.argmax(1)
+    assert 0.1 < labels.mean() < 0.9
+    encoded = Encoded(ids.ravel().astype(np.int32), np.arange(0, ids.size + 1, 16), types.ravel(), labels)
+    rows = [{key: value[i : i + 1] for key, value in batch.items()} for i in range(48)]
+    data: Any = SimpleNamespace(task=SimpleNamespace(name="own", num_labels=2, metrics=("accuracy",)))
+    return Source(folder, teacher.load_tokenizer(folder), data, rows, {"validation": encoded})
+
+
+@pytest.mark.parametrize("scheme", ["onnxruntime", "onnxruntime_static"])
+def test_what_hurts_is_found_and_left_in_float(scheme: str, ctx: Any, folder: Path, tmp_path: Path) -> None:
+    source = source_of(folder)
+    floats = Floats(ctx, source)
+    assert floats.score == 100
+    assert floats.order[0] == HURT
+    out = tmp_path / "out"
+    out.mkdir()
+    collapsed = _quantize(ctx, "quantize", Quantize(schemes=[scheme], max_drop=None), source, out)
+    assert (collapsed["failed"], collapsed["kept"]) == ({}, {})
+    run = quantize._load(ctx, SCHEMES[scheme], out / SCHEMES[scheme].file)
+    assert score(run, source, alone=True) < 90
+    guarded = _quantize(ctx, "quantize", Quantize(schemes=[scheme], max_drop=8), source, out)
+    assert guarded["failed"] == {}
+    assert guarded["kept"][scheme][0] == HURT
+    run = quantize._load(ctx, SCHEMES[scheme], out / SCHEMES[scheme].file)
+    assert score(run, source, alone=True) >= 92
+
+
+def test_what_cannot_be_mended_is_refused_and_removed(ctx: Any, folder: Path, tmp_path: Path) -> None:
+    ctx.config.limit.smoke = False
+    made = _quantize(ctx, "quantize", Quantize(schemes=["onnxruntime"], max_drop=-1), source_of(folder), tmp_path)
+    assert made["failed"]["onnxruntime"].startswith("ValueError: it loses ")
+    assert "more than max_drop=-1, even with 6 of 12 modules left in float" in made["failed"]["onnxruntime"]
+    assert (tmp_path / ONNX).is_file()
+    assert not (tmp_path / SCHEMES["onnxruntime"].file).exists()
+
+
+def test_what_was_not_exported_is_told_of_each_form_made_from_it(
+    ctx: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lacking(*_: Any) -> None:
+        raise RuntimeError("no operator for it\nand more")
+
+    monkeypatch.setattr(quantize, "export_onnx", lacking)
+    both = Quantize(schemes=["onnxruntime", "onnxruntime_static"], max_drop=None)
+    made = _quantize(ctx, "quantize", both, source_of(folder), tmp_path)
+    said = "RuntimeError: no operator for it"
+    assert made["failed"] == {ONNX: said, "onnxruntime": said, "onnxruntime_static": said}
+    assert [path for path in tmp_path.iterdir() if path != folder] == []
