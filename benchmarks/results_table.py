@@ -130,7 +130,8 @@ def page(runs: dict[str, Results]) -> str:
 
 
 def _pruned(runs: dict[str, Results]) -> list[Results]:
-    return [results for results in runs.values() if "pruned" in results]
+    """What is compared with each other: the runs in one folder."""
+    return [results for name, results in runs.items() if name.startswith("pruning/") and "pruned" in results]
 
 
 def section(name: str, results: Results) -> list[str]:
