@@ -41,8 +41,8 @@ def task_names(results: Results) -> list[str]:
 
 
 def _host_only(results: Results, model: Model) -> bool:
-    """Whether the model ran on the CPU although the run had a GPU: ONNX Runtime is used on the CPU only."""
-    return bool(results["environment"].get("gpu")) and model["backend"] == "onnxruntime"
+    """Whether the model ran on the CPU although the run had a GPU: these runtimes are used on the CPU only."""
+    return bool(results["environment"].get("gpu")) and model["backend"] in ("onnxruntime", "openvino")
 
 
 def where(results: Results, model: Model) -> str:
@@ -52,9 +52,11 @@ def where(results: Results, model: Model) -> str:
 
 def on_the_cpu(results: Results) -> list[str]:
     """The note under a table some of whose rows ran on the CPU although the run had a GPU."""
-    if not any(_host_only(results, model) for model in results["models"]):
+    backends = dict.fromkeys(model["backend"] for model in results["models"] if _host_only(results, model))
+    if not backends:
         return []
-    return [f"Rows with backend onnxruntime were run on the CPU, not on the {results['environment']['gpu']}."]
+    gpu = results["environment"]["gpu"]
+    return [f"Rows with backend {' or '.join(backends)} were run on the CPU, not on the {gpu}."]
 
 
 def retained(model: Model) -> float | None:

@@ -38,7 +38,7 @@ def results(ctx: Context) -> dict[str, Any] | None:
         "environment": measured["environment"],
         "coverage": measured["coverage"],
         "models": measured["models"],
-        "notes": [*_notes(ctx), *_of_teacher(ctx, measured["teacher"]), *_of_vocabulary(ctx), *_of_floats(ctx)],
+        "notes": [*_notes(ctx), *_of_teacher(ctx, measured["teacher"]), *_of_vocabulary(ctx), *_of_quantized(ctx)],
         **({"pruned": pruned} if (pruned := [*_pruned(ctx, measured["models"])]) else {}),
         "stages": [_stage(ctx, name) for name in ctx.config.pipeline if checkpoint.finished(ctx.folder / name)],
     }
@@ -106,10 +106,6 @@ def _notes(ctx: Context) -> list[str]:
             "checkpoint has zeros in place of what was pruned, and is no smaller nor faster in torch. Its ONNX files "
             "leave them out."
         )
-    notes.append(
-        "onnxruntime int8 is scored one row at a time: its activations have one scale for a whole batch, so that a "
-        "row's logits depend on the others."
-    )
     return notes
 
 
@@ -124,15 +120,20 @@ def _of_vocabulary(ctx: Context) -> Iterator[str]:
             )
 
 
-def _of_floats(ctx: Context) -> Iterator[str]:
-    """Which modules are left in float, so that no more is lost than may be."""
-    for name in ctx.config.pipeline:
-        stage = ctx.config.stages[name]
-        if isinstance(stage, Quantize):
-            for task, kept in checkpoint.read_json(ctx.folder / name / checkpoint.MANIFEST)["kept"].items():
-                for scheme, modules in kept.items():
-                    one = SCHEMES[scheme]
-                    yield f"{name}/{task}: {one.backend} {one.scheme} has {', '.join(modules)} in float."
+def _of_quantized(ctx: Context) -> Iterator[str]:
+    """How forms are scored, and which modules are left in float, so that no more is lost than may be."""
+    stages = {n: stage for n in ctx.config.pipeline if isinstance(stage := ctx.config.stages[n], Quantize)}
+    made = dict.fromkeys(scheme for stage in stages.values() for scheme in stage.schemes)
+    for one in (SCHEMES[scheme] for scheme in made if SCHEMES[scheme].alone):
+        yield (
+            f"{one.backend} {one.scheme} is scored one row at a time: its activations have one scale for a whole "
+            "batch, so that a row's logits depend on the others."
+        )
+    for name in filter(lambda name: checkpoint.finished(ctx.folder / name), stages):
+        for task, kept in checkpoint.read_json(ctx.folder / name / checkpoint.MANIFEST)["kept"].items():
+            for scheme, modules in kept.items():
+                one = SCHEMES[scheme]
+                yield f"{name}/{task}: {one.backend} {one.scheme} has {', '.join(modules)} in float."
 
 
 def _pruned(ctx: Context, models: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
