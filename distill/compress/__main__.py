@@ -82,8 +82,8 @@ def row(record: Family) -> str:
 COMPRESSION = """# Compression
 
 Made by `python -m distill.compress compression`. What can be cut of which family, and the forms in which what is left
-can be served. Tests send a tiny model of every family through all of them, to the exported folder and its proof in a
-fresh process; families that differ in names alone (ERNIE; XLM-R, CamemBERT) are tried as BERT and RoBERTa.
+can be served. Tests make and run all of them of a tiny model of every family; families that differ in names alone
+(ERNIE; XLM-R, CamemBERT) are tried as BERT and RoBERTa. The schemes of an extra are tried where it is installed.
 
 | {head} |
 | {rule} |
@@ -98,6 +98,7 @@ fresh process; families that differ in names alone (ERNIE; XLM-R, CamemBERT) are
   are no multiples of 64 (inputs) and 32 (outputs) stay float in nf4.
 - Where activations have one scale for a whole batch, the logits of a row depend on the others: that form is scored row
   by row.
+- OpenVINO does not load what its quantizer makes of a RoBERTa: such a form is a row that failed.
 - Static ranges are measured on `stages.quantize.examples` training rows.
 - bf16 (and, on a GPU, fp16) needs no file of its own: `from_pretrained(FOLDER, dtype=torch.bfloat16)`.
 """
@@ -112,7 +113,8 @@ def compression() -> str:
     rows = []
     for record in STUDENTS.values():
         depth = "fewer turns" if record.shared_layers else "yes"
-        cells = [f"`{record.name}`", depth, "yes", "yes", *(["yes" if record.onnx else "no"] * (1 + len(SCHEMES)))]
+        served = ["no" if record.name in one.lacks else "yes" for one in SCHEMES.values()]
+        cells = [f"`{record.name}`", depth, "yes", "yes", "yes" if record.onnx else "no", *served]
         rows.append(f"| {' | '.join(cells)} |")
     schemes = [
         f"| `{name}` | {one.backend} | {one.scheme} | {one.weights} | {one.activations} | `{one.file}` | "

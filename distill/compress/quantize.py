@@ -49,6 +49,8 @@ class Scheme:
     """It is timed compiled by torch, too."""
     extra: str | None = None
     """What of distill's extras it needs to be made and run."""
+    lacks: tuple[str, ...] = ()
+    """Families whose models the runtime does not load."""
 
 
 def linears(model: Any) -> list[str]:
@@ -322,6 +324,7 @@ SCHEMES = {
         onnx=True,
         calibrated=True,
         extra="openvino",
+        lacks=("roberta", "xlm-roberta", "camembert"),
     ),
 }
 """Name in `stages.quantize.schemes` -> what it is."""
