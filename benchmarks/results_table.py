@@ -3,8 +3,9 @@
     python benchmarks/results_table.py docs/results/glue-distilbert   # README.md shows this run
     python benchmarks/results_table.py --check                        # exit code 1 where a document differs
 
-Read: every results.json below docs/results and benchmarks/results/step.json. Written: docs/results/README.md, the
-picture of each run, and README.md between its markers. Without a run named, README.md goes on showing the one it shows.
+Read: every results.json below docs/results, and step.json and quantize.json in benchmarks/results. Written:
+docs/results/README.md, the picture of each run, and README.md between its markers. Without a run named, README.md goes
+on showing the one it shows.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from distill.checkpoint import read_json, write_text
-from distill.config import DataError
+from distill.errors import DataError
 from distill.report import figure, headline, markdown, overview
 from distill.report.overview import read_one
 from distill.report.schema import Results
 from distill.report.table import Table, models_table, number, times, with_interval
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS, STEP = Path("docs/results"), Path("benchmarks/results/step.json")
+RESULTS, BENCHMARKS = Path("docs/results"), Path("benchmarks/results")
 PICTURE = "frontier.png"
 """PNG on white: an SVG without a ground cannot be read on a dark page."""
 PRUNED = "pruned.png"
@@ -79,9 +80,13 @@ def documents(root: Path, runs: dict[str, Results], shown: str | None) -> dict[P
     elif shown not in runs:
         there = ", ".join(runs) or "nothing"
         raise DataError(f"{RESULTS / shown}/results.json: got no such file; must be a run; there is {there}")
-    step = read_json(root / STEP) if (root / STEP).is_file() else None
+    step, quantize = (
+        read_json(file) if (file := root / BENCHMARKS / f"{name}.json").is_file() else None
+        for name in ("step", "quantize")
+    )
     readme = between(readme, "results", "No result is committed yet." if shown is None else main_part(shown, runs))
     readme = between(readme, "step", "Not measured yet." if step is None else step_part(step))
+    readme = between(readme, "quantize", "Not measured yet." if quantize is None else quantize_part(quantize))
     return {Path("README.md"): readme, RESULTS / "README.md": page(runs)}
 
 
@@ -181,6 +186,36 @@ def step_table(measured: dict[str, Any]) -> Table:
         "Peak: memory in use during the step, over weights and optimizer state.",
     ]
     return Table("Training step", ("Step", "Tokens/s", "ms", "Peak MiB", "Speedup [95%]"), rows, 1, notes)
+
+
+def quantize_part(measured: dict[str, Any]) -> str:
+    shown = quantize_table(measured)
+    return f"{markdown.table(shown)}\n\n{' '.join(map(markdown.escaped, shown.notes))}"
+
+
+def quantize_table(measured: dict[str, Any]) -> Table:
+    """What `benchmarks/quantize.py` measured, a row for each form."""
+    rows = [
+        (
+            row["backend"],
+            row["scheme"],
+            number(row["mib"], 0),
+            number(row["median_ms"], 1),
+            with_interval(times(row["speedup"]["median"]), row["speedup"]["ci95"], 2),
+        )
+        for row in measured["rows"]
+    ]
+    facts = measured["environment"]
+    packages = ("torch", "onnxruntime", "openvino", "torchao")
+    versions = ", ".join(f"{name} {facts[name]}" for name in packages if facts[name])
+    notes = [
+        f"A random BERT of {measured['layers']} layers, {measured['hidden']} wide, batch {measured['batch']} x "
+        f"{measured['length']}.",
+        f"Medians of {measured['repeats']} rounds, all forms in turn; {facts['threads']} threads, {facts['cpu']}, "
+        f"{versions}.",
+        f"Speedup: against {measured['fastest_float32']}, the fastest float32.",
+    ]
+    return Table("Quantized forms", ("Backend", "Scheme", "MiB", "ms", "Speedup [95%]"), rows, 2, notes)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from distill import check, config, explain
+from distill import check, config, errors, explain
 
 _failed: list[str] = []
 _full = os.environ.get("HYDRA_FULL_ERROR") == "1"
@@ -22,14 +22,14 @@ def _job(composed: DictConfig) -> Any:
     settings = cast(config.Config, OmegaConf.to_object(composed))
     choices, overrides = HydraConfig.get().runtime.choices, list(HydraConfig.get().overrides.task)
     try:
-        if errors := check.settings(settings, choices["recipe"]):
-            raise config.ConfigError(errors)
+        if wrong := check.settings(settings, choices["recipe"]):
+            raise errors.ConfigError(wrong)
         from distill.run import run
 
         return run(settings, choices["recipe"], overrides)
-    except config.Stopped as error:
+    except errors.Stopped as error:
         sys.exit(_say(error.messages, 130))
-    except config.UserError as error:
+    except errors.UserError as error:
         if _full:
             raise
         # Kept here, so that one bad job of a sweep does not take the others with it.

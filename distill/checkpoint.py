@@ -15,7 +15,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from distill.config import UserError
+from distill.errors import UserError
 
 MANIFEST = "manifest.json"
 

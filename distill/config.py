@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,26 +15,6 @@ from typing import Any
 import yaml
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, OmegaConf
-
-
-class UserError(Exception):
-    """Something the user can mend. `messages` holds one line for each problem."""
-
-    def __init__(self, messages: str | Iterable[str]) -> None:
-        self.messages = [messages] if isinstance(messages, str) else list(messages)
-        super().__init__("\n".join(self.messages))
-
-
-class ConfigError(UserError):
-    """A setting is wrong: `<key>: got X; must be Y; do Z`."""
-
-
-class DataError(UserError):
-    """A file is wrong: `<file>, row N: got X; must be Y; do Z`."""
-
-
-class Stopped(UserError):
-    """The user stopped the run; what was done is on disk."""
 
 
 @dataclass
@@ -344,6 +323,9 @@ class Config:
     """auto (a GPU where there is one), cpu or cuda."""
     threads: int | None = None
     """CPU threads; all cores when null."""
+    push: str | None = None
+    """Repository on the Hugging Face hub that what is exported is uploaded to, e.g. me/student; one for each task, and
+    each target, with its name after it, where there are several. Nothing is uploaded when null."""
     output: str | None = None
     """Run folder; made from the recipe and the settings under outputs/ when null."""
 
@@ -385,7 +367,7 @@ def run_folder(recipe: str, overrides: list[str], output: str | None) -> Path:
     """Deterministic: the same recipe and settings (in any order) give the same folder, so that a run can resume."""
     if output is not None:
         return Path(output)
-    settings = sorted(o for o in overrides if not o.startswith(("recipe=", "hydra.", "output=")))
+    settings = sorted(o for o in overrides if not o.startswith(("recipe=", "hydra.", "output=", "push=")))
     name = ",".join(settings) or "default"
     if len(name) > 80 or not re.fullmatch(r"[\w=.,\[\]+~-]+", name):
         name = hashlib.sha256(name.encode()).hexdigest()[:12]

@@ -18,7 +18,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from distill.check import settings
 from distill.check.rules import flatten, nearest
-from distill.config import Config, UserError, folder, load_config, recipes
+from distill.config import Config, folder, load_config, recipes
+from distill.errors import UserError
 
 USUAL = "distilbert"
 """The recipe whose settings are told where none is chosen that composes."""

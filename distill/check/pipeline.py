@@ -13,6 +13,8 @@ from distill.plan import ancestry, cut_by, given_student, of_student
 def pipeline(config: Config) -> Iterator[str]:
     if not config.pipeline:
         yield "pipeline: got []; must name at least one stage; choose a recipe, e.g. recipe=distilbert"
+    if config.push is not None and not any(isinstance(config.stages.get(name), Export) for name in config.pipeline):
+        yield f"push: got {config.push}; must be null in a pipeline without an export stage; add one, or leave it out"
     for index, name in enumerate(config.pipeline):
         if name not in config.stages:
             yield f"pipeline: got {name}; must be in stages; {nearest(name, list(config.stages))}"
@@ -48,8 +50,28 @@ def _reference(name: str, key: str, other: str, config: Config) -> Iterator[str]
         return
     elif _data(stage) == "corpus" and _data(found) == "tasks":
         yield f"stages.{name}.{key}: got {other}; must be a stage with data corpus; it has a model for each task"
+    elif isinstance(stage, Export) and _data(found) == "corpus":
+        yield from _embedder(name, stage, other, config)
     elif not isinstance(stage, Train) and _data(found) == "corpus":
         yield f"stages.{name}.{key}: got {other}; must be a stage with data tasks; it has no model for a task"
+
+
+def _embedder(name: str, stage: Export, start: str, config: Config) -> Iterator[str]:
+    """Of what learned on a corpus a sentence embedder is exported, where it learned vectors."""
+    terms = getattr(config.stages[start], "terms", {}).values()
+    if not any(term.weight > 0 and term.features == "pooled" for term in terms):
+        yield (
+            f"stages.{name}.start: got {start}; must be a stage with data tasks, or one that learns pooled "
+            "vectors of a sentence embedder; try recipe=embedder"
+        )
+    for key in ("quantized", "evaluated"):
+        if (got := getattr(stage, key)) is not None:
+            yield f"stages.{name}.{key}: got {got}; must be null where an embedder is exported; leave it out"
+    if find_spec("sentence_transformers") is None:
+        yield (
+            f"stages.{name}.start: got {start}; needs sentence-transformers for what is exported to be tried; run "
+            "pip install 'distill[embedder]', or leave the stage out"
+        )
 
 
 def _data(stage: Stage) -> str:

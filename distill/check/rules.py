@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
@@ -44,11 +45,16 @@ def _one_of(*names: str) -> Callable[[Any], bool]:
     return lambda value: value in names
 
 
+def _repository(name: str) -> bool:
+    return re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]{0,95}", name) is not None
+
+
 RULES: tuple[Rule, ...] = (
     ("temperature", _above(0), "> 0", "2 is usual"),
     ("seed", _number(0), ">= 0", "0 is the default"),
     ("threads", _number(1), ">= 1", "null uses every core"),
     ("precision", _one_of("auto", "bf16", "fp32"), "auto, bf16 or fp32", "auto detects"),
+    ("push", _repository, "OWNER/NAME or null", "it is a repository on the Hugging Face hub"),
     ("device", _one_of("auto", "cpu", "cuda"), "auto, cpu or cuda", "auto detects"),
     (
         "teacher.kind",

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from distill import family
 from distill.compress.importance import Importance, masked
-from distill.config import ConfigError
+from distill.errors import ConfigError
 
 KINDS = ("heads", "ffn", "hidden")
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from distill import family, student
-from distill.config import ConfigError
+from distill.errors import ConfigError
 from distill.student.shape import projects, setting
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from distill.config import ConfigError
+from distill.errors import ConfigError
 
 
 @dataclass(frozen=True, order=True)

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from distill import family
-from distill.config import ConfigError, UserError
 from distill.data.encode import batches
+from distill.errors import ConfigError, UserError
 from distill.family.record import position_table_after_padding
 
 TYPES = ("WordPiece", "BPE", "Unigram", "WordLevel")

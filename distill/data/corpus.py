@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from distill import config
-from distill.config import ConfigError, DataError
 from distill.data import docstrings, harvest, tables
+from distill.errors import ConfigError, DataError
 
 SMOKE_DOCUMENTS = 200
 """Most documents under `limit.smoke`."""

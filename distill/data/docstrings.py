@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from distill.config import DataError
 from distill.data import harvest
 from distill.data.harvest import Document
+from distill.errors import DataError
 
 TRAIN, VALIDATION = 680, 400
 """Rows of each task, if there are documents enough: multiples of the number of classes."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from distill.config import DataError
+from distill.errors import DataError
 
 
 def read_parquet(file: Path, columns: Sequence[str]) -> pa.Table:

@@ -13,8 +13,8 @@ import pyarrow as pa
 from datasets import Dataset
 
 from distill import config
-from distill.config import ConfigError, DataError
 from distill.data import docstrings, tables
+from distill.errors import ConfigError, DataError
 
 SMOKE_TRAIN, SMOKE_VALIDATION = 48, 24
 """Most rows of a split under `limit.smoke`."""

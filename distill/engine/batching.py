@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from distill.config import Batch, UserError
+from distill.config import Batch
+from distill.errors import UserError
 
 POOL = 50
 """Batches sorted by length together: larger pads less, smaller is more random."""

@@ -23,9 +23,10 @@ from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs
 from rich.console import Console
 
-from distill.config import Stopped, Train, UserError
+from distill.config import Train
 from distill.engine import batching, state
 from distill.engine.progress import Bar
+from distill.errors import Stopped, UserError
 from distill.objective import Objective, counts
 
 LOG_SECONDS = 2.0

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from distill.config import UserError
+from distill.errors import UserError
 
 Metric = Callable[[np.ndarray, np.ndarray], float]
 

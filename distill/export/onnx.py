@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from distill.compress.zeros import squeezed
-from distill.config import UserError
+from distill.errors import UserError
 from distill.evaluate.engines import Batch, onnx_engine, torch_engine
 from distill.family import input_names
 

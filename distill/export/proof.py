@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from distill.config import UserError
+from distill.errors import UserError
 from distill.export import reload
 
 TOLERANCE = 1e-5

@@ -73,13 +73,27 @@ def logits(
     return [[float(value) for value in row] for row in found]
 
 
+def vectors(path: str, texts: list[list[str]], batch: bool) -> list[list[float]]:
+    """The vector of each text, one at a time; and of the first ones as one batch, if asked for."""
+    from sentence_transformers import SentenceTransformer
+
+    model, all_texts = SentenceTransformer(path, device="cpu"), [text for text, *_ in texts]
+    made = [model.encode(all_texts, batch_size=1, show_progress_bar=False)]
+    if batch:
+        made.append(model.encode(all_texts[:MANY], batch_size=MANY, show_progress_bar=False))
+    return [[float(value) for value in row] for rows in made for row in rows]
+
+
 def main(request: dict[str, Any]) -> list[list[list[float]]]:
     from transformers import AutoTokenizer
 
     answers = []
     for backend, path, folder in request["artifacts"]:
-        tokenizer = AutoTokenizer.from_pretrained(folder)
         texts = request["texts"][folder]
+        if backend == "sentence-transformers":
+            answers.append(vectors(path, texts, request["extremes"]))
+            continue
+        tokenizer = AutoTokenizer.from_pretrained(folder)
         answers.append(logits(backend, path, tokenizer, texts, request["max_length"], request["extremes"]))
     return answers
 

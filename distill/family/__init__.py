@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from distill.config import ConfigError
+from distill.errors import ConfigError
 from distill.family.albert import ALBERT
 from distill.family.bert import BERT, ERNIE
 from distill.family.deberta import DEBERTA, DEBERTA_V2

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from distill.config import UserError
+from distill.errors import UserError
 from distill.report import overview, write, write_overview
 
 USAGE = "usage: python -m distill.report FOLDER    (e.g. outputs/; writes FOLDER/report.html and FOLDER/report.md)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import yaml
@@ -9,7 +10,12 @@ import yaml
 from distill.report import headline, markdown
 from distill.report.detail import gain_table
 from distill.report.schema import Model, Results
-from distill.report.table import models_table
+from distill.report.table import Table, models_table
+
+LIMITS = (
+    "It learnt from its teacher's outputs and may have taken over the teacher's errors and biases.",
+    "The terms of use of the teacher and of the data hold for it as well.",
+)
 
 
 def model_card(results: Results, student_model_name: str, task: str) -> str:
@@ -37,26 +43,51 @@ def model_card(results: Results, student_model_name: str, task: str) -> str:
         markdown.bullets(main.notes),
         markdown.section(gain) if gain else "",
         "## How it was made",
-        f"distill {markdown.escaped(results['version'])}, recipe {markdown.escaped(results['recipe'])}, "
-        f"seed {', '.join(map(str, results['seeds']))}; stages: "
-        f"{markdown.escaped(', '.join(stage['name'] for stage in results['stages']) or '-')}.",
-        f"    {' '.join(results['command'].split())}" if results["command"] else "",
+        *_made(results, [stage["name"] for stage in results["stages"]]),
         "## Limitations",
         markdown.bullets([*headline.coverage(results), headline.timing(results), *_limits(task)]),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+def _made(results: Results, stages: list[str]) -> list[str]:
+    """How a model was made, and what from."""
+    return [
+        f"distill {markdown.escaped(results['version'])}, recipe {markdown.escaped(results['recipe'])}, "
+        f"seed {', '.join(map(str, results['seeds']))}; stages: {markdown.escaped(', '.join(stages) or '-')}.",
+        f"    {' '.join(results['command'].split())}" if results["command"] else "",
+        markdown.bullets(_sources(results)),
+    ]
+
+
+def _origin(results: Results) -> dict[str, Any]:
+    """Front matter on what it was made from: the licence, where one is known for all, and the models on the hub."""
+    made_from = results.get("made_from", [])
+    keys = ("license", "license_name", "license_link")
+    licences = [{key: one[key] for key in keys if one.get(key)} for one in made_from]
+    same = licences[0] if licences and all(one == licences[0] for one in licences) else {}
+    on_hub = [one["hub"] for one in made_from if one["hub"]]
+    return same | ({"base_model": on_hub} if on_hub else {})
+
+
+def _sources(results: Results) -> Iterator[str]:
+    for one in results.get("made_from", []):
+        place = f"[{one['hub']}](https://huggingface.co/{one['hub']})" if one["hub"] else one["name"]
+        said = one.get("license_name") or one["license"]
+        told = "its licence was not found with its files: look it up before you publish this model"
+        yield f"Made from {place}: {f'licence {said}' if said else told}."
+
+
 def _limits(task: str) -> list[str]:
     return [
         f"It was measured on the validation rows of {task} only: other texts and languages were not tried.",
-        "It learnt from its teacher's outputs and may have taken over the teacher's errors and biases.",
-        "The terms of use of the teacher and of the data hold for it as well.",
+        *LIMITS,
     ]
 
 
 def _front_matter(results: Results, model: Model, task: str) -> dict[str, Any]:
     front: dict[str, Any] = {
+        **_origin(results),
         "library_name": "transformers",
         "pipeline_tag": "text-classification",
         "tags": ["knowledge-distillation", "distill"],
@@ -74,6 +105,39 @@ def _front_matter(results: Results, model: Model, task: str) -> dict[str, Any]:
         }
         front["model-index"] = [{"name": f"{model['name']}-{task}", "results": [result]}]
     return front
+
+
+def embedder_card(origin: Results, stage: str, measured: dict[str, Any]) -> str:
+    """README.md of a sentence embedder that `stage` of a run trained; `origin` is what results say of the run.
+
+    `measured`: `cosine`, the mean one to the teacher's vectors, over so many `texts`, None where these are of another
+    width; `spearman`, task -> [teacher, student], in percent, of the cosines of its pairs with their labels.
+    """
+    tags = ["sentence-transformers", "feature-extraction", "sentence-similarity", "knowledge-distillation", "distill"]
+    front: dict[str, Any] = {**_origin(origin), "library_name": "sentence-transformers"}
+    front |= {"pipeline_tag": "sentence-similarity", "tags": tags}
+    rows = [
+        (f"{task}, Spearman in percent", *map("{:.1f}".format, both)) for task, both in measured["spearman"].items()
+    ]
+    if measured["cosine"] is not None:
+        rows.append(
+            (f"mean cosine to the teacher's vectors, {measured['texts']} texts", "1", f"{measured['cosine']:.3f}")
+        )
+    shown = Table("Measured", ("", "teacher", "student"), rows, text_columns=1)
+    parts = [
+        f"---\n{yaml.safe_dump(front, sort_keys=False, allow_unicode=True)}---",
+        "# A distilled sentence embedder",
+        markdown.banner(bool(origin.get("smoke"))),
+        f"Its vectors are, as nearly as it learnt them, those that {markdown.escaped(origin['teacher_name'])} makes.",
+        "    from sentence_transformers import SentenceTransformer",
+        "    vectors = SentenceTransformer(PATH).encode(TEXTS)",
+        markdown.table(shown) if rows else "",
+        "## How it was made",
+        *_made(origin, [stage]),
+        "## Limitations",
+        markdown.bullets(["The figures are of texts of other tasks; it was fine-tuned on none of them.", *LIMITS]),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _dataset(results: Results, task: str) -> dict[str, str]:

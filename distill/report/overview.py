@@ -13,7 +13,7 @@ from statistics import fmean, median, stdev
 from typing import Any
 
 from distill.checkpoint import read_json
-from distill.config import DataError
+from distill.errors import DataError
 from distill.report import figure, headline, html, markdown
 from distill.report.schema import Model, Results, validate
 from distill.report.table import Row, Table, millions, number, times, with_interval

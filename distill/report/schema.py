@@ -132,6 +132,11 @@ _PRUNED = _record(
         "measured_speedup": _or_null(_AMOUNT),
     },
 )
+_MADE_FROM = _record(
+    # where on the hub it is, and what its own model card says of its licence
+    {"name": _TEXT, "hub": _or_null(_TEXT), "license": _or_null(_TEXT)},
+    {"license_name": _TEXT, "license_link": _TEXT},
+)
 _FACT = {"type": ["string", "number", "boolean", "null"]}
 
 SCHEMA: dict[str, Any] = {
@@ -154,6 +159,7 @@ SCHEMA: dict[str, Any] = {
             "smoke": _FLAG,
             "taught_start": _FLAG,
             "teacher_name": _TEXT,
+            "made_from": _list(_MADE_FROM),
             "notes": _list(_TEXT),
             "least_retained": _NUMBER,
             "pruned": _list(_PRUNED),

@@ -17,8 +17,9 @@ from accelerate import Accelerator
 from rich.console import Console
 
 from distill import checkpoint, family, teacher
-from distill.config import Config, Stage, Teacher, Train, UserError, fingerprint
+from distill.config import Config, Stage, Teacher, Train, fingerprint
 from distill.data import align, corpus, encode, tasks
+from distill.errors import UserError
 from distill.plan import cut_by, given_student, of_student, references
 
 SMOKE_LAYERS = 6

@@ -9,7 +9,7 @@ from typing import Any
 
 from distill.stages.context import Context
 
-PACKAGES = ("torch", "transformers", "accelerate", "onnxruntime", "bitsandbytes")
+PACKAGES = ("torch", "transformers", "accelerate", "onnxruntime", "bitsandbytes", "torchao", "openvino")
 
 
 def environment(ctx: Context) -> dict[str, Any]:
@@ -17,17 +17,15 @@ def environment(ctx: Context) -> dict[str, Any]:
     import torch
 
     gpu = torch.cuda.get_device_name() if ctx.accelerator.device.type == "cuda" else None
-    return {
-        "cpu": _cpu(),
-        "threads": ctx.threads,
-        "gpu": gpu,
-        "training_precision": ctx.precision,
-        "float32_fast_path": ctx.fast_float32,
-        "processes": ctx.accelerator.num_processes,
-        "python": platform.python_version(),
-        "os": platform.system(),
-        **{name: _version(name) for name in PACKAGES},
-    }
+    facts = {"training_precision": ctx.precision, "float32_fast_path": ctx.fast_float32}
+    return machine(ctx.threads, gpu) | facts | {"processes": ctx.accelerator.num_processes}
+
+
+def machine(threads: int, gpu: str | None = None) -> dict[str, Any]:
+    """Processor, threads, versions of what computes."""
+    facts = {"cpu": _cpu(), "threads": threads, "gpu": gpu}
+    facts |= {"python": platform.python_version(), "os": platform.system()}
+    return facts | {name: _version(name) for name in PACKAGES}
 
 
 def _version(package: str) -> str | None:

@@ -17,7 +17,9 @@ from distill.config import Export
 from distill.data.tasks import TaskData
 from distill.export.huggingface import export_folder
 from distill.export.proof import Artifact, difference, fresh, here
+from distill.plan import embeds
 from distill.report import model_card
+from distill.stages import embedder
 from distill.stages.context import Context
 from distill.stages.results import results
 
@@ -35,6 +37,8 @@ class Exported:
 
 
 def run(ctx: Context, name: str, settings: Export) -> dict[str, Any]:
+    if embeds(ctx.config, name):
+        return embedder.run(ctx, name, settings)
     began, tasks = time.monotonic(), ctx.tasks[0]
     exported = [one for task in tasks for one in _export(ctx, name, settings, task)]
     count, longest = SMOKE_ROWS if ctx.config.limit.smoke else PROOF_ROWS, ctx.config.tasks.max_length

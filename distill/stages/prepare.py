@@ -8,7 +8,8 @@ from typing import Any
 
 from distill import family, student, teacher
 from distill.compress.zeros import STEP
-from distill.config import ConfigError, Evaluate, Prune, Stage, Train, Vocabulary
+from distill.config import Evaluate, Prune, Stage, Train, Vocabulary
+from distill.errors import ConfigError
 from distill.plan import ancestry, given_student, has_target
 from distill.stages.context import APART, Context
 from distill.stages.prune import check_reach

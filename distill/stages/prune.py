@@ -18,8 +18,9 @@ from distill.compress.choose import mean_loss
 from distill.compress.reconstruct import gram_matrices, refitted
 from distill.compress.search import Shape, Table, choose, fits_target, forgotten, grid, guessed, out_of_reach
 from distill.compress.zeros import anywhere, zeroed
-from distill.config import Prune, Target, UserError
+from distill.config import Prune, Target
 from distill.data.tasks import TaskData
+from distill.errors import UserError
 from distill.evaluate import latency
 from distill.evaluate.cost import size_mib_of
 from distill.evaluate.table import measure

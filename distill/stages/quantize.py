@@ -15,10 +15,11 @@ import numpy as np
 from distill import checkpoint, teacher
 from distill.compress.fake import faked
 from distill.compress.quantize import ONNX, SCHEMES, Scheme, always_float, linears
-from distill.config import DataError, Quantize
+from distill.config import Quantize
 from distill.data.collate import pad
 from distill.data.encode import Encoded, encode_task
 from distill.data.tasks import TaskData
+from distill.errors import DataError
 from distill.evaluate import engines, retained
 from distill.evaluate.engines import Batch, Run
 from distill.evaluate.predict import predict

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from distill import checkpoint, teacher
+from distill import __version__, checkpoint, teacher
 from distill.compress.quantize import SCHEMES
 from distill.config import Evaluate, Prune, Quantize, Train, Vocabulary
 from distill.plan import given_student, goals, taught_start
@@ -27,12 +27,9 @@ def results(ctx: Context) -> dict[str, Any] | None:
     measured = checkpoint.read_json(ctx.folder / evaluated[-1] / checkpoint.MANIFEST)
     return {
         "schema": 1,
-        "recipe": ctx.recipe,
+        **origin(ctx),
         "command": measured["command"],
         "version": measured["version"],
-        "seeds": [ctx.config.seed],
-        "teacher_name": _teacher_name(ctx),
-        "smoke": ctx.config.limit.smoke,
         **({"taught_start": True} if taught_start(ctx.config) else {}),
         **({} if ctx.config.target.retained is None else {"least_retained": ctx.config.target.retained}),
         "environment": measured["environment"],
@@ -41,6 +38,19 @@ def results(ctx: Context) -> dict[str, Any] | None:
         "notes": [*_notes(ctx), *_of_teacher(ctx, measured["teacher"]), *_of_vocabulary(ctx), *_of_quantized(ctx)],
         **({"pruned": pruned} if (pruned := [*_pruned(ctx, measured["models"])]) else {}),
         "stages": [_stage(ctx, name) for name in ctx.config.pipeline if checkpoint.finished(ctx.folder / name)],
+    }
+
+
+def origin(ctx: Context) -> dict[str, Any]:
+    """What this run is, and what from it makes its models."""
+    return {
+        "recipe": ctx.recipe,
+        "command": ctx.command,
+        "version": __version__,
+        "seeds": [ctx.config.seed],
+        "teacher_name": _teacher_name(ctx),
+        "made_from": [*_made_from(ctx)],
+        "smoke": ctx.config.limit.smoke,
     }
 
 
@@ -54,6 +64,18 @@ def _teacher_name(ctx: Context) -> str:
 def _member_names(ctx: Context) -> list[str]:
     names = ctx.config.teacher.names or ctx.teachers
     return [_name(ctx, name, folder) for name, folder in zip(names, ctx.teachers, strict=True)]
+
+
+def _made_from(ctx: Context) -> Iterator[dict[str, str | None]]:
+    """The models that were given: what they are called, where on the hub they are, and their licences."""
+    given = ctx.config.teacher
+    names = given.names if given.kind == "ensemble" and given.names else [given.name] * len(ctx.teachers)
+    models = [*zip(names, ctx.teachers, strict=True)]
+    models += [(ctx.config.student.name, ctx.student)] if given_student(ctx.config) else []
+    for name, folder in models:
+        hub = None if Path(folder).parent == ctx.folder else teacher.EMBEDDED_NAME if name is None else name
+        on_hub = None if hub is None or Path(hub).is_dir() else hub
+        yield {"name": _name(ctx, name, folder), "hub": on_hub, "license": None, **teacher.licence(folder)}
 
 
 def _name(ctx: Context, given: str | None, folder: str) -> str:

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from datasets import Dataset
 from hydra.utils import instantiate
-from torch import nn
+from safetensors.torch import save_file
+from torch import Tensor, nn
 
 from distill import checkpoint, engine, family, student, teacher
 from distill.compress.fake import faked
@@ -26,6 +27,7 @@ from distill.data.tasks import TaskData
 from distill.data.windows import split, windows
 from distill.evaluate.mixture import average, fit
 from distill.evaluate.predict import in_windows, predict
+from distill.export.embedder import PROJECTION
 from distill.objective import BoundTerm, Objective
 from distill.plan import given_student, of_student
 from distill.stages.context import APART, TARGETS, Context, drop
@@ -84,7 +86,9 @@ def _corpus(ctx: Context, name: str, settings: Train, member: int) -> dict[str, 
         ctx.config.seed,
     )
     manifest = _summary(done) | {"corpus": source, "sequences": len(encoded), "corpus_tokens": len(encoded.ids)}
-    _save(ctx, name, model, manifest, _tokenizer(ctx, name, member))
+    pooled = next((label for label, term in objective.terms.items() if term.features == "pooled"), "")
+    projection = objective.projections.get_parameter(f"{pooled}.weight") if pooled in objective.projections else None
+    _save(ctx, name, model, manifest, _tokenizer(ctx, name, member), projection=projection)
     return manifest
 
 
@@ -352,9 +356,17 @@ def _state(ctx: Context, name: str) -> Path:
 
 
 def _save(
-    ctx: Context, name: str, model: Any, manifest: dict[str, Any], tokenizer: Any, gates: L0 | Movement | None = None
+    ctx: Context,
+    name: str,
+    model: Any,
+    manifest: dict[str, Any],
+    tokenizer: Any,
+    gates: L0 | Movement | None = None,
+    projection: Tensor | None = None,
 ) -> None:
-    """Write the model; where it was trained with gates, as it is with them, and what they have learnt."""
+    """Write the model; where it was trained with gates, as it is with them, and what they have learnt; and the map
+    [D, H] from its pooled vectors to the teacher's, where it learnt one.
+    """
     if ctx.accelerator.is_main_process:
         if gates is not None:
             heads, ffn, _ = gates.eval().masks(1.0)
@@ -362,5 +374,9 @@ def _save(
         with ctx.writing(ctx.folder / name, model, tokenizer, manifest) as temporary:
             if gates is not None:
                 write(gates.scores(), temporary / SCORES)
+            if projection is not None:
+                (temporary / PROJECTION).mkdir()
+                weight = {"linear.weight": projection.detach().float().cpu()}
+                save_file(weight, temporary / PROJECTION / "model.safetensors")
         drop(_state(ctx, name))
     ctx.accelerator.wait_for_everyone()

@@ -11,7 +11,8 @@ from typing import Any
 from distill import checkpoint, teacher
 from distill.compress.importance import SCORES
 from distill.compress.vocabulary import smaller, used, with_tokens
-from distill.config import UserError, Vocabulary
+from distill.config import Vocabulary
+from distill.errors import UserError
 from distill.evaluate.cost import parameters
 from distill.export.proof import plain_logits, prove_reload
 from distill.stages.context import Context

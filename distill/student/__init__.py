@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from distill import family
-from distill.config import ConfigError
+from distill.errors import ConfigError
 from distill.student.shape import SIZES, check_layers, half_depth, projects, setting, student_config
 from distill.student.transfer import can_transfer, transfer
 from distill.student.vocabulary import config_for, pieces, with_vocabulary

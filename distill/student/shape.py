@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distill import family
-from distill.config import ConfigError
+from distill.errors import ConfigError
 from distill.family.record import UNBOUNDED
 
 SIZES = ("hidden_size", "num_attention_heads", "intermediate_size", "embedding_size")

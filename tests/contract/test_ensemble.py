@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from distill import check, checkpoint, config, report, teacher
-from distill.config import ConfigError
+from distill.errors import ConfigError
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 ALIGN = runpy.run_path(str(Path(__file__).parents[1] / "unit" / "data" / "test_align.py"))

@@ -108,7 +108,7 @@ def test_a_teacher_with_a_head_is_not_adapted(name: str, run: Any, tmp_path: Pat
 
 
 def test_without_texts_long_enough_there_is_nothing_to_learn_from(run: Any, tmp_path: Path) -> None:
-    from distill.config import UserError
+    from distill.errors import UserError
 
     (tmp_path / "short.txt").write_text("tea\nmore tea\n")
     given = folder(tmp_path, "bert", "")
@@ -235,7 +235,7 @@ def test_padding_to_the_left_changes_nothing_where_a_model_answers_at_the_last_t
 
 
 def test_a_teacher_of_tasks_cannot_teach_on_a_corpus(run: Any, tmp_path: Path) -> None:
-    from distill.config import ConfigError
+    from distill.errors import ConfigError
 
     TINY["save"](tmp_path / "teacher", "xlnet", "SequenceClassification", num_labels=2)
     with pytest.raises(ConfigError, match=r"teacher\.name: got a model of type xlnet; .* use recipe=task"):
@@ -243,7 +243,7 @@ def test_a_teacher_of_tasks_cannot_teach_on_a_corpus(run: Any, tmp_path: Path) -
 
 
 def test_a_student_that_cannot_be_is_refused_before_anything_is_trained(run: Any, tmp_path: Path) -> None:
-    from distill.config import ConfigError
+    from distill.errors import ConfigError
 
     given = folder(tmp_path, "bert", "")
     with pytest.raises(ConfigError, match=r"student\.init: got teacher_layers; must be random"):

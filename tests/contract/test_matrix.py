@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from distill import family, student, teacher
-from distill.config import ConfigError
+from distill.errors import ConfigError
 from distill.family.__main__ import capabilities, table
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from distill import check, checkpoint, config, family
-from distill.config import ConfigError
+from distill.errors import ConfigError
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 SMALL = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64, "num_hidden_layers": 4, "length": 130}

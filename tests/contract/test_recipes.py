@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from distill import check, checkpoint, config, report
+from distill import check, checkpoint, config, errors, report
 from distill.check import rules
 from distill.config import Config, Export, Train
 from distill.data import tasks
@@ -226,7 +226,7 @@ def test_the_same_command_again_does_nothing_again(finished: Finished, run: Any,
 
 
 def test_other_settings_in_the_same_folder_are_refused(finished: Finished, run: Any) -> None:
-    with pytest.raises(config.ConfigError) as caught:
+    with pytest.raises(errors.ConfigError) as caught:
         run(finished.home, finished.recipe, *finished.overrides, "temperature=3", f"output='{finished.folder}'")
     assert f"temperature: got 3.0; must be 2.0 as when {finished.folder} was begun; set output=NEW_FOLDER" in (
         caught.value.messages

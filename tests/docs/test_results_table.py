@@ -20,6 +20,8 @@ README = """# Title
 between
 <!-- step:begin -->
 <!-- step:end -->
+<!-- quantize:begin -->
+<!-- quantize:end -->
 end
 """
 STEP: dict[str, Any] = {
@@ -85,7 +87,7 @@ def test_readme_shows_the_named_run_and_goes_on_showing_it(root: Path) -> None:
     assert "small" not in second
     assert "The int8 student (onnxruntime) keeps 93.1% (95% interval 92.0 to 94.0)" in second
     assert second.startswith("# Title\n<!-- results:begin -->\n**The int8")
-    assert second.endswith("<!-- step:end -->\nend\n")
+    assert second.endswith("<!-- quantize:end -->\nend\n")
     assert "-->\nbetween\n<!--" in second
 
 

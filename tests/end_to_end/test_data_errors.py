@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from distill import teacher
-from distill.config import UserError
+from distill.errors import UserError
 
 COUNT = 40
 ANIMALS = ("heron", "otter", "badger", "newt")

@@ -1,9 +1,10 @@
-"""The two kinds of step that benchmarks/step.py compares do the same work; its numbers are complete."""
+"""The two kinds of step that benchmarks/step.py compares do the same work; what is measured is complete."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,10 @@ from accelerate.state import AcceleratorState
 from rich.console import Console
 from transformers import BertConfig, BertForMaskedLM
 
-from benchmarks import step
-from benchmarks.results_table import step_table
+from benchmarks import quantize, step
+from benchmarks.results_table import quantize_table, step_table
+from distill.check.rules import PACKAGES
+from distill.compress.quantize import SCHEMES
 from distill.config import Train, load_config
 from distill.stages.context import Context
 
@@ -110,3 +113,18 @@ def test_numbers_are_complete(model: BertConfig, precision: str) -> None:
     table = step_table(measured)
     assert [row[0] for row in table.rows] == [row["name"] for row in measured["rows"]]
     assert "4 layers, 32 wide, to 2 layers: batch 3 x 16" in table.notes[0]
+
+
+def test_every_form_is_timed(tmp_path: Path) -> None:
+    small = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    measured = quantize.benchmark(BertConfig(vocab_size=200, **small), SHAPE, tmp_path, threads=1, repeats=2)
+    found = {(row["backend"], row["scheme"]): row for row in measured["rows"]}
+    installed = [one for name, one in SCHEMES.items() if all(map(find_spec, PACKAGES.get(name, ())))]
+    assert {(one.backend, one.scheme) for one in installed} < found.keys()
+    assert found["onnxruntime", "fp32"]["mib"] > found["onnxruntime", "int8"]["mib"] > 0
+    best = tuple(measured["fastest_float32"].split())
+    assert found[best]["speedup"]["median"] == 1.0
+    assert found[best]["median_ms"] == min(r["median_ms"] for (_, s), r in found.items() if s.startswith("fp32"))
+    table = quantize_table(measured)
+    assert [row[:2] for row in table.rows] == list(found)
+    assert "2 layers, 64 wide, batch 3 x 16" in table.notes[0]

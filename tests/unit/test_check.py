@@ -22,6 +22,7 @@ EXAMPLES: dict[str, tuple[str, list[Any], list[Any]]] = {
     "seed": ("seed", [-1], [0, 7]),
     "threads": ("threads", [0, -2], [1, None]),
     "precision": ("precision", ["fp8", 16], ["auto", "bf16", "fp32"]),
+    "push": ("push", ["student", "me/", "me/a b", "me/a/b", "/x", 3], ["me/student", "me/a-b_c.d", None]),
     "device": ("device", ["gpu"], ["auto", "cpu", "cuda"]),
     "teacher.kind": ("teacher.kind", ["hubb"], ["embedded", "random"]),
     "teacher.window": ("teacher.window", [0, 15], [16, None]),
@@ -364,6 +365,41 @@ def test_a_scheme_of_an_extra_that_is_absent_is_refused(config: Config, monkeypa
         "stages.quantize.schemes: got openvino; must be one whose packages are there, and nncf is not; run pip install "
         "'distill[openvino]', or leave it out"
     ]
+
+
+@pytest.fixture
+def embedder() -> Config:
+    return load_config(["recipe=embedder", "pipeline=[pretrain,export_embedder]"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, []),
+        (
+            {"terms.pooled.weight": 0.0},
+            ["stages.export_embedder.start: got pretrain; must be a stage with data tasks,"],
+        ),
+    ],
+)
+def test_an_embedder_is_exported_of_what_learned_vectors(
+    embedder: Config, changes: dict[str, Any], expected: list[str]
+) -> None:
+    for key, value in changes.items():
+        put(embedder, f"stages.pretrain.{key}", value)
+    found = check.settings(embedder, "embedder")
+    assert [line[: len(start)] for line, start in zip(found, expected, strict=True)] == expected
+
+
+def test_an_embedder_has_no_other_forms(embedder: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(embedder, "stages.export_embedder.evaluated", "evaluate")
+    embedder.pipeline = ["pretrain", "finetune_teacher", "finetune", "quantize", "evaluate", "export_embedder"]
+    embedder.stages["evaluate"].baseline = None  # type: ignore[attr-defined]
+    (line,) = check.settings(embedder, "embedder")
+    assert line.startswith("stages.export_embedder.evaluated: got evaluate; must be null where an embedder is exported")
+    put(embedder, "stages.export_embedder.evaluated", None)
+    monkeypatch.setattr(sys.modules["distill.check.pipeline"], "find_spec", lambda name: None)
+    assert any("pip install 'distill[embedder]'" in line for line in check.settings(embedder, "embedder"))
 
 
 def test_flatten_names_leaves_by_their_keys() -> None:

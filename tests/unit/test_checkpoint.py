@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 
 from distill import checkpoint
-from distill.config import UserError
+from distill.errors import UserError
 
 
 @contextmanager

@@ -16,7 +16,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # A module imports only from its left. The package's own `__init__` gathers public names: outside.
 ORDER = (
-    "config plan checkpoint check explain family features data teacher student losses objective engine compress"
+    "errors config plan checkpoint check explain family features data teacher student losses objective engine compress"
     " evaluate export report stages run __main__"
 ).split()
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager"}

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from distill import family, losses, objective
 from distill.compress.gates import L0, Movement, fold
-from distill.config import ConfigError
+from distill.errors import ConfigError
 from distill.features import capture
 from distill.objective import BoundTerm, Objective, counts
 

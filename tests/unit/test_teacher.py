@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from distill import family, teacher
-from distill.config import ConfigError, DataError, Teacher
+from distill.config import Teacher
+from distill.errors import ConfigError, DataError
 
 TEXTS = ["The kettle sings before the tea is ready.", "A green kettle, and the blue cup beside it."]
 
@@ -297,3 +298,24 @@ def test_pooling_is_that_of_the_sentence_embedder(tmp_path: Path) -> None:
     file.write_text(json.dumps({"pooling_mode_weightedmean_tokens": True}))
     with pytest.raises(DataError, match="must be one of mean, cls, max"):
         teacher.pooling(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("card", "said"),
+    [
+        ("---\nlicense: mit\nlanguage: en\n---\n# A", {"license": "mit"}),
+        ("---\nlicense: other\nlicense_name: x\n---\n", {"license": "other", "license_name": "x"}),
+        ("---\nlicense: [a, b]\n---\n", {}),
+        ("---\nlicense: [a\n---\n", {}),
+        ("# no front matter", {}),
+        (None, {}),
+    ],
+)
+def test_licence_of_a_model_card(tmp_path: Path, card: str | None, said: dict[str, str]) -> None:
+    if card is not None:
+        (tmp_path / "README.md").write_text(card)
+    assert teacher.licence(tmp_path) == said
+
+
+def test_licence_of_the_embedded_teacher() -> None:
+    assert teacher.licence(teacher.resolve(Teacher())) == {"license": "apache-2.0"}

@@ -15,7 +15,7 @@ from distill.compress.choose import most_important
 from distill.compress.gates import L0, Movement, fold, parameter_groups, ramp
 from distill.compress.importance import masked
 from distill.compress.prune import pruned
-from distill.config import ConfigError
+from distill.errors import ConfigError
 
 NAMES = list(family.STUDENTS)
 SHARED = [name for name in NAMES if family.STUDENTS[name].shared_layers or family.STUDENTS[name].shared_heads]

@@ -13,7 +13,7 @@ from torch import Tensor
 from distill import family
 from distill.compress.importance import masked
 from distill.compress.prune import Kept, everything, pruned
-from distill.config import ConfigError
+from distill.errors import ConfigError
 
 NAMES = list(family.STUDENTS)
 SHARED = [name for name in NAMES if family.STUDENTS[name].shared_layers or family.STUDENTS[name].shared_heads]

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from distill import family, teacher
 from distill.compress.vocabulary import smaller, used, with_tokens
-from distill.config import ConfigError, UserError
+from distill.errors import ConfigError, UserError
 
 ROOT = Path(__file__).resolve().parents[3]
 TINY = runpy.run_path(str(ROOT / "tests" / "tiny.py"))

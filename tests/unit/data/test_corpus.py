@@ -8,8 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distill.config import ConfigError, Corpus, DataError, Limit
+from distill.config import Corpus, Limit
 from distill.data.corpus import load_corpus
+from distill.errors import ConfigError, DataError
 
 
 def parquet(file: Path, texts: list[str | None]) -> None:

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from distill.config import DataError, Limit, Tasks
+from distill.config import Limit, Tasks
 from distill.data import docstrings, harvest, tasks
 from distill.data.harvest import Document
+from distill.errors import DataError
 
 PACKAGES = [f"pack{letter}" for letter in "abcdefgh"]
 

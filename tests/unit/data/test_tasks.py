@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distill.config import ConfigError, DataError, Limit, Tasks
+from distill.config import Limit, Tasks
 from distill.data import tasks
 from distill.data.tasks import DOCSTRINGS, GLUE, load_tasks
+from distill.errors import ConfigError, DataError
 
 
 def write(folder: Path, task: str, split: str, part: int = 0, **columns: Any) -> Path:

@@ -7,8 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from distill.config import Batch, UserError
+from distill.config import Batch
 from distill.engine import batching
+from distill.errors import UserError
 
 LENGTHS = np.random.default_rng(5).integers(3, 129, 1500)
 BUDGETS = [Batch(tokens=512), Batch(tokens=2048, examples=5), Batch(tokens=40), Batch(tokens=10**6)]

@@ -16,8 +16,9 @@ import torch
 from accelerate import Accelerator
 
 from distill import losses
-from distill.config import Batch, Stopped, Train, UserError
+from distill.config import Batch, Train
 from distill.engine import schedule, state, train
+from distill.errors import Stopped, UserError
 from distill.objective import BoundTerm, Objective
 
 LENGTHS = np.array([9, 4, 7, 12, 5, 9, 3, 8, 6, 10, 11, 4])

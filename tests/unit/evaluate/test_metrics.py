@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 from sklearn import metrics as sk
 
-from distill.config import UserError
+from distill.errors import UserError
 from distill.evaluate.metrics import METRICS, predictions, score
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
-from distill.config import UserError
+from distill.errors import UserError
 from distill.evaluate.engines import onnx_engine, torch_engine
 from distill.evaluate.latency import synthetic
 from distill.export.onnx import export_onnx, onnx_parity

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from distill import family
-from distill.config import ConfigError
+from distill.errors import ConfigError
 from distill.family.record import UNBOUNDED
 
 LONGEST = {

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from distill.config import DataError
+from distill.errors import DataError
 from distill.report import overview, write, write_overview
 from distill.report.__main__ import main
 

@@ -254,6 +254,41 @@ def test_card_of_a_partial_task(results: Results) -> None:
     assert front["model-index"][0]["results"][0]["dataset"]["name"] == "GLUE mrpc (partial)"
 
 
+def made_from(**more: str | None) -> dict[str, str | None]:
+    return {"name": "bert", "hub": "google/bert", "license": "apache-2.0", **more}
+
+
+@pytest.mark.parametrize(
+    ("sources", "front", "told"),
+    [
+        ([made_from()], {"license": "apache-2.0", "base_model": ["google/bert"]}, ["licence apache-2.0"]),
+        (
+            [made_from(), made_from(hub=None, name="mine", license="mit")],
+            {"base_model": ["google/bert"]},
+            ["Made from [google/bert]", "Made from mine: licence mit"],
+        ),
+        ([made_from(license=None)], {"base_model": ["google/bert"]}, ["look it up before you publish"]),
+        ([made_from(), made_from(license=None)], {"base_model": ["google/bert"] * 2}, ["look it up"]),
+        (
+            [made_from(hub=None, license="other", license_name="theirs", license_link="LICENSE")],
+            {"license": "other", "license_name": "theirs", "license_link": "LICENSE"},
+            ["Made from bert: licence theirs"],
+        ),
+    ],
+)
+def test_card_tells_whose_licence_holds(
+    results: Results, sources: list[dict[str, Any]], front: dict[str, Any], told: list[str]
+) -> None:
+    results["made_from"] = sources
+    assert validate(results) == []
+    card = model_card(results, "student", "cola")
+    found = front_matter(card)
+    assert {
+        key: found[key] for key in ("license", "license_name", "license_link", "base_model") if key in found
+    } == front
+    assert all(text in card for text in told)
+
+
 def test_write(results: Results, tmp_path: Path) -> None:
     paths = write(results, tmp_path / "run")
     assert sorted(path.name for path in paths.values()) == sorted(p.name for p in (tmp_path / "run").iterdir())

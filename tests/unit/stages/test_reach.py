@@ -10,7 +10,8 @@ import pytest
 from transformers import BertConfig
 
 from distill.compress.search import Table
-from distill.config import ConfigError, load_config
+from distill.config import load_config
+from distill.errors import ConfigError
 from distill.stages import prune
 
 SIZES = {"vocab_size": 500, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from distill import family, student
-from distill.config import ConfigError
+from distill.errors import ConfigError
 
 FAMILIES = sorted(family.STUDENTS)
 HEADS = ["MaskedLM", "SequenceClassification"]

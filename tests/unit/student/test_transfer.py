@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from distill import family, student
-from distill.config import ConfigError
+from distill.errors import ConfigError
 from distill.student.transfer import evenly
 
 SHAPED = [name for name, record in family.STUDENTS.items() if record.bert_shape]

@@ -1,0 +1,88 @@
+"""Export of what learned a sentence embedder's vectors on a corpus, and the proof that it gives them elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from distill import checkpoint, family, teacher
+from distill.config import Export
+from distill.data.tasks import TaskData
+from distill.evaluate.metrics import spearman
+from distill.export.embedder import Embedder, export_embedder, vectors
+from distill.export.proof import Artifact, difference, fresh
+from distill.report import embedder_card
+from distill.stages.context import Context
+from distill.stages.results import origin
+
+PROOF_TEXTS, SMOKE_TEXTS = 256, 4
+
+
+def run(ctx: Context, name: str, settings: Export) -> dict[str, Any]:
+    began, tasks = time.monotonic(), ctx.tasks[0]
+    folder, source = ctx.folder / name, ctx.checkpoint(settings.start)
+    _, tokenizer = ctx.tokenizer_of(settings.start)
+    student, guide = _embedder(ctx, source), _embedder(ctx, Path(ctx.teacher))
+    texts = _texts(tasks, SMOKE_TEXTS if ctx.config.limit.smoke else PROOF_TEXTS)
+    said, wanted = vectors(student, tokenizer, texts), vectors(guide, ctx.tokenizer, texts)
+    measured = {
+        "texts": len(texts),
+        "cosine": float(_cosine(said, wanted).mean()) if said.shape == wanted.shape else None,
+        "spearman": {
+            task: [_alike(data, guide, ctx.tokenizer), _alike(data, student, tokenizer)]
+            for task, data in tasks.items()
+            if data.task.num_labels == 1 and len(data.task.columns) == 2
+        },
+    }
+    card = embedder_card(origin(ctx), settings.start, measured)
+    export_embedder(student, folder, card)
+    longest = [*texts, " ".join(texts[:1] * student.max_length)]
+    expected = vectors(student, tokenizer, longest)
+    (got,) = fresh([Artifact("sentence-transformers", folder, folder)], {folder: [[text] for text in longest]}, 0, True)
+    # One by one, then the first ones as one batch.
+    expected = np.concatenate([expected, expected[: len(got) - len(longest)]])
+    proof = {"largest_difference": difference(folder, got, expected)}
+    ctx.say(f"{name}: {_told(measured)}")
+    manifest = {"measured": measured, "proofs": {"": proof}, "seconds": time.monotonic() - began}
+    checkpoint.write_json(folder / checkpoint.MANIFEST, manifest)
+    return manifest
+
+
+def _embedder(ctx: Context, folder: Path) -> Embedder:
+    normalized, longest = teacher.embeds(ctx.teacher)
+    most = family.max_length(teacher.load_config(folder))
+    return Embedder(
+        folder, teacher.pooling(ctx.teacher), normalized, min(longest or ctx.config.corpus.max_length, most)
+    )
+
+
+def _texts(tasks: Mapping[str, TaskData], count: int) -> list[str]:
+    """Texts of all tasks' validation rows, which were not trained on, in turn."""
+    columns = [next(iter(data.validation.values()))[data.task.columns[0]] for data in tasks.values()]
+    return [column[i] for i in range(count) for column in columns if i < len(column)][:count]
+
+
+def _cosine(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Of each row of one [n, D] with that of the other."""
+    return np.asarray((one * other).sum(1) / (np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)))
+
+
+def _alike(data: TaskData, embedder: Embedder, tokenizer: Any) -> float:
+    """Spearman correlation, in percent, of the cosines of a task's pairs with their labels: nothing was fine-tuned."""
+    rows = next(iter(data.validation.values()))
+    first, second = (vectors(embedder, tokenizer, list(rows[column])) for column in data.task.columns)
+    return 100 * spearman(_cosine(first, second)[:, None], np.asarray(rows["label"]))
+
+
+def _told(measured: dict[str, Any]) -> str:
+    cosine = measured["cosine"]
+    told = [] if cosine is None else [f"mean cosine to the teacher's vectors {cosine:.3f} on {measured['texts']} texts"]
+    pairs = [
+        f"Spearman of cosines on {task} {mine:.1f}, the teacher's {whole:.1f}"
+        for task, (whole, mine) in measured["spearman"].items()
+    ]
+    return "; ".join([*told, *pairs])

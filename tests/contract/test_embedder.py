@@ -1,0 +1,97 @@
+"""An embedder of every family is exported as sentence-transformers loads it, and gives the vectors it learnt."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from distill import checkpoint, family, teacher
+from distill.config import Teacher
+from distill.errors import ConfigError
+from distill.export.embedder import PROJECTION, Embedder, export_embedder, vectors
+
+TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
+TEXTS = [*TINY["SENTENCES"][:4], "goats", " ".join(TINY["SENTENCES"] * 9)]
+
+
+def elsewhere(folder: Path) -> np.ndarray:
+    """What sentence-transformers makes of the texts, in batches."""
+    from sentence_transformers import SentenceTransformer
+
+    return np.asarray(SentenceTransformer(str(folder), device="cpu").encode(TEXTS, show_progress_bar=False))
+
+
+def made(folder: Path, name: str = "bert", width: int | None = None, **settings: Any) -> Embedder:
+    """A tiny language model with its tokenizer, and a map to `width` if there is one."""
+    TINY["save"](folder, name, "MaskedLM", seed=1, std=0.3)
+    if width is not None:
+        (folder / PROJECTION).mkdir()
+        weight = torch.randn(width, 16, generator=torch.Generator().manual_seed(2))
+        save_file({"linear.weight": weight}, folder / PROJECTION / "model.safetensors")
+    return Embedder(folder, **{"pooling": "mean", "normalized": True, "max_length": 32, **settings})
+
+
+@pytest.mark.parametrize("name", family.STUDENTS)
+def test_every_family(name: str, tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    embedder = made(tmp_path / "model", name)
+    export_embedder(embedder, tmp_path / "out", "# A card\n")
+    expected = vectors(embedder, teacher.load_tokenizer(embedder.folder), TEXTS)
+    np.testing.assert_allclose(elsewhere(tmp_path / "out"), expected, atol=1e-5)
+    assert np.ptp(expected, axis=0).min() > 0
+    assert (tmp_path / "out" / "README.md").read_text() == "# A card\n"
+    assert not list((tmp_path / "out").rglob("*.bin"))
+
+
+@pytest.mark.parametrize(
+    "settings", [{"pooling": "cls"}, {"pooling": "max"}, {"normalized": False}, {"width": 24}, {"max_length": 8}]
+)
+def test_every_way_to_make_vectors(settings: dict[str, Any], tmp_path: Path) -> None:
+    embedder = made(tmp_path / "model", **settings)
+    export_embedder(embedder, tmp_path / "out", "")
+    tokenizer = teacher.load_tokenizer(embedder.folder)
+    expected = vectors(embedder, tokenizer, TEXTS)
+    assert expected.shape[1] == settings.get("width", 16)
+    np.testing.assert_allclose(elsewhere(tmp_path / "out"), expected, atol=1e-5)
+    usual = vectors(made(tmp_path / "usual"), tokenizer, TEXTS)
+    assert usual.shape != expected.shape or np.abs(usual - expected).max() > 1e-3
+
+
+def test_the_embedded_teacher_comes_out_as_it_is_loaded_from_its_own_folder(tmp_path: Path) -> None:
+    folder = Path(teacher.resolve(Teacher()))
+    normalized, longest = teacher.embeds(folder)
+    assert (normalized, longest) == (True, 256)
+    embedder = Embedder(folder, teacher.pooling(folder), normalized, longest or 0)
+    export_embedder(embedder, tmp_path / "out", "")
+    expected = elsewhere(folder)
+    np.testing.assert_allclose(vectors(embedder, teacher.load_tokenizer(folder), TEXTS), expected, atol=1e-5)
+    np.testing.assert_allclose(elsewhere(tmp_path / "out"), expected, atol=1e-6)
+
+
+def test_a_teacher_that_does_more_to_its_vectors_is_refused(tmp_path: Path) -> None:
+    kinds = ["Transformer", "Pooling", "Dense"]
+    checkpoint.write_json(tmp_path / "modules.json", [{"type": f"sentence_transformers.models.{k}"} for k in kinds])
+    with pytest.raises(ConfigError, match="embedder with Dense after its pooling"):
+        teacher.embeds(tmp_path)
+
+
+def test_a_narrower_student_learns_a_map_to_its_teachers_vectors(run: Any, tmp_path: Path) -> None:
+    run(
+        tmp_path, "embedder", "limit=smoke", "tasks.names=[overlap]", "pipeline=[pretrain,export_embedder]",
+        "student.hidden_size=16", "output=run",
+    )  # fmt: skip
+    folder = tmp_path / "run" / "export_embedder"
+    manifest = checkpoint.read_json(folder / checkpoint.MANIFEST)
+    assert manifest["proofs"][""]["largest_difference"] <= 1e-5
+    assert -1 <= manifest["measured"]["cosine"] <= 1
+    assert manifest["measured"]["spearman"].keys() == {"overlap"}
+    dense = checkpoint.read_json(folder / "2_Dense" / "config.json")
+    assert (dense["in_features"], dense["out_features"]) == (16, 32)
+    card = (folder / "README.md").read_text()
+    assert "library_name: sentence-transformers" in card
+    assert "overlap, Spearman in percent" in card

@@ -1,0 +1,170 @@
+"""A Hugging Face hub on this machine, of which huggingface_hub asks what it asks of the real one."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any, cast
+from urllib.parse import unquote
+
+import pytest
+
+TOKEN = "hf_of_the_test"
+SHA = "0" * 40
+LARGE = (".safetensors", ".onnx")
+"""What goes the way of large files."""
+
+
+@dataclass
+class Hub:
+    """`repositories`: name -> file -> content. `commits`: how many commits each has had."""
+
+    url: str = ""
+    repositories: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    commits: dict[str, int] = field(default_factory=dict)
+    large: dict[str, bytes] = field(default_factory=dict)
+    broken: bool = False
+    """Whether commits fail."""
+
+    def create(self, asked: dict[str, Any]) -> tuple[int, Any]:
+        name = f"{asked['organization']}/{asked['name']}" if asked.get("organization") else asked["name"]
+        code = 409 if name in self.repositories else 200
+        self.repositories.setdefault(name, {})
+        return code, {"url": f"{self.url}/{name}"}
+
+    def batch(self, asked: dict[str, Any]) -> tuple[int, Any]:
+        to = {one["oid"]: {"upload": {"href": f"{self.url}/large/{one['oid']}"}} for one in asked["objects"]}
+        return 200, {"transfer": "basic", "objects": [one | {"actions": to[one["oid"]]} for one in asked["objects"]]}
+
+    def preupload(self, asked: dict[str, Any]) -> tuple[int, Any]:
+        modes = {one["path"]: "lfs" if one["path"].endswith(LARGE) else "regular" for one in asked["files"]}
+        return 200, {"files": [{"path": p, "uploadMode": mode, "shouldIgnore": False} for p, mode in modes.items()]}
+
+    def commit(self, name: str, lines: list[dict[str, Any]]) -> tuple[int, Any]:
+        if self.broken:
+            return 507, {"error": "No room left."}
+        for line in lines:
+            value = line["value"]
+            if line["key"] == "file":
+                self.repositories[name][value["path"]] = base64.b64decode(value["content"])
+            if line["key"] == "lfsFile":
+                self.repositories[name][value["path"]] = self.large[value["oid"]]
+        self.commits[name] = self.commits.get(name, 0) + 1
+        return 200, {"commitUrl": f"{self.url}/{name}/commit/{SHA}", "commitOid": SHA}
+
+    def posted(self, path: str, data: bytes) -> tuple[int, Any]:
+        if path == "/api/repos/create":
+            return self.create(json.loads(data))
+        if path.endswith("/objects/batch"):
+            return self.batch(json.loads(data))
+        if path.endswith("/preupload/main"):
+            return self.preupload(json.loads(data))
+        if path.endswith("/commit/main"):
+            name = path.removeprefix("/api/models/").removesuffix("/commit/main")
+            return self.commit(name, [json.loads(line) for line in data.splitlines()])
+        assert path == "/api/validate-yaml", path
+        return 200, {"errors": [], "warnings": []}
+
+    def listed(self, name: str, tree: bool) -> tuple[int, Any]:
+        files = self.repositories.get(name)
+        if files is None:
+            return 404, {"error": "Repository not found"}
+        if tree:
+            return 200, [{"type": "file", "path": file, "size": len(c), "oid": file} for file, c in files.items()]
+        return 200, {"id": name, "sha": SHA, "siblings": [{"rfilename": file} for file in files]}
+
+
+class Answer(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    @property
+    def hub(self) -> Hub:
+        return cast(Hub, self.server.hub)  # type: ignore[attr-defined]
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def say(self, code: int, body: Any, headers: dict[str, str] | None = None) -> None:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.send_response(code)
+        for name, value in {"Content-Length": str(len(data)), **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    def body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding") != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        parts = []
+        while size := int(self.rfile.readline(), 16):
+            parts.append(self.rfile.read(size))
+            self.rfile.readline()
+        self.rfile.readline()
+        return b"".join(parts)
+
+    def do_PUT(self) -> None:
+        data, name = self.body(), self.path.rpartition("/")[2]
+        good = hashlib.sha256(data).hexdigest() == name
+        self.hub.large |= {name: data} if good else {}
+        self.say(200 if good else 400, {}, {"ETag": name})
+
+    def do_POST(self) -> None:
+        data = self.body()
+        if self.headers.get("Authorization") == f"Bearer {TOKEN}":
+            self.say(*self.hub.posted(unquote(self.path).partition("?")[0], data))
+        else:
+            self.say(401, {"error": "Invalid username or password."})
+
+    def do_GET(self) -> None:
+        path = unquote(self.path).partition("?")[0]
+        if path.startswith("/api/models/"):
+            name = "/".join(path.removeprefix("/api/models/").split("/")[:2])
+            self.say(*self.hub.listed(name, "/tree/" in path))
+            return
+        name, _, file = path[1:].partition("/resolve/")
+        content = self.hub.repositories.get(name, {}).get(file.partition("/")[2])
+        if content is None:
+            self.say(404, {"error": "Entry not found"}, {"X-Error-Code": "EntryNotFound"})
+        else:
+            self.say(200, content, {"ETag": f'"{hashlib.sha256(content).hexdigest()}"', "X-Repo-Commit": SHA})
+
+    do_HEAD = do_GET
+
+
+@contextmanager
+def serve() -> Iterator[Hub]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+    hub = Hub(f"http://127.0.0.1:{server.server_port}")
+    server.hub = hub  # type: ignore[attr-defined]
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield hub
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
+    """A hub that is asked instead of the real one, with a token that may write."""
+    from huggingface_hub import constants
+
+    with serve() as served:
+        monkeypatch.setattr(constants, "ENDPOINT", served.url)
+        template = served.url + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        yield served
