@@ -1,0 +1,118 @@
+"""BERT-base in every form that a quantize stage makes, each timed on its own runtime.
+
+    python benchmarks/quantize.py --output benchmarks/results/quantize.json
+
+Weights and tokens are random: only speed and size mean anything. Every form is run in turn in every round, in one
+process, on the same batch. Forms whose packages are absent are left out: pip install 'distill[openvino,torchao]'.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from transformers import BertConfig, BertForSequenceClassification
+
+from benchmarks.results_table import quantize_table
+from distill.check.rules import PACKAGES
+from distill.checkpoint import write_json
+from distill.compress.quantize import ONNX, SCHEMES, Arrays, always_float
+from distill.evaluate import latency
+from distill.evaluate.engines import COMPILED, fast_path_is_float32, load
+from distill.export.onnx import export_onnx
+from distill.report import terminal
+from distill.stages.context import cores, detect_precision
+from distill.stages.environment import machine
+
+SHAPE = (8, 128)
+CALIBRATION = 32
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=7, help="rounds; every form is run once a round")
+    parser.add_argument("--threads", type=int, help="CPU threads; all cores when not given")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write the numbers to FILE, as JSON")
+    asked = parser.parse_args()
+    torch.manual_seed(0)
+    with tempfile.TemporaryDirectory() as folder:
+        measured = benchmark(BertConfig(), SHAPE, Path(folder), asked.threads or cores(), asked.repeats)
+    shown = quantize_table(measured)
+    console = Console()
+    console.print(terminal.table(shown, width=console.width))
+    for line in shown.notes:
+        console.print(line, style="dim", markup=False, highlight=False)
+    if asked.output is not None:
+        write_json(asked.output, measured)
+
+
+def benchmark(config: BertConfig, shape: tuple[int, int], folder: Path, threads: int, repeats: int) -> dict[str, Any]:
+    """Make every form of a random model below `folder`, then time them all, on a CPU."""
+    torch.set_num_threads(threads)
+    forms = list(made(config, shape, folder))
+    engines = [load(name, path, backend=b, scheme=s, device="cpu", threads=threads) for name, b, s, path in forms]
+    batch = tokens(shape, config.vocab_size, seed=0)
+    times = {name: found for (name, _), found in latency.measure(engines, [batch], repeats=repeats).items()}
+    medians = {name: float(np.median(found)) for name, found in times.items()}
+    best = min((one for one in engines if one.scheme.startswith("fp32")), key=lambda one: medians[one.name])
+    rows = [
+        {
+            "backend": backend,
+            "scheme": scheme,
+            "mib": size(path) / 2**20 if scheme in ("fp32", "int8", "int8_static", "nf4") else None,
+            "median_ms": medians[name],
+            "speedup": latency.speedup(times[best.name], times[name]),
+        }
+        for name, backend, scheme, path in forms
+    ]
+    return {
+        "environment": machine(threads),
+        "layers": config.num_hidden_layers,
+        "hidden": config.hidden_size,
+        "batch": shape[0],
+        "length": shape[1],
+        "fastest_float32": f"{best.backend} {best.scheme}",
+        "repeats": repeats,
+        "rows": rows,
+    }
+
+
+def made(config: BertConfig, shape: tuple[int, int], folder: Path) -> Iterator[tuple[str, str, str, Path]]:
+    """(name, backend, scheme, path) of each form, the float ones first."""
+    source = folder / "float"
+    model = BertForSequenceClassification(config).eval()
+    model.save_pretrained(source)
+    export_onnx(source, folder / ONNX)
+    floats = ["fp32", *(["fp32_medium"] if fast_path_is_float32("cpu") else [])]
+    floats += ["bf16"] if detect_precision("auto", torch.device("cpu")) == "bf16" else []
+    forms = [("torch", scheme, source) for scheme in floats] + [("onnxruntime", "fp32", folder / ONNX)]
+    forms += [("openvino", "fp32", folder / ONNX)] if find_spec("openvino") else []
+    rows: list[Arrays] = [tokens((1, shape[1]), config.vocab_size, seed) for seed in range(1, CALIBRATION + 1)]
+    for name, one in SCHEMES.items():
+        if all(find_spec(package) for package in PACKAGES.get(name, ())):
+            out = folder / one.file
+            one.make(folder / ONNX if one.onnx else source, out, always_float(model), rows)
+            forms += [(one.backend, one.scheme, out)]
+            forms += [(one.backend, f"{one.scheme}{COMPILED}", out)] if one.compiled else []
+    yield from ((f"{backend} {scheme}", backend, scheme, path) for backend, scheme, path in forms)
+
+
+def tokens(shape: tuple[int, int], vocabulary: int, seed: int) -> dict[str, np.ndarray]:
+    ids = np.random.default_rng(seed).integers(min(1000, vocabulary // 2), vocabulary, shape)
+    return {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
+
+
+def size(path: Path) -> int:
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.suffix in (".safetensors", ".onnx", ".bin", ".xml"))
+
+
+if __name__ == "__main__":
+    main()
