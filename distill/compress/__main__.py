@@ -98,7 +98,6 @@ can be served. Tests make and run all of them of a tiny model of every family; f
   are no multiples of 64 (inputs) and 32 (outputs) stay float in nf4.
 - Where activations have one scale for a whole batch, the logits of a row depend on the others: that form is scored row
   by row.
-- OpenVINO does not load what its quantizer makes of a RoBERTa: such a form is a row that failed.
 - Static ranges are measured on `stages.quantize.examples` training rows.
 - bf16 (and, on a GPU, fp16) needs no file of its own: `from_pretrained(FOLDER, dtype=torch.bfloat16)`.
 """
@@ -113,8 +112,7 @@ def compression() -> str:
     rows = []
     for record in STUDENTS.values():
         depth = "fewer turns" if record.shared_layers else "yes"
-        served = ["no" if record.name in one.lacks else "yes" for one in SCHEMES.values()]
-        cells = [f"`{record.name}`", depth, "yes", "yes", "yes" if record.onnx else "no", *served]
+        cells = [f"`{record.name}`", depth, "yes", "yes", "yes" if record.onnx else "no", *["yes"] * len(SCHEMES)]
         rows.append(f"| {' | '.join(cells)} |")
     schemes = [
         f"| `{name}` | {one.backend} | {one.scheme} | {one.weights} | {one.activations} | `{one.file}` | "
