@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS, BENCHMARKS = Path("docs/results"), Path("benchmarks/results")
 PICTURE = "frontier.png"
 """PNG on white: an SVG without a ground cannot be read on a dark page."""
-PRUNED = "pruned.png"
+PRUNED, COMPRESSED = "pruned.png", "compressed.png"
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
@@ -55,6 +55,8 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         (root / RESULTS / name / PICTURE).write_bytes(shown)
     if ways := overview.pruned_points(_pruned(runs)):
         (root / RESULTS / PRUNED).write_bytes(figure.png(ways, over="the unpruned model"))
+    if several := overview.entries(_compressed(runs)):
+        (root / RESULTS / COMPRESSED).write_bytes(figure.png(overview.points(several)))
     return 0
 
 
@@ -95,6 +97,7 @@ def differing(root: Path, runs: dict[str, Results], made: dict[Path, str]) -> li
     wrong = [p for p, text in made.items() if not (root / p).is_file() or (root / p).read_text("utf-8") != text]
     pictures = [RESULTS / name / PICTURE for name in runs]
     pictures += [RESULTS / PRUNED] if overview.pruned_points(_pruned(runs)) else []
+    pictures += [RESULTS / COMPRESSED] if _compressed(runs) else []
     return wrong + [path for path in pictures if not (root / path).is_file()]
 
 
@@ -131,12 +134,19 @@ def page(runs: dict[str, Results]) -> str:
     if (cut := overview.pruned_table(_pruned(runs))) is not None:
         picture = f"![Retained % against speedup]({PRUNED})"
         parts += [f"## {cut.title}", picture, markdown.table(cut), markdown.bullets(cut.notes)]
+    if several := overview.entries(_compressed(runs)):
+        forms, picture = overview.table(several), f"![Retained % against speedup]({COMPRESSED})"
+        parts += ["## Compressed, over seeds", picture, markdown.table(forms), markdown.bullets(forms.notes)]
     return "\n\n".join([*parts, *(sections or ["No result is committed yet."])]) + "\n"
 
 
 def _pruned(runs: dict[str, Results]) -> list[Results]:
     """What is compared with each other: the runs in one folder."""
     return [results for name, results in runs.items() if name.startswith("pruning/") and "pruned" in results]
+
+
+def _compressed(runs: dict[str, Results]) -> list[Results]:
+    return [results for name, results in runs.items() if name.startswith("compression/")]
 
 
 def section(name: str, results: Results) -> list[str]:

@@ -15,7 +15,7 @@ from distill import check, checkpoint, config, errors, report
 from distill.check import rules
 from distill.config import Config, Export, Train
 from distill.data import tasks
-from distill.plan import given_student, goals, unrolled
+from distill.plan import embeds, given_student, goals, unrolled
 from distill.stages.context import SMOKE_LAYERS
 from distill.student import half_depth
 
@@ -193,6 +193,7 @@ def test_the_student_of_every_task_loads_with_transformers_alone(finished: Finis
     if not given_student(finished.settings) and not any(getattr(stage, "build_student", False) for stage in stages):
         layers = SMOKE_LAYERS
     exports = [name for name in finished.settings.pipeline if isinstance(finished.settings.stages[name], Export)]
+    exports = [name for name in exports if not embeds(finished.settings, name)]  # tests/contract/test_embedder.py
     for export, task in itertools.product(exports, finished.settings.tasks.names or []):
         folder = finished.folder / export / task
         if prunes:

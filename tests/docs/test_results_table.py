@@ -115,6 +115,44 @@ def test_every_run_has_its_section_and_its_picture(root: Path) -> None:
         assert (root / "docs/results" / name / "frontier.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_seeds_of_a_compression_are_one_row(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for seed in (0, 1):
+        run = complete()
+        run["seeds"], run["command"] = [seed], run["command"].replace("seed=0", f"seed={seed}")
+        write(root / f"docs/results/compression/one-seed{seed}/results.json", run)
+    assert results_table.main([], root) == 0
+    text = (root / "docs/results/README.md").read_text()
+    both = text[text.index("## Compressed, over seeds") : text.index("## big")]
+    (row,) = [line for line in both.splitlines() if "| student | onnxruntime | int8 |" in line]
+    assert row.endswith("| 0, 1 |")
+    assert "93.1 ± 0.0" in row
+    assert "](compressed.png)" in both
+    (root / "docs/results/compressed.png").unlink()
+    assert results_table.main(["--check"], root) == 1
+    assert capsys.readouterr().err.startswith("docs/results/compressed.png")
+
+
+QUANTIZED: dict[str, Any] = {
+    "environment": {"cpu": "Example CPU 9000", "threads": 2, "torch": "2.13.0", "onnxruntime": "1.31.1"}
+    | {"openvino": None, "torchao": None},
+    **{"layers": 12, "hidden": 768, "batch": 8, "length": 128, "repeats": 7, "fastest_float32": "onnxruntime fp32"},
+    "rows": [
+        {
+            **{"backend": "onnxruntime", "scheme": "int8", "mib": 110.2, "median_ms": 181.04},
+            "speedup": {"median": 2.4, "ci95": [2.3, 2.5]},
+        },
+    ],
+}
+
+
+def test_readme_shows_the_quantized_forms(root: Path) -> None:
+    write(root / "benchmarks/results/quantize.json", QUANTIZED)
+    assert results_table.main([], root) == 0
+    text = (root / "README.md").read_text()
+    assert "| onnxruntime | int8 | 110 | 181.0 | 2.40x [2.30, 2.50] |" in text
+    assert "2 threads, Example CPU 9000, torch 2.13.0, onnxruntime 1.31.1. Speedup: against onnxruntime fp32" in text
+
+
 def test_check_finds_every_drift_and_writes_nothing(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert results_table.main([], root) == 0
     assert results_table.main(["--check"], root) == 0
