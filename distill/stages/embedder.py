@@ -15,6 +15,7 @@ from distill.data.tasks import TaskData
 from distill.evaluate.metrics import spearman
 from distill.export.embedder import Embedder, export_embedder, vectors
 from distill.export.proof import Artifact, difference, fresh
+from distill.plan import EMBEDDER
 from distill.report import embedder_card
 from distill.stages.context import Context
 from distill.stages.results import origin
@@ -24,14 +25,14 @@ PROOF_TEXTS, SMOKE_TEXTS = 256, 4
 
 def run(ctx: Context, name: str, settings: Export) -> dict[str, Any]:
     began, tasks = time.monotonic(), ctx.tasks[0]
-    folder, source = ctx.folder / name, ctx.checkpoint(settings.start)
+    folder, source = ctx.folder / name / EMBEDDER, ctx.checkpoint(settings.start)
     _, tokenizer = ctx.tokenizer_of(settings.start)
     student, guide = _embedder(ctx, source), _embedder(ctx, Path(ctx.teacher))
     texts = _texts(tasks, SMOKE_TEXTS if ctx.config.limit.smoke else PROOF_TEXTS)
     said, wanted = vectors(student, tokenizer, texts), vectors(guide, ctx.tokenizer, texts)
     measured = {
         "texts": len(texts),
-        "cosine": float(_cosine(said, wanted).mean()) if said.shape == wanted.shape else None,
+        "cosine": float((said * wanted).sum(1).mean()) if said.shape == wanted.shape else None,
         "spearman": {
             task: [_alike(data, guide, ctx.tokenizer), _alike(data, student, tokenizer)]
             for task, data in tasks.items()
@@ -48,34 +49,29 @@ def run(ctx: Context, name: str, settings: Export) -> dict[str, Any]:
     proof = {"largest_difference": difference(folder, got, expected)}
     ctx.say(f"{name}: {_told(measured)}")
     manifest = {"measured": measured, "proofs": {"": proof}, "seconds": time.monotonic() - began}
-    checkpoint.write_json(folder / checkpoint.MANIFEST, manifest)
+    checkpoint.write_json(ctx.folder / name / checkpoint.MANIFEST, manifest)
     return manifest
 
 
 def _embedder(ctx: Context, folder: Path) -> Embedder:
-    normalized, longest = teacher.embeds(ctx.teacher)
+    # A folder of a newer sentence-transformers has the length in its tokenizer's settings.
+    longest = teacher.embedder_length(ctx.teacher) or ctx.tokenizer.model_max_length
     most = family.max_length(teacher.load_config(folder))
-    return Embedder(
-        folder, teacher.pooling(ctx.teacher), normalized, min(longest or ctx.config.corpus.max_length, most)
-    )
+    return Embedder(folder, teacher.pooling(ctx.teacher), min(longest, most))
 
 
 def _texts(tasks: Mapping[str, TaskData], count: int) -> list[str]:
     """Texts of all tasks' validation rows, which were not trained on, in turn."""
     columns = [next(iter(data.validation.values()))[data.task.columns[0]] for data in tasks.values()]
-    return [column[i] for i in range(count) for column in columns if i < len(column)][:count]
-
-
-def _cosine(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Of each row of one [n, D] with that of the other."""
-    return np.asarray((one * other).sum(1) / (np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)))
+    # Some versions of sentence-transformers strip them.
+    return [column[i].strip() for i in range(count) for column in columns if i < len(column)][:count]
 
 
 def _alike(data: TaskData, embedder: Embedder, tokenizer: Any) -> float:
     """Spearman correlation, in percent, of the cosines of a task's pairs with their labels: nothing was fine-tuned."""
     rows = next(iter(data.validation.values()))
     first, second = (vectors(embedder, tokenizer, list(rows[column])) for column in data.task.columns)
-    return 100 * spearman(_cosine(first, second)[:, None], np.asarray(rows["label"]))
+    return 100 * spearman((first * second).sum(1, keepdims=True), np.asarray(rows["label"]))
 
 
 def _told(measured: dict[str, Any]) -> str:

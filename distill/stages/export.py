@@ -18,10 +18,10 @@ from distill.data.tasks import TaskData
 from distill.export.huggingface import export_folder
 from distill.export.proof import Artifact, difference, fresh, here
 from distill.plan import embeds
-from distill.report import model_card
+from distill.report import model_card, plain_card
 from distill.stages import embedder
 from distill.stages.context import Context
-from distill.stages.results import results
+from distill.stages.results import origin, results
 
 PROOF_ROWS, SMOKE_ROWS = 256, 4
 
@@ -69,7 +69,7 @@ def _export(ctx: Context, name: str, settings: Export, task: str) -> list[Export
     source, folder = ctx.checkpoint(settings.start, task), ctx.folder / name / task
     measured = results(ctx) if settings.evaluated is not None else None
     student = " ".join(("student", *name.split("/")[1:]))
-    card = f"# {task}\n" if measured is None else model_card(measured, student, task)
+    card = plain_card(origin(ctx), settings.start, task) if measured is None else model_card(measured, student, task)
     made = list(_quantized(ctx, settings, task))
     export_folder(source, folder, card, [(path, place) for _, _, path, place in made])
     first = Exported(task, "torch float", Artifact("torch", source, source), Artifact("torch", folder, folder))

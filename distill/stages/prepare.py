@@ -10,7 +10,7 @@ from distill import family, student, teacher
 from distill.compress.zeros import STEP
 from distill.config import Evaluate, Prune, Stage, Train, Vocabulary
 from distill.errors import ConfigError
-from distill.plan import ancestry, given_student, has_target
+from distill.plan import ancestry, embeds, given_student, has_target
 from distill.stages.context import APART, Context
 from distill.stages.prune import check_reach
 from distill.student.shape import projects, setting
@@ -30,10 +30,7 @@ def prepare(ctx: Context, pending: list[str]) -> None:
     """Load all that the stages to come need, so that wrong data is refused before anything is trained."""
     if not pending:
         return
-    for folder in ctx.teachers:
-        teacher.check_weights(folder)
-    if given_student(ctx.config):
-        teacher.check_weights(ctx.student)
+    _models(ctx, pending)
     _ = ctx.student_tokenizer  # on every process: they wait for each other there
     kinds = [ctx.config.stages[name] for name in pending]
     _fits(ctx, kinds)
@@ -49,6 +46,17 @@ def prepare(ctx: Context, pending: list[str]) -> None:
             ctx.corpus(name)
     if ctx.accelerator.is_main_process:
         _by_main_process(ctx, pending)
+
+
+def _models(ctx: Context, pending: list[str]) -> None:
+    """Refuse models that cannot be read, and an embedder whose student could not be exported as one."""
+    for folder in ctx.teachers:
+        teacher.check_weights(folder)
+    if given_student(ctx.config):
+        teacher.check_weights(ctx.student)
+    if any(embeds(ctx.config, name) for name in pending):
+        teacher.embedder_length(ctx.teacher)
+        teacher.pooling(ctx.teacher)
 
 
 def _by_main_process(ctx: Context, pending: list[str]) -> None:

@@ -75,7 +75,16 @@ def _made_from(ctx: Context) -> Iterator[dict[str, str | None]]:
     for name, folder in models:
         hub = None if Path(folder).parent == ctx.folder else teacher.EMBEDDED_NAME if name is None else name
         on_hub = None if hub is None or Path(hub).is_dir() else hub
-        yield {"name": _name(ctx, name, folder), "hub": on_hub, "license": None, **teacher.licence(folder)}
+        yield {"name": _name(ctx, name, folder), "hub": on_hub, "license": None, **_licence(folder, on_hub)}
+
+
+def _licence(folder: str, hub: str | None) -> dict[str, str]:
+    """What a model's card says, with a link that can be followed from elsewhere, or none."""
+    said = teacher.licence(folder)
+    link = said.pop("license_link", None)
+    if link is not None and "://" not in link:
+        link = None if hub is None else f"https://huggingface.co/{hub}/blob/main/{link}"
+    return said | ({} if link is None else {"license_link": link})
 
 
 def _name(ctx: Context, given: str | None, folder: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from distill import checkpoint, family, teacher
 from distill.config import Teacher
@@ -20,11 +20,11 @@ TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 TEXTS = [*TINY["SENTENCES"][:4], "goats", " ".join(TINY["SENTENCES"] * 9)]
 
 
-def elsewhere(folder: Path) -> np.ndarray:
-    """What sentence-transformers makes of the texts, in batches."""
+def elsewhere(folder: Path, texts: list[str] = TEXTS) -> np.ndarray:
+    """What sentence-transformers makes of texts, in batches."""
     from sentence_transformers import SentenceTransformer
 
-    return np.asarray(SentenceTransformer(str(folder), device="cpu").encode(TEXTS, show_progress_bar=False))
+    return np.asarray(SentenceTransformer(str(folder), device="cpu").encode(texts, show_progress_bar=False))
 
 
 def made(folder: Path, name: str = "bert", width: int | None = None, **settings: Any) -> Embedder:
@@ -34,7 +34,7 @@ def made(folder: Path, name: str = "bert", width: int | None = None, **settings:
         (folder / PROJECTION).mkdir()
         weight = torch.randn(width, 16, generator=torch.Generator().manual_seed(2))
         save_file({"linear.weight": weight}, folder / PROJECTION / "model.safetensors")
-    return Embedder(folder, **{"pooling": "mean", "normalized": True, "max_length": 32, **settings})
+    return Embedder(folder, **{"pooling": "mean", "max_length": 32, **settings})
 
 
 @pytest.mark.parametrize("name", family.STUDENTS)
@@ -48,9 +48,7 @@ def test_every_family(name: str, tmp_path: Path, recwarn: pytest.WarningsRecorde
     assert not list((tmp_path / "out").rglob("*.bin"))
 
 
-@pytest.mark.parametrize(
-    "settings", [{"pooling": "cls"}, {"pooling": "max"}, {"normalized": False}, {"width": 24}, {"max_length": 8}]
-)
+@pytest.mark.parametrize("settings", [{"pooling": "cls"}, {"pooling": "max"}, {"width": 24}, {"max_length": 8}])
 def test_every_way_to_make_vectors(settings: dict[str, Any], tmp_path: Path) -> None:
     embedder = made(tmp_path / "model", **settings)
     export_embedder(embedder, tmp_path / "out", "")
@@ -64,34 +62,66 @@ def test_every_way_to_make_vectors(settings: dict[str, Any], tmp_path: Path) -> 
 
 def test_the_embedded_teacher_comes_out_as_it_is_loaded_from_its_own_folder(tmp_path: Path) -> None:
     folder = Path(teacher.resolve(Teacher()))
-    normalized, longest = teacher.embeds(folder)
-    assert (normalized, longest) == (True, 256)
-    embedder = Embedder(folder, teacher.pooling(folder), normalized, longest or 0)
+    longest = teacher.embedder_length(folder)
+    assert longest == 256
+    embedder = Embedder(folder, teacher.pooling(folder), longest)
     export_embedder(embedder, tmp_path / "out", "")
     expected = elsewhere(folder)
     np.testing.assert_allclose(vectors(embedder, teacher.load_tokenizer(folder), TEXTS), expected, atol=1e-5)
     np.testing.assert_allclose(elsewhere(tmp_path / "out"), expected, atol=1e-6)
 
 
-def test_a_teacher_that_does_more_to_its_vectors_is_refused(tmp_path: Path) -> None:
+@pytest.fixture
+def dense(tmp_path: Path) -> Path:
+    """A teacher that does more to its vectors than to pool them."""
     kinds = ["Transformer", "Pooling", "Dense"]
-    checkpoint.write_json(tmp_path / "modules.json", [{"type": f"sentence_transformers.models.{k}"} for k in kinds])
+    folder = TINY["save"](tmp_path / "teacher", "bert", "MaskedLM", length=130)
+    checkpoint.write_json(folder / "modules.json", [{"type": f"sentence_transformers.models.{k}"} for k in kinds])
+    return folder
+
+
+FEW = ["limit=smoke", "tasks.names=[overlap]", "pipeline=[pretrain,export_embedder]", "output=run"]
+
+
+def test_a_teacher_that_does_more_to_its_vectors_is_refused_first(dense: Path, run: Any, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="embedder with Dense after its pooling"):
-        teacher.embeds(tmp_path)
+        run(tmp_path, "embedder", *FEW, "teacher=hub", f"teacher.name={dense}")
+    assert not (tmp_path / "run" / "pretrain").exists()
 
 
-def test_a_narrower_student_learns_a_map_to_its_teachers_vectors(run: Any, tmp_path: Path) -> None:
-    run(
-        tmp_path, "embedder", "limit=smoke", "tasks.names=[overlap]", "pipeline=[pretrain,export_embedder]",
-        "student.hidden_size=16", "output=run",
-    )  # fmt: skip
+def test_a_narrower_student_learns_a_map_to_its_teachers_vectors(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from distill import engine
+
+    train, learned = engine.train, {}
+
+    def watched(objective: Any, *arguments: Any, **settings: Any) -> Any:
+        done = train(objective, *arguments, **settings)
+        learned.update({name: one.weight.detach().clone() for name, one in objective.projections.items()})
+        return done
+
+    monkeypatch.setattr(engine, "train", watched)
+    run(tmp_path, "embedder", *FEW, "student.hidden_size=16")
     folder = tmp_path / "run" / "export_embedder"
     manifest = checkpoint.read_json(folder / checkpoint.MANIFEST)
     assert manifest["proofs"][""]["largest_difference"] <= 1e-5
-    assert -1 <= manifest["measured"]["cosine"] <= 1
     assert manifest["measured"]["spearman"].keys() == {"overlap"}
-    dense = checkpoint.read_json(folder / "2_Dense" / "config.json")
-    assert (dense["in_features"], dense["out_features"]) == (16, 32)
-    card = (folder / "README.md").read_text()
+    made = folder / "embedder"
+    assert not learned["pooled"].equal(learned["cosine"])
+    assert load_file(made / "2_Dense" / "model.safetensors")["linear.weight"].equal(learned["pooled"])
+    described = checkpoint.read_json(made / "2_Dense" / "config.json")
+    assert (described["in_features"], described["out_features"]) == (16, 32)
+    texts = ["a kettle sings", "the tea is ready"]
+    said, wanted = elsewhere(made, texts), guide(tmp_path / "run", texts)
+    assert said.shape == wanted.shape == (2, 32)
+    card = (made / "README.md").read_text()
     assert "library_name: sentence-transformers" in card
     assert "overlap, Spearman in percent" in card
+    assert not (made / checkpoint.MANIFEST).exists()
+
+
+def guide(folder: Path, texts: list[str]) -> np.ndarray:
+    """The teacher's vectors."""
+    (given,) = folder.glob("random_teacher_*")
+    return vectors(Embedder(given, "mean", 128), teacher.load_tokenizer(given), texts)

@@ -22,6 +22,14 @@ LARGE = (".safetensors", ".onnx")
 """What goes the way of large files."""
 
 
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def git_hash(content: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0%b" % (len(content), content)).hexdigest()
+
+
 @dataclass
 class Hub:
     """`repositories`: name -> file -> content. `commits`: how many commits each has had."""
@@ -43,9 +51,13 @@ class Hub:
         to = {one["oid"]: {"upload": {"href": f"{self.url}/large/{one['oid']}"}} for one in asked["objects"]}
         return 200, {"transfer": "basic", "objects": [one | {"actions": to[one["oid"]]} for one in asked["objects"]]}
 
-    def preupload(self, asked: dict[str, Any]) -> tuple[int, Any]:
-        modes = {one["path"]: "lfs" if one["path"].endswith(LARGE) else "regular" for one in asked["files"]}
-        return 200, {"files": [{"path": p, "uploadMode": mode, "shouldIgnore": False} for p, mode in modes.items()]}
+    def preupload(self, name: str, asked: dict[str, Any]) -> tuple[int, Any]:
+        there, files = self.repositories[name], []
+        for path in (one["path"] for one in asked["files"]):
+            mode, content = "lfs" if path.endswith(LARGE) else "regular", there.get(path)
+            known = None if content is None else {"lfs": sha256, "regular": git_hash}[mode](content)
+            files.append({"path": path, "uploadMode": mode, "shouldIgnore": False, "oid": known})
+        return 200, {"files": files}
 
     def commit(self, name: str, lines: list[dict[str, Any]]) -> tuple[int, Any]:
         if self.broken:
@@ -56,6 +68,8 @@ class Hub:
                 self.repositories[name][value["path"]] = base64.b64decode(value["content"])
             if line["key"] == "lfsFile":
                 self.repositories[name][value["path"]] = self.large[value["oid"]]
+            if line["key"] == "deletedFile":
+                del self.repositories[name][value["path"]]
         self.commits[name] = self.commits.get(name, 0) + 1
         return 200, {"commitUrl": f"{self.url}/{name}/commit/{SHA}", "commitOid": SHA}
 
@@ -65,7 +79,7 @@ class Hub:
         if path.endswith("/objects/batch"):
             return self.batch(json.loads(data))
         if path.endswith("/preupload/main"):
-            return self.preupload(json.loads(data))
+            return self.preupload(path.removeprefix("/api/models/").removesuffix("/preupload/main"), json.loads(data))
         if path.endswith("/commit/main"):
             name = path.removeprefix("/api/models/").removesuffix("/commit/main")
             return self.commit(name, [json.loads(line) for line in data.splitlines()])
@@ -77,7 +91,7 @@ class Hub:
         if files is None:
             return 404, {"error": "Repository not found"}
         if tree:
-            return 200, [{"type": "file", "path": file, "size": len(c), "oid": file} for file, c in files.items()]
+            return 200, [{"type": "file", "path": file, "size": len(c), "oid": sha256(c)} for file, c in files.items()]
         return 200, {"id": name, "sha": SHA, "siblings": [{"rfilename": file} for file in files]}
 
 
@@ -112,7 +126,7 @@ class Answer(BaseHTTPRequestHandler):
 
     def do_PUT(self) -> None:
         data, name = self.body(), self.path.rpartition("/")[2]
-        good = hashlib.sha256(data).hexdigest() == name
+        good = sha256(data) == name
         self.hub.large |= {name: data} if good else {}
         self.say(200 if good else 400, {}, {"ETag": name})
 
@@ -125,6 +139,10 @@ class Answer(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path = unquote(self.path).partition("?")[0]
+        if path.endswith("/auth-check/write"):
+            allowed = self.headers.get("Authorization") == f"Bearer {TOKEN}"
+            self.say(200 if allowed else 403, {} if allowed else {"error": "You may not write here."})
+            return
         if path.startswith("/api/models/"):
             name = "/".join(path.removeprefix("/api/models/").split("/")[:2])
             self.say(*self.hub.listed(name, "/tree/" in path))
@@ -134,7 +152,7 @@ class Answer(BaseHTTPRequestHandler):
         if content is None:
             self.say(404, {"error": "Entry not found"}, {"X-Error-Code": "EntryNotFound"})
         else:
-            self.say(200, content, {"ETag": f'"{hashlib.sha256(content).hexdigest()}"', "X-Repo-Commit": SHA})
+            self.say(200, content, {"ETag": f'"{sha256(content)}"', "X-Repo-Commit": SHA})
 
     do_HEAD = do_GET
 

@@ -15,7 +15,8 @@ from huggingface_hub import constants
 from distill import check, config, explain, teacher
 from distill.errors import ConfigError, UserError
 from distill.export.proof import plain_logits
-from distill.export.push import repositories
+from distill.export.push import exported, repositories
+from distill.plan import unrolled
 
 RUN = (
     "tasks=docstrings", "limit=smoke", "limit.steps=2",
@@ -81,6 +82,25 @@ def test_a_full_disk_leaves_nothing_that_looks_whole(run: Any, cwd: Path) -> Non
     assert content(folder / "order") == whole
 
 
+def test_a_repository_becomes_what_is_exported(hub: Any, run: Any, cwd: Path) -> None:
+    exported = cwd / "run" / "export"
+    hub.repositories["me/student-order"] = {"onnx/model.onnx": b"an earlier one", ".gitattributes": b"*"}
+    run(cwd, "task", *RUN, "push=me/student")
+    assert hub.repositories["me/student-order"] == content(exported / "order") | {".gitattributes": b"*"}
+    run(cwd, "task", *RUN, "push=me/student")
+    assert hub.commits == {"me/student-order": 1, "me/student-overlap": 1}, "nothing is sent twice"
+
+
+def test_what_can_be_read_need_not_be_written(
+    hub: Any, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.repositories = {"me/student-order": {"config.json": b"{}"}, "me/student-overlap": {}}
+    monkeypatch.setenv("HF_TOKEN", "hf_that_reads")
+    with pytest.raises(ConfigError, match=r"push: got me/student-order; .*403"):
+        run(tmp_path, "task", *RUN, "push=me/student")
+    assert not (tmp_path / "run" / "finetune_teacher").exists()
+
+
 def test_what_may_not_be_written_to_is_found_first(
     hub: Any, run: Any, cwd: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,13 +127,26 @@ def test_an_upload_that_fails_loses_nothing(hub: Any, run: Any, cwd: Path, capsy
     assert hub.commits == {"me/student-order": 1, "me/student-overlap": 1}
 
 
-def test_names_of_repositories(tmp_path: Path) -> None:
-    assert repositories("me/student", {"cola": tmp_path}) == {"me/student": tmp_path}
-    several = {"2x/cola": tmp_path / "a", "1.5x/cola": tmp_path / "b"}
-    assert repositories("me/student", several) == {
-        "me/student-2x-cola": tmp_path / "a",
-        "me/student-1.5x-cola": tmp_path / "b",
-    }
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (["recipe=distilbert"], {"a": "export/a", "b": "export/b"}),
+        (
+            ["recipe=embedder"],
+            {"a": "export/a", "b": "export/b", "embedder": "export_embedder/embedder"},
+        ),
+        (
+            ["recipe=prune", "target.speedup=[1.5,2]"],
+            {"1.5x-a": "export/1.5x/a", "1.5x-b": "export/1.5x/b", "2x-a": "export/2x/a", "2x-b": "export/2x/b"},
+        ),
+    ],
+    ids=str,
+)
+def test_names_of_repositories(settings: list[str], expected: dict[str, str]) -> None:
+    found = exported(unrolled(config.load_config(settings)), ["a", "b"])
+    assert found == expected
+    assert repositories("me/student", found) == {f"me/student-{name}": folder for name, folder in expected.items()}
+    assert repositories("me/student", {"a": "export/a"}) == {"me/student": "export/a"}
 
 
 def test_a_pipeline_that_exports_nothing() -> None:

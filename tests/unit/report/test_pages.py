@@ -268,7 +268,7 @@ def made_from(**more: str | None) -> dict[str, str | None]:
             ["Made from [google/bert]", "Made from mine: licence mit"],
         ),
         ([made_from(license=None)], {"base_model": ["google/bert"]}, ["look it up before you publish"]),
-        ([made_from(), made_from(license=None)], {"base_model": ["google/bert"] * 2}, ["look it up"]),
+        ([made_from(), made_from(license=None)], {"base_model": ["google/bert"]}, ["look it up"]),
         (
             [made_from(hub=None, license="other", license_name="theirs", license_link="LICENSE")],
             {"license": "other", "license_name": "theirs", "license_link": "LICENSE"},
