@@ -127,6 +127,14 @@ def test_an_upload_that_fails_loses_nothing(hub: Any, run: Any, cwd: Path, capsy
     assert hub.commits == {"me/student-order": 1, "me/student-overlap": 1}
 
 
+def test_a_teacher_that_was_cached_without_its_card_is_read_offline(hub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.repositories["me/teacher"] = {"config.json": b"{}", "README.md": b"# A card"}
+    first = teacher.fetch("me/teacher", "teacher.name", files=("*.json",))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert teacher.fetch("me/teacher", "teacher.name") == first
+    assert not (Path(first) / "README.md").exists()
+
+
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
