@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from distill.check.pipeline import pipeline
-from distill.check.rules import FAMILIES, TASKS, broken, flatten, nearest, unknown
+from distill.check.rules import FAMILIES, ONNX_SCHEMES, TASKS, broken, flatten, nearest, unknown
 from distill.check.targets import check_target
 from distill.config import Config, Prune, Quantize, Vocabulary, recipes
 from distill.plan import UNITS, ancestry, given_student
@@ -204,7 +204,7 @@ def _only_onnx(config: Config, name: str) -> Iterator[str]:
         if value is not None:
             yield f"{key}: got {value}; must be {why}, which prunes heads and FFN channels to given sizes; set it null"
     quantized = [config.stages.get(stage) for stage in config.pipeline]
-    if not any(isinstance(stage, Quantize) and "onnxruntime" in stage.schemes for stage in quantized):
+    if not any(isinstance(stage, Quantize) and {*stage.schemes} & {*ONNX_SCHEMES} for stage in quantized):
         yield (
             f"stages.{name}.uniform: got false; must be true without a stage that makes ONNX files, the only ones that "
             "can have layers of different widths; add a quantize stage with onnxruntime"

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 from distill.check.rules import DIMENSIONS, PACKAGES, SCHEMES, nearest
 from distill.config import REFERENCES, Config, Evaluate, Export, Prune, Quantize, Stage, Train, Vocabulary
-from distill.plan import ancestry, cut_by, given_student, of_student
+from distill.plan import ancestry, cut_by, embeds, given_student, of_student
 
 
 def pipeline(config: Config) -> Iterator[str]:
@@ -46,6 +46,13 @@ def _reference(name: str, key: str, other: str, config: Config) -> Iterator[str]
     if found.kind not in needed:
         kinds = " or ".join(needed)
         yield f"stages.{name}.{key}: got {other}; must be a stage of kind {kinds}; it is of kind {found.kind}"
+    elif key == "quantized" and isinstance(found, Quantize):
+        made_from = stage.student if isinstance(stage, Evaluate) else getattr(stage, "start", None)
+        if found.start != made_from and not (isinstance(stage, Export) and embeds(config, name)):
+            yield (
+                f"stages.{name}.quantized: got {other}, made from {found.start}; must be made from {made_from}, as "
+                f"what stands beside it; set stages.{other}.start={made_from}"
+            )
     elif key in ("quantized", "evaluated"):
         return
     elif _data(stage) == "corpus" and _data(found) == "tasks":
@@ -207,9 +214,11 @@ def _installed(key: str, schemes: list[str]) -> Iterator[str]:
 
 
 def _names(key: str, given: list[str], known: tuple[str, ...]) -> Iterator[str]:
-    for name in given:
+    for index, name in enumerate(given):
         if name not in known:
             yield f"{key}: got {name}; must be {' or '.join(known)}; drop it"
+        elif name in given[:index]:
+            yield f"{key}: got {name} twice; must name each once; drop one"
 
 
 def _on_tasks(key: str, stage: Train) -> Iterator[str]:

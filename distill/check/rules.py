@@ -24,6 +24,9 @@ FAMILIES = (
 SCHEMES = ("bitsandbytes", "bitsandbytes_nf4", "torchao", "onnxruntime", "onnxruntime_static", "openvino")
 """What a quantize stage can make."""
 
+ONNX_SCHEMES = ("onnxruntime", "onnxruntime_static", "openvino")
+"""Those that are made from an ONNX file."""
+
 PACKAGES = {"torchao": ("torchao",), "openvino": ("openvino", "nncf")}
 """Of these the packages that come with an extra of distill, which is called as the scheme is."""
 

@@ -94,10 +94,12 @@ can be served. Tests make and run all of them of a tiny model of every family; f
 {schemes}
 
 - **Layers, hidden channels, FFN channels**: see [pruning](pruning.md).
-- Head and pooler stay float everywhere; so do, under `stages.quantize.max_drop`, the modules that hurt most. Sizes that
-  are no multiples of 64 (inputs) and 32 (outputs) stay float in nf4.
+- Head and pooler stay float everywhere; so do, under `stages.quantize.max_drop`, the modules that hurt most when they
+  are rounded as the scheme rounds, tables of embeddings among them where it rounds these by one scale. Sizes that are
+  no multiples of 64 (inputs) and 32 (outputs) stay float in nf4. The report names what is in float.
 - Where activations have one scale for a whole batch, the logits of a row depend on the others: that form is scored row
-  by row.
+  by row. In bitsandbytes int8 a column with an outlier in any row is exact for the whole batch: it is scored in
+  batches, and may be a little less exact on single rows.
 - Static ranges are measured on `stages.quantize.examples` training rows.
 - bf16 (and, on a GPU, fp16) needs no file of its own: `from_pretrained(FOLDER, dtype=torch.bfloat16)`.
 """

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import Embedding
 
 LEVELS = 127
 """Largest int8 weight: symmetric, so that zero stays zero."""
@@ -40,16 +41,35 @@ def activation(exact: Tensor) -> Tensor:
     return _through(exact, ((exact / scale).round() + zero).clamp(0, 255).sub(zero) * scale)
 
 
+def by_token(exact: Tensor) -> Tensor:
+    """[..., I], each row rounded to int8 by its largest absolute value."""
+    return weight(exact.flatten(0, -2)).view(exact.shape)
+
+
+def table(exact: Tensor) -> Tensor:
+    """[V, H], rounded to int8 by the largest absolute value of all."""
+    return weight(exact.flatten()[None]).view(exact.shape)
+
+
+INPUTS = {"tensor": activation, "token": by_token, "nothing": lambda exact: exact}
+"""What inputs are rounded by -> how."""
+
+
 @contextmanager
-def faked(model: Any, modules: Collection[str]) -> Iterator[None]:
-    """Inside, these linear modules of a model work in 8 bits. Its weights stay float32, and what trains are these."""
+def faked(model: Any, modules: Collection[str], inputs: str = "tensor") -> Iterator[None]:
+    """Inside, these linear modules, or tables of embeddings, of a model work in 8 bits. Its weights stay float32, and
+    what trains are these.
+    """
     changed = [model.get_submodule(name) for name in modules]
 
-    def forward(module: Any, given: Tensor) -> Tensor:
-        return F.linear(activation(given), weight(module.weight), module.bias)
+    def linear(module: Any, given: Tensor) -> Tensor:
+        return F.linear(INPUTS[inputs](given), weight(module.weight), module.bias)
+
+    def lookup(module: Any, given: Tensor) -> Tensor:
+        return F.embedding(given, table(module.weight), module.padding_idx)
 
     for module in changed:
-        module.forward = functools.partial(forward, module)
+        module.forward = functools.partial(lookup if isinstance(module, Embedding) else linear, module)
     try:
         yield
     finally:

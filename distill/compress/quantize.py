@@ -1,6 +1,7 @@
 """Weights and activations in 8 bits or fewer, in the forms that each runtime loads.
 
-Every scheme can be told, by the names of torch modules, what to leave in float: head and pooler always are.
+Every scheme can be told, by the names of torch modules, what to leave in float: head and pooler always are. A file is
+written where it is to be: whoever calls sees to it that half of one is never taken for a whole one.
 """
 
 from __future__ import annotations
@@ -16,8 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from distill.checkpoint import writing
 
 Arrays = Mapping[str, np.ndarray]
 """int64 input_ids, attention_mask and token_type_ids of one row, each [1, L]."""
@@ -47,6 +46,12 @@ class Scheme:
     """A row's logits depend on what else is in the batch: activations have one scale for all of it."""
     compiled: bool = False
     """It is timed compiled by torch, too."""
+    inputs: str = "tensor"
+    """What inputs of linear modules are rounded by: tensor, token, or nothing. For finding what hurts."""
+    tables: bool = False
+    """Tables of embeddings are rounded too, each by one scale, and can be what hurts."""
+    fits: Callable[[Any], bool] | None = None
+    """Linear module -> whether it can be quantized; all can when None."""
     extra: str | None = None
     """What of distill's extras it needs to be made and run."""
 
@@ -61,6 +66,13 @@ def linears(model: Any) -> list[str]:
         for name, module in model.named_modules()
         if isinstance(module, torch.nn.Linear) and not _inside(name, floats)
     ]
+
+
+def embeddings(model: Any) -> list[str]:
+    """Names of the tables of embeddings."""
+    import torch
+
+    return [name for name, module in model.named_modules() if isinstance(module, torch.nn.Embedding)]
 
 
 def always_float(model: Any) -> list[str]:
@@ -94,12 +106,12 @@ def _with_transformers(folder: Path, out: Path, settings: Any) -> None:
     model = AutoModelForSequenceClassification.from_pretrained(
         folder, quantization_config=settings, dtype=torch.float32, use_safetensors=True
     )
-    with writing(out) as temporary:
-        # The tokenizer and whatever else lies there; the weights and the config are written anew.
-        for path in folder.iterdir():
-            if path.is_file() and not path.name.startswith(("model", "config.json", ".")):
-                shutil.copy2(path, temporary)
-        model.save_pretrained(temporary)
+    out.mkdir(parents=True, exist_ok=True)
+    # The tokenizer and whatever else lies there; the weights and the config are written anew.
+    for path in folder.iterdir():
+        if path.is_file() and not path.name.startswith(("model", "config.json", ".")):
+            shutil.copy2(path, out)
+    model.save_pretrained(out)
 
 
 def bitsandbytes_int8(folder: Path, out: Path, keep: Collection[str], rows: Sequence[Arrays]) -> None:
@@ -118,9 +130,11 @@ def bitsandbytes_nf4(folder: Path, out: Path, keep: Collection[str], rows: Seque
     divide (64 inputs, 32 outputs) stay float.
     """
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+    import torch
     from transformers import BitsAndBytesConfig
 
-    odd = [name for name, module in without_weights(folder).named_modules() if _odd(module)]
+    modules = without_weights(folder).named_modules()
+    odd = [name for name, module in modules if isinstance(module, torch.nn.Linear) and not _even(module)]
     settings = BitsAndBytesConfig(
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",
@@ -130,10 +144,9 @@ def bitsandbytes_nf4(folder: Path, out: Path, keep: Collection[str], rows: Seque
     _with_transformers(folder, out, settings)
 
 
-def _odd(module: Any) -> bool:
-    import torch
-
-    return isinstance(module, torch.nn.Linear) and bool(module.in_features % 64 or module.out_features % 32)
+def _even(module: Any) -> bool:
+    """Whether a linear module has whole blocks of 4 bits."""
+    return not (module.in_features % 64 or module.out_features % 32)
 
 
 def torchao_int8(folder: Path, out: Path, keep: Collection[str], rows: Sequence[Arrays]) -> None:
@@ -289,19 +302,40 @@ def openvino_int8(path: Path, out: Path, keep: Collection[str], rows: Sequence[A
             subset_size=len(rows),
             ignored_scope=nncf.IgnoredScope(names=floats),
         )
-        with writing(out) as temporary:
-            openvino.save_model(made, temporary / "model_int8.xml", compress_to_fp16=False)
+        out.mkdir(parents=True, exist_ok=True)
+        openvino.save_model(made, out / "model_int8.xml", compress_to_fp16=False)
 
 
 SCHEMES = {
     "bitsandbytes": Scheme(
-        "bitsandbytes", "int8", "bitsandbytes", "int8 by row", "int8 by token, outliers in float", bitsandbytes_int8
+        "bitsandbytes",
+        "int8",
+        "bitsandbytes",
+        "int8 by row",
+        "int8 by token, columns with outliers in float",
+        bitsandbytes_int8,
+        inputs="token",
     ),
     "bitsandbytes_nf4": Scheme(
-        "bitsandbytes", "nf4", "bitsandbytes_nf4", "4 bits by block of 64", "float", bitsandbytes_nf4
+        "bitsandbytes",
+        "nf4",
+        "bitsandbytes_nf4",
+        "4 bits by block of 64",
+        "float",
+        bitsandbytes_nf4,
+        inputs="nothing",
+        fits=_even,
     ),
     "torchao": Scheme(
-        "torchao", "int8", "torchao", "int8 by row", "int8 by token", torchao_int8, compiled=True, extra="torchao"
+        "torchao",
+        "int8",
+        "torchao",
+        "int8 by row",
+        "int8 by token",
+        torchao_int8,
+        compiled=True,
+        inputs="token",
+        extra="torchao",
     ),
     "onnxruntime": Scheme(
         "onnxruntime",
@@ -312,6 +346,7 @@ SCHEMES = {
         onnxruntime_dynamic,
         onnx=True,
         alone=True,
+        tables=True,
     ),
     "onnxruntime_static": Scheme(
         "onnxruntime",
@@ -322,6 +357,7 @@ SCHEMES = {
         onnxruntime_static,
         onnx=True,
         calibrated=True,
+        tables=True,
     ),
     "openvino": Scheme(
         "openvino",

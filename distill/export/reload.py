@@ -40,7 +40,8 @@ def runner(backend: str, path: str) -> Callable[[dict[str, Any]], Any]:
     import torch
     from transformers import AutoModelForSequenceClassification
 
-    classifier = AutoModelForSequenceClassification.from_pretrained(path).eval()
+    # Left to itself what bitsandbytes made goes to a GPU, where there is one.
+    classifier = AutoModelForSequenceClassification.from_pretrained(path, device_map={"": "cpu"}).eval()
 
     def run(batch: dict[str, Any]) -> Any:
         threads = torch.get_num_threads()

@@ -170,7 +170,7 @@ def _times(
         ctx.say(f"evaluate: timing {len(made)} forms, {key}, {repeats} rounds")
         for (timed, _), values in latency.measure(made, {key: batches}, repeats=repeats, least_ms=least).items():
             times[timed][key] = values
-    checkpoint.write_json(file, {"times": times, "failed": {k: v for k, v in failed.items() if k in times}})
+    checkpoint.write_json(file, {"times": times, "failed": failed})
     return times
 
 
@@ -181,8 +181,8 @@ def _shapes(ctx: Context, settings: Evaluate) -> list[list[int]]:
 
 
 def _timed(ctx: Context, folder: Path, form: forms.Form) -> Engine:
-    """A form of the first task, as one engine. What is quantized is there; the teacher's ONNX files are made now."""
-    task = next(iter(ctx.tasks[0]))
+    """A form of one task, as one engine. What is quantized is there; the teacher's ONNX files are made now."""
+    task = forms.shown(ctx, form)
     paths = _paths(ctx, folder, form, task)
     if form.role == "teacher" and form.file:
         for source, path in zip(ctx.checkpoints(form.stage, task), paths, strict=True):
@@ -262,7 +262,7 @@ def _model(
     own, best = predictions[form.name], predictions[forms.reference(ctx)]
     scores = retained.scores(own, names)
     middle = "x".join(map(str, settings.shapes[len(settings.shapes) // 2]))
-    task = next(iter(tasks))
+    task = forms.shown(ctx, form)
     paths = _paths(ctx, folder, form, task)
     sources = ctx.checkpoints(_float_stage(form, compared), task)
     sources = sources if form.member is None else [sources[form.member]]

@@ -132,6 +132,15 @@ def paths(ctx: Context, form: Form, task: str) -> list[Path]:
     return [folder / form.file if form.file else folder for folder in folders]
 
 
+def shown(ctx: Context, form: Form) -> str:
+    """The task whose model is timed and weighed: the first, or that with most modules left in float, if they differ."""
+    kept: dict[str, dict[str, list[str]]] = {}
+    if form.file is not None and form.role != "teacher":
+        kept = checkpoint.read_json(ctx.folder / form.stage / checkpoint.MANIFEST)["kept"]
+    scheme = next((name for name, one in SCHEMES.items() if one.file == form.file), "")
+    return max(ctx.tasks[0], key=lambda task: len(kept.get(task, {}).get(scheme, [])))
+
+
 def tokenizers(ctx: Context, form: Form) -> list[Any]:
     """What each model of a form reads with."""
     whose, own = ctx.tokenizer_of(form.stage)

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from distill import family, student, teacher
+from distill.compress.quantize import SCHEMES
 from distill.compress.zeros import STEP
-from distill.config import Evaluate, Prune, Stage, Train, Vocabulary
+from distill.config import Evaluate, Prune, Quantize, Stage, Train, Vocabulary
 from distill.errors import ConfigError
 from distill.plan import ancestry, embeds, given_student, has_target
 from distill.stages.context import APART, Context
@@ -23,7 +24,7 @@ ROWS = 2
 """Fewest training rows for each teacher's learned weight."""
 
 LEAST = 32
-"""Fewest training rows of a task whose model is pruned, as of `stages.prune.examples`."""
+"""Fewest training rows of a task that losses, or ranges of activations, are measured on."""
 
 
 def prepare(ctx: Context, pending: list[str]) -> None:
@@ -101,6 +102,14 @@ def _enough_rows(ctx: Context, stages: list[Stage]) -> None:
             errors.append(
                 f"tasks.names: got {name} with {rows} training rows; must have {LEAST} or more for what matters in "
                 "its model to be measured; leave it out, or raise limit.examples"
+            )
+        ranges = {scheme for stage in stages if isinstance(stage, Quantize) for scheme in stage.schemes}
+        ranges = {scheme for scheme in ranges if SCHEMES[scheme].calibrated}
+        if ranges and rows < LEAST:
+            errors.append(
+                f"tasks.names: got {name} with {rows} training rows; must have {LEAST} or more for ranges of "
+                f"activations to be measured; leave it out, raise limit.examples, or quantize without "
+                f"{' and '.join(sorted(ranges))}"
             )
     if errors:
         raise ConfigError(errors)

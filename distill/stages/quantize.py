@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
 
 from distill import checkpoint, teacher
 from distill.compress.fake import faked
-from distill.compress.quantize import ONNX, SCHEMES, Scheme, always_float, linears
+from distill.compress.quantize import ONNX, SCHEMES, Scheme, always_float, embeddings, linears
 from distill.config import Quantize
 from distill.data.collate import pad
 from distill.data.encode import Encoded, encode_task
 from distill.data.tasks import TaskData
-from distill.errors import DataError
 from distill.evaluate import engines, retained
 from distill.evaluate.engines import Batch, Run
 from distill.evaluate.predict import predict
@@ -27,8 +27,6 @@ from distill.export.onnx import export_onnx, onnx_parity
 from distill.stages.context import Context
 
 SENSITIVITY_ROWS = 64
-FEWEST = 32
-"""Rows without which ranges of activations say nothing."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +67,6 @@ def run(ctx: Context, name: str, settings: Quantize) -> dict[str, Any]:
 def _source(ctx: Context, name: str, settings: Quantize, data: TaskData) -> Source:
     _, tokenizer = ctx.tokenizer_of(settings.start)
     longest, count = ctx.config.tasks.max_length, min(settings.examples, len(data.train))
-    if count < FEWEST and any(SCHEMES[scheme].calibrated for scheme in settings.schemes) and not ctx.config.limit.smoke:
-        raise DataError(
-            f"stages.{name}.examples: got {count} training rows of {data.task.name}; must be at least {FEWEST} to "
-            "measure ranges of activations on; give more, or leave out the schemes that need them"
-        )
     drawn = np.random.default_rng(ctx.config.seed).permutation(len(data.train))[:count]
     encoded = encode_task(data.train.select(drawn), data.task.columns, tokenizer, longest)
     left = tokenizer.padding_side == "left"
@@ -92,7 +85,7 @@ def _quantize(ctx: Context, name: str, settings: Quantize, source: Source, out: 
     def tried(what: str, file: str, make: Callable[[], Any]) -> Any:
         try:
             return make()
-        except OSError:
+        except (OSError, SafetensorError):  # a full disk is not the scheme's
             raise
         except Exception as error:
             _remove(out / file)
@@ -118,24 +111,27 @@ def _quantize(ctx: Context, name: str, settings: Quantize, source: Source, out: 
 def _make(
     ctx: Context, place: str, one: Scheme, source: Source, out: Path, floats: Floats, limit: float | None
 ) -> list[str]:
-    """Make a form, with as many modules left in float as it takes to stay within `limit`. Returns their names."""
-    kept: list[str] = []
+    """Make a form, with as many modules left in float as it takes to stay within `limit`. Returns their names, and
+    those of linear modules of sizes that the scheme cannot take.
+    """
+    unfit, kept = floats.unfit(one), list[str]()
     while True:
         _remove(out / one.file)
         one.make(out / ONNX if one.onnx else source.folder, out / one.file, [*floats.always, *kept], source.rows)
         if limit is None:
-            return kept
+            return unfit
         drop = floats.score - score(_load(ctx, one, out / one.file), source, alone=one.alone)
         if drop <= limit:
-            return kept
+            return unfit + kept
         ctx.say(f"{place}: {one.backend} {one.scheme} loses {drop:.1f} points with {len(kept)} modules left in float")
-        most = len(floats.order) // 2
+        order = [name for name in floats.order(one) if name not in unfit]
+        most = len(order) // 2
         if len(kept) >= most:
             raise ValueError(
-                f"it loses {drop:.1f} points, more than max_drop={limit:g}, even with {most} of {len(floats.order)} "
-                "modules left in float"
+                f"it loses {drop:.1f} points, more than max_drop={limit:g}, even with {most} of {len(order)} modules "
+                "left in float"
             )
-        kept = floats.order[: min(max(1, 2 * len(kept)), most)]
+        kept = order[: min(max(1, 2 * len(kept)), most)]
 
 
 def _load(ctx: Context, one: Scheme, path: Path) -> Run:
@@ -162,6 +158,7 @@ class Floats:
 
     def __init__(self, ctx: Context, source: Source) -> None:
         self.source, self.device = source, ctx.accelerator.device
+        self.orders: dict[tuple[str, bool], list[str]] = {}
         count = source.data.task.num_labels
         self.model = teacher.load_classifier(source.folder, count, pad_id=source.tokenizer.pad_token_id)
         self.model.to(self.device).eval()
@@ -178,20 +175,29 @@ class Floats:
         """Of the model in float32, in points."""
         return score(self.run, self.source)
 
-    @functools.cached_property
-    def order(self) -> list[str]:
-        """The linear modules that can be quantized, from the one whose rounding to 8 bits, alone, changes the logits of
-        training rows most.
+    def unfit(self, one: Scheme) -> list[str]:
+        """Linear modules of sizes that a scheme cannot take. ValueError where these are all."""
+        every = linears(self.model)
+        found = [name for name in every if one.fits is not None and not one.fits(self.model.get_submodule(name))]
+        if len(found) == len(every):
+            raise ValueError(f"none of the {len(every)} linear modules has sizes that {one.scheme} can take")
+        return found
+
+    def order(self, one: Scheme) -> list[str]:
+        """What a scheme rounds, from the module whose rounding to 8 bits, alone, changes the logits of training rows
+        most.
         """
-        rows = self.source.rows[:SENSITIVITY_ROWS]
-        exact = [self.run(row) for row in rows]
-        changed = {}
-        for name in linears(self.model):
-            with faked(self.model, [name]):
-                changed[name] = float(
-                    np.mean([np.square(self.run(r) - e).mean() for r, e in zip(rows, exact, strict=True)])
-                )
-        return sorted(changed, key=lambda name: -changed[name])
+        if (key := (one.inputs, one.tables)) not in self.orders:
+            rows = self.source.rows[:SENSITIVITY_ROWS]
+            exact = [self.run(row) for row in rows]
+            changed = {}
+            for name in linears(self.model) + (embeddings(self.model) if one.tables else []):
+                with faked(self.model, [name], one.inputs):
+                    changed[name] = float(
+                        np.mean([np.square(self.run(r) - e).mean() for r, e in zip(rows, exact, strict=True)])
+                    )
+            self.orders[key] = sorted(changed, key=lambda name: -changed[name])
+        return self.orders[key]
 
 
 def _remove(path: Path) -> None:

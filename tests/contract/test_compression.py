@@ -6,17 +6,21 @@ import runpy
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from distill import family
+from distill import checkpoint, family
 from distill.check import rules
 from distill.compress.quantize import ONNX, SCHEMES, always_float
+from distill.errors import ConfigError, UserError
 from distill.evaluate import engines
 from distill.evaluate.latency import synthetic
 from distill.export.onnx import export_onnx, onnx_parity
+from distill.stages import export
+from distill.stages.forms import Form, shown
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 SAME = {"ernie": "bert", "xlm-roberta": "roberta", "camembert": "roberta"}
@@ -86,3 +90,45 @@ def test_a_student_learns_in_int8_and_is_left_in_float(run: Any, tmp_path: Path)
     moved = [name for name in plain if not plain[name].equal(learned[name])]
     assert any("query.weight" in name for name in moved)
     assert all((plain[name] - learned[name]).abs().max() < 1e-2 for name in moved)
+
+
+def test_too_few_rows_for_ranges_are_refused_first(run: Any, tmp_path: Path) -> None:
+    few = ["tasks=docstrings", "tasks.names=[order]", "limit.examples=20", "teacher=embedded", "output=out"]
+    stages = ["pipeline=[finetune_teacher,quantize]", "stages.quantize.start=finetune_teacher", "target.speedup=null"]
+    with pytest.raises(ConfigError, match=r"got order with 20 training rows; .* without onnxruntime_static$"):
+        run(tmp_path, "prune", *few, *stages, "stages.quantize.schemes=[onnxruntime,onnxruntime_static]")
+    assert not (tmp_path / "out" / "finetune_teacher").exists()
+
+
+def test_the_form_that_is_timed_is_of_the_task_with_most_in_float(tmp_path: Path) -> None:
+    kept = {"a": {}, "b": {"onnxruntime": ["x", "y"]}, "c": {"onnxruntime": ["x"], "bitsandbytes": ["z"]}}
+    checkpoint.write_json(tmp_path / "quantize" / checkpoint.MANIFEST, {"kept": kept})
+    ctx: Any = SimpleNamespace(folder=tmp_path, tasks=({"a": 0, "b": 0, "c": 0}, []))
+    forms = [Form("student", one.backend, one.scheme, "quantize", one.file) for one in SCHEMES.values()]
+    assert {form.name: shown(ctx, form) for form in forms} == {
+        form.name: {"student onnxruntime int8": "b", "student bitsandbytes int8": "c"}.get(form.name, "a")
+        for form in forms
+    }
+    assert shown(ctx, Form("student", "torch", "fp32", "recover")) == "a"
+
+
+def test_an_export_that_is_not_what_was_made_is_removed(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The numbers of one weight are changed between the copy and its proof."""
+    from safetensors.torch import load_file, save_file
+
+    few = ["limit=smoke", "limit.steps=2", "tasks=docstrings", "tasks.names=[order]", "output=out"]
+    stages = ["pipeline=[finetune_teacher,finetune,export]", "stages.export.quantized=null"]
+    proved = export._proved
+
+    def spoilt(exported: Any, *rest: Any) -> Any:
+        file = exported[0].put.path / "model.safetensors"
+        save_file({name: value + 0.5 for name, value in load_file(file).items()}, file, {"format": "pt"})
+        return proved(exported, *rest)
+
+    monkeypatch.setattr(export, "_proved", spoilt)
+    with pytest.raises(UserError, match="away from the model's in a fresh process"):
+        run(tmp_path, "task", *few, *stages, "stages.export.evaluated=null")
+    assert (tmp_path / "out" / "finetune" / "order").is_dir()
+    assert not (tmp_path / "out" / "export" / "order").exists()

@@ -215,6 +215,18 @@ def test_a_setting_that_nothing_reads_is_refused(key: str, near: str, config: Co
         ({"stages__evaluate__teacher": "adapt"}, "stages.evaluate.teacher: got adapt; must be a stage with data tasks"),
         ({"stages__quantize__start": "pretrain"}, "start: got pretrain; must be a stage with data tasks; "),
         ({"stages__quantize__schemes": ["int4"]}, "stages.quantize.schemes: got int4; must be bitsandbytes or bitsa"),
+        (
+            {"stages__quantize__schemes": ["torchao"] * 2},
+            "stages.quantize.schemes: got torchao twice; must name",
+        ),
+        (
+            {"stages__quantize__start": "finetune_baseline"},
+            "stages.export.quantized: got quantize, made from fine",
+        ),
+        (
+            {"stages__evaluate__student": "finetune_baseline"},
+            "stages.evaluate.quantized: got quantize, made from f",
+        ),
         ({"stages__evaluate__shapes": []}, "stages.evaluate.shapes: got []; must hold at least one"),
         ({"stages__evaluate__shapes": [[8, 128], [8]]}, "stages.evaluate.shapes: got [8]; must be [batch size, leng"),
         ({"stages__evaluate__shapes": [[0, 128]]}, "stages.evaluate.shapes: got [0, 128]; must be [batch size, leng"),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from distill.compress.fake import activation, faked, weight
+from distill.compress.fake import INPUTS, activation, by_token, faked, table, weight
 from distill.compress.quantize import SCHEMES, always_float, linears
 from distill.evaluate.engines import onnx_engine, torch_run
 from distill.evaluate.latency import synthetic
@@ -77,3 +77,25 @@ def test_it_answers_as_onnx_runtime_will(classifier: Make, family: str, tmp_path
     away = np.sqrt(np.square(real - exact).mean())
     assert away > 0
     assert np.sqrt(np.square(simulated - real).mean()) < 0.6 * away
+
+
+def test_tokens_are_rounded_apart_and_a_table_as_one() -> None:
+    exact = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0))
+    larger = exact.clone()
+    larger[1, 4] *= 1000
+    one, other = by_token(exact), by_token(larger)
+    assert torch.equal(one[0], other[0])
+    assert torch.equal(one[1, :4], other[1, :4])
+    assert ((one - exact).abs().amax(-1) <= exact.abs().amax(-1) / 254 + 1e-6).all()
+    assert len(table(exact[0]).unique()) <= 255
+    assert ((table(exact[0]) - exact[0]).abs() <= exact[0].abs().max() / 254 + 1e-6).all()
+    assert INPUTS["nothing"](exact) is exact
+
+
+def test_a_table_is_rounded_where_it_is_looked_up() -> None:
+    model = torch.nn.ModuleDict({"table": torch.nn.Embedding(20, 8)})
+    ids = torch.tensor([[3, 0, 19]])
+    with faked(model, ["table"]):
+        said = model["table"](ids)
+    assert torch.equal(said, table(model["table"].weight)[ids])
+    assert torch.equal(model["table"](ids), model["table"].weight[ids])

@@ -60,6 +60,7 @@ def _load(name: str, path: Path) -> engines.Engine:
 
 def test_what_the_config_may_say_is_what_there_is() -> None:
     assert set(rules.SCHEMES) == set(SCHEMES)
+    assert set(rules.ONNX_SCHEMES) == {name for name, one in SCHEMES.items() if one.onnx}
     assert set(rules.PACKAGES) == {name for name, scheme in SCHEMES.items() if scheme.extra}
     names = [(scheme.backend, scheme.scheme) for scheme in SCHEMES.values()]
     assert len(set(names)) == len({scheme.file for scheme in SCHEMES.values()}) == len(names)

@@ -53,6 +53,17 @@ def test_garbage_in_padding_changes_nothing(exported: tuple[Path, Path]) -> None
     assert np.array_equal(run(batch), before)
 
 
+def test_a_model_too_large_for_one_file_is_refused(
+    classifier: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch.onnx._internal.exporter import _onnx_program
+
+    monkeypatch.setattr(_onnx_program, "_LARGE_MODEL_THRESHOLD", 1000)
+    with pytest.raises(UserError, match="got a model too large for one ONNX file"):
+        export_onnx(classifier("bert", 3), tmp_path / "model.onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_another_model_does_not_pass(exported: tuple[Path, Path], tmp_path: Path) -> None:
     folder, path = exported
     model = onnx.load(path)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import resource
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForSequenceClassification
 
 from distill import teacher
@@ -43,9 +46,15 @@ def folder(classifier: Make, tmp_path: Path) -> Path:
         attention.self.value.weight[3] *= 3000
         attention.self.value.bias[3] *= 3000
         attention.output.dense.weight[:, 3] /= 3000
-        batch = {key: torch.from_numpy(value) for key, value in synthetic((96, 16), 100).items()}
-        logits = model.eval()(**batch).logits
-        model.classifier.bias[0] -= (logits[:, 0] - logits[:, 1]).median()  # both labels come up
+    return saved(model, source, out)
+
+
+@torch.no_grad()
+def saved(model: Any, source: Path, out: Path) -> Path:
+    """The model with its tokenizer in a folder, its head moved so that both labels come up."""
+    batch = {key: torch.from_numpy(value) for key, value in synthetic((96, 16), 100).items()}
+    logits = model.eval()(**batch).logits
+    model.classifier.bias[0] -= (logits[:, 0] - logits[:, 1]).median()
     model.save_pretrained(out)
     teacher.load_tokenizer(source).save_pretrained(out)
     return out
@@ -69,7 +78,7 @@ def test_what_hurts_is_found_and_left_in_float(scheme: str, ctx: Any, folder: Pa
     source = source_of(folder)
     floats = Floats(ctx, source)
     assert floats.score == 100
-    assert floats.order[0] == HURT
+    assert floats.order(SCHEMES[scheme])[0] == HURT
     out = tmp_path / "out"
     out.mkdir()
     collapsed = _quantize(ctx, "quantize", Quantize(schemes=[scheme], max_drop=None), source, out)
@@ -83,11 +92,55 @@ def test_what_hurts_is_found_and_left_in_float(scheme: str, ctx: Any, folder: Pa
     assert score(run, source, alone=True) >= 92
 
 
+def test_a_table_of_embeddings_that_hurts_is_left_in_float(ctx: Any, classifier: Make, tmp_path: Path) -> None:
+    model = AutoModelForSequenceClassification.from_pretrained(classifier("bert"))
+    with torch.no_grad():
+        model.bert.embeddings.word_embeddings.weight[-1] *= 3000  # a token of no text
+    out = saved(model, classifier("bert"), tmp_path / "model")
+    floats = Floats(ctx, source_of(out))
+    assert floats.order(SCHEMES["onnxruntime"])[0] == "bert.embeddings.word_embeddings"
+    assert "bert.embeddings.word_embeddings" not in floats.order(SCHEMES["openvino"])
+    made = _quantize(ctx, "quantize", Quantize(schemes=["onnxruntime"], max_drop=8), source_of(out), tmp_path)
+    assert made["failed"] == {}
+    assert "bert.embeddings.word_embeddings" in made["kept"]["onnxruntime"]
+
+
+def test_sizes_that_a_scheme_cannot_take_are_named(ctx: Any, classifier: Make, folder: Path, tmp_path: Path) -> None:
+    source = source_of(folder)
+    floats, scheme = Floats(ctx, source), SCHEMES["bitsandbytes_nf4"]
+    assert floats.unfit(scheme) == floats.unfit(SCHEMES["bitsandbytes"]) == []
+    layer = floats.model.bert.encoder.layer[0]
+    layer.output.dense = torch.nn.Linear(128, 40)
+    assert floats.unfit(scheme) == ["bert.encoder.layer.0.output.dense"]
+    for name in quantize.linears(floats.model):
+        floats.model.get_submodule(name).in_features = 63
+    with pytest.raises(ValueError, match="none of the 12 linear modules has sizes that nf4 can take"):
+        floats.unfit(scheme)
+
+
+@contextlib.contextmanager
+def room(size: int) -> Iterator[None]:
+    """No file can grow beyond `size` bytes, as on a disk that is full."""
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+
+
+@pytest.mark.parametrize("scheme", ["bitsandbytes", "onnxruntime"])
+def test_a_full_disk_is_not_a_scheme_that_failed(scheme: str, ctx: Any, folder: Path, tmp_path: Path) -> None:
+    source = source_of(folder)
+    with room(20_000), pytest.raises((OSError, SafetensorError)):
+        _quantize(ctx, "quantize", Quantize(schemes=[scheme], max_drop=None), source, tmp_path)
+
+
 def test_what_cannot_be_mended_is_refused_and_removed(ctx: Any, folder: Path, tmp_path: Path) -> None:
     ctx.config.limit.smoke = False
     made = _quantize(ctx, "quantize", Quantize(schemes=["onnxruntime"], max_drop=-1), source_of(folder), tmp_path)
     assert made["failed"]["onnxruntime"].startswith("ValueError: it loses ")
-    assert "more than max_drop=-1, even with 6 of 12 modules left in float" in made["failed"]["onnxruntime"]
+    assert "more than max_drop=-1, even with 7 of 15 modules left in float" in made["failed"]["onnxruntime"]
     assert (tmp_path / ONNX).is_file()
     assert not (tmp_path / SCHEMES["onnxruntime"].file).exists()
 
