@@ -54,12 +54,13 @@ sizes of `student.*`, and lets it recover by distillation from what it was.
 ## What pays
 
 In [the runs measured](results/README.md#pruned-to-a-target), of a teacher of 6 layers, 384 wide, on CoLA, MRPC, STS-B
-and RTE (one seed so far: small differences say nothing):
+and RTE (two seeds: differences of a few points say nothing):
 
-- Up to 2x one layer and most FFN channels pay. Every importance but magnitude then recovers to about what the teacher
-  scores. Where nothing can be trained afterwards, reconstruction keeps far more than the others.
-- At 3x and 4x hidden channels with their heads pay. Fisher and Taylor tell which ones can go; by magnitude, and by
-  reconstruction, width looks so dear that layers go instead, and the model recovers less.
+- Up to 2x a layer or two and most FFN channels pay. Every importance but magnitude then recovers to about what the
+  teacher scores. Where nothing can be trained afterwards, reconstruction keeps far more than the others.
+- At 3x and 4x hidden channels with their heads pay. Taylor and Fisher tell which ones can go, Taylor the more steadily:
+  at 3x Fisher chose another shape with each seed. By magnitude, and by reconstruction, width looks so dear that layers
+  go instead, and the model recovers less.
 - Layers alone keep least at every speed, and come in large steps.
 
 `recipe=vocabulary` prunes the vocabulary: the tokens that the tasks do not use go, and the tokenizer is rebuilt

@@ -243,6 +243,12 @@ def _mean(found: Sequence[float], show: Callable[[float | None], str], digits: i
     return show(fmean(found)) + (f" ± {stdev(found):.{digits}f}" if len(found) > 1 else "")
 
 
+def _of_seeds(cut: Cut, role: str) -> str:
+    """What is retained, and of how many seeds, where some runs do not have it."""
+    kept, seeds = cut.kept.get(role, []), len(set(cut.seeds))
+    return _mean(kept, number, 1) + (f" ({len(kept)} of {seeds} seeds)" if 0 < len(kept) < seeds else "")
+
+
 def pruned_table(runs: Sequence[Results]) -> Table | None:
     """What was cut for each target, and what the model kept before and after it recovered; None if nothing was."""
     found = cuts(runs)
@@ -255,7 +261,7 @@ def pruned_table(runs: Sequence[Results]) -> Table | None:
             ", ".join(dict.fromkeys(cut.shapes)),
             _mean(cut.predicted, times, 2),
             _mean(cut.measured, times, 2),
-            *(_mean(cut.kept.get(role, []), number, 1) for role in ("pruned", "student", "baseline")),
+            *(_of_seeds(cut, role) for role in ("pruned", "student", "baseline")),
             ", ".join(map(str, sorted(set(cut.seeds)))),
         )
         for cut in found
