@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -69,6 +70,22 @@ def run() -> Run:
             return walk.run(settings, recipe, list(overrides))
 
     return call
+
+
+@contextlib.contextmanager
+def _small_disk(most: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.fixture
+def small_disk() -> Callable[[int], contextlib.AbstractContextManager[None]]:
+    """`with small_disk(most)`: no file can grow beyond `most` bytes, as where there is no room left."""
+    return _small_disk
 
 
 @pytest.fixture(scope="session", autouse=True)

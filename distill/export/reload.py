@@ -44,14 +44,17 @@ def runner(backend: str, path: str) -> Callable[[dict[str, Any]], Any]:
     classifier = AutoModelForSequenceClassification.from_pretrained(path, device_map={"": "cpu"}).eval()
 
     def run(batch: dict[str, Any]) -> Any:
-        threads = torch.get_num_threads()
+        threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
         torch.set_num_threads(1)
+        # torch's own, which a new process has: another one's last bit can turn what int8 rounds the other way.
+        torch.set_float32_matmul_precision("highest")
         try:
             with torch.inference_mode():
                 given = {name: torch.from_numpy(value) for name, value in batch.items()}
                 return classifier(**given).logits.float().numpy()
         finally:
             torch.set_num_threads(threads)
+            torch.set_float32_matmul_precision(precision)
 
     return run
 

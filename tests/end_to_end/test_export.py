@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import resource
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,23 +54,12 @@ def test_each_task_gets_its_repository(hub: Any, run: Any, cwd: Path, capsys: py
     assert (plain_logits(there, texts) == plain_logits(exported / "order", texts)).all()
 
 
-@contextlib.contextmanager
-def room(size: int) -> Iterator[None]:
-    """No file can grow beyond `size` bytes, as on a disk that is full."""
-    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, most))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
-
-
-def test_a_full_disk_leaves_nothing_that_looks_whole(run: Any, cwd: Path) -> None:
+def test_a_full_disk_leaves_nothing_that_looks_whole(run: Any, cwd: Path, small_disk: Any) -> None:
     folder = cwd / "run" / "export"
     whole = content(folder / "order")
     size = len(whole["model.safetensors"])
     shutil.rmtree(folder)
-    with room(size - 1), pytest.raises(OSError, match="File too large") as caught:
+    with small_disk(size - 1), pytest.raises(OSError, match="File too large") as caught:
         run(cwd, "task", *RUN)
     (message,) = explain.messages(caught.value, []) or []
     assert message.endswith("got File too large; must be writable; mend it, then run the same command")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,17 +12,6 @@ from safetensors.torch import save_file
 
 from distill import checkpoint
 from distill.errors import UserError
-
-
-@contextmanager
-def small_disk(most: int) -> Iterator[None]:
-    """No file can grow beyond `most` bytes."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -56,7 +43,9 @@ def test_json_that_json_does_not_know_is_refused_and_nothing_is_lost(tmp_path: P
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_weights_that_do_not_fit_on_the_disk_are_one_line_and_leave_the_old_ones(tmp_path: Path) -> None:
+def test_weights_that_do_not_fit_on_the_disk_are_one_line_and_leave_the_old_ones(
+    tmp_path: Path, small_disk: Any
+) -> None:
     folder = tmp_path / "stage"
     with checkpoint.writing(folder) as temporary:
         save_file({"weight": torch.ones(4)}, temporary / "model.safetensors")

@@ -97,3 +97,20 @@ def test_the_script_of_the_fresh_process_imports_nothing_of_distill() -> None:
     libraries = {"torch", "transformers", "onnxruntime", "openvino", "sentence_transformers"}
     assert modules <= libraries | {"__future__"} | sys.stdlib_module_names | {"collections.abc"}
     assert libraries <= modules
+
+
+def test_the_arithmetic_of_a_run_is_not_that_of_the_proof(classifier: Make, texts: list[list[str]]) -> None:
+    import torch
+
+    seen = set()
+    hook = torch.nn.modules.module.register_module_forward_pre_hook(
+        lambda *_: seen.add((torch.get_float32_matmul_precision(), torch.get_num_threads()))
+    )
+    torch.set_float32_matmul_precision("medium")
+    try:
+        plain_logits(classifier(), texts[:1])
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+        hook.remove()
+    assert seen == {("highest", 1)}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -118,21 +116,12 @@ def test_sizes_that_a_scheme_cannot_take_are_named(ctx: Any, classifier: Make, f
         floats.unfit(scheme)
 
 
-@contextlib.contextmanager
-def room(size: int) -> Iterator[None]:
-    """No file can grow beyond `size` bytes, as on a disk that is full."""
-    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, most))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
-
-
 @pytest.mark.parametrize("scheme", ["bitsandbytes", "onnxruntime"])
-def test_a_full_disk_is_not_a_scheme_that_failed(scheme: str, ctx: Any, folder: Path, tmp_path: Path) -> None:
+def test_a_full_disk_is_not_a_scheme_that_failed(
+    scheme: str, ctx: Any, folder: Path, tmp_path: Path, small_disk: Any
+) -> None:
     source = source_of(folder)
-    with room(20_000), pytest.raises((OSError, SafetensorError)):
+    with small_disk(20_000), pytest.raises((OSError, SafetensorError)):
         _quantize(ctx, "quantize", Quantize(schemes=[scheme], max_drop=None), source, tmp_path)
 
 
