@@ -183,8 +183,11 @@ def _inside(name: str, modules: Collection[str]) -> bool:
 
 
 def _left_float(path: Path, keep: Collection[str]) -> list[str]:
-    """Nodes of an ONNX file that are not quantized."""
-    return [node for node, module in onnx_modules(path).items() if _inside(module, keep)]
+    """Nodes of an ONNX file that are not quantized. A Gemm goes by the names, too, that ONNX Runtime and OpenVINO give its
+    product once they have taken the bias out of it, which they do before they look for a name.
+    """
+    nodes = [node for node, module in onnx_modules(path).items() if _inside(module, keep)]
+    return [name for node in nodes for name in (node, f"{node}_MatMul", f"{node}/WithoutBiases")]
 
 
 def _without_weights(path: Path) -> list[str]:

@@ -10,11 +10,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from distill import checkpoint, family
 from distill.check import rules
-from distill.compress.quantize import ONNX, SCHEMES, always_float
+from distill.compress.quantize import ONNX, SCHEMES, always_float, onnx_modules
 from distill.errors import ConfigError, UserError
 from distill.evaluate import engines
 from distill.evaluate.latency import synthetic
@@ -57,6 +58,27 @@ def given(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return Given(request.param, folder, home / ONNX, always_float(model), run(BATCH))
 
 
+def weight_types(out: Path, onnx_file: Path, modules: list[str]) -> set[str]:
+    """In what the weights of modules are stored, of a file that was made from `onnx_file`."""
+    if out.is_file():
+        stored = [
+            one for one in onnx.load(out).graph.initializer if one.name.startswith(tuple(f"{m}." for m in modules))
+        ]
+        return {onnx.TensorProto.DataType.Name(one.data_type) for one in stored if len(one.dims) == 2}
+    import openvino
+
+    nodes = {node for node, module in onnx_modules(onnx_file).items() if module.startswith(tuple(modules))}
+    operations = openvino.Core().read_model(out / "model_int8.xml").get_ops()
+    found = set()
+    for one in operations:
+        if one.get_type_name() == "MatMul" and one.get_friendly_name().split("/")[0] in nodes:
+            source = one.input_value(1).get_node()
+            while source.get_type_name() != "Constant":
+                source = source.input_value(0).get_node()
+            found.add({"f32": "FLOAT"}.get(source.get_element_type().get_type_name(), "8 bits"))
+    return found
+
+
 @pytest.mark.parametrize("name", SCHEMES_THERE)
 def test_a_family_is_quantized_and_served(name: str, given: Given, tmp_path: Path) -> None:
     scheme, out = SCHEMES[name], tmp_path / SCHEMES[name].file
@@ -68,6 +90,8 @@ def test_a_family_is_quantized_and_served(name: str, given: Given, tmp_path: Pat
     assert (np.abs(said - given.answers).mean(axis=0) < 0.5 * spread).all(), "what it says is of the text"
     for shape in ((1, 1), (3, 40)):
         assert np.isfinite(engine.run(synthetic(shape, 60))).all()
+    if scheme.onnx:  # runtimes take a Gemm apart before they look for the names of what is to stay float
+        assert weight_types(out, given.onnx, given.keep) == {"FLOAT"}
 
 
 def test_no_family_is_left_out() -> None:
