@@ -268,7 +268,7 @@ class Quantize(Stage):
     """Training rows of each task that ranges of activations are measured on."""
     max_drop: float | None = 2.0
     """Most points of a task's score that a form may lose: the modules that hurt most then stay float, and where that is
-    not enough the form is refused. Null lets anything pass."""
+    not enough the form is refused. Null lets anything pass, and so does WNLI, too small a task to tell."""
 
 
 @dataclass

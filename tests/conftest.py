@@ -102,7 +102,7 @@ def _quick_processes() -> Iterator[Any]:
         if not server:
             script = str(ROOT / "tests" / "fresh.py")
             pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-            server.append(subprocess.Popen([sys.executable, "-I", script, reload.__file__], cwd="/", **pipes))
+            server.append(subprocess.Popen([sys.executable, "-P", script, reload.__file__], cwd="/", **pipes))
         to, back = server[0].stdin, server[0].stdout
         assert to is not None
         assert back is not None

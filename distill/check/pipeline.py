@@ -53,6 +53,12 @@ def _reference(name: str, key: str, other: str, config: Config) -> Iterator[str]
                 f"stages.{name}.quantized: got {other}, made from {found.start}; must be made from {made_from}, as "
                 f"what stands beside it; set stages.{other}.start={made_from}"
             )
+    elif isinstance(stage, Export) and isinstance(found, Evaluate) and not embeds(config, name):
+        if found.student != stage.start:
+            yield (
+                f"stages.{name}.evaluated: got {other}, which scores {found.student}; must score {stage.start}, whose "
+                "card its numbers are for; set it to null"
+            )
     elif key in ("quantized", "evaluated"):
         return
     elif _data(stage) == "corpus" and _data(found) == "tasks":

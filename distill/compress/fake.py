@@ -1,9 +1,9 @@
-"""8 bits, simulated: what a linear module would answer if its weights and inputs were rounded to int8."""
+"""8 bits or 4, simulated: what a linear module would answer if its weights and inputs were rounded."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -51,19 +51,33 @@ def table(exact: Tensor) -> Tensor:
     return weight(exact.flatten()[None]).view(exact.shape)
 
 
-INPUTS = {"tensor": activation, "token": by_token, "nothing": lambda exact: exact}
-"""What inputs are rounded by -> how."""
+def nf4(exact: Tensor) -> Tensor:
+    """[O, I], blocks of 64 rounded to 4-bit NormalFloat by bitsandbytes itself."""
+    from bitsandbytes.functional import dequantize_4bit, quantize_4bit
+
+    exact = exact.float()
+    packed, state = quantize_4bit(exact.detach(), blocksize=64, quant_type="nf4")
+    return _through(exact, dequantize_4bit(packed, state))
+
+
+ROUNDING: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
+    "tensor": (weight, activation),
+    "token": (weight, by_token),
+    "nf4": (nf4, lambda exact: exact),
+}
+"""How a scheme rounds -> what becomes of weights and of inputs."""
 
 
 @contextmanager
-def faked(model: Any, modules: Collection[str], inputs: str = "tensor") -> Iterator[None]:
-    """Inside, these linear modules, or tables of embeddings, of a model work in 8 bits. Its weights stay float32, and
+def faked(model: Any, modules: Collection[str], rounding: str = "tensor") -> Iterator[None]:
+    """Inside, these linear modules, or tables of embeddings, of a model work in few bits. Its weights stay float32, and
     what trains are these.
     """
+    weights, inputs = ROUNDING[rounding]
     changed = [model.get_submodule(name) for name in modules]
 
     def linear(module: Any, given: Tensor) -> Tensor:
-        return F.linear(INPUTS[inputs](given), weight(module.weight), module.bias)
+        return F.linear(inputs(given), weights(module.weight), module.bias)
 
     def lookup(module: Any, given: Tensor) -> Tensor:
         return F.embedding(given, table(module.weight), module.padding_idx)

@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from distill.checkpoint import MANIFEST
+
 Arrays = Mapping[str, np.ndarray]
 """int64 input_ids, attention_mask and token_type_ids of one row, each [1, L]."""
 
@@ -46,8 +48,10 @@ class Scheme:
     """A row's logits depend on what else is in the batch: activations have one scale for all of it."""
     compiled: bool = False
     """It is timed compiled by torch, too."""
-    inputs: str = "tensor"
-    """What inputs of linear modules are rounded by: tensor, token, or nothing. For finding what hurts."""
+    rounding: str = "tensor"
+    """How linear modules are rounded, as in distill.compress.fake: inputs by tensor, by token; or nf4. For finding what
+    hurts.
+    """
     tables: bool = False
     """Tables of embeddings are rounded too, each by one scale, and can be what hurts."""
     fits: Callable[[Any], bool] | None = None
@@ -107,9 +111,10 @@ def _with_transformers(folder: Path, out: Path, settings: Any) -> None:
         folder, quantization_config=settings, dtype=torch.float32, use_safetensors=True
     )
     out.mkdir(parents=True, exist_ok=True)
-    # The tokenizer and whatever else lies there; the weights and the config are written anew.
+    # The tokenizer; weights and config are written anew, and a manifest or scores are of the stage that left them.
     for path in folder.iterdir():
-        if path.is_file() and not path.name.startswith(("model", "config.json", ".")):
+        other = path.name.startswith(("model", "config.json", ".")) or path.name == MANIFEST
+        if path.is_file() and not other and path.suffix != ".safetensors":
             shutil.copy2(path, out)
     model.save_pretrained(out)
 
@@ -183,8 +188,8 @@ def _inside(name: str, modules: Collection[str]) -> bool:
 
 
 def _left_float(path: Path, keep: Collection[str]) -> list[str]:
-    """Nodes of an ONNX file that are not quantized. A Gemm goes by the names, too, that ONNX Runtime and OpenVINO give its
-    product once they have taken the bias out of it, which they do before they look for a name.
+    """Nodes of an ONNX file that are not quantized; of a Gemm also what ONNX Runtime and OpenVINO call its product, for
+    they take the bias out of it before they look for a name.
     """
     nodes = [node for node, module in onnx_modules(path).items() if _inside(module, keep)]
     return [name for node in nodes for name in (node, f"{node}_MatMul", f"{node}/WithoutBiases")]
@@ -317,7 +322,7 @@ SCHEMES = {
         "int8 by row",
         "int8 by token, columns with outliers in float",
         bitsandbytes_int8,
-        inputs="token",
+        rounding="token",
     ),
     "bitsandbytes_nf4": Scheme(
         "bitsandbytes",
@@ -326,7 +331,7 @@ SCHEMES = {
         "4 bits by block of 64",
         "float",
         bitsandbytes_nf4,
-        inputs="nothing",
+        rounding="nf4",
         fits=_even,
     ),
     "torchao": Scheme(
@@ -337,7 +342,7 @@ SCHEMES = {
         "int8 by token",
         torchao_int8,
         compiled=True,
-        inputs="token",
+        rounding="token",
         extra="torchao",
     ),
     "onnxruntime": Scheme(

@@ -68,7 +68,7 @@ def run_script(request: str) -> tuple[int, str, str]:
     """Exit code, standard output and error of `reload.py` in a new process, somewhere else."""
     with tempfile.TemporaryDirectory() as elsewhere:
         child = subprocess.run(
-            [sys.executable, "-I", reload.__file__],
+            [sys.executable, "-P", reload.__file__],
             input=request,
             cwd=elsewhere,
             env=os.environ | {"HF_HUB_OFFLINE": "1"},

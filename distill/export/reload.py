@@ -1,6 +1,6 @@
 """What a user of an exported folder does, with transformers and the runtime of the file alone.
 
-Run by `proof.fresh` as a script of its own, so nothing of distill may be imported here: `python -I reload.py` reads
+Run by `proof.fresh` as a script of its own, so nothing of distill may be imported here: `python -P reload.py` reads
 `{"artifacts": [[BACKEND, PATH, TOKENIZER], ...], "texts": {TOKENIZER: [[text], [text, second], ...]},
 "max_length": ..., "extremes": ...}` from standard input and prints `[[logits, ...], ...]` as JSON, one list for each
 artifact.

@@ -80,7 +80,7 @@ def interval(model: Model, key: str) -> list[float] | None:
 def chosen(results: Results, label: str = "") -> Model | None:
     """The student of the headline: the fastest int8 one, else the fastest. The rule never looks at the scores."""
     scored = [m for m in _scored(results, label) if m["role"] == "student"]
-    int8 = [m for m in scored if m["scheme"] == "int8"]
+    int8 = [m for m in scored if m["scheme"] in ("int8", "int8_static")]
     return max(int8 or scored, key=lambda m: speedup(m) or 0.0, default=None)
 
 

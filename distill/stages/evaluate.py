@@ -175,9 +175,12 @@ def _times(
 
 
 def _shapes(ctx: Context, settings: Evaluate) -> list[list[int]]:
-    """Shapes to time: those asked for, and the one a speed was predicted at."""
-    extra = [ctx.config.target.shape] if has_target(ctx.config) else []
-    return [*settings.shapes, *(shape for shape in extra if shape not in settings.shapes)]
+    """Shapes to time: those asked for, and before them the one a speed was predicted at, so that of three the middle
+    one, which speedups are of, stays the middle one.
+    """
+    target = ctx.config.target.shape
+    extra = [target] if has_target(ctx.config) and target not in settings.shapes else []
+    return [list(shape) for shape in dict.fromkeys(map(tuple, [*extra, *settings.shapes]))]
 
 
 def _timed(ctx: Context, folder: Path, form: forms.Form) -> Engine:
@@ -261,7 +264,8 @@ def _model(
     names = {task: data.task.metrics for task, data in tasks.items()}
     own, best = predictions[form.name], predictions[forms.reference(ctx)]
     scores = retained.scores(own, names)
-    middle = "x".join(map(str, settings.shapes[len(settings.shapes) // 2]))
+    shapes = _shapes(ctx, settings)
+    middle = "x".join(map(str, shapes[len(shapes) // 2]))
     task = forms.shown(ctx, form)
     paths = _paths(ctx, folder, form, task)
     sources = ctx.checkpoints(_float_stage(form, compared), task)

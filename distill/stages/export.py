@@ -42,11 +42,11 @@ def run(ctx: Context, name: str, settings: Export) -> dict[str, Any]:
     if embeds(ctx.config, name):
         return embedder.run(ctx, name, settings)
     began, tasks = time.monotonic(), ctx.tasks[0]
-    exported = [one for task in tasks for one in _export(ctx, name, settings, task)]
     count, longest = SMOKE_ROWS if ctx.config.limit.smoke else PROOF_ROWS, ctx.config.tasks.max_length
     texts = {task: _texts(data, count) for task, data in tasks.items()}
-    ctx.say(f"{name}: {len(exported)} forms in a fresh process without distill, and here")
     try:
+        exported = [one for task in tasks for one in _export(ctx, name, settings, task)]
+        ctx.say(f"{name}: {len(exported)} forms in a fresh process without distill, and here")
         proofs = _proved(exported, texts, longest)
     except BaseException:
         # A folder that is there under its name is one that was proved.
@@ -83,7 +83,7 @@ def _proved(exported: list[Exported], texts: dict[str, list[list[str]]], longest
 def _export(ctx: Context, name: str, settings: Export, task: str) -> list[Exported]:
     """One task's folder, whole or not at all. Returns the forms in it, the float one first."""
     source, folder = ctx.checkpoint(settings.start, task), ctx.folder / name / task
-    measured = results(ctx) if settings.evaluated is not None else None
+    measured = results(ctx, settings.evaluated) if settings.evaluated is not None else None
     student = " ".join(("student", *name.split("/")[1:]))
     card = plain_card(origin(ctx), settings.start, task) if measured is None else model_card(measured, student, task)
     failed = {

@@ -80,7 +80,7 @@ def _source(ctx: Context, name: str, settings: Quantize, data: TaskData) -> Sour
 def _quantize(ctx: Context, name: str, settings: Quantize, source: Source, out: Path) -> dict[str, Any]:
     """Make every scheme. One that fails is kept with its reason: it is a row of the report, not the end of the run."""
     place, failed = f"{name}/{source.data.task.name}", dict[str, str]()
-    floats, limit = Floats(ctx, source), None if ctx.config.limit.smoke else settings.max_drop
+    floats, limit = Floats(ctx, source), _limit(ctx, settings, source)
 
     def tried(what: str, file: str, make: Callable[[], Any]) -> Any:
         try:
@@ -88,7 +88,8 @@ def _quantize(ctx: Context, name: str, settings: Quantize, source: Source, out: 
         except (OSError, SafetensorError):  # a full disk is not the scheme's
             raise
         except Exception as error:
-            _remove(out / file)
+            for left in (out / file, out / f".{file}.tmp"):
+                _remove(left)
             failed[what] = reason(error)
             return None
 
@@ -106,6 +107,11 @@ def _quantize(ctx: Context, name: str, settings: Quantize, source: Source, out: 
         elif kept := tried(scheme, one.file, functools.partial(_make, ctx, place, one, source, out, floats, limit)):
             manifest["kept"][scheme] = kept
     return manifest
+
+
+def _limit(ctx: Context, settings: Quantize, source: Source) -> float | None:
+    """Points that a form may lose; None where a score tells too little to judge by."""
+    return None if ctx.config.limit.smoke or source.data.task.name == retained.NOISE else settings.max_drop
 
 
 def _make(
@@ -184,15 +190,13 @@ class Floats:
         return found
 
     def order(self, one: Scheme) -> list[str]:
-        """What a scheme rounds, from the module whose rounding to 8 bits, alone, changes the logits of training rows
-        most.
-        """
-        if (key := (one.inputs, one.tables)) not in self.orders:
+        """What a scheme rounds, from the module whose rounding, alone, changes the logits of training rows most."""
+        if (key := (one.rounding, one.tables)) not in self.orders:
             rows = self.source.rows[:SENSITIVITY_ROWS]
             exact = [self.run(row) for row in rows]
             changed = {}
             for name in linears(self.model) + (embeddings(self.model) if one.tables else []):
-                with faked(self.model, [name], one.inputs):
+                with faked(self.model, [name], one.rounding):
                     changed[name] = float(
                         np.mean([np.square(self.run(r) - e).mean() for r, e in zip(rows, exact, strict=True)])
                     )

@@ -15,13 +15,15 @@ from distill.stages.context import Context
 from distill.stages.prune import shape_of
 
 
-def results(ctx: Context) -> dict[str, Any] | None:
-    """The results of the run so far, or None if nothing has been evaluated."""
+def results(ctx: Context, stage: str | None = None) -> dict[str, Any] | None:
+    """The results of the run so far, of an evaluate stage or of the last one; None if nothing has been evaluated."""
     evaluated = [
         name
         for name, s in ctx.config.stages.items()
         if isinstance(s, Evaluate) and name in ctx.config.pipeline and checkpoint.finished(ctx.folder / name)
     ]
+    if stage is not None:
+        evaluated = [stage]
     if not evaluated:
         return None
     measured = checkpoint.read_json(ctx.folder / evaluated[-1] / checkpoint.MANIFEST)

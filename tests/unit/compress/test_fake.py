@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from distill.compress.fake import INPUTS, activation, by_token, faked, table, weight
+from distill.compress.fake import ROUNDING, activation, by_token, faked, nf4, table, weight
 from distill.compress.quantize import SCHEMES, always_float, linears
 from distill.evaluate.engines import onnx_engine, torch_run
 from distill.evaluate.latency import synthetic
@@ -89,7 +89,21 @@ def test_tokens_are_rounded_apart_and_a_table_as_one() -> None:
     assert ((one - exact).abs().amax(-1) <= exact.abs().amax(-1) / 254 + 1e-6).all()
     assert len(table(exact[0]).unique()) <= 255
     assert ((table(exact[0]) - exact[0]).abs() <= exact[0].abs().max() / 254 + 1e-6).all()
-    assert INPUTS["nothing"](exact) is exact
+
+
+def test_four_bits_have_a_scale_for_each_block() -> None:
+    """An outlier coarsens the block of 64 that it is in, and no other; what a row of int8 would lose."""
+    exact = torch.randn(8, 128, generator=torch.Generator().manual_seed(0))
+    larger = exact.clone()
+    larger[3, 70] = 1000
+    one, other = nf4(exact), nf4(larger)
+    assert torch.equal(one[:3], other[:3])
+    assert torch.equal(one[3, :64], other[3, :64])
+    assert not torch.equal(one[3, 64:], other[3, 64:])
+    assert max(len(block.unique()) for block in one.view(-1, 64)) <= 16
+    given = torch.randn(3, 5)
+    assert ROUNDING["nf4"][1](given) is given
+    assert {scheme.rounding for scheme in SCHEMES.values()} == set(ROUNDING)
 
 
 def test_a_table_is_rounded_where_it_is_looked_up() -> None:

@@ -70,6 +70,8 @@ def test_choice_ignores_scores(results: Results) -> None:
     slow, fast = models(results, "student", "int8")
     slow["retained"]["macro_without_wnli"] = 99.9
     assert headline.chosen(results) is fast
+    fast["scheme"] = "int8_static"
+    assert headline.chosen(results) is fast
     for model in (slow, fast):
         model["failed"] = "no such kernel"
     chosen = headline.chosen(results)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -132,6 +133,26 @@ def test_what_cannot_be_mended_is_refused_and_removed(ctx: Any, folder: Path, tm
     assert "more than max_drop=-1, even with 7 of 15 modules left in float" in made["failed"]["onnxruntime"]
     assert (tmp_path / ONNX).is_file()
     assert not (tmp_path / SCHEMES["onnxruntime"].file).exists()
+
+
+def test_too_small_a_task_is_no_judge(ctx: Any, folder: Path, tmp_path: Path) -> None:
+    ctx.config.limit.smoke, source = False, source_of(folder)
+    source.data.task.name = "wnli"
+    made = _quantize(ctx, "quantize", Quantize(schemes=["onnxruntime"], max_drop=-1), source, tmp_path)
+    assert (made["failed"], made["kept"]) == ({}, {})
+
+
+def test_nothing_of_a_file_that_failed_is_left(
+    ctx: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def halfway(path: Path, out: Path, *_: Any) -> None:
+        out.with_name(f".{out.name}.tmp").write_text("half")
+        raise RuntimeError("no more")
+
+    monkeypatch.setitem(SCHEMES, "onnxruntime", replace(SCHEMES["onnxruntime"], make=halfway))
+    made = _quantize(ctx, "quantize", Quantize(schemes=["onnxruntime"], max_drop=None), source_of(folder), tmp_path)
+    assert made["failed"] == {"onnxruntime": "RuntimeError: no more"}
+    assert {path.name for path in tmp_path.iterdir() if path != folder} == {ONNX}
 
 
 def test_what_was_not_exported_is_told_of_each_form_made_from_it(
