@@ -29,6 +29,8 @@ RESULTS, BENCHMARKS = Path("docs/results"), Path("benchmarks/results")
 PICTURE = "frontier.png"
 """PNG on white: an SVG without a ground cannot be read on a dark page."""
 PRUNED, COMPRESSED = "pruned.png", "compressed.png"
+SHOWN = ("Model", "Backend", "Scheme", "Retained", "Speedup", "Parameters", "Seeds")
+"""Columns of what README.md shows of models compressed over seeds."""
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
@@ -87,6 +89,7 @@ def documents(root: Path, runs: dict[str, Results], shown: str | None) -> dict[P
         for name in ("step", "quantize")
     )
     readme = between(readme, "results", "No result is committed yet." if shown is None else main_part(shown, runs))
+    readme = between(readme, "compressed", compressed_part(overview.entries(_compressed(runs))))
     readme = between(readme, "step", "Not measured yet." if step is None else step_part(step))
     readme = between(readme, "quantize", "Not measured yet." if quantize is None else quantize_part(quantize))
     return {Path("README.md"): readme, RESULTS / "README.md": page(runs)}
@@ -125,6 +128,27 @@ def main_part(name: str, runs: dict[str, Results]) -> str:
         links,
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def compressed_part(shown: Sequence[overview.Entry]) -> str:
+    """Of models compressed over seeds, those that no other is both better and faster than, and what had no teacher."""
+    places = [point for point in overview.points(shown) if point.role == "student"]
+    best = {int(one.label) - 1 for one in places if not any(_beats(other, one) for other in places)}
+    left = [e for i, e in enumerate(shown) if i in best or e.models[0]["role"] == "baseline"]
+    if not left:
+        return "No result is committed yet."
+    found = overview.table(left)
+    wanted = [index for index, name in enumerate(found.columns) if name.startswith(SHOWN)]
+    rows = [tuple(row[i] for i in wanted) for row in found.rows]
+    narrow = Table(found.title, tuple(found.columns[i] for i in wanted), rows, 3, [], found.roles)
+    where = f"Every form, commands and pictures: [{RESULTS}]({RESULTS}/README.md#compressed-over-seeds)."
+    return f"{markdown.table(narrow)}\n\n{where}"
+
+
+def _beats(one: figure.Point, other: figure.Point) -> bool:
+    """As good and as fast, and better in one of both."""
+    gains = (one.speedup - other.speedup, one.retained - other.retained)
+    return min(gains) >= 0 and max(gains) > 0
 
 
 def page(runs: dict[str, Results]) -> str:

@@ -18,6 +18,8 @@ README = """# Title
 <!-- results:begin -->
 <!-- results:end -->
 between
+<!-- compressed:begin -->
+<!-- compressed:end -->
 <!-- step:begin -->
 <!-- step:end -->
 <!-- quantize:begin -->
@@ -127,6 +129,15 @@ def test_seeds_of_a_compression_are_one_row(root: Path, capsys: pytest.CaptureFi
     assert row.endswith("| 0, 1 |")
     assert "93.1 ± 0.0" in row
     assert "](compressed.png)" in both
+    readme = (root / "README.md").read_text()
+    shown = [line.split(" | ") for line in readme[readme.index("compressed:begin") :].splitlines() if "0, 1 |" in line]
+    assert [cells[0] for cells in shown].count("| baseline") == both.count("| baseline |")
+    places = [(float(c[3].split()[0]), float(c[4].split("x")[0])) for c in shown if c[0] == "| student"]
+    assert places
+    assert sorted(places) == sorted(places, key=lambda place: (place[0], -place[1])), "no two in one speed"
+    by_score = sorted(places)
+    assert [speed for _, speed in by_score] == sorted((speed for _, speed in places), reverse=True)
+    assert len(places) < both.count("| student |")
     (root / "docs/results/compressed.png").unlink()
     assert results_table.main(["--check"], root) == 1
     assert capsys.readouterr().err.startswith("docs/results/compressed.png")
