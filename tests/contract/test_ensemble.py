@@ -12,6 +12,7 @@ import pytest
 
 from distill import check, checkpoint, config, report, teacher
 from distill.errors import ConfigError
+from distill.stages.context import SMOKE_LAYERS
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 ALIGN = runpy.run_path(str(Path(__file__).parents[1] / "unit" / "data" / "test_align.py"))
@@ -121,7 +122,7 @@ def test_without_names_a_smoke_run_has_two_random_teachers(run: Any, tmp_path: P
         checkpoint.read_json(tmp_path / "out" / "finetune_teacher" / n / "order" / "config.json")["num_hidden_layers"]
         for n in ("1", "2")
     ]
-    assert depths == [6, 7]
+    assert depths == [SMOKE_LAYERS, SMOKE_LAYERS + 1]
 
 
 def test_one_model_named_twice_is_two_teachers(run: Any, tmp_path: Path) -> None:
