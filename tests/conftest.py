@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["MPLBACKEND"] = "Agg"
+os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # more would be processes, each of which imports torch first
 os.environ["XDG_CACHE_HOME"] = str(ROOT / ".pytest_cache" / "xdg")
 os.environ["HF_HOME"] = str(ROOT / ".pytest_cache" / "xdg" / "huggingface")
 # Every worker has a core of its own, as have the processes it starts: threads of two would wait for each other.

@@ -57,6 +57,9 @@ def given(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     assert onnx_parity(folder, home / ONNX) < 1e-4
     run = engines.torch_engine("x", folder, scheme="fp32", device="cpu", threads=1).run
     model = AutoModelForSequenceClassification.from_pretrained(folder)
+    known = set(onnx_modules(home / ONNX).values())
+    assert set(linears(model)) <= known, "every product is known by its module"
+    assert any(module.startswith(tuple(always_float(model))) for module in known)
     return Given(request.param, folder, home / ONNX, [*always_float(model), linears(model)[0]], run(BATCH))
 
 

@@ -151,6 +151,7 @@ def test_a_student_with_a_tokenizer_of_its_own_goes_the_whole_way(run: Any, tmp_
     few = ["tasks.names=[order]", "limit.repeats=1", "limit.steps=3", "stages.evaluate.shapes=[[1,16]]"]
     with pytest.raises(AssertionError, match=r"terms.soft_targets.features: got logits; must be hidden"):
         run(tmp_path, "distilbert", *arguments(given), *few, *own)
+    own += ["stages.quantize.schemes=[bitsandbytes]"]
     results = run(tmp_path, "distilbert", *arguments(given), *few, *own, "~stages.pretrain.terms.soft_targets")
     assert [model["failed"] for model in results["models"] if "failed" in model] == []
     made = whole(tmp_path / "out" / "export" / "order", AutoModelForSequenceClassification)

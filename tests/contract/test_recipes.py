@@ -68,8 +68,8 @@ WHOLE = [name for name in NAMES if not cuts_otherwise(name)]
 """Recipes that are sent the whole way; of the others it is seen what they cut."""
 
 
-SETTINGS_ALONE = ("minilmv2", "paper/distilbert")
-"""Recipes whose students are exported as those of distilbert are: their ONNX files are not made once more."""
+SETTINGS_ALONE = ("cofi", "embedder", "frontier", "minilmv2", "paper/distilbert")
+"""Recipes whose students are of the shapes of distilbert's or prune's: their ONNX files are not made once more."""
 
 
 @pytest.mark.parametrize("recipe", [name for name in NAMES if cuts_otherwise(name)])
