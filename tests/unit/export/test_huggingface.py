@@ -12,7 +12,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from distill.errors import DataError, UserError
-from distill.export import reload
+from distill.export import proof, reload
 from distill.export.huggingface import export_folder
 from distill.export.proof import plain_logits, prove_reload
 
@@ -114,3 +114,18 @@ def test_the_arithmetic_of_a_run_is_not_that_of_the_proof(classifier: Make, text
         torch.set_float32_matmul_precision("highest")
         hook.remove()
     assert seen == {("highest", 1)}
+
+
+def test_a_fresh_process_has_the_users_packages_and_not_what_lies_beside_the_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packages may be in PYTHONPATH; `onnx` beside the script is distill's own module of that name."""
+    packages, beside = tmp_path / "packages", tmp_path / "beside"
+    for folder, text in ((packages, "the user's"), (beside, "the script's")):
+        folder.mkdir()
+        (folder / "found_here.py").write_text(f"NAME = {text!r}")
+    script = beside / "script.py"
+    script.write_text("import found_here; print(found_here.NAME)")
+    monkeypatch.setenv("PYTHONPATH", str(packages))
+    monkeypatch.setattr(reload, "__file__", str(script))
+    assert proof.run_script("")[:2] == (0, "the user's\n")
