@@ -7,9 +7,12 @@ font lists.
 from __future__ import annotations
 
 import contextlib
+import gc
+import hashlib
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,6 +29,8 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["MPLBACKEND"] = "Agg"
 os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # more would be processes, each of which imports torch first
+os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "1"  # what the processor can do is not tried by compiling, which takes 15 s
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(ROOT / ".pytest_cache" / "xdg" / "torchinductor")
 os.environ["XDG_CACHE_HOME"] = str(ROOT / ".pytest_cache" / "xdg")
 os.environ["HF_HOME"] = str(ROOT / ".pytest_cache" / "xdg" / "huggingface")
 # Every worker has a core of its own, as have the processes it starts: threads of two would wait for each other.
@@ -35,6 +40,9 @@ if (worker := os.environ.get("PYTEST_XDIST_WORKER")) and hasattr(os, "sched_seta
 os.environ.setdefault("OMP_NUM_THREADS", "1" if worker else "2")
 for name in ("HYDRA_FULL_ERROR", "RANK", "LOCAL_RANK", "WORLD_SIZE"):
     os.environ.pop(name, None)
+
+# Tracing models makes objects by the million: at its own thresholds the collector takes a sixth of the tests' time.
+gc.set_threshold(50_000, 20, 100)
 
 Run = Callable[..., Any]
 
@@ -58,8 +66,28 @@ def _restored() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def run() -> Run:
+def export_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path, Path], None]:
+    """`export_onnx`; of a model that it has exported before, byte for byte, the file is copied: that saves seconds."""
+    from distill.export.onnx import export_onnx
+
+    kept = tmp_path_factory.mktemp("onnx")
+
+    def export(folder: Path, path: Path) -> None:
+        model = [(folder / name).read_bytes() for name in ("config.json", "model.safetensors")]
+        before = kept / hashlib.sha256(b"".join(model)).hexdigest()
+        if not before.is_file():
+            export_onnx(folder, path)
+            shutil.copyfile(path, before)
+        else:
+            shutil.copyfile(before, path)
+
+    return export
+
+
+@pytest.fixture(scope="session")
+def run(export_once: Callable[[Path, Path], None]) -> Iterator[Run]:
     """`run(folder, recipe, *overrides)`: what `python -m distill` does in `folder`, checks included."""
+    from distill.stages import evaluate, quantize
 
     def call(folder: Path, recipe: str, *overrides: str) -> Any:
         from distill import check, config
@@ -70,7 +98,10 @@ def run() -> Run:
             assert check.settings(settings, recipe) == []
             return walk.run(settings, recipe, list(overrides))
 
-    return call
+    with pytest.MonkeyPatch.context() as patch:
+        for stage in (evaluate, quantize):
+            patch.setattr(stage, "export_onnx", export_once)
+        yield call
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import logging
 import shutil
+import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -295,6 +296,7 @@ def openvino_int8(path: Path, out: Path, keep: Collection[str], rows: Sequence[A
     """
     logging.getLogger("nncf").setLevel(logging.ERROR)
     with _quietly():
+        sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # reports, unasked, over the network
         import nncf
         import openvino
 

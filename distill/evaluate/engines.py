@@ -5,6 +5,7 @@ code.
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -153,6 +154,7 @@ def openvino_engine(name: str, path: Path | str, *, scheme: str, threads: int) -
     """An ONNX file, or a folder with OpenVINO's two files, on the CPU by OpenVINO. fp32 is real float32: left to itself
     OpenVINO multiplies in bfloat16 where the CPU can.
     """
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # reports, unasked, over the network
     import openvino
 
     path = Path(path)

@@ -30,6 +30,7 @@ def runner(backend: str, path: str) -> Callable[[dict[str, Any]], Any]:
         names = [one.name for one in session.get_inputs()]
         return lambda batch: session.run(["logits"], {name: batch[name] for name in names})[0]
     if backend == "openvino":
+        sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # reports, unasked, over the network
         import openvino
 
         file = next(iter(sorted(Path(path).glob("*.xml"))), Path(path))

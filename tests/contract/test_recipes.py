@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 from dataclasses import dataclass
@@ -36,11 +37,17 @@ class Finished:
     results: dict[str, Any]
 
 
+@functools.cache
+def composed(recipe: str) -> Config:
+    """The settings of a recipe as it stands."""
+    return config.load_config([f"recipe={recipe}"])
+
+
 def few_tasks(recipe: str) -> list[str]:
     """Pairs in classes and pairs with a number: both for the recipe of the demo; to save time the former alone for a
     recipe that extends another, and the latter for the rest.
     """
-    kind = config.load_config([f"recipe={recipe}"]).tasks.kind
+    kind = composed(recipe).tasks.kind
     pairs = [task for task in TABLES[kind].values() if len(task.columns) == 2]
     classes, number = (next(t.name for t in pairs if (t.num_labels == 1) == one) for one in (False, True))
     if recipe == "distilbert":
@@ -55,8 +62,8 @@ def extends(recipe: str) -> bool:
 
 def cuts_otherwise(recipe: str) -> bool:
     """Whether a recipe differs from another in what its prune stage cuts and in nothing else."""
-    settings = config.load_config([f"recipe={recipe}"])
-    parent = unrolled(config.load_config(["recipe=prune"]))
+    settings = composed(recipe)
+    parent = unrolled(composed("prune"))
     if unrolled(settings).pipeline != parent.pipeline or recipe == "prune":
         return False
     one, other = rules.flatten(settings), rules.flatten(parent)
@@ -77,7 +84,7 @@ def test_nothing_is_cut_but_what_the_recipe_says(recipe: str, run: Any, tmp_path
     few = ["limit=smoke", "tasks.names=[order]", "target.shape=[1,16]", "target.speedup=1.01", "output=out"]
     run(tmp_path, recipe, *few, "pipeline=[finetune_teacher,prune]")
     found = checkpoint.read_json(tmp_path / "out" / "prune" / checkpoint.MANIFEST)
-    may = config.load_config([f"recipe={recipe}"]).stages["prune"].dimensions  # type: ignore[attr-defined]
+    may = composed(recipe).stages["prune"].dimensions  # type: ignore[attr-defined]
     cut = {name for name, size in found["shape"].items() if size < found["full"][name]}
     assert cut
     assert cut <= set(may) < {"layers", "hidden", "ffn"}
@@ -93,11 +100,11 @@ def finished(request: pytest.FixtureRequest, run: Any, tmp_path_factory: pytest.
         overrides += ["stages.quantize.schemes=[bitsandbytes]"]
     elif extends(recipe):
         overrides += ["stages.quantize.schemes=[onnxruntime]"]
-    if config.load_config([f"recipe={recipe}"]).student.embedding_size is not None:
+    if composed(recipe).student.embedding_size is not None:
         overrides += ["student.embedding_size=16"]  # the tiny teachers are as narrow
-    if config.load_config([f"recipe={recipe}"]).student.layers:
+    if composed(recipe).student.layers:
         overrides += ["student.layers=[0,3]"]  # of teachers of four layers, not of twelve
-    if len(goals(config.load_config([f"recipe={recipe}"]))) > 1:
+    if len(goals(composed(recipe))) > 1:
         overrides += ["target.speedup=[1.1,1.2]"]
     results = run(home, recipe, *overrides)
     settings = unrolled(config.load_config([f"recipe={recipe}", *overrides]))
@@ -112,7 +119,7 @@ def test_every_file_is_a_recipe() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_composes_and_passes_every_check(name: str) -> None:
-    assert check.settings(config.load_config([f"recipe={name}"]), name) == []
+    assert check.settings(composed(name), name) == []
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -126,7 +133,7 @@ def test_says_its_command_first_and_then_what_it_is(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_pipeline_is_all_the_stages_in_their_order(name: str) -> None:
-    settings = config.load_config([f"recipe={name}"])
+    settings = composed(name)
     assert set(settings.pipeline) <= set(settings.stages)  # a recipe that extends another may leave stages out
     assert len(settings.pipeline) == len(set(settings.pipeline))
     assert {"evaluate", "export"} <= {stage.kind for stage in settings.stages.values()}
@@ -135,7 +142,7 @@ def test_pipeline_is_all_the_stages_in_their_order(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_baseline_differs_in_nothing_but_the_teacher(name: str) -> None:
     """Teacher, start, role and terms apart, a stage `x_baseline` has the settings of stage `x`."""
-    settings = config.load_config([f"recipe={name}"])
+    settings = composed(name)
     twins = [(s, s.removesuffix("_baseline")) for s in settings.stages if s.endswith("_baseline")]
     assert twins
     for baseline, student in twins:
@@ -178,7 +185,7 @@ def test_every_stage_leaves_its_manifest_and_nothing_half_done(finished: Finishe
     left = [p for p in finished.folder.rglob("*") if p.name.endswith((".state", ".tmp")) or ".tmp." in p.name]
     assert left == []
     before = yaml.safe_load((finished.folder / "config.json").read_text())
-    assert before["pipeline"] == config.load_config([f"recipe={finished.recipe}"]).pipeline
+    assert before["pipeline"] == composed(finished.recipe).pipeline
 
 
 def test_leaves_the_report_in_every_form(finished: Finished) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import os
+import shutil
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -115,6 +117,7 @@ def test_numbers_are_complete(model: BertConfig, precision: str) -> None:
     assert "4 layers, 32 wide, to 2 layers: batch 3 x 16" in table.notes[0]
 
 
+@pytest.mark.skipif(shutil.which(os.environ.get("CXX", "g++")) is None, reason="torch compiles with a C++ compiler")
 def test_every_form_is_timed(tmp_path: Path) -> None:
     small = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
     measured = quantize.benchmark(BertConfig(vocab_size=200, **small), SHAPE, tmp_path, threads=1, repeats=2)

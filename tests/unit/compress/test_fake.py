@@ -13,7 +13,6 @@ from distill.compress.fake import ROUNDING, activation, by_token, faked, nf4, ta
 from distill.compress.quantize import SCHEMES, always_float, linears
 from distill.evaluate.engines import onnx_engine, torch_run
 from distill.evaluate.latency import synthetic
-from distill.export.onnx import export_onnx
 
 Make = Callable[..., Path]
 
@@ -56,13 +55,13 @@ def test_afterwards_the_model_is_as_it_was(tiny_model, tiny_batch) -> None:
 
 
 @pytest.mark.parametrize("family", ["bert", "distilbert", "roberta"])
-def test_it_answers_as_onnx_runtime_will(classifier: Make, family: str, tmp_path: Path) -> None:
+def test_it_answers_as_onnx_runtime_will(classifier: Make, export_once: Make, family: str, tmp_path: Path) -> None:
     """Far nearer to the int8 file than that is to float32; embeddings, which are not simulated, apart."""
     from transformers import AutoModelForSequenceClassification
 
     folder = classifier(family)
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
-    export_onnx(folder, tmp_path / "model.onnx")
+    export_once(folder, tmp_path / "model.onnx")
     scheme = SCHEMES["onnxruntime"]
     keep = [*always_float(model), f"{model.base_model_prefix}.embeddings"]
     scheme.make(tmp_path / "model.onnx", tmp_path / scheme.file, keep, [])

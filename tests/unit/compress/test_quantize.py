@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,11 +21,11 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from distill.check import rules
 from distill.checkpoint import MANIFEST
+from distill.compress import quantize
 from distill.compress.quantize import ONNX, SCHEMES, always_float, linears
 from distill.evaluate import engines
 from distill.evaluate.cost import size_mib
 from distill.evaluate.latency import synthetic
-from distill.export.onnx import export_onnx
 
 Make = Callable[..., Path]
 THERE = [
@@ -44,15 +48,21 @@ def _agree(ours: np.ndarray, wanted: np.ndarray) -> float:
     return float((ours.argmax(axis=1) == wanted.argmax(axis=1)).mean())
 
 
-def _make(name: str, folder: Path, out: Path, keep: list[str]) -> Path:
-    scheme = SCHEMES[name]
-    if scheme.onnx and not (out / ONNX).is_file():
-        export_onnx(folder, out / ONNX)
-    batch = synthetic((32, 16), 100, seed=1)
-    lengths = [8 + i % 8 for i in range(32)]
-    rows = [{key: value[i : i + 1, : lengths[i]] for key, value in batch.items()} for i in range(32)]
-    scheme.make(out / ONNX if scheme.onnx else folder, out / scheme.file, keep, rows)
-    return out / scheme.file
+@pytest.fixture
+def make(export_once: Callable[[Path, Path], None]) -> Make:
+    """Scheme, folder of the float model, where to, modules left in float -> what it made."""
+
+    def made(name: str, folder: Path, out: Path, keep: list[str]) -> Path:
+        scheme = SCHEMES[name]
+        if scheme.onnx:
+            export_once(folder, out / ONNX)
+        batch = synthetic((32, 16), 100, seed=1)
+        lengths = [8 + i % 8 for i in range(32)]
+        rows = [{key: value[i : i + 1, : lengths[i]] for key, value in batch.items()} for i in range(32)]
+        scheme.make(out / ONNX if scheme.onnx else folder, out / scheme.file, keep, rows)
+        return out / scheme.file
+
+    return made
 
 
 def _load(name: str, path: Path) -> engines.Engine:
@@ -69,13 +79,20 @@ def test_what_the_config_may_say_is_what_there_is() -> None:
 
 
 @pytest.mark.parametrize("name", THERE)
-def test_it_is_smaller_and_answers_alike(classifier: Make, name: str, tmp_path: Path) -> None:
+def test_it_is_smaller_answers_alike_and_says_nothing(
+    classifier: Make, make: Make, name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     folder = classifier("bert")
-    made = _make(name, folder, tmp_path, always_float(_model(folder)))
-    batch = synthetic((64, 16), 100)
-    wanted = engines.torch_engine("x", folder, scheme="fp32", device="cpu", threads=1).run(batch)
+    keep, batch = always_float(_model(folder)), synthetic((64, 16), 100)
+    capfd.readouterr()
+    made = make(name, folder, tmp_path, keep)
     engine = _load(name, made)
     assert (engine.scheme, np.isfinite(engine.run(batch)).all()) == (SCHEMES[name].scheme, True)
+    shown = capfd.readouterr()
+    # transformers' own progress bars are switched off for a whole run, not here.
+    lines = [line for line in (shown.out + shown.err).splitlines() if line.strip() and "it/s" not in line]
+    assert [line for line in lines if "Loading weights" not in line and "Writing model shards" not in line] == []
+    wanted = engines.torch_engine("x", folder, scheme="fp32", device="cpu", threads=1).run(batch)
     ours = np.concatenate([engine.run({k: v[i : i + 1] for k, v in batch.items()}) for i in range(64)])
     assert _agree(ours, wanted) >= 0.9
     assert not np.array_equal(ours, wanted)
@@ -88,7 +105,7 @@ def test_it_is_smaller_and_answers_alike(classifier: Make, name: str, tmp_path: 
 
 
 @pytest.mark.parametrize("name", [one for one in THERE if one.values != ("openvino",)])
-def test_what_is_to_stay_float_does(classifier: Make, name: str, tmp_path: Path) -> None:
+def test_what_is_to_stay_float_does(classifier: Make, make: Make, name: str, tmp_path: Path) -> None:
     """With every module left in float only embeddings are quantized, if anything. OpenVINO's files, which are slow to
     make, are looked into: tests/contract/test_compression.py.
     """
@@ -96,7 +113,7 @@ def test_what_is_to_stay_float_does(classifier: Make, name: str, tmp_path: Path)
     model, batch = _model(folder), synthetic((64, 16), 100)
     every = [*always_float(model), *linears(model)]
     wanted = engines.torch_engine("x", folder, scheme="fp32", device="cpu", threads=1).run(batch)
-    apart = [np.abs(_load(name, _make(name, folder, tmp_path, keep)).run(batch) - wanted).max() for keep in ([], every)]
+    apart = [np.abs(_load(name, make(name, folder, tmp_path, keep)).run(batch) - wanted).max() for keep in ([], every)]
     assert apart[1] < apart[0]
     if not SCHEMES[name].onnx:
         assert apart[1] < 1e-5
@@ -114,12 +131,12 @@ def test_head_and_pooler_are_float_in_every_family(tiny_model: Callable[..., Any
 @pytest.mark.parametrize("family", ["bert", "deberta", "modernbert"])
 @pytest.mark.parametrize("name", ["bitsandbytes", pytest.param("torchao", marks=THERE[2].marks)])
 def test_a_checkpoint_loads_with_plain_transformers_and_its_tokenizer(
-    classifier: Make, name: str, family: str, tmp_path: Path, sentences: list[str]
+    classifier: Make, make: Make, name: str, family: str, tmp_path: Path, sentences: list[str]
 ) -> None:
     folder = shutil.copytree(classifier(family), tmp_path / "model")
     for left in (MANIFEST, "scores.safetensors"):  # by a stage that trained it
         (folder / left).write_text("{}")
-    out = _make(name, folder, tmp_path, always_float(_model(folder)))
+    out = make(name, folder, tmp_path, always_float(_model(folder)))
     assert not {MANIFEST, "scores.safetensors"} & {path.name for path in out.iterdir()}
     stored, before = load_file(out / "model.safetensors"), load_file(folder / "model.safetensors")
     head = {key for key in before if "classifier" in key or key.startswith("head")}
@@ -131,25 +148,49 @@ def test_a_checkpoint_loads_with_plain_transformers_and_its_tokenizer(
     assert tokens == AutoTokenizer.from_pretrained(folder)(sentences[0])
 
 
-@pytest.mark.parametrize("name", THERE)
-def test_nothing_is_said(classifier: Make, name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    folder = classifier("bert")
-    export_onnx(folder, tmp_path / ONNX)
-    keep = always_float(_model(folder))
-    capfd.readouterr()
-    _load(name, _make(name, folder, tmp_path, keep)).run(synthetic((1, 8), 50))
-    shown = capfd.readouterr()
-    # transformers' own progress bars are switched off for a whole run, not here.
-    lines = [line for line in (shown.out + shown.err).splitlines() if line.strip() and "it/s" not in line]
-    assert [line for line in lines if "Loading weights" not in line and "Writing model shards" not in line] == []
-
-
-def test_calibrated_ranges_are_those_of_the_rows(classifier: Make, tmp_path: Path) -> None:
+def test_calibrated_ranges_are_those_of_the_rows(classifier: Make, make: Make, tmp_path: Path) -> None:
     """Static ranges are in the file; dynamic ones are not."""
     folder = classifier("bert")
     keep = always_float(_model(folder))
     for name, there in (("onnxruntime_static", True), ("onnxruntime", False)):
-        graph = onnx.load(_make(name, folder, tmp_path, keep)).graph
+        graph = onnx.load(make(name, folder, tmp_path, keep)).graph
         kinds = {node.op_type for node in graph.node}
         assert ("QuantizeLinear" in kinds) is there
         assert ("DynamicQuantizeLinear" in kinds) is not there
+
+
+TOLD = """
+import sys
+from pathlib import Path
+
+asked = []
+sys.addaudithook(lambda event, given: asked.append(given[0]) if event == "socket.getaddrinfo" else None)
+import numpy as np
+from distill.compress.quantize import openvino_int8
+
+row = {name: np.ones((1, 8), np.int64) for name in ("input_ids", "attention_mask", "token_type_ids")}
+openvino_int8(Path(sys.argv[1]), Path(sys.argv[2]), [], [row, row])
+assert asked == [], asked
+"""
+
+
+@pytest.mark.skipif(find_spec("nncf") is None, reason="an extra, absent")
+def test_openvinos_makers_are_not_told(classifier: Make, export_once: Make, tmp_path: Path) -> None:
+    """Its import, and every conversion, would be reported over the network, and a number kept in the home folder."""
+    export_once(classifier("bert"), tmp_path / ONNX)
+    home = tmp_path / "home"
+    home.mkdir()
+    command = [sys.executable, "-c", TOLD, str(tmp_path / ONNX), str(tmp_path / "openvino")]
+    done = subprocess.run(command, env=os.environ | {"HOME": str(home)}, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "openvino" / "model_int8.bin").is_file()
+    assert list(home.iterdir()) == []
+
+
+def test_nowhere_are_openvinos_makers_told() -> None:
+    """Before every import of it, in whatever process, its reporter is put out of reach."""
+    root = Path(quantize.__file__).parents[1]
+    found = [re.findall(r"(.*)\n(?: +import nncf\n)? +import openvino\b", p.read_text()) for p in root.rglob("*.py")]
+    lines = [line for of_file in found for line in of_file]
+    assert len(lines) == sum(len(re.findall(r"import openvino\b", p.read_text())) for p in root.rglob("*.py")) >= 3
+    assert all('sys.modules.setdefault("openvino_telemetry", None)' in line for line in lines)
