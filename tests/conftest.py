@@ -7,6 +7,7 @@ font lists.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import hashlib
 import json
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import setuptools  # noqa: F401  first of all: it takes the place of distutils, which OpenVINO's tools import
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -43,6 +45,7 @@ for name in ("HYDRA_FULL_ERROR", "RANK", "LOCAL_RANK", "WORLD_SIZE"):
 
 # Tracing models makes objects by the million: at its own thresholds the collector takes a sixth of the tests' time.
 gc.set_threshold(50_000, 20, 100)
+
 
 Run = Callable[..., Any]
 
@@ -89,6 +92,12 @@ def run(export_once: Callable[[Path, Path], None]) -> Iterator[Run]:
     """`run(folder, recipe, *overrides)`: what `python -m distill` does in `folder`, checks included."""
     from distill.stages import evaluate, quantize
 
+    @functools.cache
+    def imported() -> None:
+        """What the first run imported stays: it is not looked through again whenever a training ends."""
+        gc.collect()
+        gc.freeze()
+
     def call(folder: Path, recipe: str, *overrides: str) -> Any:
         from distill import check, config
         from distill import run as walk
@@ -96,7 +105,9 @@ def run(export_once: Callable[[Path, Path], None]) -> Iterator[Run]:
         settings = config.load_config([f"recipe={recipe}", *overrides])
         with contextlib.chdir(folder), _restored():
             assert check.settings(settings, recipe) == []
-            return walk.run(settings, recipe, list(overrides))
+            results = walk.run(settings, recipe, list(overrides))
+        imported()
+        return results
 
     with pytest.MonkeyPatch.context() as patch:
         for stage in (evaluate, quantize):

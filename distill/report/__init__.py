@@ -22,10 +22,11 @@ def write(results: Results, folder: Path) -> dict[str, Path]:
     if wrong:
         raise ValueError("results are not of schema 1: " + "; ".join(wrong))
     shown, smoke = figure.points(results), bool(results.get("smoke"))
+    drawn = figure.svg(shown, smoke)
     texts = {
         "report.md": markdown.page(results),
-        "report.html": html.page(results),
-        "frontier.svg": figure.svg(shown, smoke),
+        "report.html": html.page(results, drawn),
+        "frontier.svg": drawn,
     }
     picture = figure.png(shown, smoke)
     for name, text in texts.items():

@@ -63,9 +63,8 @@ def section(shown: Table) -> str:
     return f"<h2>{escape(shown.title)}</h2>\n{table(shown)}"
 
 
-def picture(shown: Iterable[figure.Point], smoke: bool) -> str:
+def picture(drawn: str) -> str:
     """The SVG itself, without its prologue, in the page's own colour of ink."""
-    drawn = figure.svg(list(shown), smoke)
     drawn = re.sub(r"<metadata>.*?</metadata>", "", drawn[drawn.index("<svg") :], flags=re.DOTALL)
     drawn = drawn.replace(figure.INK, "currentColor")
     return f'<figure role="img" aria-label="Retained % against speedup">\n{drawn}</figure>'
@@ -83,8 +82,8 @@ def document(title: str, smoke: bool, parts: Iterable[str]) -> str:
     )
 
 
-def page(results: Results) -> str:
-    """The report of one run."""
+def page(results: Results, drawn: str) -> str:
+    """The report of one run; `drawn` is its picture as SVG."""
     smoke = bool(results.get("smoke"))
     seeds = ", ".join(map(str, results["seeds"]))
     command = f"<br><code>{escape(results['command'])}</code>" if results["command"] else ""
@@ -93,7 +92,7 @@ def page(results: Results) -> str:
         f'<p class="headline">{escape(headline.headline(results))}</p>',
         f'<p class="meta">Teacher: {escape(results.get("teacher_name", "-"))}. '
         f"Made by distill {escape(results['version'])}, seed {seeds}.{command}</p>",
-        picture(figure.points(results), smoke),
+        picture(drawn),
         table(models_table(results)),
         f"<h2>What the average covers</h2>{bullets(headline.coverage(results))}",
         f'<h2>How it was timed</h2>\n<p class="meta">{escape(headline.timing(results))}</p>',

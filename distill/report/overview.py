@@ -363,6 +363,7 @@ def pages(runs: Sequence[Results]) -> tuple[str, str, str]:
         summary += f" Left out: {len(runs) - len(real)} of limit=smoke, whose numbers mean nothing."
     said = headlines(counted)
     cut = pruned_table(counted)
+    drawn = figure.svg(points(shown), smoke)
     parts = [
         f"# {TITLE}",
         markdown.banner(smoke),
@@ -380,10 +381,10 @@ def pages(runs: Sequence[Results]) -> tuple[str, str, str]:
         [
             f"<h1>{TITLE}</h1>",
             f'<p class="headline">{summary}</p>',
-            html.picture(points(shown), smoke),
+            html.picture(drawn),
             html.table(table(shown)),
             *([] if cut is None else [html.table(cut)]),
             f"<h2>Run by run</h2>{html.bullets(said)}",
         ],
     )
-    return "\n\n".join(part for part in parts if part) + "\n", document, figure.svg(points(shown), smoke)
+    return "\n\n".join(part for part in parts if part) + "\n", document, drawn

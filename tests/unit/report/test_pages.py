@@ -14,7 +14,7 @@ import pytest
 import yaml
 from rich.console import Console
 
-from distill.report import html, markdown, model_card, show, validate, write
+from distill.report import figure, html, markdown, model_card, show, validate, write
 from distill.report.detail import by_shape_table, gain_table, latency_table, scores_table, tables
 from distill.report.headline import SMOKE
 from distill.report.table import models_table
@@ -61,6 +61,10 @@ def parsed(page: str) -> Strict:
     return parser
 
 
+def page_of(results: Results) -> str:
+    return html.page(results, figure.svg(figure.points(results), bool(results.get("smoke"))))
+
+
 def failed(results: Results) -> Results:
     """Everything that may be null is, and a row failed."""
     for model in results["models"][1:4]:
@@ -78,7 +82,7 @@ def failed(results: Results) -> Results:
 
 
 def test_html_is_well_formed_and_self_contained(results: Results) -> None:
-    page = html.page(results)
+    page = page_of(results)
     found = parsed(page)
     assert {"svg", "table", "style", "figure"} <= found.seen
     assert not found.seen & {"script", "link", "img", "iframe"}
@@ -94,7 +98,7 @@ def test_names_are_escaped(results: Results) -> None:
     results["notes"] = [EVIL]
     results["environment"]["cpu"] = EVIL
     results["models"][8]["scheme"] = "<b>int8</b>"
-    found = parsed(html.page(results))
+    found = parsed(page_of(results))
     assert not found.seen & {"script", "b"}
     assert any(EVIL in text for text in found.words)
     assert "<script>" not in markdown.page(results)
@@ -127,7 +131,7 @@ def test_nulls_and_failures_stay_in_the_table(results: Results) -> None:
     assert "big (int8 openvino) failed: out of memory" in main.notes
     assert "skipped: has a head" in markdown.page(results)
     assert all(len(row) == len(table.columns) for table in tables(results) for row in table.rows)
-    parsed(html.page(results))
+    parsed(page_of(results))
 
 
 def test_rows_hold_the_numbers(results: Results) -> None:
@@ -158,11 +162,11 @@ def test_the_shape_of_a_speedup_is_in_its_title(results: Results) -> None:
 
 def test_rows_on_the_cpu_are_marked(results: Results) -> None:
     note = "Rows with backend onnxruntime were run on the CPU, not on the Example GPU 5."
-    assert note not in html.page(results)
+    assert note not in page_of(results)
     results["environment"]["gpu"] = "Example GPU 5"
     timed = [models_table(results), by_shape_table(results), latency_table(results)]
     assert [note in table.notes for table in timed] == [True] * 3
-    for text in (html.page(results), markdown.page(results), model_card(results, "student", "cola")):
+    for text in (page_of(results), markdown.page(results), model_card(results, "student", "cola")):
         assert note in text
 
 
@@ -173,7 +177,7 @@ def test_note_of_a_model(results: Results) -> None:
     assert note in models_table(results).notes
     assert note in printed(results, 200)
     assert markdown.escaped(note) in model_card(results, "student", "cola")
-    assert escape(note) in html.page(results)
+    assert escape(note) in page_of(results)
 
 
 def test_seeds_have_a_spread(results: Results) -> None:
@@ -211,7 +215,7 @@ def test_smoke_is_said_everywhere(results: Results, tmp_path: Path) -> None:
     assert SMOKE in card
     assert "model-index" not in card
     results["smoke"] = False
-    assert "SMOKE" not in markdown.page(results) + html.page(results) + printed(results, 120)
+    assert "SMOKE" not in markdown.page(results) + page_of(results) + printed(results, 120)
 
 
 def front_matter(card: str) -> dict[str, Any]:

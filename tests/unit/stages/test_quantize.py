@@ -27,6 +27,11 @@ Make = Callable[..., Path]
 HURT = "bert.encoder.layer.1.attention.output.dense"
 
 
+@pytest.fixture(autouse=True)
+def _exports_are_made_once(export_once: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quantize, "export_onnx", export_once)
+
+
 @pytest.fixture
 def ctx() -> Any:
     config = SimpleNamespace(limit=SimpleNamespace(smoke=False))
