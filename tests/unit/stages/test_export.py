@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from distill import config
+from distill import checkpoint, config
 from distill.config import Evaluate, Export
-from distill.stages import evaluate, export
+from distill.stages import evaluate, export, results
 
 
 def test_folders_of_earlier_tasks_are_not_left_unproved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,3 +43,21 @@ def test_folders_of_earlier_tasks_are_not_left_unproved(tmp_path: Path, monkeypa
 def test_the_shape_of_a_target_is_timed_too(shapes: list[list[int]], target: list[int], timed: list[list[int]]) -> None:
     settings = config.load_config(["recipe=prune", f"target.shape={target}"])
     assert evaluate._shapes(SimpleNamespace(config=settings), Evaluate(shapes=shapes)) == timed  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("asked", "found"), [("evaluate", "first"), ("again", "second"), (None, "second")])
+def test_results_are_of_the_evaluation_that_is_asked_for(
+    asked: str | None, found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An export's card, of the one it names; the report of a run, of the last."""
+    settings = config.load_config(["recipe=task", "limit=smoke"])
+    stages = settings.stages | {"again": settings.stages["evaluate"]}
+    settings = replace(settings, pipeline=["evaluate", "again"], stages=stages)
+    measured = {"environment": {}, "coverage": [], "models": [], "version": "0", "teacher": "teacher"}
+    for name, command in (("evaluate", "first"), ("again", "second")):
+        checkpoint.write_json(tmp_path / name / checkpoint.MANIFEST, measured | {"command": command})
+    monkeypatch.setattr(results, "origin", lambda ctx: {})
+    ctx: Any = SimpleNamespace(folder=tmp_path, config=settings, tasks=({}, []), teachers=["x"], teacher="x")
+    made = results.results(ctx, asked)
+    assert made is not None
+    assert made["command"] == found
