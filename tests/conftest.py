@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import setuptools  # noqa: F401  first of all: it takes the place of distutils, which OpenVINO's tools import
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -17,7 +17,8 @@ import re
 import sysconfig
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from importlib import metadata, util
+from importlib import metadata
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 import pyarrow as pa
@@ -71,7 +72,7 @@ def versions() -> dict[str, str]:
     for package in PACKAGES:
         if package == "python":
             found[package] = platform.python_version()
-        elif util.find_spec(package) is not None:
+        elif _spec(package) is not None:
             try:
                 found[package] = metadata.version(_DISTRIBUTIONS.get(package, package))
             except metadata.PackageNotFoundError:  # a stray folder of that name
@@ -153,10 +154,17 @@ def _is_prose(text: str) -> bool:
     return letters >= 0.9 * len(text) and common >= max(1, len(words) // 10)
 
 
+def _spec(package: str) -> ModuleSpec | None:
+    """Where a package is on the path. Whoever asks `importlib.util.find_spec` for pip has setuptools' distutils taken
+    away by setuptools, and torch can compile no more.
+    """
+    return PathFinder.find_spec(package)
+
+
 def _folder(package: str) -> Path:
     if package == "python":
         return Path(sysconfig.get_path("stdlib"))
-    spec = util.find_spec(package)
+    spec = _spec(package)
     assert spec is not None
     assert spec.submodule_search_locations
     return Path(next(iter(spec.submodule_search_locations)))

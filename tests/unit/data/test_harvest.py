@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -138,3 +140,11 @@ def test_validation_is_a_share_of_the_files_and_whole_files() -> None:
     share = harvest.VALIDATION_SHARE
     assert abs(sum(flags) / 4000 - share) < 4 * (share * (1 - share) / 4000) ** 0.5
     assert Document("a", "7.py", ("Any.",)).validation == Document("a", "7.py", ()).validation
+
+
+def test_torch_can_still_compile() -> None:
+    """It imports setuptools for that, which fails once `importlib.util.find_spec` was asked for pip."""
+    code = "from distill.data import harvest; harvest.versions(); import setuptools"
+    command = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
