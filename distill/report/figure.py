@@ -14,7 +14,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.text import Annotation
+from matplotlib.text import Annotation, Text
 from matplotlib.transforms import Bbox
 
 from distill.report import headline
@@ -181,7 +181,8 @@ def _label(canvas: FigureCanvasAgg, axes: Axes, everything: Sequence[Point]) -> 
         best: tuple[float, tuple[int, int], Bbox] | None = None
         for rank, (dx, dy) in enumerate(_PLACES):
             note = _note(axes, point, dx, dy)
-            box = note.get_window_extent(renderer)
+            note.update_positions(renderer)
+            box = Text.get_window_extent(note, renderer)  # without its line, which begins at the marker
             note.remove()
             out = box.x0 < inside.x0 or box.x1 > inside.x1 or box.y0 < inside.y0 or box.y1 > inside.y1
             cost = rank + 100 * sum(box.overlaps(other) for other in taken) + 300 * out

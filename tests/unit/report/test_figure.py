@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from matplotlib.text import Text
 
 from distill.report import figure
 
@@ -48,6 +49,24 @@ def test_labels_do_not_overlap(results: Results, gpu: str | None) -> None:
     for index, box in enumerate(boxes):
         assert not any(box.overlaps(other) for other in boxes[index + 1 :])
         assert axes.get_window_extent().containsx(box.x1)
+
+
+def test_labels_of_forms_that_are_nearly_as_fast_do_not_overlap() -> None:
+    """Free places are farther away, with a line to the marker."""
+    found = [
+        ("fp32_medium torch", "student", 1.67, 80.0, (1.55, 1.73), (76.5, 83.5)),
+        ("bf16 torch", "student", 3.26, 80.1, (3.07, 3.52), (76.5, 83.6)),
+        ("int8 bitsandbytes", "student", 1.35, 79.8, (1.22, 1.55), (76.4, 83.3)),
+        ("fp32 onnxruntime", "student", 2.04, 80.0, (1.86, 2.2), (76.5, 83.5)),
+        ("int8 onnxruntime", "student", 3.64, 79.3, (3.47, 3.73), (76.0, 82.9)),
+        ("fp32_medium torch", "baseline", 1.66, 63.7, (1.46, 1.74), (59.7, 68.5)),
+    ]
+    texts = figure.draw([figure.Point(*point) for point in found]).axes[0].texts
+    whole = [text.get_window_extent() for text in texts]  # with their lines; this also moves them to their places
+    boxes = [Text.get_window_extent(text) for text in texts]
+    assert len(whole) == len(boxes) == 7
+    for index, box in enumerate(boxes):
+        assert not any(box.overlaps(other) for other in boxes[index + 1 :])
 
 
 def test_only_the_teacher(results: Results) -> None:
