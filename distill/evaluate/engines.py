@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -93,6 +94,8 @@ def torch_engine(name: str, folder: Path | str, *, scheme: str, device: str, thr
     if plain not in QUANTIZED:
         model.to(device)
     if plain != scheme:
+        # torchao's tensors have no key for torch's cache of what it compiled, which then does without them.
+        warnings.filterwarnings("ignore", ".*_stable_hash_for_caching", UserWarning)
         model.forward = torch.compile(model.forward, dynamic=True)
     return Engine(name, "torch", scheme, torch_run(model, scheme=scheme, device=device, threads=threads))
 
