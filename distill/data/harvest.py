@@ -17,7 +17,7 @@ import re
 import sysconfig
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from importlib import metadata
+from importlib import metadata, util
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
@@ -155,10 +155,10 @@ def _is_prose(text: str) -> bool:
 
 
 def _spec(package: str) -> ModuleSpec | None:
-    """Where a package is on the path. Whoever asks `importlib.util.find_spec` for pip has setuptools' distutils taken
-    away by setuptools, and torch can compile no more.
+    """Where a package is. Whoever asks `find_spec` for pip has setuptools' distutils taken away by setuptools, and
+    torch can compile no more: pip is looked for on the path alone.
     """
-    return PathFinder.find_spec(package)
+    return PathFinder.find_spec(package) if package == "pip" else util.find_spec(package)
 
 
 def _folder(package: str) -> Path:

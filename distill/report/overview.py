@@ -16,7 +16,7 @@ from distill.checkpoint import read_json
 from distill.errors import DataError
 from distill.report import figure, headline, html, markdown
 from distill.report.schema import Model, Results, validate
-from distill.report.table import Row, Table, millions, number, times, with_interval
+from distill.report.table import Row, Table, number, times, with_interval
 from distill.report.timed import at, middle_shape
 
 TITLE = "All runs"
@@ -130,6 +130,13 @@ def _average(entry: Entry) -> str:
     return _mean(found, number, 1)
 
 
+def _parameters(entry: Entry) -> str:
+    """From the fewest to the most: runs that prune to a speed may cut different shapes."""
+    found = sorted(_values([m.get("parameters") for m in entry.models]))
+    ends = dict.fromkeys(f"{count / 1e6:.2f}" for count in (found[:1] + found[-1:]))
+    return f"{' to '.join(ends)} M" if ends else "-"
+
+
 def _names(shown: Sequence[Entry]) -> tuple[dict[str, str], str]:
     """Settings of each run -> its recipe and what not all others have too; and what they all have."""
     every = [entry.settings.split() for entry in shown]
@@ -170,7 +177,7 @@ def table(shown: Sequence[Entry]) -> Table:
                 _cell(entry, "speedup", 2),
                 _average(entry),
                 ", ".join(dict.fromkeys(map(headline.average_name, entry.runs))),
-                millions(first.get("parameters")),
+                _parameters(entry),
                 ", ".join(map(str, seeds)),
             )
         )

@@ -36,6 +36,10 @@ def test_seeds_are_aggregated(results: Results) -> None:
         *("93.0 ± 1.4", "5.50x ± 0.71"),
     )
     assert row[-1] == "0, 1"
+    whole = results["models"][8]["parameters"] / 1e6
+    assert row[-2] == f"{whole:.2f} M"
+    runs[0]["models"][8]["parameters"] += 1_500_000  # each seed is pruned to a shape of its own
+    assert overview.table(overview.entries(runs)).rows[4][-2] == f"{whole:.2f} to {whole + 1.5:.2f} M"
     assert overview.table(shown).notes[0] == "Every run has tasks=glue."
     point = overview.points(shown)[4]
     assert (point.label, point.speedup, point.retained) == ("5", 5.5, 93.0)

@@ -20,6 +20,7 @@ from distill.config import Quantize
 from distill.data.encode import Encoded
 from distill.evaluate.engines import torch_engine
 from distill.evaluate.latency import synthetic
+from distill.export.onnx import export_onnx
 from distill.stages import quantize
 from distill.stages.quantize import Floats, Source, _quantize, score
 
@@ -124,9 +125,10 @@ def test_sizes_that_a_scheme_cannot_take_are_named(ctx: Any, classifier: Make, f
 
 @pytest.mark.parametrize("scheme", ["bitsandbytes", "onnxruntime"])
 def test_a_full_disk_is_not_a_scheme_that_failed(
-    scheme: str, ctx: Any, folder: Path, tmp_path: Path, small_disk: Any
+    scheme: str, ctx: Any, folder: Path, tmp_path: Path, small_disk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = source_of(folder)
+    monkeypatch.setattr(quantize, "export_onnx", export_onnx)  # itself, not a copy of what it made before
     with small_disk(20_000), pytest.raises((OSError, SafetensorError)):
         _quantize(ctx, "quantize", Quantize(schemes=[scheme], max_drop=None), source, tmp_path)
 
