@@ -135,7 +135,7 @@ def settings(config: Config) -> Train:
 def steps(teacher: BertForMaskedLM, ctx: Context) -> list[Engine]:
     """The naive step, then ours; each with a student of its own. A step returns the mean of each term, float32."""
     stage, accelerator = settings(ctx.config), ctx.accelerator
-    fast = "medium" if accelerator.device.type == "cpu" else "high"  # as distill.run sets it
+    fast = "medium" if accelerator.device.type == "cpu" else "high"  # as distill.walk sets it
     kinds = [
         Engine("all positions, float32 (naive)", "torch", "fp32", naive_step(teacher, _student(teacher, stage), stage)),
         Engine(

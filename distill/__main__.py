@@ -24,9 +24,9 @@ def _job(composed: DictConfig) -> Any:
     try:
         if wrong := check.settings(settings, choices["recipe"]):
             raise errors.ConfigError(wrong)
-        from distill.run import run
+        from distill.walk import walk
 
-        return run(settings, choices["recipe"], overrides)
+        return walk(settings, choices["recipe"], overrides)
     except errors.Stopped as error:
         sys.exit(_say(error.messages, 130))
     except errors.UserError as error:

@@ -187,7 +187,7 @@ def licence(path: str | Path) -> dict[str, str]:
     return {key: said[key] for key in keys if isinstance(said.get(key), str) and said[key]}
 
 
-def load_config(path: str | Path, key: str = "teacher.name") -> Any:
+def read_config(path: str | Path, key: str = "teacher.name") -> Any:
     """The config of a model folder, of a family that is known. `key` is the setting that errors are about."""
     from transformers import AutoConfig
 
@@ -258,7 +258,7 @@ def _embedded_folder() -> str:
 def _load(auto: Any, path: str | Path, **settings: Any) -> tuple[Any, set[str]]:
     """Model of a folder, and the names of its parameters that were neither stored nor tied to one that was."""
     check_weights(path)
-    if getattr(load_config(path), "legacy", None) is False:
+    if getattr(read_config(path), "legacy", None) is False:
         settings["legacy"] = True  # DeBERTa: else the language-model head is one that takes the embeddings too
     with _readable(path), _quiet():
         model, info = auto.from_pretrained(

@@ -98,13 +98,12 @@ def run(export_once: Callable[[Path, Path], None]) -> Iterator[Run]:
         gc.freeze()
 
     def call(folder: Path, recipe: str, *overrides: str) -> Any:
-        from distill import check, config
-        from distill import run as walk
+        from distill import check, config, walk
 
         settings = config.load_config([f"recipe={recipe}", *overrides])
         with contextlib.chdir(folder), _restored():
             assert check.settings(settings, recipe) == []
-            results = walk.run(settings, recipe, list(overrides))
+            results = walk.walk(settings, recipe, list(overrides))
         imported()
         return results
 

@@ -205,7 +205,7 @@ class Context:
         """Each teacher's. They pad where the family can have it, whatever was stored."""
         loaded = [teacher.load_tokenizer(folder) for folder in self.teachers]
         for tokenizer, folder in zip(loaded, self.teachers, strict=True):
-            left = family.family_of(teacher.load_config(folder, self.teacher_key)).pads_left
+            left = family.family_of(teacher.read_config(folder, self.teacher_key)).pads_left
             tokenizer.padding_side = "left" if left else "right"
         return loaded
 

@@ -66,7 +66,7 @@ def _proved(embedder: Embedder, tokenizer: Any, texts: list[str], folder: Path) 
 def _embedder(ctx: Context, folder: Path) -> Embedder:
     # A folder of a newer sentence-transformers has the length in its tokenizer's settings.
     longest = teacher.embedder_length(ctx.teacher) or ctx.tokenizer.model_max_length
-    most = family.max_length(teacher.load_config(folder))
+    most = family.max_length(teacher.read_config(folder))
     return Embedder(folder, teacher.pooling(ctx.teacher), min(longest, most))
 
 

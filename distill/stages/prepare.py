@@ -72,11 +72,11 @@ def _by_main_process(ctx: Context, pending: list[str]) -> None:
 
 def _pruned_from(ctx: Context, stage: Prune) -> Any:
     """Config of the models that a stage prunes, which may not be there yet."""
-    loaded = teacher.load_config(ctx.teacher, ctx.teacher_key)
+    loaded = teacher.read_config(ctx.teacher, ctx.teacher_key)
     for name in ancestry(ctx.config, stage.start):
         if getattr(ctx.config.stages.get(name), "build_student", False):
             return _student(ctx, loaded)[0]
-    return teacher.load_config(ctx.student, "student.name") if name == "student" else loaded
+    return teacher.read_config(ctx.student, "student.name") if name == "student" else loaded
 
 
 def coverage(rows: list[dict[str, Any]]) -> str:
@@ -117,7 +117,7 @@ def _enough_rows(ctx: Context, stages: list[Stage]) -> None:
 
 def _fits(ctx: Context, stages: list[Stage]) -> None:
     """Refuse what the teachers cannot take."""
-    configs = [teacher.load_config(folder, ctx.teacher_key) for folder in ctx.teachers]
+    configs = [teacher.read_config(folder, ctx.teacher_key) for folder in ctx.teachers]
     for tokenizer, config in zip(ctx.tokenizers, configs, strict=True):
         teacher.check_vocabulary(tokenizer, config, ctx.teacher_key)
     loaded, window = configs[0], ctx.config.teacher.window
@@ -204,7 +204,7 @@ def _same_tokens(one: Any, other: Any) -> bool:
 def _given_student(ctx: Context) -> tuple[Any, list[str]]:
     """Config of the student that is given, and what is wrong with it."""
     try:
-        config = teacher.load_config(ctx.student, "student.name")
+        config = teacher.read_config(ctx.student, "student.name")
         teacher.check_vocabulary(ctx.student_tokenizer, config, "student.name")
     except ConfigError as error:
         return None, error.messages

@@ -72,7 +72,7 @@ def _counted(ctx: Context, name: str) -> Iterator[None]:
 def _models(ctx: Context, name: str, settings: Prune) -> dict[str, dict[str, Any]]:
     """Every model, written and proved. Returns what was chosen for each target, by its label."""
     root, tasks = ctx.folder / name, ctx.tasks[0]
-    config = teacher.load_config(ctx.checkpoint(settings.start, next(iter(tasks))))
+    config = teacher.read_config(ctx.checkpoint(settings.start, next(iter(tasks))))
     shapes = _wanted(ctx, settings, config)
     chosen = _chosen(ctx, name, settings, config, shapes)
     for data in tasks.values():

@@ -172,7 +172,7 @@ def _of_quantized(ctx: Context) -> Iterator[str]:
 def _pruned(ctx: Context, models: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """What was cut for each target, and the speed that was expected of it beside the one that was measured."""
     stages = [name for name in ctx.config.pipeline if isinstance(ctx.config.stages[name], Prune)]
-    given = asdict(shape_of(teacher.load_config(ctx.teacher))) if stages else {}
+    given = asdict(shape_of(teacher.read_config(ctx.teacher))) if stages else {}
     for name in stages:
         for goal in goals(ctx.config):
             manifest = checkpoint.read_json(ctx.folder / name / goal / checkpoint.MANIFEST)

@@ -17,7 +17,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # A module imports only from its left. The package's own `__init__` gathers public names: outside.
 ORDER = (
     "errors config plan checkpoint check explain family features data teacher student losses objective engine compress"
-    " evaluate export report stages run __main__"
+    " evaluate export report stages walk __main__"
 ).split()
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager"}
 
@@ -67,11 +67,11 @@ def place(module: str) -> int:
 
 
 def test_imports_are_seen_in_every_form() -> None:
-    names = ("distill", "distill.data", "distill.data.encode", "distill.run")
+    names = ("distill", "distill.data", "distill.data.encode", "distill.walk")
     modules = {name: Path() for name in names}
     source = """
-import distill.run
-from distill import run
+import distill.walk
+from distill import walk
 def f():
     from .encode import Encoded
     from .. import data
@@ -79,7 +79,7 @@ def f():
     import torch
 """
     found = sorted(imports(source, "distill.data.tasks", False, modules))
-    assert found == ["distill.data", *["distill.data.encode"] * 2, *["distill.run"] * 2]
+    assert found == ["distill.data", *["distill.data.encode"] * 2, *["distill.walk"] * 2]
     inside = list(imports("from .encode import x", "distill.data", True, modules))
     assert inside == ["distill.data.encode"]
 

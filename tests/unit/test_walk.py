@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from distill import checkpoint, run
+from distill import checkpoint, walk
 from distill.config import load_config
 from distill.stages.context import Context
 
@@ -34,13 +34,13 @@ def finish(ctx: Any, name: str, seconds: float = 1.0) -> None:
 
 
 def test_nothing_is_made_again_when_all_is_finished(ctx: Any) -> None:
-    assert run._pending(ctx) == []
+    assert walk._pending(ctx) == []
     assert ctx.said == []
 
 
 def test_what_was_made_from_a_stage_that_is_gone_is_made_again(ctx: Any) -> None:
     (ctx.folder / "pretrain" / checkpoint.MANIFEST).unlink()
-    assert run._pending(ctx) == ["pretrain", "finetune"]
+    assert walk._pending(ctx) == ["pretrain", "finetune"]
     assert ctx.said == ["finetune: made again, because pretrain has changed"]
     assert not (ctx.folder / "finetune").exists()
     assert (ctx.folder / "finetune_teacher").exists()
@@ -48,19 +48,19 @@ def test_what_was_made_from_a_stage_that_is_gone_is_made_again(ctx: Any) -> None
 
 def test_what_was_made_from_another_making_of_a_stage_is_made_again(ctx: Any) -> None:
     finish(ctx, "finetune_teacher", seconds=2.0)
-    assert run._pending(ctx) == ["finetune"]
+    assert walk._pending(ctx) == ["finetune"]
 
 
 def test_a_stopped_stage_goes_on_unless_what_it_is_made_from_is_made_again(ctx: Any) -> None:
     (ctx.folder / "finetune" / checkpoint.MANIFEST).unlink()
     (ctx.folder / "finetune" / "order").mkdir()
-    assert run._pending(ctx) == ["finetune"]
+    assert walk._pending(ctx) == ["finetune"]
     assert (ctx.folder / "finetune" / "order").exists()
     (ctx.folder / "adapt" / checkpoint.MANIFEST).unlink()
-    assert run._pending(ctx) == ["adapt", "pretrain", "finetune"]
+    assert walk._pending(ctx) == ["adapt", "pretrain", "finetune"]
     assert not (ctx.folder / "finetune").exists()
 
 
 def test_a_manifest_that_was_not_completed_is_not_finished(ctx: Any) -> None:
     checkpoint.write_json(ctx.folder / "finetune" / checkpoint.MANIFEST, {"seconds": 1.0})
-    assert run._pending(ctx) == ["finetune"]
+    assert walk._pending(ctx) == ["finetune"]

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from distill import checkpoint
+from distill import check, checkpoint, explain
 from distill.check.rules import flatten
-from distill.config import Config, run_folder
+from distill.config import Config, load_config, run_folder
 from distill.errors import ConfigError
 from distill.plan import EMBEDDER, embeds, references, unrolled
 
@@ -32,8 +32,30 @@ FREE = ("output", "threads", "device", "push")
 """Settings that may differ when a run is gone on with: they say where, where to and how fast, not what."""
 
 
-def run(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | None:
-    """Run a recipe to its report. Returns the results (None if the pipeline evaluates nothing).
+def run(*settings: str) -> dict[str, Any] | None:
+    """What `python -m distill` does with the same settings: `run("recipe=distilbert", "seed=1")`.
+
+    Returns the content of results.json, or None if the pipeline evaluates nothing. A finished run is not made again.
+
+    Raises:
+        UserError: for whatever the user can mend; its `messages` are one line a problem.
+    """
+    recipe = next((word.partition("=")[2] for word in settings if word.startswith("recipe=")), None)
+    try:
+        config = load_config(list(settings))
+    except Exception as error:
+        lines = explain.messages(error, list(settings))
+        if lines is None:
+            raise
+        raise ConfigError(lines) from error
+    if wrong := check.settings(config, recipe):
+        raise ConfigError(wrong)
+    assert recipe is not None
+    return walk(config, recipe, list(settings))
+
+
+def walk(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | None:
+    """Run a recipe whose settings are checked to its report. Returns the results (None if it evaluates nothing).
 
     Raises:
         UserError: for whatever the user can mend.
