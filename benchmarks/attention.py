@@ -20,7 +20,7 @@ from transformers import BertConfig, BertForSequenceClassification
 from distill.checkpoint import write_json
 from distill.evaluate import latency
 from distill.evaluate.engines import Batch, Engine, Run
-from distill.stages.context import cores, detect_precision
+from distill.machine import cores, detect_precision
 
 TOKENS = 4096
 LENGTHS = (16, 32, 64, 128, 256, 512)

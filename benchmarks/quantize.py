@@ -21,15 +21,15 @@ from rich.console import Console
 from transformers import BertConfig, BertForSequenceClassification
 
 from benchmarks.results_table import quantize_table
-from distill.check.rules import PACKAGES
 from distill.checkpoint import write_json
-from distill.compress.quantize import ONNX, SCHEMES, Arrays, always_float
+from distill.compress.quantize import MAKE, Arrays, always_float
+from distill.environment import hardware
 from distill.evaluate import latency
-from distill.evaluate.engines import COMPILED, fast_path_is_float32, load
+from distill.evaluate.engines import COMPILED, load
 from distill.export.onnx import export_onnx
+from distill.machine import cores, detect_precision, fast_path_is_float32
 from distill.report import terminal
-from distill.stages.context import cores, detect_precision
-from distill.stages.environment import machine
+from distill.schemes import ONNX, SCHEMES
 
 SHAPE = (8, 128)
 CALIBRATION = 32
@@ -73,7 +73,7 @@ def benchmark(config: BertConfig, shape: tuple[int, int], folder: Path, threads:
         for name, backend, scheme, path in forms
     ]
     return {
-        "environment": machine(threads),
+        "environment": hardware(threads),
         "layers": config.num_hidden_layers,
         "hidden": config.hidden_size,
         "batch": shape[0],
@@ -96,9 +96,9 @@ def made(config: BertConfig, shape: tuple[int, int], folder: Path) -> Iterator[t
     forms += [("openvino", "fp32", folder / ONNX)] if find_spec("openvino") else []
     rows: list[Arrays] = [tokens((1, shape[1]), config.vocab_size, seed) for seed in range(1, CALIBRATION + 1)]
     for name, one in SCHEMES.items():
-        if all(find_spec(package) for package in PACKAGES.get(name, ())):
+        if all(find_spec(package) for package in one.packages):
             out = folder / one.file
-            one.make(folder / ONNX if one.onnx else source, out, always_float(model), rows)
+            MAKE[name](folder / ONNX if one.onnx else source, out, always_float(model), rows)
             forms += [(one.backend, one.scheme, out)]
             forms += [(one.backend, f"{one.scheme}{COMPILED}", out)] if one.compiled else []
     yield from ((f"{backend} {scheme}", backend, scheme, path) for backend, scheme, path in forms)

@@ -30,15 +30,15 @@ from transformers import BertConfig, BertForMaskedLM
 from benchmarks.results_table import step_table
 from distill import student
 from distill.checkpoint import write_json
-from distill.config import Config, Train, load_config
+from distill.config import Train, load_config
 from distill.data.collate import mask_tokens
 from distill.engine.train import gradients
+from distill.environment import environment
 from distill.evaluate import latency
-from distill.evaluate.engines import Batch, Engine, Run, fast_path_is_float32
+from distill.evaluate.engines import Batch, Engine, Run
+from distill.machine import Machine, cores, detect_precision, fast_path_is_float32
 from distill.objective import BoundTerm, Objective
 from distill.report import terminal
-from distill.stages.context import Context, cores, detect_precision
-from distill.stages.environment import environment
 
 SHAPE = (8, 128)
 MASK_ID = 103
@@ -49,7 +49,7 @@ def main() -> None:
     torch.manual_seed(0)
     threads = asked.threads or cores()
     torch.set_num_threads(threads)
-    measured = benchmark(BertConfig(), SHAPE, _context(asked.device, threads), asked.repeats)
+    measured = benchmark(BertConfig(), SHAPE, _machine(asked.device, threads), asked.repeats)
     shown = step_table(measured)
     console = Console()
     console.print(terminal.table(shown, width=console.width))
@@ -68,31 +68,20 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _context(device: str, threads: int) -> Context:
+def _machine(device: str, threads: int) -> Machine:
     cuda = device != "cpu" and torch.cuda.is_available()
     if device == "cuda" and not cuda:
-        raise SystemExit("--device: got cuda; must be a device that is there; give --device cpu")
+        raise SystemExit("--device: got cuda; must be a device that this machine has; give --device cpu")
     precision = detect_precision("auto", torch.device("cuda" if cuda else "cpu"))
     accelerator = Accelerator(cpu=not cuda, mixed_precision="bf16" if precision == "bf16" else "no")
-    config = load_config(["recipe=distilbert"])
-    return Context(
-        config,
-        "distilbert",
-        "",
-        Path(),
-        accelerator,
-        Console(),
-        precision,
-        threads,
-        fast_path_is_float32(accelerator.device.type),
-    )
+    return Machine(accelerator, Console(), precision, threads, fast_path_is_float32(accelerator.device.type))
 
 
-def benchmark(model: BertConfig, shape: tuple[int, int], ctx: Context, repeats: int) -> dict[str, Any]:
+def benchmark(model: BertConfig, shape: tuple[int, int], machine: Machine, repeats: int) -> dict[str, Any]:
     """Time every kind of step, then take its peak memory apart, so that neither disturbs the other."""
-    teacher = BertForMaskedLM(model).eval().requires_grad_(False).to(ctx.accelerator.device)
+    teacher = BertForMaskedLM(model).eval().requires_grad_(False).to(machine.device)
     batch = random_batch(shape, model.vocab_size)
-    kinds = steps(teacher, ctx)
+    kinds = steps(teacher, machine)
     times = latency.measure(kinds, {"step": {kind.name: [batch] for kind in kinds}}, repeats=repeats)
     naive = times[kinds[0].name, "step"]
     rows = []
@@ -106,12 +95,12 @@ def benchmark(model: BertConfig, shape: tuple[int, int], ctx: Context, repeats: 
                 "median_ms": timed["median"],
                 "p90_ms": timed["p90"],
                 "tokens_per_second": 1000 * shape[0] * shape[1] / timed["median"],
-                "peak_mib": peak_mib(partial(kind.run, batch), ctx.accelerator.device),
+                "peak_mib": peak_mib(partial(kind.run, batch), machine.device),
                 "speedup": latency.speedup(naive, own),
             }
         )
     return {
-        "environment": environment(ctx),
+        "environment": environment(machine),
         "teacher_layers": model.num_hidden_layers,
         "student_layers": len(student.half_depth(model.num_hidden_layers)),
         "hidden": model.hidden_size,
@@ -119,23 +108,23 @@ def benchmark(model: BertConfig, shape: tuple[int, int], ctx: Context, repeats: 
         "batch": shape[0],
         "length": shape[1],
         "masked": len(batch["masked"]),
-        "dropout": settings(ctx.config).dropout,
+        "dropout": settings().dropout,
         "repeats": repeats,
         "rows": rows,
     }
 
 
-def settings(config: Config) -> Train:
+def settings() -> Train:
     """The stage of the recipe whose step is measured."""
-    stage = config.stages["pretrain"]
+    stage = load_config(["recipe=distilbert"]).stages["pretrain"]
     assert isinstance(stage, Train)
     return stage
 
 
-def steps(teacher: BertForMaskedLM, ctx: Context) -> list[Engine]:
+def steps(teacher: BertForMaskedLM, machine: Machine) -> list[Engine]:
     """The naive step, then ours; each with a student of its own. A step returns the mean of each term, float32."""
-    stage, accelerator = settings(ctx.config), ctx.accelerator
-    fast = "medium" if accelerator.device.type == "cpu" else "high"  # as distill.walk sets it
+    stage, accelerator = settings(), machine.accelerator
+    fast = "medium" if accelerator.device.type == "cpu" else "high"  # as distill.machine sets it
     kinds = [
         Engine("all positions, float32 (naive)", "torch", "fp32", naive_step(teacher, _student(teacher, stage), stage)),
         Engine(
@@ -145,7 +134,7 @@ def steps(teacher: BertForMaskedLM, ctx: Context) -> list[Engine]:
             engine_step(objective(teacher, _student(teacher, stage), stage), stage, accelerator, fast, prepared=False),
         ),
     ]
-    if ctx.precision == "bf16":
+    if machine.precision == "bf16":
         halved = copy.deepcopy(teacher).to(torch.bfloat16)
         ours = objective(halved, _student(teacher, stage), stage)
         run = engine_step(ours, stage, accelerator, fast, prepared=True)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
-from typing import Any, cast
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import hydra
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from distill import check, config, errors, explain
+from distill.check.hydra import hydra as called
 
 _failed: list[str] = []
 _full = os.environ.get("HYDRA_FULL_ERROR") == "1"
@@ -19,14 +24,19 @@ _full = os.environ.get("HYDRA_FULL_ERROR") == "1"
 
 @hydra.main(version_base="1.3", config_path=str(config.folder("conf").resolve()), config_name="config")
 def _job(composed: DictConfig) -> Any:
-    settings = cast(config.Config, OmegaConf.to_object(composed))
-    choices, overrides = HydraConfig.get().runtime.choices, list(HydraConfig.get().overrides.task)
+    settings = OmegaConf.to_object(composed)
+    overrides = list(HydraConfig.get().overrides.task)
+    recipe: Any = HydraConfig.get().runtime.choices.get("recipe")
     try:
-        if wrong := check.settings(settings, choices["recipe"]):
+        if not isinstance(settings, config.Config):
+            got = HydraConfig.get().job.config_name
+            raise errors.ConfigError(f"--config-name: got {got}; must have distill's schema; use --config-dir FOLDER")
+        wrong = check.settings(settings, recipe)
+        if wrong or recipe is None:
             raise errors.ConfigError(wrong)
         from distill.walk import walk
 
-        return walk(settings, choices["recipe"], overrides)
+        return walk(settings, recipe, overrides)
     except errors.Stopped as error:
         sys.exit(_say(error.messages, 130))
     except errors.UserError as error:
@@ -35,6 +45,28 @@ def _job(composed: DictConfig) -> Any:
         # Kept here, so that one bad job of a sweep does not take the others with it.
         _failed.extend(error.messages)
         return None
+
+
+@contextmanager
+def _checked() -> Iterator[None]:
+    """Check `hydra.*` of every config that Hydra composes, jobs of a sweep included, before Hydra acts on it.
+
+    Hydra calls what a config names there when it starts, before `_job`, and has no public place for a check.
+    """
+    compose = ConfigLoaderImpl.load_configuration
+
+    @functools.wraps(compose)
+    def checked(*given: Any, **named: Any) -> DictConfig:
+        composed = compose(*given, **named)
+        if wrong := list(called(composed.hydra)):
+            raise errors.ConfigError(wrong)
+        return composed
+
+    ConfigLoaderImpl.load_configuration = checked  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        ConfigLoaderImpl.load_configuration = compose  # type: ignore[method-assign]
 
 
 def _say(lines: list[str], code: int) -> int:
@@ -46,7 +78,8 @@ def main() -> None:
     """Run the command line. Exit code 2 for what the user can mend, 130 after Ctrl-C."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing its own message and a stack
     try:
-        _job()
+        with _checked():
+            _job()
     except KeyboardInterrupt:
         sys.exit(_say(["stopped; run the same command to go on"], 130))
     except Exception as error:

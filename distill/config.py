@@ -1,13 +1,10 @@
-"""Every setting there is, as typed dataclasses, and how Hydra gets to know them.
+"""Every setting, as typed dataclasses, and their registration with Hydra.
 
-Only hydra, omegaconf and the standard library are imported here, so that a wrong setting is answered at once.
+Only hydra, omegaconf, yaml and the standard library are imported here, so that a wrong setting is reported at once.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,119 +17,123 @@ from omegaconf import MISSING, OmegaConf
 @dataclass
 class Teacher:
     kind: str = "embedded"
-    """embedded (weights inside an installed package), hub (a hub name or a local folder), ensemble (several of those,
-    taken as one), random (tiny, for smoke)."""
+    """embedded (its weights come inside an installed package), hub (a hub name or a local folder), ensemble (several
+    hub names or local folders, whose probabilities are averaged) or random (tiny, for smoke runs)."""
     name: str | None = None
-    """Hub name or folder when kind is hub."""
+    """Hub name or local folder when kind is hub."""
     revision: str | None = None
-    """Hub revision; the newest when null."""
+    """Revision on the hub; the newest when null."""
     names: list[str] = field(default_factory=list)
-    """Hub names or folders when kind is ensemble. Students are built from the first."""
+    """Hub names or local folders when kind is ensemble. Students are built from the first."""
     weights: Any = None
-    """Share of each of `names` in the mean of their probabilities, e.g. [2,1]; equal when null. `learned`: what does
-    best, for each task, on every tenth training row, which the teachers are then not fine-tuned on; equal elsewhere."""
+    """Weight of each of `names` in the mean of their probabilities, e.g. [2,1]; equal weights when null. With
+    `learned`, each task has the weights that score best on every tenth training row, on which no teacher is fine-tuned;
+    on a corpus they are equal."""
     window: int | None = None
-    """Most tokens of a task's text that the teacher reads at once; of a longer one it reads windows that overlap, and
-    the mean of their probabilities counts. What it can read is the bound when null."""
+    """Maximum tokens of a task's text that the teacher reads at once. A longer text is read in overlapping windows,
+    whose probabilities are averaged. When null, no text may be longer than the teacher can read."""
 
 
 @dataclass
 class Student:
     layers: list[int] | None = None
-    """Teacher layers the student starts from, counted from 0; half of them, evenly spaced, when null."""
+    """Teacher layers that initialize the student's, counted from 0; half of them, evenly spaced, when null."""
     num_hidden_layers: int | None = None
-    """In a prune stage: number of layers, chosen by measured loss."""
+    """Number of layers after pruning. Which layers stay is chosen by measured loss."""
     init: str = "teacher_layers"
-    """teacher_layers (copy layers, embeddings and language-model head, or channels of them) or random."""
+    """teacher_layers (layers, embeddings and language-model head are copied, or some of their channels) or random."""
     name: str | None = None
-    """Hub name or folder of a pretrained student, in recipes whose stages start from `student`."""
+    """Hub name or local folder of a pretrained student, in recipes whose stages start from `student`."""
     tokenizer: str | None = None
-    """Folder or hub name of a tokenizer of the student's own; the teacher's when null."""
+    """Hub name or local folder of the student's own tokenizer; the teacher's tokenizer when null."""
     family: str | None = None
     """Model type of the student, e.g. distilbert or albert; the teacher's when null."""
     hidden_size: int | None = None
     """Width of the student's layers; the teacher's when null."""
     num_attention_heads: int | None = None
-    """Heads of a layer; as many as keep their size when null."""
+    """Number of attention heads in each layer. When null, heads are as wide as the teacher's."""
     intermediate_size: int | None = None
-    """Width of the feed-forward part of a layer; in proportion to hidden_size when null."""
+    """Width of the feed-forward part of each layer. When null, its ratio to hidden_size is the teacher's."""
     embedding_size: int | None = None
-    """Width of the embeddings, in families that can have them narrower than the layers; the teacher's when null."""
+    """Width of the embeddings, in families where it may be smaller than hidden_size; the teacher's when null."""
 
 
 @dataclass
 class Target:
     speedup: Any = None
-    """Times faster than the unpruned model, in torch float32. A list, here or below, makes a model for each number."""
+    """Speedup over the unpruned model, in torch float32. A list, here or below, makes one model for each number."""
     latency_ms: Any = None
-    """Most milliseconds for one batch of `shape`."""
+    """Maximum milliseconds for one batch of `shape`."""
     size_mib: Any = None
-    """Most MiB of float32 weights."""
+    """Maximum MiB of float32 weights."""
     retained: float | None = None
-    """Least percent of the teacher's macro score to keep: of several models, the report names the fastest that does."""
+    """Percent of the teacher's macro score. Of several pruned models, the report names the fastest that keeps it."""
     shape: list[int] = field(default_factory=lambda: [8, 128])
-    """Batch size and length that are timed for it."""
+    """[batch size, length in tokens] at which models are timed to meet the target."""
 
 
 @dataclass
 class Corpus:
     kind: str = "docstrings"
-    """docstrings (of installed packages), parquet, text (one document a line), hub."""
+    """docstrings (of installed Python packages), parquet, text (one document per line) or hub."""
     path: str | None = None
-    """File or folder when kind is parquet or text; parquet needs a `text` column."""
+    """File or folder when kind is parquet or text. Parquet files need a `text` column."""
     name: list[str] = field(default_factory=list)
-    """Hub data sets when kind is hub, as `name` or `name/config`."""
+    """Data sets on the hub when kind is hub, as `name` or `name/config`."""
     max_length: int = 128
-    """Tokens in a training sequence, special tokens counted."""
+    """Maximum tokens in a training sequence, special tokens included."""
 
 
 @dataclass
 class Tasks:
     kind: str = "docstrings"
-    """docstrings (five tasks of GLUE's shapes made from installed packages) or glue."""
+    """docstrings (five tasks of the same types as GLUE's, made from installed Python packages) or glue."""
     path: str | None = None
-    """Folder in the layout of nyu-mll/glue when kind is glue; the hub when null."""
+    """Folder in the layout of nyu-mll/glue when kind is glue. When null, GLUE is read from the hub."""
     names: list[str] | None = None
-    """Tasks to use; all when null."""
+    """Names of the tasks to use; all tasks when null."""
     max_length: int = 128
-    """Tokens in an example, special tokens counted; longer ones are cut."""
+    """Maximum tokens in an example, special tokens included. Longer examples are truncated."""
 
 
 @dataclass
 class Limit:
     examples: int | None = None
-    """Most training examples a task."""
+    """Maximum training examples per task; no maximum when null, here and below."""
     validation: int | None = None
-    """Most validation examples a split; whole when null."""
+    """Maximum validation examples per split."""
     documents: int | None = None
-    """Most corpus documents."""
+    """Maximum documents of the corpus."""
     steps: int | None = None
-    """Most optimizer steps a training stage."""
+    """Maximum optimizer steps per training stage."""
     repeats: int | None = None
-    """Most timing rounds."""
+    """Maximum timing rounds."""
     smoke: bool = False
-    """Tiny random teacher and small stand-ins for whatever would need a hub. Its numbers mean nothing."""
+    """Use a tiny random teacher and small stand-ins for every download. The numbers of such a run mean nothing."""
 
 
 @dataclass
 class Term:
-    """One weighted part of the training loss: a pure function and where to look."""
+    """One weighted part of the training loss: a pure function and what it compares."""
 
     weight: float = 1.0
     """Factor in the weighted sum."""
     features: str = "logits"
-    """What is compared: logits; hidden (states); pooled (one vector a text, as a sentence embedder makes it); relations
-    (of tokens among queries, among keys and among values); scores (of attention, before the softmax)."""
-    layers: str = "last"
-    """Of which layers: last, or uniform (each layer of the student with the teacher's at the same share of depth)."""
+    """What is compared: logits; hidden (states); pooled (one vector a text, as a sentence embedder computes it);
+    relations (of tokens among queries, among keys and among values); scores (of attention, before the softmax)."""
+    layers: Any = "last"
+    """Which layers are compared: last; uniform (each layer of the student with the teacher's layer that it was kept
+    from, or without such a layer with the one at the same share of depth); or pairs [student's layer, teacher's layer]
+    counted from 0, e.g. [[0,1],[1,3]]."""
     teacher_layer: int | None = None
-    """With layers=last, the teacher's layer, counted from 0, for relations and scores; its last when null."""
+    """With layers=last, the teacher's layer, counted from 0, that the student's last is compared with; the teacher's
+    last when null."""
     heads: int | None = None
-    """Relation heads, into which queries, keys and values of both are split; the student's heads when null."""
+    """Relation heads, into which queries, keys and values of both models are split; the student's heads when null."""
     against: str = "teacher"
     """teacher (the same features of the teacher) or labels."""
     positions: str = "masked"
-    """On a corpus: masked (positions the language model must fill in) or all (every position that is not padding)."""
+    """On a corpus: masked (positions whose token the language model restores) or all (every position but padding)."""
     loss: Any = MISSING
     """`_target_` of a function in distill.losses, with `_partial_: true` and its hyper-parameters."""
 
@@ -140,31 +141,31 @@ class Term:
 @dataclass
 class Masking:
     probability: float = 0.15
-    """Share of the tokens of each sequence to predict; 80% become [MASK], 10% a random token, 10% stay."""
+    """Share of each sequence's tokens to predict. Of these, 80% become [MASK], 10% a random token, 10% stay."""
     smoothing: float = 0.0
-    """Tokens are drawn with weight count^-smoothing, rare ones more often. 0.7 in DistilBERT; 0 is uniform."""
+    """Tokens to predict are drawn with weight count^-smoothing: 0 is uniform, 0.7 (DistilBERT) prefers rare tokens."""
 
 
 @dataclass
 class Batch:
     tokens: int = 4096
-    """Most tokens (padding counted) in one optimizer step, over all processes."""
+    """Maximum tokens, padding included, in one optimizer step over all processes."""
     examples: int | None = None
-    """Most sequences in one optimizer step, over all processes; no such bound when null."""
+    """Maximum sequences in one optimizer step over all processes; no maximum when null."""
     accumulate: int = 1
-    """Parts that each process computes an optimizer step in, to save memory; the result is the same."""
+    """Number of parts into which each process splits an optimizer step to save memory. The result is the same."""
 
 
 @dataclass
 class Gates:
-    """Parts of the model that training closes, so that a prune stage which starts from it cuts them."""
+    """Trained factors on heads and FFN channels, by which a prune stage that starts from the model scores them."""
 
     kind: str = "none"
-    """none, l0 (random gates, closed by a penalty on what is open) or movement (what moves away from zero stays)."""
+    """none, l0 (a penalty closes random gates) or movement (gates stay open if weights move away from zero)."""
     heads: float = 0.75
-    """Share of the heads of a layer that is left in the end."""
+    """Share of the heads of each layer that is open at the end of training."""
     ffn: float = 0.5
-    """Share of the FFN channels of a layer that is left in the end."""
+    """Share of the FFN channels of each layer that is open at the end of training."""
     lr: float = 0.05
     """Learning rate of the gates."""
 
@@ -172,88 +173,107 @@ class Gates:
 @dataclass
 class Stage:
     kind: str = MISSING
-    """train, prune, vocabulary, quantize, evaluate or export."""
+    """train, baseline, prune, vocabulary, quantize, evaluate or export."""
 
 
 REFERENCES = ("start", "teacher", "student", "baseline", "pruned", "quantized", "evaluated")
-"""Settings of a stage that name an earlier stage."""
+"""Settings of a stage that name a stage whose checkpoints, files or numbers it uses."""
 
 
 @dataclass
 class Train(Stage):
     kind: str = "train"
     role: str = "student"
-    """Which model is trained: teacher, student or baseline (the student without a teacher)."""
+    """Which model is trained: teacher or student. Only a stage of kind baseline is trained as a baseline."""
     data: str = "corpus"
-    """corpus (masked-language modelling) or tasks (one model for each task)."""
+    """corpus (masked texts, one model) or tasks (one model for each task)."""
     start: str = "teacher"
-    """Stage whose checkpoint it goes on from; `teacher` or `student` for those as given."""
+    """Stage whose checkpoint is trained further, or `teacher` or `student` for the given one."""
     build_student: bool = False
-    """Build the student of `student.*` from that checkpoint first."""
+    """Build the student that `student.*` describes from that checkpoint, and train this student."""
     teacher: str | None = None
-    """Stage whose checkpoint is the teacher of the terms, or `teacher` for the teacher as given; none when null."""
+    """Stage whose checkpoint is the teacher of the terms, or `teacher` for the given one; no teacher when null."""
+    only_head: bool = False
+    """Train the head alone. The encoder, and what the head shares with it, does not change."""
     skip_if_mlm_head: bool = False
-    """Skip when the checkpoint it starts from has a language-model head already."""
+    """Skip the stage when the checkpoint that it starts from already has a language-model head."""
     temperature: float = "${temperature}"  # type: ignore[assignment]
     """Softmax temperature of the soft targets."""
     terms: dict[str, Term] = field(default_factory=dict)
-    """The weighted sum that is minimized."""
+    """Terms whose weighted sum is minimized."""
     masking: Masking = field(default_factory=Masking)
     """How tokens are masked on a corpus."""
     batch: Batch = field(default_factory=Batch)
-    """How large a step is."""
+    """Size of one optimizer step."""
     epochs: float = 1.0
-    """Passes over the data."""
+    """Number of passes over the data."""
     steps: int | None = None
-    """Most optimizer steps; no bound when null."""
+    """Maximum optimizer steps; no maximum when null."""
     min_steps: int = 0
-    """Fewest optimizer steps, so that a small task is trained long enough: more epochs are made until reached."""
+    """Minimum optimizer steps. A small task is trained for more epochs until this number is reached."""
     optimizer: Any = MISSING
     """`_target_` of an optimizer, with `_partial_: true` and its settings."""
     schedule: Any = MISSING
     """`_target_` of a function (step, total steps) -> factor of the learning rate, with `_partial_: true`."""
     clip: float = 1.0
-    """Largest gradient norm."""
+    """Maximum gradient norm, of the model and, apart from it, of its gates. Larger gradients are scaled down to it."""
     dropout: float | None = None
-    """Dropout probability while training; the model's own when null."""
+    """Dropout probability during training; that of the model's config when null."""
     gates: Gates = field(default_factory=Gates)
-    """Gates that are trained along."""
+    """Gates that are trained together with the model."""
     quantization_aware: bool = False
-    """Let the linear modules of a task's model work in simulated int8, so that it learns to."""
+    """Train with the linear layers of each task's model in simulated int8, so that the weights adapt to it."""
     checkpoint_seconds: float = 120.0
-    """Seconds between resumable checkpoints."""
+    """Seconds between checkpoints from which a stopped run resumes."""
+
+
+@dataclass
+class Baseline(Stage):
+    """The student of a train stage, trained without its teacher and otherwise with the settings of that stage."""
+
+    kind: str = "baseline"
+    baseline_of: str = MISSING
+    """Train stage whose settings, but for those below, are used. The stage itself need not be in the pipeline."""
+    start: str | None = None
+    """Stage whose checkpoint is trained further; when null, the `start` of the stage that `baseline_of` names."""
+    terms: dict[str, Term] = field(default_factory=dict)
+    """Terms whose weighted sum is minimized. All of them are against labels."""
+
+
+DIMENSIONS = ("layers", "hidden", "ffn")
+"""What a prune stage can cut."""
 
 
 @dataclass
 class Prune(Stage):
     kind: str = "prune"
     start: str = MISSING
-    """Stage whose checkpoints, one for each task, are pruned to the sizes of `student.*`, or to meet `target.*`."""
-    dimensions: list[str] = field(default_factory=lambda: ["layers", "hidden", "ffn"])
-    """What may be cut to meet the target: layers, hidden (hidden channels and the heads that fill them), ffn."""
+    """Stage whose checkpoints, one for each task, are pruned to the sizes in `student.*` or to meet `target.*`."""
+    dimensions: list[str] = field(default_factory=lambda: [*DIMENSIONS])
+    """What may be removed to meet the target: layers, hidden (hidden channels with the heads that fill them), ffn."""
     uniform: bool = True
-    """As many heads and FFN channels in each layer. When false, `student.num_attention_heads` and `intermediate_size`
-    are means over layers: what matters least anywhere becomes zero, and only ONNX files are smaller and faster."""
+    """Whether each layer keeps the same number of heads and FFN channels. When false, sizes in `student.*` are means
+    over layers; heads and channels beyond them become zero, and only the model's ONNX files are smaller and faster."""
     importance: Any = MISSING
-    """`_target_` of a function of distill.compress that scores heads and channels, with `_partial_: true`. Where the
-    models have been trained with gates, these score what they are on."""
+    """`_target_` of a function of distill.compress that scores heads and channels, with `_partial_: true`. Heads and
+    channels with trained gates are scored by their gates instead."""
     examples: int = 256
-    """Training rows of each task that importances and losses are measured on."""
+    """Training rows of each task on which importances and losses are measured."""
     retrain_steps: int = 20
-    """Training steps, on other rows, after which the loss of a cut is measured; 0 measures it as it is cut."""
+    """Training steps, on other rows, between a cut and the measurement of its loss. 0 measures right after the cut."""
 
 
 @dataclass
 class Vocabulary(Stage):
     kind: str = "vocabulary"
     start: str = MISSING
-    """Stage whose checkpoints, one for each task, lose the tokens that texts do not need."""
+    """Stage from whose checkpoints, one for each task, the tokens that `texts` do not use are removed."""
     texts: list[str] = field(default_factory=lambda: ["tasks"])
-    """Whose tokens are kept: of the tasks (their training rows), of the corpus, or of both."""
+    """Texts whose tokens are kept: tasks (their training rows), corpus, or both."""
     min_count: int = 1
-    """Tokens that come up fewer times than this go; what they stood for is then spelt in smaller ones."""
+    """Tokens that occur fewer times than this are removed. The tokenizer then splits their text into smaller tokens."""
     tokens: int | None = None
-    """Most tokens, the most frequent ones; no bound when null. Those that a tokenizer cannot do without come on top."""
+    """Maximum tokens to keep, the most frequent first, besides those that the tokenizer needs; no maximum when null."""
 
 
 @dataclass
@@ -262,13 +282,13 @@ class Quantize(Stage):
     start: str = MISSING
     """Stage whose checkpoints are quantized."""
     schemes: list[str] = field(default_factory=lambda: ["bitsandbytes", "onnxruntime"])
-    """What to make: bitsandbytes (int8), bitsandbytes_nf4, torchao (int8), which load with transformers; onnxruntime
-    (int8), onnxruntime_static and openvino (int8, with measured ranges), from an ONNX file."""
+    """Schemes to quantize with: bitsandbytes (int8), bitsandbytes_nf4 and torchao (int8), which transformers loads;
+    onnxruntime (int8), onnxruntime_static and openvino (int8, with measured ranges), which are made from ONNX files."""
     examples: int = 256
-    """Training rows of each task that ranges of activations are measured on."""
+    """Training rows of each task on which ranges of activations are measured."""
     max_drop: float | None = 2.0
-    """Most points of a task's score that a form may lose: the modules that hurt most then stay float, and where that is
-    not enough the form is refused. Null lets anything pass, and so does WNLI, too small a task to tell."""
+    """Maximum points of a task's score that a scheme may lose. Beyond it, the modules that cost most stay in float, and
+    if that is not enough the scheme is refused. No maximum when null, nor for WNLI, which is too small to measure."""
 
 
 @dataclass
@@ -279,15 +299,15 @@ class Evaluate(Stage):
     student: str = MISSING
     """Stage with the fine-tuned student."""
     baseline: str | None = None
-    """Stage with the same student fine-tuned without a teacher."""
+    """Stage with the same student, fine-tuned without a teacher."""
     pruned: str | None = None
-    """Prune stage whose models are scored as they are, before they recover."""
+    """Prune stage whose models are also scored right after pruning, before they are trained again."""
     quantized: str | None = None
-    """Quantize stage."""
+    """Quantize stage whose models are scored and timed too."""
     shapes: list[list[int]] = field(default_factory=lambda: [[1, 128], [8, 128], [32, 128]])
-    """Batch size and length of the timed inputs; the tasks' own lengths are always timed too."""
+    """[batch size, length in tokens] of the timed inputs. Inputs of the tasks' own lengths are always timed too."""
     repeats: int = 8
-    """Timing rounds: every model is run once a round, in turn."""
+    """Number of timing rounds. Each round runs every model once, in an order drawn anew."""
 
 
 @dataclass
@@ -296,9 +316,9 @@ class Export(Stage):
     start: str = MISSING
     """Stage whose checkpoints are exported."""
     quantized: str | None = None
-    """Quantize stage whose ONNX files go along."""
+    """Quantize stage whose models are exported too."""
     evaluated: str | None = None
-    """Evaluate stage whose numbers go into the model card."""
+    """Evaluate stage whose numbers the model card contains."""
 
 
 @dataclass
@@ -310,73 +330,59 @@ class Config:
     tasks: Tasks = field(default_factory=Tasks)
     limit: Limit = field(default_factory=Limit)
     pipeline: list[str] = field(default_factory=list)
-    """Stages in the order they run."""
+    """Names of the stages in the order in which they run."""
     stages: dict[str, Stage] = field(default_factory=dict)
-    """Settings of each stage."""
+    """Settings of each stage, by its name."""
     temperature: float = 2.0
-    """Softmax temperature of the soft targets of every stage that does not set its own."""
+    """Softmax temperature of the soft targets, in each stage that does not set its own."""
     seed: int = 0
-    """Seed of everything random."""
+    """Seed of all random numbers."""
     precision: str = "auto"
-    """auto (bf16 where the hardware has it, else fp32), bf16 or fp32: arithmetic of training. Weights stay float32."""
+    """Arithmetic of training: bf16, fp32, or auto (bf16 if the hardware has it, else fp32). Weights are float32."""
     device: str = "auto"
-    """auto (a GPU where there is one), cpu or cuda."""
+    """cpu, cuda, or auto (a GPU if there is one)."""
     threads: int | None = None
-    """CPU threads; all cores when null."""
+    """Number of CPU threads; one for each core when null."""
     push: str | None = None
-    """Repository on the Hugging Face hub that what is exported is uploaded to, e.g. me/student; one for each task, and
-    each target, with its name after it, where there are several. Nothing is uploaded when null."""
+    """Repository on the Hugging Face hub to upload exported folders to, e.g. me/student. Of several folders each has a
+    repository of its own, with the names of its target and task after this one. Nothing is uploaded when null."""
+    push_private: bool = True
+    """Whether the repositories that `push` makes are private. One that exists keeps its visibility."""
     output: str | None = None
-    """Run folder; made from the recipe and the settings under outputs/ when null."""
+    """Run folder. When null, a folder under outputs/ that is named after the recipe and the changed settings."""
 
 
 def folder(name: str) -> Path:
-    """`conf` or `recipes`: the copy inside an installed package, else the one beside the package in a checkout."""
+    """Path of `conf` or `recipes`: inside an installed package, or beside the package in a checkout."""
     inside = Path(__file__).parent / name
     return inside if inside.is_dir() else Path(__file__).parent.parent / name
 
 
 def recipes() -> dict[str, Path]:
-    """Name -> file of every recipe, e.g. `paper/distilbert`."""
+    """Name (e.g. `paper/distilbert`) -> file of every recipe."""
     root = folder("recipes")
-    return {str(p.relative_to(root).with_suffix("")): p for p in sorted(root.rglob("*.yaml"))}
+    return {p.relative_to(root).with_suffix("").as_posix(): p for p in sorted(root.rglob("*.yaml"))}
 
 
 def register() -> None:
-    """Make the schema and the recipes known to Hydra (a recipe is a config of group `recipe`, package `_global_`)."""
+    """Register the schemas and the recipes with Hydra. A recipe is a config of group `recipe`, package `_global_`."""
     store = ConfigStore.instance()
     store.store(name="schema", node=Config)
-    for node in (Train, Prune, Vocabulary, Quantize, Evaluate, Export):
+    for node in (Train, Baseline, Prune, Vocabulary, Quantize, Evaluate, Export):
         store.store(group="stage", name=f"{node.kind}_schema", node=node)
     for name, path in recipes().items():
         group, _, leaf = f"recipe/{name}".rpartition("/")
-        store.store(group=group, name=leaf, node=yaml.safe_load(path.read_text()), package="_global_")
+        store.store(group=group, name=leaf, node=yaml.safe_load(path.read_text(encoding="utf-8")), package="_global_")
 
 
 def load_config(overrides: list[str]) -> Config:
-    """The config that command-line settings compose, e.g. `["recipe=distilbert", "seed=1"]`."""
+    """Compose the config of command-line settings, e.g. `["recipe=distilbert", "seed=1"]`."""
     from hydra import compose, initialize_config_dir
 
     with initialize_config_dir(str(folder("conf").resolve()), version_base="1.3"):
         loaded = OmegaConf.to_object(compose("config", overrides=overrides))
     assert isinstance(loaded, Config)
     return loaded
-
-
-def run_folder(recipe: str, overrides: list[str], output: str | None) -> Path:
-    """Deterministic: the same recipe and settings (in any order) give the same folder, so that a run can resume."""
-    if output is not None:
-        return Path(output)
-    settings = sorted(o for o in overrides if not o.startswith(("recipe=", "hydra.", "output=", "push=")))
-    name = ",".join(settings) or "default"
-    if len(name) > 80 or not re.fullmatch(r"[\w=.,\[\]+~-]+", name):
-        name = hashlib.sha256(name.encode()).hexdigest()[:12]
-    return Path("outputs") / recipe.replace("/", "-") / name
-
-
-def fingerprint(settings: Any) -> str:
-    """Hash of anything JSON can hold."""
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 
 register()

@@ -23,3 +23,9 @@ class DataError(UserError):
 
 class Stopped(UserError):
     """The user stopped the run; what was done is on disk."""
+
+
+def reason(error: BaseException) -> str:
+    """One line for a row of a report that failed."""
+    first = (str(error).strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first}"[:200]

@@ -17,7 +17,7 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf.errors import OmegaConfBaseException
 
 from distill.check import settings
-from distill.check.rules import flatten, nearest
+from distill.check.rules import flatten, nearest, of_student
 from distill.config import Config, folder, load_config, recipes
 from distill.errors import UserError
 
@@ -141,8 +141,9 @@ def _anywhere(text: str, rest: list[str]) -> str | None:
     key = full.group(1) if full else ""
     if unfound := re.search(r"Interpolation key '([^']+)' not found", text):
         return f"{key}: got ${{{unfound.group(1)}}}; must be a setting that exists; {_near(unfound.group(1), rest)}"
-    if unset := re.search(r"Missing mandatory value: (\S+)", text):
-        return f"{unset.group(1)}: got nothing; must be set; add {unset.group(1)}=VALUE"
+    if unset := re.search(r"[Mm]issing mandatory value: (\S+)", text):
+        unset_key = key or unset.group(1)
+        return f"{unset_key}: got nothing; must be set; add {unset_key}=VALUE"
     if file := re.match(r"In '(\S+)': ", text):
         if rule := next((rule for part, rule in _RULES.items() if part in text), None):
             return f"{key}: got another kind of value in {file.group(1)}.yaml; must be {rule}; correct the file"
@@ -181,11 +182,16 @@ def _chain(error: BaseException | None) -> str:
 
 
 def _near(key: str, overrides: list[str]) -> str:
-    """Names like `key` among the settings that the overrides compose (of the usual recipe if they do not)."""
+    """Names like `key` among the settings that the overrides compose (of the usual recipe if they do not).
+
+    For a baseline that is given a setting of its student, the student's setting.
+    """
+    group, name, setting = (*key.split(".", 2), "", "")[:3]
     for tried in (overrides, [a for a in overrides if _key(a) == "recipe"], [f"recipe={USUAL}"]):
         found = _composed(*tried)
         if isinstance(found, Config):
-            return nearest(key, ["recipe", *_names(found)])
+            advice = of_student(found.stages.get(name), setting) if group == "stages" else None
+            return advice or nearest(key, ["recipe", *_names(found)])
     return "see python -m distill --help"
 
 

@@ -1,4 +1,4 @@
-"""What a forward pass leaves for the loss terms: logits, hidden states, queries, keys, values, attention scores."""
+"""Outputs of a forward pass that loss terms compare: logits, hidden states, queries, keys, values, attention scores."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from distill import family
 from distill.family.record import Arguments
+from distill.losses.precision import working
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,8 @@ class Features:
     keys: dict[int, Tensor] = field(default_factory=dict)
     values: dict[int, Tensor] = field(default_factory=dict)
     scores: dict[int, Tensor] = field(default_factory=dict)
-    """Layer -> attention scores before mask and softmax [B, heads, L, L]. At padding they mean nothing."""
+    """Layer -> attention scores before mask and softmax [B, heads, L, L], in float32 of bf16 queries and keys. Those at
+    padding are arbitrary."""
 
 
 ATTENTION = ("queries", "keys", "values", "scores")
@@ -38,8 +41,8 @@ ATTENTION = ("queries", "keys", "values", "scores")
 def capture(model: nn.Module, batch: dict[str, Tensor], needs: Mapping[str, Sequence[int]]) -> Features:
     """Run the model once and keep what is needed: name of a field of Features -> layers, numbered from 0.
 
-    By hooks on the layers asked for, so that it works with every attention kernel: queries, keys and values are the
-    outputs of their projections, and the scores are computed from them as the model computes them.
+    Hooks on these layers work with every attention kernel: queries, keys and values are the outputs of their
+    projections, and scores are computed from them by the formula of the model.
     """
     attended = sorted({number for name in ATTENTION for number in needs.get(name, ())})
     with _recording(model, needs.get("hidden", ()), attended) as recorder:
@@ -48,21 +51,23 @@ def capture(model: nn.Module, batch: dict[str, Tensor], needs: Mapping[str, Sequ
             family.encode(model, batch)
         else:
             logits = model(**family.inputs(model, batch)).logits
-    found = Features(logits, batch["attention_mask"], recorder.hidden)
+    features = Features(logits, batch["attention_mask"], recorder.hidden)
     for number in attended:
-        _attention(model, number, recorder.calls[number], needs, found)
-    return found
+        _attention(model, number, recorder.calls[number], needs, features)
+    return features
 
 
 @dataclass
 class _Call:
-    """What one layer's attention was called with, and what its projections gave."""
+    """The arguments of one layer's attention, and the outputs of its projections by path."""
 
     arguments: Arguments = ((), {})
     projections: dict[str, Tensor] = field(default_factory=dict)
 
 
-def _attention(model: nn.Module, number: int, call: _Call, needs: Mapping[str, Sequence[int]], found: Features) -> None:
+def _attention(
+    model: nn.Module, number: int, call: _Call, needs: Mapping[str, Sequence[int]], features: Features
+) -> None:
     record = family.family_of(model)
     assert record.layer is not None
     paths = (record.layer.query, record.layer.key, record.layer.value)
@@ -72,15 +77,17 @@ def _attention(model: nn.Module, number: int, call: _Call, needs: Mapping[str, S
     query, key, value = record.qkv(attention, q, k, v, heads)
     for name, tensor in (("queries", query), ("keys", key), ("values", value)):
         if number in needs.get(name, ()):
-            getattr(found, name)[number] = tensor
+            getattr(features, name)[number] = tensor
     if number in needs.get("scores", ()):
-        found.scores[number] = record.scores(attention, query, key, call.arguments)
+        # bf16 has three decimal digits: a product rounded to it is too coarse to compare.
+        with torch.autocast(query.device.type, enabled=False):
+            features.scores[number] = record.scores(attention, working(query), working(key), call.arguments)
 
 
 class _Recorder:
-    """Hooks that note hidden states and attention calls by layer, during one forward pass.
+    """Hooks that record hidden states and attention calls by layer, during one forward pass.
 
-    A layer's number is how many layers ran before it, which also tells the turns of a shared layer apart.
+    A layer's number is the count of layers that ran before it, which also separates the turns of a shared layer.
     """
 
     def __init__(self, hidden_of: Sequence[int], attended: Sequence[int]) -> None:
@@ -89,7 +96,7 @@ class _Recorder:
         self.calls = {number: _Call() for number in attended}
 
     def begin(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
-        # What a layer is given is what the one before it gave, together with whatever comes between them.
+        # The input of a layer is the output of the layer before it, after any module between them.
         if self.running in self.hidden_of:
             self.hidden[self.running] = arguments[0]
         self.running += 1
@@ -104,7 +111,7 @@ class _Recorder:
 
     def keep(self, path: str, module: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> None:
         if self.running in self.calls:
-            # The first output: DeBERTa projects its table of distances by the same modules later on.
+            # The first output: DeBERTa projects its table of distances by the same modules later.
             self.calls[self.running].projections.setdefault(path, output)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +23,8 @@ from distill import family, losses
 from distill.errors import ConfigError
 from distill.features import Features, capture
 from distill.losses.precision import working
+from distill.rows import ROWS, Part
+from distill.terms import GATES, KINDS, LOGITS, Kind
 
 
 class Loss(Protocol):
@@ -38,70 +40,67 @@ class BoundTerm:
     against: str
     positions: str
     loss: Loss
-    layers: str = "last"
+    layers: str | Sequence[Sequence[int]] = "last"
     teacher_layer: int | None = None
     heads: int | None = None
 
-    def pairs(self, student: int, teacher: int) -> list[tuple[int, int]]:
+    @property
+    def kind(self) -> Kind:
+        return GATES if self.features == GATES.name else KINDS[self.features]
+
+    def pairs(self, student: int, teacher: int, kept: Sequence[int] | None = None) -> list[tuple[int, int]]:
         """(student's layer, teacher's layer) that are compared, of models of these depths.
 
-        `uniform` is the mapping g(m) = m N / M of Jiao et al. 2020, arXiv 1909.10351, section 3.1.
+        With `uniform`, each of the student's layers and the teacher's layer that it was kept from, in `kept`; where
+        that is None, the mapping g(m) = m N / M of Jiao et al. 2020, arXiv 1909.10351, section 3.1.
         """
+        if not isinstance(self.layers, str):
+            return [(one, other) for one, other in self.layers]
         if self.layers == "uniform":
-            return [(layer, round((layer + 1) * teacher / student) - 1) for layer in range(student)]
+            return list(enumerate(kept or [round((m + 1) * teacher / student) - 1 for m in range(student)]))
         return [(student - 1, teacher - 1 if self.teacher_layer is None else self.teacher_layer)]
 
-
-FIELDS = {
-    "hidden": ("hidden",),
-    "pooled": ("hidden",),
-    "relations": ("queries", "keys", "values"),
-    "scores": ("scores",),
-}
-"""What a term compares -> fields of Features that it needs of each of its layers."""
-
-NOWHERE = -1e4
-"""Relation of a token to padding: nothing after a softmax."""
 
 CHUNK = 1024
 """Positions whose vocabulary logits are held at once when a term asks for all positions."""
 
 
-GATES = "gates"
-"""Name of the term that gates add to the loss, and of what it looks at."""
-
-
 def counts(terms: Mapping[str, BoundTerm], batch: Mapping[str, Tensor]) -> Tensor:
     """Rows each term sums over in this batch, float32 `[terms]`."""
-    rows = [1 if term.features == GATES else batch[_rows(term, batch)].shape[0] for term in terms.values()]
+    rows = [1 if term.kind is GATES else len(batch[_rows(term, batch)]) for term in terms.values()]
     return torch.tensor(rows, dtype=torch.float32)
 
 
 def _rows(term: BoundTerm, batch: Mapping[str, Tensor]) -> str:
-    """Name of what has an entry for each row that a term sums over."""
-    if "masked" not in batch and term.features == "logits":
-        return "labels"
-    if term.features == "pooled":
-        return "input_ids"
-    if term.features == "hidden" and "aligned" in batch:
-        return "aligned"
-    return "masked" if term.positions == "masked" and term.features in ("logits", "hidden") else "real"
+    """Name of the tensor of the batch that has an entry for each row that a term sums over."""
+    if "masked" not in batch:
+        return term.kind.task_rows
+    if "aligned" in batch and term.kind.own_tokens is not None:
+        return term.kind.own_tokens
+    return term.kind.rows[term.positions]
 
 
 class Objective(nn.Module):
     """Student and terms over a batch.
 
-    Of several teachers, with `weights`, the mean of their vocabulary probabilities is the target; other features are
-    those of the first.
+    The target of logits is the mean, with `weights`, of the vocabulary probabilities of all teachers; other features
+    are those of the first teacher.
 
     A corpus batch has `input_ids`, `attention_mask` `[B, L]`, `masked` `[M]` and `real` `[R]` (flat positions that are
     masked, and that are no padding) and `labels` `[M]`. Where student and teacher have tokenizers of their own it has
     `teacher_input_ids` and so on `[B, L']` too, not masked, and `aligned` and `teacher_aligned` `[P]`, flat positions
     of tokens that end at the same character: hidden states are compared there. A task batch has `labels` `[B]` instead,
-    and no `masked`; and `teacher_logits` `[B, C]` where a term needs them and no teacher is there to give them.
+    and no `masked`; and `teacher_logits` `[B, C]` where a term needs them and no teacher runs.
 
-    `gates` mask parts of the student (`gates.on(student, progress)`) and add a term (`gates.cost(progress)`);
-    `progress` is the share of the training that is done, and is set from outside.
+    Args:
+        pooling: how hidden states become one vector a text: mean, cls or max.
+        weights: of the teachers.
+        gates: mask parts of the student (`gates.on(student, progress)`) and add a term (`gates.cost(progress)`);
+            `progress` is the share of the training that is done, and is set from outside.
+        kept: the teacher's layer that each layer of the student was kept from; None where there is no such layer.
+
+    Raises:
+        ConfigError: a term cannot compare these two models.
     """
 
     def __init__(
@@ -112,42 +111,38 @@ class Objective(nn.Module):
         pooling: str = "mean",
         weights: Sequence[float] = (1.0,),
         gates: Any = None,
+        kept: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
         self.student, self.gates, self.progress = student, gates, 0.0
         self.terms = dict(terms)
         if gates is not None:
-            self.terms[GATES] = BoundTerm(1.0, GATES, "labels", "all", losses.mse)
+            self.terms[GATES.name] = BoundTerm(1.0, GATES.name, "labels", "all", losses.mse)
         self.pooling = pooling
-        # In a tuple, so that they are no submodules: they get no gradient, no synchronization, no train mode.
+        # In a tuple, so that they are no submodules: no gradient, no synchronization and no train mode reaches them.
         self.teachers = tuple(teachers)
         self.weights = tuple(weights)
-        self._pairs = _pairs(self.terms, student, teachers[0]) if teachers else {}
+        self._pairs = _pairs(self.terms, student, teachers[0], kept) if teachers else {}
         self.projections = _projections(student, teachers[0] if teachers else None, self.terms)
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
         """Sum of each term over this batch, unweighted, float32 `[terms]`."""
         gated = contextlib.nullcontext() if self.gates is None else self.gates.on(self.student, self.progress)
-        with self._arithmetic(batch["input_ids"].device.type), gated:
+        with _arithmetic(self.student, batch["input_ids"]), gated:
             sums = self._corpus(batch) if "masked" in batch else self._task(batch)
         if self.gates is not None:
-            sums[GATES] = self.gates.cost(self.progress)
+            sums[GATES.name] = self.gates.cost(self.progress)
         return torch.stack([sums[name].float() for name in self.terms])
 
-    def _arithmetic(self, device: str) -> AbstractContextManager[Any]:
-        """That of the loop, or float32 where the student's code knows no other."""
-        bf16 = family.family_of(self.student).bf16
-        return contextlib.nullcontext() if bf16 else torch.autocast(device, enabled=False)
-
     def _task(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        compared, found = dict[str, Tensor](), batch.get("teacher_logits")
+        compared, soft = dict[str, Tensor](), batch.get("teacher_logits")
         if not self._pairs:
             logits = self.student(**family.inputs(self.student, batch)).logits
         else:
             student, (teacher, *_) = self._captured(self.student, batch, side=0), self._of_teachers(batch)
-            logits, compared, found = student.logits, self._compared_all(student, teacher, batch), teacher.logits
-        targets = {"labels": batch["labels"]} | ({} if found is None else {"teacher": found})
-        terms = {name: term for name, term in self.terms.items() if term.features == "logits"}
+            logits, compared, soft = student.logits, self._compared_all(student, teacher, batch), teacher.logits
+        targets = {"labels": batch["labels"]} | ({} if soft is None else {"teacher": soft})
+        terms = {name: term for name, term in self.terms.items() if term.kind.head}
         return compared | {name: term.loss(logits, targets[term.against]).sum() for name, term in terms.items()}
 
     def _corpus(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -155,11 +150,12 @@ class Objective(nn.Module):
         last = student.hidden[max(student.hidden)].flatten(0, 1)
         guides = [teacher.hidden[max(teacher.hidden)].flatten(0, 1) for teacher in teachers]
         sums: dict[str, Tensor] = {}
-        for where, rows in (("masked", batch["masked"]), ("all", batch["real"])):
-            terms = {n: term for n, term in self.terms.items() if (term.features, term.positions) == ("logits", where)}
+        for positions, name in LOGITS.rows.items():
+            terms = {n: term for n, term in self.terms.items() if term.kind.head and term.positions == positions}
             if terms:
+                rows = batch[name]
                 theirs = [] if "aligned" in batch else [guide[rows] for guide in guides]
-                sums |= self._logits(terms, last[rows], theirs, batch["labels"], chunk=where == "all")
+                sums |= self._logits(terms, last[rows], theirs, batch["labels"], chunk=positions == "all")
         return sums | (self._compared_all(student, teachers[0], batch) if self._pairs else {})
 
     def _compared_all(self, student: Features, teacher: Features, batch: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -181,39 +177,32 @@ class Objective(nn.Module):
         batch: dict[str, Tensor],
     ) -> Tensor:
         """Sum of a term over its rows, for one layer of each."""
-        one, other = pair
-        if term.features == "hidden":
-            rows = batch["masked" if term.positions == "masked" else "real"]
-            mine, theirs = batch.get("aligned", rows), batch.get("teacher_aligned", rows)
-            hidden = student.hidden[one].flatten(0, 1)[mine], teacher.hidden[other].flatten(0, 1)[theirs]
-            return term.loss(self._projected(name, hidden[0]), hidden[1]).sum()
-        if term.features == "pooled":
-            vectors = [pooled(f.hidden[layer], f.mask, self.pooling) for f, layer in ((student, one), (teacher, other))]
-            return term.loss(self._projected(name, vectors[0]), vectors[1]).sum()
-        if term.features == "scores":
-            sides = [_score_rows(f.scores[layer], f.mask) for f, layer in ((student, one), (teacher, other))]
-            return term.loss(*sides).sum() / student.scores[one].shape[1]
-        heads = term.heads or student.queries[one].shape[1]
-        values = []
-        for what in FIELDS["relations"]:
-            mine, theirs = getattr(student, what)[one], getattr(teacher, what)[other]
-            values.append(term.loss(relations(mine, student.mask, heads), relations(theirs, teacher.mask, heads)).sum())
-        return torch.stack(values).sum() / heads
+        rows, heads = _rows(term, batch), term.heads or family.heads(self.student)
+        positions = batch[rows], batch.get(f"teacher_{rows}", batch[rows])
+        sides = zip((student, teacher), pair, positions, strict=True)
+        mine, theirs = (ROWS[term.kind.name](Part(*side, heads, self.pooling)) for side in sides)
+        both = zip(mine, theirs, strict=True)
+        total = torch.stack([term.loss(self._projected(name, one), other).sum() for one, other in both]).sum()
+        return total / heads if term.kind.by_head else total
 
     def _projected(self, name: str, student: Tensor) -> Tensor:
         return self.projections[name](student) if name in self.projections else student
 
     @torch.no_grad()
     def _of_teachers(self, batch: dict[str, Tensor]) -> list[Features]:
-        # Where they have tokens of their own, they are of the same texts.
+        # Where a teacher has tokens of its own, these are of the same texts.
         own = {key.removeprefix("teacher_"): value for key, value in batch.items() if key.startswith("teacher_")}
-        return [self._captured(teacher, own or batch, side=1) for teacher in self.teachers]
+        features = []
+        for teacher in self.teachers:
+            with _arithmetic(teacher, batch["input_ids"]):
+                features.append(self._captured(teacher, own or batch, side=1))
+        return features
 
     def _captured(self, model: nn.Module, batch: dict[str, Tensor], side: int) -> Features:
         """What the terms need of the student (side 0) or the teacher (side 1), the last hidden state always."""
         needs: dict[str, set[int]] = {"hidden": {family.depth(model) - 1}}
         for name, pairs in self._pairs.items():
-            for what in FIELDS[self.terms[name].features]:
+            for what in self.terms[name].kind.fields:
                 needs.setdefault(what, set()).update(pair[side] for pair in pairs)
         if needs == {"hidden": {family.depth(model) - 1}} and "masked" in batch:
             return Features(None, batch["attention_mask"], {family.depth(model) - 1: family.encode(model, batch)})
@@ -239,14 +228,25 @@ class Objective(nn.Module):
         logits = family.mlm_logits(self.student, student)
         targets = {"labels": labels}
         if any(term.against == "teacher" for term in terms.values()):
-            with torch.no_grad():
-                pairs = zip(self.teachers, teachers, strict=True)
-                targets["teacher"] = averaged([family.mlm_logits(*pair) for pair in pairs], self.weights)
+            pairs = zip(self.teachers, teachers, strict=True)
+            targets["teacher"] = averaged([_teacher_logits(*pair) for pair in pairs], self.weights)
         return torch.stack([term.loss(logits, targets[term.against]).sum().float() for term in terms.values()])
 
 
+def _arithmetic(model: nn.Module, like: Tensor) -> AbstractContextManager[Any]:
+    """That of the training loop, or float32 on the device of `like` for a family whose code fails in bf16 autocast."""
+    bf16 = family.family_of(model).bf16
+    return contextlib.nullcontext() if bf16 else torch.autocast(like.device.type, enabled=False)
+
+
+@torch.no_grad()
+def _teacher_logits(teacher: nn.Module, hidden: Tensor) -> Tensor:
+    with _arithmetic(teacher, hidden):
+        return family.mlm_logits(teacher, hidden)
+
+
 def averaged(logits: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
-    """Logits of the weighted mean of the probabilities that each [N, V] of `logits` stands for; one is left as it is.
+    """Logits [N, V] of the weighted mean of the probabilities of each [N, V] in `logits`; those of one are unchanged.
 
     As `distill.evaluate.mixture.average`.
     """
@@ -254,70 +254,48 @@ def averaged(logits: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
         return logits[0]
     total = math.log(sum(weights))
     shares = [math.log(weight) - total for weight in weights]
-    parts = [working(one).log_softmax(-1) + share for one, share in zip(logits, shares, strict=True)]
-    found = torch.stack(parts).logsumexp(0)
-    return found - found.mean(-1, keepdim=True)
+    parts = [working(z).log_softmax(-1) + share for z, share in zip(logits, shares, strict=True)]
+    mean = torch.stack(parts).logsumexp(0)
+    return mean - mean.mean(-1, keepdim=True)
 
 
-def pooled(hidden: Tensor, mask: Tensor, how: str) -> Tensor:
-    """One vector [B, H] of the hidden states [B, L, H] of each text: their mean, first or largest."""
-    if how == "cls":
-        return hidden[torch.arange(len(hidden)), mask.argmax(1)]
-    real = mask[:, :, None].bool()
-    if how == "max":
-        return hidden.masked_fill(~real, -torch.inf).amax(1)
-    return (hidden * real).sum(1) / real.sum(1)
-
-
-def relations(projected: Tensor, mask: Tensor, heads: int) -> Tensor:
-    """A A^T / sqrt(d) of queries, keys or values A [B, h, L, d'], split anew into `heads`: [tokens x heads, L].
-
-    The self-attention relations of Wang et al. 2021, arXiv 2012.15828, equation 5, before their softmax. Padding is
-    left out of the rows, and out of the softmax.
-    """
-    split = projected.transpose(1, 2).flatten(2).unflatten(2, (heads, -1)).transpose(1, 2)
-    found = split @ split.transpose(-1, -2) / split.shape[-1] ** 0.5
-    found = found.masked_fill(~mask[:, None, None].bool(), NOWHERE)
-    return found.transpose(1, 2)[mask.bool()].flatten(0, 1)
-
-
-def _score_rows(scores: Tensor, mask: Tensor) -> Tensor:
-    """Attention scores [B, h, L, L] as rows [tokens x h, L]: nothing at padding, and a mean over a row is one over its
-    text's tokens.
-    """
-    real = mask[:, None, None].bool()
-    found = scores.masked_fill(~real, 0) * (mask.shape[1] / mask.sum(1)).sqrt()[:, None, None, None]
-    return found.transpose(1, 2)[mask.bool()].flatten(0, 1)
-
-
-def _pairs(terms: Mapping[str, BoundTerm], student: nn.Module, teacher: nn.Module) -> dict[str, list[tuple[int, int]]]:
+def _pairs(
+    terms: Mapping[str, BoundTerm], student: nn.Module, teacher: nn.Module, kept: Sequence[int] | None
+) -> dict[str, list[tuple[int, int]]]:
     """Layers that each term compares. ConfigError for what these two models cannot be compared by."""
-    depths, heads = [[f(model) for model in (student, teacher)] for f in (family.depth, family.heads)]
-    found, errors = {}, []
-    for name, term in terms.items():
-        if term.features in ("logits", GATES):
-            continue
-        found[name] = term.pairs(*depths)
-        where = f"terms.{name}"
-        if max(layer for _, layer in found[name]) >= depths[1]:
-            errors.append(
-                f"{where}.teacher_layer: got {term.teacher_layer}; must be < {depths[1]}, the teacher's layers"
-            )
-        if term.features == "scores" and heads[0] != heads[1]:
-            errors.append(
-                f"{where}.features: got scores; must be relations where student and teacher have {heads[0]} and "
-                f"{heads[1]} heads; put the term relations in its place"
-            )
-        widths = [family.width(model) for model in (student, teacher)]
-        split = term.heads or heads[0]
-        if term.features == "relations" and any(width % split for width in widths):
-            errors.append(
-                f"{where}.heads: got {split}; must divide the widths of student and teacher, {widths[0]} and "
-                f"{widths[1]}; set {math.gcd(*widths)} or a divisor of it"
-            )
+    depths = family.depth(student), family.depth(teacher)
+    assert kept is None or (len(kept) == depths[0] and max(kept) < depths[1]), (kept, depths)
+    pairs = {name: term.pairs(*depths, kept) for name, term in terms.items() if term.kind.inside}
+    errors = [e for name in pairs for e in _misfits(f"terms.{name}", terms[name], pairs[name], student, teacher)]
     if errors:
         raise ConfigError(errors)
-    return found
+    return pairs
+
+
+def _misfits(
+    where: str, term: BoundTerm, pairs: list[tuple[int, int]], student: nn.Module, teacher: nn.Module
+) -> Iterator[str]:
+    both = student, teacher
+    depths, heads, widths = ([f(model) for model in both] for f in (family.depth, family.heads, family.width))
+    if any(one >= depths[0] or other >= depths[1] for one, other in pairs):
+        if isinstance(term.layers, str):
+            yield f"{where}.teacher_layer: got {term.teacher_layer}; must be < {depths[1]}, the teacher's layers"
+        else:
+            yield (
+                f"{where}.layers: got {[list(pair) for pair in pairs]}; must be pairs of a student's layer < "
+                f"{depths[0]} and a teacher's layer < {depths[1]}, counted from 0; leave the others out"
+            )
+    if term.kind.equal_heads and heads[0] != heads[1]:
+        yield (
+            f"{where}.features: got {term.features}; must be relations where student and teacher have {heads[0]} and "
+            f"{heads[1]} heads; put the term relations in its place"
+        )
+    split = term.heads or heads[0]
+    if term.kind.splits_heads and any(width % split for width in widths):
+        yield (
+            f"{where}.heads: got {split}; must divide the widths of student and teacher, {widths[0]} and "
+            f"{widths[1]}; set {math.gcd(*widths)} or a divisor of it"
+        )
 
 
 def _projections(student: nn.Module, teacher: nn.Module | None, terms: Mapping[str, BoundTerm]) -> nn.ModuleDict:
@@ -336,6 +314,6 @@ def _projections(student: nn.Module, teacher: nn.Module | None, terms: Mapping[s
         {
             name: nn.Linear(width, wanted, bias=False, device=like.device, dtype=like.dtype)
             for name, term in terms.items()
-            if term.features in ("hidden", "pooled")
+            if term.kind.projected
         }
     )

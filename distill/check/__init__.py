@@ -11,10 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from distill.check.pipeline import pipeline
-from distill.check.rules import FAMILIES, ONNX_SCHEMES, TASKS, broken, flatten, nearest, unknown
-from distill.check.targets import check_target
+from distill.check.rules import broken, flatten, nearest, unknown
+from distill.check.targets import targets
+from distill.checkpoint import is_path
 from distill.config import Config, Prune, Quantize, Vocabulary, recipes
-from distill.plan import UNITS, ancestry, given_student
+from distill.data.records import TASKS
+from distill.family import STUDENTS
+from distill.plan import UNITS, Plan, resolve
+from distill.schemes import SCHEMES
 
 
 def settings(config: Config, recipe: str | None) -> list[str]:
@@ -26,12 +30,10 @@ def settings(config: Config, recipe: str | None) -> list[str]:
     if recipe is None:
         first = f"recipe: got nothing; must be one of {', '.join(recipes())}; choose one, e.g. recipe=distilbert"
         return [first, *errors]
-    errors += pipeline(config)
-    errors += _student(config)
-    for key, value in values.items():
-        if key.endswith("._target_"):
-            errors += check_target(key.removesuffix("._target_"), value, config)
-    return errors
+    plan = resolve(config)
+    errors += pipeline(config, plan)
+    errors += _student(config, plan)
+    return errors + list(targets(config))
 
 
 def _sources(config: Config) -> Iterator[str]:
@@ -41,6 +43,7 @@ def _sources(config: Config) -> Iterator[str]:
     if teacher.kind != "hub" and teacher.name:
         yield f"teacher.name: got {teacher.name}; must be null with teacher={teacher.kind}; add teacher=hub"
     yield from _ensemble(config)
+    yield from _models(config)
     if corpus.kind in ("parquet", "text"):
         yield from _path("corpus.path", corpus.path, "a file or folder")
     elif corpus.path:
@@ -55,6 +58,19 @@ def _sources(config: Config) -> Iterator[str]:
     for name in tasks.names or []:
         if known and name not in known:
             yield f"tasks.names: got {name}; must be a task of tasks={tasks.kind}; {nearest(name, known)}"
+
+
+def _models(config: Config) -> Iterator[str]:
+    """A model or a tokenizer that can only be a folder is there, under limit=smoke too."""
+    named: dict[str, list[str | None]] = {
+        "teacher.name": [config.teacher.name],
+        "teacher.names": [*config.teacher.names],
+    }
+    named |= {"student.name": [config.student.name], "student.tokenizer": [config.student.tokenizer]}
+    for key, names in named.items():
+        for name in names:
+            if name is not None and is_path(name) and not Path(name).is_dir():
+                yield f"{key}: got {name}; must be a folder that exists, or a name on the hub; check the path"
 
 
 def _ensemble(config: Config) -> Iterator[str]:
@@ -90,10 +106,9 @@ def _path(key: str, value: str | None, what: str) -> Iterator[str]:
         yield f"{key}: got {value}; must be {what} that exists; check the path (from {Path.cwd()})"
 
 
-def _vocabulary(config: Config) -> Iterator[str]:
+def _vocabulary(config: Config, plan: Plan) -> Iterator[str]:
     """A vocabulary stage cuts models of one teacher, or of the student, as they are."""
-    cuts = [name for name in config.pipeline if isinstance(config.stages.get(name), Vocabulary)]
-    if not cuts:
+    if not plan.of(Vocabulary):
         return
     if config.teacher.kind == "ensemble":
         yield "teacher.kind: got ensemble; must be one teacher in a recipe that cuts a vocabulary; add teacher=hub"
@@ -102,16 +117,15 @@ def _vocabulary(config: Config) -> Iterator[str]:
             f"teacher.window: got {config.teacher.window}; must be null in a recipe that cuts a vocabulary; leave it "
             "out"
         )
-    stages = [config.stages[name] for name in config.pipeline if name in config.stages]
-    makes = any(isinstance(stage, Prune) or getattr(stage, "build_student", False) for stage in stages)
-    for key, value in flatten(config.student).items() if not makes and not given_student(config) else ():
+    if plan.builds or plan.of(Prune) or plan.given_student:
+        return
+    for key, value in flatten(config.student).items():
         if key not in ("name", "init", "num_hidden_layers") and value is not None:
             yield f"student.{key}: got {value}; must be null where no stage builds or prunes a student; leave it out"
 
 
-def _student(config: Config) -> Iterator[str]:
-    layers = config.student.layers
-    name, given = config.student.name, given_student(config)
+def _student(config: Config, plan: Plan) -> Iterator[str]:
+    layers, name, given = config.student.layers, config.student.name, plan.given_student
     if given and name is None and not config.limit.smoke:
         yield "student.name: got nothing; must be a hub name or a folder; set student.name=FOLDER"
     if name is not None and not given:
@@ -120,26 +134,18 @@ def _student(config: Config) -> Iterator[str]:
         for key, value in flatten(config.student).items():
             if key not in ("name", "init") and value is not None:
                 yield f"student.{key}: got {value}; must be null where student.name gives the student; leave it out"
-        for stage in config.pipeline:
-            if getattr(config.stages.get(stage), "build_student", False):
-                yield f"stages.{stage}.build_student: got true; must be false where a stage starts from student"
-    yield from _vocabulary(config)
-    yield from _pruned(config)
+        for stage in plan.builds:
+            yield f"stages.{stage}.build_student: got true; must be false where a stage starts from student"
+    yield from _vocabulary(config, plan)
+    yield from _pruned(config, plan)
     kind = config.student.family
-    if kind is not None and kind not in FAMILIES:
-        yield f"student.family: got {kind}; must be a model type that is known; {nearest(kind, list(FAMILIES))}"
+    if kind is not None and kind not in STUDENTS:
+        yield f"student.family: got {kind}; must be a model type that is known; {nearest(kind, list(STUDENTS))}"
     if layers is not None and (not layers or layers != sorted(set(layers)) or layers[0] < 0):
         yield f"student.layers: got {layers}; must be distinct ascending layer numbers from 0; e.g. [0,2,5]"
 
 
-def _built(config: Config, name: str) -> bool:
-    """Whether a stage prunes a student that an earlier one has built."""
-    if not isinstance(config.stages.get(name), Prune):
-        return False
-    return any(getattr(config.stages.get(other), "build_student", False) for other in ancestry(config, name))
-
-
-def _lists(config: Config, targets: dict[str, Any]) -> Iterator[str]:
+def _lists(config: Config, plan: Plan, targets: dict[str, Any]) -> Iterator[str]:
     """One target may be a list, of two numbers or more: a model is made for each."""
     lists = {key: value for key, value in targets.items() if isinstance(value, list)}
     for key, value in targets.items():
@@ -147,7 +153,7 @@ def _lists(config: Config, targets: dict[str, Any]) -> Iterator[str]:
         several = len(numbers) >= 2 and len({f"{one:g}" for one in numbers}) == len(value)
         if not (several if isinstance(value, list) else numbers):
             yield f"{key}: got {value}; must be one number, or a list of several; e.g. {key}=[2,4,8]"
-    prunes = [name for name in config.pipeline if isinstance(config.stages.get(name), Prune)]
+    prunes = list(dict.fromkeys(step.stage for step in plan.of(Prune)))
     if lists and len(prunes) > 1:
         yield f"{next(iter(lists))}: got a list; must be one number where {' and '.join(prunes)} prune; give one"
     for key in [*lists][1:]:
@@ -159,15 +165,16 @@ def _lists(config: Config, targets: dict[str, Any]) -> Iterator[str]:
         )
 
 
-def _pruned(config: Config) -> Iterator[str]:
-    """A prune stage cuts the teacher to sizes of `student.*`, or to a target; what it is otherwise, it stays."""
+def _pruned(config: Config, plan: Plan) -> Iterator[str]:
+    """A prune stage cuts the teacher to sizes of `student.*`, or to a target, and changes nothing else of it."""
     student, teacher = config.student, config.teacher
-    if not any(isinstance(config.stages.get(name), Prune) for name in config.pipeline):
+    if not plan.of(Prune):
         yield from _unpruned(config)
         return
+    uneven = list(dict.fromkeys(s.stage for s in plan.of(Prune) if not s.settings.uniform))
     if teacher.kind == "ensemble":
         yield "teacher.kind: got ensemble; must be one teacher in a recipe that prunes it; add teacher=hub"
-    heads = () if _uneven(config) else ("num_attention_heads",)
+    heads = () if uneven else ("num_attention_heads",)
     for key in ("name", "tokenizer", "family", "embedding_size", *heads):
         if (value := getattr(student, key)) is not None:
             yield f"student.{key}: got {value}; must be null in a recipe with a prune stage; leave it out"
@@ -180,9 +187,9 @@ def _pruned(config: Config) -> Iterator[str]:
             f"student.num_hidden_layers: got {student.num_hidden_layers}; must be {len(student.layers)}, as many as "
             "student.layers; set student.num_hidden_layers=null"
         )
-    for name in _uneven(config):
-        yield from _only_onnx(config, name)
-    yield from _size_or_target(config)
+    for name in uneven:
+        yield from _only_onnx(config, plan, name)
+    yield from _size_or_target(config, plan)
 
 
 def _unpruned(config: Config) -> Iterator[str]:
@@ -192,19 +199,14 @@ def _unpruned(config: Config) -> Iterator[str]:
             yield f"{key}: got {value}; must be null in a recipe without a prune stage; try recipe=prune"
 
 
-def _uneven(config: Config) -> list[str]:
-    """The stages that prune to layers of different widths."""
-    return [name for name in config.pipeline if not getattr(config.stages.get(name), "uniform", True)]
-
-
-def _only_onnx(config: Config, name: str) -> Iterator[str]:
-    """Layers of different widths are of given sizes, and only ONNX has them."""
+def _only_onnx(config: Config, plan: Plan, name: str) -> Iterator[str]:
+    """Layers of different widths are of given sizes, and only ONNX files can have them."""
     why = f"null where stages.{name}.uniform is false"
     for key, value in {**_targets(config), "student.hidden_size": config.student.hidden_size}.items():
         if value is not None:
             yield f"{key}: got {value}; must be {why}, which prunes heads and FFN channels to given sizes; set it null"
-    quantized = [config.stages.get(stage) for stage in config.pipeline]
-    if not any(isinstance(stage, Quantize) and {*stage.schemes} & {*ONNX_SCHEMES} for stage in quantized):
+    onnx = {scheme.name for scheme in SCHEMES.values() if scheme.onnx}
+    if not any(onnx & {*step.settings.schemes} for step in plan.of(Quantize)):
         yield (
             f"stages.{name}.uniform: got false; must be true without a stage that makes ONNX files, the only ones that "
             "can have layers of different widths; add a quantize stage with onnxruntime"
@@ -215,10 +217,10 @@ def _targets(config: Config) -> dict[str, Any]:
     return {f"target.{name}": getattr(config.target, name) for name in UNITS}
 
 
-def _size_or_target(config: Config) -> Iterator[str]:
+def _size_or_target(config: Config, plan: Plan) -> Iterator[str]:
     names = ("layers", "num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
     sizes = [name for name in names if getattr(config.student, name) is not None]
-    for name in sizes if any(_built(config, stage) for stage in config.pipeline) else ():
+    for name in sizes if any(step.builder is not None for step in plan.of(Prune)) else ():
         yield (
             f"student.{name}: got {getattr(config.student, name)}; must be null in a recipe that builds a student and "
             "prunes it; say what it is pruned to by target.*"
@@ -234,7 +236,7 @@ def _size_or_target(config: Config) -> Iterator[str]:
             "target.speedup: got null; must be a number, or a size must be given; e.g. target.speedup=2, or "
             "student.num_hidden_layers, student.hidden_size or student.intermediate_size"
         )
-    yield from _lists(config, targets)
+    yield from _lists(config, plan, targets)
     shape = config.target.shape
     if len(shape) != 2 or min(shape) < 1:
         yield f"target.shape: got {shape}; must be [batch size, length]; e.g. [8,128]"

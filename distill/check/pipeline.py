@@ -2,192 +2,175 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from importlib.util import find_spec
 
-from distill.check.rules import DIMENSIONS, PACKAGES, SCHEMES, nearest
-from distill.config import REFERENCES, Config, Evaluate, Export, Prune, Quantize, Stage, Train, Vocabulary
-from distill.plan import ancestry, cut_by, embeds, given_student, of_student
+from distill.check.baseline import baselines
+from distill.check.rules import nearest
+from distill.check.terms import TermFacts, terms
+from distill.config import DIMENSIONS, REFERENCES, Config, Evaluate, Export, Prune, Quantize, Stage, Train, Vocabulary
+from distill.plan import GIVEN, Given, Plan, Source, Step, expanded, tokenizer_of
+from distill.schemes import SCHEMES
+from distill.terms import POOLED
+
+STAGE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+"""Names of stages are names of folders in the run folder."""
 
 
-def pipeline(config: Config) -> Iterator[str]:
+def pipeline(config: Config, plan: Plan) -> Iterator[str]:
+    """Every problem of the pipeline, and of the stages in it."""
+    yield from baselines(config)
+    config = expanded(config)
     if not config.pipeline:
         yield "pipeline: got []; must name at least one stage; choose a recipe, e.g. recipe=distilbert"
-    if config.push is not None and not any(isinstance(config.stages.get(name), Export) for name in config.pipeline):
+    if config.push is not None and not plan.of(Export):
         yield f"push: got {config.push}; must be null in a pipeline without an export stage; add one, or leave it out"
+    yield from _stage_names(config)
+    steps = {step.stage: step for step in plan.steps}  # those of several targets differ in their target alone
+    for step in steps.values():
+        for key in step.sources:
+            if isinstance(source := step.source(key), Step):
+                yield from _reference(step, key, source)
+        if isinstance(step.settings, Train):
+            yield from _train(step, step.settings, config)
+        yield from _measured(step.stage, step.settings)
+        yield from _of_several(step, config)
+
+
+def _stage_names(config: Config) -> Iterator[str]:
+    for name in config.stages:
+        if name in GIVEN or not STAGE_NAME.fullmatch(name):
+            yield (
+                f"stages.{name}: got {name} as the name of a stage; must be letters, digits, - and _, a letter first, "
+                f"and not {' or '.join(GIVEN)}; it is a folder of the run: rename the stage"
+            )
     for index, name in enumerate(config.pipeline):
         if name not in config.stages:
             yield f"pipeline: got {name}; must be in stages; {nearest(name, list(config.stages))}"
             continue
         if name in config.pipeline[:index]:
             yield f"pipeline: got {name} twice; must name a stage once; add a stage under another name"
-        stage, earlier = config.stages[name], config.pipeline[:index]
-        for key in REFERENCES:
-            other = getattr(stage, key, None)
-            given = isinstance(stage, Train) and (other == "teacher" or (key, other) == ("start", "student"))
-            if other is not None and not given and other not in earlier:
-                yield (
-                    f"stages.{name}.{key}: got {other}; must be an earlier stage of the pipeline; "
-                    f"{nearest(str(other), earlier)}"
-                )
-            elif other is not None and not given:
-                yield from _reference(name, key, other, config)
-        if isinstance(stage, Train):
-            yield from _train(name, stage, config)
-        yield from _measured(name, stage)
-        yield from _one_or_several(name, stage, config)
+        yield from _references(name, config, config.pipeline[:index])
 
 
-def _reference(name: str, key: str, other: str, config: Config) -> Iterator[str]:
-    """The stage that is named leaves what is looked for: models, ONNX files or numbers."""
-    models = ("train", "prune", "vocabulary")
-    needed = {"quantized": ("quantize",), "evaluated": ("evaluate",), "pruned": ("prune",)}.get(key, models)
-    stage, found = config.stages[name], config.stages[other]
-    if found.kind not in needed:
-        kinds = " or ".join(needed)
-        yield f"stages.{name}.{key}: got {other}; must be a stage of kind {kinds}; it is of kind {found.kind}"
-    elif key == "quantized" and isinstance(found, Quantize):
-        made_from = stage.student if isinstance(stage, Evaluate) else getattr(stage, "start", None)
-        if found.start != made_from and not (isinstance(stage, Export) and embeds(config, name)):
+def _references(name: str, config: Config, earlier: list[str]) -> Iterator[str]:
+    """Settings that name a stage name one that runs before."""
+    stage = config.stages[name]
+    for key in REFERENCES:
+        other = getattr(stage, key, None)
+        given = isinstance(stage, Train) and (other == "teacher" or (key, other) == ("start", "student"))
+        if other is not None and not given and other not in earlier:
             yield (
-                f"stages.{name}.quantized: got {other}, made from {found.start}; must be made from {made_from}, as "
-                f"what stands beside it; set stages.{other}.start={made_from}"
+                f"stages.{name}.{key}: got {other}; must be an earlier stage of the pipeline; "
+                f"{nearest(str(other), earlier)}"
             )
-    elif isinstance(stage, Export) and isinstance(found, Evaluate) and not embeds(config, name):
-        if found.student != stage.start:
+
+
+NEEDED = {"quantized": ("quantize",), "evaluated": ("evaluate",), "pruned": ("prune",)}
+"""Setting -> kinds of stages that it may name; the others name stages that leave models."""
+
+
+def _reference(step: Step, key: str, source: Step) -> Iterator[str]:
+    """The stage that is named leaves what the setting needs: models, ONNX files or numbers."""
+    needed, where = NEEDED.get(key, ("train", "baseline", "prune", "vocabulary")), f"stages.{step.stage}.{key}"
+    settings, other = step.settings, source.settings
+    if source.kind not in needed:
+        yield (
+            f"{where}: got {source.stage}; must be a stage of kind {' or '.join(needed)}; it is of kind {source.kind}"
+        )
+    elif key == "quantized" and isinstance(other, Quantize):
+        beside = settings.student if isinstance(settings, Evaluate) else getattr(settings, "start", None)
+        if other.start != beside and not step.embeds:
             yield (
-                f"stages.{name}.evaluated: got {other}, which scores {found.student}; must score {stage.start}, whose "
+                f"{where}: got {source.stage}, made from {other.start}; must be made from {beside}, as the models "
+                f"beside it; set stages.{source.stage}.start={beside}"
+            )
+    elif isinstance(settings, Export) and isinstance(other, Evaluate) and not step.embeds:
+        if other.student != settings.start:
+            yield (
+                f"{where}: got {source.stage}, which scores {other.student}; must score {settings.start}, whose "
                 "card its numbers are for; set it to null"
             )
-    elif key in ("quantized", "evaluated"):
-        return
-    elif _data(stage) == "corpus" and _data(found) == "tasks":
-        yield f"stages.{name}.{key}: got {other}; must be a stage with data corpus; it has a model for each task"
-    elif isinstance(stage, Export) and _data(found) == "corpus":
-        yield from _embedder(name, stage, other, config)
-    elif not isinstance(stage, Train) and _data(found) == "corpus":
-        yield f"stages.{name}.{key}: got {other}; must be a stage with data tasks; it has no model for a task"
+    elif key not in NEEDED:
+        yield from _left(step, where, source)
 
 
-def _embedder(name: str, stage: Export, start: str, config: Config) -> Iterator[str]:
-    """Of what learned on a corpus a sentence embedder is exported, where it learned vectors."""
-    terms = getattr(config.stages[start], "terms", {}).values()
-    if not any(term.weight > 0 and term.features == "pooled" for term in terms):
+def _left(step: Step, where: str, source: Step) -> Iterator[str]:
+    """A stage on the corpus leaves one model, any other one for each task."""
+    if step.on_corpus and not source.on_corpus:
+        yield f"{where}: got {source.stage}; must be a stage with data corpus; it has a model for each task"
+    elif isinstance(step.settings, Export) and source.on_corpus:
+        yield from _embedder(step, step.settings, source)
+    elif not isinstance(step.settings, Train) and source.on_corpus:
+        yield f"{where}: got {source.stage}; must be a stage with data tasks; it has no model for a task"
+
+
+def _embedder(step: Step, settings: Export, source: Step) -> Iterator[str]:
+    """A stage on the corpus leaves a sentence embedder where it learns pooled vectors."""
+    name, start = step.stage, source.stage
+    learned = getattr(source.settings, "terms", {}).values()
+    if not any(term.weight > 0 and term.features == POOLED.name for term in learned):
         yield (
             f"stages.{name}.start: got {start}; must be a stage with data tasks, or one that learns pooled "
             "vectors of a sentence embedder; try recipe=embedder"
         )
     for key in ("quantized", "evaluated"):
-        if (got := getattr(stage, key)) is not None:
+        if (got := getattr(settings, key)) is not None:
             yield f"stages.{name}.{key}: got {got}; must be null where an embedder is exported; leave it out"
     if find_spec("sentence_transformers") is None:
         yield (
-            f"stages.{name}.start: got {start}; needs sentence-transformers for what is exported to be tried; run "
+            f"stages.{name}.start: got {start}; needs sentence-transformers for the exported embedder to be tried; run "
             "pip install 'distill[embedder]', or leave the stage out"
         )
 
 
-def _data(stage: Stage) -> str:
-    """What a stage works on, and leaves models for."""
-    return stage.data if isinstance(stage, Train) else "tasks"
+def _own_tokens(step: Step) -> bool:
+    """Whether the models of a step and their teacher read a text in different tokens."""
+    return step.teacher is not None and step.tokenizer is not tokenizer_of(step.teacher)
 
 
-def _vocabularies(name: str, stage: Train, config: Config) -> Iterator[str]:
-    """On a corpus, models with tokenizers of their own are compared by what they make of the same characters."""
-    if stage.data != "corpus" or not _own_tokens(name, stage, config):
-        return
-    for label, term in stage.terms.items():
-        where = f"stages.{name}.terms.{label}"
-        if term.weight > 0 and term.features in ("logits", "relations", "scores") and term.against == "teacher":
-            yield (
-                f"{where}.features: got {term.features}; must be hidden or pooled where student.tokenizer is set: the "
-                f"tokens differ, and so do {term.features}; drop the term with ~{where}"
-            )
-        if term.weight > 0 and term.features == "hidden" and term.positions == "masked":
-            yield (
-                f"{where}.positions: got masked; must be all where student.tokenizer is set: only the student masks "
-                f"its tokens; set {where}.positions=all"
-            )
-
-
-def _own_tokens(name: str, stage: Train, config: Config) -> bool:
-    """Whether the models of a stage and their teacher read a text in other tokens."""
-    if stage.teacher is None:
-        return False
-    own = config.student.tokenizer is not None or given_student(config)
-    cut = cut_by(config, name) != cut_by(config, stage.teacher)
-    return cut or (own and of_student(config, name) != of_student(config, stage.teacher))
-
-
-def _inside(name: str, stage: Train, config: Config) -> Iterator[str]:
-    """On tasks, what is inside of models is compared while both read the same tokens of the same text."""
-    for label, term in stage.terms.items():
-        where = f"stages.{name}.terms.{label}"
-        if stage.data != "tasks" or term.features == "logits":
-            continue
-        if _own_tokens(name, stage, config) or config.teacher.window is not None:
-            reason = "with teacher.window" if config.teacher.window else "where the student has a tokenizer of its own"
-            yield (
-                f"{where}.features: got {term.features}; must be logits on tasks {reason}; drop the term with ~{where}"
-            )
-        if term.features == "hidden" and term.positions != "all":
-            yield f"{where}.positions: got {term.positions}; must be all on tasks; set {where}.positions=all"
-        pruned = any(isinstance(config.stages.get(other), Prune) for other in ancestry(config, name))
-        if pruned and (term.features == "scores" or (term.features == "relations" and term.heads is None)):
-            advice = f"set {where}.heads to a divisor of any width" if term.features == "relations" else "put hidden"
-            yield (
-                f"{where}.features: got {term.features}; must not need all of the teacher's heads where some go; "
-                f"{advice}, or drop the term with ~{where}"
-            )
-
-
-def _of_several(name: str, stage: Train, config: Config) -> Iterator[str]:
+def _of_several(step: Step, config: Config) -> Iterator[str]:
     """Of several teachers only probabilities have a mean: their layers differ. Each is trained alone."""
-    several, window = config.teacher.kind == "ensemble", config.teacher.window is not None
-    trained = stage.role == "teacher" and stage.data == "tasks"
-    if trained and stage.teacher is not None and (several or window):
+    several, window, settings = config.teacher.kind == "ensemble", config.teacher.window is not None, step.settings
+    if isinstance(settings, Train):
+        trained = settings.role == "teacher" and settings.data == "tasks"
+        if trained and settings.teacher is not None and (several or window):
+            yield (
+                f"stages.{step.stage}.teacher: got {settings.teacher}; must be null where teachers are trained, with "
+                "teacher=ensemble or teacher.window; leave it out"
+            )
+    if several:
+        yield from _one_or_several(step)
+
+
+def _one_or_several(step: Step) -> Iterator[str]:
+    """Where a stage leaves a model for each of several teachers, only what can take them all may name it."""
+    settings, key = step.settings, f"stages.{step.stage}"
+    start, teacher = (_role(step.source(name)) for name in ("start", "teacher"))
+    if isinstance(settings, Train) and settings.role == "teacher" and start not in ("teacher", None):
         yield (
-            f"stages.{name}.teacher: got {stage.teacher}; must be null where teachers are trained, with "
-            "teacher=ensemble or teacher.window; leave it out"
-        )
-    if not several:
-        return
-    if stage.role == "teacher" and _role(stage.start, config) not in ("teacher", None):
-        yield (
-            f"stages.{name}.start: got {stage.start}; must be teacher, or a stage of role teacher, with "
+            f"{key}.start: got {settings.start}; must be teacher, or a stage of role teacher, with "
             "teacher=ensemble; each teacher goes on from its own"
         )
-    for label, term in stage.terms.items():
-        where = f"stages.{name}.terms.{label}"
-        if term.weight > 0 and term.against == "teacher" and term.features != "logits":
-            yield (
-                f"{where}.features: got {term.features}; must be logits with teacher=ensemble, whose members' layers "
-                f"differ; drop the term with ~{where}"
-            )
-
-
-def _role(name: str, config: Config) -> str | None:
-    """Role of the models a stage leaves; None for a stage that is not there."""
-    if name in ("teacher", "student"):
-        return name
-    stage = config.stages.get(name)
-    return stage.role if isinstance(stage, Train) else "student" if isinstance(stage, Prune | Vocabulary) else None
-
-
-def _one_or_several(name: str, stage: Stage, config: Config) -> Iterator[str]:
-    """Where a stage leaves a model for each of several teachers, only what can take them all may name it."""
-    if config.teacher.kind != "ensemble":
-        return
-    if isinstance(stage, Evaluate) and _role(stage.teacher, config) not in ("teacher", None):
+    if isinstance(settings, Evaluate) and teacher not in ("teacher", None):
         yield (
-            f"stages.{name}.teacher: got {stage.teacher}; must be a stage of role teacher with teacher=ensemble; set "
-            f"stages.{stage.teacher}.role=teacher"
+            f"{key}.teacher: got {settings.teacher}; must be a stage of role teacher with teacher=ensemble; set "
+            f"stages.{settings.teacher}.role=teacher"
         )
-    if isinstance(stage, Quantize | Export) and _role(stage.start, config) == "teacher":
+    if isinstance(settings, Quantize | Export) and start == "teacher":
         yield (
-            f"stages.{name}.start: got {stage.start}; must be a student's stage with teacher=ensemble: it has a "
+            f"{key}.start: got {settings.start}; must be a student's stage with teacher=ensemble: it has a "
             "model for each teacher; name another"
         )
+
+
+def _role(source: Source | None) -> str | None:
+    """Role of the models of a step, or of a given model; None where there is none."""
+    if isinstance(source, Given):
+        return source.name
+    settings = None if source is None else source.settings
+    return settings.role if isinstance(settings, Train) else "student" if settings is not None else None
 
 
 def _measured(name: str, stage: Stage) -> Iterator[str]:
@@ -200,7 +183,7 @@ def _measured(name: str, stage: Stage) -> Iterator[str]:
             yield f"stages.{name}.texts: got []; must hold tasks, corpus or both; e.g. [tasks]"
         yield from _names(f"stages.{name}.texts", stage.texts, ("tasks", "corpus"))
     if isinstance(stage, Quantize):
-        yield from _names(f"stages.{name}.schemes", stage.schemes, SCHEMES)
+        yield from _names(f"stages.{name}.schemes", stage.schemes, tuple(SCHEMES))
         yield from _installed(f"stages.{name}.schemes", stage.schemes)
     if isinstance(stage, Evaluate):
         if not stage.shapes:
@@ -211,11 +194,12 @@ def _measured(name: str, stage: Stage) -> Iterator[str]:
 
 
 def _installed(key: str, schemes: list[str]) -> Iterator[str]:
-    for scheme in schemes:
-        if missing := [package for package in PACKAGES.get(scheme, ()) if find_spec(package) is None]:
+    for scheme in (SCHEMES[name] for name in schemes if name in SCHEMES):
+        if missing := [package for package in scheme.packages if find_spec(package) is None]:
+            wanted = "distill" if scheme.extra is None else f"'distill[{scheme.extra}]'"
             yield (
-                f"{key}: got {scheme}; must be one whose packages are there, and {' and '.join(missing)} is not; "
-                f"run pip install 'distill[{scheme}]', or leave it out"
+                f"{key}: got {scheme.name}; must be a scheme whose packages are installed, and {' and '.join(missing)} "
+                f"is not; run pip install {wanted}, or leave it out"
             )
 
 
@@ -238,29 +222,16 @@ def _on_tasks(key: str, stage: Train) -> Iterator[str]:
         )
 
 
-def _train(name: str, stage: Train, config: Config) -> Iterator[str]:
-    key = f"stages.{name}"
-    if not any(term.weight > 0 for term in stage.terms.values()):
-        yield f"{key}.terms: got none with a weight; must be at least one; e.g. +term@{key}.terms.mlm=mlm"
-    for label, term in stage.terms.items():
-        where = f"{key}.terms.{label}"
-        if term.against == "teacher" and stage.teacher is None:
-            yield f"{where}.against: got teacher; must be labels where {key}.teacher is null; set {key}.teacher=STAGE"
-        if term.features != "logits" and term.against == "labels":
-            yield (
-                f"{where}.against: got labels; must be teacher with features {term.features}; "
-                f"set {where}.against=teacher"
-            )
-        if term.features in ("pooled", "relations", "scores") and term.positions == "masked":
-            yield f"{where}.positions: got masked; must be all with features {term.features}; set {where}.positions=all"
-        if term.features in ("logits", "pooled") and term.layers != "last":
-            yield f"{where}.layers: got {term.layers}; must be last with features {term.features}; leave it out"
-        if term.against == "labels" and term.positions == "all" and stage.data == "corpus":
-            yield f"{where}.positions: got all; must be masked with labels; only masked positions have a label"
+def _train(step: Step, stage: Train, config: Config) -> Iterator[str]:
+    key = f"stages.{step.stage}"
+    facts = TermFacts(
+        own_tokens=_own_tokens(step),
+        several_teachers=config.teacher.kind == "ensemble",
+        windows=config.teacher.window is not None,
+        pruned=step.pruner is not None,
+    )
+    yield from terms(key, stage, facts)
     yield from _on_tasks(key, stage)
-    yield from _inside(name, stage, config)
-    yield from _vocabularies(name, stage, config)
-    yield from _of_several(name, stage, config)
     longest = config.corpus.max_length if stage.data == "corpus" else config.tasks.max_length
-    if 0 < stage.batch.tokens < longest:
+    if 0 < stage.batch.tokens < longest and stage.role != "baseline":
         yield f"{key}.batch.tokens: got {stage.batch.tokens}; must be >= {longest} (max_length); set it higher"

@@ -9,29 +9,10 @@ from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from typing import Any
 
-TASKS = {
-    "glue": ("cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli"),
-    "docstrings": ("package", "corrupted", "body", "order", "overlap"),
-}
-"""Names of the tasks of each kind; distill.data.tasks holds the rest."""
-
-FAMILIES = (
-    "bert", "ernie", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "albert", "mpnet", "deberta",
-    "deberta-v2", "modernbert",
-)  # fmt: skip
-"""Model types of students; distill.family holds the rest."""
-
-SCHEMES = ("bitsandbytes", "bitsandbytes_nf4", "torchao", "onnxruntime", "onnxruntime_static", "openvino")
-"""What a quantize stage can make."""
-
-ONNX_SCHEMES = ("onnxruntime", "onnxruntime_static", "openvino")
-"""Those that are made from an ONNX file."""
-
-PACKAGES = {"torchao": ("torchao",), "openvino": ("openvino", "nncf")}
-"""Of these the packages that come with an extra of distill, which is called as the scheme is."""
-
-DIMENSIONS = ("layers", "hidden", "ffn")
-"""What a prune stage can cut."""
+from distill import terms
+from distill.config import Baseline
+from distill.data.records import TASKS
+from distill.plan import SHARED
 
 Rule = tuple[str, Callable[[Any], bool], str, str]
 
@@ -83,14 +64,14 @@ RULES: tuple[Rule, ...] = (
         "choose with corpus=NAME",
     ),
     ("corpus.max_length", _number(16), ">= 16", "128 is the default"),
-    ("tasks.kind", _one_of(*TASKS), "docstrings or glue", "choose with tasks=NAME"),
+    ("tasks.kind", _one_of(*TASKS), " or ".join(TASKS), "choose with tasks=NAME"),
     ("tasks.max_length", _number(8), ">= 8", "128 is the default"),
     ("limit.*", _number(1), ">= 1", "null sets no limit"),
     (
         "stages.*.role",
-        _one_of("teacher", "student", "baseline"),
-        "teacher, student or baseline",
-        "see distill/config.py",
+        _one_of("teacher", "student"),
+        "teacher or student",
+        "a baseline is a stage of kind baseline",
     ),
     ("stages.*.data", _one_of("corpus", "tasks"), "corpus or tasks", "see distill/config.py"),
     ("stages.*.temperature", _above(0), "> 0", "2 is usual"),
@@ -110,11 +91,10 @@ RULES: tuple[Rule, ...] = (
     ("stages.*.terms.*.weight", _number(0), ">= 0", "drop the term with weight 0"),
     (
         "stages.*.terms.*.features",
-        _one_of("logits", "hidden", "pooled", "relations", "scores"),
-        "logits, hidden, pooled, relations or scores",
+        _one_of(*terms.KINDS),
+        terms.choices(),
         "see conf/term",
     ),
-    ("stages.*.terms.*.layers", _one_of("last", "uniform"), "last or uniform", "see distill/config.py"),
     ("stages.*.terms.*.teacher_layer", _number(0), ">= 0", "null is the last"),
     ("stages.*.terms.*.heads", _number(1), ">= 1", "null is the student's attention heads"),
     ("stages.*.terms.*.against", _one_of("teacher", "labels"), "teacher or labels", "see conf/term"),
@@ -157,13 +137,21 @@ def unknown(value: Any, key: str) -> Iterator[str]:
         names = [f.name for f in fields(value)]
         for name in sorted(vars(value).keys() - set(names)):
             got = getattr(value, name)
-            yield f"{key}{name}: got {got}; must be a setting that exists; {nearest(name, names)}"
+            advice = of_student(value, name) or nearest(name, names)
+            yield f"{key}{name}: got {got}; must be a setting that exists; {advice}"
     if is_dataclass(value) or isinstance(value, dict):
         for name, part in (vars(value) if is_dataclass(value) else value).items():
             yield from unknown(part, f"{key}{name}.")
 
 
-def _matches(pattern: str, key: str) -> bool:
+def of_student(stage: Any, setting: str) -> str | None:
+    """Advice for a setting that a baseline stage takes from the train stage of its student; None for all others."""
+    if isinstance(stage, Baseline) and setting.partition(".")[0] in SHARED:
+        return f"set stages.{stage.baseline_of}.{setting}, which the baseline is trained with too"
+    return None
+
+
+def matches(pattern: str, key: str) -> bool:
     parts, names = pattern.split("."), key.split(".")
     return len(parts) == len(names) and all(p in ("*", n) for p, n in zip(parts, names, strict=True))
 
@@ -178,7 +166,7 @@ def broken(values: dict[str, Any]) -> Iterator[str]:
     ]
     for key, value in several:
         for pattern, good, rule, advice in RULES:
-            if value is None or isinstance(value, bool) or not _matches(pattern, key):
+            if value is None or isinstance(value, bool) or not matches(pattern, key):
                 continue
             if not isinstance(value, str) and not isinstance(value, int | float):
                 yield f"{key}: got {value}; must be {rule}; {advice}"

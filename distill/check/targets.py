@@ -1,39 +1,73 @@
-"""What a `_target_` in a config may name. Source is read; nothing is imported."""
+"""Functions that a config names: each belongs where it is named and takes the settings it is given.
+
+Source is read; nothing is imported.
+"""
 
 from __future__ import annotations
 
 import ast
 import functools
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from distill.check.rules import nearest
+from distill.bind import PLACES, RESERVED, refusals, reserved
+from distill.check.rules import matches, nearest
 from distill.config import Config
 
-TARGETS = ("distill.", "torch.optim.", "transformers.", "bitsandbytes.optim.")
-"""A `_target_` may only name something below these: a config must not run arbitrary code."""
+WHERE = {
+    "stages.*.terms.*.loss": "loss",
+    "stages.*.importance": "importance",
+    "stages.*.optimizer": "optimizer",
+    "stages.*.schedule": "schedule",
+}
+"""Key -> what kind of function belongs there. Nowhere else does a config name a function."""
 
 
-def check_target(key: str, target: Any, config: Config) -> Iterator[str]:
-    """The node names something allowed, and its keys are parameters of it. Source is read, not imported."""
-    if not isinstance(target, str) or not target.startswith(TARGETS):
-        yield f"{key}._target_: got {target}; must start with {', '.join(TARGETS)}; use what is listed in conf"
+def targets(config: Config) -> Iterator[str]:
+    """A line for each function that does not belong where it is named, and for each wrong setting of the others."""
+    return _walk(config, "")
+
+
+def _walk(value: object, key: str) -> Iterator[str]:
+    place = next((place for pattern, place in WHERE.items() if matches(pattern, key)), None)
+    if place is not None:
+        yield from _node(value, place, key)
         return
-    if not target.startswith(("distill.", "torch.optim.")):
+    for name, part in _parts(value):
+        inner = f"{key}.{name}" if key else name
+        if RESERVED.fullmatch(name):
+            yield reserved(inner, part)
+        else:
+            yield from _walk(part, inner)
+
+
+def _parts(value: object) -> Iterator[tuple[str, object]]:
+    """(name, value) of what a group of settings or a list contains; the name of an item of a list is its number."""
+    if is_dataclass(value):
+        yield from ((field.name, getattr(value, field.name)) for field in fields(value))
+    elif isinstance(value, Mapping):
+        yield from ((str(name), part) for name, part in value.items())
+    elif isinstance(value, list | tuple):
+        yield from ((str(number), part) for number, part in enumerate(value))
+
+
+def _node(node: Any, place: str, key: str) -> Iterator[str]:
+    yield from refusals(node, place, key)
+    if not isinstance(node, Mapping) or node.get("_target_") not in PLACES[place]:
         return
-    node: Any = config
-    for part in key.split("."):
-        node = node[part] if isinstance(node, dict) else getattr(node, part)
+    target = node["_target_"]
     signature = _signature(target)
     if signature is None:
-        yield f"{key}._target_: got {target}; must be a function that exists; check the name"
+        package = target.partition(".")[0]
+        yield f"{key}._target_: got {target}; must be in the installed version of {package}; update it, or name another"
         return
     names, required = signature
-    given = {name for name in node if not name.startswith("_")}
+    given = {str(name) for name in node if not RESERVED.fullmatch(str(name))}
     for name in sorted(given - names):
-        yield f"{key}.{name}: got {node[name]}; must be a parameter of {target}; {nearest(name, sorted(names))}"
+        yield f"{key}.{name}: got {node.get(name)}; must be a parameter of {target}; {nearest(name, sorted(names))}"
     for name in sorted(required - given):
         yield f"{key}.{name}: got nothing; must be set for {target}; add +{key}.{name}=VALUE"
 

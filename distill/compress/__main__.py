@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from distill.compress.quantize import SCHEMES
 from distill.family import STUDENTS, Family
+from distill.schemes import SCHEMES
 
 TEXT = """# Pruning
 

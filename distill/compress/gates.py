@@ -1,10 +1,10 @@
 """Gates on heads, FFN channels and hidden channels that are trained together with the weights they prune.
 
-`L0` and `Movement` have the same methods, and both end in scores by which the model is cut:
-    masks(progress)    what `importance.masked` takes
+`L0` and `Movement` have the same methods, and both result in scores by which the model is cut:
+    masks(progress)    the arguments of `importance.masked`
     penalty(progress)  a term of the loss, of weight 1
     scores()           `Importance`, on the CPU
-`progress` goes from 0 to 1 while parts go: see `ramp`. Parts that share their weights share a gate.
+`progress` rises from 0 to 1 while gates close: see `ramp`. Parts that share their weights share a gate.
 """
 
 from __future__ import annotations
@@ -32,19 +32,22 @@ Masks = tuple[list[Tensor], list[Tensor], Tensor]
 
 
 class L0(nn.Module):
-    """Random gates that a Lagrangian closes until enough is gone: CoFi, Xia et al. 2022, arXiv 2204.00408, section 3.1.
+    """Random gates that a Lagrangian closes to target shares: CoFi, Xia et al. 2022, arXiv 2204.00408, section 3.1.
 
     Hard concrete gates of Louizos et al. 2018, arXiv 1712.01312, equations 10 to 13; Lagrangian of Wang et al. 2020,
-    arXiv 1910.04732. Other than in CoFi whole attention and FFN blocks have no gates, all gates start almost open,
+    arXiv 1910.04732. Deviations from CoFi: whole attention and FFN blocks have no gates, all gates start almost open,
     log-alphas are not clamped (scores at a bound would tie), and in eval mode a gate has the value of equation 13.
 
     Args:
-        keep: share, above 0 and at most 1, of the heads, ffn and hidden that is left in the end; what is not named has
-            no gates. A stock model has as many heads as fill its hidden channels: give both the same.
+        keep: share, above 0 and at most 1, of the heads, ffn and hidden that stays open; a kind that is not named has
+            no gates. A stock model has as many heads as fill its hidden channels: give both the same share.
         uniform: hold each layer to these shares, as it is cut: targeted structured pruning, Xia et al. 2023, arXiv
             2310.06694, section 2.1. Otherwise layers and kinds trade with each other, as in CoFi: only the share of the
-            encoder's weights is held, to what these shares leave together.
+            encoder's weights that stays is held, to the product of these shares.
         start: first log-alpha of every gate; at 3, 1 % are closed.
+
+    Raises:
+        ConfigError: `keep` names another kind, or a share is out of range.
     """
 
     target: Tensor
@@ -59,22 +62,22 @@ class L0(nn.Module):
 
     def sample(self) -> dict[str, Tensor]:
         """Gates of each kind [rows, gates], from 0 to 1: drawn in training (equations 10, 11), fixed otherwise (13)."""
-        found = {}
+        gates = {}
         for kind, log_alpha in self.log_alpha.items():
             inner = log_alpha
             if self.training:
                 inner = (log_alpha + torch.logit(torch.rand_like(log_alpha), eps=1e-6)) / TEMPERATURE
-            found[kind] = (torch.sigmoid(inner) * (HIGHEST - LOWEST) + LOWEST).clamp(0, 1)
-        return found
+            gates[kind] = (torch.sigmoid(inner) * (HIGHEST - LOWEST) + LOWEST).clamp(0, 1)
+        return gates
 
     def expected(self) -> dict[str, Tensor]:
-        """Expected share of each row's gates that are not 0 [rows], a row for each layer but where they share (12)."""
+        """Expected share of open gates of each kind [rows], one row a layer, or one for layers that share (12)."""
         shift = TEMPERATURE * math.log(-LOWEST / HIGHEST)
-        found = {kind: self.target.new_ones(rows) for kind, (rows, _) in self.layout.shapes.items()}
-        return found | {kind: torch.sigmoid(value - shift).mean(1) for kind, value in self.log_alpha.items()}
+        shares = {kind: self.target.new_ones(rows) for kind, (rows, _) in self.layout.shapes.items()}
+        return shares | {kind: torch.sigmoid(value - shift).mean(1) for kind, value in self.log_alpha.items()}
 
     def gone(self, kept: Mapping[str, Tensor]) -> Tensor:
-        """Shares [targets] that are held to targets, of what is kept of each kind [rows]."""
+        """Shares [targets] that are cut, where the shares `kept` of each kind [rows] stay."""
         if self.uniform:
             return 1 - torch.cat([kept[kind] for kind in self.log_alpha])
         attention, ffn = self.layout.weights
@@ -82,13 +85,15 @@ class L0(nn.Module):
         return 1 - (kept["hidden"] * layers).mean(0, keepdim=True)
 
     def masks(self, progress: float) -> Masks:
-        """Drawn anew each time, whatever the progress: it is the penalty that closes gates."""
+        """Drawn anew in each call. Progress does not matter here: the penalty closes gates."""
         return self.layout.masks(self.sample())
 
     def penalty(self, progress: float) -> Tensor:
-        """lambda_1 (s - t) + lambda_2 (s - t)^2 of what is gone, s, and its target t, which grows with progress.
+        """lambda_1 (s - t) + lambda_2 (s - t)^2 of the shares s that are cut and their targets t, which are in
+        proportion to progress.
 
-        The lambdas climb while all else descends: their gradient is reversed, so that one optimizer does for both.
+        The lambdas maximize what all other parameters minimize: their gradient is reversed, so that one optimizer
+        serves both.
         """
         over = self.gone(self.expected()) - progress * self.target
         first, second = 2 * self.lambdas.detach() - self.lambdas
@@ -108,14 +113,14 @@ class L0(nn.Module):
 
 
 class Movement(nn.Module):
-    """Gates on what has the highest scores, which training moves: Sanh et al. 2020, arXiv 2005.07683, section 4.
+    """Gates that keep the highest of trained scores open: Sanh et al. 2020, arXiv 2005.07683, section 4.
 
-    The gradient goes straight through the choice: with SGD a score S changes by -lr dL/dm at each step, m its mask,
-    also while m is 0, so that what is out can come back. dL/dm is the sum of W dL/dW' over the outgoing weights W of a
-    head or FFN channel, W' = m W being what is in use; S grows when these weights move away from zero.
-    Of whole parts as in Lagunas et al. 2021, arXiv 2109.04838, and of hidden channels too. Other than there, all layers
-    keep the same number, as a model of one shape must, by the cubic schedule of Zhu and Gupta 2017, arXiv 1710.01878,
-    equation 1, in place of a threshold and a penalty. `keep` is as for `L0`.
+    The choice is differentiated straight through: with SGD a score S changes by -lr dL/dm at each step, m its mask,
+    also while m is 0, so that a closed gate can open again. dL/dm is the sum of W dL/dW' over the outgoing weights W of
+    a head or FFN channel, where W' = m W is in use; S grows when these weights move away from zero.
+    Gates are on whole parts as in Lagunas et al. 2021, arXiv 2109.04838, and also on hidden channels. Deviation: all
+    layers keep the same number, as a stock model must, by the cubic schedule of Zhu and Gupta 2017, arXiv 1710.01878,
+    equation 1, in place of a threshold and a penalty. `keep`, and the error for it, are as for `L0`.
     """
 
     def __init__(self, model: Any, keep: Mapping[str, float]) -> None:
@@ -124,18 +129,18 @@ class Movement(nn.Module):
         self.score = self.layout.gates(keep, 0.0, model.device)
 
     def masks(self, progress: float) -> Masks:
-        """1 for what is kept at this point, 0 for the rest."""
-        found = {}
+        """1 for the parts that are kept at this progress, 0 for the others."""
+        gates = {}
         for kind, score in self.score.items():
             share = 1 - (1 - self.keep[kind]) * (1 - (1 - progress) ** 3)
             count = max(1, round(share * score.shape[1]))
-            # Of equal scores the first, as in `choose.most_important`: what is trained with is what is cut.
+            # Of equal scores the first, as in `choose.most_important`: the cut must be that of the training.
             best = score.detach().sort(dim=1, descending=True, stable=True).indices[:, :count]
-            found[kind] = torch.zeros_like(score).scatter(1, best, 1.0) + (score - score.detach())
-        return self.layout.masks(found)
+            gates[kind] = torch.zeros_like(score).scatter(1, best, 1.0) + (score - score.detach())
+        return self.layout.masks(gates)
 
     def penalty(self, progress: float) -> Tensor:
-        """0: the schedule alone decides how much goes."""
+        """0: the schedule alone decides how many parts are kept."""
         return next(self.parameters()).new_zeros(())
 
     def on(self, model: Any, done: float) -> AbstractContextManager[None]:
@@ -163,13 +168,13 @@ def parameter_groups(gates: nn.Module, lr: float) -> list[dict[str, Any]]:
 
 @torch.no_grad()
 def fold(model: Any, heads: list[Tensor], ffn: list[Tensor]) -> None:
-    """Multiply masks into the weights: without hooks the model then answers as it did with them.
+    """Multiply the masks of heads and FFN channels into the weights: the model then outputs the same without hooks.
 
-    Those of hidden channels have no such place: a model trained with these is right only when it is cut.
+    Masks of hidden channels fit into no weights: a model trained with these is right only when it is cut.
     """
     record, size = family.family_of(model), family.width(model) // family.heads(model)
     assert record.layer is not None
-    # A layer that is shared is folded once.
+    # The dictionary has a shared layer once.
     for layer, (head, inner) in dict(zip(family.layers(model), zip(heads, ffn, strict=True), strict=True)).items():
         layer.get_parameter(f"{record.layer.attention_output}.weight").mul_(head.repeat_interleave(size, 1))
         layer.get_parameter(f"{record.layer.ffn_out}.weight").mul_(inner)
@@ -177,31 +182,31 @@ def fold(model: Any, heads: list[Tensor], ffn: list[Tensor]) -> None:
 
 @dataclass(frozen=True)
 class _Layout:
-    """Of each kind, the rows of gates and the gates in a row; the weights of a layer's attention and of its FFN."""
+    """`shapes`: of each kind, rows of gates and gates in a row; `weights`: of a layer's attention and of its FFN."""
 
     depth: int
     shapes: Mapping[str, tuple[int, int]]
     weights: tuple[int, int]
 
     def gates(self, keep: Mapping[str, float], value: float, device: torch.device) -> nn.ParameterDict:
-        """Parameters [rows, gates] of the kinds that are named."""
+        """Parameters [rows, gates] of the kinds in `keep`, all of this value."""
         if not keep or any(kind not in KINDS or not 0 < share <= 1 for kind, share in keep.items()):
             raise ConfigError(f"gates.keep: got {dict(keep)}; must be shares in (0, 1]; name heads, ffn, hidden")
-        made = {kind: torch.full(self.shapes[kind], float(value), device=device) for kind in keep}
-        return nn.ParameterDict({kind: nn.Parameter(tensor) for kind, tensor in made.items()})
+        values = {kind: torch.full(self.shapes[kind], float(value), device=device) for kind in keep}
+        return nn.ParameterDict({kind: nn.Parameter(tensor) for kind, tensor in values.items()})
 
-    def spread(self, found: Any, missing: float) -> tuple[Tensor, Tensor, Tensor]:
-        """[layers, heads], [layers, channels] and [1, H] of kinds [rows, gates]; `missing` for what has no gates."""
-        like = next(iter(found.values()))
-        heads, ffn, hidden = (found[k] if k in found else like.new_full(self.shapes[k], missing) for k in KINDS)
+    def spread(self, gates: Any, missing: float) -> tuple[Tensor, Tensor, Tensor]:
+        """[layers, heads], [layers, channels] and [1, H] of kinds [rows, gates]; `missing` for a kind without gates."""
+        like = next(iter(gates.values()))
+        heads, ffn, hidden = (gates[k] if k in gates else like.new_full(self.shapes[k], missing) for k in KINDS)
         return heads.expand(self.depth, -1), ffn.expand(self.depth, -1), hidden
 
-    def masks(self, found: dict[str, Tensor]) -> Masks:
-        heads, ffn, hidden = self.spread(found, 1.0)
+    def masks(self, gates: dict[str, Tensor]) -> Masks:
+        heads, ffn, hidden = self.spread(gates, 1.0)
         return list(heads.split(1)), list(ffn.split(1)), hidden
 
-    def importance(self, found: nn.ParameterDict) -> Importance:
-        heads, ffn, hidden = (part.detach().cpu().contiguous().clone() for part in self.spread(found, 0.0))
+    def importance(self, scores: nn.ParameterDict) -> Importance:
+        heads, ffn, hidden = (part.detach().cpu().contiguous().clone() for part in self.spread(scores, 0.0))
         return Importance(heads, ffn, hidden[0])
 
 

@@ -13,52 +13,18 @@ import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from distill.checkpoint import MANIFEST
+from distill.checkpoint import MANIFEST, writing_file
 
 Arrays = Mapping[str, np.ndarray]
 """int64 input_ids, attention_mask and token_type_ids of one row, each [1, L]."""
-
-ONNX = "model.onnx"
-"""The float32 file that schemes with `onnx` are made from."""
-
-
-@dataclass(frozen=True)
-class Scheme:
-    """One way to quantize, as `stages.quantize.schemes` names it, and what becomes of it."""
-
-    backend: str
-    scheme: str
-    """backend and scheme: what it is called in results.json."""
-    file: str
-    """What is made of a task's model: a folder, or a file."""
-    weights: str
-    activations: str
-    """What they are rounded to, and how."""
-    make: Callable[..., None]
-    """(source, out, keep, rows): from the checkpoint, or from its ONNX file, to `file`."""
-    onnx: bool = False
-    calibrated: bool = False
-    """Ranges of activations are measured on training rows."""
-    alone: bool = False
-    """A row's logits depend on what else is in the batch: activations have one scale for all of it."""
-    compiled: bool = False
-    """It is timed compiled by torch, too."""
-    rounding: str = "tensor"
-    """How linear modules are rounded, as in distill.compress.fake: inputs by tensor, by token; or nf4. For finding what
-    hurts.
-    """
-    tables: bool = False
-    """Tables of embeddings are rounded too, each by one scale, and can be what hurts."""
-    fits: Callable[[Any], bool] | None = None
-    """Linear module -> whether it can be quantized; all can when None."""
-    extra: str | None = None
-    """What of distill's extras it needs to be made and run."""
+Make = Callable[[Path, Path, Collection[str], Sequence[Arrays]], None]
+"""(source, out, keep, rows): quantize `source` to `out`, but for the modules named in `keep`; ranges of activations are
+measured on `rows`, where they are measured."""
 
 
 def linears(model: Any) -> list[str]:
@@ -100,7 +66,9 @@ def without_weights(folder: Path) -> Any:
     from transformers import AutoConfig, AutoModelForSequenceClassification
 
     with torch.device("meta"):
-        return AutoModelForSequenceClassification.from_config(AutoConfig.from_pretrained(folder))
+        return AutoModelForSequenceClassification.from_config(
+            AutoConfig.from_pretrained(folder, trust_remote_code=False), trust_remote_code=False
+        )
 
 
 def _with_transformers(folder: Path, out: Path, settings: Any) -> None:
@@ -109,7 +77,11 @@ def _with_transformers(folder: Path, out: Path, settings: Any) -> None:
     from transformers import AutoModelForSequenceClassification
 
     model = AutoModelForSequenceClassification.from_pretrained(
-        folder, quantization_config=settings, dtype=torch.float32, use_safetensors=True
+        folder,
+        quantization_config=settings,
+        dtype=torch.float32,
+        use_safetensors=True,
+        trust_remote_code=False,
     )
     out.mkdir(parents=True, exist_ok=True)
     # The tokenizer; weights and config are written anew, and a manifest or scores are of the stage that left them.
@@ -231,9 +203,8 @@ def onnxruntime_dynamic(path: Path, out: Path, keep: Collection[str], rows: Sequ
     """int8 weights by column, activations in 8 bits by the whole tensor, at run time; embeddings by the whole table."""
     from onnxruntime.quantization import quantize_dynamic
 
-    temporary = out.with_name(f".{out.name}.tmp")
-    quantize_dynamic(_read_onnx(path), temporary, per_channel=True, nodes_to_exclude=_left_float(path, keep))
-    temporary.replace(out)
+    with writing_file(out) as temporary:
+        quantize_dynamic(_read_onnx(path), temporary, per_channel=True, nodes_to_exclude=_left_float(path, keep))
 
 
 class _Reader:
@@ -260,8 +231,7 @@ def onnxruntime_static(path: Path, out: Path, keep: Collection[str], rows: Seque
 
     inputs = [one.name for one in onnx.load(path, load_external_data=False).graph.input]
     kinds = ["MatMul", "Gemm", "Gather"]
-    temporary = out.with_name(f".{out.name}.tmp")
-    with _quietly():
+    with writing_file(out) as temporary, _quietly():
         quantize_static(
             _read_onnx(path),
             temporary,
@@ -279,7 +249,6 @@ def onnxruntime_static(path: Path, out: Path, keep: Collection[str], rows: Seque
                 "OpTypesToExcludeOutputQuantization": kinds,  # they are added to residuals
             },
         )
-    temporary.replace(out)
 
 
 @contextmanager
@@ -316,69 +285,15 @@ def openvino_int8(path: Path, out: Path, keep: Collection[str], rows: Sequence[A
         openvino.save_model(made, out / "model_int8.xml", compress_to_fp16=False)
 
 
-SCHEMES = {
-    "bitsandbytes": Scheme(
-        "bitsandbytes",
-        "int8",
-        "bitsandbytes",
-        "int8 by row",
-        "int8 by token, columns with outliers in float",
-        bitsandbytes_int8,
-        rounding="token",
-    ),
-    "bitsandbytes_nf4": Scheme(
-        "bitsandbytes",
-        "nf4",
-        "bitsandbytes_nf4",
-        "4 bits by block of 64",
-        "float",
-        bitsandbytes_nf4,
-        rounding="nf4",
-        fits=_even,
-    ),
-    "torchao": Scheme(
-        "torchao",
-        "int8",
-        "torchao",
-        "int8 by row",
-        "int8 by token",
-        torchao_int8,
-        compiled=True,
-        rounding="token",
-        extra="torchao",
-    ),
-    "onnxruntime": Scheme(
-        "onnxruntime",
-        "int8",
-        "model_int8.onnx",
-        "int8 by column, embeddings by table",
-        "8 bits by batch",
-        onnxruntime_dynamic,
-        onnx=True,
-        alone=True,
-        tables=True,
-    ),
-    "onnxruntime_static": Scheme(
-        "onnxruntime",
-        "int8_static",
-        "model_int8_static.onnx",
-        "int8 by column, embeddings by table",
-        "8 bits, static",
-        onnxruntime_static,
-        onnx=True,
-        calibrated=True,
-        tables=True,
-    ),
-    "openvino": Scheme(
-        "openvino",
-        "int8",
-        "openvino",
-        "int8 by row",
-        "8 bits, static, SmoothQuant",
-        openvino_int8,
-        onnx=True,
-        calibrated=True,
-        extra="openvino",
-    ),
+MAKE: dict[str, Make] = {
+    "bitsandbytes": bitsandbytes_int8,
+    "bitsandbytes_nf4": bitsandbytes_nf4,
+    "torchao": torchao_int8,
+    "onnxruntime": onnxruntime_dynamic,
+    "onnxruntime_static": onnxruntime_static,
+    "openvino": openvino_int8,
 }
-"""Name in `stages.quantize.schemes` -> what it is."""
+"""Name of a scheme -> what makes it: from the ONNX file where the scheme has `onnx`, else from the checkpoint."""
+
+FITS: dict[str, Callable[[Any], bool]] = {"bitsandbytes_nf4": _even}
+"""Name of a scheme -> whether a linear module has sizes that it can take; a scheme that is not in here takes all."""

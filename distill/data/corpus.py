@@ -33,7 +33,7 @@ def load_corpus(corpus: config.Corpus, limit: config.Limit, seed: int) -> tuple[
         return _from_hub(corpus.name, limit, seed)
     elif corpus.kind in ("parquet", "text"):
         read = _parquet if corpus.kind == "parquet" else _text
-        parts = {file: read(file) for file in _files(corpus)}
+        parts = {file: read(file) for file in files(corpus)}
         texts = [text for part in parts.values() for text in part]
         source["files"] = [
             {"file": file.name, "bytes": file.stat().st_size, "documents": len(part)} for file, part in parts.items()
@@ -51,7 +51,12 @@ def _most(limit: config.Limit) -> int | None:
     return min((bound for bound in bounds if bound is not None), default=None)
 
 
-def _files(corpus: config.Corpus) -> list[Path]:
+def versions(corpus: config.Corpus) -> dict[str, Any]:
+    """What decides the texts of a corpus that is not read from files: packages, or names of data sets."""
+    return {"kind": corpus.kind, "names": corpus.name, "packages": harvest.versions()}
+
+
+def files(corpus: config.Corpus) -> list[Path]:
     """The file, or the folder's files: those with `train` in their names, all if there are none."""
     suffix = {"parquet": "parquet", "text": "txt"}[corpus.kind]
     path = Path(corpus.path) if corpus.path else None

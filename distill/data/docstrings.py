@@ -25,13 +25,8 @@ import numpy as np
 
 from distill.data import harvest
 from distill.data.harvest import Document
+from distill.data.records import CLASSES, TRAIN, VALIDATION
 from distill.errors import DataError
-
-TRAIN, VALIDATION = 680, 400
-"""Rows of each task, if there are documents enough: multiples of the number of classes."""
-
-CLASSES = 8
-"""Packages of the task `package`: the first of harvest.PACKAGES that are installed."""
 
 _LONGEST = 60
 """Most words in a single text; the texts of a pair have at most 40."""

@@ -24,6 +24,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from distill import checkpoint
+
 PACKAGES = (
     "torch", "python", "transformers", "sympy", "pandas", "numpy", "networkx", "huggingface_hub",
     "scipy", "sklearn", "matplotlib", "datasets", "accelerate", "onnx", "fsspec", "rich", "PIL",
@@ -178,7 +180,5 @@ def _save(found: tuple[Document, ...], cache: Path) -> None:
             "paragraphs": [list(d.paragraphs) for d in found],
         }
     )
-    cache.parent.mkdir(parents=True, exist_ok=True)
-    temporary = cache.with_name(f".{cache.name}.{os.getpid()}.tmp")
-    pq.write_table(table, temporary)
-    temporary.replace(cache)
+    with checkpoint.writing_file(cache) as temporary:
+        pq.write_table(table, temporary)

@@ -14,6 +14,7 @@ from datasets import Dataset
 
 from distill import config
 from distill.data import docstrings, tables
+from distill.data.records import TASKS, Task
 from distill.errors import ConfigError, DataError
 
 SMOKE_TRAIN, SMOKE_VALIDATION = 48, 24
@@ -27,23 +28,6 @@ _VALIDATION_SEED = 0
 
 
 @dataclass(frozen=True)
-class Task:
-    """What a data set asks: columns, classes, metrics and how many rows the official one has."""
-
-    name: str
-    columns: tuple[str, ...]
-    """The text column, or the two of a pair."""
-    num_labels: int
-    """Number of classes; 1 is a regression."""
-    metrics: tuple[str, ...]
-    """Names of metrics in distill.evaluate; the task's score is their mean."""
-    validation: tuple[str, ...]
-    """Names of the validation splits."""
-    official: dict[str, int]
-    """Split -> rows of the whole data set."""
-
-
-@dataclass(frozen=True)
 class TaskData:
     """A task and its rows: its text columns and `label` (int64, or float32 for a regression)."""
 
@@ -51,45 +35,6 @@ class TaskData:
     train: Dataset
     validation: dict[str, Dataset]
     """Split -> rows; a split that is missing is not in here, and is in the coverage with 0 rows."""
-
-
-def _task(name: str, columns: str, num_labels: int, metrics: str, rows: tuple[int, ...], *splits: str) -> Task:
-    names = splits or ("validation",)
-    official = dict(zip(("train", *names), rows, strict=True))
-    return Task(name, tuple(columns.split()), num_labels, tuple(metrics.split()), names, official)
-
-
-GLUE: dict[str, Task] = {
-    task.name: task
-    for task in (
-        _task("cola", "sentence", 2, "matthews", (8551, 1043)),
-        _task("sst2", "sentence", 2, "accuracy", (67349, 872)),
-        _task("mrpc", "sentence1 sentence2", 2, "f1 accuracy", (3668, 408)),
-        _task("stsb", "sentence1 sentence2", 1, "pearson spearman", (5749, 1500)),
-        _task("qqp", "question1 question2", 2, "f1 accuracy", (363846, 40430)),
-        _task(
-            "mnli", "premise hypothesis", 3, "accuracy", (392702, 9815, 9832),
-            "validation_matched", "validation_mismatched",
-        ),
-        _task("qnli", "question sentence", 2, "accuracy", (104743, 5463)),
-        _task("rte", "sentence1 sentence2", 2, "accuracy", (2490, 277)),
-        _task("wnli", "sentence1 sentence2", 2, "accuracy", (635, 71)),
-    )
-}  # fmt: skip
-"""Rows as published on the hub (nyu-mll/glue); metrics as in Wang et al. 2019."""
-
-_SIZE = (docstrings.TRAIN, docstrings.VALIDATION)
-
-DOCSTRINGS: dict[str, Task] = {
-    task.name: task
-    for task in (
-        _task("package", "text", docstrings.CLASSES, "accuracy", _SIZE),
-        _task("corrupted", "sentence", 2, "matthews", _SIZE),
-        _task("body", "summary body", 2, "f1 accuracy", _SIZE),
-        _task("order", "sentence1 sentence2", 2, "accuracy", _SIZE),
-        _task("overlap", "text1 text2", 1, "pearson spearman", _SIZE),
-    )
-}
 
 
 def load_tasks(tasks: config.Tasks, limit: config.Limit, seed: int) -> tuple[dict[str, TaskData], list[dict[str, Any]]]:
@@ -100,9 +45,9 @@ def load_tasks(tasks: config.Tasks, limit: config.Limit, seed: int) -> tuple[dic
     task that is not named and has no train or no validation rows is left out of the tasks, not of
     the coverage. ConfigError for a setting, DataError for a file; nothing is returned then.
     """
-    known = {"glue": GLUE, "docstrings": DOCSTRINGS}.get(tasks.kind)
+    known = TASKS.get(tasks.kind)
     if known is None:
-        raise ConfigError(f"tasks.kind: got {tasks.kind}; must be docstrings or glue; choose one")
+        raise ConfigError(f"tasks.kind: got {tasks.kind}; must be {' or '.join(TASKS)}; choose one")
     if unknown := [name for name in tasks.names or () if name not in known]:
         raise ConfigError(f"tasks.names: got {unknown}; must be of {list(known)}; correct them")
     wanted = {name: known[name] for name in tasks.names or known}
@@ -148,6 +93,11 @@ def _from_disk(task: Task, folder: Path) -> dict[str, Dataset]:
     for split in task.official:
         files = sorted((folder / task.name).glob(f"{split}-*.parquet"))
         parts = [check(task, tables.read_parquet(file, (*task.columns, "label")), file).data.table for file in files]
+        if parts and not any(part.num_rows for part in parts):
+            raise DataError(
+                f"{', '.join(map(str, files))}: got no rows; must hold at least one; add rows, or take {task.name} out "
+                "of tasks.names"
+            )
         if parts:
             splits[split] = Dataset(pa.concat_tables(parts))
     return splits

@@ -1,4 +1,4 @@
-"""What a training stage shows: a live line on a terminal, a plain line now and then elsewhere."""
+"""The progress of a training stage: a live line on a terminal, elsewhere a plain line every PLAIN_SECONDS."""
 
 from __future__ import annotations
 

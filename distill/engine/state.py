@@ -1,7 +1,7 @@
 """Resumable state of a training stage: safetensors and JSON, no pickle.
 
-Whatever is random is seeded from (seed, epoch, sample) and (seed, step, rank): weights, optimizer and step are all
-there is to keep.
+Everything random is seeded from (seed, epoch, sample) and (seed, step, rank), so that weights, optimizer and step are
+the whole state.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def _complete(folder: Path) -> list[int]:
 
 def load(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any] | None:
     """Put the newest state back; returns what was saved beside it, or None if there is no state."""
-    found = _complete(folder)
-    if not found:
+    steps = _complete(folder)
+    if not steps:
         return None
-    newest = folder / str(found[-1])
+    newest = folder / str(steps[-1])
     weights = load_file(newest / "weights.safetensors")
     with torch.no_grad():
         for name, parameter in module.named_parameters():

@@ -1,7 +1,7 @@
 """The one training loop: every stage that trains anything runs through `train`.
 
-Plain PyTorch on accelerate (devices, processes, precision). Nothing in a step waits for the device but the logging, and
-nothing random depends on what came before it, so a run that was killed goes on exactly: see `state`.
+Plain PyTorch on accelerate (devices, processes, precision). The loop waits for the device only to log and to keep its
+state, and nothing random depends on what came before it, so that a run which was killed resumes exactly: see `state`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from distill.objective import Objective, counts
 
 LOG_SECONDS = 2.0
 AGREE_STEPS = 10
-"""With several processes: steps between agreeing on whether to write a checkpoint or to stop."""
+"""With several processes: every AGREE_STEPS steps they agree on whether to write a checkpoint or to stop."""
 
 Arrays = dict[str, np.ndarray]
 Collate = Callable[[np.ndarray, int], Arrays]
@@ -40,7 +40,7 @@ Collate = Callable[[np.ndarray, int], Arrays]
 
 @dataclass
 class Trained:
-    """What a stage did: optimizer steps, tokens without padding, seconds in the loop, loss by term."""
+    """Of a training: optimizer steps, tokens without padding, seconds in the loop, loss by term."""
 
     steps: int
     tokens: int
@@ -67,13 +67,13 @@ def train(
 
     Args:
         lengths: tokens of each row `[rows]`.
-        collate: makes a batch of the rows it is given, for an epoch.
+        collate: collates rows into a batch of an epoch.
         optimizer: over the parameters of `objective`; its learning rate is multiplied by `schedule(step, total)`.
-        state_folder: where resumable state is kept; an earlier one is gone on from.
+        state_folder: of resumable state; training resumes from what is in it.
 
     Raises:
         Stopped: on Ctrl-C, after the state was written.
-        UserError: when the loss is no number any more.
+        UserError: the loss or a weight is not finite. The state in `state_folder` is from before that.
     """
     rank, world = accelerator.process_index, accelerator.num_processes
     most = min((s for s in (settings.steps, most_steps) if s is not None), default=None)
@@ -86,8 +86,8 @@ def train(
         done = Trained(saved["step"], saved["tokens"], saved["seconds"], saved["log"])
     before = done.seconds
     meter = _Meter(objective, accelerator)
-    # Without a term on logits nothing above the hidden states has a gradient, which data parallelism must be told.
-    partial = all(term.features != "logits" for term in objective.terms.values())
+    # Without a term on logits nothing above the hidden states has a gradient; data parallelism would wait for it.
+    partial = not any(term.kind.head for term in objective.terms.values())
     accelerator.ddp_handler = DistributedDataParallelKwargs(find_unused_parameters=partial)
     module = accelerator.prepare_model(objective)
     module.train()
@@ -95,7 +95,7 @@ def train(
 
     def keep() -> None:
         if accelerator.is_main_process:
-            extra = {"tokens": done.tokens + meter.tokens, "seconds": done.seconds, "log": done.log}
+            extra = {"tokens": done.tokens, "seconds": done.seconds, "log": done.log}
             state.save(state_folder, done.steps, objective, optimizer, extra)
         accelerator.wait_for_everyone()
 
@@ -106,20 +106,23 @@ def train(
             torch.manual_seed(_step_seed(seed, step, rank))
             objective.progress = step / total
             meter.add(*gradients(module, objective, parts, scale, meter.weights, accelerator))
-            torch.nn.utils.clip_grad_norm_(objective.parameters(), settings.clip)
+            clip(objective, settings.clip)
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * schedule(step, total)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
             done.steps, done.seconds = step + 1, before + time.monotonic() - began
-            if done.steps == total or meter.due(step):
-                row, tokens = meter.row(done.steps)
-                done.tokens, done.log = done.tokens + tokens, _thin([*done.log, row])
-                bar.update(done.steps, _text(row))
             due, stopping = _agree(
                 accelerator, [time.monotonic() - written >= settings.checkpoint_seconds, stop.is_set()], step
             )
-            if (due and done.steps < total) or stopping:
+            last, keeping = done.steps == total, due or stopping
+            if last or keeping or meter.due(step):
+                row, tokens = meter.row(done.steps)
+                done.tokens, done.log = done.tokens + tokens, _thin([*done.log, row])
+                bar.update(done.steps, _text(row))
+            if last or keeping:
+                check_weights(objective, accelerator, done.steps)
+            if (due and not last) or stopping:
                 keep()
                 written = time.monotonic()
             if stopping:
@@ -127,6 +130,31 @@ def train(
     # accelerate keeps every model it has prepared; a run trains dozens.
     accelerator.free_memory()
     return done
+
+
+def clip(objective: Objective, most: float) -> None:
+    """Scale the gradients of the student and its projections to a norm of at most `most`, and those of the gates.
+
+    Each apart: large gradients of the gates must not shrink the step of the student.
+    """
+    gates = [] if objective.gates is None else list(objective.gates.parameters())
+    of_gates = {id(parameter) for parameter in gates}
+    rest = [parameter for parameter in objective.parameters() if id(parameter) not in of_gates]
+    for parameters in filter(None, (rest, gates)):
+        torch.nn.utils.clip_grad_norm_(parameters, most)
+
+
+def check_weights(objective: Objective, accelerator: Accelerator, step: int) -> None:
+    """UserError in every process where a weight is not finite in one of them."""
+    finite = torch.stack([parameter.detach().isfinite().all() for parameter in objective.parameters()]).all()
+    if accelerator.num_processes > 1:
+        finite = accelerator.reduce(finite.float(), "sum") == accelerator.num_processes
+    if not finite:
+        raise _not_finite("weights: got a number that is not finite", step)
+
+
+def _not_finite(got: str, step: int) -> UserError:
+    return UserError(f"{got} at step {step}; must be finite; lower optimizer.lr or set precision=fp32")
 
 
 def gradients(
@@ -156,7 +184,7 @@ def gradients(
 
 
 class _Meter:
-    """Mean loss by term and tokens/s since the last row; making a row is the only wait for the device."""
+    """Mean loss by term and tokens/s since the last row; a row waits for the device."""
 
     def __init__(self, objective: Objective, accelerator: Accelerator) -> None:
         self.names, self.accelerator = list(objective.terms), accelerator
@@ -185,9 +213,7 @@ class _Meter:
         *values, tokens = means.tolist()
         total = sum(w * v for w, v in zip(self.weights.tolist(), values, strict=True))
         if not math.isfinite(total):
-            raise UserError(
-                f"loss: got {total} at step {step}; must be finite; lower optimizer.lr or set precision=fp32"
-            )
+            raise _not_finite(f"loss: got {total}", step)
         row = {"step": step, "loss": total, "terms": dict(zip(self.names, values, strict=True))}
         row["tokens_per_second"] = round(tokens / max(1e-9, time.monotonic() - self.since), 1)
         self._clear()
@@ -203,7 +229,7 @@ def _ahead(
 ) -> Iterator[tuple[int, list[Arrays], float]]:
     """(step, this process's parts, scale), collated one step ahead in a thread: a GPU must not wait for numpy.
 
-    A step with fewer rows than processes leaves some with none; those compute one row with scale 0, to keep in step.
+    In a step with fewer rows than processes, a process without a row computes one with scale 0, as each must take part.
     """
 
     def job(rows: np.ndarray, epoch: int) -> tuple[list[Arrays], float]:
@@ -227,12 +253,12 @@ def _text(row: dict[str, Any]) -> str:
 
 
 def _thin(log: list[dict[str, Any]], most: int = 200) -> list[dict[str, Any]]:
-    """At most `most` rows: every second one is dropped when there are more."""
+    """At most `most` rows: of a longer log every second row is dropped."""
     return log if len(log) <= most else [*log[:-1:2], log[-1]]
 
 
 def _agree(accelerator: Accelerator, ask: list[bool], step: int) -> tuple[bool, bool]:
-    """Whether any process wants a checkpoint, or to stop. Processes must not decide by their own clocks."""
+    """Whether any process asks for a checkpoint, or to stop. Clocks of processes differ, so that all must agree."""
     if accelerator.num_processes > 1:
         if step % AGREE_STEPS:
             return False, False

@@ -37,7 +37,7 @@ def size_mib_of(config: Any) -> float:
     from transformers import AutoModelForSequenceClassification
 
     with torch.device("meta"), torch.random.fork_rng(devices=[]):
-        model = AutoModelForSequenceClassification.from_config(config)
+        model = AutoModelForSequenceClassification.from_config(config, trust_remote_code=False)
     return sum(parameter.numel() for parameter in model.parameters()) * 4 / 2**20
 
 
@@ -58,9 +58,9 @@ def _gmacs(folder: Path, device: str) -> float:
     from transformers import AutoConfig, AutoModelForSequenceClassification
 
     with torch.device(device), torch.random.fork_rng(devices=[]):
-        config = AutoConfig.from_pretrained(folder)
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         model = (
-            AutoModelForSequenceClassification.from_config(config, attn_implementation="eager")
+            AutoModelForSequenceClassification.from_config(config, attn_implementation="eager", trust_remote_code=False)
             .eval()
             .requires_grad_(False)
         )

@@ -7,16 +7,17 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from distill.backends import BACKENDS
 from distill.evaluate.mixture import average
 from distill.family import input_names
+from distill.machine import arithmetic
 
 Batch = dict[str, np.ndarray]
 """int64 input_ids, attention_mask and token_type_ids, each [B, L]. An engine takes those that its model has."""
@@ -32,36 +33,6 @@ class Engine:
     scheme: str
     """fp32, fp32_medium, bf16, int8, ..."""
     run: Run
-
-
-@contextmanager
-def _arithmetic(precision: str, threads: int) -> Iterator[None]:
-    """torch's float32 matrix products and CPU threads, for the calls inside only."""
-    import torch
-
-    before, threads_before = torch.get_float32_matmul_precision(), torch.get_num_threads()
-    torch.set_float32_matmul_precision(precision)
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
-        torch.set_num_threads(threads_before)
-
-
-def fast_path_is_float32(device: str) -> bool:
-    """Whether torch's fast float32 matrix product ("medium") is real float32 on this hardware.
-
-    It is on most CPUs (oneDNN). Where it multiplies in bf16 or TF32 it must not be called float32.
-    """
-    import torch
-
-    generator = torch.Generator().manual_seed(0)
-    a, b = torch.randn(256, 384, generator=generator).to(device), torch.randn(384, 1536, generator=generator).to(device)
-    with _arithmetic("medium", torch.get_num_threads()):
-        fast = (a @ b).double().cpu()
-    exact = a.double().cpu() @ b.double().cpu()
-    return bool((fast - exact).abs().max() < 1e-3)
 
 
 FLOATS = ("fp32", "fp32_medium", "bf16", "fp16")
@@ -90,6 +61,7 @@ def torch_engine(name: str, folder: Path | str, *, scheme: str, device: str, thr
         dtype={"bf16": torch.bfloat16, "fp16": torch.float16}.get(plain, torch.float32),
         use_safetensors=True,
         device_map={"": device} if plain in QUANTIZED else None,
+        trust_remote_code=False,
     ).eval()
     if plain not in QUANTIZED:
         model.to(device)
@@ -108,7 +80,7 @@ def torch_run(model: Any, *, scheme: str, device: str, threads: int) -> Run:
     names = input_names(model.config)
 
     def run(batch: Batch) -> np.ndarray:
-        with torch.inference_mode(), _arithmetic(precision, threads):
+        with torch.inference_mode(), arithmetic(precision, threads):
             tensors = {key: torch.from_numpy(value).to(device) for key, value in batch.items() if key in names}
             # Bringing the logits to the CPU waits for the device: a timing covers the whole call.
             logits: np.ndarray = model(**tensors).logits.float().cpu().numpy()
@@ -176,9 +148,10 @@ def openvino_engine(name: str, path: Path | str, *, scheme: str, threads: int) -
 
 
 def load(name: str, path: Path | str, *, backend: str, scheme: str, device: str, threads: int) -> Engine:
-    """What is at `path`, as its backend runs it; `device` is torch's."""
-    if backend == "onnxruntime":
-        return onnx_engine(name, path, scheme=scheme, threads=threads)
-    if backend == "openvino":
-        return openvino_engine(name, path, scheme=scheme, threads=threads)
-    return torch_engine(name, path, scheme=scheme, device=device, threads=threads)
+    """The model at `path`, on the runtime of its backend. device: torch's."""
+    runtime = BACKENDS[backend].runtime
+    if runtime == "torch":
+        return torch_engine(name, path, scheme=scheme, device=device, threads=threads)
+    return {"onnxruntime": onnx_engine, "openvino": openvino_engine}[runtime](
+        name, path, scheme=scheme, threads=threads
+    )

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from distill import family
 from distill.checkpoint import writing
 from distill.export.huggingface import found
-from distill.objective import pooled
+from distill.rows import pooled
 from distill.teacher import POOLING, load_mlm
 
 PROJECTION = "projection"

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from distill import checkpoint
 from distill.compress.zeros import squeezed
 from distill.errors import UserError
 from distill.evaluate.engines import Batch, onnx_engine, torch_engine
@@ -40,15 +41,16 @@ def export_onnx(folder: Path, path: Path) -> None:
     import torch
     from transformers import AutoModelForSequenceClassification
 
-    whole = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32, use_safetensors=True).eval()
+    whole = AutoModelForSequenceClassification.from_pretrained(
+        folder, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
+    ).eval()
     model = squeezed(whole)
     example = _example((2, 16), model.config, padded=True)
     tensors = {key: torch.from_numpy(value) for key, value in example.items()}
     sizes = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
-    temporary = path.with_name(f".{path.name}.tmp")
-    # It tells of torchvision's operators, which are not there, and of its own deprecated calls.
+    # It warns of operators of torchvision, which is absent, and of its own deprecated calls.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    with warnings.catch_warnings():
+    with checkpoint.writing_file(path) as temporary, warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*LeafSpec.* is deprecated", FutureWarning)
         torch.onnx.export(
             model,
@@ -61,12 +63,10 @@ def export_onnx(folder: Path, path: Path) -> None:
             external_data=False,
             verbose=False,
         )
-    beside = temporary.with_name(f"{temporary.name}.data")
-    if beside.is_file():
-        for file in (temporary, beside):
-            file.unlink()
-        raise UserError(f"{path}: got a model too large for one ONNX file; must be below 1.5 GiB; leave ONNX out")
-    temporary.replace(path)
+        beside = temporary.with_name(f"{temporary.name}.data")
+        if beside.is_file():
+            beside.unlink()
+            raise UserError(f"{path}: got a model too large for one ONNX file; must be below 1.5 GiB; leave ONNX out")
 
 
 def onnx_parity(folder: Path, path: Path) -> float:
@@ -77,7 +77,7 @@ def onnx_parity(folder: Path, path: Path) -> float:
     """
     from transformers import AutoConfig
 
-    config = AutoConfig.from_pretrained(folder)
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     torch_run = torch_engine("torch", folder, scheme="fp32", device="cpu", threads=1).run
     onnx_run = onnx_engine("onnx", path, scheme="fp32", threads=1).run
     worst = 0.0

@@ -20,6 +20,9 @@ from distill.export import reload
 TOLERANCE = 1e-5
 """Largest absolute difference of a logit in a fresh process: other batches or threads round differently."""
 
+WRITTEN_TOLERANCE = 1e-3
+"""Largest absolute difference of a logit between the model in memory, on any device, and what was written."""
+
 
 @dataclass(frozen=True)
 class Artifact:
@@ -39,7 +42,7 @@ def here(artifact: Artifact, texts: list[list[str]], max_length: int, extremes: 
     """Logits float32 [n, C] as a user computes them, one row at a time; and those of extremes, if asked for."""
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(artifact.tokenizer)
+    tokenizer = AutoTokenizer.from_pretrained(artifact.tokenizer, trust_remote_code=False)
     said = reload.logits(artifact.backend, str(artifact.path), tokenizer, texts, max_length, extremes)
     return np.asarray(said, dtype=np.float32)
 
@@ -107,3 +110,26 @@ def prove_reload(rows: Mapping[Path, tuple[list[list[str]], np.ndarray]], max_le
     said = fresh(artifacts, {folder: texts for folder, (texts, _) in rows.items()}, max_length)
     wanted = [expected for _, expected in rows.values()]
     return {a.path: difference(a.path, got, want) for a, got, want in zip(artifacts, said, wanted, strict=True)}
+
+
+def prove_same(model: Any, folder: Path, texts: list[list[str]], max_length: int) -> float:
+    """Largest difference of a logit between a model in memory, on any device, and its folder, on the CPU.
+
+    UserError above 1e-3: what was written is then another model.
+    """
+    import torch
+    from transformers import AutoTokenizer
+
+    tokenizer, rows = AutoTokenizer.from_pretrained(folder, trust_remote_code=False), []
+    with torch.no_grad():
+        for text in texts:
+            batch = tokenizer(*text, truncation=True, max_length=max_length, return_tensors="pt").to(model.device)
+            rows.append(model(**batch).logits[0].float().cpu().numpy())
+    far = float(np.abs(np.stack(rows) - plain_logits(folder, texts, max_length)).max())
+    # Written so that NaN fails too.
+    if not far <= WRITTEN_TOLERANCE:
+        raise UserError(
+            f"{folder}: got logits {far:.2g} away from those of the model that was written; must be at most "
+            f"{WRITTEN_TOLERANCE:g}; report it"
+        )
+    return far

@@ -42,7 +42,9 @@ def runner(backend: str, path: str) -> Callable[[dict[str, Any]], Any]:
     from transformers import AutoModelForSequenceClassification
 
     # Left to itself what bitsandbytes made goes to a GPU, where there is one.
-    classifier = AutoModelForSequenceClassification.from_pretrained(path, device_map={"": "cpu"}).eval()
+    classifier = AutoModelForSequenceClassification.from_pretrained(
+        path, device_map={"": "cpu"}, trust_remote_code=False
+    ).eval()
 
     def run(batch: dict[str, Any]) -> Any:
         threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
@@ -82,7 +84,7 @@ def vectors(path: str, texts: list[list[str]], batch: bool) -> list[list[float]]
     """The vector of each text, one at a time; and of the first ones as one batch, if asked for."""
     from sentence_transformers import SentenceTransformer
 
-    model, all_texts = SentenceTransformer(path, device="cpu"), [text for text, *_ in texts]
+    model, all_texts = SentenceTransformer(path, device="cpu", trust_remote_code=False), [text for text, *_ in texts]
     made = [model.encode(all_texts, batch_size=1, show_progress_bar=False)]
     if batch:
         made.append(model.encode(all_texts[:MANY], batch_size=MANY, show_progress_bar=False))
@@ -98,7 +100,7 @@ def main(request: dict[str, Any]) -> list[list[list[float]]]:
         if backend == "sentence-transformers":
             answers.append(vectors(path, texts, request["extremes"]))
             continue
-        tokenizer = AutoTokenizer.from_pretrained(folder)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         answers.append(logits(backend, path, tokenizer, texts, request["max_length"], request["extremes"]))
     return answers
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from distill.family.bert import LAYER
 from distill.family.record import UNBOUNDED, Arguments, Family, position_table, split_heads
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def _max_length(config: Any) -> int:
@@ -37,15 +38,26 @@ def _scores_v1(attention: Any, query: Tensor, key: Tensor, call: Arguments) -> T
 
 
 def _scores_v2(attention: Any, query: Tensor, key: Tensor, call: Arguments) -> Tensor:
-    parts = 1 + ("c2p" in attention.pos_att_type) + ("p2c" in attention.pos_att_type)
-    scores = query @ key.transpose(-1, -2) / (query.shape[-1] * parts) ** 0.5
+    """The same three products, all in the precision of queries and keys [B, heads, L, d]."""
+    to_position, to_content = (kind in attention.pos_att_type for kind in ("c2p", "p2c"))
+    scores = query @ key.transpose(-1, -2)
     if attention.relative_attention:
         positions, table = _positions(call)
-        bias = attention.disentangled_attention_bias(
-            query.flatten(0, 1), key.flatten(0, 1), positions, attention.pos_dropout(table), parts
-        )
-        scores = scores + bias.unflatten(0, query.shape[:2])
-    return scores
+        span = attention.pos_ebd_size
+        table = attention.pos_dropout(table)[: 2 * span]
+        keys, queries = ("key_proj", "query_proj") if attention.share_att_key else ("pos_key_proj", "pos_query_proj")
+        if to_position:
+            scores = scores + _by_distance(query, getattr(attention, keys), table, span + positions)
+        if to_content:
+            scores = scores + _by_distance(key, getattr(attention, queries), table, span - positions).transpose(-1, -2)
+    return scores / (query.shape[-1] * (1 + to_position + to_content)) ** 0.5
+
+
+def _by_distance(content: Tensor, project: Any, table: Tensor, rows: Tensor) -> Tensor:
+    """Products [B, heads, L, L] of contents [B, heads, L, d] with the rows [1, L, L] of a projected table [D, H]."""
+    projected = project(table.to(project.weight.dtype)).unflatten(-1, (content.shape[1], -1)).transpose(0, 1)
+    products = content @ projected.to(content.dtype).transpose(-1, -2)
+    return products.gather(-1, rows.long().clamp(0, len(table) - 1).unsqueeze(1).expand(*products.shape[:3], -1))
 
 
 def _positions(call: Arguments) -> tuple[Tensor, Tensor]:
@@ -70,7 +82,7 @@ DEBERTA = Family(
     qkv=_qkv_v1,
     interleaved=True,
     unprunable={"talking_head": False},
-    bf16=False,  # its biases of queries are float32, and so is then the mask it writes into bf16 scores
+    bf16=False,  # the biases of queries are float32, so that the mask is too, and its value overflows in bf16 scores
     scores=_scores_v1,
     attention=("eager",),
     published={

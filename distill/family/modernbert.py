@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING
 
 from distill.family.record import Arguments, Family, Layer, scaled_dot_product
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 
 def _qkv(attention: nn.Module, query: Tensor, key: Tensor, value: Tensor, heads: int) -> tuple[Tensor, ...]:
@@ -15,14 +17,13 @@ def _qkv(attention: nn.Module, query: Tensor, key: Tensor, value: Tensor, heads:
 
 def _scores(attention: nn.Module, query: Tensor, key: Tensor, call: Arguments) -> Tensor:
     cos, sin = (table.unsqueeze(1) for table in call[1]["position_embeddings"])
-    q, k = (
-        (x.float() * cos + _rotate_half(x.float()) * sin).to(x.dtype)  # in float32, as the model does
-        for x in (query, key)
-    )
+    q, k = (x * cos + _rotate_half(x) * sin for x in (query, key))
     return scaled_dot_product(attention, q, k, call)
 
 
 def _rotate_half(x: Tensor) -> Tensor:
+    import torch
+
     first, second = x.chunk(2, dim=-1)
     return torch.cat((-second, first), dim=-1)
 

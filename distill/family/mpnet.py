@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from typing import TYPE_CHECKING
 
 from distill.family.record import (
     Arguments,
@@ -12,6 +12,9 @@ from distill.family.record import (
     position_table_after_padding,
     scaled_dot_product,
 )
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 
 def _scores(attention: nn.Module, query: Tensor, key: Tensor, call: Arguments) -> Tensor:

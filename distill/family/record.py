@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor, nn
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """What a module was called with."""
@@ -103,7 +104,8 @@ class Family:
     qkv: Callable[[nn.Module, Tensor, Tensor, Tensor, int], tuple[Tensor, ...]] = split_heads
     """Attention module, outputs of its three projections, number of heads -> queries, keys, values."""
     scores: Callable[[nn.Module, Tensor, Tensor, Arguments], Tensor] = scaled_dot_product
-    """Attention module, queries, keys, the arguments it was called with -> attention scores before the softmax."""
+    """Attention module, queries, keys, the arguments it was called with -> attention scores before the softmax. It is
+    called in float32, outside autocast; projections in the module may be of bf16."""
     shared_layers: bool = False
     """Whether several layers are one and the same module."""
     shared_heads: bool = False
@@ -125,7 +127,7 @@ class Family:
     onnx: bool = True
     """Whether torch's ONNX exporter takes its code."""
     bf16: bool = True
-    """Whether its code can be trained in bf16 autocast."""
+    """Whether its code runs in bf16 autocast."""
     bert_shape: BertShape | None = None
     """Where the weights of another family of BERT's shape go; None in a family that computes otherwise."""
     settings: Mapping[str, str] = field(default_factory=dict)

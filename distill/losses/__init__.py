@@ -1,7 +1,7 @@
 """Losses: pure functions of tensors, one value a row, never reduced.
 
-Which rows there are (masked positions, tokens, examples) and how they are averaged and weighted is
-the objective's business. Every function named here is listed in the contract test.
+The objective chooses the rows (masked positions, tokens, examples), averages them and weighs the terms. The test of
+losses has an oracle for every function named here.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from torch.autograd.function import once_differentiable
 from distill.losses.precision import working
 
 CPU_BLOCK, GPU_BLOCK = 2**18, 2**26
-"""Numbers worked on at a time. On a CPU the passes over a small block find it in the cache, which
-makes soft_targets over a vocabulary of 30522 much faster; on a GPU it only bounds memory."""
+"""Numbers in a block. On a CPU a small block stays in the cache over several passes, which makes soft_targets over a
+vocabulary of 30522 much faster; on a GPU its size only bounds memory."""
 
 
 def soft_targets(student: Tensor, teacher: Tensor, *, temperature: float) -> Tensor:
@@ -77,6 +77,6 @@ class _SoftTargets(torch.autograd.Function):
 
 
 def _blocks(rows: Tensor, width: int | None = None) -> tuple[Tensor, ...]:
-    """Rows in blocks; each of them stands for `width` numbers (as many as it has when None)."""
+    """Rows in blocks, where a row counts as `width` numbers (as its own length when None)."""
     size = GPU_BLOCK if rows.is_cuda else CPU_BLOCK
     return rows.split(max(size // (width or rows.shape[-1]), 1))

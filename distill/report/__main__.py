@@ -1,6 +1,6 @@
 """`python -m distill.report outputs/`: one page over every run below a folder.
 
-Given the folder of one run, its own report is written anew from its results.json.
+Given the folder of one run, its own report is written anew from its results.json, which is left as it is.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from distill.errors import UserError
-from distill.report import overview, write, write_overview
+from distill.report import read_one, write_overview, write_pages
 
 USAGE = "usage: python -m distill.report FOLDER    (e.g. outputs/; writes FOLDER/report.html and FOLDER/report.md)"
 
@@ -23,7 +23,7 @@ def main(arguments: list[str]) -> int:
     folder = Path(arguments[0])
     try:
         if (folder / "results.json").is_file():
-            paths = write(overview.read_one(folder / "results.json"), folder)
+            paths = write_pages(read_one(folder / "results.json"), folder)
         else:
             paths = write_overview(folder)
     except UserError as error:

@@ -2,88 +2,131 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import yaml
 
 from distill.report import headline, markdown
 from distill.report.detail import gain_table
+from distill.report.page import Block, Bullets, Code, Heading, Paragraph, banner, command, section
+from distill.report.portable import portable_command, portable_text
 from distill.report.schema import Model, Results
 from distill.report.table import Table, models_table
 
 TAGS = ("knowledge-distillation", "distill")
 LIMITS = (
-    "It learnt from its teacher's outputs and may have taken over the teacher's errors and biases.",
-    "The terms of use of the teacher and of the data hold for it as well.",
+    "It was trained on its teacher's outputs and may reproduce the teacher's errors and biases.",
+    "The terms of use of the teacher and of the data apply to it as well.",
 )
 
 
-def model_card(results: Results, student_model_name: str, task: str) -> str:
-    """README.md of the student called `student_model_name` in the results, fine-tuned on `task`.
+def model_card(results: Results, target: str | None, task: str) -> str:
+    """README.md of the student that was made for `target` (None without one) and fine-tuned on `task`.
 
-    Where several forms have that name, the scores in the front matter are those of the first that has any.
-    ValueError if all of them failed or there is none.
+    The scores in the front matter are those of the student's first variant that has scores.
+    ValueError if no variant of the student is left that did not fail.
     """
-    named = [m for m in results["models"] if m["name"] == student_model_name and "failed" not in m]
-    if not named:
-        raise ValueError(f"no model {student_model_name!r} that did not fail in the results")
-    scored = next((m for m in named if m["scores"]), named[0])
-    smoke = bool(results.get("smoke"))
-    main = models_table(results)
-    gain = gain_table(results)
-    front = yaml.safe_dump(_front_matter(results, scored, task), sort_keys=False, allow_unicode=True)
+    students = [m for m in headline.of_role(results, "student") if m["target"] == target and "failed" not in m]
+    if not students:
+        raise ValueError(f"no student for the target {target!r} that did not fail in the results")
+    scored = next((m for m in students if m["scores"]), students[0])
+    main, gain = models_table(results), gain_table(results)
+    stages = [stage["name"] for stage in results["stages"] if stage["target"] in (None, target)]
+    limits = [f"It was evaluated on the validation rows of {task} only, not on other texts or languages.", *LIMITS]
     teacher = results.get("teacher_name", "the teacher of the run")
-    parts = [
-        f"---\n{front}---",
-        f"# {markdown.escaped(student_model_name)}: {markdown.escaped(task)}",
-        markdown.banner(smoke),
-        f"A student distilled from {markdown.escaped(teacher)} and fine-tuned on `{task}`.",
-        f"Over all tasks of the run (each has its own model): {markdown.escaped(headline.headline(results))}",
-        markdown.table(main),
-        markdown.bullets(main.notes),
-        markdown.section(gain) if gain else "",
-        "## How it was made",
-        *_made(results, [stage["name"] for stage in results["stages"]]),
-        "## Limitations",
-        markdown.bullets([*headline.coverage(results), headline.timing(results), *_limits(task)]),
+    blocks: list[Block] = [
+        Heading(f"{scored['name']}: {task}", 1),
+        *banner(bool(results.get("smoke"))),
+        Paragraph(f"A student distilled from {teacher} and fine-tuned on {task}."),
+        Paragraph(f"Over all tasks of the run, each with its own model: {portable_text(headline.headline(results))}"),
+        replace(main, notes=list(map(portable_text, main.notes))),
+        *([] if gain is None else section(gain)),
+        *_how_it_was_made(results, stages),
+        *_limitations([*headline.coverage(results), headline.timing(results), *limits]),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return _card(_front_matter(results, scored, task), blocks)
 
 
-def _made(results: Results, stages: list[str]) -> list[str]:
-    """How a model was made, and what from."""
+def plain_card(origin: Results, stage: str, task: str) -> str:
+    """README.md of a model for `task` that `stage` of a run made and that was not evaluated."""
+    front = {**_origin(origin), "library_name": "transformers", "pipeline_tag": "text-classification", "tags": [*TAGS]}
+    blocks: list[Block] = [
+        Heading(task, 1),
+        *banner(bool(origin.get("smoke"))),
+        *_how_it_was_made(origin, [stage]),
+        *_limitations(["It was not evaluated.", *LIMITS]),
+    ]
+    return _card(front, blocks)
+
+
+def embedder_card(origin: Results, stage: str, measured: dict[str, Any]) -> str:
+    """README.md of a sentence embedder that `stage` of a run trained; `origin` is the part of results on the run.
+
+    `measured`: `cosine`, the mean cosine to the teacher's embeddings over `texts` texts, None where these have another
+    width; `spearman`, task -> [teacher, student], in percent, of the cosines of its pairs with their labels.
+    """
+    tags = ["sentence-transformers", "feature-extraction", "sentence-similarity", *TAGS]
+    front: dict[str, Any] = {**_origin(origin), "library_name": "sentence-transformers"}
+    front |= {"pipeline_tag": "sentence-similarity", "tags": tags}
+    rows = [
+        (f"{task}, Spearman in percent", *map("{:.1f}".format, both)) for task, both in measured["spearman"].items()
+    ]
+    if measured["cosine"] is not None:
+        name = f"mean cosine to the teacher's embeddings, {measured['texts']} texts"
+        rows.append((name, "1", f"{measured['cosine']:.3f}"))
+    blocks: list[Block] = [
+        Heading("A distilled sentence embedder", 1),
+        *banner(bool(origin.get("smoke"))),
+        Paragraph(f"Its unit-length embeddings approximate the direction of those of {origin['teacher_name']}."),
+        Code(
+            "from sentence_transformers import SentenceTransformer\n\n"
+            "embeddings = SentenceTransformer(PATH).encode(TEXTS)"
+        ),
+        *([Table("Measured", ("", "teacher", "student"), rows)] if rows else []),
+        *_how_it_was_made(origin, [stage]),
+        *_limitations(["It was evaluated on texts of tasks that it was not fine-tuned on.", *LIMITS]),
+    ]
+    return _card(front, blocks)
+
+
+def _card(front: dict[str, Any], blocks: Sequence[Block]) -> str:
+    return f"---\n{yaml.safe_dump(front, sort_keys=False, allow_unicode=True)}---\n\n{markdown.text(blocks)}"
+
+
+def _how_it_was_made(results: Results, stages: Sequence[str]) -> list[Block]:
+    """Version, recipe, seed, stages, command and the models that it was made from."""
+    seeds = ", ".join(map(str, results["seeds"]))
+    text = f"distill {results['version']}, recipe {results['recipe']}, seed {seeds}; stages: "
     return [
-        f"distill {markdown.escaped(results['version'])}, recipe {markdown.escaped(results['recipe'])}, "
-        f"seed {', '.join(map(str, results['seeds']))}; stages: {markdown.escaped(', '.join(stages) or '-')}.",
-        f"    {' '.join(results['command'].split())}" if results["command"] else "",
-        markdown.bullets(dict.fromkeys(_sources(results))),
+        Heading("How it was made"),
+        Paragraph(f"{text}{', '.join(dict.fromkeys(stages)) or '-'}."),
+        *command(portable_command(results["command"])),
+        Bullets(list(dict.fromkeys(_sources(results)))),
     ]
+
+
+def _limitations(lines: Sequence[str]) -> list[Block]:
+    return [Heading("Limitations"), Bullets(lines)]
 
 
 def _origin(results: Results) -> dict[str, Any]:
-    """Front matter on what it was made from: the licence, where one is known for all, and the models on the hub."""
+    """Front matter on the models it was made from: the licence, where all have the same, and those on the hub."""
     made_from = results.get("made_from", [])
     keys = ("license", "license_name", "license_link")
-    licences = [{key: one[key] for key in keys if one.get(key)} for one in made_from]
-    same = licences[0] if licences and all(one == licences[0] for one in licences) else {}
-    on_hub = list(dict.fromkeys(one["hub"] for one in made_from if one["hub"]))
+    licences = [{key: source[key] for key in keys if source.get(key)} for source in made_from]
+    same = licences[0] if licences and all(licence == licences[0] for licence in licences) else {}
+    on_hub = list(dict.fromkeys(source["hub"] for source in made_from if source["hub"]))
     return same | ({"base_model": on_hub} if on_hub else {})
 
 
 def _sources(results: Results) -> Iterator[str]:
-    for one in results.get("made_from", []):
-        place = f"[{one['hub']}](https://huggingface.co/{one['hub']})" if one["hub"] else one["name"]
-        said = one.get("license_name") or one["license"]
-        told = "its licence was not found with its files: look it up before you publish this model"
-        yield f"Made from {place}: {f'licence {said}' if said else told}."
-
-
-def _limits(task: str) -> list[str]:
-    return [
-        f"It was measured on the validation rows of {task} only: other texts and languages were not tried.",
-        *LIMITS,
-    ]
+    for source in results.get("made_from", []):
+        place = f"{source['hub']} (https://huggingface.co/{source['hub']})" if source["hub"] else source["name"]
+        name = source.get("license_name") or source["license"]
+        unknown = "no licence was found with its files; look it up before you publish this model"
+        yield f"Made from {place}: {f'licence {name}' if name else unknown}."
 
 
 def _front_matter(results: Results, model: Model, task: str) -> dict[str, Any]:
@@ -96,8 +139,7 @@ def _front_matter(results: Results, model: Model, task: str) -> dict[str, Any]:
     scores = model["scores"].get(task)
     if scores and not results.get("smoke"):  # the numbers of a smoke run must not end in a leaderboard
         metrics = [
-            {"type": name, "name": f"{name}, in percent", "value": round(score["mean"], 2)}
-            for name, score in scores.items()
+            {"type": name, "name": f"{name}, in percent", "value": round(score, 2)} for name, score in scores.items()
         ]
         result = {
             "task": {"type": "text-classification"},
@@ -106,55 +148,6 @@ def _front_matter(results: Results, model: Model, task: str) -> dict[str, Any]:
         }
         front["model-index"] = [{"name": f"{model['name']}-{task}", "results": [result]}]
     return front
-
-
-def plain_card(origin: Results, stage: str, task: str) -> str:
-    """README.md of a model for `task` that `stage` of a run left and nothing was measured of."""
-    front = {**_origin(origin), "library_name": "transformers", "pipeline_tag": "text-classification", "tags": [*TAGS]}
-    parts = [
-        f"---\n{yaml.safe_dump(front, sort_keys=False, allow_unicode=True)}---",
-        f"# {markdown.escaped(task)}",
-        markdown.banner(bool(origin.get("smoke"))),
-        "## How it was made",
-        *_made(origin, [stage]),
-        "## Limitations",
-        markdown.bullets(["It was not evaluated.", *LIMITS]),
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def embedder_card(origin: Results, stage: str, measured: dict[str, Any]) -> str:
-    """README.md of a sentence embedder that `stage` of a run trained; `origin` is what results say of the run.
-
-    `measured`: `cosine`, the mean one to the teacher's vectors, over so many `texts`, None where these are of another
-    width; `spearman`, task -> [teacher, student], in percent, of the cosines of its pairs with their labels.
-    """
-    tags = ["sentence-transformers", "feature-extraction", "sentence-similarity", *TAGS]
-    front: dict[str, Any] = {**_origin(origin), "library_name": "sentence-transformers"}
-    front |= {"pipeline_tag": "sentence-similarity", "tags": tags}
-    rows = [
-        (f"{task}, Spearman in percent", *map("{:.1f}".format, both)) for task, both in measured["spearman"].items()
-    ]
-    if measured["cosine"] is not None:
-        rows.append(
-            (f"mean cosine to the teacher's vectors, {measured['texts']} texts", "1", f"{measured['cosine']:.3f}")
-        )
-    shown = Table("Measured", ("", "teacher", "student"), rows, text_columns=1)
-    parts = [
-        f"---\n{yaml.safe_dump(front, sort_keys=False, allow_unicode=True)}---",
-        "# A distilled sentence embedder",
-        markdown.banner(bool(origin.get("smoke"))),
-        f"Its vectors point, as nearly as it learnt, where those of {markdown.escaped(origin['teacher_name'])} point; "
-        "their length is 1.",
-        "    from sentence_transformers import SentenceTransformer",
-        "    vectors = SentenceTransformer(PATH).encode(TEXTS)",
-        markdown.table(shown) if rows else "",
-        "## How it was made",
-        *_made(origin, [stage]),
-        "## Limitations",
-        markdown.bullets(["The figures are of texts of other tasks; it was fine-tuned on none of them.", *LIMITS]),
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _dataset(results: Results, task: str) -> dict[str, str]:

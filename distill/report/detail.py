@@ -1,10 +1,9 @@
-"""The tables under the main one: gain, scores by task, the four ways of retained %, coverage, latency, stages."""
+"""The tables under the main one: gain, scores by task, retained % four ways, coverage, latency, stages, machine."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from statistics import fmean
-from typing import Any
 
 from distill.report import headline
 from distill.report.schema import Model, Results
@@ -15,17 +14,17 @@ from distill.report.timed import latency, median, shapes
 def task_score(model: Model, task: str) -> float | None:
     """Mean of a task's metrics, in percent."""
     metrics = model.get("scores", {}).get(task)
-    return fmean(metric["mean"] for metric in metrics.values()) if metrics else None
+    return fmean(metrics.values()) if metrics else None
 
 
 def _models(results: Results, title: str, columns: Row, cells: Callable[[Model], Row], notes: list[str]) -> Table:
-    """A table with a row for each model: its name and form, then cells(model)."""
+    """A table with a row for each model: its name, backend and scheme, then cells(model)."""
     rows = [(m["name"], m["backend"], m["scheme"], *cells(m)) for m in results["models"]]
     return Table(title, ("Model", "Backend", "Scheme", *columns), rows, 3, notes, roles(results))
 
 
 def scores_table(results: Results) -> Table:
-    """Every metric of every task; +- is the standard deviation over seeds."""
+    """Every metric of every task."""
     tasks = headline.task_names(results)
     metrics = {
         task: list(dict.fromkeys(k for m in results["models"] for k in m.get("scores", {}).get(task, ())))
@@ -34,23 +33,14 @@ def scores_table(results: Results) -> Table:
 
     def cells(model: Model) -> Row:
         scores = model.get("scores", {})
-        return tuple(" / ".join(_score(scores.get(task, {}).get(key)) for key in metrics[task]) for task in tasks)
+        return tuple(" / ".join(number(scores.get(task, {}).get(key)) for key in metrics[task]) for task in tasks)
 
     columns = tuple(f"{task} ({' / '.join(metrics[task])})" for task in tasks)
-    several = len(results["seeds"]) > 1
-    notes = [f"Mean ± standard deviation over seeds {', '.join(map(str, results['seeds']))}."] if several else []
-    return _models(results, "Scores by task, in percent", columns, cells, notes)
-
-
-def _score(score: dict[str, Any] | None) -> str:
-    if score is None:
-        return "-"
-    spread = f" ± {score['std']:.1f}" if len(score["by_seed"]) > 1 and score["std"] is not None else ""
-    return f"{score['mean']:.1f}{spread}"
+    return _models(results, "Scores by task, in percent", columns, cells, [])
 
 
 def retained_table(results: Results) -> Table:
-    """Retained % four ways: the choice of the way moves the number by more than most methods do."""
+    """Retained % four ways: they differ by more than most methods gain."""
 
     def cells(model: Model) -> Row:
         kept = model.get("retained") or {}
@@ -71,10 +61,11 @@ def retained_table(results: Results) -> Table:
 
 
 def gain_table(results: Results) -> Table | None:
-    """The student against the same student trained without a teacher, in the same form; None if not to be had."""
-    if len(labels := headline.goals(results)) > 1:
-        return _gains(results, labels)
-    compared = headline.pair(results)
+    """The student against the same student trained without a teacher, in the same variant; None without such a pair."""
+    targets = headline.targets(results)
+    if len(targets) > 1:
+        return _gains(results, targets)
+    compared = headline.pair(results, targets[0]) if targets else None
     if compared is None:
         return None
     student, baseline = compared
@@ -83,23 +74,25 @@ def gain_table(results: Results) -> Table | None:
     lines.append(("retained %", headline.retained(student), headline.retained(baseline)))
     rows = [(name, number(a), number(b), "-" if a is None or b is None else f"{a - b:+.1f}") for name, a, b in lines]
     columns = ("Task", "Distilled", "Without a teacher", "Gain in points")
-    return Table(f"Gain over the baseline ({headline.form(student)})", columns, rows)
+    return Table(f"Gain over the baseline ({headline.variant(student)})", columns, rows)
 
 
-def _gains(results: Results, labels: list[str]) -> Table | None:
-    """Retained % of each of several students, and of the same without a teacher."""
-    pairs = {label: pair for label in labels if (pair := headline.pair(results, label)) is not None}
-    values = {label: tuple(headline.retained(model) or 0.0 for model in pair) for label, pair in pairs.items()}
+def _gains(results: Results, targets: list[str | None]) -> Table | None:
+    """Retained % of each of several students, and of the same student trained without a teacher."""
+    pairs = {target: pair for target in targets if (pair := headline.pair(results, target)) is not None}
+    if not pairs:
+        return None
+    values = {target: tuple(headline.retained(model) or 0.0 for model in pair) for target, pair in pairs.items()}
     rows = [
-        (label, headline.form(pairs[label][0]), number(a), number(b), f"{a - b:+.1f}")
-        for label, (a, b) in values.items()
+        (headline.target_name(target), headline.variant(pairs[target][0]), number(a), number(b), f"{a - b:+.1f}")
+        for target, (a, b) in values.items()
     ]
-    columns = ("Target", "Form", "Distilled", "Without a teacher", "Gain in points")
+    columns = ("Target", "Variant", "Distilled", "Without a teacher", "Gain in points")
     return Table("Retained %, and the gain over the baseline", columns, rows, 2)
 
 
 def coverage_table(results: Results) -> Table:
-    """Rows used of each split and how many it officially has."""
+    """Rows used of each split, and its official number of rows."""
     rows = [
         (
             row["task"],
@@ -158,23 +151,25 @@ def by_shape_table(results: Results) -> Table:
 
 
 def other_table(results: Results) -> Table | None:
-    """What else was measured of the models; None where nothing was."""
-    digits = {"gmacs": 2, "throughput_per_second": 0, "peak_memory_mib": 0, "calibration_error": 2}
+    """The other measures of the models; None where there is none."""
+    digits = {"gmacs": 2, "throughput_per_second": 0, "calibration_error": 2}
     if all(m.get(key) is None for m in results["models"] for key in digits):
         return None
 
     def cells(model: Model) -> Row:
         return tuple(number(model.get(key), places) for key, places in digits.items())
 
-    columns = ("GMACs", "Examples/s", "Peak memory MiB", "Calibration error")
+    columns = ("GMACs", "Examples/s", "Calibration error")
     return _models(results, "Other measures", columns, cells, [])
 
 
 def stages_table(results: Results) -> Table:
-    """Where the time of the run went."""
+    """Time, speed and memory of every stage."""
+    several = any(stage["target"] for stage in results["stages"])
     rows = [
         (
             stage["name"],
+            *([stage["target"] or ""] if several else []),
             f"skipped: {stage['skipped']}" if "skipped" in stage else "",
             number(stage["seconds"]),
             number(stage["tokens_per_second"], 0),
@@ -182,7 +177,8 @@ def stages_table(results: Results) -> Table:
         )
         for stage in results["stages"]
     ]
-    return Table("Stages", ("Stage", "Note", "Seconds", "Tokens/s", "Peak memory MiB"), rows, 2)
+    text = ("Stage", *(["Target"] if several else []), "Note")
+    return Table("Stages", (*text, "Seconds", "Tokens/s", "Peak memory MiB"), rows, len(text))
 
 
 def environment_table(results: Results) -> Table:
@@ -190,9 +186,15 @@ def environment_table(results: Results) -> Table:
     return Table("Environment", ("What", "Value"), rows, 2)
 
 
+def fingerprints_table(results: Results) -> Table:
+    """Fingerprints of the data, the models and the code of the run."""
+    rows = [(key, value or "-") for key, value in results.get("fingerprints", {}).items()]
+    return Table("Fingerprints", ("Of", "Fingerprint"), rows, 2)
+
+
 def tables(results: Results) -> list[Table]:
     """All tables but the main one, in the order of the report."""
-    made = [
+    every = [
         gain_table(results),
         scores_table(results),
         retained_table(results),
@@ -202,5 +204,6 @@ def tables(results: Results) -> list[Table]:
         other_table(results),
         stages_table(results),
         environment_table(results),
+        fingerprints_table(results),
     ]
-    return [table for table in made if table is not None and table.rows]
+    return [table for table in every if table is not None and table.rows]

@@ -1,4 +1,4 @@
-"""The picture: retained % against measured speedup over the teacher's fastest float32 form.
+"""The picture: retained % against measured speedup over the teacher's fastest float32 variant.
 
 The output is the same byte for byte for the same points: no date, no random ids.
 """
@@ -33,7 +33,7 @@ _NAMES = {
     "pruned": "pruned, not recovered",
 }
 _LINES = {"baseline": ":", "pruned": "--"}
-REFERENCE = "the teacher's fastest float32 form"
+REFERENCE = "the teacher's fastest float32 variant"
 _STYLE: Any = {
     "svg.hashsalt": "distill",
     "svg.fonttype": "none",
@@ -74,14 +74,14 @@ class Point:
     series: int = 0
     """Points of one series have one colour."""
     shape: str | None = None
-    """What the speedup was measured at."""
+    """The batch x length at which the speedup was measured."""
     curve: str | None = None
     """Name of the line that joins this point with those of the same name and role."""
 
 
 def points(results: Results) -> list[Point]:
-    """The models with both numbers. A teacher's float32 form is left out: the picture has it at (1, 100)."""
-    found, curves = [], dict[tuple[str, str], list[tuple[int, str]]]()
+    """The models with both numbers. A teacher in float32 is left out: the picture has it at (1, 100)."""
+    shown, curves = [], dict[tuple[str, str], list[tuple[int, str]]]()
     for model in results["models"]:
         x, y = headline.speedup(model), headline.retained(model)
         reference = model["role"] == "teacher" and model["scheme"].startswith("fp32")
@@ -91,22 +91,22 @@ def points(results: Results) -> list[Point]:
         across, along = [(ends[0], ends[1]) if ends else None for ends in intervals]
         series = list(_NAMES).index(model["role"])
         name = f"{model['name']}, " if model["role"] == "member" else ""
-        label = name + headline.form(model) + (" (CPU)" if headline.where(results, model) else "")
-        found.append(Point(label, model["role"], x, y, across, along, series, middle_shape(results)))
-        if goal := headline.goal(model):
-            curves.setdefault((model["role"], label), []).append((len(found) - 1, goal))
-    for number, ((role, label), several) in enumerate(curves.items()):
-        for index, goal in several:
+        label = name + headline.variant(model) + (" (CPU)" if headline.where(results, model) else "")
+        shown.append(Point(label, model["role"], x, y, across, along, series, middle_shape(results)))
+        if model["target"]:
+            curves.setdefault((model["role"], label), []).append((len(shown) - 1, model["target"]))
+    for number, ((role, label), ends) in enumerate(curves.items()):
+        for index, target in ends:
             # One curve has labels: the others run beside it.
-            named = goal if number == 0 else ""
-            found[index] = replace(found[index], label=named, series=number, curve=f"{_NAMES[role]}, {label}")
-    return found
+            named = target if number == 0 else ""
+            shown[index] = replace(shown[index], label=named, series=number, curve=f"{_NAMES[role]}, {label}")
+    return shown
 
 
 def draw(shown: Sequence[Point], smoke: bool = False, over: str = REFERENCE) -> Figure:
     """Axes, the teacher at (1, 100), the points with their intervals, and labels that do not overlap.
 
-    `over` is what speedups are over.
+    `over` names the model that the speedups are relative to.
     """
     figure = Figure(figsize=(8.4, 5.0), dpi=150, layout="constrained")
     canvas = FigureCanvasAgg(figure)

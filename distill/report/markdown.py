@@ -1,60 +1,53 @@
-"""A report as Markdown, readable as it stands."""
+"""Blocks as Markdown, readable as it stands."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import assert_never
 
-from distill.report import headline
-from distill.report.detail import tables
-from distill.report.schema import Results
-from distill.report.table import Table, models_table
+from distill.report.page import Banner, Block, Bullets, Code, Heading, Headline, Paragraph, Picture
+from distill.report.table import Table
 
 
-def escaped(text: str) -> str:
+def text(blocks: Sequence[Block]) -> str:
+    """A page, or a part of one, that ends with a newline."""
+    return "\n\n".join(part for part in map(_block, blocks) if part) + "\n"
+
+
+def _block(block: Block) -> str:
+    match block:
+        case Heading():
+            return f"{'#' * block.level} {escaped(block.text)}"
+        case Banner():
+            return f"> **{escaped(block.text)}**"
+        case Headline():
+            return f"**{escaped(block.text)}**"
+        case Paragraph():
+            return escaped(block.text)
+        case Code():
+            return "\n".join(f"    {line}".rstrip() for line in block.text.splitlines())
+        case Bullets():
+            return _bullets(block.lines)
+        case Picture():
+            return f"![{escaped(block.text)}]({block.file})"
+        case Table():
+            return "\n\n".join(part for part in (_table(block), _bullets(block.notes)) if part)
+        case _:
+            assert_never(block)
+
+
+def escaped(plain: str) -> str:
     """Text that Markdown takes as text, also inside of a table."""
     for mark, shown in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "\\|"), ("`", "\\`"), ("*", "\\*")):
-        text = text.replace(mark, shown)
-    return " ".join(text.split())
+        plain = plain.replace(mark, shown)
+    return " ".join(plain.split())
 
 
-def table(shown: Table) -> str:
-    """A pipe table, without title and notes."""
-    rule = ["---"] * shown.text_columns + ["---:"] * (len(shown.columns) - shown.text_columns)
-    lines = [list(map(escaped, shown.columns)), rule, *(list(map(escaped, row)) for row in shown.rows)]
+def _table(table: Table) -> str:
+    rule = ["---"] * table.text_columns + ["---:"] * (len(table.columns) - table.text_columns)
+    lines = [list(map(escaped, table.columns)), rule, *(list(map(escaped, row)) for row in table.rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def bullets(lines: Iterable[str]) -> str:
+def _bullets(lines: Iterable[str]) -> str:
     return "\n".join(f"- {escaped(line)}" for line in lines)
-
-
-def section(shown: Table) -> str:
-    """Title, table and notes."""
-    parts = [f"## {escaped(shown.title)}", table(shown), bullets(shown.notes)]
-    return "\n\n".join(part for part in parts if part)
-
-
-def banner(smoke: bool) -> str:
-    return f"> **{headline.SMOKE}**" if smoke else ""
-
-
-def page(results: Results) -> str:
-    """The report of one run; its picture is `frontier.svg` beside it."""
-    main = models_table(results)
-    parts = [
-        f"# {escaped(results['recipe'])}",
-        banner(bool(results.get("smoke"))),
-        f"**{escaped(headline.headline(results))}**",
-        f"Teacher: {escaped(results.get('teacher_name', '-'))}. "
-        f"Made by distill {escaped(results['version'])}, seed {', '.join(map(str, results['seeds']))}:",
-        f"    {' '.join(results['command'].split())}" if results["command"] else "",
-        "![Retained % against speedup](frontier.svg)",
-        table(main),
-        bullets(main.notes),
-        "## What the average covers",
-        bullets(headline.coverage(results)),
-        "## How it was timed",
-        escaped(headline.timing(results)),
-        *map(section, tables(results)),
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"

@@ -1,4 +1,4 @@
-"""Schema 1 of `results.json`: the contract between what measures and what is shown to people.
+"""Schema 2 of `results.json`: the contract between what measures and what is shown to people.
 
 Strict: an unknown key is refused, so that a misspelt one in a producer is caught. All scores are in percent.
 """
@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import jsonschema
+
+from distill.backends import BACKENDS
 
 Results = dict[str, Any]
 Model = dict[str, Any]
@@ -45,7 +47,7 @@ def _list(items: dict[str, Any]) -> dict[str, Any]:
 
 
 _LATENCY = _record(
-    # batch and length are null where the inputs are of many lengths; `name` then says which
+    # batch and length are null where the inputs have many lengths; `name` then describes them
     {
         "batch": _or_null(_COUNT),
         "length": _or_null(_COUNT),
@@ -55,7 +57,6 @@ _LATENCY = _record(
     },
     {"name": _TEXT, "ci95": _or_null(_INTERVAL)},
 )
-_SCORE = _record({"mean": _NUMBER, "std": _or_null(_AMOUNT), "by_seed": _list(_NUMBER)})
 _RETAINED = _record(
     {
         "macro": _or_null(_NUMBER),
@@ -74,16 +75,20 @@ _SPEEDUP = _record(
     }
 )
 _IDENTITY = {
+    # the label shown to people, e.g. `student 2x`
     "name": _TEXT,
     "role": {"enum": ["teacher", "member", "student", "pruned", "baseline"]},
+    # the stage of the recipe that made the model, and the target that it was made for
+    "step": _TEXT,
+    "target": _or_null(_TEXT),
     "scheme": _TEXT,
-    "backend": {"enum": ["torch", "onnxruntime", "openvino", "bitsandbytes", "torchao"]},
+    "backend": {"enum": list(BACKENDS)},
 }
 _MEASURED = {
     "parameters": _or_null(_COUNT),
     "size_mib": _or_null(_AMOUNT),
     "latency_ms": _list(_LATENCY),
-    "scores": _map(_map(_SCORE)),
+    "scores": _map(_map(_NUMBER)),
     "retained": _or_null(_RETAINED),
     "speedup": _or_null(_SPEEDUP),
 }
@@ -91,14 +96,14 @@ _MODEL = _record(
     _IDENTITY,
     {
         **_MEASURED,
+        # which model of an ensemble, counted from 1
+        "member": {"type": "integer", "minimum": 1},
         "path": _or_null(_TEXT),
         "gmacs": _or_null(_AMOUNT),
         "throughput_per_second": _or_null(_AMOUNT),
-        "peak_memory_mib": _or_null(_AMOUNT),
         "glue": _or_null(_NUMBER),
         "calibration_error": _or_null(_AMOUNT),
         "failed": _TEXT,
-        "note": _TEXT,
     },
 ) | {
     # a failed row has only what was measured before it failed
@@ -112,15 +117,16 @@ _COVERAGE = _record(
 _STAGE = _record(
     {
         "name": _TEXT,
+        "target": _or_null(_TEXT),
+        "kind": {"enum": ["train", "prune", "vocabulary", "quantize", "evaluate", "export"]},
         "seconds": _or_null(_AMOUNT),
         "tokens_per_second": _or_null(_AMOUNT),
         "peak_memory_mib": _or_null(_AMOUNT),
-        "energy_joules": _or_null(_AMOUNT),
     },
     {"skipped": _TEXT},
 )
 _PRUNED = _record(
-    {"target": _or_null(_TEXT), "layers": _COUNT, "hidden": _COUNT, "ffn": _COUNT},
+    {"step": _TEXT, "target": _or_null(_TEXT), "layers": _COUNT, "hidden": _COUNT, "ffn": _COUNT},
     {
         "tried": _COUNT,
         "scheme": _TEXT,
@@ -133,7 +139,7 @@ _PRUNED = _record(
     },
 )
 _MADE_FROM = _record(
-    # where on the hub it is, and what its own model card says of its licence
+    # its repository on the hub, and the licence that its own model card names
     {"name": _TEXT, "hub": _or_null(_TEXT), "license": _or_null(_TEXT)},
     {"license_name": _TEXT, "license_link": _TEXT},
 )
@@ -141,15 +147,15 @@ _FACT = {"type": ["string", "number", "boolean", "null"]}
 
 SCHEMA: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
-    "title": "results.json, schema 1",
+    "title": "results.json, schema 2",
     **_record(
         {
-            "schema": {"const": 1},
+            "schema": {"const": 2},
             "recipe": _TEXT,
             "command": {"type": "string"},
             "version": _TEXT,
             "seeds": _list({"type": "integer"}) | {"minItems": 1},
-            # what the machine and its packages are is an open list of facts
+            # the machine and its packages: an open list of facts
             "environment": _map(_FACT) | {"required": ["cpu", "threads", "torch"]},
             "coverage": _list(_COVERAGE) | {"minItems": 1},
             "models": _list(_MODEL) | {"minItems": 1},
@@ -163,14 +169,16 @@ SCHEMA: dict[str, Any] = {
             "notes": _list(_TEXT),
             "least_retained": _NUMBER,
             "pruned": _list(_PRUNED),
+            # of the data, the models and the code of the run
+            "fingerprints": _map(_or_null(_TEXT)),
         },
     ),
 }
 
 
-def validate(results: Any) -> list[str]:
-    """Every way in which `results` departs from schema 1, as `place: what is wrong`; empty when it is valid."""
-    validator = jsonschema.Draft202012Validator(SCHEMA)
+def validate(results: Any, schema: dict[str, Any] = SCHEMA) -> list[str]:
+    """Every way in which `results` departs from the schema, as `place: what is wrong`; empty when it is valid."""
+    validator = jsonschema.Draft202012Validator(schema)
     errors = sorted(validator.iter_errors(results), key=lambda error: error.json_path)
     messages = [f"{_place(error.json_path)}: {_shortened(error.message)}" for error in errors]
     return messages or list(_meaningless(results, "$"))
@@ -185,7 +193,7 @@ def _shortened(text: str, most: int = 200) -> str:
 
 
 def _meaningless(value: Any, place: str) -> Iterator[str]:
-    """What a schema cannot say: numbers are finite, an interval's ends are in order."""
+    """Rules that a JSON schema cannot express: numbers are finite, an interval's ends are in order."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from _meaningless(item, f"{place}.{key}")

@@ -1,4 +1,4 @@
-"""The main table of a report as plain text cells: Markdown, HTML and the terminal all show it.
+"""A table of plain text cells, and the main one of a report.
 
 A missing value is "-". A failed model keeps its row.
 """
@@ -93,14 +93,13 @@ def _retained(model: Model) -> str:
 
 def _model_notes(results: Results) -> list[str]:
     wnli = " without WNLI" if "wnli" in headline.task_names(results) else ""
-    failed = [f"{m['name']} ({headline.form(m)}) failed: {m['failed']}" for m in results["models"] if "failed" in m]
+    failed = [f"{m['name']} ({headline.variant(m)}) failed: {m['failed']}" for m in results["models"] if "failed" in m]
     return [
         f"Retained: the model's macro score{wnli} over the teacher's. Speedup: over the teacher's fastest "
-        "float32 form on any backend; same backend: over the teacher's float32 on that backend. "
+        "float32 variant on any backend; same backend: over the teacher's float32 on that backend. "
         "A timed shape is batch x length.",
         *headline.on_the_cpu(results),
         *failed,
-        *[f"{m['name']} ({headline.form(m)}): {m['note']}" for m in results["models"] if "note" in m],
         *results.get("notes", []),
         *headline.pruned(results),
     ]

@@ -13,7 +13,7 @@ def _shape(row: dict[str, Any]) -> str:
 
 
 def shapes(results: Results) -> list[str]:
-    """Names of all timed shapes, in order; a fixed one is called by batch x length, e.g. `8x128`."""
+    """Names of all timed shapes, in order; the name of a fixed one is batch x length, e.g. `8x128`."""
     rows = [row for m in results["models"] for row in m.get("latency_ms", ())]
     return list(dict.fromkeys(map(_shape, rows)))
 
@@ -26,12 +26,12 @@ def middle_shape(results: Results) -> str | None:
     return names[len(names) // 2] if names else None
 
 
-def at(found: Iterable[str | None]) -> str:
+def at(names: Iterable[str | None]) -> str:
     """` at SHAPE`, to be put behind a speedup; nothing where no shape is known."""
-    names = {name for name in found if name}
-    if len(names) > 1:
+    known = {name for name in names if name}
+    if len(known) > 1:
         return " at the middle shape of its run"
-    return f" at {names.pop()}" if names else ""
+    return f" at {known.pop()}" if known else ""
 
 
 def latency(model: Model, shape: str | None) -> dict[str, Any] | None:

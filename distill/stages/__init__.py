@@ -15,4 +15,4 @@ RUN: dict[str, Callable[..., dict[str, Any]]] = {
     "evaluate": evaluate.run,
     "export": export.run,
 }
-"""Kind of a stage -> `run(context, name, settings) -> manifest`."""
+"""Kind of a stage -> `run(context, step) -> manifest`."""

@@ -1,8 +1,7 @@
-"""Export of what learned a sentence embedder's vectors on a corpus, and the proof that it gives them elsewhere."""
+"""Export of a sentence embedder, and the proof that a fresh process computes the same vectors."""
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,46 +10,43 @@ from typing import Any
 import numpy as np
 
 from distill import checkpoint, family, teacher
-from distill.config import Export
+from distill.context import Context
 from distill.data.tasks import TaskData
 from distill.evaluate.metrics import spearman
 from distill.export.embedder import Embedder, export_embedder, vectors
 from distill.export.proof import Artifact, difference, fresh
-from distill.plan import EMBEDDER
+from distill.plan import EMBEDDER, Step
 from distill.report import embedder_card
-from distill.stages.context import Context
-from distill.stages.results import origin
+from distill.results import origin
 
 PROOF_TEXTS, SMOKE_TEXTS = 256, 4
 
 
-def run(ctx: Context, name: str, settings: Export) -> dict[str, Any]:
-    began, tasks = time.monotonic(), ctx.tasks[0]
-    folder, source = ctx.folder / name / EMBEDDER, ctx.checkpoint(settings.start)
-    _, tokenizer = ctx.tokenizer_of(settings.start)
-    student, guide = _embedder(ctx, source), _embedder(ctx, Path(ctx.teacher))
+def run(ctx: Context, step: Step) -> dict[str, Any]:
+    """Export the embedder of a step, proved in a fresh process. Returns the manifest."""
+    began, tasks = time.monotonic(), ctx.tasks
+    source, tokenizer = ctx.checkpoint(step.start), ctx.tokenizer(step.start)
+    student, guide = _embedder(ctx, source), _embedder(ctx, Path(ctx.given.teacher))
     texts = _texts(tasks, SMOKE_TEXTS if ctx.config.limit.smoke else PROOF_TEXTS)
-    said, wanted = vectors(student, tokenizer, texts), vectors(guide, ctx.tokenizer, texts)
+    ours, theirs = vectors(student, tokenizer, texts), vectors(guide, ctx.given.tokenizer, texts)
     measured = {
         "texts": len(texts),
-        "cosine": float((said * wanted).sum(1).mean()) if said.shape == wanted.shape else None,
+        "cosine": float((ours * theirs).sum(1).mean()) if ours.shape == theirs.shape else None,
         "spearman": {
-            task: [_alike(data, guide, ctx.tokenizer), _alike(data, student, tokenizer)]
+            task: [_alike(data, guide, ctx.given.tokenizer), _alike(data, student, tokenizer)]
             for task, data in tasks.items()
             if data.task.num_labels == 1 and len(data.task.columns) == 2
         },
     }
-    card = embedder_card(origin(ctx), settings.start, measured)
-    export_embedder(student, folder, card)
-    try:
+    assert isinstance(step.start, Step)
+    card = embedder_card(origin(ctx), step.start.stage, measured)
+    with checkpoint.writing(ctx.folder.of(step)) as temporary:
+        folder = temporary / EMBEDDER
+        export_embedder(student, folder, card)
         proof = {"largest_difference": _proved(student, tokenizer, texts, folder)}
-    except BaseException:
-        # A folder that is there under its name is one that was proved.
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    ctx.say(f"{name}: {_told(measured)}")
-    manifest = {"measured": measured, "proofs": {"": proof}, "seconds": time.monotonic() - began}
-    checkpoint.write_json(ctx.folder / name / checkpoint.MANIFEST, manifest)
+        manifest = {"measured": measured, "proofs": {"": proof}, "seconds": time.monotonic() - began}
+        checkpoint.write_json(temporary / checkpoint.MANIFEST, manifest)
+    ctx.machine.say(f"{step.folder}: {_summary(measured)}")
     return manifest
 
 
@@ -65,9 +61,9 @@ def _proved(embedder: Embedder, tokenizer: Any, texts: list[str], folder: Path) 
 
 def _embedder(ctx: Context, folder: Path) -> Embedder:
     # A folder of a newer sentence-transformers has the length in its tokenizer's settings.
-    longest = teacher.embedder_length(ctx.teacher) or ctx.tokenizer.model_max_length
+    longest = teacher.embedder_length(ctx.given.teacher) or ctx.given.tokenizer.model_max_length
     most = family.max_length(teacher.read_config(folder))
-    return Embedder(folder, teacher.pooling(ctx.teacher), min(longest, most))
+    return Embedder(folder, teacher.pooling(ctx.given.teacher), min(longest, most))
 
 
 def _texts(tasks: Mapping[str, TaskData], count: int) -> list[str]:
@@ -84,11 +80,13 @@ def _alike(data: TaskData, embedder: Embedder, tokenizer: Any) -> float:
     return 100 * spearman((first * second).sum(1, keepdims=True), np.asarray(rows["label"]))
 
 
-def _told(measured: dict[str, Any]) -> str:
+def _summary(measured: dict[str, Any]) -> str:
     cosine = measured["cosine"]
-    told = [] if cosine is None else [f"mean cosine to the teacher's vectors {cosine:.3f} on {measured['texts']} texts"]
+    parts = (
+        [] if cosine is None else [f"mean cosine to the teacher's vectors {cosine:.3f} on {measured['texts']} texts"]
+    )
     pairs = [
-        f"Spearman of cosines on {task} {mine:.1f}, the teacher's {whole:.1f}"
-        for task, (whole, mine) in measured["spearman"].items()
+        f"Spearman of cosines on {task} {ours:.1f}, the teacher's {theirs:.1f}"
+        for task, (theirs, ours) in measured["spearman"].items()
     ]
-    return "; ".join([*told, *pairs])
+    return "; ".join([*parts, *pairs])

@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from distill import family, student, teacher
-from distill.compress.quantize import SCHEMES
 from distill.compress.zeros import STEP
-from distill.config import Evaluate, Prune, Quantize, Stage, Train, Vocabulary
+from distill.config import Evaluate, Prune, Quantize, Train, Vocabulary
+from distill.context import Context
 from distill.errors import ConfigError
-from distill.plan import ancestry, embeds, given_student, has_target
-from distill.stages.context import APART, Context
+from distill.plan import STUDENT, Step
+from distill.schemes import SCHEMES
 from distill.stages.prune import check_reach
 from distill.student.shape import projects, setting
+from distill.training.answers import APART
 
 PROBE = "Zoë isn't naïve: 42% of THIS\tcosts 3.50 €"
 """Text that tokenizers which fold case or accents, or split numbers, take differently."""
@@ -27,56 +28,53 @@ LEAST = 32
 """Fewest training rows of a task that losses, or ranges of activations, are measured on."""
 
 
-def prepare(ctx: Context, pending: list[str]) -> None:
-    """Load all that the stages to come need, so that wrong data is refused before anything is trained."""
+def prepare(ctx: Context, pending: list[Step]) -> None:
+    """Load all that the steps to come need, so that wrong data is refused before anything is trained."""
     if not pending:
         return
     _models(ctx, pending)
-    _ = ctx.student_tokenizer  # on every process: they wait for each other there
-    kinds = [ctx.config.stages[name] for name in pending]
-    _fits(ctx, kinds)
-    if any(not isinstance(stage, Train) or stage.data == "tasks" for stage in kinds):
-        ctx.say(coverage(ctx.tasks[1]))
-        for folder in ctx.teachers:
-            _head_fits(ctx, ctx.teacher_key, folder)
-        _enough_rows(ctx, kinds)
-        if given_student(ctx.config):
-            _head_fits(ctx, "student.name", ctx.student)
-    for name, stage in zip(pending, kinds, strict=True):
-        if isinstance(stage, Train) and stage.data == "corpus":
-            ctx.corpus(name)
-    if ctx.accelerator.is_main_process:
+    _ = ctx.given.student_tokenizer  # on every process: they wait for each other there
+    _fits(ctx, pending)
+    if any(not step.on_corpus for step in pending):
+        ctx.machine.say(coverage(ctx.coverage))
+        for folder in ctx.given.teachers:
+            _head_fits(ctx, ctx.given.key, folder)
+        _enough_rows(ctx, pending)
+        if ctx.plan.given_student:
+            _head_fits(ctx, "student.name", ctx.given.student)
+    for step in pending:
+        if step.on_corpus:
+            ctx.corpus(step)
+    if ctx.machine.main:
         _by_main_process(ctx, pending)
 
 
-def _models(ctx: Context, pending: list[str]) -> None:
+def _models(ctx: Context, pending: list[Step]) -> None:
     """Refuse models that cannot be read, and an embedder whose student could not be exported as one."""
-    for folder in ctx.teachers:
+    for folder in ctx.given.teachers:
         teacher.check_weights(folder)
-    if given_student(ctx.config):
-        teacher.check_weights(ctx.student)
-    if any(embeds(ctx.config, name) for name in pending):
-        teacher.embedder_length(ctx.teacher)
-        teacher.pooling(ctx.teacher)
+    if ctx.plan.given_student:
+        teacher.check_weights(ctx.given.student)
+    if any(step.embeds for step in pending):
+        teacher.embedder_length(ctx.given.teacher)
+        teacher.pooling(ctx.given.teacher)
 
 
-def _by_main_process(ctx: Context, pending: list[str]) -> None:
+def _by_main_process(ctx: Context, pending: list[Step]) -> None:
     """What only the main process reads or times."""
-    for name in pending:
-        stage = ctx.config.stages[name]
-        if isinstance(stage, Vocabulary) and "corpus" in stage.texts:
+    for step in pending:
+        if isinstance(step.settings, Vocabulary) and "corpus" in step.settings.texts:
             _ = ctx.texts
-        if isinstance(stage, Prune):
-            check_reach(ctx, name, stage, _pruned_from(ctx, stage))
+        if isinstance(step.settings, Prune):
+            check_reach(ctx, step, _pruned_from(ctx, step))
 
 
-def _pruned_from(ctx: Context, stage: Prune) -> Any:
-    """Config of the models that a stage prunes, which may not be there yet."""
-    loaded = teacher.read_config(ctx.teacher, ctx.teacher_key)
-    for name in ancestry(ctx.config, stage.start):
-        if getattr(ctx.config.stages.get(name), "build_student", False):
-            return _student(ctx, loaded)[0]
-    return teacher.read_config(ctx.student, "student.name") if name == "student" else loaded
+def _pruned_from(ctx: Context, step: Step) -> Any:
+    """Config of the models that a step prunes, which need not be there yet."""
+    loaded = teacher.read_config(ctx.given.teacher, ctx.given.key)
+    if step.builder is not None:
+        return _student(ctx, loaded)[0]
+    return teacher.read_config(ctx.given.student, "student.name") if step.lineage[-1] is STUDENT else loaded
 
 
 def coverage(rows: list[dict[str, Any]]) -> str:
@@ -88,81 +86,90 @@ def coverage(rows: list[dict[str, Any]]) -> str:
     return "\n".join(f"{task}: {', '.join(splits)} rows" for task, splits in lines.items())
 
 
-def _enough_rows(ctx: Context, stages: list[Stage]) -> None:
-    """Refuse tasks of a handful of rows where something is learned, or measured, on some that are apart."""
+def _enough_rows(ctx: Context, steps: list[Step]) -> None:
+    """Refuse tasks of a handful of rows where something is learned, or measured, on rows that are held out."""
     errors: list[str] = []
-    for name, data in ctx.tasks[0].items():
-        rows, apart = len(data.train), APART * ROWS * len(ctx.teachers)
+    prunes = any(isinstance(step.settings, Prune) for step in steps)
+    schemes = {name for step in steps if isinstance(step.settings, Quantize) for name in step.settings.schemes}
+    calibrated = sorted(name for name in schemes if SCHEMES[name].calibrated)
+    for name, data in ctx.tasks.items():
+        rows, apart = len(data.train), APART * ROWS * len(ctx.given.teachers)
         if ctx.config.teacher.weights == "learned" and rows < apart:
             errors.append(
                 f"teacher.weights: got learned; must have {apart} training rows or more in {name}, and has {rows}; "
                 "leave the task out, or give the weights"
             )
-        if any(isinstance(stage, Prune) for stage in stages) and rows < LEAST:
+        if prunes and rows < LEAST:
             errors.append(
-                f"tasks.names: got {name} with {rows} training rows; must have {LEAST} or more for what matters in "
-                "its model to be measured; leave it out, or raise limit.examples"
+                f"tasks.names: got {name} with {rows} training rows; must have {LEAST} or more, on which the parts of "
+                "its model are measured; leave it out, or raise limit.examples"
             )
-        ranges = {scheme for stage in stages if isinstance(stage, Quantize) for scheme in stage.schemes}
-        ranges = {scheme for scheme in ranges if SCHEMES[scheme].calibrated}
-        if ranges and rows < LEAST:
+        if calibrated and rows < LEAST:
             errors.append(
                 f"tasks.names: got {name} with {rows} training rows; must have {LEAST} or more for ranges of "
                 f"activations to be measured; leave it out, raise limit.examples, or quantize without "
-                f"{' and '.join(sorted(ranges))}"
+                f"{' and '.join(calibrated)}"
             )
     if errors:
         raise ConfigError(errors)
 
 
-def _fits(ctx: Context, stages: list[Stage]) -> None:
+def _fits(ctx: Context, steps: list[Step]) -> None:
     """Refuse what the teachers cannot take."""
-    configs = [teacher.read_config(folder, ctx.teacher_key) for folder in ctx.teachers]
-    for tokenizer, config in zip(ctx.tokenizers, configs, strict=True):
-        teacher.check_vocabulary(tokenizer, config, ctx.teacher_key)
-    loaded, window = configs[0], ctx.config.teacher.window
+    configs = [teacher.read_config(folder, ctx.given.key) for folder in ctx.given.teachers]
+    for tokenizer, config in zip(ctx.given.tokenizers, configs, strict=True):
+        teacher.check_vocabulary(tokenizer, config, ctx.given.key)
+    window, longest = ctx.config.teacher.window, min(family.max_length(config) for config in configs)
     errors: list[str] = []
-    longest = min(family.max_length(config) for config in configs)
     if window is not None and window > longest:
         errors.append(
             f"teacher.window: got {window}; must be <= {longest}, the longest that teachers take; set {longest}"
         )
-    of_students: list[int] = []
-    on_corpus: dict[str, int] = {}
-    on_tasks: dict[str, int] = {}
-    for stage in stages:
-        if isinstance(stage, Evaluate):
-            on_tasks |= {f"stages.{_name(ctx, stage)}.shapes {shape}": shape[1] for shape in stage.shapes}
-        if isinstance(stage, Prune) and has_target(ctx.config):
-            on_tasks["target.shape"] = ctx.config.target.shape[1]
-        if isinstance(stage, Train) and stage.data == "corpus":
-            on_corpus["corpus.max_length"] = ctx.config.corpus.max_length
-        else:
-            on_tasks["tasks.max_length"] = ctx.config.tasks.max_length
-        made, wrong = _made(ctx, stage, loaded)
-        of_students += [] if made is None else [family.max_length(made)]
+    students: list[int] = []
+    for step in steps:
+        config, wrong = _student_of(ctx, step, configs[0])
+        students += [] if config is None else [family.max_length(config)]
         errors += wrong
-        if isinstance(stage, Train) and stage.data == "corpus":
-            errors += _unfit_for_corpus(ctx, stage, configs)
+        if step.on_corpus:
+            errors += _unfit_for_corpus(ctx, step, configs)
             if any(not family.family_of(config).mlm_head for config in configs):
                 break
-    errors += _too_long(on_corpus, longest, of_students, "")
+    errors += _too_long(_lengths(ctx, [s for s in steps if s.on_corpus]), longest, students, "")
     # Only on tasks: a corpus is cut into sequences anyway.
     advice = f", or teacher.window={longest}" if window is None else ""
-    errors += _too_long(on_tasks, longest if window is None else None, of_students, advice)
+    on_tasks = _lengths(ctx, [s for s in steps if not s.on_corpus])
+    errors += _too_long(on_tasks, longest if window is None else None, students, advice)
     if errors:
         raise ConfigError(dict.fromkeys(errors))
 
 
-def _made(ctx: Context, stage: Stage, loaded: Any) -> tuple[Any, list[str]]:
-    """Config of the student that a stage makes or starts from, None if it does neither, and what is wrong with it."""
-    if isinstance(stage, Prune):
-        return loaded, _prunable(ctx, loaded, stage)  # it reads what the teacher reads
-    if isinstance(stage, Train) and stage.gates.kind != "none" and loaded.model_type not in family.STUDENTS:
+def _lengths(ctx: Context, steps: list[Step]) -> dict[str, int]:
+    """Setting -> tokens of the longest text that the steps read for it."""
+    lengths: dict[str, int] = {}
+    for step in steps:
+        if isinstance(step.settings, Evaluate):
+            lengths |= {f"stages.{step.stage}.shapes {shape}": shape[1] for shape in step.settings.shapes}
+        if isinstance(step.settings, Prune) and ctx.plan.has_target:
+            lengths["target.shape"] = ctx.config.target.shape[1]
+        if step.on_corpus:
+            lengths["corpus.max_length"] = ctx.config.corpus.max_length
+        else:
+            lengths["tasks.max_length"] = ctx.config.tasks.max_length
+    return lengths
+
+
+def _student_of(ctx: Context, step: Step, loaded: Any) -> tuple[Any, list[str]]:
+    """Config of the student that a step makes or starts from, None if it does neither, and what is wrong with it."""
+    settings = step.settings
+    if isinstance(settings, Prune):
+        return loaded, _prunable(ctx, loaded, settings)  # it reads what the teacher reads
+    if not isinstance(settings, Train):
+        return None, []
+    if settings.gates.kind != "none" and loaded.model_type not in family.STUDENTS:
         return None, [_no_student(loaded)]
-    if isinstance(stage, Train) and stage.build_student:
+    if settings.build_student:
         return _student(ctx, loaded)
-    return _given_student(ctx) if isinstance(stage, Train) and stage.start == "student" else (None, [])
+    return _given_student(ctx) if step.start is STUDENT else (None, [])
 
 
 def _too_long(lengths: dict[str, int], teacher: int | None, students: list[int], advice: str) -> Iterator[str]:
@@ -174,20 +181,20 @@ def _too_long(lengths: dict[str, int], teacher: int | None, students: list[int],
             yield f"{key}: got {value}; must be <= {most}, the longest that teacher and student take; {told}"
 
 
-def _unfit_for_corpus(ctx: Context, stage: Train, configs: list[Any]) -> Iterator[str]:
+def _unfit_for_corpus(ctx: Context, step: Step, configs: list[Any]) -> Iterator[str]:
     for config in configs:
         if not family.family_of(config).mlm_head:
             yield (
-                f"{ctx.teacher_key}: got a model of type {config.model_type}; must be one that stages on a corpus can "
+                f"{ctx.given.key}: got a model of type {config.model_type}; must be one that stages on a corpus can "
                 f"use, of type {', '.join(family.STUDENTS)}; use recipe=task, which trains on tasks alone"
             )
             return
-    if _tokenizer(ctx, stage).mask_token_id is None:
+    if ctx.tokenizer(step).mask_token_id is None:
         yield (
-            f"{ctx.teacher_key}: got a tokenizer (or student.tokenizer) without a mask token; must have one for "
+            f"{ctx.given.key}: got a tokenizer (or student.tokenizer) without a mask token; must have one for "
             "masked-language modelling; choose an encoder's"
         )
-    first, *others = ctx.tokenizers
+    first, *others = ctx.given.tokenizers
     sizes = {config.vocab_size for config in configs}
     if len(sizes) > 1 or any(not _same_tokens(first, other) for other in others):
         yield (
@@ -197,15 +204,15 @@ def _unfit_for_corpus(ctx: Context, stage: Train, configs: list[Any]) -> Iterato
 
 
 def _same_tokens(one: Any, other: Any) -> bool:
-    """Whether two tokenizers make the same of a text."""
+    """Whether two tokenizers turn a text into the same tokens."""
     return bool(one.get_vocab() == other.get_vocab() and one(PROBE)["input_ids"] == other(PROBE)["input_ids"])
 
 
 def _given_student(ctx: Context) -> tuple[Any, list[str]]:
     """Config of the student that is given, and what is wrong with it."""
     try:
-        config = teacher.read_config(ctx.student, "student.name")
-        teacher.check_vocabulary(ctx.student_tokenizer, config, "student.name")
+        config = teacher.read_config(ctx.given.student, "student.name")
+        teacher.check_vocabulary(ctx.given.student_tokenizer, config, "student.name")
     except ConfigError as error:
         return None, error.messages
     if config.model_type in family.STUDENTS:
@@ -216,13 +223,13 @@ def _given_student(ctx: Context) -> tuple[Any, list[str]]:
 
 def _student(ctx: Context, loaded: Any) -> tuple[Any, list[str]]:
     """Config of the student that would be built, and what is wrong with it."""
-    wanted, own = ctx.config.student, ctx.student_tokenizer
+    wanted, own = ctx.config.student, ctx.given.student_tokenizer
     if wanted.tokenizer is not None:
         loaded = copy.deepcopy(loaded)
         student.config_for(loaded, own)
     if loaded.model_type not in family.STUDENTS:
         return None, [
-            f"{ctx.teacher_key}: got a model of type {loaded.model_type}; must be of type "
+            f"{ctx.given.key}: got a model of type {loaded.model_type}; must be of type "
             f"{', '.join(family.STUDENTS)} for a student to be built from it; use recipe=task"
         ]
     layers = wanted.layers or student.half_depth(loaded.num_hidden_layers)
@@ -279,17 +286,9 @@ def _no_student(config: Any) -> str:
     return f"teacher.name: got a model of type {config.model_type}; must be one of {known}; choose such a model"
 
 
-def _tokenizer(ctx: Context, stage: Stage) -> Any:
-    return ctx.tokenizer_of(_name(ctx, stage))[1]
-
-
-def _name(ctx: Context, stage: Stage) -> str:
-    return next(name for name, other in ctx.config.stages.items() if other is stage)
-
-
 def _head_fits(ctx: Context, key: str, folder: str) -> None:
     classes = teacher.head_labels(folder)
-    wrong = [task for task, data in ctx.tasks[0].items() if classes not in (None, data.task.num_labels)]
+    wrong = [task for task, data in ctx.tasks.items() if classes not in (None, data.task.num_labels)]
     if wrong:
         raise ConfigError(
             f"{key}: got a classifier of {classes} classes; must have a head for {', '.join(wrong)}, or none; "

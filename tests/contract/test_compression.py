@@ -14,19 +14,22 @@ import onnx
 import pytest
 
 from distill import checkpoint, family
-from distill.check import rules
-from distill.compress.quantize import ONNX, SCHEMES, always_float, linears, onnx_modules
+from distill.compress.quantize import FITS, MAKE, always_float, linears, onnx_modules
+from distill.config import Quantize, Train
+from distill.context.folder import RunFolder
 from distill.errors import ConfigError, UserError
 from distill.evaluate import engines
 from distill.evaluate.latency import synthetic
+from distill.evaluate.variants import Variant
 from distill.export.onnx import export_onnx, onnx_parity
-from distill.stages import export
-from distill.stages.forms import Form, shown
+from distill.plan import Step
+from distill.schemes import ONNX, SCHEMES
+from distill.stages import evaluate, export
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 SAME = {"ernie": "bert", "xlm-roberta": "roberta", "camembert": "roberta"}
 """Families whose record differs from another one's in names alone."""
-SCHEMES_THERE = [name for name in SCHEMES if all(find_spec(package) for package in rules.PACKAGES.get(name, ()))]
+INSTALLED = [name for name, scheme in SCHEMES.items() if all(map(find_spec, scheme.packages))]
 SIZES = {"hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128, "length": 64}
 
 
@@ -84,10 +87,10 @@ def weight_types(out: Path, onnx_file: Path, modules: list[str]) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("name", SCHEMES_THERE)
+@pytest.mark.parametrize("name", INSTALLED)
 def test_a_family_is_quantized_and_served(name: str, given: Given, tmp_path: Path) -> None:
     scheme, out = SCHEMES[name], tmp_path / SCHEMES[name].file
-    scheme.make(given.onnx if scheme.onnx else given.folder, out, given.keep, ROWS)
+    MAKE[name](given.onnx if scheme.onnx else given.folder, out, given.keep, ROWS)
     engine: Any = engines.load("x", out, backend=scheme.backend, scheme=scheme.scheme, device="cpu", threads=1)
     said = np.concatenate([engine.run({key: value[i : i + 1] for key, value in BATCH.items()}) for i in range(48)])
     spread = given.answers.std(axis=0)
@@ -97,6 +100,11 @@ def test_a_family_is_quantized_and_served(name: str, given: Given, tmp_path: Pat
         assert np.isfinite(engine.run(synthetic(shape, 60))).all()
     if scheme.onnx:  # runtimes take a Gemm apart before they look for the names of what is to stay float
         assert weight_types(out, given.onnx, given.keep) == {"FLOAT"}
+
+
+def test_every_scheme_has_what_makes_it() -> None:
+    assert list(MAKE) == list(SCHEMES)
+    assert FITS.keys() <= SCHEMES.keys()
 
 
 def test_no_family_is_left_out() -> None:
@@ -129,16 +137,17 @@ def test_too_few_rows_for_ranges_are_refused_first(run: Any, tmp_path: Path) -> 
     assert not (tmp_path / "out" / "finetune_teacher").exists()
 
 
-def test_the_form_that_is_timed_is_of_the_task_with_most_in_float(tmp_path: Path) -> None:
+def test_the_variant_that_is_timed_is_of_the_task_with_most_in_float(tmp_path: Path) -> None:
     kept = {"a": {}, "b": {"onnxruntime": ["x", "y"]}, "c": {"onnxruntime": ["x"], "bitsandbytes": ["z"]}}
     checkpoint.write_json(tmp_path / "quantize" / checkpoint.MANIFEST, {"kept": kept})
-    ctx: Any = SimpleNamespace(folder=tmp_path, tasks=({"a": 0, "b": 0, "c": 0}, []))
-    forms = [Form("student", one.backend, one.scheme, "quantize", one.file) for one in SCHEMES.values()]
-    assert {form.name: shown(ctx, form) for form in forms} == {
-        form.name: {"student onnxruntime int8": "b", "student bitsandbytes int8": "c"}.get(form.name, "a")
-        for form in forms
+    ctx: Any = SimpleNamespace(folder=RunFolder(tmp_path), tasks={"a": 0, "b": 0, "c": 0})
+    student, quantize = Step("recover", Train()), Step("quantize", Quantize())
+    shown = {
+        key: evaluate._shown(ctx, Variant("student", one.backend, one.scheme, student, quantize, one.file, key))
+        for key, one in SCHEMES.items()
     }
-    assert shown(ctx, Form("student", "torch", "fp32", "recover")) == "a"
+    assert shown == dict.fromkeys(SCHEMES, "a") | {"onnxruntime": "b", "bitsandbytes": "c"}
+    assert evaluate._shown(ctx, Variant("student", "torch", "fp32", student)) == "a"
 
 
 def test_an_export_that_is_not_what_was_made_is_removed(
@@ -152,7 +161,7 @@ def test_an_export_that_is_not_what_was_made_is_removed(
     proved = export._proved
 
     def spoilt(exported: Any, *rest: Any) -> Any:
-        file = exported[0].put.path / "model.safetensors"
+        file = exported[0].copy.path / "model.safetensors"
         save_file({name: value + 0.5 for name, value in load_file(file).items()}, file, {"format": "pt"})
         return proved(exported, *rest)
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from distill import check, checkpoint, config, report, teacher
+from distill.context.given import SMOKE_LAYERS
 from distill.errors import ConfigError
-from distill.stages.context import SMOKE_LAYERS
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 ALIGN = runpy.run_path(str(Path(__file__).parents[1] / "unit" / "data" / "test_align.py"))
@@ -85,12 +85,12 @@ def test_the_rows_that_weights_are_learned_on_train_no_teacher() -> None:
 
     from datasets import Dataset
 
-    from distill.stages.train import _kept_apart
+    from distill.training.answers import held_out
 
     data: Any = SimpleNamespace(train=Dataset.from_dict({"text": [str(n) for n in range(25)]}))
     for weights, most in (("learned", 23), ([1, 2], 25), (None, 25)):
         ctx: Any = SimpleNamespace(config=config.Config(teacher=config.Teacher(kind="ensemble", weights=weights)))
-        kept, apart = _kept_apart(ctx, data)
+        kept, apart = held_out(ctx, data)
         assert len(kept) == most
         assert sorted([*kept["text"], *apart["text"]], key=int) == data.train["text"]
 
@@ -115,7 +115,6 @@ def test_without_names_a_smoke_run_has_two_random_teachers(run: Any, tmp_path: P
         "distilbert",
         "teacher=ensemble",
         "stages.finetune.start=teacher",
-        "stages.finetune.role=baseline",
         *few,
     )
     depths = [
@@ -140,11 +139,12 @@ def test_a_student_can_teach_another_with_its_own_tokenizer(run: Any, tmp_path: 
     """A teacher assistant: a stage whose teacher is a student's stage reads as that student does."""
     TINY["save"](tmp_path / "one", "bert", "", length=130, **SMALL)
     bpe(tmp_path / "student", "electra", "", length=130)
-    given = ["teacher.name=one", "student.name=student", "pipeline=[finetune_teacher,finetune,finetune_baseline]"]
-    again = ["stages.finetune_baseline.teacher=finetune", "+term@stages.finetune_baseline.terms.soft=soft_targets"]
+    given = ["teacher.name=one", "student.name=student", "pipeline=[finetune_teacher,finetune,second]"]
+    again = ["+stage@stages.second=distil_tasks", "stages.second.start=student", "stages.second.teacher=finetune"]
+    again += ["stages.second.epochs=3"]
     run(tmp_path, "task", *given, *again, *tasks("order"), *FEW[:2])
-    manifest = checkpoint.read_json(tmp_path / "out" / "finetune_baseline" / "order" / checkpoint.MANIFEST)
-    assert "soft" in manifest["log"][-1]["terms"]
+    manifest = checkpoint.read_json(tmp_path / "out" / "second" / "order" / checkpoint.MANIFEST)
+    assert "soft_targets" in manifest["log"][-1]["terms"]
 
 
 BOTH = ["teacher=ensemble", "teacher.names=[one,two]"]
@@ -251,7 +251,7 @@ def test_a_teacher_reads_a_long_text_in_windows(name: str, run: Any, tmp_path: P
 
 def test_weights_that_are_given_count(run: Any, tmp_path: Path) -> None:
     from distill.evaluate.mixture import average
-    from distill.stages.train import _teacher_logits
+    from distill.training.answers import teacher_logits
 
     TINY["save"](tmp_path / "one", "bert", "", length=130, **SMALL)
     names = ["teacher=ensemble", "teacher.names=[one,one]", "teacher.weights=[3,1]", "student.name=one"]
@@ -259,17 +259,17 @@ def test_weights_that_are_given_count(run: Any, tmp_path: Path) -> None:
     # The targets are dropped after training: they are made again, by the weights and each teacher alone.
     made: dict[str, np.ndarray] = {}
     for weights in ("[3,1]", "[1,1]"):
-        made[weights] = targets(tmp_path, weights, _teacher_logits)
-    alone = targets(tmp_path, "[3,1]", answers_of_each)
+        made[weights] = targets(tmp_path, weights, teacher_logits)
+    alone = targets(tmp_path, "[3,1]", logits_of_each)
     for weights, share in (("[3,1]", [3, 1]), ("[1,1]", [1, 1])):
         np.testing.assert_allclose(made[weights], average(list(alone), share), rtol=1e-4, atol=1e-5)
 
 
-def answers_of_each(ctx: Any, stage: str, data: Any) -> Any:
-    from distill.stages.train import _answers
+def logits_of_each(ctx: Any, step: Any, data: Any) -> Any:
+    from distill.training.answers import _logits
 
-    folders = ctx.checkpoints(stage, data.task.name)
-    return [_answers(ctx, f, t, data, data.train, None) for f, t in zip(folders, ctx.tokenizers, strict=True)]
+    folders = ctx.checkpoints(step, data.task.name)
+    return [_logits(ctx, f, t, data, data.train, None) for f, t in zip(folders, ctx.given.tokenizers, strict=True)]
 
 
 def targets(home: Path, weights: str, of: Any) -> Any:
@@ -278,10 +278,14 @@ def targets(home: Path, weights: str, of: Any) -> Any:
     from accelerate import Accelerator
     from rich.console import Console
 
-    from distill.stages.context import Context
+    from distill.context import Context
+    from distill.context.folder import RunFolder
+    from distill.machine import Machine
+    from distill.plan import resolve
 
     names = ["recipe=task", "teacher=ensemble", "teacher.names=[one,one]", f"teacher.weights={weights}"]
     settings = config.load_config([*names, "student.name=one", *tasks("order"), *FEW[:2]])
+    machine = Machine(Accelerator(cpu=True), Console(quiet=True), "fp32", 1, fast_float32=False)
     with contextlib.chdir(home):
-        ctx = Context(settings, "task", "", Path("out"), Accelerator(cpu=True), Console(quiet=True), "fp32", 1, False)
-        return of(ctx, "finetune_teacher", ctx.tasks[0]["order"])
+        ctx = Context(settings, resolve(settings), "task", "", machine, RunFolder(Path("out")))
+        return of(ctx, ctx.plan.steps[0], ctx.tasks["order"])

@@ -14,15 +14,15 @@ import yaml
 
 from distill import check, checkpoint, config, errors, report
 from distill.check import rules
-from distill.config import Config, Export, Train
-from distill.data import tasks
-from distill.plan import embeds, given_student, goals, unrolled
-from distill.stages.context import SMOKE_LAYERS
+from distill.config import Baseline, Config, Evaluate, Export, Train
+from distill.context.given import SMOKE_LAYERS
+from distill.data.records import TASKS
+from distill.plan import Plan, expanded, resolve
 from distill.student import half_depth
 
 FILES = sorted(config.folder("recipes").rglob("*.yaml"))
 NAMES = sorted(config.recipes())
-TABLES = {"glue": tasks.GLUE, "docstrings": tasks.DOCSTRINGS}
+MSE = "distill.losses.mse"
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class Finished:
     home: Path
     folder: Path
     settings: Config
+    plan: Plan
     results: dict[str, Any]
 
 
@@ -48,7 +49,7 @@ def few_tasks(recipe: str) -> list[str]:
     recipe that extends another, and the latter for the rest.
     """
     kind = composed(recipe).tasks.kind
-    pairs = [task for task in TABLES[kind].values() if len(task.columns) == 2]
+    pairs = [task for task in TASKS[kind].values() if len(task.columns) == 2]
     classes, number = (next(t.name for t in pairs if (t.num_labels == 1) == one) for one in (False, True))
     if recipe == "distilbert":
         return [classes, number]
@@ -63,8 +64,8 @@ def extends(recipe: str) -> bool:
 def cuts_otherwise(recipe: str) -> bool:
     """Whether a recipe differs from another in what its prune stage cuts and in nothing else."""
     settings = composed(recipe)
-    parent = unrolled(composed("prune"))
-    if unrolled(settings).pipeline != parent.pipeline or recipe == "prune":
+    parent = composed("prune")
+    if settings.pipeline != parent.pipeline or recipe in ("prune", "frontier"):
         return False
     one, other = rules.flatten(settings), rules.flatten(parent)
     changed = [key for key in one.keys() | other.keys() if one.get(key) != other.get(key)]
@@ -104,11 +105,12 @@ def finished(request: pytest.FixtureRequest, run: Any, tmp_path_factory: pytest.
         overrides += ["student.embedding_size=16"]  # the tiny teachers are as narrow
     if composed(recipe).student.layers:
         overrides += ["student.layers=[0,3]"]  # of teachers of four layers, not of twelve
-    if len(goals(composed(recipe))) > 1:
+    if len(resolve(composed(recipe)).targets) > 1:
         overrides += ["target.speedup=[1.1,1.2]"]
     results = run(home, recipe, *overrides)
-    settings = unrolled(config.load_config([f"recipe={recipe}", *overrides]))
-    return Finished(recipe, overrides, home, home / config.run_folder(recipe, overrides, None), settings, results)
+    settings = config.load_config([f"recipe={recipe}", *overrides])
+    folder = home / checkpoint.run_folder(recipe, overrides, None)
+    return Finished(recipe, overrides, home, folder, settings, resolve(settings), results)
 
 
 def test_every_file_is_a_recipe() -> None:
@@ -129,6 +131,7 @@ def test_says_its_command_first_and_then_what_it_is(name: str) -> None:
     assert lines[1] == "#"
     assert len(lines[2]) > 10
     assert lines[2].startswith("# ")
+    assert len(lines) <= 40
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -140,17 +143,85 @@ def test_pipeline_is_all_the_stages_in_their_order(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_baseline_differs_in_nothing_but_the_teacher(name: str) -> None:
-    """Teacher, start, role and terms apart, a stage `x_baseline` has the settings of stage `x`."""
+def test_every_student_has_its_baseline(name: str) -> None:
     settings = composed(name)
-    twins = [(s, s.removesuffix("_baseline")) for s in settings.stages if s.endswith("_baseline")]
-    assert twins
-    for baseline, student in twins:
-        one, other = (rules.flatten(settings.stages[s]) for s in (baseline, student))
-        own = {k for k in one.keys() | other.keys() if k.split(".")[0] not in ("role", "start", "teacher", "terms")}
-        assert {k: one.get(k) for k in own} == {k: other.get(k) for k in own}
-        terms = settings.stages[baseline].terms  # type: ignore[attr-defined]
-        assert {term.against for term in terms.values()} == {"labels"}
+    compared = settings.stages["evaluate"]
+    assert isinstance(compared, Evaluate)
+    baseline = settings.stages[str(compared.baseline)]
+    assert isinstance(baseline, Baseline)
+    assert baseline.baseline_of == compared.student
+    assert compared.baseline in settings.pipeline
+
+
+def test_terms_are_changed_from_the_command_line() -> None:
+    """Those of `pretrain` stand in the recipe, the others come from the presets of their stages."""
+    pretrain, finetune, baseline = (f"stages.{name}.terms" for name in ("pretrain", "finetune", "finetune_baseline"))
+    settings = config.load_config(
+        [
+            "recipe=distilbert",
+            *(f"term@{pretrain}.cosine=mse", f"+term@{pretrain}.more=attention", f"~{pretrain}.soft_targets"),
+            *(f"term@{finetune}.soft_targets=mse", f"+term@{finetune}.more=hidden", f"~{finetune}.supervised"),
+            f"term@{baseline}.supervised=mlm",
+        ]
+    )
+    terms = {name: getattr(stage, "terms", {}) for name, stage in settings.stages.items()}
+    functions = {name: {label: term.loss["_target_"] for label, term in parts.items()} for name, parts in terms.items()}
+    assert functions["pretrain"] == {"mlm": "distill.losses.mlm", "cosine": MSE, "more": MSE}
+    assert functions["finetune"] == {"soft_targets": MSE, "more": MSE}
+    assert functions["finetune_baseline"] == {"supervised": "distill.losses.mlm"}
+    assert (terms["pretrain"]["cosine"].weight, terms["pretrain"]["more"].features) == (1.0, "scores")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "changes"),
+    [
+        (
+            "distilbert",
+            {
+                "stages.pretrain.steps=500": ("pretrain.steps", 500),
+                "stages.finetune.optimizer.lr=1e-5": ("finetune.optimizer.lr", 1e-5),
+                "schedule@stages.finetune.schedule=constant": (
+                    "finetune.schedule._target_",
+                    "distill.engine.schedule.constant",
+                ),
+            },
+        ),
+        (
+            "prune",
+            {
+                "stages.recover.batch.tokens=2048": ("recover.batch.tokens", 2048),
+                "importance@stages.prune.importance=taylor": (
+                    "prune.importance._target_",
+                    "distill.compress.importance.taylor",
+                ),
+            },
+        ),
+    ],
+)
+def test_a_stage_is_changed_with_its_baseline_and_nothing_else_is(
+    recipe: str, changes: dict[str, tuple[str, Any]]
+) -> None:
+    before, after = (
+        rules.flatten(expanded(config.load_config([f"recipe={recipe}", *overrides])).stages)
+        for overrides in ([], changes)
+    )
+    expected = {
+        f"{name}.{setting}": value
+        for key, value in changes.values()
+        for stage, _, setting in [key.partition(".")]
+        for name in (stage, f"{stage}_baseline")
+        if f"{name}.{setting}" in before
+    }
+    assert len(expected) > len(changes)
+    assert {key: after[key] for key in after if after[key] != before.get(key)} == expected
+    assert before.keys() == after.keys()
+
+
+def test_another_stage_is_added_from_the_command_line() -> None:
+    own = ["stages.second.start=finetune", "stages.second.teacher=finetune", "stages.second.epochs=2"]
+    settings = config.load_config(["recipe=distilbert", "+stage@stages.second=distil_tasks", *own])
+    settings.pipeline.append("second")
+    assert check.settings(settings, "distilbert") == []
 
 
 def test_runs_to_valid_results(finished: Finished) -> None:
@@ -164,25 +235,25 @@ def test_runs_to_valid_results(finished: Finished) -> None:
     scored = [model["scores"] for model in written["models"] if model["scores"]]
     assert scored
     assert all(list(scores) == finished.settings.tasks.names for scores in scored)
-    assert [stage["name"] for stage in written["stages"]] == finished.settings.pipeline
+    steps = [(step.stage, step.target or None, step.kind) for step in finished.plan.steps]
+    assert [(stage["name"], stage["target"], stage["kind"]) for stage in written["stages"]] == steps
 
 
 def test_the_student_is_smaller(finished: Finished) -> None:
-    size = {model["name"]: model["parameters"] for model in finished.results["models"]}
-    for label in goals(finished.settings):
-        student, baseline = (" ".join((role, *label.split())) for role in ("student", "baseline"))
-        assert size[student] == size[baseline] < size["teacher"]
+    size = {(model["role"], model["target"]): model["parameters"] for model in finished.results["models"]}
+    for label in finished.plan.targets:
+        target = label or None
+        assert size["student", target] == size["baseline", target] < size["teacher", None]
 
 
 def test_every_stage_leaves_its_manifest_and_nothing_half_done(finished: Finished) -> None:
-    for name in finished.settings.pipeline:
-        stage = finished.settings.stages[name]
-        assert checkpoint.finished(finished.folder / name)
-        if isinstance(stage, Train) and stage.data == "tasks":
-            assert all(
-                checkpoint.finished(finished.folder / name / task) for task in finished.settings.tasks.names or []
-            )
-    left = [p for p in finished.folder.rglob("*") if p.name.endswith((".state", ".tmp")) or ".tmp." in p.name]
+    for step in finished.plan.of(Train):
+        for task in [] if step.on_corpus else finished.settings.tasks.names or []:
+            assert checkpoint.finished(finished.folder / step.folder / task)
+    for step in finished.plan.steps:
+        manifest = checkpoint.read_json(finished.folder / step.folder / checkpoint.MANIFEST)
+        assert manifest.keys() >= {"inputs", "given", "versions"}
+    left = [p for p in finished.folder.rglob("*") if p.name.endswith((".state", "-tmp")) or "tmp." in p.name]
     assert left == []
     before = yaml.safe_load((finished.folder / "config.json").read_text())
     assert before["pipeline"] == composed(finished.recipe).pipeline
@@ -201,18 +272,15 @@ def test_the_student_of_every_task_loads_with_transformers_alone(finished: Finis
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    wanted = finished.settings.student
-    stages = [finished.settings.stages[name] for name in finished.settings.pipeline]
-    prunes = any(stage.kind == "prune" for stage in stages)
+    wanted, plan = finished.settings.student, finished.plan
     layers = len(wanted.layers or half_depth(SMOKE_LAYERS))
-    if not given_student(finished.settings) and not any(getattr(stage, "build_student", False) for stage in stages):
+    if not plan.given_student and not plan.builds:
         layers = SMOKE_LAYERS
-    exports = [name for name in finished.settings.pipeline if isinstance(finished.settings.stages[name], Export)]
-    exports = [name for name in exports if not embeds(finished.settings, name)]  # tests/contract/test_embedder.py
+    exports = [step for step in plan.of(Export) if not step.embeds]  # tests/contract/test_embedder.py
     for export, task in itertools.product(exports, finished.settings.tasks.names or []):
-        folder = finished.folder / export / task
-        if prunes:
-            pruned = finished.folder / export.replace("export", "prune") / checkpoint.MANIFEST
+        folder = finished.folder / export.folder / task
+        if export.pruner is not None:
+            pruned = finished.folder / export.pruner.folder / checkpoint.MANIFEST
             layers = checkpoint.read_json(pruned)["shape"]["layers"]
         model, told = AutoModelForSequenceClassification.from_pretrained(folder, output_loading_info=True)
         assert not told["missing_keys"]
@@ -221,10 +289,10 @@ def test_the_student_of_every_task_loads_with_transformers_alone(finished: Finis
         batch = AutoTokenizer.from_pretrained(folder)(["a kettle sings"], ["the tea is ready"], return_tensors="pt")
         with torch.no_grad():
             logits = model.eval()(**batch).logits
-        assert logits.shape == (1, TABLES[finished.settings.tasks.kind][task].num_labels)
+        assert logits.shape == (1, TASKS[finished.settings.tasks.kind][task].num_labels)
         assert torch.isfinite(logits).all()
         assert (folder / "README.md").is_file()
-        proofs = checkpoint.read_json(finished.folder / export / checkpoint.MANIFEST)["proofs"][task]
+        proofs = checkpoint.read_json(finished.folder / export.folder / checkpoint.MANIFEST)["proofs"][task]
         if finished.recipe in SETTINGS_ALONE:
             assert set(proofs) == {"torch float", "bitsandbytes int8"}
         else:
@@ -234,12 +302,12 @@ def test_the_student_of_every_task_loads_with_transformers_alone(finished: Finis
 
 
 def test_the_same_command_again_does_nothing_again(finished: Finished, run: Any, capsys: pytest.CaptureFixture) -> None:
-    stages = [finished.folder / name / checkpoint.MANIFEST for name in finished.settings.pipeline]
+    stages = [finished.folder / step.folder / checkpoint.MANIFEST for step in finished.plan.steps]
     before = [(file.read_bytes(), file.stat().st_mtime_ns) for file in stages]
     assert run(finished.home, finished.recipe, *finished.overrides) == finished.results
     assert [(file.read_bytes(), file.stat().st_mtime_ns) for file in stages] == before
     told = capsys.readouterr().out.splitlines()
-    assert [f"{name}: finished earlier, skipped" for name in finished.settings.pipeline] == [
+    assert [f"{step.folder}: finished earlier, skipped" for step in finished.plan.steps] == [
         line for line in told if line.endswith("skipped")
     ]
 

@@ -13,27 +13,36 @@ import pytest
 import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
-from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from distill import check, config, losses
+from distill.bind import PLACES, bind
 from distill.config import Stage, Term
 from distill.stages import RUN
+from distill.terms import KINDS
 
 CONF = config.folder("conf")
 TERMS = sorted(p.stem for p in (CONF / "term").glob("*.yaml"))
 OPTIONS = sorted((p.parent.name, p.stem) for p in CONF.glob("*/*.yaml"))
 
+STAGES = RUN.keys() | {"baseline"}
+"""Kinds of stages. A baseline is run as the train stage that `plan.trained` makes of it."""
+
 WHERE = {
     "optimizer": "optimizer@stages.pretrain.optimizer",
     "schedule": "schedule@stages.pretrain.schedule",
-    "term": "+term@stages.pretrain.terms.more",
+    "term": "+term@stages.pretrain.terms.more_NAME",
     "stage": "+stage@stages.more",
     "importance": "importance@stages.prune.importance",
 }
 """Group -> where in a recipe an option of it is put; the others are put where their name says."""
 
 
+EVERY_TERM = tuple(f"+term@stages.pretrain.terms.more_{name}={name}" for name in TERMS)
+"""All terms, added to one stage: composing takes long, and once is enough."""
+
+
+@functools.cache
 def composed(*overrides: str) -> Any:
     with initialize_config_dir(str(CONF.resolve()), version_base="1.3"):
         recipe = "prune" if any("stages.prune" in entry for entry in overrides) else "distilbert"
@@ -42,14 +51,25 @@ def composed(*overrides: str) -> Any:
 
 def put(group: str, option: str) -> Any:
     """The part of a recipe that an option of a group becomes."""
+    if group == "term":
+        return composed(*EVERY_TERM).stages.pretrain.terms[f"more_{option}"]
     where = WHERE.get(group, group)
     whole = composed(f"{where}={option}")
     return OmegaConf.select(whole, where.rpartition("@")[2].lstrip("+"))
 
 
-def test_every_loss_has_a_term_and_every_term_a_loss() -> None:
+def test_every_loss_and_every_kind_has_a_term_and_every_term_a_loss() -> None:
     files = {name: yaml.safe_load((CONF / "term" / f"{name}.yaml").read_text()) for name in TERMS}
+    assert {term["features"] for term in files.values()} == KINDS.keys()
     assert {term["loss"]["_target_"] for term in files.values()} == {f"distill.losses.{n}" for n in losses.__all__}
+
+
+@pytest.mark.parametrize("group", ["importance", "optimizer", "schedule"])
+def test_every_option_is_a_function_that_belongs_there(group: str) -> None:
+    files = (yaml.safe_load(file.read_text()) for file in (CONF / group).glob("*.yaml"))
+    options = {node["_target_"] for node in files}
+    assert options <= {*PLACES[group]}
+    assert group == "optimizer" or options == {*PLACES[group]}
 
 
 @pytest.mark.parametrize("name", TERMS)
@@ -63,17 +83,16 @@ def test_a_term_says_what_it_is_and_everything_it_sets(name: str) -> None:
 def test_a_terms_parameters_are_those_of_its_loss(name: str) -> None:
     term = put("term", name)
     assert OmegaConf.get_type(term) is Term
-    loss = instantiate(term.loss)
+    loss: Any = bind(OmegaConf.to_object(term.loss), "loss")  # type: ignore[arg-type]
     assert loss.func in [getattr(losses, n) for n in losses.__all__]
     inspect.signature(loss.func).bind("student", "other", **loss.keywords)
     taken = inspect.signature(loss.func).parameters.values()
     assert {p.name for p in taken if p.kind is p.KEYWORD_ONLY} == loss.keywords.keys()
 
 
-@pytest.mark.parametrize("name", TERMS)
-def test_a_term_fits_into_a_recipe(name: str) -> None:
-    stage = "pretrain"
-    settings = config.load_config(["recipe=distilbert", f"+term@stages.{stage}.terms.more={name}"])
+def test_every_term_fits_into_a_recipe() -> None:
+    settings: Any = OmegaConf.to_object(composed(*EVERY_TERM))
+    assert len(settings.stages["pretrain"].terms) == 3 + len(TERMS)
     assert check.settings(settings, "distilbert") == []
 
 
@@ -98,11 +117,13 @@ def test_every_option_composes_and_is_what_it_is_called(group: str, option: str)
     file = yaml.safe_load((CONF / group / f"{option}.yaml").read_text())
     assert file.keys() - {"defaults"} <= node.keys()
     assert not schema or file.keys() <= schema
-    if "kind" in node:  # an option with a name on the hub is of kind hub
+    if group == "stage":  # an option with more than a schema is of the kind that it starts from
+        assert node.kind in STAGES
+    elif "kind" in node:  # an option with a name on the hub is of kind hub
         assert node.kind == ("hub" if node.get("name") else option)
     if "_target_" in node:
         assert node._partial_
-        assert callable(instantiate(node))
+        assert callable(bind(OmegaConf.to_object(node), group))  # type: ignore[arg-type]
 
 
 @functools.cache
@@ -112,17 +133,27 @@ def used_stages() -> set[tuple[str, type]]:
     return {(stage.kind, type(stage)) for settings in loaded for stage in settings.stages.values()}
 
 
-@pytest.mark.parametrize("kind", sorted(RUN))
+@pytest.mark.parametrize("kind", sorted(STAGES))
 def test_every_kind_of_stage_has_a_schema_a_file_and_a_recipe(kind: str) -> None:
     schemas = {name.removesuffix("_schema.yaml") for name in ConfigStore.instance().list("stage")}
     files = {p.stem for p in (CONF / "stage").glob("*.yaml")}
-    assert schemas == files == RUN.keys()
+    assert schemas == STAGES <= files
     node = ConfigStore.instance().load(f"stage/{kind}_schema.yaml").node
     schema = OmegaConf.get_type(node)
     assert issubclass(schema, Stage)
     assert node.kind == kind
-    assert inspect.signature(RUN[kind]).parameters["settings"].annotation == schema.__name__
     assert (kind, schema) in used_stages()
+    if kind in RUN:
+        assert [*inspect.signature(RUN[kind]).parameters] == ["ctx", "step"]
+
+
+def test_every_preset_of_a_stage_says_what_it_is_and_is_used() -> None:
+    presets = list((CONF / "stage").glob("*.yaml"))
+    assert all(file.read_text().startswith("# ") for file in presets)
+    lists = [yaml.safe_load(file.read_text())["defaults"] for file in [*presets, *config.recipes().values()]]
+    entries = [entry for defaults in lists for entry in defaults]
+    used = {name for entry in entries for name in (entry.values() if isinstance(entry, dict) else [entry])}
+    assert {file.stem for file in presets} <= used
 
 
 def test_every_field_is_described_below_it() -> None:
@@ -135,4 +166,6 @@ def test_every_field_is_described_below_it() -> None:
             told = isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
             if isinstance(field, ast.AnnAssign) and not told and ast.unparse(field.annotation) not in groups:
                 silent.append(f"{node.name}.{ast.unparse(field.target)}")
-    assert silent == [f"{schema}.kind" for schema in ("Train", "Prune", "Vocabulary", "Quantize", "Evaluate", "Export")]
+    assert silent == [
+        f"{schema}.kind" for schema in ("Train", "Baseline", "Prune", "Vocabulary", "Quantize", "Evaluate", "Export")
+    ]

@@ -1,16 +1,18 @@
-"""What the documents say about results is what their generator makes of the committed JSON."""
+"""The results in the documents are those that their generator makes from the committed JSON."""
 
 from __future__ import annotations
 
 import copy
 import json
 import runpy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks import results_table
+from distill.report import figure
 
 complete = runpy.run_path(str(Path(__file__).parents[1] / "unit/report/conftest.py"))["complete"]
 
@@ -50,8 +52,19 @@ STEP: dict[str, Any] = {
 
 
 @pytest.mark.skipif(not results_table.read(results_table.ROOT), reason="docs/results has no results.json yet")
-def test_the_documents_say_what_the_committed_results_say(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_documents_are_those_of_the_committed_results(capsys: pytest.CaptureFixture[str]) -> None:
     assert results_table.main(["--check"]) == 0, capsys.readouterr().err
+
+
+drawn = cache(figure.png)  # the same points are the same picture: it need not be drawn again for each test
+
+
+@pytest.fixture(autouse=True)
+def drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def png(shown: list[figure.Point], smoke: bool = False, over: str = figure.REFERENCE) -> bytes:
+        return drawn(tuple(shown), smoke, over)
+
+    monkeypatch.setattr(figure, "png", png)
 
 
 @pytest.fixture
@@ -110,7 +123,7 @@ def test_every_run_has_its_section_and_its_picture(root: Path) -> None:
     big = text[: text.index("## small")]
     assert "\n    python -m distill recipe=distilbert tasks=glue seed=0\n" in big
     assert "- The teacher had no language-model head; a first stage fitted one." in big
-    assert "- Training is on a part: sst2 10,000 of 67,349 rows." in big
+    assert "- Training is partial: sst2 10,000 of 67,349 rows." in big
     assert "a fixed number of 2 threads on Example CPU 9000" in big
     for name in ("big", "small"):
         assert f"]({name}/frontier.png)" in text
@@ -156,7 +169,7 @@ QUANTIZED: dict[str, Any] = {
 }
 
 
-def test_readme_shows_the_quantized_forms(root: Path) -> None:
+def test_readme_shows_the_quantized_variants(root: Path) -> None:
     write(root / "benchmarks/results/quantize.json", QUANTIZED)
     assert results_table.main([], root) == 0
     text = (root / "README.md").read_text()
@@ -173,8 +186,8 @@ def test_check_finds_every_drift_and_writes_nothing(root: Path, capsys: pytest.C
     (root / "docs/results/small/frontier.png").unlink()
     before = {path: path.read_bytes() for path in root.rglob("*.md")}
     assert results_table.main(["--check"], root) == 1
-    said = capsys.readouterr().err
-    assert [line.partition(":")[0] for line in said.splitlines()] == [
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(":")[0] for line in lines] == [
         "README.md",
         "docs/results/README.md",
         "docs/results/small/frontier.png",
@@ -195,7 +208,7 @@ def test_a_typed_number_is_found(root: Path) -> None:
     assert results_table.main(["--check"], root) == 1
 
 
-def test_without_results_the_documents_say_so(tmp_path: Path) -> None:
+def test_documents_without_results(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text(README)
     assert results_table.main([], tmp_path) == 0
     text = (tmp_path / "README.md").read_text()
@@ -205,7 +218,7 @@ def test_without_results_the_documents_say_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "lost", "said"),
+    ("arguments", "lost", "message"),
     [
         (
             ["docs/results/bog"],
@@ -216,11 +229,11 @@ def test_without_results_the_documents_say_so(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_made_is_one_line(
-    root: Path, arguments: list[str], lost: str, said: str, capsys: pytest.CaptureFixture[str]
+    root: Path, arguments: list[str], lost: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (root / "README.md").write_text(README.replace(lost, "") if lost else README)
     assert results_table.main(arguments, root) == 2
     error = capsys.readouterr().err
-    assert error.startswith(said)
+    assert error.startswith(message)
     assert len(error.splitlines()) == 1
     assert not (root / "docs/results/README.md").exists()

@@ -17,9 +17,10 @@ from urllib.parse import unquote
 import pytest
 
 TOKEN = "hf_of_the_test"
-SHA = "0" * 40
 LARGE = (".safetensors", ".onnx")
-"""What goes the way of large files."""
+"""Endings of files that are uploaded as large files."""
+NEW = {".gitattributes": b"*.safetensors filter=lfs\n"}
+"""Files of a repository that has just been made."""
 
 
 def sha256(content: bytes) -> str:
@@ -32,10 +33,11 @@ def git_hash(content: bytes) -> str:
 
 @dataclass
 class Hub:
-    """`repositories`: name -> file -> content. `commits`: how many commits each has had."""
+    """`repositories`: name -> file -> content. `commits`: name -> number of commits."""
 
     url: str = ""
     repositories: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    private: set[str] = field(default_factory=set)
     commits: dict[str, int] = field(default_factory=dict)
     large: dict[str, bytes] = field(default_factory=dict)
     broken: bool = False
@@ -43,9 +45,16 @@ class Hub:
 
     def create(self, asked: dict[str, Any]) -> tuple[int, Any]:
         name = f"{asked['organization']}/{asked['name']}" if asked.get("organization") else asked["name"]
-        code = 409 if name in self.repositories else 200
-        self.repositories.setdefault(name, {})
-        return code, {"url": f"{self.url}/{name}"}
+        if name in self.repositories:
+            return 409, {"url": f"{self.url}/{name}"}
+        self.repositories[name] = dict(NEW)
+        self.private |= {name} if asked.get("visibility") == "private" else set()
+        return 200, {"url": f"{self.url}/{name}"}
+
+    def revision(self, name: str) -> str:
+        """A function of the content, of the form of git's."""
+        files = sorted((file, sha256(content)) for file, content in self.repositories[name].items())
+        return hashlib.sha1(json.dumps(files).encode()).hexdigest()
 
     def batch(self, asked: dict[str, Any]) -> tuple[int, Any]:
         to = {one["oid"]: {"upload": {"href": f"{self.url}/large/{one['oid']}"}} for one in asked["objects"]}
@@ -64,6 +73,8 @@ class Hub:
             return 507, {"error": "No room left."}
         for line in lines:
             value = line["value"]
+            if line["key"] == "header" and value.get("parentCommit", self.revision(name)) != self.revision(name):
+                return 412, {"error": "A commit has happened since."}
             if line["key"] == "file":
                 self.repositories[name][value["path"]] = base64.b64decode(value["content"])
             if line["key"] == "lfsFile":
@@ -71,7 +82,8 @@ class Hub:
             if line["key"] == "deletedFile":
                 del self.repositories[name][value["path"]]
         self.commits[name] = self.commits.get(name, 0) + 1
-        return 200, {"commitUrl": f"{self.url}/{name}/commit/{SHA}", "commitOid": SHA}
+        made = self.revision(name)
+        return 200, {"commitUrl": f"{self.url}/{name}/commit/{made}", "commitOid": made}
 
     def posted(self, path: str, data: bytes) -> tuple[int, Any]:
         if path == "/api/repos/create":
@@ -92,11 +104,13 @@ class Hub:
             return 404, {"error": "Repository not found"}
         if tree:
             return 200, [{"type": "file", "path": file, "size": len(c), "oid": sha256(c)} for file, c in files.items()]
-        return 200, {"id": name, "sha": SHA, "siblings": [{"rfilename": file} for file in files]}
+        siblings = [{"rfilename": file} for file in files]
+        return 200, {"id": name, "sha": self.revision(name), "private": name in self.private, "siblings": siblings}
 
 
 class Answer(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    wbufsize = -1  # the header and the body in one packet: the second of two waits for an acknowledgement
 
     @property
     def hub(self) -> Hub:
@@ -145,14 +159,16 @@ class Answer(BaseHTTPRequestHandler):
             return
         if path.startswith("/api/models/"):
             name = "/".join(path.removeprefix("/api/models/").split("/")[:2])
-            self.say(*self.hub.listed(name, "/tree/" in path))
+            if name in self.hub.private and self.headers.get("Authorization") != f"Bearer {TOKEN}":
+                name = ""
+            self.say(*self.hub.listed(name, "/tree/" in path), {"X-Error-Code": "RepoNotFound"})
             return
         name, _, file = path[1:].partition("/resolve/")
         content = self.hub.repositories.get(name, {}).get(file.partition("/")[2])
         if content is None:
             self.say(404, {"error": "Entry not found"}, {"X-Error-Code": "EntryNotFound"})
         else:
-            self.say(200, content, {"ETag": f'"{sha256(content)}"', "X-Repo-Commit": SHA})
+            self.say(200, content, {"ETag": f'"{sha256(content)}"', "X-Repo-Commit": self.hub.revision(name)})
 
     do_HEAD = do_GET
 
@@ -162,7 +178,7 @@ def serve() -> Iterator[Hub]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
     hub = Hub(f"http://127.0.0.1:{server.server_port}")
     server.hub = hub  # type: ignore[attr-defined]
-    thread = Thread(target=server.serve_forever)
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})  # how soon it shuts down
     thread.start()
     try:
         yield hub

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -34,7 +35,9 @@ def trap(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def distill(folder: Path, *arguments: str, **environment: str) -> Done:
+def distill(folder: Path, *arguments: str, trap: Path | None = None, **environment: str) -> Done:
+    paths = [str(trap)] if trap else []
+    environment["PYTHONPATH"] = os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.run(
         [sys.executable, "-m", "distill", *arguments],
         capture_output=True,
@@ -58,14 +61,14 @@ def distill(folder: Path, *arguments: str, **environment: str) -> Done:
             [
                 NOTHING,
                 "stages.pretrain.temprature: got 3; must be a setting that exists; did you mean "
-                "stages.pretrain.temperature, stages.pretrain_baseline.temperature, stages.pretrain.teacher?",
+                "stages.pretrain.temperature, stages.pretrain.teacher, stages.pretrain.terms?",
             ],
         ),
         (
             [RECIPE, "stages.pretrain.temprature=3"],
             [
                 "stages.pretrain.temprature: got 3; must be a setting that exists; did you mean "
-                "stages.pretrain.temperature, stages.pretrain_baseline.temperature, stages.pretrain.teacher?",
+                "stages.pretrain.temperature, stages.pretrain.teacher, stages.pretrain.terms?",
             ],
         ),
         (["temperature=-1"], [NOTHING, "temperature: got -1.0; must be > 0; 2 is usual"]),
@@ -103,14 +106,14 @@ def distill(folder: Path, *arguments: str, **environment: str) -> Done:
 def test_a_wrong_command_is_answered_in_a_line_for_each_problem(
     arguments: list[str], expected: list[str], trap: Path, tmp_path: Path
 ) -> None:
-    done = distill(tmp_path, *arguments, PYTHONPATH=str(trap))
+    done = distill(tmp_path, *arguments, trap=trap)
     assert done.stderr.splitlines() == expected
     assert (done.returncode, done.stdout) == (2, "")
     assert {p.name for p in tmp_path.rglob("*") if p.is_file()} <= {"multirun.yaml"}, "nothing is begun"
 
 
 def test_help_names_recipes_and_choices(trap: Path, tmp_path: Path) -> None:
-    done = distill(tmp_path, "--help", PYTHONPATH=str(trap))
+    done = distill(tmp_path, "--help", trap=trap)
     assert (done.returncode, done.stderr) == (0, "")
     assert "python -m distill recipe=NAME" in done.stdout
     assert re.search(r"^recipe: .*\bdistilbert\b", done.stdout, re.MULTILINE)
@@ -120,14 +123,14 @@ def test_help_names_recipes_and_choices(trap: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("setting", ["temperature=-1", "temprature=3"])
 def test_who_asks_for_a_traceback_gets_one(setting: str, trap: Path, tmp_path: Path) -> None:
-    done = distill(tmp_path, RECIPE, setting, PYTHONPATH=str(trap), HYDRA_FULL_ERROR="1")
+    done = distill(tmp_path, RECIPE, setting, trap=trap, HYDRA_FULL_ERROR="1")
     assert done.returncode not in (0, TRAPPED)
     assert "Traceback (most recent call last)" in done.stderr
     assert setting.partition("=")[0] in done.stderr
 
 
 def test_the_trap_catches_a_run(trap: Path, tmp_path: Path) -> None:
-    assert distill(tmp_path, RECIPE, "limit=smoke", PYTHONPATH=str(trap)).returncode == TRAPPED
+    assert distill(tmp_path, RECIPE, "limit=smoke", trap=trap).returncode == TRAPPED
 
 
 def test_without_the_hub_the_papers_recipe_says_what_it_wants(tmp_path: Path) -> None:
@@ -186,10 +189,97 @@ def test_a_recipe_of_ones_own_runs(mine: Path) -> None:
 def test_a_recipe_of_ones_own_that_is_wrong(recipe: str, text: str, expected: str, mine: Path, trap: Path) -> None:
     if text:
         (mine / "mine" / "recipe" / "y.yaml").write_text(text)
-    done = distill(mine, "--config-dir", "mine", f"recipe={recipe}", PYTHONPATH=str(trap))
+    done = distill(mine, "--config-dir", "mine", f"recipe={recipe}", trap=trap)
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert line.removeprefix(f"{mine}/mine/").startswith(expected)
+
+
+OWN = {
+    "callbacks": "callbacks: {x: {_target_: builtins.print, _args_: [called]}}",
+    "job_logging": "job_logging: {root: {handlers: [x]}, handlers: {x: {(): builtins.print}}}",
+    "hydra_logging": "hydra_logging: {root: {handlers: [x]}, handlers: {x: {(): builtins.print}}}",
+    "plain": "{}",
+}
+"""Recipe -> what it sets below `hydra`."""
+
+COMMANDS = [
+    ("recipe=callbacks", "hydra.callbacks: got {'x': {'_target_': 'builtins.print', "),
+    ("recipe=callbacks --cfg job", "hydra.callbacks: got "),
+    ("recipe=hydra_logging --help", "hydra.hydra_logging: got "),
+    ("-m recipe=plain,job_logging", "hydra.job_logging: got "),
+    ("hydra/callbacks=chosen", "hydra.callbacks: got "),
+    ("--config-path {mine} --config-name recipe/callbacks", "hydra.callbacks: got "),
+    ("--config-path {mine} --config-name plain", "--config-name: got plain; must have distill's schema; "),
+    # What Hydra ships can be chosen: this is refused for its temperature alone.
+    (
+        "temperature=-1 hydra/job_logging=stdout hydra/hydra_logging=default hydra.verbose=true",
+        "temperature: got -1.0; ",
+    ),
+]
+"""Arguments -> the line that refuses them."""
+
+IN_TURN = """
+import builtins, contextlib, io, json, sys
+
+called, answers = [], []
+builtins.print = lambda *given, **_: called.append(given)
+from distill import __main__
+
+for line in sys.stdin.read().splitlines():
+    sys.argv, errors = ["distill", "--config-dir", "mine", *line.split()], io.StringIO()
+    __main__._failed.clear()
+    try:
+        with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
+            __main__.main()
+        code = 0
+    except SystemExit as ended:
+        code = ended.code
+    answers.append([code, errors.getvalue().splitlines(), len(called)])
+sys.stdout.write(json.dumps(answers))
+"""
+"""Runs one command line after the other: a process for each would take seconds."""
+
+
+def test_hydra_calls_nothing_that_a_config_names(mine: Path) -> None:
+    folder = mine / "mine"
+    for name, setting in OWN.items():
+        text = f"# @package _global_\nhydra:\n  {setting}\n"
+        (folder / "recipe" / f"{name}.yaml").write_text(text)
+    (folder / "hydra" / "callbacks").mkdir(parents=True)
+    (folder / "hydra" / "callbacks" / "chosen.yaml").write_text("x: {_target_: builtins.print}\n")
+    (folder / "plain.yaml").write_text("hydra: {run: {dir: .}, output_subdir: null}\n")
+    lines = [arguments.replace("{mine}", str(folder)) for arguments, _ in COMMANDS]
+    done = subprocess.run(
+        [sys.executable, "-c", IN_TURN],
+        input="\n".join(lines),
+        capture_output=True,
+        text=True,
+        cwd=mine,
+        env=os.environ | {"HYDRA_FULL_ERROR": "0"},
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    wrong = {
+        arguments: answer
+        for (arguments, expected), answer in zip(COMMANDS, json.loads(done.stdout), strict=True)
+        if answer[0] != 2 or answer[2] or not any(line.startswith(expected) for line in answer[1])
+    }
+    assert wrong == {}
+
+
+def test_a_setting_calls_nothing_else(trap: Path, tmp_path: Path) -> None:
+    schedule = "schedule._target_=transformers.AutoModel.from_pretrained"
+    betas = "optimizer.betas=[{_target_: os.getcwd},0.9]"
+    settings = [f"stages.pretrain.{setting}" for setting in (schedule, betas)]
+    done = distill(tmp_path, RECIPE, "limit=smoke", *settings, trap=trap)
+    named = [line.partition("; ")[0] for line in done.stderr.splitlines() if line.startswith("stages.pretrain.")]
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert named == [
+        "stages.pretrain.optimizer.betas.0._target_: got os.getcwd",
+        "stages.pretrain.schedule._target_: got transformers.AutoModel.from_pretrained",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -211,6 +301,16 @@ def test_a_recipe_of_ones_own_that_is_wrong(recipe: str, text: str, expected: st
         ("~stages.pretrain.terms.mlmm", "must be a setting that exists; did you mean stages.pretrain.terms.mlm,"),
         ("+term@stages.pretrain.terms.x=mlmm", "term: got mlmm; must be a choice that exists; did you mean mlm?"),
         ("+x@y=mlm", "x@y: got mlm; must be a setting that exists; there is recipe, teacher, "),
+        (
+            "stages.finetune_baseline.epochs=5",
+            "got 5; must be a setting that exists; set stages.finetune.epochs, which ",
+        ),
+        ("stages.finetune_baseline.teacher=finetune", "finetune; must be a setting that exists; did you mean "),
+        ("stages.finetune_baseline.baseline_of=null", "baseline_of: got null; must be a value, not null; "),
+        (
+            "+stage@stages.more=baseline",
+            "stages.more.baseline_of: got nothing; must be set; add stages.more.baseline_of=",
+        ),
         ("temperature=${temprature}", "got ${temprature}; must be a setting that exists; did you mean temperature?"),
         ("pipeline=[", "command line: got recipe=distilbert pipeline=[; must be settings; "),
         ("temperature", "command line: got recipe=distilbert temperature; must be settings; "),

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distill import teacher
+from distill import checkpoint, teacher
 from distill.errors import UserError
 
 COUNT = 40
@@ -93,7 +93,7 @@ def refusal(run: Any, glue: Path, corpus: Path, given: Path, tmp_path: Path) -> 
         with pytest.raises(UserError) as caught:
             run(tmp_path, "distilbert", *settings(glue, corpus, given), *overrides)
         begun = [str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").iterdir()]
-        assert set(begun) <= {".lock", "config.json"}
+        assert set(begun) <= {checkpoint.CLAIM, checkpoint.LOCK, "config.json"}
         (line,) = caught.value.messages
         assert "\n" not in line
         assert ": got " in line

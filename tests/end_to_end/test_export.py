@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,11 @@ from typing import Any
 import pytest
 from huggingface_hub import constants
 
-from distill import check, config, explain, teacher
+from distill import check, checkpoint, config, explain, teacher
 from distill.errors import ConfigError, UserError
 from distill.export.proof import plain_logits
-from distill.export.push import exported, repositories
-from distill.plan import unrolled
+from distill.export.push import MARKER, create, exported, repositories, upload
+from distill.plan import resolve
 
 RUN = (
     "tasks=docstrings", "limit=smoke", "limit.steps=2",
@@ -21,6 +22,9 @@ RUN = (
     "stages.export.quantized=null", "stages.export.evaluated=null", "output=run",
 )  # fmt: skip
 
+
+GIT = b"*.safetensors filter=lfs\n"
+"""The file that the hub puts into a new repository."""
 
 # What huggingface_hub does with a small file.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
@@ -38,13 +42,31 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
+def pushed(folder: Path) -> dict[str, bytes]:
+    """Content of the repository that a folder was uploaded to."""
+    names = sorted(content(folder))
+    marker = {"made_by": "distill", "files": names}
+    return content(folder) | {MARKER: json.dumps(marker, indent=2).encode() + b"\n", ".gitattributes": GIT}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Stands for an exported folder, where what is uploaded does not matter."""
+    for name in ("config.json", "model.safetensors", "onnx/model.onnx"):
+        file = tmp_path / "folder" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(name)
+    return tmp_path / "folder"
+
+
 def test_each_task_gets_its_repository(hub: Any, run: Any, cwd: Path, capsys: pytest.CaptureFixture[str]) -> None:
     exported = cwd / "run" / "export"
     before = {path: path.stat().st_mtime_ns for path in exported.rglob("*")}
     run(cwd, "task", *RUN, "push=me/student")
     assert f"{hub.url}/me/student-order" in capsys.readouterr().out
     assert before == {path: path.stat().st_mtime_ns for path in exported.rglob("*")}, "made again"
-    assert hub.repositories == {f"me/student-{task}": content(exported / task) for task in ("order", "overlap")}
+    assert hub.repositories == {f"me/student-{task}": pushed(exported / task) for task in ("order", "overlap")}
+    assert hub.private == {"me/student-order", "me/student-overlap"}
     assert {"README.md", "config.json", "model.safetensors", "tokenizer.json"} <= hub.repositories[
         "me/student-order"
     ].keys()
@@ -68,19 +90,98 @@ def test_a_full_disk_leaves_nothing_that_looks_whole(run: Any, cwd: Path, small_
     assert content(folder / "order") == whole
 
 
-def test_a_repository_becomes_what_is_exported(hub: Any, run: Any, cwd: Path) -> None:
-    exported = cwd / "run" / "export"
-    hub.repositories["me/student-order"] = {"onnx/model.onnx": b"an earlier one", ".gitattributes": b"*"}
-    run(cwd, "task", *RUN, "push=me/student")
-    assert hub.repositories["me/student-order"] == content(exported / "order") | {".gitattributes": b"*"}
-    run(cwd, "task", *RUN, "push=me/student")
-    assert hub.commits == {"me/student-order": 1, "me/student-overlap": 1}, "nothing is sent twice"
+def test_an_upload_replaces_only_files_of_an_earlier_one(hub: Any, folder: Path) -> None:
+    assert create(["me/student"]) == {"me/student": "private"}
+    assert upload({"me/student": folder}, "first") == {"on the hub (me/student, private)": f"{hub.url}/me/student"}
+    assert hub.repositories["me/student"] == pushed(folder)
+    upload({"me/student": folder}, "again")
+    assert hub.commits == {"me/student": 1}, "equal files are sent twice"
+    (folder / "onnx" / "model.onnx").unlink()
+    (folder / "model.safetensors").write_text("another")
+    (folder / "new.txt").write_text("new")
+    create(["me/student"])
+    upload({"me/student": folder}, "second")
+    assert hub.repositories["me/student"] == pushed(folder)
+    assert hub.commits == {"me/student": 2}
+
+
+OTHERS: list[dict[str, bytes]] = [
+    {"README.md": b"mine"},
+    {"config.json": b"{}", "model.safetensors": b"mine"},
+    {MARKER: b'{"made_by": "distill", "files": ["config.json"]}', "config.json": b"{}", "notes/mine.txt": b"mine"},
+    {MARKER: b"mine"},
+    {MARKER: b"[1]"},
+    {MARKER: b'{"files": ["config.json"]}', "config.json": b"{}"},
+]
+
+
+@pytest.mark.parametrize("files", OTHERS, ids=lambda files: "-".join(files))
+def test_files_that_no_upload_put_there_are_kept(files: dict[str, bytes], hub: Any, folder: Path) -> None:
+    hub.repositories["me/mistyped"] = {".gitattributes": GIT, **files}
+    line = r"^push: got me/mistyped, which holds .*; must be new, empty, or hold only what distill uploaded; choose ano"
+    with pytest.raises(ConfigError, match=line) as early:
+        create(["me/new", "me/mistyped"])
+    with pytest.raises(UserError, match=line) as late:
+        upload({"me/mistyped": folder}, "first")
+    assert early.value.messages == late.value.messages
+    assert max(files) in early.value.messages[0]
+    assert hub.repositories == {"me/mistyped": {".gitattributes": GIT, **files}}
+
+
+def test_an_error_names_every_repository_and_some_of_the_files(hub: Any) -> None:
+    hub.repositories = {"me/a": {name: b"" for name in "edcba"}, "me/b": {"x": b""}, "me/c": {".gitattributes": GIT}}
+    with pytest.raises(ConfigError) as refused:
+        create(["me/a", "me/b", "me/c"])
+    first, second = refused.value.messages
+    assert first.startswith("push: got me/a, which holds a, b, c and 2 more; must be")
+    assert second.startswith("push: got me/b, which holds x; must be")
+
+
+def test_files_of_others_are_found_before_anything_is_trained(hub: Any, run: Any, tmp_path: Path) -> None:
+    hub.repositories["me/student-order"] = {"config.json": b"{}"}
+    with pytest.raises(ConfigError, match=r"which holds config\.json"):
+        run(tmp_path, "task", *RUN, "push=me/student")
+    assert not (tmp_path / "run" / "finetune_teacher").exists()
+    assert hub.repositories == {"me/student-order": {"config.json": b"{}"}}
+
+
+def test_a_repository_that_changes_meanwhile_is_left(hub: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    create(["me/student"])
+    preupload = hub.preupload
+
+    def changed(name: str, asked: dict[str, Any]) -> Any:
+        hub.repositories[name]["mine.txt"] = b"mine"
+        return preupload(name, asked)
+
+    monkeypatch.setattr(hub, "preupload", changed)
+    with pytest.raises(UserError, match=r"412.*run the same command again"):
+        upload({"me/student": folder}, "first")
+    assert hub.repositories["me/student"] == {".gitattributes": GIT, "mine.txt": b"mine"}
+
+
+def test_a_repository_is_private_unless_asked_and_keeps_its_visibility(hub: Any, folder: Path) -> None:
+    assert create(["me/open"], private=False) == {"me/open": "public"}
+    assert hub.private == set()
+    assert create(["me/open", "me/closed"]) == {"me/open": "public", "me/closed": "private"}
+    assert create(["me/closed"], private=False) == {"me/closed": "private"}
+    assert hub.private == {"me/closed"}
+    assert [*upload({"me/open": folder, "me/closed": folder}, "first")] == [
+        "on the hub (me/open, public)",
+        "on the hub (me/closed, private)",
+    ]
+
+
+def test_visibility_does_not_make_another_run() -> None:
+    settings = ["seed=1", "push=me/student", "push_private=false"]
+    assert checkpoint.run_folder("task", settings, None) == checkpoint.run_folder("task", ["seed=1"], None)
+    assert config.load_config(["recipe=task"]).push_private is True
+    assert config.load_config(["recipe=task", *settings]).push_private is False
 
 
 def test_what_can_be_read_need_not_be_written(
     hub: Any, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hub.repositories = {"me/student-order": {"config.json": b"{}"}, "me/student-overlap": {}}
+    hub.repositories = {"me/student-order": {}, "me/student-overlap": {}}
     monkeypatch.setenv("HF_TOKEN", "hf_that_reads")
     with pytest.raises(ConfigError, match=r"push: got me/student-order; .*403"):
         run(tmp_path, "task", *RUN, "push=me/student")
@@ -137,7 +238,7 @@ def test_a_teacher_that_was_cached_without_its_card_is_read_offline(hub: Any, mo
     ids=str,
 )
 def test_names_of_repositories(settings: list[str], expected: dict[str, str]) -> None:
-    found = exported(unrolled(config.load_config(settings)), ["a", "b"])
+    found = exported(resolve(config.load_config(settings)), ["a", "b"])
     assert found == expected
     assert repositories("me/student", found) == {f"me/student-{name}": folder for name, folder in expected.items()}
     assert repositories("me/student", {"a": "export/a"}) == {"me/student": "export/a"}

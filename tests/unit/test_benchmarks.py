@@ -19,10 +19,9 @@ from transformers import BertConfig, BertForMaskedLM
 
 from benchmarks import quantize, step
 from benchmarks.results_table import quantize_table, step_table
-from distill.check.rules import PACKAGES
-from distill.compress.quantize import SCHEMES
-from distill.config import Train, load_config
-from distill.stages.context import Context
+from distill.config import Train
+from distill.machine import Machine
+from distill.schemes import SCHEMES
 
 SHAPE = (3, 16)
 
@@ -65,7 +64,7 @@ def values(teacher: BertForMaskedLM, stage: Train) -> tuple[dict[str, float], di
 
 
 def stage_with(positions: str) -> Train:
-    stage = copy.deepcopy(step.settings(load_config(["recipe=distilbert"])))
+    stage = copy.deepcopy(step.settings())
     stage.terms["soft_targets"].positions = positions
     # So that a step of either optimizer is the same but for rounding.
     stage.optimizer |= {"betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.01, "lr": 1e-3}
@@ -104,9 +103,8 @@ def test_peak_is_what_the_action_needs() -> None:
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_numbers_are_complete(model: BertConfig, precision: str) -> None:
-    config = load_config(["recipe=distilbert"])
-    ctx = Context(config, "distilbert", "", Path(), Accelerator(cpu=True), Console(), precision, 1, True)
-    measured = step.benchmark(model, SHAPE, ctx, repeats=2)
+    machine = Machine(Accelerator(cpu=True), Console(), precision, 1, fast_float32=True)
+    measured = step.benchmark(model, SHAPE, machine, repeats=2)
     arithmetic = ["fp32", "fp32_medium", *(["bf16"] if precision == "bf16" else [])]
     assert [row["arithmetic"] for row in measured["rows"]] == arithmetic
     assert measured["rows"][0]["speedup"] == {"median": 1.0, "ci95": [1.0, 1.0]}
@@ -122,7 +120,7 @@ def test_every_form_is_timed(tmp_path: Path) -> None:
     small = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
     measured = quantize.benchmark(BertConfig(vocab_size=200, **small), SHAPE, tmp_path, threads=1, repeats=2)
     found = {(row["backend"], row["scheme"]): row for row in measured["rows"]}
-    installed = [one for name, one in SCHEMES.items() if all(map(find_spec, PACKAGES.get(name, ())))]
+    installed = [one for one in SCHEMES.values() if all(map(find_spec, one.packages))]
     assert {(one.backend, one.scheme) for one in installed} < found.keys()
     assert found["onnxruntime", "fp32"]["mib"] > found["onnxruntime", "int8"]["mib"] > 0
     best = tuple(measured["fastest_float32"].split())

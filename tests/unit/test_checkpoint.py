@@ -3,31 +3,208 @@
 from __future__ import annotations
 
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 
 from distill import checkpoint
-from distill.errors import UserError
+from distill.errors import ConfigError, UserError
+
+REFUSED = "output: got {}; must be a new or empty folder, or one that a run began; set output=NEW_FOLDER"
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    """Path -> content of every file below a folder, the mark of a run aside."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != checkpoint.CLAIM)
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
-def test_a_folder_takes_the_place_of_the_old_one_only_when_it_is_whole(tmp_path: Path) -> None:
-    folder = tmp_path / "stage"
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """The claimed folder of a run."""
+    checkpoint.claim(tmp_path / "run")
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    """A folder of the user's that no run began."""
+    for name in ("mine/pretrain/important.txt", "mine/.mine.tmp", "mine/.thesis.tmp/chapter.txt"):
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("a year of work")
+    return tmp_path / "mine"
+
+
+def test_a_folder_of_the_user_is_refused_and_left_as_it_is(mine: Path) -> None:
+    before = sorted(mine.rglob("*"))
+    for folder in (mine, mine / "pretrain"):
+        with pytest.raises(ConfigError) as refused:
+            checkpoint.claim(folder)
+        assert refused.value.messages == [REFUSED.format(folder)]
+    assert sorted(mine.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", [".DS_Store", ".lock", "results.json"])
+def test_any_file_makes_a_folder_not_empty(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).touch()
+    with pytest.raises(ConfigError, match="must be a new or empty folder"):
+        checkpoint.claim(tmp_path)
+
+
+def test_a_run_goes_on_in_the_folder_that_it_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in (tmp_path / "new" / "deep", tmp_path / "empty"):
+        (tmp_path / "empty").mkdir(exist_ok=True)
+        assert not checkpoint.claimed(folder)
+        checkpoint.claim(folder)
+        assert checkpoint.claimed(folder)
+        assert "made this folder for a run" in (folder / checkpoint.CLAIM).read_text()
+        checkpoint.write_text(folder / "config.json", "{}")
+        checkpoint.claim(folder)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    checkpoint.claim(Path())
+    assert checkpoint.claimed(tmp_path / "here")
+
+
+def test_runs_that_start_at_once_share_the_claim_and_one_gets_the_lock(tmp_path: Path) -> None:
+    count = 4
+    both = Barrier(count)
+
+    def start(folder: Path) -> bool:
+        both.wait()
+        checkpoint.claim(folder)
+        both.wait()
+        try:
+            with checkpoint.locked(folder):
+                both.wait()
+                return True
+        except ConfigError as error:
+            both.wait()
+            (message,) = error.messages
+            assert message.startswith(f"output: got {folder}; must be used by one run at a time; wait for the other")
+            return False
+
+    with ThreadPoolExecutor(count) as pool:
+        for attempt in range(5):
+            assert sum(pool.map(start, [tmp_path / f"{attempt}"] * count)) == 1
+
+
+def test_a_claim_that_comes_between_a_look_and_the_mark_is_shared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = Path.iterdir
+
+    def late(folder: Path) -> Any:
+        found = list(look(folder))
+        (folder / checkpoint.CLAIM).touch()
+        return iter(found)
+
+    monkeypatch.setattr(Path, "iterdir", late)
+    checkpoint.claim(tmp_path / "new")
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "config.json").touch()  # as if the other run had written it after its mark
+    checkpoint.claim(tmp_path / "begun")
+
+
+def test_a_lock_ends_with_the_run_and_is_shared_by_its_processes(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(KeyError), checkpoint.locked(run):
+        raise KeyError
+    with checkpoint.locked(run):
+        monkeypatch.setenv("RANK", "1")
+        with checkpoint.locked(run):
+            pass
+
+
+def test_a_place_that_cannot_be_a_run_folder_is_one_line(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = run / "file"
+    file.touch()
+    for folder in (Path("/proc/nope"), file, file / "below", run / ("x" * 300)):
+        with pytest.raises(ConfigError) as refused:
+            checkpoint.claim(folder)
+        (message,) = refused.value.messages
+        assert message.startswith(f"output: got {folder}; must be a folder that can be made and written (")
+        assert message.endswith("; set output=NEW_FOLDER")
+    (run / checkpoint.LOCK).mkdir()
+    with pytest.raises(ConfigError, match="must be a folder that can be made and written"), checkpoint.locked(run):
+        pass
+
+
+def test_only_temporary_names_of_killed_runs_are_swept_away(run: Path) -> None:
+    kept = [".mine.tmp", ".thesis.tmp/chapter.txt", "stage/.x.1.distill-tmp.txt", "x.1.distill-tmp", ".x.distill-tmp"]
+    left = [".results.json.7.distill-tmp", "stage/.order.12.distill-tmp/model.bin", ".a.1.distill-tmp/.b.1.distill-tmp"]
+    for name in (*kept, *left):
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
+        (run / name).write_text("x")
+    (run / ".link.1.distill-tmp").symlink_to(run / "stage", target_is_directory=True)
+    checkpoint.sweep(run)
+    assert set(content(run)) == set(kept)
+    assert (run / ".link.1.distill-tmp").is_symlink()
+
+
+def test_a_run_writes_under_the_names_that_are_swept_away(run: Path) -> None:
+    with checkpoint.writing(run / "stage") as temporary, checkpoint.writing_file(run / "file") as file:
+        file.touch()
+        (temporary / "half").touch()
+        checkpoint.sweep(run)
+        assert not content(run)
+        temporary.mkdir()
+        file.touch()
+    assert set(content(run)) == {"file"}
+
+
+def test_a_run_removes_only_what_lies_in_its_folder(run: Path, mine: Path) -> None:
+    for name in ("stage/order/model.bin", "stage/overlap/model.bin", "log"):
+        checkpoint.write_text(run / name, "x")
+    checkpoint.remove(run / "stage" / "order", run)
+    checkpoint.remove(run / "log", run)
+    checkpoint.remove(run / "nothing", run)
+    assert set(content(run)) == {"stage/overlap/model.bin"}
+    (run / "out").symlink_to(mine, target_is_directory=True)
+    (run / "in").symlink_to(run / "stage", target_is_directory=True)
+    (run / "stage" / "deep").symlink_to(mine, target_is_directory=True)
+    before = content(mine)
+    wrong = [mine, run, run / "stage" / "..", run / ".." / "mine", run / "out", run / "out" / "pretrain", Path("/")]
+    for path in wrong:
+        with pytest.raises(UserError, match="must lie in the run folder") as refused:
+            checkpoint.remove(path, run)
+        assert len(refused.value.messages) == 1
+    with pytest.raises(ValueError, match="not the folder of a run"):
+        checkpoint.remove(mine / "pretrain", mine)
+    checkpoint.remove(run / "in", run)
+    assert (run / "stage" / "overlap").is_dir()
+    checkpoint.remove(run / "stage", run)
+    assert not (run / "stage").exists()
+    assert content(mine) == before
+
+
+def test_a_folder_that_no_run_claimed_is_not_replaced(mine: Path) -> None:
+    before = content(mine)
+    for folder in (mine / "pretrain", mine / ".mine.tmp"):
+        with pytest.raises(UserError, match="must be a new or empty folder"), checkpoint.writing(folder):
+            pass
+    with pytest.raises(OSError, match="not empty"), checkpoint.writing(mine / "new"):
+        checkpoint.write_text(mine / "new" / "since", "")
+    assert content(mine) == before | {"new/since": b""}
+
+
+def test_a_folder_takes_the_place_of_the_old_one_only_when_it_is_whole(run: Path) -> None:
+    folder = run / "stage"
     with checkpoint.writing(folder) as temporary:
         (temporary / "old").write_text("1")
     with pytest.raises(FileNotFoundError), checkpoint.writing(folder) as temporary:
         (temporary / "new").write_text((temporary / "missing").read_text())
-    assert content(tmp_path) == {"stage/old": b"1"}
+    assert content(run) == {"stage/old": b"1"}
     with checkpoint.writing(folder) as temporary:
         (temporary / "new").write_text("2")
-    assert content(tmp_path) == {"stage/new": b"2"}
+    assert content(run) == {"stage/new": b"2"}
     assert not checkpoint.finished(folder)
     checkpoint.write_json(folder / checkpoint.MANIFEST, {"steps": 3})
     assert checkpoint.finished(folder)
@@ -43,16 +220,79 @@ def test_json_that_json_does_not_know_is_refused_and_nothing_is_lost(tmp_path: P
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_weights_that_do_not_fit_on_the_disk_are_one_line_and_leave_the_old_ones(
-    tmp_path: Path, small_disk: Any
-) -> None:
-    folder = tmp_path / "stage"
+def test_weights_that_do_not_fit_on_the_disk_are_one_line_and_leave_the_old_ones(run: Path, small_disk: Any) -> None:
+    folder = run / "stage"
     with checkpoint.writing(folder) as temporary:
         save_file({"weight": torch.ones(4)}, temporary / "model.safetensors")
-    before = content(tmp_path)
+    before = content(run)
     with small_disk(1 << 16), pytest.raises(UserError) as refused, checkpoint.writing(folder) as temporary:
         save_file({"weight": torch.zeros(1 << 16)}, temporary / "model.safetensors")
     (line,) = refused.value.messages
     assert line.startswith(f"{folder}: got ")
     assert "must be writable, with room enough; mend it, then run the same command" in line
+    assert content(run) == before
+
+
+def test_files_are_whole_or_stay_as_they_were(tmp_path: Path) -> None:
+    arrays = {"logits": np.arange(6.0).reshape(2, 3), "rows": np.array([1, 2])}
+    checkpoint.write_arrays(tmp_path / "new" / "scores.npz", arrays)
+    with np.load(tmp_path / "new" / "scores.npz") as stored:
+        assert {name: stored[name].tolist() for name in stored} == {k: v.tolist() for k, v in arrays.items()}
+    checkpoint.write_bytes(tmp_path / "picture.png", b"\x89\r\n")
+    checkpoint.write_text(tmp_path / "card.md", "é\n")
+    before = content(tmp_path)
+    assert before == before | {"picture.png": b"\x89\r\n", "card.md": b"\xc3\xa9\n"}
+    for name in before:
+        with pytest.raises(FileNotFoundError), checkpoint.writing_file(tmp_path / name) as temporary:
+            temporary.write_bytes(b"half" + (tmp_path / "missing").read_bytes())
     assert content(tmp_path) == before
+
+
+def test_windows_opens_no_folder_and_flushes_only_files_that_it_may_write(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[str] = []
+
+    def windows(path: Path, flags: int) -> int:
+        assert flags == os.O_RDWR
+        assert not path.is_dir(), "PermissionError on Windows"
+        flushed.append(path.name)
+        return real(path, flags)
+
+    real = os.open
+    monkeypatch.setattr(checkpoint, "_WINDOWS", True)
+    monkeypatch.setattr(os, "open", windows)
+    with checkpoint.writing(run / "stage") as temporary:
+        (temporary / "model.bin").write_bytes(b"1")
+    checkpoint.write_text(run / "results.json", "{}")
+    monkeypatch.undo()
+    assert flushed == ["model.bin", f".results.json.{os.getpid()}.distill-tmp"]
+    assert content(run) == {"stage/model.bin": b"1", "results.json": b"{}"}
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("bert-base-uncased", False),
+        ("google/electra-small-discriminator", False),
+        ("models/bert", False),
+        ("v1.5/bert.tiny", False),
+        ("models/nlp/bert", True),
+        ("./bert", True),
+        ("../bert", True),
+        ("~/bert", True),
+        ("/models", True),
+        ("models/", True),
+        ("models\\bert", True),
+        ("C:bert", True),
+        ("here.bin", True),
+        ("here/too", True),
+    ],
+)
+def test_a_path_differs_from_a_name_on_the_hub(
+    name: str, path: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here" / "too").mkdir(parents=True)
+    (tmp_path / "here.bin").touch()
+    monkeypatch.chdir(tmp_path)
+    assert checkpoint.is_path(name) is path

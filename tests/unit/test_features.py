@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 
@@ -108,3 +110,28 @@ def test_no_hook_is_left_behind(tiny_model, tiny_batch) -> None:
     with pytest.raises(ValueError, match="input_ids"):
         capture(model, {}, needs)
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+@pytest.mark.parametrize(
+    ("name", "weights"),
+    [
+        *((name, torch.float32) for name in ("bert", "mpnet", "modernbert", "deberta-v2")),
+        *((name, torch.bfloat16) for name in ("bert", "mpnet", "modernbert")),
+    ],
+)
+def test_scores_are_float32_products_of_bf16_queries_and_keys(name: str, weights, tiny_model, tiny_batch) -> None:
+    """A student under autocast, and a teacher of bf16 weights, against float64 products of the same tensors."""
+    model, calls = tiny_model(name, layers=2).to(weights), []
+    record = family.family_of(model)
+    attention = family.layers(model)[1].get_submodule(record.layer.attention)
+    attention.register_forward_pre_hook(lambda *call: calls.append(call[1:]), with_kwargs=True)
+    with torch.autocast("cpu", torch.bfloat16, enabled=weights == torch.float32):
+        found = capture(model, tiny_batch, dict.fromkeys(("queries", "keys", "scores"), (1,)))
+    query, key = found.queries[1].detach(), found.keys[1].detach()
+    assert query.dtype == key.dtype == torch.bfloat16
+    call = torch.utils._pytree.tree_map_only(
+        torch.Tensor, lambda x: x.detach().double() if x.is_floating_point() else x, calls[0]
+    )
+    wanted = record.scores(copy.deepcopy(attention).double(), query.double(), key.double(), call)
+    torch.testing.assert_close(found.scores[1].double(), wanted, rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(wanted.bfloat16().double(), wanted, rtol=1e-4, atol=1e-4), "bf16 would be seen"

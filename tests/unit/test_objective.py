@@ -17,6 +17,7 @@ from distill.compress.gates import L0, Movement, fold
 from distill.errors import ConfigError
 from distill.features import capture
 from distill.objective import BoundTerm, Objective, counts
+from distill.rows import relations
 
 TEMPERATURE = 2.0
 SOFT = partial(losses.soft_targets, temperature=TEMPERATURE)
@@ -248,6 +249,44 @@ def test_scores_are_compared_at_tokens_of_every_layer(tiny_model, batch: Any) ->
     torch.testing.assert_close(made(batch)[0].double(), wanted, rtol=1e-5, atol=1e-6)
 
 
+def test_softmax_of_scores_is_over_tokens_alone(tiny_model, batch: Any) -> None:
+    student, teacher = tiny_model("bert").double(), tiny_model("bert", seed=1).double()
+    made = Objective(student, one("scores", SOFT), [teacher])
+    z, t = (capture(model, batch, {"scores": [2]}).scores[2] / TEMPERATURE for model in (student, teacher))
+    wanted = 0.0
+    for text, mask in enumerate(batch["attention_mask"].bool()):
+        log_q, log_p = (x[text][:, mask][:, :, mask].log_softmax(-1) for x in (z, t))
+        wanted = (
+            wanted + TEMPERATURE**2 * F.kl_div(log_q, log_p, log_target=True, reduction="none").sum(-1).mean(0).sum()
+        )
+    torch.testing.assert_close(made(batch)[0].double(), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_relations_of_bf16_projections_are_float32_products() -> None:
+    projected = torch.randn(2, 2, 5, 8, generator=torch.Generator().manual_seed(0)).bfloat16()
+    mask = torch.ones(2, 5, dtype=torch.long)
+    wanted = relations(projected.double(), mask, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = relations(projected, mask, 4)
+    torch.testing.assert_close(found.double(), wanted, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("features", ["logits", "hidden", "scores"])
+def test_a_teacher_without_bf16_runs_in_float32_beside_a_bf16_student(features: str, tiny_model, batch: Any) -> None:
+    student, teacher, seen = tiny_model("bert"), tiny_model("deberta", seed=1), list[Tensor]()
+
+    def noting(mine: Tensor, theirs: Tensor) -> Tensor:
+        seen.append(theirs)
+        return losses.mse(mine, theirs)
+
+    made = Objective(student, one(features, noting), [teacher])
+    made(batch)
+    with torch.autocast("cpu", torch.bfloat16):
+        made(batch)
+    plain, beside = seen[: len(seen) // 2], seen[len(seen) // 2 :]
+    assert all(torch.equal(*both) for both in zip(plain, beside, strict=True))
+
+
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
 def test_pooled_vectors_are_compared(pooling: str, tiny_model, batch: Any) -> None:
     student, teacher = tiny_model("bert"), tiny_model("bert", seed=1)
@@ -263,10 +302,12 @@ def test_pooled_vectors_are_compared(pooling: str, tiny_model, batch: Any) -> No
     assert counts(made.terms, batch).tolist() == [2]
 
 
-@pytest.mark.parametrize("features", ["relations", "scores", "pooled", "hidden"])
+@pytest.mark.parametrize(
+    ("features", "loss"),
+    [("relations", SOFT), ("scores", losses.mse), ("scores", SOFT), ("pooled", losses.mse), ("hidden", losses.mse)],
+)
 @pytest.mark.parametrize("name", ["bert", "deberta-v2", "modernbert"])
-def test_padding_changes_no_comparison(name: str, features: str, tiny_model, batch: Any) -> None:
-    loss = partial(losses.soft_targets, temperature=1.0) if features == "relations" else losses.mse
+def test_padding_changes_no_comparison(name: str, features: str, loss: Any, tiny_model, batch: Any) -> None:
     student, teacher = tiny_model(name, layers=2), tiny_model(name, seed=1)
     made = Objective(student, one(features, loss), [teacher])
     torch.testing.assert_close(made(wider(batch)), made(batch), rtol=1e-4, atol=1e-4)
@@ -291,6 +332,23 @@ def test_layers_at_the_same_share_of_depth() -> None:
     assert one("relations", losses.mse, teacher_layer=20)["relations"].pairs(6, 24) == [(5, 20)]
 
 
+def test_layers_are_compared_with_those_they_were_kept_from(tiny_model, batch: Any) -> None:
+    student, teacher = tiny_model("bert", layers=2), tiny_model("bert", layers=4, seed=1)
+    by_kept = Objective(student, one("hidden", losses.mse, layers="uniform"), [teacher], kept=[0, 2])(batch)
+    by_pairs = Objective(student, one("hidden", losses.mse, layers=[[0, 0], [1, 2]]), [teacher])(batch)
+    by_depth = Objective(student, one("hidden", losses.mse, layers="uniform"), [teacher])(batch)
+    h, g = (capture(model, batch, {"hidden": range(4)[: family.depth(model)]}).hidden for model in (student, teacher))
+    real = batch["attention_mask"].bool()
+    wanted = sum((h[m][real] - g[n][real]).square().mean(-1).sum() for m, n in ((0, 0), (1, 2)))
+    torch.testing.assert_close(by_kept[0], wanted)
+    assert torch.equal(by_kept, by_pairs)
+    assert not torch.allclose(by_kept, by_depth)
+    last = one("hidden", losses.mse)
+    assert torch.equal(
+        Objective(student, last, [teacher], kept=[0, 2])(batch), Objective(student, last, [teacher])(batch)
+    )
+
+
 def test_models_that_cannot_be_compared_so_are_refused(tiny_model) -> None:
     student, teacher = tiny_model("bert", hidden_size=8, num_attention_heads=1), tiny_model("bert")
     for features, settings, message in (
@@ -300,6 +358,12 @@ def test_models_that_cannot_be_compared_so_are_refused(tiny_model) -> None:
             "terms.relations.heads: got 3; must divide the widths of student and teacher, 8 and",
         ),
         ("relations", {"teacher_layer": 3}, "terms.relations.teacher_layer: got 3; must be < 3, the teacher's layers"),
+        ("hidden", {"layers": [[0, 1], [1, 3]]}, r"terms.hidden.layers: got \[\[0, 1\], \[1, 3\]\]; must be pairs of "),
+        (
+            "hidden",
+            {"layers": [[3, 0]]},
+            r"hidden.layers: got \[\[3, 0\]\]; must be pairs of a student's layer < 3 and",
+        ),
         (
             "scores",
             {},

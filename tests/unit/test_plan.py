@@ -1,16 +1,23 @@
-"""One run for several targets: what its stages are called, what each is made from, in which order they run."""
+"""The recipe resolved: its steps, in which order, what each is made from, and whose models it leaves."""
 
 from __future__ import annotations
+
+from dataclasses import fields
 
 import pytest
 
 from distill import config
-from distill.config import Config, Target
-from distill.plan import cut_by, goals, has_target, made_by, of_student, references, taught_start, unrolled
+from distill.config import Baseline, Config, Evaluate, Gates, Target, Train
+from distill.plan import STUDENT, TEACHER, Given, Plan, Step, compared, expanded, resolve, targets, trained
 
 
 def composed(*overrides: str) -> Config:
     return config.load_config(["recipe=prune", *overrides])
+
+
+def planned(*overrides: str) -> dict[str, Step]:
+    """Folder -> step."""
+    return {step.folder: step for step in resolve(composed(*overrides)).steps}
 
 
 @pytest.mark.parametrize(
@@ -22,65 +29,106 @@ def composed(*overrides: str) -> Config:
         ("target.size_mib=[20,10]", ["20MiB", "10MiB"]),
     ],
 )
-def test_a_list_is_several_goals(override: str, labels: list[str]) -> None:
-    settings = composed("target.speedup=null", override)
-    assert list(goals(settings)) == labels
-    assert has_target(settings)
+def test_a_list_is_several_targets(override: str, labels: list[str]) -> None:
+    plan = resolve(composed("target.speedup=null", override))
+    assert list(plan.targets) == labels
+    assert plan.has_target
 
 
-def test_each_goal_has_its_own_number_and_the_rest_of_the_target() -> None:
-    found = goals(composed("target.speedup=[2,4]", "target.size_mib=50", "target.shape=[1,32]"))
+def test_each_target_has_its_own_number_and_the_rest_of_the_settings() -> None:
+    found = targets(composed("target.speedup=[2,4]", "target.size_mib=50", "target.shape=[1,32]").target)
     assert found["2x"] == Target(speedup=2, size_mib=50, shape=[1, 32])
     assert found["4x"] == Target(speedup=4, size_mib=50, shape=[1, 32])
 
 
-def test_one_target_changes_nothing() -> None:
+def test_with_one_target_each_stage_is_one_step() -> None:
     settings = composed()
-    assert unrolled(settings) == settings
-    assert made_by(settings, "recover") == ["recover"]
+    steps = resolve(settings).steps
+    assert [(step.folder, step.target) for step in steps] == [(name, "") for name in settings.pipeline]
+    assert all(step.settings == trained(settings, step.stage) for step in steps if step.kind == "train")
 
 
-def test_what_goes_on_from_a_pruned_model_is_there_for_each_goal() -> None:
-    settings = unrolled(composed("target.speedup=[2,4]"))
-    assert settings.pipeline == [
+def test_all_that_is_made_from_a_pruned_model_is_a_step_for_each_target() -> None:
+    steps = planned("target.speedup=[2,4]")
+    assert list(steps) == [
         "finetune_teacher",
-        "prune",
+        *("prune/2x", "prune/4x"),
         *("recover/2x", "recover/4x"),
         *("recover_baseline/2x", "recover_baseline/4x"),
         *("quantize/2x", "quantize/4x"),
         "evaluate",
         *("export/2x", "export/4x"),
     ]
-    stages = settings.stages
-    assert stages["recover/4x"].start == "prune/4x"  # type: ignore[attr-defined]
-    assert stages["recover/4x"].teacher == "finetune_teacher"  # type: ignore[attr-defined]
-    assert stages["quantize/2x"].start == "recover/2x"  # type: ignore[attr-defined]
-    assert (stages["export/2x"].quantized, stages["export/2x"].evaluated) == ("quantize/2x", "evaluate")  # type: ignore[attr-defined]
+    recover = steps["recover/4x"]
+    assert (recover.stage, recover.target, recover.goal.speedup) == ("recover", "4x", 4)
+    assert (recover.start, recover.teacher) == (steps["prune/4x"], steps["finetune_teacher"])
+    assert steps["quantize/2x"].start is steps["recover/2x"]
+    export = steps["export/2x"]
+    assert (export.source("quantized"), export.source("evaluated")) == (steps["quantize/2x"], steps["evaluate"])
 
 
-def test_references_are_the_stages_that_were_run() -> None:
-    settings = unrolled(composed("target.speedup=[2,4]"))
-    compared = references(settings, settings.stages["evaluate"])
-    assert compared == [
+def test_a_step_is_made_from_steps_of_its_own_target_and_an_evaluation_from_all() -> None:
+    steps = planned("target.speedup=[2,4]")
+
+    def inputs(name: str) -> list[str]:
+        return [step.folder for step in steps[name].inputs]
+
+    assert inputs("evaluate") == [
         "finetune_teacher",
         *("recover/2x", "recover/4x"),
         *("recover_baseline/2x", "recover_baseline/4x"),
         *("quantize/2x", "quantize/4x"),
     ]
-    assert references(settings, settings.stages["recover/2x"]) == ["prune/2x", "finetune_teacher"]
-    assert references(settings, settings.stages["prune"]) == ["finetune_teacher"]
-    single = composed()
-    assert references(single, single.stages["recover"]) == ["prune", "finetune_teacher"]
+    assert inputs("recover/2x") == ["prune/2x", "finetune_teacher"]
+    assert inputs("prune/2x") == ["finetune_teacher"]
+    each = compared(steps["evaluate"])
+    assert [(c.target, c.student.folder) for c in each] == [("2x", "recover/2x"), ("4x", "recover/4x")]
+    assert [(c.baseline, c.quantized, c.pruned) for c in each] == [
+        (steps[f"recover_baseline/{t}"], steps[f"quantize/{t}"], None) for t in ("2x", "4x")
+    ]
 
 
-def test_whose_models_a_stage_leaves() -> None:
+def test_whose_models_a_step_leaves_and_whose_tokens_they_read() -> None:
     settings = config.load_config(["recipe=distil_prune_int8"])
-    students = [name for name in settings.pipeline if of_student(settings, name)]
+    plan = resolve(settings)
+    steps = {step.folder: step for step in plan.steps}
     made = ["vocabulary", "prune", "recover", "recover_baseline", "quantize", "export"]
-    assert students == ["pretrain", "finetune", *made]
-    assert [name for name in settings.pipeline if cut_by(settings, name) == "vocabulary"] == made
-    settings.stages["pretrain"].start = "recover"  # type: ignore[attr-defined]
-    assert of_student(settings, "recover")  # a circle ends
+    assert [name for name, step in steps.items() if step.of_student] == ["pretrain", "finetune", *made]
+    assert [name for name, step in steps.items() if step.tokenizer is steps["vocabulary"]] == made
+    assert {steps[name].tokenizer for name in ("pretrain", "finetune", "finetune_teacher")} == {TEACHER}
+    assert [step.folder for step in steps["recover"].ancestors] == [
+        *("recover", "prune", "vocabulary", "finetune", "pretrain")
+    ]
+    assert steps["recover"].lineage[-1] is TEACHER
+    assert (steps["recover"].builder, steps["recover"].pruner) == (steps["pretrain"], steps["prune"])
+    assert plan.builds == ["pretrain"]
+
+
+def test_a_given_student_reads_its_own_tokens() -> None:
+    plan = resolve(config.load_config(["recipe=task"]))
+    steps = {step.folder: step for step in plan.steps}
+    assert plan.given_student
+    assert steps["finetune"].start is STUDENT
+    assert {name for name, step in steps.items() if step.tokenizer is STUDENT} == {
+        *("finetune", "finetune_baseline", "quantize", "export")
+    }
+    assert not resolve(config.load_config(["recipe=distilbert"])).given_student
+
+
+def test_what_learned_vectors_on_a_corpus_is_exported_as_an_embedder() -> None:
+    plan = resolve(config.load_config(["recipe=embedder"]))
+    assert [step.folder for step in plan.steps if step.embeds] == ["export_embedder"]
+
+
+def test_names_that_are_no_earlier_stage_are_left_out() -> None:
+    settings = composed("stages.recover.start=export", "stages.recover.teacher=nobody", "pipeline=[recover,evaluate]")
+    (recover, evaluate) = resolve(settings).steps
+    assert recover.source("start") is recover.source("teacher") is None
+    assert recover.lineage == (recover,)
+    assert compared(evaluate)[0].student is recover
+    assert isinstance(evaluate.settings, Evaluate)
+    assert isinstance(resolve(settings), Plan)
+    assert isinstance(TEACHER, Given)
 
 
 @pytest.mark.parametrize(
@@ -88,4 +136,51 @@ def test_whose_models_a_stage_leaves() -> None:
     [("distilbert", False), ("prune", False), ("vocabulary", False), ("cofi", True), ("distil_prune_int8", True)],
 )
 def test_a_baseline_that_starts_from_what_a_teacher_made_is_known(recipe: str, taught: bool) -> None:
-    assert taught_start(config.load_config([f"recipe={recipe}"])) == taught
+    assert resolve(config.load_config([f"recipe={recipe}"])).taught_start == taught
+
+
+@pytest.mark.parametrize(
+    ("recipe", "baselines"),
+    [
+        (
+            "distilbert",
+            {
+                "pretrain_baseline": ("adapt", True, "mlm"),
+                "finetune_baseline": ("pretrain_baseline", False, "supervised"),
+            },
+        ),
+        ("embedder", {"pretrain_baseline": ("teacher", True, "mlm")}),
+        ("vocabulary", {"recover_baseline": ("vocabulary", False, "supervised")}),
+    ],
+)
+def test_a_baseline_differs_from_its_student_only_in_what_needs_a_teacher(
+    recipe: str, baselines: dict[str, tuple[str, bool, str]]
+) -> None:
+    settings = config.load_config([f"recipe={recipe}"])
+    for name, (start, builds, term) in baselines.items():
+        student = settings.stages[name.removesuffix("_baseline")]
+        assert isinstance(student, Train)
+        student.steps, student.clip, student.dropout, student.batch.tokens = 7, 2.0, 0.3, 512
+        assert trained(settings, name.removesuffix("_baseline")) is student
+        baseline = trained(settings, name)
+        differ = {f.name for f in fields(Train) if getattr(baseline, f.name) != getattr(student, f.name)}
+        assert differ - {"start"} == {"role", "teacher", "terms"}
+        assert (baseline.role, baseline.teacher) == ("baseline", None)
+        assert (baseline.start, baseline.build_student) == (start, builds)
+        # With another weight, clipping would change the numbers of committed results.
+        assert {label: (part.weight, part.against) for label, part in baseline.terms.items()} == {term: (1.0, "labels")}
+
+
+def test_a_baseline_has_no_gates_and_no_simulated_int8_and_is_not_skipped() -> None:
+    student = Train(gates=Gates("l0"), quantization_aware=True, skip_if_mlm_head=True, epochs=5.0)
+    settings = Config(stages={"student": student, "baseline": Baseline(baseline_of="student")})
+    assert trained(settings, "baseline") == Train(role="baseline", start="teacher", epochs=5.0)
+
+
+def test_expanding_leaves_a_baseline_of_nothing_and_the_config_itself_alone() -> None:
+    stages = {"whole": Baseline(baseline_of="student"), "broken": Baseline(baseline_of="nothing"), "student": Train()}
+    settings = Config(stages=dict(stages))
+    after = expanded(settings).stages
+    assert after == stages | {"whole": Train(role="baseline")}
+    assert list(after) == list(stages) == list(settings.stages)
+    assert settings.stages == stages

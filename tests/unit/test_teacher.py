@@ -138,7 +138,7 @@ def test_damaged_weights_are_named(damage, folder: Path, tmp_path: Path) -> None
     bad = copy(folder, tmp_path / "bad")
     weights = bad / "model.safetensors"
     weights.write_bytes(damage(weights.read_bytes()))
-    for load in (teacher.load_mlm, lambda path: teacher.load_classifier(path, 2)):
+    for load in (teacher.load_mlm, lambda path: teacher.load_classifier(path, 2), teacher.head_labels):
         with pytest.raises(DataError) as caught:
             load(bad)
         assert caught.value.messages[0].startswith(f"{weights}: got a damaged file")
@@ -170,14 +170,54 @@ def test_an_unknown_family_is_refused(folder: Path, tmp_path: Path) -> None:
         teacher.load_mlm(bad)
 
 
-@pytest.mark.parametrize("text", ["{", '{"model_type": "no_such_type"}'])
-def test_an_unreadable_config_is_one_line(text: str, folder: Path, tmp_path: Path) -> None:
+BROKEN = [
+    *[(teacher.load_mlm, "config.json", text) for text in ("{", "null", '{"model_type": "no_such_type"}')],
+    *[
+        (teacher.load_mlm, "config.json", {"model_type": "bert"} | changed)
+        for changed in ({"vocab_size": None}, {"hidden_size": 0}, {"id2label": 3}, {"dtype": "no_such_type"})
+    ],
+    *[(teacher.load_tokenizer, "tokenizer.json", text) for text in ("{}", "null", "[3]")],
+    (teacher.load_tokenizer, "tokenizer_config.json", "[]"),
+    (teacher.load_tokenizer, "tokenizer_config.json", {"tokenizer_class": 3}),
+    (teacher.pooling, "1_Pooling/config.json", "{"),
+    (teacher.pooling, "1_Pooling/config.json", "[]"),
+    (teacher.embedder_length, "modules.json", "{"),
+    (teacher.embedder_length, "modules.json", "[{}]"),
+    (teacher.embedder_length, "sentence_bert_config.json", "[]"),
+]
+
+
+@pytest.mark.parametrize(("read", "name", "content"), BROKEN, ids=lambda value: getattr(value, "__name__", value))
+def test_a_file_that_cannot_be_read_is_one_line(
+    read: Any, name: str, content: str | dict[str, Any], folder: Path, tmp_path: Path
+) -> None:
     bad = copy(folder, tmp_path / "bad")
-    (bad / "config.json").write_text(text)
+    (bad / name).parent.mkdir(exist_ok=True)
+    if isinstance(content, str):
+        (bad / name).write_text(content)
+    else:
+        change_json(bad / name, **content)
     with pytest.raises(DataError) as caught:
+        read(bad)
+    (message,) = caught.value.messages
+    assert message.startswith(str(bad))
+    assert ": got files that cannot be loaded (" in message
+    assert "\n" not in message
+
+
+def test_code_in_a_folder_is_neither_run_nor_asked_about(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("builtins.input", lambda _: pytest.fail("a prompt"))
+    bad = copy(folder, tmp_path / "bad")
+    (bad / "evil.py").write_text("raise SystemExit('code of a model folder was run')")
+    change_json(bad / "config.json", auto_map={"AutoConfig": "evil.Config", "AutoModelForMaskedLM": "evil.Model"})
+    change_json(bad / "tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.Tokenizer", None]})
+    teacher.load_mlm(bad)
+    teacher.load_tokenizer(bad)
+    change_json(bad / "config.json", model_type="evil")
+    with pytest.raises(DataError, match="cannot be loaded"):
         teacher.load_mlm(bad)
-    assert caught.value.messages[0].startswith(f"{bad}: got files that cannot be loaded")
-    assert "\n" not in caught.value.messages[0]
 
 
 def test_a_folder_without_tokenizer_is_refused(folder: Path, tmp_path: Path) -> None:
@@ -192,13 +232,24 @@ def test_a_local_folder_is_its_own_place(folder: Path) -> None:
     assert teacher.resolve(Teacher(kind="hub", name=str(folder))) == str(folder)
 
 
-@pytest.mark.parametrize("name", ["some-org/some-model-that-is-not-cached", "./no/such/folder", "not a name"])
+@pytest.mark.parametrize("name", ["some-org/some-model-that-is-not-cached", "not a name"])
 def test_what_is_neither_here_nor_on_the_hub(name: str) -> None:
     with pytest.raises(ConfigError) as caught:
         teacher.resolve(Teacher(kind="hub", name=name))
     assert caught.value.messages == [
         f"teacher.name: got {name}; must be on the Hugging Face hub (unreachable now, or it has no such model) "
         "or a local folder; set teacher.name=FOLDER"
+    ]
+
+
+@pytest.mark.parametrize("name", ["./no/such/folder", "/no/such", "~/bert", "a/b/c", __file__])
+def test_a_path_without_a_folder_is_not_asked_of_the_hub(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: pytest.fail("the hub was asked"))
+    with pytest.raises(ConfigError) as caught:
+        teacher.fetch(name, "student.name")
+    home = "; ~ is not expanded" if name.startswith("~") else ""
+    assert caught.value.messages == [
+        f"student.name: got {name}; must be a folder that exists; check the path (from {Path.cwd()}{home})"
     ]
 
 

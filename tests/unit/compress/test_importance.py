@@ -12,7 +12,7 @@ from distill import family
 from distill.compress.choose import by_loss, mean_loss, most_important
 from distill.compress.importance import Importance, fisher, magnitude, masked, taylor
 from distill.compress.prune import everything, pruned
-from distill.stages.sensitivity import row_loss
+from distill.compress.sensitivity import row_loss
 
 NAMES = list(family.STUDENTS)
 SIZES = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 24, "num_labels": 3}

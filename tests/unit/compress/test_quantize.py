@@ -19,20 +19,21 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from distill.check import rules
 from distill.checkpoint import MANIFEST
 from distill.compress import quantize
-from distill.compress.quantize import ONNX, SCHEMES, always_float, linears
+from distill.compress.quantize import MAKE, always_float, linears
 from distill.evaluate import engines
 from distill.evaluate.cost import size_mib
 from distill.evaluate.latency import synthetic
+from distill.family import STUDENTS
+from distill.schemes import ONNX, SCHEMES
 
 Make = Callable[..., Path]
 THERE = [
     pytest.param(
         name,
         marks=pytest.mark.skipif(
-            any(find_spec(package) is None for package in rules.PACKAGES.get(name, ())),
+            any(find_spec(package) is None for package in SCHEMES[name].packages),
             reason="an extra, absent",
         ),
     )
@@ -59,7 +60,7 @@ def make(export_once: Callable[[Path, Path], None]) -> Make:
         batch = synthetic((32, 16), 100, seed=1)
         lengths = [8 + i % 8 for i in range(32)]
         rows = [{key: value[i : i + 1, : lengths[i]] for key, value in batch.items()} for i in range(32)]
-        scheme.make(out / ONNX if scheme.onnx else folder, out / scheme.file, keep, rows)
+        MAKE[name](out / ONNX if scheme.onnx else folder, out / scheme.file, keep, rows)
         return out / scheme.file
 
     return made
@@ -70,10 +71,7 @@ def _load(name: str, path: Path) -> engines.Engine:
     return engines.load("x", path, backend=scheme.backend, scheme=scheme.scheme, device="cpu", threads=1)
 
 
-def test_what_the_config_may_say_is_what_there_is() -> None:
-    assert set(rules.SCHEMES) == set(SCHEMES)
-    assert set(rules.ONNX_SCHEMES) == {name for name, one in SCHEMES.items() if one.onnx}
-    assert set(rules.PACKAGES) == {name for name, scheme in SCHEMES.items() if scheme.extra}
+def test_no_two_schemes_are_called_alike_or_write_the_same_file() -> None:
     names = [(scheme.backend, scheme.scheme) for scheme in SCHEMES.values()]
     assert len(set(names)) == len({scheme.file for scheme in SCHEMES.values()}) == len(names)
 
@@ -120,7 +118,7 @@ def test_what_is_to_stay_float_does(classifier: Make, make: Make, name: str, tmp
 
 
 def test_head_and_pooler_are_float_in_every_family(tiny_model: Callable[..., Any]) -> None:
-    for family in rules.FAMILIES:
+    for family in STUDENTS:
         model = tiny_model(family, "SequenceClassification")
         floats = always_float(model)
         assert any(name in ("classifier", "score") for name in floats), family

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from distill.config import Limit, Tasks
-from distill.data import docstrings, harvest, tasks
+from distill.data import docstrings, harvest, records, tasks
 from distill.data.harvest import Document
 from distill.errors import DataError
 
@@ -40,10 +40,10 @@ def numbers(text: object) -> set[str]:
     return {"".join(c for c in word if c.isdigit()) for word in str(text).split()} - {""}
 
 
-@pytest.mark.parametrize("task", tasks.DOCSTRINGS)
+@pytest.mark.parametrize("task", records.DOCSTRINGS)
 def test_same_rows_every_time_from_files_of_the_split(documents: tuple[Document, ...], task: str) -> None:
     assert docstrings.rows(task, "train") == docstrings.rows(task, "train")
-    columns = tasks.DOCSTRINGS[task].columns
+    columns = records.DOCSTRINGS[task].columns
     seen = {
         split: set().union(*(numbers(row[c]) for row in made(task, split) for c in columns))
         for split in ("train", "validation")
@@ -58,7 +58,7 @@ def test_same_rows_every_time_from_files_of_the_split(documents: tuple[Document,
 @pytest.mark.parametrize("task", ["package", "corrupted", "body", "order"])
 def test_labels_are_balanced(documents: tuple[Document, ...], task: str) -> None:
     counts = Counter(row["label"] for row in made(task))
-    assert sorted(counts) == list(range(tasks.DOCSTRINGS[task].num_labels))
+    assert sorted(counts) == list(range(records.DOCSTRINGS[task].num_labels))
     assert max(counts.values()) - min(counts.values()) <= 1
 
 
@@ -119,7 +119,7 @@ def test_overlap_is_the_share_of_common_words(documents: tuple[Document, ...]) -
 
 def test_load_tasks_gives_them_all(documents: tuple[Document, ...]) -> None:
     loaded, coverage = tasks.load_tasks(Tasks(), Limit(examples=100), 0)
-    assert list(loaded) == list(tasks.DOCSTRINGS)
+    assert list(loaded) == list(records.DOCSTRINGS)
     assert [row["rows"] for row in coverage if row["split"] == "train"] == [100] * 5
     assert all(data.train.num_rows == 100 for data in loaded.values())
 

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from distill.config import Limit, Tasks
-from distill.data import tasks
-from distill.data.tasks import DOCSTRINGS, GLUE, load_tasks
+from distill.data.records import GLUE, TASKS, Task
+from distill.data.tasks import load_tasks
 from distill.errors import ConfigError, DataError
 
 
@@ -163,8 +163,8 @@ def test_an_unreachable_hub_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None
         load_tasks(Tasks(kind="glue", names=["rte"]), Limit(), 0)
 
 
-@pytest.mark.parametrize(("kind", "known"), [("glue", GLUE), ("docstrings", DOCSTRINGS)])
-def test_smoke_stands_in_for_every_task(kind: str, known: dict[str, tasks.Task]) -> None:
+@pytest.mark.parametrize(("kind", "known"), TASKS.items())
+def test_smoke_stands_in_for_every_task(kind: str, known: dict[str, Task]) -> None:
     loaded, coverage = load_tasks(Tasks(kind=kind), Limit(smoke=True, examples=40), 0)
     assert list(loaded) == list(known)
     assert all(row["stand_in"] and 0 < row["rows"] <= 40 for row in coverage)

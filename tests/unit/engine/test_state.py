@@ -86,7 +86,7 @@ def test_the_newest_whole_state_wins(tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "b" / "10", tmp_path / "a" / "10")  # killed before the older one was dropped
     (tmp_path / "a" / "11").mkdir()
     (tmp_path / "a" / "11" / "weights.safetensors").write_bytes(b"half")
-    (tmp_path / "a" / ".12.77.tmp").mkdir()
+    (tmp_path / "a" / ".12.77.distill-tmp").mkdir()
     loaded = state.load(tmp_path / "a", other, trained(other, 0))
     assert loaded == {"step": 10}
     assert torch.equal(other.weight, model.weight)

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
+from safetensors.torch import load_file
 
 from distill import losses
+from distill.compress.gates import L0
 from distill.config import Batch, Train
 from distill.engine import schedule, state, train
+from distill.engine.train import check_weights, clip
 from distill.errors import Stopped, UserError
 from distill.objective import BoundTerm, Objective
 
@@ -194,6 +199,65 @@ def test_a_loss_that_is_no_number_stops_training(models, tmp_path: Path) -> None
     exploding = partial(torch.optim.SGD, lr=1e30)
     with pytest.raises(UserError, match=r"loss: got nan at step \d; must be finite; lower optimizer.lr"):
         run(models({"mlm": MLM}), tmp_path, steps=4, optimizer=exploding)
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_state_that_is_not_finite_is_never_written(interrupted: bool, models, tmp_path: Path) -> None:
+    """A row of the log, which waits for the device, is due only every few seconds: a state must not wait for it."""
+
+    class Exploding(torch.optim.SGD):
+        taken = 0
+
+        def step(self, closure: Any = None) -> Any:
+            self.taken += 1
+            if self.taken == 3:
+                self.param_groups[0]["lr"] = float("inf") if interrupted else 1e30
+                if interrupted:
+                    os.kill(os.getpid(), signal.SIGINT)
+            return super().step(closure)
+
+    seconds = 1e9 if interrupted else 1e-9
+    with pytest.raises(UserError, match=r"got (nan|a number that is not finite) at step \d; must be finite") as error:
+        run(
+            models({"mlm": MLM}), tmp_path, optimizer=partial(Exploding, lr=1e-3), clip=1e30, checkpoint_seconds=seconds
+        )
+    assert not isinstance(error.value, Stopped)
+    for file in (tmp_path / "state").rglob("weights.safetensors"):
+        assert all(value.isfinite().all() for value in load_file(file).values())
+    assert (tmp_path / "state").exists() != interrupted
+
+
+def test_weights_that_are_not_finite_at_the_end_are_refused(models, tmp_path: Path) -> None:
+    """The loss of the last step is from before its update."""
+    exploding = partial(torch.optim.SGD, lr=float("inf"))
+    with pytest.raises(UserError, match="weights: got a number that is not finite at step 1; must be finite; lower "):
+        run(models({"mlm": MLM}), tmp_path, steps=1, optimizer=exploding)
+
+
+def test_processes_agree_on_weights_that_are_not_finite(models) -> None:
+    objective = models({"mlm": MLM})
+    others: list[tuple[float, Any]] = [
+        (1.0, contextlib.nullcontext()),
+        (0.0, pytest.raises(UserError, match="weights")),
+    ]
+    for finite, expected in others:
+        accelerator: Any = SimpleNamespace(num_processes=2, reduce=lambda own, _, other=finite: own + other)
+        with expected:
+            check_weights(objective, accelerator, 1)
+
+
+def test_gates_are_clipped_apart_from_the_student(tiny_model) -> None:
+    student = tiny_model("bert", "SequenceClassification")
+    terms = {"supervised": BoundTerm(1.0, "logits", "labels", "masked", losses.supervised)}
+    objective = Objective(student, terms, gates=L0(student, {"ffn": 0.5}))
+    for parameter in objective.parameters():
+        parameter.grad = torch.full_like(parameter, 1e-6)
+    for parameter in objective.gates.parameters():
+        parameter.grad = torch.full_like(parameter, 100.0)
+    clip(objective, 1.0)
+    assert all((parameter.grad == 1e-6).all() for parameter in student.parameters())
+    norm = torch.cat([parameter.grad.flatten() for parameter in objective.gates.parameters()]).norm()
+    assert norm.item() == pytest.approx(1.0, rel=1e-4)
 
 
 def test_a_run_that_died_goes_on_exactly(models, tmp_path: Path) -> None:

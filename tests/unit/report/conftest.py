@@ -20,6 +20,7 @@ TASKS = {
 }
 SPLITS = {"mnli": {"validation_matched": 9815, "validation_mismatched": 9832}}
 ROWS = dict(zip(TASKS, (1043, 872, 408, 1500, 40430, 0, 5463, 277, 71), strict=True))
+STEPS = {"teacher": "finetune_teacher", "student": "finetune", "baseline": "finetune_baseline", "pruned": "prune"}
 SHAPES = ((1, 128, None), (8, 128, None), (32, 128, None), (None, None, "task lengths"))
 
 
@@ -32,13 +33,11 @@ def model(
     milliseconds: float,
     retained: float | None,
     speedup: float | None,
+    target: str | None = None,
 ) -> dict[str, Any]:
     """A row whose task scores are spread around `score`."""
     scores = {
-        task: {
-            metric: {"mean": score + 3 * i - 12 + j, "std": 0.4, "by_seed": [score + 3 * i - 12 + j]}
-            for j, metric in enumerate(metrics)
-        }
+        task: {metric: score + 3 * i - 12 + j for j, metric in enumerate(metrics)}
         for i, (task, metrics) in enumerate(TASKS.items())
     }
     latency = []
@@ -62,6 +61,8 @@ def model(
     return {
         "name": name,
         "role": role,
+        "step": STEPS[role],
+        "target": target,
         "scheme": scheme,
         "backend": backend,
         "path": f"models/{name}",
@@ -70,7 +71,6 @@ def model(
         "gmacs": 1.4,
         "latency_ms": latency,
         "throughput_per_second": 8000 / milliseconds,
-        "peak_memory_mib": None,
         "scores": scores,
         "glue": score,
         "calibration_error": 4.2,
@@ -90,7 +90,7 @@ def complete() -> dict[str, Any]:
         for split, count in SPLITS.get(task, {"validation": rows}).items():
             coverage.append({"task": task, "split": split, "rows": count, "official_rows": count})
     return {
-        "schema": 1,
+        "schema": 2,
         "recipe": "distilbert",
         "command": "python -m distill recipe=distilbert tasks=glue seed=0",
         "version": "0.1.0",
@@ -121,15 +121,16 @@ def complete() -> dict[str, Any]:
         "stages": [
             {
                 "name": name,
+                "target": None,
+                "kind": kind,
                 "seconds": seconds,
                 "tokens_per_second": rate,
                 "peak_memory_mib": 1800.0,
-                "energy_joules": None,
             }
-            for name, seconds, rate in (
-                ("pretrain", 310.5, 4210.0),
-                ("finetune", 205.1, 6100.0),
-                ("evaluate", 80.0, None),
+            for name, kind, seconds, rate in (
+                ("pretrain", "train", 310.5, 4210.0),
+                ("finetune", "train", 205.1, 6100.0),
+                ("evaluate", "evaluate", 80.0, None),
             )
         ],
         "smoke": False,

@@ -1,4 +1,4 @@
-"""A run that made a model for each of several targets: what the report says of them, and what it draws."""
+"""A run that made a model for each of several targets: its headline, tables, pictures and cards."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from distill.report import figure, headline, markdown, model_card, overview, validate
+from distill.report import cuts, figure, headline, markdown, model_card, overview, page, validate
 from distill.report.detail import gain_table
 
+Results = dict[str, Any]
 model = runpy.run_path(str(Path(__file__).parent / "conftest.py"))["model"]
 KEPT = {"2x": (97.5, 96.0, 91.0, 40.0), "4x": (93.0, 92.0, 92.5, 20.0)}
 """Target -> retained % of the student, of its int8 form, of the baseline, and of the model before it recovered."""
@@ -22,35 +23,49 @@ NOT_MEASURED = {"measured_ms": None, "measured_speedup": None}
 
 
 @pytest.fixture
-def family(results: dict[str, Any]) -> dict[str, Any]:
-    found = copy.deepcopy(results)
-    found["models"] = [m for m in found["models"] if m["role"] == "teacher"]
+def family(results: Results) -> Results:
+    run = copy.deepcopy(results)
+    run["models"] = [m for m in run["models"] if m["role"] == "teacher"]
     for label, (student, int8, baseline, pruned) in KEPT.items():
         speed = float(label[0])
-        found["models"] += [
-            model(f"student {label}", "student", "torch", "fp32", 70.0, 100 / speed, student, speed),
-            model(f"student {label}", "student", "onnxruntime", "int8", 70.0, 40 / speed, int8, 2.5 * speed),
-            model(f"pruned {label}", "pruned", "torch", "fp32", 30.0, 100 / speed, pruned, speed),
-            model(f"baseline {label}", "baseline", "torch", "fp32", 66.0, 100 / speed, baseline, speed),
+        run["models"] += [
+            model(f"student {label}", "student", "torch", "fp32", 70.0, 100 / speed, student, speed, label),
+            model(f"student {label}", "student", "onnxruntime", "int8", 70.0, 40 / speed, int8, 2.5 * speed, label),
+            model(f"pruned {label}", "pruned", "torch", "fp32", 30.0, 100 / speed, pruned, speed, label),
+            model(f"baseline {label}", "baseline", "torch", "fp32", 66.0, 100 / speed, baseline, speed, label),
         ]
-    shape = {"layers": 4, "hidden": 384, "ffn": 576, "tried": 384, "scheme": "fp32", "batch": 8, "length": 128}
-    found["pruned"] = [
+    shape = {
+        "step": "prune",
+        "layers": 4,
+        "hidden": 384,
+        "ffn": 576,
+        "tried": 384,
+        "scheme": "fp32",
+        "batch": 8,
+        "length": 128,
+    }
+    run["pruned"] = [
         {"target": "2x", **shape} | {"predicted_ms": 50.0, "predicted_speedup": 2.1} | MEASURED,
         {"target": "4x", **shape} | {"predicted_ms": 25.0, "predicted_speedup": 4.2} | NOT_MEASURED,
     ]
-    assert validate(found) == []
-    return found
+    run["stages"].append({**run["stages"][0], "name": "prune", "kind": "prune"})
+    assert validate(run) == []
+    return run
 
 
-def test_all_runs_tell_what_was_cut_beside_what_it_kept(family: dict[str, Any]) -> None:
+@pytest.mark.parametrize("kind", ["prune", "vocabulary"])
+def test_a_student_that_was_not_trained_after_its_cut_is_as_cut(kind: str, family: Results) -> None:
+    """The kind of the step decides, whatever its name is."""
     other = copy.deepcopy(family)
+    for model in other["models"]:
+        model["step"] = "anything" if model["role"] == "student" else model["step"]
+    other["stages"].append({**family["stages"][0], "name": "anything", "kind": kind})
     family["command"] = "python -m distill recipe=frontier tasks=glue output=a"
     other["command"] = "python -m distill recipe=frontier tasks=glue stages.prune.dimensions=[layers] output=b"
-    family["stages"].append({**family["stages"][0], "name": "recover/2x"})
     other["models"] = [m for m in other["models"] if m["role"] in ("teacher", "student")]
     runs = [family, other]
     shown = overview.entries(runs)
-    table = overview.pruned_table(runs)
+    table = cuts.table(runs)
     assert table is not None
     recipe, layers = family["recipe"], f"{family['recipe']} stages.prune.dimensions=[layers]"
     assert table.rows == [
@@ -60,27 +75,28 @@ def test_all_runs_tell_what_was_cut_beside_what_it_kept(family: dict[str, Any]) 
         ("4x", layers, "4 x 384 x 576", "4.20x", "-", "93.0", "-", "-", "0"),
     ]
     assert table.notes[-3:] == [
-        "Predicted against measured, 2 models: median error 5.0%, largest 5.0%.",
+        "Predicted against measured speedup of 2 models: median error 5.0%, largest 5.0%.",
         f"2x: as cut, {layers} keeps most (97.5) and {recipe} least (40.0).",
         f"4x: as cut, {layers} keeps most (93.0) and {recipe} least (20.0).",
     ]
-    assert overview.table(shown).notes[0] == "Every run has tasks=glue."
-    assert "Pruned to a target" in overview.pages(runs)[0]
+    assert overview.table(shown).notes[0] == "Settings of every run: tasks=glue."
+    blocks, _ = page.overview_page(runs)
+    assert page.Heading("Pruned to a target") in blocks
+    assert table in blocks
     del family["pruned"]
-    assert overview.pruned_table([family]) is None
+    assert cuts.table([family]) is None
 
 
-def test_cuts_of_several_seeds_are_one_row_and_one_curve(family: dict[str, Any]) -> None:
+def test_cuts_of_several_seeds_are_one_row_and_one_curve(family: Results) -> None:
     other = copy.deepcopy(family)
     other["seeds"] = [1]
     other["pruned"][0] |= {"layers": 5, "predicted_speedup": 2.3, "measured_speedup": 2.2}
     for run in (family, other):
         run["command"] = f"python -m distill recipe=frontier seed={run['seeds'][0]}"
-        run["stages"].append({**run["stages"][0], "name": "recover/2x"})
     next(m for m in other["models"] if m["name"] == "student 2x" and m["scheme"] == "fp32")["retained"][
         "macro_without_wnli"
     ] = 95.5
-    table = overview.pruned_table([family, other])
+    table = cuts.table([family, other])
     assert table is not None
     assert len(table.rows) == 2
     assert table.rows[0] == (
@@ -94,7 +110,7 @@ def test_cuts_of_several_seeds_are_one_row_and_one_curve(family: dict[str, Any])
         "91.0 ± 0.0",
         "0, 1",
     )
-    shown = overview.pruned_points([family, other])  # 4x was not timed
+    shown = cuts.points([family, other])  # 4x was not timed
     assert {(p.role, p.curve, round(p.speedup, 6), p.retained) for p in shown} == {
         ("student", family["recipe"], 2.1, 96.5),
         ("pruned", family["recipe"], 2.1, 40.0),
@@ -107,40 +123,54 @@ def test_cuts_of_several_seeds_are_one_row_and_one_curve(family: dict[str, Any])
     )
 
 
-def test_every_student_is_in_the_headline_with_its_gain(family: dict[str, Any]) -> None:
+def test_every_student_is_in_the_headline_with_its_gain(family: Results) -> None:
     text = headline.headline(family)
     assert "96.0% at 5.00x (2x, int8 onnxruntime); 92.0% at 10.00x (4x, int8 onnxruntime)." in text
-    assert "as fp32 torch, in points: +6.5 (2x), +0.5 (4x)." in text
-    assert headline.goals(family) == ["2x", "4x"]
+    assert (
+        "Gain over the same students trained without a teacher, in points, as fp32 torch: +6.5 (2x), +0.5 (4x)." in text
+    )
+    assert headline.targets(family) == ["2x", "4x"]
+
+
+def test_names_of_models_are_labels_and_nothing_else(family: Results) -> None:
+    before = headline.headline(family), gain_table(family), figure.points(family)
+    for model in family["models"]:
+        model["name"] = "any name 3x"
+    assert (headline.headline(family), gain_table(family), figure.points(family)) == before
+
+
+def test_without_a_baseline_there_is_no_table_of_gains(family: Results) -> None:
+    family["models"] = [m for m in family["models"] if m["role"] != "baseline"]
+    assert headline.headline(family).endswith(headline.NO_BASELINE)
+    assert gain_table(family) is None
 
 
 @pytest.mark.parametrize(
-    ("least", "said"),
+    ("least", "sentence"),
     [
         (
             96,
-            "The fastest that keeps 96% is student 2x (int8 onnxruntime): 96.0% at 5.00x. It was picked",
+            "The fastest that keeps 96% is student 2x (int8 onnxruntime): 96.0% at 5.00x. It was selected",
         ),
         (97, "The fastest that keeps 97% is student 2x (fp32 torch): 97.5% at 2.00x."),
         (90, "The fastest that keeps 90% is student 4x (int8 onnxruntime): 92.0% at 10.00x."),
-        (99, "None keeps 99%."),
+        (99, "No student keeps 99%."),
     ],
 )
-def test_the_fastest_that_keeps_enough_is_named(least: float, said: str, family: dict[str, Any]) -> None:
+def test_the_fastest_that_keeps_enough_is_named(least: float, sentence: str, family: Results) -> None:
     family["least_retained"] = least
     assert validate(family) == []
-    assert said in headline.headline(family)
+    assert sentence in headline.headline(family)
 
 
-def test_a_baseline_from_a_taught_start_is_called_that(family: dict[str, Any]) -> None:
+def test_a_baseline_from_a_taught_start_is_named_as_such(family: Results) -> None:
     family["taught_start"] = True
     assert validate(family) == []
-    assert "Against the same students trained from the pruned ones on without a teacher, as" in headline.headline(
-        family
-    )
+    start = "trained without a teacher, from a start that was trained with one, in points, as"
+    assert f"Gain over the same students {start}" in headline.headline(family)
 
 
-def test_the_gain_is_that_of_each_over_its_own_baseline(family: dict[str, Any]) -> None:
+def test_the_gain_is_that_of_each_over_its_own_baseline(family: Results) -> None:
     table = gain_table(family)
     assert table is not None
     assert [tuple(row) for row in table.rows] == [
@@ -149,7 +179,7 @@ def test_the_gain_is_that_of_each_over_its_own_baseline(family: dict[str, Any]) 
     ]
 
 
-def test_students_of_one_form_are_one_curve(family: dict[str, Any]) -> None:
+def test_students_of_one_variant_are_one_curve(family: Results) -> None:
     shown = figure.points(family)
     curves: dict[str | None, list[float]] = {}
     for point in shown:
@@ -166,20 +196,21 @@ def test_students_of_one_form_are_one_curve(family: dict[str, Any]) -> None:
     assert all(drawn.count(f">{curve}<") == 1 for curve in curves)
 
 
-def test_what_was_predicted_stands_beside_what_was_measured(family: dict[str, Any]) -> None:
+def test_what_was_predicted_stands_beside_what_was_measured(family: Results) -> None:
     first, second = headline.pruned(family)
-    assert first.startswith("2x: pruned to 4 layers, 384 hidden and 576 FFN channels, of 384 shapes the one ")
-    assert first.endswith("predicted 2.10x the unpruned model's speed, 50.0 ms; measured 2.00x, 52.0 ms.")
+    assert first.startswith("2x: pruned to 4 layers, 384 hidden and 576 FFN channels, the shape with the least ")
+    assert first.endswith("at 8x128: predicted 2.10x, 50.0 ms; measured 2.00x, 52.0 ms.")
     assert second.endswith("25.0 ms; not measured.")
-    assert first in markdown.page(family)
-    given = {"target": None, "layers": 2, "hidden": 384, "ffn": 1536}
-    assert headline.pruned({"pruned": [given]}) == [
-        "Pruned to 2 layers, 384 hidden and 1536 FFN channels, as asked for."
-    ]
+    assert first in markdown.text(page.run_page(family, ""))
+    given = {"step": "prune", "target": None, "layers": 2, "hidden": 384, "ffn": 1536}
+    sizes = "runed to 2 layers, 384 hidden and 1536 FFN channels, as configured."
+    assert headline.pruned({"pruned": [given]}) == [f"P{sizes}"]
+    both = [given, given | {"step": "prune_ffn"}]
+    assert headline.pruned({"pruned": both}) == [f"prune: p{sizes}", f"prune_ffn: p{sizes}"]
 
 
-def test_the_page_and_the_card_are_of_one_student_among_several(family: dict[str, Any]) -> None:
-    assert "| student 4x | student | torch | fp32 |" in markdown.page(family)
-    card = model_card(family, "student 4x", "rte")
+def test_the_page_and_the_card_are_of_one_student_among_several(family: Results) -> None:
+    assert "| student 4x | student | torch | fp32 |" in markdown.text(page.run_page(family, ""))
+    card = model_card(family, "4x", "rte")
     assert "# student 4x: rte" in card
     assert "student 4x-rte" in card

@@ -51,9 +51,9 @@ def test_labels_do_not_overlap(results: Results, gpu: str | None) -> None:
         assert axes.get_window_extent().containsx(box.x1)
 
 
-def test_labels_of_forms_that_are_nearly_as_fast_do_not_overlap() -> None:
+def test_labels_of_variants_that_are_nearly_as_fast_do_not_overlap() -> None:
     """Free places are farther away, with a line to the marker."""
-    found = [
+    points = [
         ("fp32_medium torch", "student", 1.67, 80.0, (1.55, 1.73), (76.5, 83.5)),
         ("bf16 torch", "student", 3.26, 80.1, (3.07, 3.52), (76.5, 83.6)),
         ("int8 bitsandbytes", "student", 1.35, 79.8, (1.22, 1.55), (76.4, 83.3)),
@@ -61,7 +61,7 @@ def test_labels_of_forms_that_are_nearly_as_fast_do_not_overlap() -> None:
         ("int8 onnxruntime", "student", 3.64, 79.3, (3.47, 3.73), (76.0, 82.9)),
         ("fp32_medium torch", "baseline", 1.66, 63.7, (1.46, 1.74), (59.7, 68.5)),
     ]
-    texts = figure.draw([figure.Point(*point) for point in found]).axes[0].texts
+    texts = figure.draw([figure.Point(*point) for point in points]).axes[0].texts
     whole = [text.get_window_extent() for text in texts]  # with their lines; this also moves them to their places
     boxes = [Text.get_window_extent(text) for text in texts]
     assert len(whole) == len(boxes) == 7
@@ -81,16 +81,16 @@ def test_a_name_is_text_and_no_formula() -> None:
     assert "a$_b$ &lt;i&gt;" in figure.svg([figure.Point("a$_b$ <i>", "student", 2.0, 90.0)])
 
 
-def test_axis_says_the_shape(results: Results) -> None:
+def test_axis_names_the_shape(results: Results) -> None:
     def axis(shown: list[figure.Point]) -> str:
         return figure.draw(shown).axes[0].get_xlabel()
 
     shown = figure.points(results)
-    form = "speedup over the teacher's fastest float32 form"
-    assert axis(shown) == f"{form} at 8x128 (higher is faster)"
-    assert axis([]) == f"{form} (higher is faster)"
+    over = "speedup over the teacher's fastest float32 variant"
+    assert axis(shown) == f"{over} at 8x128 (higher is faster)"
+    assert axis([]) == f"{over} (higher is faster)"
     mixed = [*shown, replace(shown[0], shape="1x64")]
-    assert axis(mixed) == f"{form} at the middle shape of its run (higher is faster)"
+    assert axis(mixed) == f"{over} at the middle shape of its run (higher is faster)"
 
 
 def test_a_point_on_the_cpu_of_a_run_with_a_gpu_is_marked(results: Results) -> None:

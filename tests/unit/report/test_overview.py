@@ -9,21 +9,23 @@ from typing import Any
 
 import pytest
 
+from distill.checkpoint import write_json
 from distill.errors import DataError
-from distill.report import overview, write, write_overview
+from distill.report import html, markdown, overview, page, write, write_overview
 from distill.report.__main__ import main
 
 Results = dict[str, Any]
+IDENTITY = ("name", "role", "step", "target", "scheme", "backend")
 
 
 def seeded(results: Results, seed: int, retained: float, speedup: float) -> Results:
     """The same run with another seed, whose int8 student has these numbers."""
-    made = copy.deepcopy(results)
-    made["seeds"] = [seed]
-    made["command"] = f"python -m distill recipe=distilbert seed={seed} tasks=glue output=somewhere/{seed}"
-    made["models"][8]["retained"] |= {"macro_without_wnli": retained}
-    made["models"][8]["speedup"] |= {"best_teacher": speedup}
-    return made
+    run = copy.deepcopy(results)
+    run["seeds"] = [seed]
+    run["command"] = f"python -m distill recipe=distilbert seed={seed} tasks=glue output=somewhere/{seed}"
+    run["models"][8]["retained"] |= {"macro_without_wnli": retained}
+    run["models"][8]["speedup"] |= {"best_teacher": speedup}
+    return run
 
 
 def test_seeds_are_aggregated(results: Results) -> None:
@@ -40,7 +42,7 @@ def test_seeds_are_aggregated(results: Results) -> None:
     assert row[-2] == f"{whole:.2f} M"
     runs[0]["models"][8]["parameters"] += 1_500_000  # each seed is pruned to a shape of its own
     assert overview.table(overview.entries(runs)).rows[4][-2] == f"{whole:.2f} to {whole + 1.5:.2f} M"
-    assert overview.table(shown).notes[0] == "Every run has tasks=glue."
+    assert overview.table(shown).notes[0] == "Settings of every run: tasks=glue."
     point = overview.points(shown)[4]
     assert (point.label, point.speedup, point.retained) == ("5", 5.5, 93.0)
     assert point.speedup_interval == pytest.approx((5.5 - 0.5**0.5, 5.5 + 0.5**0.5))
@@ -53,7 +55,12 @@ def test_the_same_seed_twice_is_not_averaged(results: Results) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"recipe": "other"}, {"command": "python -m distill recipe=distilbert temperature=3"}, {"environment": None}],
+    [
+        {"recipe": "other"},
+        {"command": "python -m distill recipe=distilbert temperature=3"},
+        {"environment": None},
+        {"fingerprints": {"data": "other"}},
+    ],
 )
 def test_other_runs_are_not_aggregated(results: Results, change: dict[str, Any]) -> None:
     other = seeded(results, 1, 94.0, 6.0) | change
@@ -66,36 +73,38 @@ def test_other_runs_are_not_aggregated(results: Results, change: dict[str, Any])
 
 
 def test_page_of_a_folder(results: Results, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(seeded(results, 0, 92.0, 5.0), tmp_path / "a" / "0")
-    write(seeded(results, 0, 92.0, 5.0), tmp_path / "a" / "0" / "evaluate")  # the same run once more
-    write(seeded(results, 1, 94.0, 6.0), tmp_path / "a" / "1")
+    first = seeded(results, 0, 92.0, 5.0)
+    write_json(tmp_path / "a" / "0" / "results.json", first)
+    write_json(tmp_path / "a" / "0" / "evaluate" / "results.json", first)  # the same run once more
+    write_json(tmp_path / "a" / "1" / "results.json", seeded(results, 1, 94.0, 6.0))
     (tmp_path / ".half").mkdir()
     (tmp_path / ".half" / "results.json").write_text("{")
     assert main([str(tmp_path)]) == 0
     assert str(tmp_path / "report.html") in capsys.readouterr().out
-    page, text = (tmp_path / "report.html").read_text(), (tmp_path / "report.md").read_text()
-    for found in (page, text):
-        assert "2 runs, 7 models" in found
-        assert "93.0 ± 1.4" in found
-        assert found.count("Without a teacher the same student keeps 87.6%") == 2
-    assert page.count("<svg") == 1
-    assert "http://" not in page.replace("http://www.w3.org/", "")
+    document, text = (tmp_path / "report.html").read_text(), (tmp_path / "report.md").read_text()
+    for shown in (document, text):
+        assert "2 runs, 7 models" in shown
+        assert "93.0 ± 1.4" in shown
+        assert shown.count("The same student trained without a teacher keeps 87.6%") == 2
+    assert document.count("<svg") == 1
+    assert "http://" not in document.replace("http://www.w3.org/", "")
     assert main([str(tmp_path)]) == 0  # its own output is no run
-    assert (tmp_path / "report.html").read_text() == page
+    assert (tmp_path / "report.html").read_text() == document
 
 
 def test_smoke_runs_do_not_mix_with_real_ones(results: Results) -> None:
     smoke = copy.deepcopy(results) | {"smoke": True, "recipe": "smoked"}
-    text, page, _ = overview.pages([results, smoke])
-    assert "Left out: 1 of limit=smoke" in text
+    blocks, drawn = page.overview_page([results, smoke])
+    text = markdown.text(blocks)
+    assert "Left out: 1 with limit=smoke" in text
     assert "smoked" not in text
-    assert "SMOKE RUN" not in page
-    text, page, drawn = overview.pages([smoke])
-    assert all("SMOKE RUN" in found for found in (text, page, drawn))
+    assert "SMOKE RUN" not in text + drawn
+    blocks, drawn = page.overview_page([smoke])
+    assert all("SMOKE RUN" in shown for shown in (markdown.text(blocks), html.document("All", blocks), drawn))
 
 
 def test_failed_model_stays(results: Results) -> None:
-    results["models"][8] = {key: results["models"][8][key] for key in ("name", "role", "scheme", "backend")}
+    results["models"][8] = {key: results["models"][8][key] for key in IDENTITY}
     results["models"][8]["failed"] = "out of memory"
     table = overview.table(overview.entries([results]))
     assert table.rows[4][5:8] == ("failed", "-", "-")
@@ -106,8 +115,10 @@ def test_own_report_of_a_run_is_written_anew(results: Results, tmp_path: Path) -
     paths = write(results, tmp_path)
     before = paths["page"].read_text()
     paths["page"].unlink()
+    paths["results"].write_text(json.dumps(results))
     assert main([str(tmp_path)]) == 0
     assert paths["page"].read_text() == before
+    assert paths["results"].read_text() == json.dumps(results)  # left as it was
 
 
 def test_errors_are_one_line(tmp_path: Path, results: Results, capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,7 +130,7 @@ def test_errors_are_one_line(tmp_path: Path, results: Results, capsys: pytest.Ca
     (tmp_path / "a" / "results.json").write_text("{")
     assert main([str(tmp_path)]) == 2
     assert "must be JSON" in capsys.readouterr().err
-    (tmp_path / "a" / "results.json").write_text(json.dumps(results | {"schema": 2}))
+    (tmp_path / "a" / "results.json").write_text(json.dumps(results | {"schema": 3}))
     assert main([str(tmp_path)]) == 2
     error = capsys.readouterr().err
     assert str(tmp_path / "a" / "results.json") in error
@@ -145,10 +156,8 @@ def test_shape_of_the_speedups(results: Results) -> None:
     assert {point.shape for point in overview.points(both)} == {"8x128", "1x128"}
 
 
-def test_notes_and_rows_on_the_cpu(results: Results) -> None:
-    results["models"][8]["note"] = "the classifier stays float32"
+def test_rows_on_the_cpu(results: Results) -> None:
     notes = overview.table(overview.entries([results])).notes
-    assert "#5: the classifier stays float32" in notes
     assert not any("on the CPU" in note for note in notes)
     results["environment"]["gpu"] = "Example GPU 5"
     notes = overview.table(overview.entries([results])).notes

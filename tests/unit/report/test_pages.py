@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
-from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ import yaml
 from rich.console import Console
 
 from distill.report import figure, html, markdown, model_card, show, validate, write
-from distill.report.detail import by_shape_table, gain_table, latency_table, scores_table, tables
+from distill.report import page as pages
+from distill.report.detail import by_shape_table, gain_table, latency_table, stages_table, tables
 from distill.report.headline import SMOKE
 from distill.report.table import models_table
 from distill.report.timed import middle_shape
@@ -62,7 +63,12 @@ def parsed(page: str) -> Strict:
 
 
 def page_of(results: Results) -> str:
-    return html.page(results, figure.svg(figure.points(results), bool(results.get("smoke"))))
+    drawn = figure.svg(figure.points(results), bool(results.get("smoke")))
+    return html.document("A run", pages.run_page(results, drawn))
+
+
+def markdown_of(results: Results) -> str:
+    return markdown.text(pages.run_page(results, ""))
 
 
 def failed(results: Results) -> Results:
@@ -73,36 +79,34 @@ def failed(results: Results) -> Results:
         model["latency_ms"] = []
         model["scores"] = {}
     row = {"name": "big", "role": "student", "scheme": "int8", "backend": "openvino", "failed": "out of memory"}
-    results["models"].append(row)
-    results["stages"].append(
-        {"name": "adapt", "seconds": None, "tokens_per_second": None, "peak_memory_mib": None, "energy_joules": None}
-        | {"skipped": "has a head"}
-    )
+    results["models"].append(row | {"step": "finetune", "target": None})
+    stage = {"name": "adapt", "target": None, "kind": "train", "skipped": "has a head"}
+    results["stages"].append(stage | dict.fromkeys(("seconds", "tokens_per_second", "peak_memory_mib")))
     return results
 
 
 def test_html_is_well_formed_and_self_contained(results: Results) -> None:
     page = page_of(results)
-    found = parsed(page)
-    assert {"svg", "table", "style", "figure"} <= found.seen
-    assert not found.seen & {"script", "link", "img", "iframe"}
-    assert found.references
-    assert all(reference.startswith("#") for reference in found.references)
+    document = parsed(page)
+    assert {"svg", "table", "style", "figure"} <= document.seen
+    assert not document.seen & {"script", "link", "img", "iframe"}
+    assert document.references
+    assert all(reference.startswith("#") for reference in document.references)
     assert not re.search(r"url\((?!#)|@import", page)
     ids = re.findall(r'\bid="([^"]+)"', page)
     assert len(ids) == len(set(ids))
 
 
 def test_names_are_escaped(results: Results) -> None:
-    results["recipe"] = results["teacher_name"] = results["models"][8]["name"] = EVIL
+    results["recipe"] = results["teacher_name"] = results["models"][4]["name"] = EVIL
     results["notes"] = [EVIL]
     results["environment"]["cpu"] = EVIL
     results["models"][8]["scheme"] = "<b>int8</b>"
-    found = parsed(page_of(results))
-    assert not found.seen & {"script", "b"}
-    assert any(EVIL in text for text in found.words)
-    assert "<script>" not in markdown.page(results)
-    card = model_card(results, EVIL, "cola")
+    document = parsed(page_of(results))
+    assert not document.seen & {"script", "b"}
+    assert any(EVIL in text for text in document.words)
+    assert "<script>" not in markdown_of(results)
+    card = model_card(results, None, "cola")
     assert front_matter(card)["model-index"][0]["name"] == f"{EVIL}-cola"
     assert "<script>" not in card.split("---\n", 2)[2]
 
@@ -115,12 +119,12 @@ def pipe_tables(text: str) -> list[list[str]]:
 @pytest.mark.parametrize("broken", [False, True])
 def test_markdown_columns_are_consistent(results: Results, broken: bool) -> None:
     results["models"][4]["name"] = EVIL
-    page = markdown.page(failed(results) if broken else results)
-    found = pipe_tables(page)
-    assert len(found) == 1 + len(tables(results))
-    for lines in found:
+    page = markdown_of(failed(results) if broken else results)
+    shown = pipe_tables(page)
+    assert len(shown) == 1 + len(tables(results))
+    for lines in shown:
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1
-    assert len(found[0]) == 2 + len(results["models"])
+    assert len(shown[0]) == 2 + len(results["models"])
 
 
 def test_nulls_and_failures_stay_in_the_table(results: Results) -> None:
@@ -129,7 +133,7 @@ def test_nulls_and_failures_stay_in_the_table(results: Results) -> None:
     assert main.rows[1] == ("teacher", "teacher", "torch", "fp32_medium", *["-"] * 7)
     assert main.rows[-1] == ("big", "student", "openvino", "int8", "-", "-", "-", "-", "failed", "-", "-")
     assert "big (int8 openvino) failed: out of memory" in main.notes
-    assert "skipped: has a head" in markdown.page(results)
+    assert "skipped: has a head" in markdown_of(results)
     assert all(len(row) == len(table.columns) for table in tables(results) for row in table.rows)
     parsed(page_of(results))
 
@@ -152,9 +156,9 @@ def test_rows_hold_the_numbers(results: Results) -> None:
 
 def test_the_shape_of_a_speedup_is_in_its_title(results: Results) -> None:
     assert models_table(results).columns[-2:] == ("Speedup at 8x128 [95%]", "Same backend")
-    card = model_card(results, "student", "cola")
+    card = model_card(results, None, "cola")
     assert "Speedup at 8x128 [95%]" in card
-    assert "fastest float32 form at 8x128." in card
+    assert "fastest float32 variant at 8x128." in card
     for model in results["models"]:
         model["latency_ms"] = []
     assert models_table(results).columns[-2:] == ("Speedup [95%]", "Same backend")
@@ -166,26 +170,23 @@ def test_rows_on_the_cpu_are_marked(results: Results) -> None:
     results["environment"]["gpu"] = "Example GPU 5"
     timed = [models_table(results), by_shape_table(results), latency_table(results)]
     assert [note in table.notes for table in timed] == [True] * 3
-    for text in (page_of(results), markdown.page(results), model_card(results, "student", "cola")):
+    for text in (page_of(results), markdown_of(results), model_card(results, None, "cola")):
         assert note in text
 
 
-def test_note_of_a_model(results: Results) -> None:
-    results["models"][8]["note"] = "the classifier stays <float32>"
+def test_stages_have_a_column_of_targets_where_one_has_a_target(results: Results) -> None:
+    assert stages_table(results).columns[:2] == ("Stage", "Note")
+    results["stages"][1] |= {"name": "recover", "target": "2x"}
+    table = stages_table(results)
+    assert table.columns[:3] == ("Stage", "Target", "Note")
+    assert [row[:2] for row in table.rows] == [("pretrain", ""), ("recover", "2x"), ("evaluate", "")]
+
+
+def test_fingerprints_are_a_table_of_their_own(results: Results) -> None:
+    assert "Fingerprints" not in [table.title for table in tables(results)]
+    results["fingerprints"] = {"data": "a1b2", "teacher": None}
     assert validate(results) == []
-    note = "student (int8 onnxruntime): the classifier stays <float32>"
-    assert note in models_table(results).notes
-    assert note in printed(results, 200)
-    assert markdown.escaped(note) in model_card(results, "student", "cola")
-    assert escape(note) in page_of(results)
-
-
-def test_seeds_have_a_spread(results: Results) -> None:
-    results["seeds"] = [0, 1]
-    results["models"][0]["scores"]["cola"]["matthews"] = {"mean": 50.0, "std": 1.26, "by_seed": [49.0, 51.0]}
-    table = scores_table(results)
-    assert table.rows[0][3] == "50.0 ± 1.3"
-    assert "seeds 0, 1" in table.notes[0]
+    assert tables(results)[-1].rows == [("data", "a1b2"), ("teacher", "-")]
 
 
 def printed(results: Results, width: int) -> str:
@@ -204,18 +205,18 @@ def test_terminal(results: Results) -> None:
     assert max(map(len, narrow.splitlines())) <= 100
 
 
-def test_smoke_is_said_everywhere(results: Results, tmp_path: Path) -> None:
+def test_smoke_is_on_every_page(results: Results, tmp_path: Path) -> None:
     results["smoke"] = True
     write(results, tmp_path)
     assert SMOKE in (tmp_path / "report.md").read_text()
     assert SMOKE in (tmp_path / "report.html").read_text()
     assert "SMOKE RUN" in (tmp_path / "frontier.svg").read_text()
     assert SMOKE in printed(results, 120)
-    card = model_card(results, "student", "cola")
+    card = model_card(results, None, "cola")
     assert SMOKE in card
     assert "model-index" not in card
     results["smoke"] = False
-    assert "SMOKE" not in markdown.page(results) + page_of(results) + printed(results, 120)
+    assert "SMOKE" not in markdown_of(results) + page_of(results) + printed(results, 120)
 
 
 def front_matter(card: str) -> dict[str, Any]:
@@ -224,7 +225,7 @@ def front_matter(card: str) -> dict[str, Any]:
 
 
 def test_card(results: Results) -> None:
-    card = model_card(results, "student", "mrpc")
+    card = model_card(results, None, "mrpc")
     front = front_matter(card)
     assert front["library_name"] == "transformers"
     result = front["model-index"][0]["results"][0]
@@ -237,24 +238,24 @@ def test_card(results: Results) -> None:
     assert [metric["value"] for metric in result["metrics"]] == [69.9, 70.9]
     for part in ("all-MiniLM-L6-v2", "## How it was made", "## Limitations", "| student | student | onnxruntime |"):
         assert part in card
-    with pytest.raises(ValueError, match="nobody"):
-        model_card(results, "nobody", "mrpc")
+    with pytest.raises(ValueError, match="9x"):
+        model_card(results, "9x", "mrpc")
 
 
-def test_scores_of_a_card_are_those_of_the_first_form_that_has_any(results: Results) -> None:
+def test_scores_of_a_card_are_those_of_the_first_variant_that_has_any(results: Results) -> None:
     first, second = (m for m in results["models"][4:6])
     assert first["name"] == second["name"] == "student"
     first |= {"scores": {}, "retained": None, "glue": None}
-    (result,) = front_matter(model_card(results, "student", "mrpc"))["model-index"][0]["results"]
+    (result,) = front_matter(model_card(results, None, "mrpc"))["model-index"][0]["results"]
     assert [metric["value"] for metric in result["metrics"]] == [69.8, 70.8]
     for model in results["models"]:
         model["scores"] = {}
-    assert "model-index" not in front_matter(model_card(results, "student", "mrpc"))
+    assert "model-index" not in front_matter(model_card(results, None, "mrpc"))
 
 
 def test_card_of_a_partial_task(results: Results) -> None:
     next(r for r in results["coverage"] if r["task"] == "mrpc" and r["split"] != "train")["rows"] = 40
-    front = front_matter(model_card(results, "student", "mrpc"))
+    front = front_matter(model_card(results, None, "mrpc"))
     assert front["model-index"][0]["results"][0]["dataset"]["name"] == "GLUE mrpc (partial)"
 
 
@@ -263,13 +264,13 @@ def made_from(**more: str | None) -> dict[str, str | None]:
 
 
 @pytest.mark.parametrize(
-    ("sources", "front", "told"),
+    ("sources", "front", "lines"),
     [
         ([made_from()], {"license": "apache-2.0", "base_model": ["google/bert"]}, ["licence apache-2.0"]),
         (
             [made_from(), made_from(hub=None, name="mine", license="mit")],
             {"base_model": ["google/bert"]},
-            ["Made from [google/bert]", "Made from mine: licence mit"],
+            ["Made from google/bert (https://huggingface.co/google/bert)", "Made from mine: licence mit"],
         ),
         ([made_from(license=None)], {"base_model": ["google/bert"]}, ["look it up before you publish"]),
         ([made_from(), made_from(license=None)], {"base_model": ["google/bert"]}, ["look it up"]),
@@ -280,26 +281,25 @@ def made_from(**more: str | None) -> dict[str, str | None]:
         ),
     ],
 )
-def test_card_tells_whose_licence_holds(
-    results: Results, sources: list[dict[str, Any]], front: dict[str, Any], told: list[str]
+def test_card_has_the_licences_of_its_sources(
+    results: Results, sources: list[dict[str, Any]], front: dict[str, Any], lines: list[str]
 ) -> None:
     results["made_from"] = sources
     assert validate(results) == []
-    card = model_card(results, "student", "cola")
-    found = front_matter(card)
-    assert {
-        key: found[key] for key in ("license", "license_name", "license_link", "base_model") if key in found
-    } == front
-    assert all(text in card for text in told)
+    card = model_card(results, None, "cola")
+    shown = front_matter(card)
+    keys = ("license", "license_name", "license_link", "base_model")
+    assert {key: shown[key] for key in keys if key in shown} == front
+    assert all(text in card for text in lines)
 
 
-def test_write(results: Results, tmp_path: Path) -> None:
+def test_write(results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: list[int] = []
+    monkeypatch.setattr(os, "fsync", flushed.append)
     paths = write(results, tmp_path / "run")
     assert sorted(path.name for path in paths.values()) == sorted(p.name for p in (tmp_path / "run").iterdir())
     assert json.loads(paths["results"].read_text()) == results
-    first = {path: path.read_bytes() for path in paths.values()}
-    write(results, tmp_path / "run")
-    assert first == {path: path.read_bytes() for path in paths.values()}
+    assert len(flushed) == 2 * len(paths)  # each file, and the folder that has its name
 
 
 def test_write_refuses_what_is_not_valid(results: Results, tmp_path: Path) -> None:

@@ -1,24 +1,25 @@
-"""What an export stage leaves when it fails, and what it times speedups at."""
+"""What an export stage leaves when it fails, the shapes that speedups are measured at, and whose results a card has."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from distill import checkpoint, config
-from distill.config import Evaluate, Export
-from distill.stages import evaluate, export, results
+from distill import checkpoint, config, results
+from distill.context.folder import RunFolder
+from distill.evaluate import timing
+from distill.plan import resolve
+from distill.stages import export
 
 
 def test_folders_of_earlier_tasks_are_not_left_unproved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def exported(ctx: Any, name: str, settings: Export, task: str) -> list[Any]:
+    def exported(ctx: Any, step: Any, task: str, out: Path) -> list[Any]:
         if task == "second":
             raise OSError("no space left")
-        (ctx.folder / name / task).mkdir(parents=True)
+        out.mkdir(parents=True)
         return []
 
     monkeypatch.setattr(export, "_export", exported)
@@ -26,10 +27,12 @@ def test_folders_of_earlier_tasks_are_not_left_unproved(tmp_path: Path, monkeypa
         validation={"validation": [{"text": "a kettle sings"}]}, task=SimpleNamespace(columns=["text"])
     )
     settings = config.load_config(["recipe=task", "limit=smoke"])
-    ctx: Any = SimpleNamespace(folder=tmp_path, config=settings, tasks=({"first": data, "second": data}, []), say=print)
+    checkpoint.claim(tmp_path / "run")
+    tasks, machine = {"first": data, "second": data}, SimpleNamespace(say=print)
+    ctx: Any = SimpleNamespace(folder=RunFolder(tmp_path / "run"), config=settings, tasks=tasks, machine=machine)
     with pytest.raises(OSError, match="no space left"):
-        export.run(ctx, "export", Export(start="finetune"))
-    assert [*(tmp_path / "export").iterdir()] == []
+        export.run(ctx, resolve(settings).steps[-1])
+    assert [path.name for path in (tmp_path / "run").iterdir()] == [checkpoint.CLAIM]
 
 
 @pytest.mark.parametrize(
@@ -37,12 +40,13 @@ def test_folders_of_earlier_tasks_are_not_left_unproved(tmp_path: Path, monkeypa
     [
         ([[1, 128], [8, 128], [32, 128]], [16, 256], [[16, 256], [1, 128], [8, 128], [32, 128]]),
         ([[1, 128], [8, 128], [32, 128]], [8, 128], [[1, 128], [8, 128], [32, 128]]),
-        ([[8, 128], [1, 16], [8, 128]], [8, 128], [[8, 128], [1, 16]]),
+        ([[8, 128], [1, 16], [8, 128]], None, [[8, 128], [1, 16]]),
     ],
 )
-def test_the_shape_of_a_target_is_timed_too(shapes: list[list[int]], target: list[int], timed: list[list[int]]) -> None:
-    settings = config.load_config(["recipe=prune", f"target.shape={target}"])
-    assert evaluate._shapes(SimpleNamespace(config=settings), Evaluate(shapes=shapes)) == timed  # type: ignore[arg-type]
+def test_the_shape_of_a_target_is_timed_too(
+    shapes: list[list[int]], target: list[int] | None, timed: list[list[int]]
+) -> None:
+    assert timing.shapes(shapes, target) == timed
 
 
 @pytest.mark.parametrize(("asked", "found"), [("evaluate", "first"), ("again", "second"), (None, "second")])
@@ -51,13 +55,16 @@ def test_results_are_of_the_evaluation_that_is_asked_for(
 ) -> None:
     """An export's card, of the one it names; the report of a run, of the last."""
     settings = config.load_config(["recipe=task", "limit=smoke"])
-    stages = settings.stages | {"again": settings.stages["evaluate"]}
-    settings = replace(settings, pipeline=["evaluate", "again"], stages=stages)
-    measured = {"environment": {}, "coverage": [], "models": [], "version": "0", "teacher": "teacher"}
+    settings.stages["again"] = settings.stages["evaluate"]
+    settings.pipeline.insert(settings.pipeline.index("export"), "again")
+    measured = {"environment": {}, "coverage": [], "models": [], "version": "0"}
     for name, command in (("evaluate", "first"), ("again", "second")):
         checkpoint.write_json(tmp_path / name / checkpoint.MANIFEST, measured | {"command": command})
     monkeypatch.setattr(results, "origin", lambda ctx: {})
-    ctx: Any = SimpleNamespace(folder=tmp_path, config=settings, tasks=({}, []), teachers=["x"], teacher="x")
-    made = results.results(ctx, asked)
+    plan = resolve(settings)
+    steps = {step.stage: step for step in plan.steps}
+    given = SimpleNamespace(teachers=["x"], teacher="x")
+    ctx: Any = SimpleNamespace(folder=RunFolder(tmp_path), config=settings, plan=plan, tasks={}, given=given)
+    made = results.results(ctx, asked and steps[asked])
     assert made is not None
     assert made["command"] == found

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from distill.compress.search import Shape
+from distill.compress.times import _steady, measure
 from distill.evaluate import latency
-from distill.evaluate.table import _steady, measure
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 

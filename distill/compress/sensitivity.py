@@ -1,11 +1,11 @@
-"""What a prune stage measures of a task's model: which parts matter, and what the loss is without them.
+"""What is measured of a task's model before it is pruned: which parts matter, and the loss without them.
 
-It is kept on disk, so that a run that was stopped goes on, and so that every target is met from one set of numbers.
+It is kept on disk, so that a run that was stopped resumes, and so that every target is met from one set of numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from hydra.utils import instantiate
 from torch import Tensor, nn
 
-from distill import checkpoint, family, student, teacher
+from distill import checkpoint, family, student
+from distill.bind import bind
 from distill.compress.choose import by_loss, mean_loss, most_important
 from distill.compress.importance import SCORES, Batch, Importance, Loss, read, write
 from distill.compress.prune import everything, pruned
@@ -29,8 +29,6 @@ from distill.data.tasks import TaskData
 from distill.engine.schedule import linear
 from distill.evaluate.predict import batches
 from distill.losses.precision import working
-from distill.plan import has_target
-from distill.stages.context import Context
 from distill.student.shape import setting
 from distill.student.training import only_seen, quick_attention
 
@@ -55,13 +53,47 @@ class Sensitivity:
     """None where the sizes are given."""
 
 
-def sensitivity(ctx: Context, name: str, settings: Prune, data: TaskData, shapes: list[Shape]) -> Sensitivity:
-    """As measured of a task's model on its training rows, now or in an earlier run."""
-    folder = ctx.folder / f"{name}.sensitivity" / data.task.name
+@dataclass(frozen=True)
+class Subject:
+    """A task's model that is to be pruned, with the rows that it is measured on."""
+
+    name: str
+    """What messages call it."""
+    model: Any
+    """On the device."""
+    tokenizer: Any
+    data: TaskData
+    folder: Path
+    """Its checkpoint, where gates may have left scores."""
+    max_length: int
+    seed: int
+
+    def sample(self, examples: int, then: int = 0) -> list[Batch]:
+        """At most `examples` training rows, and at most half of all, drawn evenly, in batches of like lengths.
+
+        With `then`, that many batches of `LESSON` rows from the others, as they are drawn; fewer if there are fewer.
+        """
+        train, tokenizer = self.data.train, self.tokenizer
+        drawn = np.random.default_rng(self.seed).permutation(len(train))
+        apart = min(examples, len(drawn) // 2)
+        drawn = drawn[apart : apart + then * LESSON] if then else drawn[:apart]
+        encoded = encode_task(train.select(drawn), self.data.task.columns, tokenizer, self.max_length)
+        assert encoded.labels is not None
+        parts = []
+        several = [np.arange(len(drawn))[at : at + LESSON] for at in range(0, len(drawn), LESSON)]
+        for rows in several if then else batches(np.asarray(encoded.lengths), TOKENS):
+            batch = dict(pad(encoded, rows, tokenizer.pad_token_id, tokenizer.padding_side == "left"))
+            batch["labels"] = encoded.labels[rows]
+            parts.append({key: torch.from_numpy(value).to(self.model.device) for key, value in batch.items()})
+        return parts
+
+
+def stored(folder: Path, measure: Callable[[], Sensitivity]) -> Sensitivity:
+    """What an earlier run measured and left in `folder`; measured now where there is nothing."""
     if not folder.is_dir():
-        found = _measured(ctx, name, settings, data, shapes)
+        measured = measure()
         with checkpoint.writing(folder) as temporary:
-            _write(temporary, found)
+            _write(temporary, measured)
     return _read(folder)
 
 
@@ -84,56 +116,58 @@ def _losses(stored: dict[str, Any]) -> Losses:
     return Losses(stored["full"], layers, hidden, ffn, stored["scale"])
 
 
-def loaded(ctx: Context, settings: Prune, data: TaskData) -> tuple[Any, Any]:
-    """A task's model on the device, and its tokenizer."""
-    _, tokenizer = ctx.tokenizer_of(settings.start)
-    folder = ctx.checkpoint(settings.start, data.task.name)
-    model = teacher.load_classifier(folder, data.task.num_labels, pad_id=tokenizer.pad_token_id)
-    return model.to(ctx.accelerator.device), tokenizer
+def sensitivity(
+    subject: Subject,
+    settings: Prune,
+    shapes: Sequence[Shape],
+    loss: Loss,
+    *,
+    layers: list[int] | None,
+    search: bool,
+    retrain_steps: int,
+    say: Callable[[str], None],
+) -> Sensitivity:
+    """Measure a task's model on its training rows.
 
-
-def _measured(ctx: Context, name: str, settings: Prune, data: TaskData, shapes: list[Shape]) -> Sensitivity:
-    model, tokenizer = loaded(ctx, settings, data)
-    parts = sample(ctx, data, tokenizer, settings.examples)
+    `layers` are those that the settings ask for, if they do; with `search` losses by size are measured too, each after
+    `retrain_steps` steps of training.
+    """
+    model, parts = subject.model, subject.sample(settings.examples)
     rows = sum(len(part["labels"]) for part in parts)
-    ctx.say(f"{name}/{data.task.name}: importance of layers, heads and channels on {rows} rows")
-    scores = instantiate(settings.importance)(model, parts, row_loss)
-    gates = ctx.checkpoint(settings.start, data.task.name) / SCORES
-    if gates.is_file():
+    say(f"{subject.name}: importance of layers, heads and channels on {rows} rows")
+    scores = bind(settings.importance, "importance")(model, parts, row_loss)
+    if (gates := subject.folder / SCORES).is_file():
         trained = vars(read(gates))
         scores = replace(scores, **{kind: trained[kind] for kind in ("heads", "ffn", "hidden") if trained[kind].any()})
     # The matrices to refit by are as large as the model: they are made again when a model is cut.
     lean, refit = replace(scores, grams=None), scores.grams is not None
     depth, fewest = family.depth(model), min(shape.layers for shape in shapes)
-    given = ctx.config.student.layers
-    if given is not None:
-        return Sensitivity(lean, refit, {len(given): given}, None)
-    quick = in_training_precision(ctx)
-    kept = by_loss(model, parts, quick, fewest) if fewest < depth else {}
-    layers = {count: chosen for count, (chosen, _) in kept.items()} | {depth: list(range(depth))}
-    if not has_target(ctx.config):
-        return Sensitivity(lean, refit, layers, None)
-    steps = min(settings.retrain_steps, ctx.config.limit.steps or settings.retrain_steps)
-    ctx.say(f"{name}/{data.task.name}: loss by size, after {steps} steps of training")
-    lessons = sample(ctx, data, tokenizer, settings.examples, then=steps)
+    if layers is not None:
+        return Sensitivity(lean, refit, {len(layers): layers}, None)
+    kept = by_loss(model, parts, loss, fewest) if fewest < depth else {}
+    chosen = {count: numbers for count, (numbers, _) in kept.items()} | {depth: list(range(depth))}
+    if not search:
+        return Sensitivity(lean, refit, chosen, None)
+    say(f"{subject.name}: loss by size, after {retrain_steps} steps of training")
+    lessons = subject.sample(settings.examples, then=retrain_steps)
     width, inner = family.width(model), setting(model.config, "intermediate_size")
 
     def learned(small: Any) -> float:
-        return mean_loss(retrained(small, lessons, quick, steps), parts, quick)
+        return mean_loss(retrained(small, lessons, loss, retrain_steps), parts, loss)
 
     def after(hidden: int, ffn: int) -> float:
         return learned(cut(model, range(depth), scores, hidden, ffn))
 
-    before, scale = after(width, inner), _ignorance(parts, data.task.num_labels)
+    before, scale = after(width, inner), _constant_loss(parts, subject.data.task.num_labels)
     hidden, ffn = {shape.hidden for shape in shapes}, {shape.ffn for shape in shapes}
     losses = Losses(
         before,
-        falling(depth, before, scale, kept, lambda n: learned(pruned(model, everything(model, layers[n])))),
+        falling(depth, before, scale, kept, lambda n: learned(pruned(model, everything(model, chosen[n])))),
         falling(width, before, scale, hidden, lambda size: after(size, inner)),
         falling(inner, before, scale, ffn, lambda size: after(width, size)),
         scale,
     )
-    return Sensitivity(lean, refit, layers, losses)
+    return Sensitivity(lean, refit, chosen, losses)
 
 
 def cut(model: Any, layers: Sequence[int], scores: Importance, hidden: int, ffn: int) -> Any:
@@ -143,9 +177,11 @@ def cut(model: Any, layers: Sequence[int], scores: Importance, hidden: int, ffn:
 
 
 def retrained(model: Any, lessons: Sequence[Batch], loss: Loss, steps: int) -> Any:
-    """The model after a few steps of training. What a cut leaves says little of what it will have learned again: width
-    looks lost, and FFN channels are not. Candidates are ranked after light retraining in Minitron, Muralidharan et al.
-    2024, arXiv 2407.14679, section 2.3; here it is each size of each dimension by itself.
+    """The model after a few steps of training.
+
+    Loss right after a cut predicts recovered loss badly: it overstates the cost of width. Candidates are ranked after
+    light retraining in Minitron, Muralidharan et al. 2024, arXiv 2407.14679, section 2.3; here each size of each
+    dimension is retrained alone.
     """
     if not steps:
         return model
@@ -163,8 +199,8 @@ def retrained(model: Any, lessons: Sequence[Batch], loss: Loss, steps: int) -> A
     return model.eval()
 
 
-def _ignorance(parts: list[Batch], num_labels: int) -> float:
-    """Loss of a model that knows only how often each label comes: their entropy, or their variance."""
+def _constant_loss(parts: list[Batch], num_labels: int) -> float:
+    """Loss of the best constant prediction: the entropy of the labels, or their variance."""
     labels = torch.cat([part["labels"] for part in parts]).cpu()
     if num_labels == 1:
         return max(labels.float().var(correction=0).item(), 1e-6)
@@ -180,31 +216,12 @@ def row_loss(model: nn.Module, batch: Batch) -> Tensor:
     return F.cross_entropy(logits, batch["labels"], reduction="none")
 
 
-def in_training_precision(ctx: Context) -> Loss:
-    """`row_loss` in the arithmetic of training: where it is bfloat16, that is twice as fast and near enough to rank."""
+def in_precision(precision: str) -> Loss:
+    """`row_loss` in the arithmetic of training: bfloat16 is twice as fast, and close enough for a ranking."""
 
     def loss(model: nn.Module, batch: Batch) -> Tensor:
-        bf16 = ctx.precision == "bf16" and family.family_of(model).bf16
+        bf16 = precision == "bf16" and family.family_of(model).bf16
         with torch.autocast(batch["input_ids"].device.type, torch.bfloat16, enabled=bf16):
             return row_loss(model, batch)
 
     return loss
-
-
-def sample(ctx: Context, data: TaskData, tokenizer: Any, examples: int, then: int = 0) -> list[Batch]:
-    """At most `examples` training rows drawn evenly, in batches of like lengths, on the device; never more than half.
-
-    With `then`, that many batches of `LESSON` rows from the others, as they come; fewer if there are not so many.
-    """
-    drawn = np.random.default_rng(ctx.config.seed).permutation(len(data.train))
-    apart = min(examples, len(drawn) // 2)
-    drawn = drawn[apart : apart + then * LESSON] if then else drawn[:apart]
-    encoded = encode_task(data.train.select(drawn), data.task.columns, tokenizer, ctx.config.tasks.max_length)
-    assert encoded.labels is not None
-    found = []
-    several = [np.arange(len(drawn))[at : at + LESSON] for at in range(0, len(drawn), LESSON)]
-    for rows in several if then else batches(np.asarray(encoded.lengths), TOKENS):
-        made = dict(pad(encoded, rows, tokenizer.pad_token_id, tokenizer.padding_side == "left"))
-        made["labels"] = encoded.labels[rows]
-        found.append({key: torch.from_numpy(value).to(ctx.accelerator.device) for key, value in made.items()})
-    return found

@@ -63,7 +63,7 @@ def measure(
         config = config_of(shape)
         config.vocab_size = max(VOCABULARY, (config.pad_token_id or 0) + 1)
         with torch.random.fork_rng(devices=[]):
-            model = AutoModelForSequenceClassification.from_config(config).eval().to(device)
+            model = AutoModelForSequenceClassification.from_config(config, trust_remote_code=False).eval().to(device)
         return Engine(name, "torch", scheme, torch_run(model, scheme=scheme, device=device, threads=threads))
 
     groups: dict[int, list[int]] = {}

@@ -7,31 +7,37 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from transformers import BertConfig
 
-from distill.compress.search import Table
-from distill.config import load_config
+from distill import checkpoint
+from distill.compress.target import TIMES
+from distill.config import Prune, load_config
+from distill.context.folder import RunFolder
 from distill.errors import ConfigError
+from distill.plan import resolve
 from distill.stages import prune
 
 SIZES = {"vocab_size": 500, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}
 
 
 @pytest.fixture
-def check(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+def check(tmp_path: Path) -> Any:
     """`check(recipe, *overrides)` of a tiny BERT, on a machine where every layer takes a millisecond."""
-
-    def table(ctx: Any, name: str, config: Any, shapes: list[Any]) -> Table:
-        widths = {(shape.hidden, shape.ffn) for shape in shapes}
-        return Table(dict.fromkeys(widths, 0.5), dict.fromkeys(widths, 1.0))
 
     def call(recipe: str, *overrides: str) -> None:
         settings = load_config([f"recipe={recipe}", "target.speedup=null", *overrides])
-        stage: Any = settings.stages["prune"]
+        machine = SimpleNamespace(device=torch.device("cpu"), threads=1, float32="fp32", say=print)
+        ctx: Any = SimpleNamespace(config=settings, plan=resolve(settings), machine=machine, folder=RunFolder(tmp_path))
         config = BertConfig(**SIZES, num_hidden_layers=4)
-        prune.check_reach(SimpleNamespace(config=settings, folder=tmp_path), "prune", stage, config)  # type: ignore
+        for step in ctx.plan.of(Prune):
+            search = prune.search_of(ctx, step, config)
+            widths = [(shape.hidden, shape.ffn) for shape in search.shapes]
+            times = {"fixed": [[h, f, 0.5] for h, f in widths], "layer": [[h, f, 1.0] for h, f in widths]}
+            of = {"conditions": search.conditions, "model": "bert", "head": 8, "batch": [8, 128]}
+            checkpoint.write_json(search.folder / TIMES, of | times)
+            prune.check_reach(ctx, step, config)
 
-    monkeypatch.setattr(prune, "_table", table)
     return call
 
 

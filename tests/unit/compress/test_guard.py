@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,14 +14,15 @@ from safetensors import SafetensorError
 from transformers import AutoModelForSequenceClassification
 
 from distill import teacher
-from distill.compress.quantize import ONNX, SCHEMES
+from distill.compress.guard import Floats, Source, load, score
+from distill.compress.quantize import MAKE, linears
 from distill.config import Quantize
 from distill.data.encode import Encoded
 from distill.evaluate.engines import torch_engine
 from distill.evaluate.latency import synthetic
 from distill.export.onnx import export_onnx
+from distill.schemes import ONNX, SCHEMES
 from distill.stages import quantize
-from distill.stages.quantize import Floats, Source, _quantize, score
 
 Make = Callable[..., Path]
 HURT = "bert.encoder.layer.1.attention.output.dense"
@@ -34,10 +34,13 @@ def _exports_are_made_once(export_once: Make, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.fixture
-def ctx() -> Any:
-    config = SimpleNamespace(limit=SimpleNamespace(smoke=False))
-    device = SimpleNamespace(device=torch.device("cpu"))
-    return SimpleNamespace(config=config, accelerator=device, threads=1, fast_float32=False, say=lambda text: None)
+def machine() -> Any:
+    return SimpleNamespace(device=torch.device("cpu"), threads=1, float32="fp32", say=lambda text: None)
+
+
+def quantized(scheme: str | list[str], limit: float | None, source: Source, out: Path, machine: Any) -> dict[str, Any]:
+    schemes = [scheme] if isinstance(scheme, str) else scheme
+    return quantize.quantized(schemes, source, out, limit, machine, "quantize/own")
 
 
 @pytest.fixture
@@ -79,45 +82,47 @@ def source_of(folder: Path) -> Source:
 
 
 @pytest.mark.parametrize("scheme", ["onnxruntime", "onnxruntime_static"])
-def test_what_hurts_is_found_and_left_in_float(scheme: str, ctx: Any, folder: Path, tmp_path: Path) -> None:
+def test_what_hurts_is_found_and_left_in_float(scheme: str, machine: Any, folder: Path, tmp_path: Path) -> None:
     source = source_of(folder)
-    floats = Floats(ctx, source)
+    floats = Floats(machine, source)
     assert floats.score == 100
     assert floats.order(SCHEMES[scheme])[0] == HURT
     out = tmp_path / "out"
     out.mkdir()
-    collapsed = _quantize(ctx, "quantize", Quantize(schemes=[scheme], max_drop=None), source, out)
+    collapsed = quantized(scheme, None, source, out, machine)
     assert (collapsed["failed"], collapsed["kept"]) == ({}, {})
-    run = quantize._load(ctx, SCHEMES[scheme], out / SCHEMES[scheme].file)
+    run = load(SCHEMES[scheme], out / SCHEMES[scheme].file, machine)
     assert score(run, source, alone=True) < 90
-    guarded = _quantize(ctx, "quantize", Quantize(schemes=[scheme], max_drop=8), source, out)
+    guarded = quantized(scheme, 8, source, out, machine)
     assert guarded["failed"] == {}
     assert guarded["kept"][scheme][0] == HURT
-    run = quantize._load(ctx, SCHEMES[scheme], out / SCHEMES[scheme].file)
+    run = load(SCHEMES[scheme], out / SCHEMES[scheme].file, machine)
     assert score(run, source, alone=True) >= 92
 
 
-def test_a_table_of_embeddings_that_hurts_is_left_in_float(ctx: Any, classifier: Make, tmp_path: Path) -> None:
+def test_a_table_of_embeddings_that_hurts_is_left_in_float(machine: Any, classifier: Make, tmp_path: Path) -> None:
     model = AutoModelForSequenceClassification.from_pretrained(classifier("bert"))
     with torch.no_grad():
         model.bert.embeddings.word_embeddings.weight[-1] *= 3000  # a token of no text
     out = saved(model, classifier("bert"), tmp_path / "model")
-    floats = Floats(ctx, source_of(out))
+    floats = Floats(machine, source_of(out))
     assert floats.order(SCHEMES["onnxruntime"])[0] == "bert.embeddings.word_embeddings"
     assert "bert.embeddings.word_embeddings" not in floats.order(SCHEMES["openvino"])
-    made = _quantize(ctx, "quantize", Quantize(schemes=["onnxruntime"], max_drop=8), source_of(out), tmp_path)
+    made = quantized("onnxruntime", 8, source_of(out), tmp_path, machine)
     assert made["failed"] == {}
     assert "bert.embeddings.word_embeddings" in made["kept"]["onnxruntime"]
 
 
-def test_sizes_that_a_scheme_cannot_take_are_named(ctx: Any, classifier: Make, folder: Path, tmp_path: Path) -> None:
+def test_sizes_that_a_scheme_cannot_take_are_named(
+    machine: Any, classifier: Make, folder: Path, tmp_path: Path
+) -> None:
     source = source_of(folder)
-    floats, scheme = Floats(ctx, source), SCHEMES["bitsandbytes_nf4"]
+    floats, scheme = Floats(machine, source), SCHEMES["bitsandbytes_nf4"]
     assert floats.unfit(scheme) == floats.unfit(SCHEMES["bitsandbytes"]) == []
     layer = floats.model.bert.encoder.layer[0]
     layer.output.dense = torch.nn.Linear(128, 40)
     assert floats.unfit(scheme) == ["bert.encoder.layer.0.output.dense"]
-    for name in quantize.linears(floats.model):
+    for name in linears(floats.model):
         floats.model.get_submodule(name).in_features = 63
     with pytest.raises(ValueError, match="none of the 12 linear modules has sizes that nf4 can take"):
         floats.unfit(scheme)
@@ -125,52 +130,49 @@ def test_sizes_that_a_scheme_cannot_take_are_named(ctx: Any, classifier: Make, f
 
 @pytest.mark.parametrize("scheme", ["bitsandbytes", "onnxruntime"])
 def test_a_full_disk_is_not_a_scheme_that_failed(
-    scheme: str, ctx: Any, folder: Path, tmp_path: Path, small_disk: Any, monkeypatch: pytest.MonkeyPatch
+    scheme: str, machine: Any, folder: Path, tmp_path: Path, small_disk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = source_of(folder)
     monkeypatch.setattr(quantize, "export_onnx", export_onnx)  # itself, not a copy of what it made before
     with small_disk(20_000), pytest.raises((OSError, SafetensorError)):
-        _quantize(ctx, "quantize", Quantize(schemes=[scheme], max_drop=None), source, tmp_path)
+        quantized(scheme, None, source, tmp_path, machine)
 
 
-def test_what_cannot_be_mended_is_refused_and_removed(ctx: Any, folder: Path, tmp_path: Path) -> None:
-    ctx.config.limit.smoke = False
-    made = _quantize(ctx, "quantize", Quantize(schemes=["onnxruntime"], max_drop=-1), source_of(folder), tmp_path)
+def test_what_cannot_be_mended_is_refused_and_removed(machine: Any, folder: Path, tmp_path: Path) -> None:
+    made = quantized("onnxruntime", -1, source_of(folder), tmp_path, machine)
     assert made["failed"]["onnxruntime"].startswith("ValueError: it loses ")
     assert "more than max_drop=-1, even with 7 of 15 modules left in float" in made["failed"]["onnxruntime"]
     assert (tmp_path / ONNX).is_file()
     assert not (tmp_path / SCHEMES["onnxruntime"].file).exists()
 
 
-def test_too_small_a_task_is_no_judge(ctx: Any, folder: Path, tmp_path: Path) -> None:
-    ctx.config.limit.smoke, source = False, source_of(folder)
-    source.data.task.name = "wnli"
-    made = _quantize(ctx, "quantize", Quantize(schemes=["onnxruntime"], max_drop=-1), source, tmp_path)
-    assert (made["failed"], made["kept"]) == ({}, {})
+@pytest.mark.parametrize(("task", "smoke", "limit"), [("rte", False, 0.5), ("wnli", False, None), ("rte", True, None)])
+def test_too_small_a_task_and_a_smoke_run_judge_nothing(task: str, smoke: bool, limit: float | None) -> None:
+    assert quantize.allowed_drop(Quantize(max_drop=0.5), task, smoke) == limit
 
 
 def test_nothing_of_a_file_that_failed_is_left(
-    ctx: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    machine: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def halfway(path: Path, out: Path, *_: Any) -> None:
-        out.with_name(f".{out.name}.tmp").write_text("half")
+        out.write_text("half")
         raise RuntimeError("no more")
 
-    monkeypatch.setitem(SCHEMES, "onnxruntime", replace(SCHEMES["onnxruntime"], make=halfway))
-    made = _quantize(ctx, "quantize", Quantize(schemes=["onnxruntime"], max_drop=None), source_of(folder), tmp_path)
+    monkeypatch.setitem(MAKE, "onnxruntime", halfway)
+    made = quantized("onnxruntime", None, source_of(folder), tmp_path, machine)
     assert made["failed"] == {"onnxruntime": "RuntimeError: no more"}
     assert {path.name for path in tmp_path.iterdir() if path != folder} == {ONNX}
 
 
 def test_what_was_not_exported_is_told_of_each_form_made_from_it(
-    ctx: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    machine: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lacking(*_: Any) -> None:
         raise RuntimeError("no operator for it\nand more")
 
     monkeypatch.setattr(quantize, "export_onnx", lacking)
-    both = Quantize(schemes=["onnxruntime", "onnxruntime_static"], max_drop=None)
-    made = _quantize(ctx, "quantize", both, source_of(folder), tmp_path)
+    both = ["onnxruntime", "onnxruntime_static"]
+    made = quantized(both, None, source_of(folder), tmp_path, machine)
     said = "RuntimeError: no operator for it"
     assert made["failed"] == {ONNX: said, "onnxruntime": said, "onnxruntime_static": said}
     assert [path for path in tmp_path.iterdir() if path != folder] == []

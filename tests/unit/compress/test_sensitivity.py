@@ -13,7 +13,7 @@ from datasets import Dataset
 
 from distill import teacher
 from distill.compress.choose import mean_loss
-from distill.stages.sensitivity import LESSON, retrained, row_loss, sample
+from distill.compress.sensitivity import LESSON, Subject, retrained, row_loss
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 
@@ -26,24 +26,19 @@ def rows(count: int, labels: int) -> Any:
 
 
 @pytest.fixture
-def ctx() -> Any:
-    config = SimpleNamespace(seed=0, tasks=SimpleNamespace(max_length=32))
-    return SimpleNamespace(config=config, accelerator=SimpleNamespace(device=torch.device("cpu")))
-
-
-@pytest.fixture
 def given(tmp_path: Path) -> Path:
     return TINY["save"](tmp_path, "bert", "SequenceClassification", num_labels=2)
 
 
+def subject_of(folder: Path, data: Any) -> Subject:
+    model, tokenizer = teacher.load_classifier(folder, 2), teacher.load_tokenizer(folder)
+    return Subject("prune/own", model, tokenizer, data, folder, max_length=32, seed=0)
+
+
 @pytest.mark.parametrize(("count", "measured", "learned"), [(200, 64, 4 * LESSON), (60, 30, 30)])
-def test_what_is_learned_is_not_what_is_measured(
-    count: int, measured: int, learned: int, ctx: Any, given: Path
-) -> None:
-    tokenizer = teacher.load_tokenizer(given)
-    data = rows(count, count)
-    one = sample(ctx, data, tokenizer, 64)
-    other = sample(ctx, data, tokenizer, 64, then=4)
+def test_what_is_learned_is_not_what_is_measured(count: int, measured: int, learned: int, given: Path) -> None:
+    subject = subject_of(given, rows(count, count))
+    one, other = subject.sample(64), subject.sample(64, then=4)
     assert sum(len(part["labels"]) for part in one) == measured
     assert sum(len(part["labels"]) for part in other) == learned
     assert max(len(part["labels"]) for part in other) <= LESSON
@@ -52,10 +47,9 @@ def test_what_is_learned_is_not_what_is_measured(
     assert theirs != sorted(theirs), "drawn, not as they stand"
 
 
-def test_a_little_training_lowers_the_loss_and_none_leaves_the_model(ctx: Any, given: Path) -> None:
-    tokenizer, data = teacher.load_tokenizer(given), rows(200, 2)
-    model = teacher.load_classifier(given, 2)
-    parts, lessons = sample(ctx, data, tokenizer, 64), sample(ctx, data, tokenizer, 64, then=8)
+def test_a_little_training_lowers_the_loss_and_none_leaves_the_model(given: Path) -> None:
+    subject = subject_of(given, rows(200, 2))
+    model, parts, lessons = subject.model, subject.sample(64), subject.sample(64, then=8)
     before = mean_loss(model, parts, row_loss)
     assert retrained(model, lessons, row_loss, 0) is model
     assert mean_loss(model, parts, row_loss) == before

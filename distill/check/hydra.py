@@ -1,0 +1,91 @@
+"""What Hydra itself calls: callbacks, launchers, sweepers, logging. A recipe could name any function there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import hydra as installed
+import yaml
+from omegaconf import DictConfig, OmegaConf
+
+from distill.bind import RESERVED, reserved
+
+_PLUGINS = "hydra_plugins.hydra"
+CALLED: dict[str, tuple[str, ...]] = {
+    "launcher": (
+        "hydra._internal.core_plugins.basic_launcher.BasicLauncher",
+        f"{_PLUGINS}_joblib_launcher.joblib_launcher.JoblibLauncher",
+        f"{_PLUGINS}_submitit_launcher.submitit_launcher.LocalLauncher",
+        f"{_PLUGINS}_submitit_launcher.submitit_launcher.SlurmLauncher",
+    ),
+    "sweeper": (
+        "hydra._internal.core_plugins.basic_sweeper.BasicSweeper",
+        f"{_PLUGINS}_optuna_sweeper.optuna_sweeper.OptunaSweeper",
+    ),
+    "sweeper.sampler": tuple(
+        f"optuna.samplers.{name}Sampler" for name in ("TPE", "Random", "Grid", "CmaEs", "NSGAII", "MOTPE", "GP", "QMC")
+    ),
+}
+"""Key below `hydra` -> the classes that its `_target_` may name."""
+
+EMPTY = (
+    "callbacks",
+    "job.env_set",
+    "launcher.setup",
+    "launcher.srun_args",
+    "launcher.additional_parameters",
+    "launcher.python",
+    "sweeper.custom_search_space",
+)
+"""Keys below `hydra` that name functions, are given to a shell, or choose what a new process imports."""
+
+LOGGING = ("job_logging", "hydra_logging")
+"""Keys below `hydra` that the logging module builds objects from."""
+
+_FOREIGN = re.compile(r"\$\{(?!hydra[.:]|now:|oc\.env:)")
+"""An interpolation of anything but Hydra's own settings, of which every part is checked here."""
+
+
+def hydra(settings: DictConfig) -> Iterator[str]:
+    """A line for each part of Hydra's own settings (`hydra.*`) that could run code of a config's choice."""
+    plain = OmegaConf.to_container(settings, resolve=False)
+    assert isinstance(plain, dict)
+    for key in EMPTY:
+        if value := _select(plain, key):
+            yield f"hydra.{key}: got {value}; must be empty: it runs code or a shell; set it up outside of distill"
+    for key in LOGGING:
+        shipped = sorted((Path(installed.__file__).parent / "conf" / "hydra" / key).glob("*.yaml"))
+        if not any(plain[key] == yaml.safe_load(file.read_text(encoding="utf-8")) for file in shipped):
+            names = ", ".join(file.stem for file in shipped)
+            yield f"hydra.{key}: got settings of its own; must be one of {names}; choose with hydra/{key}=NAME"
+    for key, classes in CALLED.items():
+        node = _select(plain, key)
+        target = node.get("_target_") if isinstance(node, Mapping) else node
+        if target not in classes and not (node is None and "." in key):
+            yield f"hydra.{key}._target_: got {target}; must be one of {', '.join(classes)}; choose one"
+    rest = {key: value for key, value in plain.items() if key not in (*LOGGING, "callbacks")}
+    yield from _reserved(rest, "hydra")
+
+
+def _select(node: Any, key: str) -> Any:
+    for name in key.split("."):
+        node = node.get(name) if isinstance(node, Mapping) else None
+    return node
+
+
+def _reserved(value: object, key: str) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for name, part in value.items():
+            inner = f"{key}.{name}"
+            if not RESERVED.fullmatch(str(name)):
+                yield from _reserved(part, inner)
+            elif inner not in (f"hydra.{called}._target_" for called in CALLED):
+                yield reserved(inner, part)
+    elif isinstance(value, list):
+        for number, part in enumerate(value):
+            yield from _reserved(part, f"{key}.{number}")
+    elif isinstance(value, str) and key.startswith(("hydra.launcher.", "hydra.sweeper.")) and _FOREIGN.search(value):
+        yield f"{key}: got {value}; must be a value, or one of Hydra's own settings, ${{hydra.NAME}}; write the value"

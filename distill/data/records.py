@@ -1,0 +1,68 @@
+"""The tasks there are: GLUE, and the five that are made from docstrings. Facts alone; distill.data.tasks reads rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a data set asks: columns, classes, metrics and how many rows the official one has."""
+
+    name: str
+    columns: tuple[str, ...]
+    """The text column, or the two of a pair."""
+    num_labels: int
+    """Number of classes; 1 is a regression."""
+    metrics: tuple[str, ...]
+    """Names of metrics in distill.evaluate; the task's score is their mean."""
+    validation: tuple[str, ...]
+    """Names of the validation splits."""
+    official: dict[str, int]
+    """Split -> rows of the whole data set."""
+
+
+def _task(name: str, columns: str, num_labels: int, metrics: str, rows: tuple[int, ...], *splits: str) -> Task:
+    names = splits or ("validation",)
+    official = dict(zip(("train", *names), rows, strict=True))
+    return Task(name, tuple(columns.split()), num_labels, tuple(metrics.split()), names, official)
+
+
+GLUE: dict[str, Task] = {
+    task.name: task
+    for task in (
+        _task("cola", "sentence", 2, "matthews", (8551, 1043)),
+        _task("sst2", "sentence", 2, "accuracy", (67349, 872)),
+        _task("mrpc", "sentence1 sentence2", 2, "f1 accuracy", (3668, 408)),
+        _task("stsb", "sentence1 sentence2", 1, "pearson spearman", (5749, 1500)),
+        _task("qqp", "question1 question2", 2, "f1 accuracy", (363846, 40430)),
+        _task(
+            "mnli", "premise hypothesis", 3, "accuracy", (392702, 9815, 9832),
+            "validation_matched", "validation_mismatched",
+        ),
+        _task("qnli", "question sentence", 2, "accuracy", (104743, 5463)),
+        _task("rte", "sentence1 sentence2", 2, "accuracy", (2490, 277)),
+        _task("wnli", "sentence1 sentence2", 2, "accuracy", (635, 71)),
+    )
+}  # fmt: skip
+"""Rows as published on the hub (nyu-mll/glue); metrics as in Wang et al. 2019."""
+
+TRAIN, VALIDATION = 680, 400
+"""Rows of each task made from docstrings, if there are documents enough: multiples of the number of classes."""
+
+CLASSES = 8
+"""Packages of the task `package`: the first of distill.data.harvest.PACKAGES that are installed."""
+
+DOCSTRINGS: dict[str, Task] = {
+    task.name: task
+    for task in (
+        _task("package", "text", CLASSES, "accuracy", (TRAIN, VALIDATION)),
+        _task("corrupted", "sentence", 2, "matthews", (TRAIN, VALIDATION)),
+        _task("body", "summary body", 2, "f1 accuracy", (TRAIN, VALIDATION)),
+        _task("order", "sentence1 sentence2", 2, "accuracy", (TRAIN, VALIDATION)),
+        _task("overlap", "text1 text2", 1, "pearson spearman", (TRAIN, VALIDATION)),
+    )
+}
+
+TASKS: dict[str, dict[str, Task]] = {"docstrings": DOCSTRINGS, "glue": GLUE}
+"""Kind of tasks -> name -> task."""

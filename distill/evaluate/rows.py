@@ -1,0 +1,107 @@
+"""The rows of results.json: what was measured of each variant, in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from distill.data.tasks import TaskData
+from distill.evaluate import latency, retained
+from distill.evaluate.calibration import expected_calibration_error
+from distill.evaluate.cost import gmacs, parameters, size_mib
+from distill.evaluate.timing import TASK_LENGTHS, Times, name_of
+from distill.evaluate.variants import FLOAT32, Variant, same_backend
+
+Predictions = dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]
+"""(task, split) -> logits [n, C] and labels [n]."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All that was measured in one evaluation."""
+
+    tasks: dict[str, TaskData]
+    variants: Sequence[Variant]
+    reference: str
+    """Name of the variant that every other one is compared with."""
+    predictions: dict[str, Predictions]
+    times: Times
+    shapes: Sequence[Sequence[int]]
+    """All that were timed; speedups are at the middle one."""
+    largest: Sequence[int]
+    """The shape that throughput is given at."""
+
+
+def identity(variant: Variant) -> dict[str, Any]:
+    """What tells a variant from the others."""
+    row: dict[str, Any] = {"name": variant.label, "role": variant.role, "step": variant.step.stage}
+    row |= {"target": variant.target or None, "scheme": variant.scheme, "backend": variant.backend}
+    return row if variant.member is None else row | {"member": variant.member + 1}
+
+
+def row(
+    variant: Variant, measured: Measured, sources: Sequence[Path], paths: Sequence[Path], run: Path
+) -> dict[str, Any]:
+    """One row of `models`. `sources`: its float checkpoints; `paths`: what is run; `run`: the run folder."""
+    names = {task: data.task.metrics for task, data in measured.tasks.items()}
+    own, best = measured.predictions[variant.name], measured.predictions[measured.reference]
+    scores, times = retained.scores(own, names), measured.times[variant.name]
+    middle = name_of(measured.shapes[len(measured.shapes) // 2])
+    inside = paths[0] if len(paths) == 1 and paths[0].is_relative_to(run) else None
+    rate = 1000 * measured.largest[0] / float(np.median(times[name_of(measured.largest)]))
+    return {
+        "path": None if inside is None else str(inside.relative_to(run)),
+        "parameters": sum(map(parameters, sources)),
+        "size_mib": sum(map(size_mib, paths)),
+        "gmacs": sum(map(gmacs, sources)),
+        "latency_ms": [_latency(inputs, values) for inputs, values in times.items()],
+        "throughput_per_second": rate,
+        "scores": scores,
+        "glue": retained.glue_average(scores) if scores else None,
+        "calibration_error": _calibration(own, measured.tasks),
+        "retained": _retained(own, best, names) if scores and variant.name != measured.reference else None,
+        "speedup": _speedup(variant, measured, middle),
+    }
+
+
+def _latency(inputs: str, values: list[float]) -> dict[str, Any]:
+    summary = latency.summary(values)
+    if inputs == TASK_LENGTHS:
+        return {"batch": None, "length": None, "name": inputs, **summary}
+    batch, length = inputs.split("x")
+    return {"batch": int(batch), "length": int(length), **summary}
+
+
+def _calibration(own: Predictions, tasks: dict[str, TaskData]) -> float | None:
+    """Mean over the classification splits; None where there is no prediction."""
+    errors = [
+        expected_calibration_error(logits, labels)
+        for (task, _), (logits, labels) in own.items()
+        if tasks[task].task.num_labels > 1
+    ]
+    return float(np.mean(errors)) if errors else None
+
+
+def _retained(own: Predictions, best: Predictions, names: dict[str, tuple[str, ...]]) -> dict[str, Any]:
+    kept = retained.retained(retained.scores(own, names), retained.scores(best, names))
+    interval = retained.bootstrap(own, best, names)
+    return kept | {"ci95": None if interval is None else list(interval)}
+
+
+def _speedup(variant: Variant, measured: Measured, shape: str) -> dict[str, Any]:
+    """Against the teacher's fastest float32 variant, of all and of those on the same backend."""
+    times = measured.times
+    teachers = [v for v in measured.variants if v.role == "teacher" and v.scheme in FLOAT32 and times.get(v.name)]
+    fastest = min(teachers, key=lambda v: float(np.median(times[v.name][shape])))
+    same = [v for v in teachers if v.backend == same_backend(variant)]  # none where the teacher does not run on it
+    best = min(same, key=lambda v: float(np.median(times[v.name][shape])), default=None)
+    headline = latency.speedup(times[fastest.name][shape], times[variant.name][shape])
+    return {
+        "best_teacher": headline["median"],
+        "ci95": headline["ci95"],
+        "same_backend": best and latency.speedup(times[best.name][shape], times[variant.name][shape])["median"],
+    }

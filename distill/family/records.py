@@ -1,0 +1,56 @@
+"""The table of families: model type -> record. Nothing here needs torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distill.errors import ConfigError
+from distill.family.albert import ALBERT
+from distill.family.bert import BERT, ERNIE
+from distill.family.deberta import DEBERTA, DEBERTA_V2
+from distill.family.decoder import GEMMA2, GEMMA3, QWEN2, QWEN3
+from distill.family.distilbert import DISTILBERT
+from distill.family.electra import ELECTRA
+from distill.family.modernbert import MODERNBERT
+from distill.family.mpnet import MPNET
+from distill.family.record import Family
+from distill.family.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
+from distill.family.seq2seq import BART, T5
+from distill.family.xlnet import XLNET
+
+FAMILIES: dict[str, Family] = {
+    family.name: family
+    for family in (
+        BERT,
+        ERNIE,
+        ROBERTA,
+        XLM_ROBERTA,
+        CAMEMBERT,
+        DISTILBERT,
+        ELECTRA,
+        ALBERT,
+        MPNET,
+        DEBERTA,
+        DEBERTA_V2,
+        MODERNBERT,
+        XLNET,
+        BART,
+        T5,
+        QWEN2,
+        QWEN3,
+        GEMMA2,
+        GEMMA3,
+    )
+}
+
+STUDENTS: dict[str, Family] = {name: family for name, family in FAMILIES.items() if family.layer is not None}
+"""Families of students; a teacher of one of these can teach more than its answers to tasks."""
+
+
+def family_of(model_or_config: Any, key: str = "teacher.name") -> Family:
+    """The record of a transformers model or config. ConfigError, about the setting `key`, when it is not known."""
+    kind = getattr(model_or_config, "config", model_or_config).model_type
+    if kind not in FAMILIES:
+        known = ", ".join(FAMILIES)
+        raise ConfigError(f"{key}: got a model of type {kind}; must be one of {known}; choose such a model")
+    return FAMILIES[kind]

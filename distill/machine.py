@@ -1,0 +1,137 @@
+"""The machine a run is on: its device, its arithmetic, its processes, and where its messages are printed."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from logging import ERROR, getLogger
+
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from accelerate.utils import InitProcessGroupKwargs
+from rich.console import Console
+
+from distill.config import Config
+from distill.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Machine:
+    accelerator: Accelerator
+    console: Console
+    precision: str
+    """bf16 or fp32: arithmetic of training."""
+    threads: int
+    fast_float32: bool
+    """Whether torch's fast float32 matrix product is real float32 here."""
+
+    @property
+    def device(self) -> torch.device:
+        return self.accelerator.device
+
+    @property
+    def main(self) -> bool:
+        """Whether this is the first process: the one that writes."""
+        return self.accelerator.is_main_process
+
+    @property
+    def float32(self) -> str:
+        """Scheme of torch's float32 that is scored: the fast one where it is real float32."""
+        return "fp32_medium" if self.fast_float32 else "fp32"
+
+    def say(self, text: str) -> None:
+        """Print, on the main process alone."""
+        if self.main:
+            self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def wait(self) -> None:
+        """Wait for every process."""
+        self.accelerator.wait_for_everyone()
+
+    @contextmanager
+    def main_first(self) -> Iterator[None]:
+        """The main process runs the block first; the others then see what it left."""
+        if not self.main:
+            self.wait()
+        yield
+        if self.main:
+            self.wait()
+
+
+def start(config: Config) -> Machine:
+    """The machine as the settings `device`, `threads` and `precision` want it. ConfigError where it cannot be so."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    # Where torchao is installed transformers imports it, and it warns of GPUs that are absent.
+    for noisy in ("torchao", "torch.utils._pytree"):
+        getLogger(noisy).setLevel(ERROR)
+    world = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    threads = config.threads or max(1, cores() // world)
+    torch.set_num_threads(threads)
+    device = torch.device("cuda" if config.device != "cpu" and torch.cuda.is_available() else "cpu")
+    if config.device == "cuda" and device.type != "cuda":
+        raise ConfigError("device: got cuda; must be a device that this machine has; set device=cpu")
+    precision = detect_precision(config.precision, device)
+    # Stages that only the first process runs may take hours; the others wait for it.
+    patience = InitProcessGroupKwargs(timeout=datetime.timedelta(days=7))
+    if world == 1:
+        AcceleratorState._reset_state(reset_partial_state=True)  # the runs of a sweep share a process
+    accelerator = Accelerator(
+        cpu=device.type == "cpu", mixed_precision="bf16" if precision == "bf16" else "no", kwargs_handlers=[patience]
+    )
+    fast = fast_path_is_float32(device.type)
+    torch.set_float32_matmul_precision("medium" if fast else "highest")
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    machine = Machine(accelerator, console, precision, threads, fast)
+    machine.say(
+        f"{accelerator.num_processes} process(es) on {accelerator.device}, {threads} threads, training in {precision}"
+    )
+    return machine
+
+
+def detect_precision(setting: str, device: torch.device) -> str:
+    """bf16 where the hardware multiplies it fast, else fp32."""
+    if setting != "auto":
+        return setting
+    if device.type == "cuda":
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+    capabilities = torch.cpu.get_capabilities()
+    return "bf16" if capabilities.get("avx512_bf16") or capabilities.get("amx_bf16") else "fp32"
+
+
+def cores() -> int:
+    """CPU cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def arithmetic(precision: str, threads: int) -> Iterator[None]:
+    """torch's float32 matrix products and CPU threads, for the calls inside only."""
+    before, threads_before = torch.get_float32_matmul_precision(), torch.get_num_threads()
+    torch.set_float32_matmul_precision(precision)
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+        torch.set_num_threads(threads_before)
+
+
+def fast_path_is_float32(device: str) -> bool:
+    """Whether torch's fast float32 matrix product ("medium") is real float32 on this hardware.
+
+    It is on most CPUs (oneDNN). Where it multiplies in bf16 or TF32 it must not be called float32.
+    """
+    generator = torch.Generator().manual_seed(0)
+    a, b = torch.randn(256, 384, generator=generator).to(device), torch.randn(384, 1536, generator=generator).to(device)
+    with arithmetic("medium", torch.get_num_threads()):
+        fast = (a @ b).double().cpu()
+    exact = a.double().cpu() @ b.double().cpu()
+    return bool((fast - exact).abs().max() < 1e-3)

@@ -1,0 +1,144 @@
+"""A page as one list of blocks, which Markdown, HTML and the terminal each render; text in a block is plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from distill.report import cuts, figure, headline, overview
+from distill.report.detail import tables
+from distill.report.schema import Results
+from distill.report.table import Table, models_table
+
+PICTURE = "Retained % against speedup"
+ALL_RUNS = "All runs"
+
+
+@dataclass(frozen=True)
+class Heading:
+    """Of the page (level 1) or of a section (level 2)."""
+
+    text: str
+    level: int = 2
+
+
+@dataclass(frozen=True)
+class Banner:
+    """A warning over everything else."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The result."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    text: str
+
+
+@dataclass(frozen=True)
+class Code:
+    text: str
+
+
+@dataclass(frozen=True)
+class Bullets:
+    lines: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """`file` beside the page, and the same picture as SVG for a page that contains it."""
+
+    file: str
+    svg: str = ""
+    text: str = PICTURE
+
+
+Block = Heading | Banner | Headline | Paragraph | Code | Bullets | Picture | Table
+"""A table is shown with its notes and without its title."""
+
+
+def banner(smoke: bool) -> list[Block]:
+    return [Banner(headline.SMOKE)] if smoke else []
+
+
+def result(results: Results) -> list[Block]:
+    """The banner of a smoke run, and the headline."""
+    return [*banner(bool(results.get("smoke"))), Headline(headline.headline(results))]
+
+
+def origin(results: Results) -> list[Block]:
+    """Teacher, version, seeds and command of a run."""
+    seeds = ", ".join(map(str, results["seeds"]))
+    teacher = results.get("teacher_name", "-")
+    return [
+        Paragraph(f"Teacher: {teacher}. Made by distill {results['version']}, seed {seeds}."),
+        *command(results["command"]),
+    ]
+
+
+def command(text: str) -> list[Block]:
+    """A command on one line; nothing where none is known."""
+    return [Code(" ".join(text.split()))] if text else []
+
+
+def section(table: Table) -> list[Block]:
+    return [Heading(table.title), table]
+
+
+def sections(every: Iterable[Table]) -> list[Block]:
+    return [block for table in every for block in section(table)]
+
+
+def without_notes(table: Table) -> Table:
+    return replace(table, notes=[])
+
+
+def run_page(results: Results, drawn: str) -> list[Block]:
+    """The report of one run; `drawn` is its picture as SVG."""
+    return [
+        Heading(results["recipe"], 1),
+        *result(results),
+        *origin(results),
+        Picture("frontier.svg", drawn),
+        models_table(results),
+        Heading("What the average covers"),
+        Bullets(headline.coverage(results)),
+        Heading("How it was timed"),
+        Paragraph(headline.timing(results)),
+        *sections(tables(results)),
+    ]
+
+
+def summary(results: Results) -> list[Block]:
+    """The end of a run on the terminal: headline, main table, what the average covers."""
+    return [*result(results), models_table(results), Bullets(headline.coverage(results))]
+
+
+def overview_page(runs: Sequence[Results]) -> tuple[list[Block], str]:
+    """The page over many runs, and its picture as SVG. Smoke runs are left out where there is any other."""
+    real = [run for run in runs if not run.get("smoke")]
+    counted = real or runs
+    entries = overview.entries(counted)
+    text = f"{len(counted)} run{'s' if len(counted) > 1 else ''}, {len(entries)} models."
+    if real and len(real) < len(runs):
+        text += f" Left out: {len(runs) - len(real)} with limit=smoke, whose numbers mean nothing."
+    drawn = figure.svg(overview.points(entries), not real)
+    cut = cuts.table(counted)
+    blocks = [
+        Heading(ALL_RUNS, 1),
+        *banner(not real),
+        Headline(text),
+        Picture("frontier.svg", drawn),
+        overview.table(entries),
+        *([] if cut is None else section(cut)),
+        Heading("Run by run"),
+        Bullets(overview.headlines(counted)),
+    ]
+    return blocks, drawn

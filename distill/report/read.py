@@ -1,0 +1,50 @@
+"""Reads results.json files: checked against their schema, and brought to the newest one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from distill.checkpoint import read_json
+from distill.errors import DataError
+from distill.report.schema import SCHEMA, Results, validate
+from distill.report.upgrade import SCHEMA_1, upgraded
+
+
+def read(folder: Path) -> list[Results]:
+    """Every distinct results.json below `folder`, in schema 2. DataError if there is none or if some are not valid."""
+    paths = [path for path in sorted(folder.rglob("results.json")) if not _hidden(path.relative_to(folder))]
+    if not paths:
+        raise DataError(
+            f"{folder}: got no results.json below it; must be a folder of finished runs; run a recipe first"
+        )
+    runs: dict[str, Results] = {}
+    errors: list[str] = []
+    for path in paths:
+        try:
+            results = read_one(path)
+        except DataError as error:
+            errors += error.messages
+        else:
+            runs.setdefault(json.dumps(results, sort_keys=True), results)
+    if errors:
+        raise DataError(errors)
+    return list(runs.values())
+
+
+def read_one(path: Path) -> Results:
+    """A results.json of schema 1 or 2, in schema 2; DataError if it is not JSON or not valid."""
+    try:
+        document = read_json(path)
+    except ValueError as error:
+        raise DataError(f"{path}: got {error}; must be JSON; run its recipe again") from error
+    old = isinstance(document, dict) and document.get("schema") == 1
+    if wrong := validate(document, SCHEMA_1 if old else SCHEMA):
+        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+        raise DataError(f"{path}: {wrong[0]}{more}; must be of schema {1 if old else 2}; run its recipe again")
+    return upgraded(document)
+
+
+def _hidden(path: Path) -> bool:
+    """A file or folder that is being written has a name that begins with a dot."""
+    return any(part.startswith(".") for part in path.parts)

@@ -1,0 +1,85 @@
+"""Schema 1 of `results.json`, which distill 0.1 wrote: what it differs in from schema 2, and how it becomes that.
+
+It had no `step`, `target` and `kind`: here alone they are inferred from the names that models and stages had then.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+from distill.report.schema import SCHEMA, Results
+
+_SCORE = {
+    "type": "object",
+    "properties": {
+        "mean": {"type": "number"},
+        "std": {"type": ["number", "null"]},
+        "by_seed": {"type": "array", "items": {"type": "number"}},
+    },
+    "required": ["mean", "std", "by_seed"],
+    "additionalProperties": False,
+}
+_KINDS = ("prune", "vocabulary", "quantize", "evaluate", "export")
+"""A stage of another name trained."""
+
+
+def _schema_1() -> dict[str, Any]:
+    schema = deepcopy(SCHEMA)
+    top = schema["properties"]
+    model, stage, pruned = (top[name]["items"] for name in ("models", "stages", "pruned"))
+    for part, new in ((model, ("step", "target", "member")), (stage, ("target", "kind")), (pruned, ("step",))):
+        for key in new:
+            del part["properties"][key]
+        part["required"] = [key for key in part["required"] if key not in new]
+    del top["fingerprints"]
+    top["schema"] = {"const": 1}
+    model["properties"]["scores"]["additionalProperties"]["additionalProperties"] = _SCORE
+    model["properties"] |= {"peak_memory_mib": {"type": ["number", "null"]}, "note": {"type": "string"}}
+    stage["properties"]["energy_joules"] = {"type": ["number", "null"]}
+    return schema | {"title": "results.json, schema 1"}
+
+
+SCHEMA_1 = _schema_1()
+
+
+def upgraded(results: Results) -> Results:
+    """A document of schema 1, which must be valid, as one of schema 2; a document of schema 2 as it is."""
+    if results["schema"] != 1:
+        return results
+    stages = [_stage(stage) for stage in results["stages"]]
+    changed = {"schema": 2, "models": [_model(model, stages) for model in results["models"]], "stages": stages}
+    if "pruned" in results:
+        changed["pruned"] = [{"step": _step("pruned", stages), **row} for row in results["pruned"]]
+    return results | changed
+
+
+def _stage(stage: dict[str, Any]) -> dict[str, Any]:
+    name, _, target = stage["name"].partition("/")
+    kind = next((kind for kind in _KINDS if name.startswith(kind)), "train")
+    kept = {key: value for key, value in stage.items() if key not in ("name", "energy_joules")}
+    return {"name": name, "target": target or None, "kind": kind, **kept}
+
+
+def _model(model: dict[str, Any], stages: list[dict[str, Any]]) -> dict[str, Any]:
+    """`student 2x` was a student for the target 2x, `member 1` the first model of an ensemble."""
+    label, role = model["name"].partition(" ")[2], model["role"]
+    kept = {key: value for key, value in model.items() if key not in ("peak_memory_mib", "note")}
+    if "scores" in model:
+        kept["scores"] = {
+            task: {metric: score["mean"] for metric, score in metrics.items()}
+            for task, metrics in model["scores"].items()
+        }
+    target = label if label and role in ("student", "pruned", "baseline") else None
+    member = {"member": int(label)} if role == "member" and label.isdecimal() else {}
+    return kept | {"step": _step(role, stages), "target": target} | member
+
+
+def _step(role: str, stages: list[dict[str, Any]]) -> str:
+    """The last stage that made models of a role, by the names that the recipes gave to stages; of none, the role."""
+    endings = {"teacher": "_teacher", "member": "_teacher", "baseline": "_baseline"}
+    kinds = {"pruned": ("prune",), "student": ("train", "prune", "vocabulary")}.get(role, ("train",))
+    others = ("_teacher", "_baseline") if role == "student" else ()
+    names = [stage["name"] for stage in stages if stage["kind"] in kinds]
+    names = [name for name in names if name.endswith(endings.get(role, "")) and not name.endswith(others)]
+    return names[-1] if names else role

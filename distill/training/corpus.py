@@ -1,0 +1,113 @@
+"""Training on the corpus: masked-language modelling, and what a teacher outputs for the same tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from distill import checkpoint, teacher
+from distill.config import Train
+from distill.context import Context
+from distill.context.write import write_model
+from distill.data.align import Aligned, pad_aligned
+from distill.data.collate import mask_tokens, pad, token_weights
+from distill.data.encode import Encoded
+from distill.export.embedder import PROJECTION
+from distill.objective import Objective
+from distill.plan import Step
+from distill.terms import POOLED
+from distill.training.prepare import (
+    Arrays,
+    Collate,
+    frozen,
+    kept_layers,
+    prepared,
+    state_folder,
+    summary,
+    terms,
+    trained,
+    uses_head,
+)
+
+
+def on_corpus(ctx: Context, step: Step, settings: Train, member: int, name: str) -> dict[str, Any]:
+    """Train a step's model, that of a `member` of an ensemble, and leave it under `name`. Returns its manifest."""
+    start = ctx.checkpoints(step.start)[member]
+    torch.manual_seed(ctx.config.seed)
+    model, has_head = teacher.load_mlm(start)
+    if settings.skip_if_mlm_head and has_head:
+        manifest = {"skipped": "the teacher has a language-model head"}
+        if ctx.machine.main:
+            checkpoint.write_json(ctx.folder.path / name / checkpoint.MANIFEST, manifest)
+        ctx.machine.wait()
+        return manifest
+    model = prepared(ctx, settings, model)
+    guides = [] if step.teacher is None else ctx.checkpoints(step.teacher)
+    online = [frozen(ctx, teacher.load_mlm(folder)[0]) for folder in guides]
+    shares = [1.0] if step.teacher is None else ctx.shares(step.teacher)
+    corpus, source = ctx.corpus(step)
+    encoded = corpus.student if isinstance(corpus, Aligned) else corpus
+    pooling, kept = teacher.pooling(ctx.given.teacher), kept_layers(ctx, step, None)
+    objective = Objective(model, terms(settings), online, pooling, shares, kept=kept)
+    collate = _collate(ctx, step, settings, corpus, model)
+    done = trained(ctx, name, settings, objective, encoded.lengths, collate, ctx.config.seed)
+    manifest = summary(done) | {"corpus": source, "sequences": len(encoded), "corpus_tokens": len(encoded.ids)}
+    _save(ctx, name, model, manifest, ctx.tokenizer(step, member), _projection(objective))
+    return manifest
+
+
+def _projection(objective: Objective) -> Tensor | None:
+    """The map [D, H] from pooled vectors to the teacher's, where one was learned."""
+    pooled = next((label for label, term in objective.terms.items() if term.kind is POOLED), "")
+    return objective.projections.get_parameter(f"{pooled}.weight") if pooled in objective.projections else None
+
+
+def _collate(ctx: Context, step: Step, settings: Train, corpus: Encoded | Aligned, model: Any) -> Collate:
+    encoded = corpus.student if isinstance(corpus, Aligned) else corpus
+    tokenizer = ctx.tokenizer(step)  # on a corpus all teachers have the same
+    specials = np.array(sorted(set(tokenizer.all_special_ids)))
+    random_ids = np.setdiff1d(np.arange(len(tokenizer)), specials)
+    special = np.zeros(model.config.vocab_size, dtype=bool)
+    special[specials] = True
+    # Without a language-model term the student reads what the teacher reads.
+    masks = uses_head(settings)
+    weights = token_weights(encoded, model.config.vocab_size, list(specials), settings.masking.smoothing)
+
+    def collate(rows: np.ndarray, epoch: int) -> Arrays:
+        batch: Arrays = dict(pad(encoded, rows, tokenizer.pad_token_id))
+        ids, real = batch["input_ids"], batch["attention_mask"].astype(bool)
+        batch["input_ids"], chosen = mask_tokens(
+            ids,
+            real & ~special[ids] & masks,
+            rows,
+            seed=ctx.config.seed,
+            epoch=epoch,
+            probability=settings.masking.probability,
+            mask_id=tokenizer.mask_token_id,
+            random_ids=random_ids,
+            weights=weights,
+        )
+        batch |= {"masked": np.flatnonzero(chosen), "real": np.flatnonzero(real), "labels": ids[chosen]}
+        if isinstance(corpus, Aligned) and settings.teacher is not None:
+            batch |= pad_aligned(corpus, rows, ids.shape[1], ctx.given.tokenizer.pad_token_id)
+        return batch
+
+    return collate
+
+
+def _save(
+    ctx: Context, name: str, model: Any, manifest: dict[str, Any], tokenizer: Any, projection: Tensor | None
+) -> None:
+    """Write the model, and the map from its pooled vectors to the teacher's where one was learned."""
+    if ctx.machine.main:
+        with write_model(ctx.folder.path / name, model, tokenizer, manifest) as temporary:
+            if projection is not None:
+                (temporary / PROJECTION).mkdir()
+                weight = {"linear.weight": projection.detach().float().cpu()}
+                save_file(weight, temporary / PROJECTION / "model.safetensors")
+        checkpoint.remove(state_folder(ctx, name), ctx.folder.path)
+    ctx.machine.wait()

@@ -1,0 +1,126 @@
+"""Training on a task: from its labels, and from what a teacher outputs for the same rows."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from distill import checkpoint, teacher
+from distill.compress.fake import faked
+from distill.compress.gates import L0, Movement, fold
+from distill.compress.importance import SCORES, write
+from distill.compress.quantize import linears
+from distill.config import Train
+from distill.context import Context
+from distill.context.write import write_model
+from distill.data.collate import pad
+from distill.data.encode import encode_task
+from distill.data.tasks import TaskData
+from distill.data.windows import split, windows
+from distill.objective import Objective
+from distill.plan import TEACHER, Step
+from distill.student.training import only_seen
+from distill.training.answers import held_out, teacher_logits
+from distill.training.prepare import (
+    Arrays,
+    frozen,
+    kept_layers,
+    prepared,
+    state_folder,
+    summary,
+    terms,
+    trained,
+)
+
+Gates = L0 | Movement
+
+
+def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: int, name: str) -> None:
+    """Train a step's model of one task, that of a `member` of an ensemble, and leave it under `name`."""
+    # Teachers of an ensemble differ in their seed, so that a model that is named twice makes two.
+    seed = ctx.config.seed + member
+    torch.manual_seed(seed)
+    tokenizer = ctx.tokenizer(step, member)
+    model = prepared(ctx, settings, _start(ctx, step, data, member, tokenizer))
+    rows = held_out(ctx, data)[0] if settings.role == "teacher" else data.train
+    encoded = encode_task(rows, data.task.columns, tokenizer, ctx.config.tasks.max_length)
+    if settings.role == "teacher" and ctx.config.teacher.window is not None:
+        encoded, _ = split(encoded, windows(tokenizer, ctx.config.teacher.window))
+    wanted = terms(settings)
+    inside, began = any(term.kind.inside for term in wanted.values()), time.monotonic()
+    guides, targets = _taught_by(ctx, step, data, wanted, inside, tokenizer)
+    waited = time.monotonic() - began
+
+    def collate(rows: np.ndarray, epoch: int) -> Arrays:
+        assert encoded.labels is not None
+        batch: Arrays = dict(pad(encoded, rows, tokenizer.pad_token_id, tokenizer.padding_side == "left"))
+        batch["labels"] = encoded.labels[rows]
+        if inside:
+            batch["real"] = np.flatnonzero(batch["attention_mask"])
+        if targets is not None:
+            batch["teacher_logits"] = targets[rows]
+        return batch
+
+    gates = _gates(settings, model)
+    pooling = teacher.pooling(ctx.given.teacher) if guides else "mean"
+    in_int8 = linears(model) if settings.quantization_aware else []
+    with only_seen(model, np.append(encoded.ids, tokenizer.pad_token_id)), faked(model, in_int8):
+        kept = kept_layers(ctx, step, data.task.name) if guides else None
+        objective = Objective(model, wanted, guides, pooling, gates=gates, kept=kept)
+        done = trained(ctx, name, settings, objective, encoded.lengths, collate, seed)
+    done.seconds += waited
+    _save(ctx, name, model, summary(done), tokenizer, gates)
+
+
+def _start(ctx: Context, step: Step, data: TaskData, member: int, tokenizer: Any) -> Any:
+    """The classifier that training starts from."""
+    # A student that is given, or drawn, has nothing of the teacher.
+    copied = ctx.config.student.init == "teacher_layers" and not ctx.plan.given_student
+    return teacher.load_classifier(
+        ctx.checkpoints(step.start, data.task.name)[member],
+        data.task.num_labels,
+        ctx.given.teachers[member] if copied or step.start is TEACHER else None,
+        tokenizer.pad_token_id,
+    )
+
+
+def _taught_by(
+    ctx: Context, step: Step, data: TaskData, wanted: dict[str, Any], inside: bool, tokenizer: Any
+) -> tuple[list[nn.Module], np.ndarray | None]:
+    """The teacher that runs along, where terms look inside of it, or its logits [rows, C], where they suffice."""
+    if step.teacher is None:
+        return [], None
+    if inside:
+        # Hidden states of every row would fill a disk.
+        folder = ctx.checkpoint(step.teacher, data.task.name)
+        guide = teacher.load_classifier(folder, data.task.num_labels, pad_id=tokenizer.pad_token_id)
+        return [frozen(ctx, guide)], None
+    if any(term.against == "teacher" for term in wanted.values()):
+        return [], teacher_logits(ctx, step.teacher, data)
+    return [], None
+
+
+def _gates(settings: Train, model: Any) -> Gates | None:
+    """The gates of a step. Those of an L0 penalty are held to their shares in every layer, as they are cut."""
+    wanted = settings.gates
+    if wanted.kind == "none":
+        return None
+    keep = {"heads": wanted.heads, "ffn": wanted.ffn}
+    return L0(model, keep, uniform=True) if wanted.kind == "l0" else Movement(model, keep)
+
+
+def _save(ctx: Context, name: str, model: Any, manifest: dict[str, Any], tokenizer: Any, gates: Gates | None) -> None:
+    """Write the model; one that was trained with gates as it is with them, and their scores beside it."""
+    if ctx.machine.main:
+        if gates is not None:
+            heads, ffn, _ = gates.eval().masks(1.0)
+            fold(model, heads, ffn)
+        with write_model(ctx.folder.path / name, model, tokenizer, manifest) as temporary:
+            if gates is not None:
+                write(gates.scores(), temporary / SCORES)
+        checkpoint.remove(state_folder(ctx, name), ctx.folder.path)
+    ctx.machine.wait()

@@ -1,0 +1,50 @@
+"""How a setting becomes a call: the functions that belong in a place, and no others."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+import pytest
+
+from distill import bind, losses
+from distill.engine import schedule
+from distill.errors import ConfigError
+
+
+def test_a_function_is_bound_to_its_settings() -> None:
+    found: Any = bind.bind({"_target_": "distill.engine.schedule.linear", "_partial_": True, "warmup": 0.5}, "schedule")
+    assert (found.func, found.args, found.keywords) == (schedule.linear, (), {"warmup": 0.5})
+    assert found(0, 10) == schedule.linear(0, 10, warmup=0.5) == 0.2
+
+
+def test_the_losses_are_those_that_the_package_exports() -> None:
+    assert list(bind.PLACES["loss"]) == [f"distill.losses.{name}" for name in losses.__all__]
+    for target in bind.PLACES["loss"]:
+        found: Any = bind.bind({"_target_": target}, "loss")
+        assert found.func is getattr(losses, target.rpartition(".")[2])
+
+
+@pytest.mark.parametrize(
+    ("node", "place", "named"),
+    [
+        ({"_target_": "builtins.print"}, "loss", "loss._target_"),
+        ({"_target_": "distill.losses.mlm"}, "schedule", "schedule._target_"),
+        ({}, "optimizer", "optimizer._target_"),
+        ({"_target_": "torch.optim.SGD", "_args_": [1]}, "optimizer", "optimizer._args_"),
+        ({"_target_": "torch.optim.SGD", "lr": {"_target_": "builtins.print"}}, "optimizer", "optimizer.lr._target_"),
+        (
+            {"_target_": "torch.optim.SGD", "lr": [{"_target_": "builtins.print"}]},
+            "optimizer",
+            "optimizer.lr.0._target",
+        ),
+        ({"_target_": "torch.optim.SGD", "lr": print}, "optimizer", "optimizer.lr"),
+    ],
+)
+def test_an_unchecked_setting_runs_nothing(
+    node: dict[str, Any], place: str, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(builtins, "print", lambda *_: pytest.fail("it was called"))
+    with pytest.raises(ConfigError) as refused:
+        bind.bind(node, place)
+    assert refused.value.messages[0].startswith(named)

@@ -1,0 +1,101 @@
+"""Terms that do not fit their stage are refused, and the records of their kinds agree with the code that reads them."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from distill.check.terms import TermFacts, terms
+from distill.config import Term, Train
+from distill.features import Features
+from distill.rows import ROWS
+from distill.terms import KINDS
+
+FITS = Term(features="hidden", positions="all")
+PLAIN = TermFacts()
+OWN, SEVERAL, WINDOWS, PRUNED = (TermFacts(**{f.name: True}) for f in fields(TermFacts))
+
+
+def problems(term: Term, data: str = "corpus", facts: TermFacts = PLAIN) -> list[str]:
+    return list(terms("stages.s", Train(data=data, teacher="t", terms={"x": term}), facts))
+
+
+def test_every_kind_that_looks_inside_has_rows() -> None:
+    assert ROWS.keys() == {kind.name for kind in KINDS.values() if kind.inside}
+    known = {f.name for f in fields(Features)}
+    for kind in KINDS.values():
+        assert kind.compares
+        assert set(kind.fields) <= known
+        assert set(kind.rows) <= {"masked", "all"}
+        assert kind.inside or not (kind.layers or kind.projected or kind.by_head)
+
+
+@pytest.mark.parametrize("features", KINDS)
+@pytest.mark.parametrize("data", ["corpus", "tasks"])
+def test_every_kind_fits_a_plain_stage(features: str, data: str) -> None:
+    assert problems(Term(features=features, positions="all", layers="last"), data) == []
+
+
+CASES: list[tuple[dict[str, Any], str, TermFacts, str]] = [
+    ({"against": "labels"}, "corpus", PLAIN, "against: got labels; must be teacher with features hidden; set "),
+    ({"features": "pooled", "positions": "masked"}, "corpus", PLAIN, "positions: got masked; must be all with "),
+    ({"features": "scores", "positions": "masked"}, "tasks", PLAIN, "positions: got masked; must be all with "),
+    ({"positions": "masked"}, "tasks", PLAIN, "positions: got masked; must be all on tasks; set "),
+    ({"positions": "masked"}, "corpus", OWN, "positions: got masked; must be all where student.tokenizer is set: "),
+    ({"features": "relations"}, "corpus", OWN, "features: got relations; must be hidden or pooled where student."),
+    ({"features": "logits"}, "corpus", OWN, "features: got logits; must be hidden or pooled where student."),
+    ({"features": "scores"}, "tasks", OWN, "features: got scores; must be logits on tasks where the student has a "),
+    ({}, "tasks", WINDOWS, "features: got hidden; must be logits on tasks with teacher.window; drop the term with "),
+    ({"features": "scores"}, "tasks", PRUNED, "features: got scores; must not need all of the teacher's heads after"),
+    ({"features": "relations"}, "tasks", PRUNED, "features: got relations; must not need all of the teacher's heads"),
+    ({"features": "pooled"}, "corpus", SEVERAL, "features: got pooled; must be logits with teacher=ensemble, whose "),
+    ({"layers": "uniform", "features": "pooled"}, "tasks", PLAIN, "layers: got uniform; must be last with feat"),
+    ({"layers": [[0, 1]], "features": "logits"}, "tasks", PLAIN, "layers: got [[0, 1]]; must be last with feat"),
+    ({"layers": "uniform", "teacher_layer": 2}, "corpus", PLAIN, "teacher_layer: got 2; must be null with laye"),
+    *(
+        ({"layers": layers}, "corpus", PLAIN, f"layers: got {layers}; must be last, uniform or pairs [student's ")
+        for layers in ("all", None, 2, [], [0, 1], [[0]], [[0, 1, 2]], [[0, -1]], [[0, True]], [[0, "1"]], [["last"]])
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "data", "facts", "message"), CASES, ids=str)
+def test_what_does_not_fit_is_refused(changes: dict[str, Any], data: str, facts: TermFacts, message: str) -> None:
+    (line,) = problems(replace(FITS, **changes), data, facts)
+    assert line.startswith(f"stages.s.terms.x.{message}")
+    assert problems(replace(FITS, weight=0.0, **changes), data, facts) == [
+        "stages.s.terms: got none with a weight; must be at least one; e.g. +term@stages.s.terms.mlm=mlm"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "data", "facts"),
+    [
+        ({}, "corpus", OWN),
+        ({"features": "pooled"}, "corpus", OWN),
+        ({"features": "logits", "against": "labels", "positions": "masked"}, "corpus", OWN),
+        ({"features": "logits"}, "tasks", OWN),
+        ({"features": "logits"}, "tasks", WINDOWS),
+        ({}, "corpus", WINDOWS),
+        ({"features": "relations", "heads": 2}, "tasks", PRUNED),
+        ({"features": "scores"}, "corpus", PRUNED),
+        ({"features": "logits"}, "corpus", SEVERAL),
+        ({"layers": "uniform"}, "tasks", PLAIN),
+        ({"layers": [[0, 1], [1, 3]]}, "tasks", PLAIN),
+        ({"teacher_layer": 2}, "tasks", PLAIN),
+        ({"features": "attention"}, "tasks", PLAIN),  # refused by the rule of that setting
+    ],
+    ids=str,
+)
+def test_what_fits_is_let_through(changes: dict[str, Any], data: str, facts: TermFacts) -> None:
+    assert problems(replace(FITS, **changes), data, facts) == []
+
+
+def test_pairs_of_layers_survive_hydra() -> None:
+    composed = OmegaConf.merge(OmegaConf.structured(Term), {"loss": {}, "layers": [[0, 1], [1, 3]]})
+    term = OmegaConf.to_object(composed)
+    assert isinstance(term, Term)
+    assert problems(replace(term, features="hidden", positions="all")) == []
