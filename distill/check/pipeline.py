@@ -9,7 +9,19 @@ from importlib.util import find_spec
 from distill.check.baseline import baselines
 from distill.check.rules import nearest
 from distill.check.terms import TermFacts, terms
-from distill.config import DIMENSIONS, REFERENCES, Config, Evaluate, Export, Prune, Quantize, Stage, Train, Vocabulary
+from distill.config import (
+    DIMENSIONS,
+    REFERENCES,
+    Baseline,
+    Config,
+    Evaluate,
+    Export,
+    Prune,
+    Quantize,
+    Stage,
+    Train,
+    Vocabulary,
+)
 from distill.plan import GIVEN, Given, Plan, Source, Step, expanded, tokenizer_of
 from distill.schemes import SCHEMES
 from distill.terms import POOLED
@@ -102,7 +114,7 @@ def _left(step: Step, where: str, source: Step) -> Iterator[str]:
         yield f"{where}: got {source.stage}; must be a stage with data corpus; it has a model for each task"
     elif isinstance(step.settings, Export) and source.on_corpus:
         yield from _embedder(step, step.settings, source)
-    elif not isinstance(step.settings, Train) and source.on_corpus:
+    elif not isinstance(step.settings, Train | Baseline) and source.on_corpus:
         yield f"{where}: got {source.stage}; must be a stage with data tasks; it has no model for a task"
 
 
