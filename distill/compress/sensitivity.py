@@ -30,7 +30,7 @@ from distill.engine.schedule import linear
 from distill.evaluate.predict import batches
 from distill.losses.precision import working
 from distill.student.shape import setting
-from distill.student.training import only_seen, quick_attention
+from distill.student.training import only_used_embeddings, quick_attention
 
 TOKENS = 4096
 """Most tokens of a batch that importances are measured on."""
@@ -188,7 +188,7 @@ def retrained(model: Any, lessons: Sequence[Batch], loss: Loss, steps: int) -> A
     student.set_dropout(model, 0.0)
     tokens = np.concatenate([batch["input_ids"].cpu().numpy().ravel() for batch in lessons])
     lengths = [batch["input_ids"].shape[1] for batch in lessons]
-    with only_seen(model, tokens), quick_attention(model.train(), lengths):
+    with only_used_embeddings(model, tokens), quick_attention(model.train(), lengths):
         optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, fused=True)
         for step in range(steps):
             optimizer.param_groups[0]["lr"] = RATE * linear(step, steps, warmup=WARMUP)

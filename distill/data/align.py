@@ -1,4 +1,4 @@
-"""The same text in the tokens of two tokenizers: which of them end at the same character."""
+"""Encodes each text with two tokenizers and pairs the tokens that end at the same character."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Aligned:
-    """Row r of both is the same text."""
+    """A corpus encoded with two tokenizers. Row r of both encodings holds the same text."""
 
     student: Encoded
     teacher: Encoded
     pairs: NDArray[np.int32]
-    """[P, 2] positions, in a student's and in a teacher's row, of tokens that end at the same character."""
+    """[P, 2] positions, in the student's and in the teacher's row, of two tokens that end at the same character."""
     offsets: Ints
-    """[n + 1] where the pairs of each row start."""
+    """[n + 1] start of each row's pairs in `pairs`."""
 
 
 def encode_aligned(
@@ -42,31 +42,33 @@ def encode_aligned(
     max_length: int,
     max_tokens: int | None = None,
 ) -> int:
-    """As `encode_corpus`, for two tokenizers: documents are cut where tokens of both end, and both pieces fit.
+    """`encode_corpus` for two tokenizers: documents are split only at characters where a token of each ends.
 
-    Returns the number of the student's tokens. What lies between two such places and does not fit is left out.
+    Every piece has at most `max_length` tokens in both encodings, special tokens included. Text between two common
+    token ends that is longer than that is dropped. Returns the number of tokens written in the student's encoding.
     """
-    ends = [special_tokens(tokenizer) for tokenizer in (student, teacher)]
-    rooms = [max_length - len(prefix) - len(suffix) for prefix, suffix in ends]
+    specials = [special_tokens(tokenizer) for tokenizer in (student, teacher)]
+    rooms = [max_length - len(prefix) - len(suffix) for prefix, suffix in specials]
     lengths: tuple[list[int], ...] = ([], [], [])
     total = 0
     files = [(folder / name).open("wb") for name in _FILES]
     try:
         for batch in batches(texts):
             encoded = [t.backend_tokenizer.encode_batch(batch, add_special_tokens=False) for t in (student, teacher)]
-            for one, other in zip(*encoded, strict=True):
-                for mine, theirs, pairs in _pieces(one.offsets, other.offsets, *rooms):
+            for document in zip(*encoded, strict=True):
+                for student_span, teacher_span, pairs in _pieces(document[0].offsets, document[1].offsets, *rooms):
+                    spans = (student_span, teacher_span)
                     rows = [
-                        [*prefix, *tokens.ids[part], *suffix]
-                        for (prefix, suffix), tokens, part in zip(ends, (one, other), (mine, theirs), strict=True)
+                        [*prefix, *tokens.ids[span], *suffix]
+                        for (prefix, suffix), tokens, span in zip(specials, document, spans, strict=True)
                     ]
-                    if len(rows[0]) < SHORTEST or any(map(_unknown, rows, (student, teacher))):
+                    if len(rows[0]) < SHORTEST or any(map(_mostly_unknown, rows, (student, teacher))):
                         continue
-                    shift = np.array([len(prefix) for prefix, _ in ends])
+                    shift = np.array([len(prefix) for prefix, _ in specials])
                     for file, values in zip(files, (*rows, pairs + shift), strict=True):
                         np.asarray(values, np.int32).tofile(file)
-                    for kept, count in zip(lengths, (len(rows[0]), len(rows[1]), len(pairs)), strict=True):
-                        kept.append(count)
+                    for counts, count in zip(lengths, (len(rows[0]), len(rows[1]), len(pairs)), strict=True):
+                        counts.append(count)
                     total += len(rows[0])
             if max_tokens is not None and total >= max_tokens:
                 break
@@ -78,12 +80,12 @@ def encode_aligned(
     return total
 
 
-def _unknown(ids: list[int], tokenizer: PreTrainedTokenizerBase) -> bool:
+def _mostly_unknown(ids: list[int], tokenizer: PreTrainedTokenizerBase) -> bool:
     return tokenizer.unk_token_id is not None and ids.count(tokenizer.unk_token_id) >= MOST_UNKNOWN * len(ids)
 
 
 def stored_aligned(folder: Path) -> Aligned:
-    """What `encode_aligned` wrote, mapped into memory."""
+    """The corpus that `encode_aligned` wrote into `folder`, memory-mapped."""
     ids, teacher_ids, pairs = (
         np.asarray(np.memmap(folder / name, np.int32, "r")) if (folder / name).stat().st_size else np.zeros(0, np.int32)
         for name in _FILES
@@ -100,41 +102,45 @@ def stored_aligned(folder: Path) -> Aligned:
 def _pieces(
     student: list[tuple[int, int]], teacher: list[tuple[int, int]], room: int, teacher_room: int
 ) -> Iterator[tuple[slice, slice, Ints]]:
-    """(student's tokens, teacher's tokens, pairs [P, 2] counted from their starts) of each piece of a document.
+    """Splits a document into pieces: (span of student tokens, span of teacher tokens, pairs [P, 2] within the spans).
 
-    Both lists hold the first character of each token and the one after its last.
+    `student` and `teacher` are the character offsets (start, end) of each token; `room` and `teacher_room` are the
+    largest numbers of tokens in a piece.
     """
-    own, other = (np.array([end for _, end in offsets], np.int64) for offsets in (student, teacher))
-    common = np.intersect1d(own, other)
-    # Tokens up to and with the last one that ends there: several do where a character takes more than one.
-    mine, theirs = (np.searchsorted(ends, common, side="right") for ends in (own, other))
+    student_ends, teacher_ends = (np.array([end for _, end in offsets], np.int64) for offsets in (student, teacher))
+    common = np.intersect1d(student_ends, teacher_ends)
+    # Number of tokens up to each common end. side="right": several byte-level tokens can end at one character.
+    student_counts, teacher_counts = (
+        np.searchsorted(ends, common, side="right") for ends in (student_ends, teacher_ends)
+    )
     first, done = 0, (0, 0)
     while first < len(common):
         last = min(
-            int(np.searchsorted(mine, done[0] + room, side="right")),
-            int(np.searchsorted(theirs, done[1] + teacher_room, side="right")),
+            int(np.searchsorted(student_counts, done[0] + room, side="right")),
+            int(np.searchsorted(teacher_counts, done[1] + teacher_room, side="right")),
         )
-        if last > first:
-            pairs = np.stack([mine[first:last] - 1 - done[0], theirs[first:last] - 1 - done[1]], axis=1)
-            yield slice(done[0], int(mine[last - 1])), slice(done[1], int(theirs[last - 1])), pairs
-        else:
-            last = first + 1  # longer than there is room for
-        done, first = (int(mine[last - 1]), int(theirs[last - 1])), last
+        stop = last if last > first else first + 1
+        until = int(student_counts[stop - 1]), int(teacher_counts[stop - 1])
+        if last > first:  # otherwise the text up to the next common end is too long, and dropped
+            counts = np.stack([student_counts[first:last], teacher_counts[first:last]], axis=1)
+            yield slice(done[0], until[0]), slice(done[1], until[1]), counts - 1 - np.array(done)
+        done, first = until, stop
 
 
 def pad_aligned(aligned: Aligned, rows: NDArray[np.int64], width: int, pad_id: int) -> dict[str, NDArray[np.int64]]:
-    """What the teacher reads of these rows, and where it and the student agree.
+    """The teacher's inputs for these rows, and the positions at which its tokens align with the student's.
 
-    `teacher_input_ids` and so on [B, L'], and the flat positions [P] of pairs of tokens that end at the same character:
-    `aligned` in the student's batch, `width` tokens wide, and `teacher_aligned` in the teacher's.
+    Returns `teacher_input_ids`, `teacher_attention_mask` and `teacher_token_type_ids` [B, L'], and two arrays [P] of
+    flat positions of the paired tokens: `aligned` in the student's batch [B, width], and `teacher_aligned` in the
+    teacher's [B, L'].
     """
     batch = {f"teacher_{name}": value for name, value in pad(aligned.teacher, rows, pad_id).items()}
     index = np.asarray(rows, np.int64)
     start = aligned.offsets[index]
     counts = aligned.offsets[index + 1] - start
-    which = np.repeat(np.arange(len(index)), counts)
-    source = np.arange(len(which)) + np.repeat(start - (np.cumsum(counts) - counts), counts)
+    batch_row = np.repeat(np.arange(len(index)), counts)
+    source = np.arange(len(batch_row)) + np.repeat(start - (np.cumsum(counts) - counts), counts)
     pairs = aligned.pairs[source].astype(np.int64)
-    batch["aligned"] = which * width + pairs[:, 0]
-    batch["teacher_aligned"] = which * batch["teacher_input_ids"].shape[1] + pairs[:, 1]
+    batch["aligned"] = batch_row * width + pairs[:, 0]
+    batch["teacher_aligned"] = batch_row * batch["teacher_input_ids"].shape[1] + pairs[:, 1]
     return batch

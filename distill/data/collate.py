@@ -1,8 +1,7 @@
-"""From rows of token ids to one batch: padding and dynamic masking, in numpy, once every step.
+"""Collates rows of token ids into a batch: padding and dynamic masking, in numpy.
 
-Masking draws from a counter-based generator: a number is the hash of (seed, epoch, sample,
-position, stream). What a sequence gets therefore does not depend on the batch it is in, on padding,
-on the process or on a resume.
+Masking uses a counter-based random generator: each number is a hash of (seed, epoch, sample, position, stream). The
+masks of a sequence therefore do not depend on its batch, on padding, on the process or on resuming.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from numpy.typing import NDArray
 from distill.data.encode import Encoded
 
 MULTIPLE = 8
-"""Padded lengths are multiples of this: few distinct shapes, and matrix units like them."""
+"""Padded lengths are multiples of this: there are few distinct shapes, and matrix units run them at full speed."""
 
 MASKED, RANDOM = 0.8, 0.1
-"""Shares of the chosen tokens that become the mask token and a random one; the rest stay (BERT)."""
+"""Shares of the chosen tokens that are replaced by the mask token and by a random token; the others are kept (BERT)."""
 
 _AT_ONCE = 2**24
-"""Tokens counted at once: bincount copies them into 64 bits, and a corpus may be larger than memory."""
+"""Tokens counted in one call: bincount copies them to int64, and a memory-mapped corpus may not fit into memory."""
 
 _WORD = 2**64 - 1
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -33,7 +32,7 @@ def pad(
 ) -> dict[str, NDArray[np.int64]]:
     """`input_ids`, `attention_mask` and `token_type_ids` of these rows: [B, L] int64.
 
-    L is the longest row, rounded up to a multiple of 8. Padding is to the right, or to the `left`.
+    L is the longest row, rounded up to a multiple of 8. Padding is on the right, or on the left with `left`.
     """
     index = np.asarray(rows, dtype=np.int64)
     start = encoded.offsets[index]
@@ -63,13 +62,17 @@ def mask_tokens(
     random_ids: NDArray[Any],
     weights: NDArray[np.float64] | None,
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Choose tokens to predict and hide them: (ids with the chosen ones hidden, chosen), [B, L].
+    """Mask tokens for masked-language modelling; returns (masked ids [B, L], mask of the chosen positions [B, L]).
 
-    input_ids [B, L]; maskable [B, L] is false at special tokens and padding; samples [B] numbers
-    each sequence within the corpus; random_ids: what a random replacement is drawn from; weights
-    [V]: see `token_weights`. Of a sequence with n maskable tokens of positive weight, max(1,
-    probability * n rounded half up) are chosen, without replacement and in proportion to their
-    weights (Efraimidis and Spirakis 2006), none if n is 0.
+    In a sequence with n maskable tokens of positive weight, max(1, probability * n rounded half up) are chosen, none if
+    n is 0: without replacement and in proportion to their weights (Efraimidis and Spirakis 2006).
+
+    Args:
+        input_ids: [B, L].
+        maskable: [B, L], false at special tokens and padding.
+        samples: [B], number of each sequence within the corpus.
+        random_ids: token ids from which random replacements are drawn.
+        weights: [V], see `token_weights`; None for equal weights.
     """
     weight = np.ones(input_ids.shape) if weights is None else weights[input_ids]
     candidate = maskable & (weight > 0)
@@ -78,26 +81,26 @@ def mask_tokens(
     key = np.full(input_ids.shape, np.inf)
     np.divide(-np.log(_uniform(state, position, 0)), weight, out=key, where=candidate)
     available = candidate.sum(axis=1)
-    wanted = np.minimum(np.maximum(np.floor(probability * available + 0.5), 1), available)
+    count = np.minimum(np.maximum(np.floor(probability * available + 0.5), 1), available)
     order = np.argsort(key, axis=1, kind="stable")
     chosen = np.zeros(input_ids.shape, dtype=np.bool_)
-    np.put_along_axis(chosen, order, np.arange(input_ids.shape[1]) < wanted[:, None], axis=1)
+    np.put_along_axis(chosen, order, np.arange(input_ids.shape[1]) < count[:, None], axis=1)
 
     row, column = np.nonzero(chosen)
     state, position = state[row, 0], position[column]
     action = _uniform(state, position, 1)
-    pick = (_uniform(state, position, 2) * len(random_ids)).astype(np.int64)
-    new = np.where(action < MASKED + RANDOM, np.asarray(random_ids)[pick], input_ids[row, column])
-    new[action < MASKED] = mask_id
+    drawn = (_uniform(state, position, 2) * len(random_ids)).astype(np.int64)
+    replacement = np.where(action < MASKED + RANDOM, np.asarray(random_ids)[drawn], input_ids[row, column])
+    replacement[action < MASKED] = mask_id
     masked = input_ids.copy()
-    masked[row, column] = new
+    masked[row, column] = replacement
     return masked, chosen
 
 
 def token_weights(
     encoded: Encoded, vocab_size: int, special_ids: Sequence[int], smoothing: float
 ) -> NDArray[np.float64] | None:
-    """[V] weights max(count, 1)^-smoothing, 0 for special tokens; None when smoothing is 0.
+    """Sampling weights [V] for masking, max(count, 1)^-smoothing, 0 for special tokens; None when smoothing is 0.
 
     Source: `token_probs` in DistilBERT's `distillation/train.py`, where smoothing is 0.7.
     """
@@ -120,13 +123,13 @@ def _mix(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _sample_state(seed: int, epoch: int, samples: NDArray[Any]) -> NDArray[np.uint64]:
-    """One 64-bit state for each sample. In arrays: numpy warns when a scalar wraps around."""
+    """A 64-bit state for each sample. Uses arrays throughout because numpy warns when a scalar overflows."""
     state = _mix(np.array([seed & _WORD], dtype=np.uint64))
     state = _mix(state ^ np.array([epoch & _WORD], dtype=np.uint64))
     return _mix(state ^ samples.astype(np.uint64))
 
 
 def _uniform(state: NDArray[np.uint64], position: NDArray[np.uint64], stream: int) -> NDArray[np.float64]:
-    """Numbers in the open interval (0, 1), of 52 bits: rounding reaches neither end."""
+    """Numbers in the open interval (0, 1), with 52 random bits so that rounding reaches neither end."""
     bits = _mix(state ^ _mix(position * np.uint64(4) + np.uint64(stream)))
     return ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52

@@ -1,4 +1,4 @@
-"""Unlabelled documents to train the language model on, and a record of where they came from."""
+"""Unlabelled documents for language-model training, and a record of their source."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ from distill.data import docstrings, harvest, tables
 from distill.errors import ConfigError, DataError
 
 SMOKE_DOCUMENTS = 200
-"""Most documents under `limit.smoke`."""
+"""Maximum number of documents under `limit.smoke`."""
 
 
 def load_corpus(corpus: config.Corpus, limit: config.Limit, seed: int) -> tuple[Sequence[str], dict[str, Any]]:
-    """Documents in an order that the seed decides, and the source record for the manifest.
+    """The documents, shuffled by the seed, and the record of their source for the manifest.
 
-    Shuffled, so that a part of them, as under `limit`, is like the whole. Under `limit.smoke` a few
-    docstrings of the standard library stand in for what is slow to get: all docstrings, or the hub.
+    They are shuffled so that the part kept by `limit` is a random sample. Under `limit.smoke` a few docstrings of the
+    standard library replace the sources that are slow to load: all installed docstrings, and data sets of the hub.
+
+    Raises:
+        ConfigError: an unknown `corpus.kind`, no file at `corpus.path`, or a data set that the hub does not return.
+        DataError: a file that cannot be read, or no text in any file.
     """
     source: dict[str, Any] = {"kind": corpus.kind}
     texts: Sequence[str]
@@ -33,42 +37,45 @@ def load_corpus(corpus: config.Corpus, limit: config.Limit, seed: int) -> tuple[
         return _from_hub(corpus.name, limit, seed)
     elif corpus.kind in ("parquet", "text"):
         read = _parquet if corpus.kind == "parquet" else _text
-        parts = {file: read(file) for file in files(corpus)}
-        texts = [text for part in parts.values() for text in part]
+        by_file = {file: read(file) for file in files(corpus)}
+        texts = [text for part in by_file.values() for text in part]
         source["files"] = [
-            {"file": file.name, "bytes": file.stat().st_size, "documents": len(part)} for file, part in parts.items()
+            {"file": file.name, "bytes": file.stat().st_size, "documents": len(part)} for file, part in by_file.items()
         ]
     else:
         raise ConfigError(f"corpus.kind: got {corpus.kind}; must be docstrings, parquet, text or hub; choose one")
     if not texts:
         raise DataError(f"{corpus.path}: got no text; must hold documents; set corpus.path")
-    order = np.random.default_rng(seed).permutation(len(texts))[: _most(limit)]
+    order = np.random.default_rng(seed).permutation(len(texts))[: _max_documents(limit)]
     return [texts[i] for i in order], source | {"documents": len(order)}
 
 
-def _most(limit: config.Limit) -> int | None:
+def _max_documents(limit: config.Limit) -> int | None:
     bounds = [limit.documents, SMOKE_DOCUMENTS if limit.smoke else None]
     return min((bound for bound in bounds if bound is not None), default=None)
 
 
 def versions(corpus: config.Corpus) -> dict[str, Any]:
-    """What decides the texts of a corpus that is not read from files: packages, or names of data sets."""
+    """The facts that determine a corpus that is not read from files: package versions, or names of data sets."""
     return {"kind": corpus.kind, "names": corpus.name, "packages": harvest.versions()}
 
 
 def files(corpus: config.Corpus) -> list[Path]:
-    """The file, or the folder's files: those with `train` in their names, all if there are none."""
+    """`corpus.path` if it is a file; else the folder's files with `train` in their names, or all of them if none has.
+
+    ConfigError if there is no file.
+    """
     suffix = {"parquet": "parquet", "text": "txt"}[corpus.kind]
     path = Path(corpus.path) if corpus.path else None
     if path is not None and path.is_file():
         return [path]
-    found = sorted(path.glob(f"*.{suffix}")) if path is not None else []
-    if not found:
+    in_folder = sorted(path.glob(f"*.{suffix}")) if path is not None else []
+    if not in_folder:
         raise ConfigError(
             f"corpus.path: got {corpus.path or 'null'}; must be a .{suffix} file or a folder of "
             "them; set corpus.path=PATH"
         )
-    return [file for file in found if "train" in file.name] or found
+    return [file for file in in_folder if "train" in file.name] or in_folder
 
 
 def _parquet(file: Path) -> list[str]:
@@ -77,7 +84,7 @@ def _parquet(file: Path) -> list[str]:
 
 
 def _text(file: Path) -> list[str]:
-    """One document a line; blank lines are passed over."""
+    """One document per line; blank lines are skipped."""
     lines = []
     for row, line in enumerate(file.read_bytes().splitlines()):
         try:
@@ -88,26 +95,28 @@ def _text(file: Path) -> list[str]:
 
 
 def _from_hub(names: list[str], limit: config.Limit, seed: int) -> tuple[Sequence[str], dict[str, Any]]:
-    """`owner/name` or `owner/name/config`. The texts stay on disk until they are asked for."""
+    """Data sets named `owner/name` or `owner/name/config`. Texts are read from disk lazily."""
     from datasets import concatenate_datasets, load_dataset
 
     if not names:
-        raise ConfigError("corpus.name: got []; must name data sets of the hub; set corpus.name=[NAME]")
+        raise ConfigError("corpus.name: got []; must name data sets on the Hugging Face hub; set corpus.name=[NAME]")
     parts = []
     for name in names:
         owner_and_name, subset = "/".join(name.split("/")[:2]), "/".join(name.split("/")[2:])
         try:
             part = load_dataset(owner_and_name, subset or None, split="train")
-        # The libraries below raise many unrelated kinds of error when a host is unreachable.
+        # The libraries that `datasets` uses raise many unrelated errors when a host is unreachable.
         except Exception as error:
             raise ConfigError(
-                f"corpus.name: got {name}; must be a data set of the hub (unreachable now, "
-                "or unknown); set corpus.kind=parquet corpus.path=DIR"
+                f"corpus.name: got {name}; must be a data set on the Hugging Face hub (it is unreachable, or has no "
+                "such data set); set corpus.kind=parquet corpus.path=DIR"
             ) from error
         if "text" not in part.column_names:
-            raise DataError(f"{name}: got columns {part.column_names}; must have text; choose another")
+            raise DataError(
+                f"{name}: got columns {part.column_names}; must have a column text; choose another data set"
+            )
         parts.append(part.select_columns(["text"]))
     whole = concatenate_datasets(parts).shuffle(seed=seed)
-    if (most := _most(limit)) is not None:
-        whole = whole.select(range(min(most, len(whole))))
+    if (count := _max_documents(limit)) is not None:
+        whole = whole.select(range(min(count, len(whole))))
     return whole["text"], {"kind": "hub", "names": names, "documents": len(whole)}

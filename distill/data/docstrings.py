@@ -1,15 +1,13 @@
-"""Five small tasks with GLUE's shapes, made from documents that were never labelled by hand.
+"""Five small tasks in the formats of GLUE's, generated from docstrings without manual labels.
 
-- package: which of eight packages a text is from (one text, accuracy)
-- corrupted: is a sentence as it was written, or were words exchanged, dropped, replaced (one text,
-  Matthews, like CoLA)
-- body: does this body belong to this summary (pair, F1 and accuracy, like MRPC)
-- order: are two sentences in the order they were written in (pair, accuracy, like RTE)
-- overlap: what share of their words two texts have in common, 0 to 5 (pair, Pearson and Spearman,
-  like STS-B)
+- package: which of eight packages a text is from (one text; accuracy)
+- corrupted: is a sentence original, or were words swapped, deleted or replaced (one text; Matthews, like CoLA)
+- body: does a docstring's body belong to its summary line (pair; F1 and accuracy, like MRPC)
+- order: are two sentences in their original order (pair; accuracy, like RTE)
+- overlap: what share of their words two texts have in common, from 0 to 5 (pair; Pearson and Spearman, like STS-B)
 
-Train and validation rows come from different source files. Rows depend on the installed packages
-alone: not on the run's seed, so that runs with different seeds are about the same data.
+Train and validation rows come from different source files. Rows depend only on the installed packages, not on the run's
+seed, so that runs with different seeds use the same data.
 """
 
 from __future__ import annotations
@@ -29,30 +27,34 @@ from distill.data.records import CLASSES, TRAIN, VALIDATION
 from distill.errors import DataError
 
 _LONGEST = 60
-"""Most words in a single text; the texts of a pair have at most 40."""
+"""Maximum number of words in the text of a single-text task."""
 _PAIR_LONGEST = 40
+"""Maximum number of words in each text of a pair."""
 
 Columns = dict[str, list[Any]]
 
 
 def rows(task: str, split: str) -> Columns:
-    """Columns of a task's `train` or `validation` rows, labels in `label`, in random order."""
+    """Columns of a task's `train` or `validation` rows, labels in `label`, in random order.
+
+    DataError where too few packages are installed.
+    """
     train = split == "train"
     documents = [d for d in harvest.documents() if d.validation != train]
     rng = np.random.default_rng(zlib.crc32(f"{task}/{split}".encode()))
     documents = [documents[i] for i in rng.permutation(len(documents))]
-    return _shuffled(_MAKERS[task](documents, TRAIN if train else VALIDATION, rng), rng)
+    return _shuffled(_BUILDERS[task](documents, TRAIN if train else VALIDATION, rng), rng)
 
 
 @functools.cache
 def sample(count: int) -> tuple[str, ...]:
-    """A few short texts of the standard library, found at once."""
-    found = (" ".join(d.paragraphs) for d in harvest.unique(harvest.read("python")))
-    return tuple(islice((text for text in found if 6 <= len(text.split()) <= 30), count))
+    """`count` texts of 6 to 30 words from the standard library, which is fast to read."""
+    texts = (" ".join(d.paragraphs) for d in harvest.unique(harvest.read("python")))
+    return tuple(islice((text for text in texts if 6 <= len(text.split()) <= 30), count))
 
 
 def _package(documents: list[Document], count: int, rng: np.random.Generator) -> Columns:
-    """The same number of rows for each package. Texts that name one of the packages are left out."""
+    """The same number of rows for each package. Texts that contain the name of one of the packages are left out."""
     packages = list(harvest.versions())[:CLASSES]
     names = re.compile("|".join([*packages, "pytorch", "hugging"]), re.IGNORECASE)
     texts: dict[str, list[str]] = {package: [] for package in packages}
@@ -64,25 +66,25 @@ def _package(documents: list[Document], count: int, rng: np.random.Generator) ->
     if len(packages) < CLASSES or not each:
         raise DataError(
             f"installed packages: got docstrings of {[p for p in packages if texts[p]]}; must be {CLASSES} "
-            "packages with their sources; use tasks=glue"
+            "packages installed with their source files; install more of them, or use tasks=glue"
         )
     chosen = [(text, label) for label, p in enumerate(packages) for text in texts[p][:each]]
     return {"text": [text for text, _ in chosen], "label": [label for _, label in chosen]}
 
 
 def _corrupted(documents: list[Document], count: int, rng: np.random.Generator) -> Columns:
-    """Label 1 is a sentence as it was written, 0 a corrupted one, as in CoLA."""
+    """Label 1: the original sentence. Label 0: a corrupted one. The labels are as in CoLA."""
     texts = list(islice(_sentences(documents, 7, 25), count))
     labels = [row % 2 for row in range(len(texts))]
-    made = [
+    sentences = [
         text if label else _corrupt(text.split(), texts[int(rng.integers(len(texts)))].split(), rng)
         for text, label in zip(texts, labels, strict=True)
     ]
-    return {"sentence": made, "label": labels}
+    return {"sentence": sentences, "label": labels}
 
 
 def _corrupt(words: list[str], other: list[str], rng: np.random.Generator) -> str:
-    """Two edits. The first and the last word stay, so that capital and full stop give nothing away."""
+    """Two different edits. The first and the last word stay, so that capital and full stop do not reveal the label."""
     words = words.copy()
     for edit in rng.permutation(3)[:2]:
         i, j = sorted(1 + rng.permutation(len(words) - 2)[:2])
@@ -96,10 +98,10 @@ def _corrupt(words: list[str], other: list[str], rng: np.random.Generator) -> st
 
 
 def _body(documents: list[Document], count: int, rng: np.random.Generator) -> Columns:
-    """Label 1: the body is the summary's own. 0: it is that of another document of the same package."""
+    """Label 1: the body belongs to the summary. Label 0: it is from another document, of the same package."""
     long = [d for d in documents if len(d.paragraphs) > 1][:count]
     bodies = [_cut(" ".join(d.paragraphs[1:]), _PAIR_LONGEST) for d in long]
-    # Each second document gets the body of the next such one; sorted, that is one of its own package.
+    # Every second document gets the body of the next of them; sorting by package makes that one of the same package.
     others = sorted(range(0, len(long), 2), key=lambda row: long[row].package)
     own = bodies.copy()
     for row, source in zip(others, others[1:] + others[:1], strict=True):
@@ -112,12 +114,12 @@ def _body(documents: list[Document], count: int, rng: np.random.Generator) -> Co
 
 
 def _order(documents: list[Document], count: int, rng: np.random.Generator) -> Columns:
-    """The first two sentences of a document. Label 1: in their order; 0: the other way round."""
+    """The first two sentences of a document. Label 1: in their original order. Label 0: swapped."""
     pairs = []
     for document in documents:
-        found = [s for paragraph in document.paragraphs for s in harvest.sentences(paragraph)][:2]
-        if len(found) == 2 and all(4 <= len(s.split()) <= _PAIR_LONGEST for s in found):
-            pairs.append(found)
+        pair = [s for paragraph in document.paragraphs for s in harvest.sentences(paragraph)][:2]
+        if len(pair) == 2 and all(4 <= len(s.split()) <= _PAIR_LONGEST for s in pair):
+            pairs.append(pair)
     pairs = [pair if row % 2 else pair[::-1] for row, pair in enumerate(pairs[:count])]
     return {
         "sentence1": [pair[0] for pair in pairs],
@@ -127,9 +129,9 @@ def _order(documents: list[Document], count: int, rng: np.random.Generator) -> C
 
 
 def _overlap(documents: list[Document], count: int, rng: np.random.Generator) -> Columns:
-    """Two texts of three sentences that share none, one, two or all, in another order.
+    """Two texts of three sentences each, of which zero to three are shared, in different orders.
 
-    The label is 5 x words of the shared sentences / words of the longer text.
+    The label is 5 x (words in the shared sentences) / (words in the longer text).
     """
     pool = _sentences(documents, 5, 10)
     first, second, labels = [], [], []
@@ -145,7 +147,7 @@ def _overlap(documents: list[Document], count: int, rng: np.random.Generator) ->
     return {"text1": first, "text2": second, "label": labels}
 
 
-_MAKERS = {
+_BUILDERS = {
     "package": _package,
     "corrupted": _corrupted,
     "body": _body,
@@ -155,7 +157,7 @@ _MAKERS = {
 
 
 def _sentences(documents: list[Document], fewest: int, most: int) -> Iterator[str]:
-    """Distinct sentences of so many words, at most one of each document."""
+    """Distinct sentences of `fewest` to `most` words, at most one from each document."""
     seen = set()
     for document in documents:
         for sentence in harvest.sentences(document.paragraphs[0]):

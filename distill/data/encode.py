@@ -1,4 +1,4 @@
-"""From text to token ids, once: flat arrays that a batch is cut from by row number."""
+"""Tokenizes texts once, into flat arrays of token ids from which batches are taken by row number."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 SHORTEST = 12
-"""A corpus sequence of fewer tokens, special ones counted, is dropped (DistilBERT drops 11 and fewer)."""
+"""Corpus sequences with fewer tokens, special tokens included, are dropped (DistilBERT drops 11 and fewer)."""
 
 MOST_UNKNOWN = 0.5
-"""A corpus sequence of which at least this share is unknown tokens is dropped (DistilBERT)."""
+"""Corpus sequences with at least this share of unknown tokens are dropped, as in DistilBERT."""
 
 _AT_ONCE = 1024
-"""Texts handed to the tokenizer in one call."""
+"""Texts per call of the tokenizer."""
 
 _IDS, _OFFSETS = "ids.int32", "offsets.npy"
 """Files of a stored corpus."""
@@ -30,20 +30,20 @@ _IDS, _OFFSETS = "ids.int32", "offsets.npy"
 
 @dataclass(frozen=True)
 class Encoded:
-    """Rows of token ids, one after the other. Row r is `ids[offsets[r]:offsets[r + 1]]`."""
+    """Rows of token ids in one flat array. Row r is `ids[offsets[r]:offsets[r + 1]]`."""
 
     ids: NDArray[np.int32]
     """Token ids of all rows, flat, special tokens included."""
     offsets: NDArray[np.int64]
-    """[n + 1] where each row starts."""
+    """[n + 1] start of each row, and the end of the last."""
     segments: NDArray[np.int8] | None
     """Token type of each id, flat; None where all are 0 (a corpus)."""
     labels: NDArray[Any] | None
-    """[n] int64 classes, or float32 values of a regression; None for a corpus."""
+    """[n] class numbers (int64), or the targets of a regression (float32); None for a corpus."""
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """[n] tokens in each row."""
+        """[n] number of tokens in each row."""
         return np.diff(self.offsets)
 
     def __len__(self) -> int:
@@ -57,26 +57,25 @@ def encode_corpus(
     max_length: int,
     max_tokens: int | None = None,
 ) -> int:
-    """Documents, in order, as sequences of at most `max_length` tokens, each with its own special tokens.
+    """Write documents into `folder` as sequences of at most `max_length` tokens, special tokens included.
 
-    A longer document is cut into several. Very short and mostly unknown sequences are dropped.
-    Encoding stops once there are `max_tokens` tokens; the rest of the batch of documents in hand is
-    dropped. Returns the number of tokens written into `folder`, for `stored_corpus`; no more than a
-    batch of documents is held in memory.
+    Longer documents are split into several sequences. Sequences that are too short (`SHORTEST`) or mostly unknown
+    tokens (`MOST_UNKNOWN`) are dropped. Encoding stops with the sequence that reaches `max_tokens`. Only one batch of
+    documents is held in memory. Returns the number of tokens written; `stored_corpus` loads them.
     """
     prefix, suffix = special_tokens(tokenizer)
-    backend = tokenizer.backend_tokenizer  # without truncation and padding: the call above left none
+    backend = tokenizer.backend_tokenizer  # the call above switched its truncation and padding off
     lengths: list[NDArray[np.int64]] = []
     total = 0
     with (folder / _IDS).open("wb") as file:
         for batch in batches(texts):
-            # Half the time of calling the tokenizer itself, which copies every mask and type into lists as well.
+            # Takes half the time of calling the tokenizer, which also copies every mask and token type into lists.
             encodings = backend.encode_batch_fast(batch, add_special_tokens=False)
             ids, length = _flatten([encoding.ids for encoding in encodings])
             ids, length = _wrap(ids, *_cut(length, max_length - len(prefix) - len(suffix)), prefix, suffix)
-            ids, length = _keep(ids, length, _good(ids, length, tokenizer.unk_token_id))
+            ids, length = _select(ids, length, _usable(ids, length, tokenizer.unk_token_id))
             if max_tokens is not None:
-                ids, length = _first(ids, length, max_tokens - total)
+                ids, length = _until(ids, length, max_tokens - total)
             ids.tofile(file)
             lengths.append(length)
             total += len(ids)
@@ -87,7 +86,7 @@ def encode_corpus(
 
 
 def stored_corpus(folder: Path) -> Encoded:
-    """What `encode_corpus` wrote, mapped into memory: processes of one machine share it."""
+    """The corpus that `encode_corpus` wrote into `folder`, memory-mapped, so that processes of a machine share it."""
     file = folder / _IDS
     ids = np.asarray(np.memmap(file, np.int32, "r")) if file.stat().st_size else np.zeros(0, np.int32)
     return Encoded(ids, np.load(folder / _OFFSETS, mmap_mode="r"), None, None)
@@ -96,10 +95,10 @@ def stored_corpus(folder: Path) -> Encoded:
 def encode_task(
     dataset: Dataset, columns: Sequence[str], tokenizer: PreTrainedTokenizerBase, max_length: int
 ) -> Encoded:
-    """Examples of one text column or of a pair of them, cut (the longer text first) to `max_length` tokens.
+    """Encode a task's rows: one text column, or two for pairs. Labels are taken from the column `label` if it exists.
 
-    Where the tokenizer does not separate the texts of a pair, a line break does. Labels come
-    from the column `label`, where there is one.
+    Rows are truncated to `max_length` tokens, of a pair the longer text first. Where the tokenizer puts no separator
+    between the texts of a pair, a line break is inserted.
     """
     texts = [list(dataset[column]) for column in columns]
     if len(texts) == 2 and not _separates(tokenizer):
@@ -119,7 +118,7 @@ def encode_task(
             lengths.append(length)
             types.append(_flatten(out["token_type_ids"])[0].astype(np.int8))
     finally:
-        # A tokenizer remembers its last truncation, and would save it with the model.
+        # A fast tokenizer keeps its last truncation setting, which would be saved with the model.
         tokenizer.backend_tokenizer.no_truncation()
     labels = None
     if "label" in dataset.column_names:
@@ -130,10 +129,10 @@ def encode_task(
 
 
 def _separates(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether the tokenizer puts a token of its own between the texts of a pair: decoders' do not."""
-    marks = tokenizer("a", "a", return_special_tokens_mask=True)["special_tokens_mask"]
-    real = [index for index, mark in enumerate(marks) if not mark]
-    return not real or any(marks[real[0] : real[-1] + 1])
+    """Whether the tokenizer puts a special token between the texts of a pair; those of decoders do not."""
+    special = tokenizer("a", "a", return_special_tokens_mask=True)["special_tokens_mask"]
+    text = [index for index, flag in enumerate(special) if not flag]
+    return not text or any(special[text[0] : text[-1] + 1])
 
 
 def _encoded(
@@ -150,28 +149,29 @@ def _offsets(lengths: list[NDArray[np.int64]]) -> NDArray[np.int64]:
 
 
 def batches(texts: Iterable[str]) -> Iterator[list[str]]:
+    """The texts in lists of at most 1024, in order."""
     rest = iter(texts)
     while batch := list(islice(rest, _AT_ONCE)):
         yield batch
 
 
 def _flatten(rows: list[list[int]]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Flat values and the length of each row."""
+    """The values of all rows in one flat array, and the length of each row."""
     lengths = np.fromiter(map(len, rows), np.int64, len(rows))
     return np.fromiter(chain.from_iterable(rows), np.int32, int(lengths.sum())), lengths
 
 
 def special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
-    """What the tokenizer puts before and after one text: asked of it, as the rule differs between families."""
+    """Special tokens (before, after) that the tokenizer puts around a single text, found by encoding one."""
     probe = tokenizer("a", return_special_tokens_mask=True)
-    real = np.flatnonzero(np.asarray(probe["special_tokens_mask"]) == 0)
-    # A tokenizer that knows no `a` gives the unknown token, which is itself special.
-    before, after = (int(real[0]), int(real[-1]) + 1) if len(real) else (1, len(probe["input_ids"]) - 1)
+    text = np.flatnonzero(np.asarray(probe["special_tokens_mask"]) == 0)
+    # Without `a` in its vocabulary the tokenizer outputs the unknown token, which is itself special.
+    before, after = (int(text[0]), int(text[-1]) + 1) if len(text) else (1, len(probe["input_ids"]) - 1)
     return probe["input_ids"][:before], probe["input_ids"][after:]
 
 
 def _cut(lengths: NDArray[np.int64], room: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Start and length, in the flat ids, of pieces of at most `room` tokens that never cross a document."""
+    """Start and length, in the flat ids, of pieces of at most `room` tokens; no piece spans two documents."""
     pieces = -(-lengths // room)
     document = np.repeat(np.arange(len(lengths)), pieces)
     number = np.arange(len(document)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
@@ -186,7 +186,7 @@ def _wrap(
     prefix: list[int],
     suffix: list[int],
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Put the special tokens around each piece. The pieces cover `ids` in order."""
+    """Put the special tokens around each piece; the pieces cover `ids` in order. Returns ids and lengths."""
     whole = lengths + len(prefix) + len(suffix)
     begin = np.cumsum(whole) - whole
     out = np.empty(int(whole.sum()), np.int32)
@@ -199,24 +199,25 @@ def _wrap(
     return out, whole
 
 
-def _good(ids: NDArray[np.int32], lengths: NDArray[np.int64], unknown_id: int | None) -> NDArray[np.bool_]:
-    good = lengths >= SHORTEST
+def _usable(ids: NDArray[np.int32], lengths: NDArray[np.int64], unknown_id: int | None) -> NDArray[np.bool_]:
+    """[rows] whether a row is long enough and has few enough unknown tokens."""
+    long_enough = lengths >= SHORTEST
     if unknown_id is None:
-        return good
-    seen = np.concatenate([np.zeros(1, np.int64), np.cumsum(ids == unknown_id)])
+        return long_enough
+    unknown = np.concatenate([np.zeros(1, np.int64), np.cumsum(ids == unknown_id)])
     end = np.cumsum(lengths)
-    return good & (seen[end] - seen[end - lengths] < MOST_UNKNOWN * lengths)
+    return long_enough & (unknown[end] - unknown[end - lengths] < MOST_UNKNOWN * lengths)
 
 
-def _keep(
+def _select(
     ids: NDArray[np.int32], lengths: NDArray[np.int64], rows: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     return ids[np.repeat(rows, lengths)], lengths[rows]
 
 
-def _first(
+def _until(
     ids: NDArray[np.int32], lengths: NDArray[np.int64], tokens: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """The rows up to and with the one that reaches `tokens`."""
+    """The rows up to and including the first at which their total reaches `tokens`."""
     rows = int(np.searchsorted(np.cumsum(lengths), tokens)) + 1
     return ids[: int(lengths[:rows].sum())], lengths[:rows]

@@ -1,8 +1,7 @@
-"""English prose from the docstrings of the Python packages that are installed anyway.
+"""English prose from the docstrings of installed Python packages.
 
-Sources are read as text and never imported. A regular expression finds the docstrings: it reads in
-seconds what the `ast` module takes half a minute to parse, and the odd string that is none is prose
-too or is filtered out.
+Source files are read as text and never imported. Docstrings are extracted with a regular expression, in seconds where
+parsing with `ast` takes half a minute. Some other strings match as well; those that are not prose are filtered out.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ PACKAGES = (
     "scipy", "sklearn", "matplotlib", "datasets", "accelerate", "onnx", "fsspec", "rich", "PIL",
     "jinja2", "sentence_transformers", "pyarrow", "mpmath", "setuptools", "pip",
 )  # fmt: skip
-"""Import names, `python` for the standard library. What is not installed is passed over."""
+"""Import names; `python` is the standard library. Packages that are not installed are skipped."""
 
 VALIDATION_SHARE = 0.1
-"""Share of the source files whose docstrings are kept for validation, and out of the corpus."""
+"""Share of the source files whose docstrings are held out of the corpus for validation."""
 
 _FORMAT = "1"
-"""Changed whenever the same sources give other documents, so that old caches are not used."""
+"""Version of the extraction: to be increased with every change to its output, so that old caches are not used."""
 
 _DISTRIBUTIONS = {"sklearn": "scikit-learn", "PIL": "pillow"}
 _SKIPPED = set("test tests testing _testing site-packages _vendor externals lib2to3 idlelib".split())
@@ -63,30 +62,30 @@ class Document:
 
     @property
     def validation(self) -> bool:
-        """Whether its source file is kept for validation: a hash of its name, whatever the seed."""
+        """Whether its source file is held out for validation, by a hash of its name that is independent of any seed."""
         digest = hashlib.sha256(f"{self.package}/{self.file}".encode()).digest()
         return int.from_bytes(digest[:4], "big") < VALIDATION_SHARE * 2**32
 
 
 def versions() -> dict[str, str]:
-    """Installed packages of PACKAGES and their versions, in that order."""
-    found = {}
+    """Version of each package of PACKAGES that is installed, in that order."""
+    installed = {}
     for package in PACKAGES:
         if package == "python":
-            found[package] = platform.python_version()
+            installed[package] = platform.python_version()
         elif _spec(package) is not None:
             try:
-                found[package] = metadata.version(_DISTRIBUTIONS.get(package, package))
-            except metadata.PackageNotFoundError:  # a stray folder of that name
+                installed[package] = metadata.version(_DISTRIBUTIONS.get(package, package))
+            except metadata.PackageNotFoundError:  # some folder of that name, not the package
                 continue
-    return found
+    return installed
 
 
 @functools.cache
 def documents() -> tuple[Document, ...]:
-    """Every document of every package, always in the same order; no paragraph occurs twice.
+    """All documents of all installed packages, in a fixed order and without duplicate paragraphs.
 
-    Kept in `$XDG_CACHE_HOME/distill` (default `~/.cache`) for these versions of the packages.
+    Cached in `$XDG_CACHE_HOME/distill` (default `~/.cache/distill`) by the versions of the packages.
     """
     installed = versions()
     key = hashlib.sha256(repr((_FORMAT, sorted(installed.items()))).encode()).hexdigest()[:16]
@@ -95,11 +94,11 @@ def documents() -> tuple[Document, ...]:
     try:
         rows = pq.read_table(cache).to_pylist()
         return tuple(Document(r["package"], r["file"], tuple(r["paragraphs"])) for r in rows)
-    except (pa.ArrowException, OSError):  # not there yet, or cut short
-        found = tuple(unique(d for package in installed for d in read(package)))
+    except (pa.ArrowException, OSError):  # missing or incomplete
+        harvested = tuple(unique(d for package in installed for d in read(package)))
         with contextlib.suppress(OSError):  # without a cache the next run takes some seconds longer
-            _save(found, cache)
-        return found
+            _save(harvested, cache)
+        return harvested
 
 
 def read(package: str) -> Iterator[Document]:
@@ -109,26 +108,27 @@ def read(package: str) -> Iterator[Document]:
         path = file.relative_to(root)
         if _SKIPPED.isdisjoint(path.parts) and not file.name.startswith("test_"):
             for text in _DOCSTRING.findall(file.read_text(encoding="utf-8", errors="ignore")):
-                if found := prose(text):
-                    yield Document(package, path.as_posix(), found)
+                if paragraphs := prose(text):
+                    yield Document(package, path.as_posix(), paragraphs)
 
 
 def prose(docstring: str) -> tuple[str, ...]:
-    """The paragraphs of a docstring that are English sentences, a line each, without markup."""
+    """The paragraphs of a docstring that are English sentences, each on one line and without markup."""
     blocks = re.split(r"\n[ \t]*\n", inspect.cleandoc(docstring))
-    # Indented lines are code, or the meaning of a parameter.
+    # Blocks with indented lines are code, or descriptions of parameters.
     flat = (block for block in blocks if not re.search(r"(?m)^[ \t]", block.strip("\n")))
     return tuple(text for text in map(_clean, flat) if _is_prose(text))
 
 
 def sentences(paragraph: str) -> list[str]:
+    """The sentences of a paragraph: split after `.`, `!` or `?` before a capital letter."""
     return _SENTENCE.split(paragraph)
 
 
-def unique(found: Iterable[Document]) -> Iterator[Document]:
-    """Without the paragraphs that came before, case and everything but letters disregarded."""
+def unique(documents: Iterable[Document]) -> Iterator[Document]:
+    """The documents without repeated paragraphs; only letters are compared, and case is ignored."""
     seen: set[str] = set()
-    for document in found:
+    for document in documents:
         kept = []
         for paragraph in document.paragraphs:
             key = _KEY.sub("", paragraph.lower())
@@ -157,8 +157,8 @@ def _is_prose(text: str) -> bool:
 
 
 def _spec(package: str) -> ModuleSpec | None:
-    """Where a package is. Whoever asks `find_spec` for pip has setuptools' distutils taken away by setuptools, and
-    torch can compile no more: pip is looked for on the path alone.
+    """The import spec of a package. pip is looked up on the path alone: `find_spec("pip")` makes setuptools remove its
+    distutils, after which torch cannot compile.
     """
     return PathFinder.find_spec(package) if package == "pip" else util.find_spec(package)
 
@@ -172,12 +172,12 @@ def _folder(package: str) -> Path:
     return Path(next(iter(spec.submodule_search_locations)))
 
 
-def _save(found: tuple[Document, ...], cache: Path) -> None:
+def _save(harvested: tuple[Document, ...], cache: Path) -> None:
     table = pa.table(
         {
-            "package": [d.package for d in found],
-            "file": [d.file for d in found],
-            "paragraphs": [list(d.paragraphs) for d in found],
+            "package": [d.package for d in harvested],
+            "file": [d.file for d in harvested],
+            "paragraphs": [list(d.paragraphs) for d in harvested],
         }
     )
     with checkpoint.writing_file(cache) as temporary:

@@ -1,4 +1,4 @@
-"""The tasks there are: GLUE, and the five that are made from docstrings. Facts alone; distill.data.tasks reads rows."""
+"""Records of all tasks: GLUE, and five generated from docstrings. Importing them needs no torch."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Task:
-    """What a data set asks: columns, classes, metrics and how many rows the official one has."""
+    """A task: its columns, classes and metrics, and the numbers of rows in its official splits."""
 
     name: str
     columns: tuple[str, ...]
-    """The text column, or the two of a pair."""
+    """The text column, or the two columns of a text pair."""
     num_labels: int
-    """Number of classes; 1 is a regression."""
+    """Number of classes; 1 for a regression."""
     metrics: tuple[str, ...]
-    """Names of metrics in distill.evaluate; the task's score is their mean."""
+    """Names of metrics in distill.evaluate; their mean is the task's score."""
     validation: tuple[str, ...]
     """Names of the validation splits."""
     official: dict[str, int]
-    """Split -> rows of the whole data set."""
+    """Split -> number of rows in the official data set."""
 
 
 def _task(name: str, columns: str, num_labels: int, metrics: str, rows: tuple[int, ...], *splits: str) -> Task:
@@ -45,13 +45,13 @@ GLUE: dict[str, Task] = {
         _task("wnli", "sentence1 sentence2", 2, "accuracy", (635, 71)),
     )
 }  # fmt: skip
-"""Rows as published on the hub (nyu-mll/glue); metrics as in Wang et al. 2019."""
+"""Numbers of rows as published on the hub (nyu-mll/glue); metrics as in Wang et al. 2019, arXiv 1804.07461."""
 
 TRAIN, VALIDATION = 680, 400
-"""Rows of each task made from docstrings, if there are documents enough: multiples of the number of classes."""
+"""Rows of each docstring task, if there are enough documents: multiples of the numbers of classes."""
 
 CLASSES = 8
-"""Packages of the task `package`: the first of distill.data.harvest.PACKAGES that are installed."""
+"""Classes of the task `package`: the first eight of distill.data.harvest.PACKAGES that are installed."""
 
 DOCSTRINGS: dict[str, Task] = {
     task.name: task
@@ -65,4 +65,4 @@ DOCSTRINGS: dict[str, Task] = {
 }
 
 TASKS: dict[str, dict[str, Task]] = {"docstrings": DOCSTRINGS, "glue": GLUE}
-"""Kind of tasks -> name -> task."""
+"""Setting `tasks.kind` -> name of a task -> task."""

@@ -1,4 +1,4 @@
-"""Parquet files read with every problem named: the file, the row and what must be there instead."""
+"""Reads parquet files; errors name the file, the row and what it must contain."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from distill.errors import DataError
 
 
 def read_parquet(file: Path, columns: Sequence[str]) -> pa.Table:
-    """These columns of a file. DataError if it is cut short, is no parquet or lacks a column."""
+    """These columns of a file. DataError if it is incomplete, is not parquet or lacks a column."""
     try:
         with pq.ParquetFile(file) as source:
             present = source.schema_arrow.names
@@ -27,7 +27,7 @@ def read_parquet(file: Path, columns: Sequence[str]) -> pa.Table:
 
 
 def texts(table: pa.Table, column: str, where: object) -> pa.ChunkedArray:
-    """A text column; DataError if it holds something else or a null."""
+    """A text column. DataError if it has another type or contains a null."""
     values = table[column]
     if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
         raise DataError(f"{where}: got {values.type} in column {column}; must be text; convert it")
@@ -38,10 +38,10 @@ def texts(table: pa.Table, column: str, where: object) -> pa.ChunkedArray:
 
 
 def blank(values: pa.ChunkedArray) -> np.ndarray:
-    """[rows] whether a text is empty or white space alone."""
+    """[rows] whether a text is empty or only white space."""
     return np.asarray(pc.equal(pc.utf8_length(pc.utf8_trim_whitespace(values)), 0))
 
 
 def first(flags: pa.ChunkedArray | np.ndarray) -> int:
-    """Number, from 0, of the first row that is flagged."""
+    """Number, from 0, of the first row whose flag is set."""
     return int(np.flatnonzero(np.asarray(flags))[0])

@@ -1,4 +1,4 @@
-"""Tasks with labels: GLUE, from disk or the hub, and the five that are made from docstrings."""
+"""Loads labelled tasks: GLUE from disk or the hub, and the five generated from docstrings."""
 
 from __future__ import annotations
 
@@ -18,43 +18,45 @@ from distill.data.records import TASKS, Task
 from distill.errors import ConfigError, DataError
 
 SMOKE_TRAIN, SMOKE_VALIDATION = 48, 24
-"""Most rows of a split under `limit.smoke`."""
+"""Maximum number of rows of a split under `limit.smoke`."""
 
 HIGHEST = 5
-"""Labels of a regression go from 0 to this: those of STS-B do, and those of `overlap`."""
+"""Labels of regressions (STS-B, `overlap`) are between 0 and this."""
 
 _VALIDATION_SEED = 0
-"""A limited validation split holds the same rows whatever the run's seed: runs compare."""
+"""A limited validation split has the same rows for every seed, so that runs can be compared."""
 
 
 @dataclass(frozen=True)
 class TaskData:
-    """A task and its rows: its text columns and `label` (int64, or float32 for a regression)."""
+    """A task and its rows, which have the text columns and `label` (int64, or float32 for a regression)."""
 
     task: Task
     train: Dataset
     validation: dict[str, Dataset]
-    """Split -> rows; a split that is missing is not in here, and is in the coverage with 0 rows."""
+    """Split -> rows. Missing splits are left out; the coverage lists them with 0 rows."""
 
 
 def load_tasks(tasks: config.Tasks, limit: config.Limit, seed: int) -> tuple[dict[str, TaskData], list[dict[str, Any]]]:
-    """The tasks that `tasks` names, and their coverage: a row for each split, there or not.
+    """The tasks named in `tasks` (all where it names none), and their coverage: a row for every split, also if missing.
 
-    A coverage row is {task, split, rows, official_rows, limited}; `limited` says that `limit` took
-    rows away, and rows that stand in for data under `limit.smoke` also carry `stand_in: true`. A
-    task that is not named and has no train or no validation rows is left out of the tasks, not of
-    the coverage. ConfigError for a setting, DataError for a file; nothing is returned then.
+    A coverage row is {task, split, rows, official_rows, limited}; `limited` is true if `limit` removed rows. Generated
+    rows that replace real data under `limit.smoke` also have `stand_in: true`. A task without train or validation rows
+    is an error if it is named in `tasks.names`; otherwise it is skipped, and still listed in the coverage.
+
+    Raises:
+        ConfigError: an unknown kind or task, or no task at `tasks.path`.
+        DataError: a file that cannot be used, or a named task without rows.
     """
-    known = TASKS.get(tasks.kind)
-    if known is None:
+    records = TASKS.get(tasks.kind)
+    if records is None:
         raise ConfigError(f"tasks.kind: got {tasks.kind}; must be {' or '.join(TASKS)}; choose one")
-    if unknown := [name for name in tasks.names or () if name not in known]:
-        raise ConfigError(f"tasks.names: got {unknown}; must be of {list(known)}; correct them")
-    wanted = {name: known[name] for name in tasks.names or known}
+    if unknown := [name for name in tasks.names or () if name not in records]:
+        raise ConfigError(f"tasks.names: got {unknown}; must be of {list(records)}; correct them")
     stand_in = limit.smoke and not (tasks.kind == "glue" and tasks.path)
     loaded: dict[str, TaskData] = {}
     coverage: list[dict[str, Any]] = []
-    for task in wanted.values():
+    for task in (records[name] for name in dict.fromkeys(tasks.names or records)):
         whole = _stand_in(task) if stand_in else _splits(task, tasks)
         kept = {split: _limited(rows, split, limit, seed) for split, rows in whole.items()}
         for split, official in task.official.items():
@@ -107,25 +109,24 @@ def _from_hub(task: Task) -> dict[str, Dataset]:
     from datasets import load_dataset
 
     try:
-        found = load_dataset("nyu-mll/glue", task.name)
-    # The libraries below raise many unrelated kinds of error when a host is unreachable.
+        splits = load_dataset("nyu-mll/glue", task.name)
+    # The libraries that `datasets` uses raise many unrelated errors when a host is unreachable.
     except Exception as error:
         raise ConfigError(
             "tasks.path: got null; must be a folder in the layout of nyu-mll/glue because the hub "
             "is unreachable; set tasks.path=DIR"
         ) from error
     return {
-        split: check(task, found[split].data.table, f"nyu-mll/glue {task.name} {split}")
+        split: check(task, splits[split].data.table, f"nyu-mll/glue {task.name} {split}")
         for split in task.official
-        if split in found
+        if split in splits
     }
 
 
 def check(task: Task, table: pa.Table, where: object) -> Dataset:
-    """The rows of a table, if each has text and a label the task allows, else a DataError.
+    """The rows of a table as a data set. DataError for a row without text or with a label that the task does not allow.
 
-    Rows are counted from 0. One text of a pair may be empty (a few official QQP questions are), not
-    both.
+    The error counts rows from 0. One text of a pair may be empty, as in a few official QQP rows, but not both.
     """
     empty = np.ones(table.num_rows, dtype=np.bool_)
     data: dict[str, Any] = {}
@@ -153,7 +154,7 @@ def check(task: Task, table: pa.Table, where: object) -> Dataset:
 
 
 def _limited(rows: Dataset, split: str, limit: config.Limit, seed: int) -> Dataset:
-    """A random part of the rows, in random order, if there are more than the limit."""
+    """A random sample of the rows if there are more than the limit, else all of them."""
     train = split == "train"
     bounds = [limit.examples if train else limit.validation]
     if limit.smoke:
@@ -166,7 +167,7 @@ def _limited(rows: Dataset, split: str, limit: config.Limit, seed: int) -> Datas
 
 
 def _stand_in(task: Task) -> dict[str, Dataset]:
-    """Rows of the task's form whose labels mean nothing."""
+    """Rows with the task's columns and meaningless labels."""
     sentences: Iterator[str] = cycle(docstrings.sample(200))
     splits = {}
     for split in task.official:

@@ -1,4 +1,4 @@
-"""Long texts as windows that overlap, for a teacher that reads fewer tokens than its student."""
+"""Splits long texts into overlapping windows, for a teacher whose maximum length is below its student's."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from numpy.typing import NDArray
 from distill.data.encode import Encoded, special_tokens
 
 OVERLAP = 4
-"""Windows share one part in so many of their text: what is cut by one is whole in the next."""
+"""Consecutive windows share 1/OVERLAP of their text, so that a sentence cut by one window is whole in the next."""
 
 
 @dataclass(frozen=True)
 class Windows:
-    """How the texts of a tokenizer are cut. Lengths in tokens."""
+    """Size of the windows and layout of a tokenizer's special tokens. Lengths are in tokens."""
 
     size: int
-    """Longest window, special tokens counted."""
+    """Maximum length of a window, special tokens included."""
     before: int
-    """Special tokens in front of a text."""
+    """Number of special tokens before a text."""
     after: int
-    """And behind it."""
+    """Number of special tokens after a text."""
     between: NDArray[np.int32]
-    """Special tokens between the two texts of a pair; none where the tokenizer does not separate them."""
+    """Special tokens between the two texts of a pair; empty where the tokenizer does not separate them."""
 
 
 def windows(tokenizer: Any, size: int) -> Windows:
+    """Windows of at most `size` tokens for the texts of this tokenizer."""
     before, after = special_tokens(tokenizer)
     pair = tokenizer("a", "a", return_special_tokens_mask=True)
     inner = slice(len(before), len(pair["input_ids"]) - len(after))
@@ -37,15 +38,15 @@ def windows(tokenizer: Any, size: int) -> Windows:
     return Windows(size, len(before), len(after), np.asarray(pair["input_ids"][inner], np.int32)[special])
 
 
-def split(encoded: Encoded, how: Windows) -> tuple[Encoded, NDArray[np.int64]]:
-    """The windows of all rows, in order, and the row [W] of each; a row that fits is its own only window.
+def split(encoded: Encoded, layout: Windows) -> tuple[Encoded, NDArray[np.int64]]:
+    """The windows of all rows, in order, and the row number [W] of each. A row that is short enough is one window.
 
-    Each window is a text of its own: it has the special tokens of the row around it and the row's label. Of a pair, the
-    shorter text goes into every window, cut to half of it, and the windows are of the longer.
+    Each window has the special tokens and the label of its row. Of a pair, the longer text is split; every window
+    contains the shorter text, truncated to half of the window.
     """
     pieces, owner = [], []
     for row, (start, end) in enumerate(zip(encoded.offsets[:-1], encoded.offsets[1:], strict=True)):
-        for index in _row(encoded.ids[start:end], how):
+        for index in _row(encoded.ids[start:end], layout):
             pieces.append(start + index)
             owner.append(row)
     rows = np.array(owner, np.int64)
@@ -57,40 +58,40 @@ def split(encoded: Encoded, how: Windows) -> tuple[Encoded, NDArray[np.int64]]:
     ), rows
 
 
-def _row(ids: NDArray[np.int32], how: Windows) -> Iterator[NDArray[np.int64]]:
+def _row(ids: NDArray[np.int32], layout: Windows) -> Iterator[NDArray[np.int64]]:
     """Positions, in one row, of the tokens of each window."""
     every = np.arange(len(ids))
-    if len(ids) <= how.size:
+    if len(ids) <= layout.size:
         yield every
         return
-    before, body, after = np.split(every, [how.before, len(ids) - how.after])
-    at = _find(ids[body], how.between)
+    before, body, after = np.split(every, [layout.before, len(ids) - layout.after])
+    at = _find(ids[body], layout.between)
     if at is None:
-        for piece in _pieces(body, how.size - len(before) - len(after)):
+        for piece in _pieces(body, layout.size - len(before) - len(after)):
             yield np.concatenate([before, piece, after])
         return
-    first, between, second = np.split(body, [at, at + len(how.between)])
-    room = how.size - len(before) - len(between) - len(after)
+    first, between, second = np.split(body, [at, at + len(layout.between)])
+    room = layout.size - len(before) - len(between) - len(after)
     if len(first) <= len(second):
         first = first[: room // 2]
         pairs = [(first, piece) for piece in _pieces(second, room - len(first))]
     else:
         second = second[: room // 2]
         pairs = [(piece, second) for piece in _pieces(first, room - len(second))]
-    for one, other in pairs:
-        yield np.concatenate([before, one, between, other, after])
+    for first, second in pairs:
+        yield np.concatenate([before, first, between, second, after])
 
 
 def _pieces(text: NDArray[np.int64], room: int) -> Iterator[NDArray[np.int64]]:
-    """Parts of at most `room` tokens that overlap. The last one ends where the text does, as long as the others."""
+    """Overlapping parts of `room` tokens (fewer if the text is shorter). The last part ends with the text."""
     step = max(1, room - room // OVERLAP)
     for start in [*range(0, len(text) - room, step), max(0, len(text) - room)]:
         yield text[start : start + room]
 
 
-def _find(ids: NDArray[np.int32], wanted: NDArray[np.int32]) -> int | None:
-    """Where `wanted` first stands in `ids`; None where it does not, or is empty."""
-    if not len(wanted) or len(ids) < len(wanted):
+def _find(ids: NDArray[np.int32], pattern: NDArray[np.int32]) -> int | None:
+    """Index of the first occurrence of `pattern` in `ids`; None if there is none or the pattern is empty."""
+    if not len(pattern) or len(ids) < len(pattern):
         return None
-    found = np.flatnonzero((np.lib.stride_tricks.sliding_window_view(ids, len(wanted)) == wanted).all(1))
-    return int(found[0]) if len(found) else None
+    matches = np.flatnonzero((np.lib.stride_tricks.sliding_window_view(ids, len(pattern)) == pattern).all(1))
+    return int(matches[0]) if len(matches) else None

@@ -254,7 +254,7 @@ def _prunable(ctx: Context, loaded: Any, stage: Prune) -> list[str]:
             return [f"teacher.name: got a model with {name} {got}; must be {needed} to be pruned; choose another"]
     if (wanted.num_hidden_layers or 1) > depth:
         return [
-            f"student.num_hidden_layers: got {wanted.num_hidden_layers}; must be <= {depth}, the teacher's; set less"
+            f"student.num_hidden_layers: got {wanted.num_hidden_layers}; must be <= {depth}, the teacher's; set fewer"
         ]
     layers = wanted.layers or list(range(wanted.num_hidden_layers or depth))
     sizes = {name: getattr(wanted, name) for name in student.SIZES} if stage.uniform else {}

@@ -1,4 +1,4 @@
-"""Building a student out of a teacher: fewer layers, narrower ones, smaller embeddings, or another family."""
+"""Builds a student from a teacher: fewer or narrower layers, narrower embeddings, or another family."""
 
 from __future__ import annotations
 
@@ -38,12 +38,20 @@ def from_teacher(
     kind: str | None = None,
     sizes: Mapping[str, int | None] | None = None,
 ) -> Any:
-    """A student with `len(layers)` layers, float32, on the teacher's device.
+    """A new student with `len(layers)` layers, in float32, on the teacher's device.
 
-    `model` is a transformers language model or classifier; it is left as it was. The student is of family `kind` (the
-    teacher's when None), its `sizes` are those of `student_config`. With init `teacher_layers` it starts from the
-    teacher's `layers` (numbers from 0), embeddings and head (in another family the language-model head alone); with
-    `random` all of it is drawn from `seed`. Raises ConfigError for what the teacher or the family cannot give.
+    Args:
+        model: the teacher, a transformers language model or classifier; it is not changed.
+        layers: the teacher's layers that the student starts from, counted from 0.
+        init: `teacher_layers` copies these layers, the embeddings and the head (of another family, only the
+            language-model head); `random` initializes all weights.
+        seed: of the random initialization.
+        dropout: probability of every dropout; None for the values in the config.
+        kind: the student's family; None for the teacher's.
+        sizes: see `student_config`.
+
+    Raises:
+        ConfigError: layers or sizes that the teacher or the family does not allow.
     """
     config = student_config(model.config, layers, kind, sizes or {})
     if init == "teacher_layers":
@@ -59,35 +67,34 @@ def from_teacher(
 
 
 def check_transfer(teacher: Any, student: Any) -> None:
-    """ConfigError when a student of this config cannot start from the weights of a teacher of that."""
+    """ConfigError when a student of config `student` cannot start from the weights of a teacher of config `teacher`."""
     errors = [f"{line}; or set student.init=random" for line in _misfits(teacher, student)]
     if errors:
         raise ConfigError(errors)
 
 
 def _misfits(teacher: Any, student: Any) -> Iterator[str]:
-    one, other = teacher.model_type, student.model_type
-    if not can_transfer(one, other):
+    if not can_transfer(teacher.model_type, student.model_type):
         yield (
-            f"student.init: got teacher_layers; must be random for a student of type {other}, which computes otherwise "
-            f"than the teacher, of type {one}; choose another student.family"
+            f"student.init: got teacher_layers; must be random for a student of type {student.model_type}, whose "
+            f"architecture has no place for the weights of type {teacher.model_type}; choose another student.family"
         )
         return
     for name in ("hidden_size", "intermediate_size"):
-        got, most = setting(student, name), setting(teacher, name)
-        if got > most:
-            yield f"student.{name}: got {got}; must be <= {most}, the teacher's; set less"
-    size, own = (config.hidden_size // config.num_attention_heads for config in (teacher, student))
-    if own != size:
+        size, largest = setting(student, name), setting(teacher, name)
+        if size > largest:
+            yield f"student.{name}: got {size}; must be <= {largest}, the teacher's; set a smaller value"
+    head, own_head = (config.hidden_size // config.num_attention_heads for config in (teacher, student))
+    if own_head != head:
         yield (
-            f"student.num_attention_heads: got {student.num_attention_heads}, heads of {own}; must leave heads their "
-            f"size, {size}; set {max(student.hidden_size // size, 1)}"
+            f"student.num_attention_heads: got {student.num_attention_heads}, for heads of size {own_head}; must give "
+            f"the teacher's head size, {head}; set {max(student.hidden_size // head, 1)}"
         )
     if projects(teacher):
         if not projects(student):
             yield (
-                f"student.family: got {other} with embeddings as wide as its layers; must have a place for what the "
-                f"teacher projects its embeddings with; set student.family={one}"
+                f"student.family: got {student.model_type} with embeddings as wide as its layers; must have a "
+                f"projection after its embeddings, as the teacher has; set student.family={teacher.model_type}"
             )
         elif student.embedding_size != teacher.embedding_size:
             yield (
@@ -97,12 +104,12 @@ def _misfits(teacher: Any, student: Any) -> Iterator[str]:
     elif projects(student) and student.embedding_size > student.hidden_size:
         yield (
             f"student.embedding_size: got {student.embedding_size}; must be <= {student.hidden_size}, the width of the "
-            "layers; set less"
+            "layers; set a smaller value"
         )
 
 
 def _class(model: Any, config: Any) -> Any:
-    """The student's class: the teacher's, or that of the same head in another family."""
+    """The student's class: the teacher's, or in another family the class with the same kind of head."""
     from transformers.models.auto import modeling_auto
 
     if config.model_type == model.config.model_type:
@@ -115,12 +122,12 @@ def _class(model: Any, config: Any) -> Any:
 
 
 def set_dropout(model: nn.Module, p: float) -> None:
-    """Set every dropout of the model to probability `p`, that of the attention weights too.
+    """Set every dropout of the model, that of the attention weights included, to probability `p`.
 
-    The config is left alone, so that a checkpoint keeps the model's own dropout.
+    The config is not changed, so that a checkpoint keeps the model's own dropout.
     """
     for module in model.modules():
-        if isinstance(module, nn.Dropout):  # the attention kernels read p from such a module too
+        if isinstance(module, nn.Dropout):  # attention kernels take p from such a module
             module.p = p
         for name in ("attention_dropout", "activation_dropout", "dropout"):  # or from a plain number
             if type(getattr(module, name, None)) in (int, float):

@@ -1,4 +1,4 @@
-"""What a student is like: its config, from the teacher's and the sizes asked for."""
+"""The student's config, from the teacher's config and the sizes in `student.*`."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ SIZES = ("hidden_size", "num_attention_heads", "intermediate_size", "embedding_s
 """Settings of `student.*` that are sizes."""
 
 _ALIKE = ("hidden_act", "hidden_dropout_prob", "attention_probs_dropout_prob", "layer_norm_eps", "initializer_range")
-"""What a student of another family takes over where both compute as BERT does."""
+"""Settings that a student of another family copies from the teacher where both families have BERT's architecture."""
 
 _TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
 
 _LONGEST = 512
-"""Rows of the position table of a student whose teacher has none."""
+"""Rows of the student's position embedding where the teacher has none."""
 
 
 def student_config(teacher: Any, layers: Sequence[int], kind: str | None, sizes: Mapping[str, int | None]) -> Any:
-    """Config of a student with `len(layers)` layers of a teacher of config `teacher`.
+    """Config of a student that starts from the layers `layers` of a teacher with config `teacher`.
 
-    `kind` is the student's family (the teacher's when None); `sizes` has values for SIZES, each the teacher's own when
-    None, heads and FFN in proportion to the width. Raises ConfigError for layers the teacher does not have and for
-    sizes that the family cannot have.
+    `kind` is the student's family; None for the teacher's. `sizes` has values for the names in SIZES. A missing or None
+    `hidden_size` is the teacher's; heads and FFN channels are then in proportion to the hidden size. ConfigError for
+    layers that the teacher does not have and for sizes that the family does not allow.
     """
     check_layers(layers, teacher)
     record = _record(teacher, kind)
-    found = _sizes(teacher, record, sizes) | {"num_hidden_layers": len(layers)}
+    values = _sizes(teacher, record, sizes) | {"num_hidden_layers": len(layers)}
     if record.name == teacher.model_type:
         config = copy.deepcopy(teacher)
-        for key, value in found.items():
+        for key, value in values.items():
             setattr(config, record.settings.get(key, key), value)
         if getattr(config, "layer_types", None):
             config.layer_types = [config.layer_types[number] for number in layers]
-        # DeBERTa's config keeps these as numbers of their own.
+        # DeBERTa's config stores these in addition to the sizes that they follow from.
         if hasattr(config, "pooler_hidden_size"):
             config.pooler_hidden_size = config.hidden_size
         if hasattr(config, "attention_head_size"):
             config.attention_head_size = config.hidden_size // config.num_attention_heads
         return config
-    return _of_another_family(teacher, record, found)
+    return _of_another_family(teacher, record, values)
 
 
 def setting(config: Any, name: str) -> Any:
-    """A setting by the name it has in most configs."""
+    """Value of a config's setting by its common name (`hidden_size`), whatever the family calls it (`dim`)."""
     return getattr(config, family.family_of(config).settings.get(name, name))
 
 
@@ -58,8 +58,8 @@ def check_layers(layers: Sequence[int], config: Any) -> None:
     shown = ",".join(map(str, layers))
     if record.first_layer and layers and layers[0] != 0:
         raise ConfigError(
-            f"student.layers: got [{shown}]; must begin with 0, for the first layer of {record.name} is built "
-            "otherwise than the others; put 0 in front"
+            f"student.layers: got [{shown}]; must begin with 0, because the first layer of {record.name} has other "
+            "modules than the others; put 0 in front"
         )
     ascending = list(layers) == sorted(set(layers))
     if not layers or not ascending or layers[0] < 0 or layers[-1] >= depth:
@@ -82,7 +82,7 @@ def half_depth(n: int) -> list[int]:
 def _record(teacher: Any, kind: str | None) -> family.Family:
     if kind is not None and kind not in family.STUDENTS:
         raise ConfigError(
-            f"student.family: got {kind}; must be one of {', '.join(family.STUDENTS)}; null is the teacher's"
+            f"student.family: got {kind}; must be one of {', '.join(family.STUDENTS)}; set null for the teacher's"
         )
     record = family.FAMILIES[kind] if kind is not None else family.family_of(teacher)
     if record.padding not in (None, teacher.pad_token_id):
@@ -103,25 +103,25 @@ def _sizes(teacher: Any, record: family.Family, given: Mapping[str, int | None])
         )
     if heads is None and hidden % size:
         raise ConfigError(
-            f"student.hidden_size: got {hidden}; must be a multiple of {size}, the size of the teacher's heads; set "
-            "such a one, or student.num_attention_heads as well"
+            f"student.hidden_size: got {hidden}; must be a multiple of {size}, the size of the teacher's heads; set a "
+            "multiple, or student.num_attention_heads as well"
         )
     ffn = given.get("intermediate_size") or setting(teacher, "intermediate_size") * hidden // teacher.hidden_size
-    found = {"hidden_size": hidden, "num_attention_heads": heads or hidden // size, "intermediate_size": ffn}
-    narrow = given.get("embedding_size")
+    sizes = {"hidden_size": hidden, "num_attention_heads": heads or hidden // size, "intermediate_size": ffn}
+    embedding = given.get("embedding_size")
     if record.bert_shape is not None and record.bert_shape.projection is not None:
-        return found | {"embedding_size": narrow or (teacher.embedding_size if projects(teacher) else hidden)}
-    if narrow not in (None, hidden):
-        able = [r.name for r in family.FAMILIES.values() if r.bert_shape and r.bert_shape.projection]
+        return sizes | {"embedding_size": embedding or (teacher.embedding_size if projects(teacher) else hidden)}
+    if embedding not in (None, hidden):
+        names = [r.name for r in family.FAMILIES.values() if r.bert_shape and r.bert_shape.projection]
         raise ConfigError(
-            f"student.embedding_size: got {narrow}; must be null in family {record.name}, whose embeddings are as "
-            f"wide as its layers; set student.family={able[0]} or {able[-1]}"
+            f"student.embedding_size: got {embedding}; must be null in family {record.name}, whose embeddings are as "
+            f"wide as its layers; set student.family={names[0]} or {names[-1]}"
         )
-    return found
+    return sizes
 
 
 def projects(config: Any) -> bool:
-    """Whether models of this config have a projection between embeddings and layers."""
+    """Whether models of this config have a linear projection between embeddings and layers."""
     shape = family.family_of(config).bert_shape
     if shape is None or shape.projection is None:
         return False

@@ -1,4 +1,4 @@
-"""Forms of a model that are faster to train and compute the same."""
+"""Temporary changes to a model that make training faster and do not change what it computes."""
 
 from __future__ import annotations
 
@@ -11,59 +11,57 @@ import torch
 from torch import Tensor, nn
 
 SHORT = 128
-"""Mean length up to which a CPU goes back through plain attention faster than through PyTorch's fused one."""
+"""Mean number of tokens up to which, on a CPU, the backward pass of eager attention is faster than that of SDPA."""
 
 
 @contextmanager
 def quick_attention(model: Any, lengths: np.ndarray | Sequence[int]) -> Iterator[None]:
-    """Inside, attention is of the implementation that is fastest to train on rows of these lengths.
+    """Within the context, `model` uses the attention implementation that trains fastest on rows of `lengths` tokens.
 
-    PyTorch's fused attention never holds the matrix of scores. On a CPU its way back is slow, and for short rows plain
-    matrix products are faster: see benchmarks/attention.py.
+    On a CPU the backward pass of SDPA is slow: for short rows eager attention is faster. See benchmarks/attention.py.
     """
-    usual = model.config._attn_implementation
-    plain = model.device.type == "cpu" and usual == "sdpa" and np.mean(lengths) <= SHORT
-    if plain:
+    configured = model.config._attn_implementation
+    eager = model.device.type == "cpu" and configured == "sdpa" and np.mean(lengths) <= SHORT
+    if eager:
         model.set_attn_implementation("eager")
     try:
         yield
     finally:
-        if plain:
-            model.set_attn_implementation(usual)
+        if eager:
+            model.set_attn_implementation(configured)
 
 
 @contextmanager
-def only_seen(model: Any, ids: np.ndarray) -> Iterator[None]:
-    """Inside, the table of tokens has the rows of `ids`, and of padding, alone; afterwards it is whole again, with what
-    they have become.
+def only_used_embeddings(model: Any, ids: np.ndarray) -> Iterator[None]:
+    """Within the context, the token embedding has only the rows of the tokens `ids` and of padding.
 
-    Of a task's few thousand tokens no other row gets a gradient, but an optimizer reads and writes them all, three
-    numbers for each weight. The other rows stay exactly as they are; with the whole table weight decay would shrink
-    them. Inputs are as before. A table that is shared with another
-    module (an encoder-decoder's, a language-model head's) is left whole.
+    A task uses a few thousand tokens. The rows of all others get no gradient, but an optimizer still reads and writes
+    three numbers for each of their weights. On exit the trained rows are written back; the others keep their values
+    exactly (with the whole embedding, weight decay would shrink them). Input ids stay the same. An embedding that is
+    shared with another module (a decoder, a language-model head) is not reduced.
     """
-    table = model.get_input_embeddings()
-    names = [name for name, p in model.named_parameters(remove_duplicate=False) if p is table.weight]
-    if type(table) is not nn.Embedding or len(names) > 1:
+    embedding = model.get_input_embeddings()
+    names = [name for name, p in model.named_parameters(remove_duplicate=False) if p is embedding.weight]
+    if type(embedding) is not nn.Embedding or len(names) > 1:
         yield
         return
-    whole, padding = table.weight, table.padding_idx
+    full, padding = embedding.weight, embedding.padding_idx
     rows = np.union1d(ids, [0 if padding is None else padding])
-    kept = torch.from_numpy(rows).to(whole.device)
-    # A token that is not among them has no place: it must not be taken for another.
-    place = torch.full((len(whole),), -1, device=whole.device)
-    place[kept] = torch.arange(len(rows), device=whole.device)
+    used = torch.from_numpy(rows).to(full.device)
+    # -1 for tokens without a row: looking one up is then an error and never another token's row.
+    new_ids = torch.full((len(full),), -1, device=full.device)
+    new_ids[used] = torch.arange(len(rows), device=full.device)
 
-    def moved(module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return (place[given[0]], *given[1:])
+    def renumber(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return (new_ids[inputs[0]], *inputs[1:])
 
-    table.weight = nn.Parameter(whole.detach()[kept].clone(), requires_grad=whole.requires_grad)
-    table.padding_idx = None if padding is None else int(place[padding])
-    handle = table.register_forward_pre_hook(moved)
+    embedding.weight = nn.Parameter(full.detach()[used].clone(), requires_grad=full.requires_grad)
+    embedding.padding_idx = None if padding is None else int(new_ids[padding])
+    handle = embedding.register_forward_pre_hook(renumber)
     try:
         yield
     finally:
         handle.remove()
         with torch.no_grad():
-            whole[kept] = table.weight.detach()
-        table.weight, table.padding_idx = whole, padding
+            full[used] = embedding.weight.detach()
+        embedding.weight, embedding.padding_idx = full, padding

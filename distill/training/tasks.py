@@ -23,7 +23,7 @@ from distill.data.tasks import TaskData
 from distill.data.windows import split, windows
 from distill.objective import Objective
 from distill.plan import TEACHER, Step
-from distill.student.training import only_seen
+from distill.student.training import only_used_embeddings
 from distill.training.answers import held_out, teacher_logits
 from distill.training.prepare import (
     Arrays,
@@ -68,7 +68,7 @@ def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: i
     gates = _gates(settings, model)
     pooling = teacher.pooling(ctx.given.teacher) if guides else "mean"
     in_int8 = linears(model) if settings.quantization_aware else []
-    with only_seen(model, np.append(encoded.ids, tokenizer.pad_token_id)), faked(model, in_int8):
+    with only_used_embeddings(model, np.append(encoded.ids, tokenizer.pad_token_id)), faked(model, in_int8):
         kept = kept_layers(ctx, step, data.task.name) if guides else None
         objective = Objective(model, wanted, guides, pooling, gates=gates, kept=kept)
         done = trained(ctx, name, settings, objective, encoded.lengths, collate, seed)

@@ -253,10 +253,13 @@ def test_without_a_prune_stage_nothing_is_pruned(setting: str) -> None:
 @pytest.mark.parametrize(
     ("sizes", "line"),
     [
-        (["student.num_hidden_layers=9"], r"student\.num_hidden_layers: got 9; must be <= 4, the teacher's; set less"),
+        (["student.num_hidden_layers=9"], r"student\.num_hidden_layers: got 9; must be <= 4, the teacher's; set fewer"),
         (["student.layers=[0,7]"], r"student\.layers: got \[0,7\]; must be distinct ascending layer numbers"),
         (["student.hidden_size=20"], r"student\.hidden_size: got 20; must be a multiple of 8, the size of"),
-        (["student.hidden_size=64"], r"student\.hidden_size: got 64; must be <= 32, the teacher's; set less"),
+        (
+            ["student.hidden_size=64"],
+            r"student\.hidden_size: got 64; must be <= 32, the teacher's; set a smaller value",
+        ),
         (
             ["student.intermediate_size=65"],
             r"student\.intermediate_size: got 65; must be <= 64, the teacher's; set ",

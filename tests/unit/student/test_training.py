@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from distill import family
-from distill.student.training import SHORT, only_seen, quick_attention
+from distill.student.training import SHORT, only_used_embeddings, quick_attention
 
 NAMES = list(family.STUDENTS)
 
@@ -35,7 +35,7 @@ def test_training_the_tokens_that_are_seen_is_training_them_all(name: str, tiny_
     expected = trained(whole, tiny_batch)
     table = part.get_input_embeddings()
     parameter = table.weight
-    with only_seen(part, ids.numpy().ravel()):
+    with only_used_embeddings(part, ids.numpy().ravel()):
         assert len(part.get_input_embeddings().weight) <= len(ids.unique()) + 1 < len(start)
         assert trained(part, tiny_batch) == pytest.approx(expected, rel=1e-4)
     assert table.weight is parameter
@@ -49,13 +49,13 @@ def test_training_the_tokens_that_are_seen_is_training_them_all(name: str, tiny_
 def test_a_table_that_a_head_shares_is_left_whole(tiny_model, tiny_batch) -> None:
     model = tiny_model("bert", "MaskedLM")
     before = model.get_input_embeddings().weight
-    with only_seen(model, np.array([5, 6])):
+    with only_used_embeddings(model, np.array([5, 6])):
         assert model.get_input_embeddings().weight is before
 
 
 def test_a_token_that_was_not_named_is_not_taken_for_another(tiny_model, tiny_batch) -> None:
     model = tiny_model("bert", "SequenceClassification")
-    with only_seen(model, np.array([1])), pytest.raises(IndexError):
+    with only_used_embeddings(model, np.array([1])), pytest.raises(IndexError):
         model(**family.inputs(model, tiny_batch))
 
 
@@ -64,7 +64,7 @@ def test_what_is_trained_is_kept_when_training_stops_in_between(tiny_model, tiny
     start = model.get_input_embeddings().weight.detach().clone()
 
     def stopped() -> None:
-        with only_seen(model, tiny_batch["input_ids"].numpy()):
+        with only_used_embeddings(model, tiny_batch["input_ids"].numpy()):
             trained(model, tiny_batch, steps=1)
             raise KeyboardInterrupt
 

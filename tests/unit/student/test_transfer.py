@@ -194,7 +194,7 @@ def test_what_cannot_be(tiny_model) -> None:
     assert line.startswith("student.num_attention_heads: got 3; must divide the student's width, 16; set 2 ")
     line = refusal(sizes={"num_attention_heads": 4})
     assert line == (
-        "student.num_attention_heads: got 4, heads of 4; must leave heads their size, 8; set 2; "
+        "student.num_attention_heads: got 4, for heads of size 4; must give the teacher's head size, 8; set 2; "
         "or set student.init=random"
     )
     line = refusal(sizes={"embedding_size": 4})
@@ -204,8 +204,8 @@ def test_what_cannot_be(tiny_model) -> None:
     assert wider.startswith("student.embedding_size: got 17; must be <= 16, the width of the layers")
     other = tiny_model("bert", pad_token_id=0)
     assert "mpnet pads with 1" in refusal(other, kind="mpnet")
-    # What embeddings are projected with has no place where there is no projection.
-    wide = "with embeddings as wide as its layers; must have a place for what the teacher projects"
+    # A teacher's projection after its embeddings has no place in a student without one.
+    wide = "with embeddings as wide as its layers; must have a projection after its embeddings, as the teacher has"
     for kind in ("bert", "distilbert", "mpnet"):
         assert refusal(tiny_model("albert"), kind=kind).startswith(f"student.family: got {kind} {wide}")
     assert refusal(tiny_model("electra"), sizes={"hidden_size": 8}).startswith(f"student.family: got electra {wide}")
@@ -228,7 +228,7 @@ def test_a_student_of_any_family_can_start_at_random(kind: str, tiny_model, tiny
 
 
 @pytest.mark.parametrize(
-    ("have", "want", "size", "expected"),
+    ("total", "count", "block", "expected"),
     [
         (6, 3, 1, [0, 2, 4]),
         (8, 4, 2, [0, 1, 4, 5]),
@@ -237,5 +237,5 @@ def test_a_student_of_any_family_can_start_at_random(kind: str, tiny_model, tiny
         (4, 4, 2, [0, 1, 2, 3]),
     ],
 )
-def test_evenly(have: int, want: int, size: int, expected: list[int]) -> None:
-    assert evenly(have, want, size).tolist() == expected
+def test_evenly(total: int, count: int, block: int, expected: list[int]) -> None:
+    assert evenly(total, count, block).tolist() == expected
