@@ -145,7 +145,7 @@ def _outside(model: Any, inside: set[nn.Module], hidden: Tensor, heads: Tensor) 
     """Embeddings, final norms, poolers and heads. Where embeddings are projected, only what is behind is as wide."""
     record, config = family.family_of(model), model.config
     width = config.hidden_size
-    shape, narrow = record.bert_shape, set[nn.Module]()
+    shape, narrow = record.bert_like, set[nn.Module]()
     if shape is not None and shape.projection is not None and projects(config):
         embeddings = family.encoder(model).get_submodule("embeddings")
         narrow = {*embeddings.modules()}

@@ -1,7 +1,7 @@
-"""The only place that knows model families: one record for each, and the few questions asked of a model.
+"""Everything specific to a model family: one record per family, and functions on models that use the record.
 
-A new family is one file with a `Family`, its name in `FAMILIES` (records.py) and one row in the contract test. torch is
-not imported.
+To add a family, write a file with its `Family`, list it in `FAMILIES` (records.py) and add its row to the contract
+tests. Importing this package does not import torch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""ALBERT: Lan et al. 2020, arXiv 1909.11942. One layer, run many times; embeddings narrower than the layers."""
+"""ALBERT: Lan et al. 2020, arXiv 1909.11942. One shared layer is applied several times; embeddings are narrow."""
 
 from __future__ import annotations
 
-from distill.family.record import BertShape, Family, Layer
+from distill.family.record import BertLike, Family, Layer
 
 ALBERT = Family(
     name="albert",
@@ -25,7 +25,7 @@ ALBERT = Family(
     token_types=True,
     shared_layers=True,
     unprunable={"num_hidden_groups": 1},
-    bert_shape=BertShape(
+    bert_like=BertLike(
         mlm_dense="predictions.dense",
         mlm_norm="predictions.LayerNorm",
         mlm_bias="predictions.bias",

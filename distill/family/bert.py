@@ -1,10 +1,10 @@
-"""BERT: Devlin et al. 2019, arXiv 1810.04805. SpanBERT and MiniLM have its type too; ERNIE has its shape."""
+"""BERT: Devlin et al. 2019, arXiv 1810.04805. SpanBERT and MiniLM have this type too; ERNIE differs in names."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from distill.family.record import BertShape, Family, Layer
+from distill.family.record import BertLike, Family, Layer
 
 LAYER = Layer(
     attention="attention.self",
@@ -27,7 +27,7 @@ BERT = Family(
     mlm_head=("cls",),
     pooler="bert.pooler",
     token_types=True,
-    bert_shape=BertShape(
+    bert_like=BertLike(
         mlm_dense="cls.predictions.transform.dense",
         mlm_norm="cls.predictions.transform.LayerNorm",
         mlm_bias="cls.predictions.bias",

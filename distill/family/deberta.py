@@ -1,4 +1,4 @@
-"""DeBERTa (He et al. 2021, arXiv 2006.03654), v2 and v3 (arXiv 2111.09543): attention to contents and to distances."""
+"""DeBERTa (He et al. 2021, arXiv 2006.03654), v2 and v3 (arXiv 2111.09543): disentangled attention."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def _max_length(config: Any) -> int:
 
 
 def _qkv_v1(attention: Any, query: Tensor, key: Tensor, value: Tensor, heads: int) -> tuple[Tensor, ...]:
-    """One projection [B, L, 3 H]: of each head its queries, keys and values. Biases are apart; keys have none."""
+    """Splits the fused projection [B, L, 3 H], head by head query, key, value; biases are separate, keys have none."""
     q, k, v = query.unflatten(-1, (heads, -1)).transpose(1, 2).chunk(3, dim=-1)
     bias = (x.unflatten(-1, (heads, 1, -1)) for x in (attention.q_bias, attention.v_bias))
     return q + next(bias), k, v + next(bias)
 
 
 def _scores_v1(attention: Any, query: Tensor, key: Tensor, call: Arguments) -> Tensor:
-    """Content to content, and where the config asks for it content to position and position to content (equation 4)."""
+    """Content-to-content scores, plus content-to-position and position-to-content if in the config (equation 4)."""
     parts = 1 + len(attention.pos_att_type)
     scaled = query / (query.shape[-1] * parts) ** 0.5
     scores = scaled @ key.transpose(-1, -2)
@@ -38,7 +38,7 @@ def _scores_v1(attention: Any, query: Tensor, key: Tensor, call: Arguments) -> T
 
 
 def _scores_v2(attention: Any, query: Tensor, key: Tensor, call: Arguments) -> Tensor:
-    """The same three products, all in the precision of queries and keys [B, heads, L, d]."""
+    """The scores of `_scores_v1` as v2 and v3 compute them, in the precision of queries and keys [B, heads, L, d]."""
     to_position, to_content = (kind in attention.pos_att_type for kind in ("c2p", "p2c"))
     scores = query @ key.transpose(-1, -2)
     if attention.relative_attention:
@@ -54,7 +54,10 @@ def _scores_v2(attention: Any, query: Tensor, key: Tensor, call: Arguments) -> T
 
 
 def _by_distance(content: Tensor, project: Any, table: Tensor, rows: Tensor) -> Tensor:
-    """Products [B, heads, L, L] of contents [B, heads, L, d] with the rows [1, L, L] of a projected table [D, H]."""
+    """Dot products [B, heads, L, L] of contents [B, heads, L, d] with projected embeddings of relative distances.
+
+    `table` [D, H] holds the distance embeddings; `rows` [1, L, L] is the row of each pair of positions.
+    """
     projected = project(table.to(project.weight.dtype)).unflatten(-1, (content.shape[1], -1)).transpose(0, 1)
     products = content @ projected.to(content.dtype).transpose(-1, -2)
     return products.gather(-1, rows.long().clamp(0, len(table) - 1).unsqueeze(1).expand(*products.shape[:3], -1))
@@ -82,7 +85,7 @@ DEBERTA = Family(
     qkv=_qkv_v1,
     interleaved=True,
     unprunable={"talking_head": False},
-    bf16=False,  # the biases of queries are float32, so that the mask is too, and its value overflows in bf16 scores
+    bf16=False,  # under autocast its mask is float32 and its scores bf16: the mask's minimum value overflows in bf16
     scores=_scores_v1,
     attention=("eager",),
     published={

@@ -1,4 +1,4 @@
-"""Decoders with a classification head, as teachers of tasks: Qwen2, Qwen3, Gemma 2 and 3."""
+"""Decoders with a classification head, as teachers on tasks: Qwen2, Qwen3, Gemma 2 and 3."""
 
 from __future__ import annotations
 

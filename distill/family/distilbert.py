@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distill.family.record import BertShape, Family, Layer
+from distill.family.record import BertLike, Family, Layer
 
 DISTILBERT = Family(
     name="distilbert",
@@ -21,7 +21,7 @@ DISTILBERT = Family(
     ),
     embeddings="embeddings.word_embeddings",
     mlm_head=("vocab_transform", "activation", "vocab_layer_norm", "vocab_projector"),
-    bert_shape=BertShape(mlm_dense="vocab_transform", mlm_norm="vocab_layer_norm", mlm_bias="vocab_projector.bias"),
+    bert_like=BertLike(mlm_dense="vocab_transform", mlm_norm="vocab_layer_norm", mlm_bias="vocab_projector.bias"),
     settings={
         "hidden_size": "dim",
         "num_hidden_layers": "n_layers",

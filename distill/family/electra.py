@@ -1,9 +1,9 @@
-"""ELECTRA: Clark et al. 2020, arXiv 2003.10555. Only the generator comes with a language-model head."""
+"""ELECTRA: Clark et al. 2020, arXiv 2003.10555. Only generators have a pretrained language-model head."""
 
 from __future__ import annotations
 
 from distill.family.bert import LAYER
-from distill.family.record import BertShape, Family
+from distill.family.record import BertLike, Family
 
 ELECTRA = Family(
     name="electra",
@@ -14,7 +14,7 @@ ELECTRA = Family(
     mlm_head=("generator_predictions", "generator_lm_head"),
     head="classifier.out_proj",
     token_types=True,
-    bert_shape=BertShape(
+    bert_like=BertLike(
         mlm_dense="generator_predictions.dense",
         mlm_norm="generator_predictions.LayerNorm",
         mlm_bias="generator_lm_head.bias",

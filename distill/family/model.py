@@ -1,4 +1,4 @@
-"""What a loaded model of a known family is asked: its parts, sizes, inputs and outputs."""
+"""Parts, sizes, inputs and outputs of a loaded model, found by its family's record."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ def encoder(model: nn.Module) -> nn.Module:
 
 
 def layers(model: nn.Module) -> list[nn.Module]:
-    """The layers of a model with a head, first to last. A layer that is shared is there as often as it is run."""
+    """The layers of a model with a head, first to last. A shared layer is listed once for each time it is applied."""
     stack = list(encoder(model).get_submodule(family_of(model).layers).children())
     count = int(model.config.num_hidden_layers)  # type: ignore[union-attr, arg-type]
     return [stack[number * len(stack) // count] for number in range(count)]
 
 
 def token_types(config: Any) -> bool:
-    """Whether models of this config tell the texts of a pair by `token_type_ids`."""
+    """Whether models of this config distinguish the two texts of a pair by `token_type_ids`."""
     return family_of(config).token_types and getattr(config, "type_vocab_size", 2) > 1
 
 
 def input_names(config: Any) -> tuple[str, ...]:
-    """Names of the tensors the encoder takes."""
+    """Names of the encoder's input tensors."""
     names = ("input_ids", "attention_mask")
     return (*names, "token_type_ids") if token_types(config) else names
 
 
 def inputs(model: nn.Module, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The part of `batch` that the model takes (labels and foreign token types are left out)."""
+    """The tensors of `batch` that are inputs of the model: no labels, and token types only if it has them."""
     return {name: batch[name] for name in input_names(model.config) if name in batch}
 
 
@@ -45,25 +45,25 @@ def depth(model: nn.Module) -> int:
 
 
 def heads(model: nn.Module) -> int:
-    """Attention heads of a layer."""
+    """Number of attention heads in a layer."""
     count: int = model.config.num_attention_heads  # type: ignore[union-attr, assignment]
     return count
 
 
 def width(model: nn.Module) -> int:
-    """H, the width of the hidden states."""
+    """Hidden size H."""
     hidden: int = model.config.hidden_size  # type: ignore[union-attr, assignment]
     return hidden
 
 
 def encode(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
-    """Last hidden state [B, L, H] for `input_ids` and `attention_mask` [B, L]. No head is run."""
+    """Last hidden states [B, L, H] for `input_ids` and `attention_mask` [B, L], without running a head."""
     hidden: Tensor = encoder(model)(**inputs(model, batch)).last_hidden_state
     return hidden
 
 
 def has_mlm_head(model: nn.Module) -> bool:
-    """Whether the model can answer `mlm_logits`."""
+    """Whether the model has a language-model head, which `mlm_logits` needs."""
     head = family_of(model).mlm_head
     return bool(head) and hasattr(model, head[-1])
 
@@ -71,8 +71,7 @@ def has_mlm_head(model: nn.Module) -> bool:
 def mlm_logits(model: nn.Module, hidden: Tensor) -> Tensor:
     """Vocabulary logits [..., V] of last hidden states [..., H].
 
-    The head works on each position alone: on gathered positions it gives what the whole model
-    gives there.
+    The head processes each position independently, so that `hidden` may hold only some positions of a batch.
     """
     for path in family_of(model).mlm_head:
         hidden = model.get_submodule(path)(hidden)
@@ -80,7 +79,7 @@ def mlm_logits(model: nn.Module, hidden: Tensor) -> Tensor:
 
 
 def freeze_mlm_head(model: nn.Module) -> None:
-    """Take the language-model head out of training, but for what it shares with the encoder."""
+    """Freeze the language-model head, except for parameters that it shares with the encoder."""
     shared = {id(parameter) for parameter in encoder(model).parameters()}
     for path in family_of(model).mlm_head:
         for parameter in model.get_submodule(path).parameters():
@@ -88,5 +87,5 @@ def freeze_mlm_head(model: nn.Module) -> None:
 
 
 def max_length(config: Any) -> int:
-    """Most tokens a sequence can have."""
+    """Maximum number of tokens in a sequence, special tokens included; `record.UNBOUNDED` if there is none."""
     return family_of(config).max_length(config)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def _qkv(attention: nn.Module, query: Tensor, key: Tensor, value: Tensor, heads: int) -> tuple[Tensor, ...]:
-    """One projection [B, L, 3 H]: queries, keys, values, each head by head. Before the rotation."""
+    """Splits the fused projection [B, L, 3 H]: all queries, then all keys, then all values; before the rotation."""
     return tuple(query.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4).unbind(0))
 
 
@@ -47,6 +47,6 @@ MODERNBERT = Family(
     mlm_head=("head", "decoder"),
     qkv=_qkv,
     scores=_scores,
-    first_layer=True,  # it has no norm before its attention
+    first_layer=True,  # layer 0 has no norm before its attention
     settings={"hidden_act": "hidden_activation"},
 )

@@ -1,4 +1,4 @@
-"""MPNet: Song et al. 2020, arXiv 2004.09297. A bias of relative positions, one for all layers, adds to the scores."""
+"""MPNet: Song et al. 2020, arXiv 2004.09297. All layers add one shared bias by relative position to the scores."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from distill.family.record import (
     Arguments,
-    BertShape,
+    BertLike,
     Family,
     Layer,
     position_table_after_padding,
@@ -46,5 +46,5 @@ MPNET = Family(
     shared_heads=True,
     scores=_scores,
     attention=("eager",),
-    bert_shape=BertShape(mlm_dense="lm_head.dense", mlm_norm="lm_head.layer_norm", mlm_bias="lm_head.bias"),
+    bert_like=BertLike(mlm_dense="lm_head.dense", mlm_norm="lm_head.layer_norm", mlm_bias="lm_head.bias"),
 )

@@ -1,4 +1,4 @@
-"""What the rest of the toolkit needs to know of a model family: data, not code."""
+"""The record of a model family: module paths, and the facts in which families differ."""
 
 from __future__ import annotations
 
@@ -10,46 +10,46 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
-"""What a module was called with."""
+"""Positional and keyword arguments of a module's call."""
 
 
 UNBOUNDED = 1 << 20
-"""Most tokens of a text where positions are relative: there is no longest one."""
+"""Stands for the maximum length where positions are relative, so that there is none."""
 
 
 @dataclass(frozen=True)
 class Layer:
-    """Where the parts of one layer are: dotted paths below it."""
+    """Dotted paths of the modules of one layer, below the layer."""
 
     attention: str
-    """The module that computes queries, keys, values and their scores."""
+    """The module that computes queries, keys, values and attention scores."""
     query: str
     key: str
-    """The same as `query` where one projection makes queries, keys and values."""
+    """The same path as `query` where one fused projection computes queries, keys and values."""
     value: str
     attention_output: str
-    """The projection of what the heads attended to."""
+    """The linear projection of the concatenated heads."""
     attention_norm: str
     ffn_in: str
-    """One projection, of twice the width where the family gates it."""
+    """The first linear projection of the FFN, twice as wide where the FFN is gated."""
     ffn_out: str
     ffn_norm: str
 
 
 @dataclass(frozen=True)
-class BertShape:
-    """What else is where, in a family that computes as BERT does: its weights fit other families of that shape.
+class BertLike:
+    """Further paths, below the model, in families with BERT's architecture, whose weights fit each other.
 
-    Paths below the model; of a language-model head, the parts before the table of tokens.
+    The first three are the parts of the language-model head before the output embedding.
     """
 
     mlm_dense: str
     mlm_norm: str
     mlm_bias: str
     projection: str | None = None
-    """From the width of the embeddings to that of the layers, in families where they may differ."""
+    """Linear projection from the embedding size to the hidden size, in families where they may differ."""
     always_projects: bool = False
-    """Whether the projection is there at equal widths too."""
+    """Whether the projection exists also where both sizes are equal."""
 
 
 def split_heads(attention: nn.Module, query: Tensor, key: Tensor, value: Tensor, heads: int) -> tuple[Tensor, ...]:
@@ -63,74 +63,74 @@ def scaled_dot_product(attention: nn.Module, query: Tensor, key: Tensor, call: A
 
 
 def position_table(config: Any) -> int:
-    """A table with a row for each position."""
+    """Maximum length where the position embedding has one row per position."""
     return int(config.max_position_embeddings)
 
 
 def position_table_after_padding(config: Any) -> int:
-    """A table whose positions are counted from the row after that of the padding token."""
+    """Maximum length where positions are counted from the row after that of the padding token id."""
     return int(config.max_position_embeddings) - int(config.pad_token_id) - 1
 
 
 def no_table(config: Any) -> int:
-    """Relative positions alone."""
+    """Maximum length where all positions are relative."""
     return UNBOUNDED
 
 
 @dataclass(frozen=True)
 class Family:
-    """Where the parts of a family's models are. All paths are dotted module paths."""
+    """The record of one family. All paths are dotted module paths."""
 
     name: str
     """`config.model_type`."""
     encoder: str
-    """The encoder, below a model with a head."""
+    """Path of the encoder in a model with a head."""
     layers: str
-    """The list of layers, below the encoder."""
+    """Path of the list of layers, below the encoder."""
     embeddings: str
-    """The table of token embeddings, below the encoder."""
+    """Path of the token embedding, below the encoder."""
     layer: Layer | None = None
-    """None in a family that can teach tasks alone."""
+    """None in a family whose models can only be teachers on tasks."""
     mlm_head: tuple[str, ...] = ()
-    """Modules below the model from hidden states to vocabulary logits, in the order of use."""
+    """Modules below the model that turn hidden states into vocabulary logits, in the order of their calls."""
     head: str = "classifier"
     """The last linear module of a sequence classifier."""
     pooler: str | None = None
-    """What turns hidden states into one vector before the classifier, below the model, where it is no part of it."""
+    """Path, below the model, of the pooler before the classifier; None where it is part of the classifier."""
     token_types: bool = False
-    """Whether the model can tell the first text of a pair from the second by `token_type_ids`."""
+    """Whether models can distinguish the two texts of a pair by `token_type_ids`."""
     max_length: Callable[[Any], int] = position_table
-    """Config -> most tokens a sequence can have."""
+    """Config -> maximum number of tokens in a sequence."""
     qkv: Callable[[nn.Module, Tensor, Tensor, Tensor, int], tuple[Tensor, ...]] = split_heads
-    """Attention module, outputs of its three projections, number of heads -> queries, keys, values."""
+    """(attention module, outputs of its three projections, number of heads) -> queries, keys, values."""
     scores: Callable[[nn.Module, Tensor, Tensor, Arguments], Tensor] = scaled_dot_product
-    """Attention module, queries, keys, the arguments it was called with -> attention scores before the softmax. It is
-    called in float32, outside autocast; projections in the module may be of bf16."""
+    """(attention module, queries, keys, arguments of its call) -> attention scores before mask and softmax. Called in
+    float32, outside autocast; parameters of the module may be bf16."""
     shared_layers: bool = False
-    """Whether several layers are one and the same module."""
+    """Whether all layers are the same module."""
     shared_heads: bool = False
-    """Whether all layers share a table with a column for each head."""
+    """Whether all layers share a table with one column per head, so that they must keep the same heads."""
     unprunable: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of a config and the value they must have for a model's channels to be cut."""
+    """Setting of a config -> the value that it must have for channels to be pruned."""
     interleaved: bool = False
-    """Whether one projection holds queries, keys and values of each head side by side."""
+    """Whether a fused projection holds query, key and value of each head side by side."""
     padding: int | None = None
-    """Token that must pad, where the code takes one for granted."""
+    """The padding token id that the family's code assumes; None where it comes from the config."""
     pads_left: bool = False
-    """Whether it answers at the last token, whatever the mask says."""
+    """Whether its classifier uses the last position whatever the mask, so that padding must be on the left."""
     unused: tuple[str, ...] = ()
-    """Parameters of a classifier, below the model, that no answer depends on."""
+    """Parameters of a classifier, below the model, that do not affect its outputs."""
     first_layer: bool = False
-    """Whether a student must start from layer 0, which is built otherwise than the others."""
+    """Whether a student must start from layer 0, which has other modules than the others."""
     attention: tuple[str, ...] = ("eager", "sdpa")
-    """Attention kernels of torch that transformers has for it."""
+    """Attention implementations that transformers has for it."""
     onnx: bool = True
-    """Whether torch's ONNX exporter takes its code."""
+    """Whether torch's ONNX exporter supports it."""
     bf16: bool = True
-    """Whether its code runs in bf16 autocast."""
-    bert_shape: BertShape | None = None
-    """Where the weights of another family of BERT's shape go; None in a family that computes otherwise."""
+    """Whether it runs under bf16 autocast."""
+    bert_like: BertLike | None = None
+    """Further paths of a family with BERT's architecture; None in the others."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Name of a setting in most configs -> its name in this family's."""
+    """Common name of a config's setting -> its name in this family's configs."""
     published: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of published models that a bare config has otherwise."""
+    """Settings in which published models differ from transformers' default config."""

@@ -1,4 +1,4 @@
-"""The table of families: model type -> record. Nothing here needs torch."""
+"""All families: model type -> record. Importing this needs no torch."""
 
 from __future__ import annotations
 
@@ -44,13 +44,14 @@ FAMILIES: dict[str, Family] = {
 }
 
 STUDENTS: dict[str, Family] = {name: family for name, family in FAMILIES.items() if family.layer is not None}
-"""Families of students; a teacher of one of these can teach more than its answers to tasks."""
+"""Families that a student can have. Terms can also compare hidden states and attention of their models."""
 
 
 def family_of(model_or_config: Any, key: str = "teacher.name") -> Family:
-    """The record of a transformers model or config. ConfigError, about the setting `key`, when it is not known."""
-    kind = getattr(model_or_config, "config", model_or_config).model_type
-    if kind not in FAMILIES:
-        known = ", ".join(FAMILIES)
-        raise ConfigError(f"{key}: got a model of type {kind}; must be one of {known}; choose such a model")
-    return FAMILIES[kind]
+    """The record of a transformers model or config. ConfigError about the setting `key` for an unknown type."""
+    model_type = getattr(model_or_config, "config", model_or_config).model_type
+    if model_type not in FAMILIES:
+        raise ConfigError(
+            f"{key}: got a model of type {model_type}; must be one of {', '.join(FAMILIES)}; choose such a model"
+        )
+    return FAMILIES[model_type]

@@ -1,11 +1,11 @@
-"""RoBERTa (Liu et al. 2019, arXiv 1907.11692), and XLM-R and CamemBERT, which have its shape and its module names."""
+"""RoBERTa (Liu et al. 2019, arXiv 1907.11692), and XLM-R and CamemBERT, which have the same modules."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from distill.family.bert import LAYER
-from distill.family.record import BertShape, Family, position_table_after_padding
+from distill.family.record import BertLike, Family, position_table_after_padding
 
 ROBERTA = Family(
     name="roberta",
@@ -16,7 +16,7 @@ ROBERTA = Family(
     mlm_head=("lm_head",),
     head="classifier.out_proj",
     max_length=position_table_after_padding,
-    bert_shape=BertShape(mlm_dense="lm_head.dense", mlm_norm="lm_head.layer_norm", mlm_bias="lm_head.bias"),
+    bert_like=BertLike(mlm_dense="lm_head.dense", mlm_norm="lm_head.layer_norm", mlm_bias="lm_head.bias"),
     published={"type_vocab_size": 1},
 )
 

@@ -1,4 +1,4 @@
-"""BART (Lewis et al. 2020, arXiv 1910.13461) and T5 (Raffel et al. 2020, arXiv 1910.10683), as teachers of tasks."""
+"""BART (Lewis et al. 2020, arXiv 1910.13461) and T5 (Raffel et al. 2020, arXiv 1910.10683), as teachers on tasks."""
 
 from __future__ import annotations
 

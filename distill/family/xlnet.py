@@ -1,4 +1,4 @@
-"""XLNet: Yang et al. 2019, arXiv 1906.08237, as a teacher of tasks. It answers at the last token: padding is left."""
+"""XLNet: Yang et al. 2019, arXiv 1906.08237, as a teacher on tasks. Its classifier uses the last position."""
 
 from __future__ import annotations
 

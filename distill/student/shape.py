@@ -109,10 +109,10 @@ def _sizes(teacher: Any, record: family.Family, given: Mapping[str, int | None])
     ffn = given.get("intermediate_size") or setting(teacher, "intermediate_size") * hidden // teacher.hidden_size
     sizes = {"hidden_size": hidden, "num_attention_heads": heads or hidden // size, "intermediate_size": ffn}
     embedding = given.get("embedding_size")
-    if record.bert_shape is not None and record.bert_shape.projection is not None:
+    if record.bert_like is not None and record.bert_like.projection is not None:
         return sizes | {"embedding_size": embedding or (teacher.embedding_size if projects(teacher) else hidden)}
     if embedding not in (None, hidden):
-        names = [r.name for r in family.FAMILIES.values() if r.bert_shape and r.bert_shape.projection]
+        names = [r.name for r in family.FAMILIES.values() if r.bert_like and r.bert_like.projection]
         raise ConfigError(
             f"student.embedding_size: got {embedding}; must be null in family {record.name}, whose embeddings are as "
             f"wide as its layers; set student.family={names[0]} or {names[-1]}"
@@ -122,7 +122,7 @@ def _sizes(teacher: Any, record: family.Family, given: Mapping[str, int | None])
 
 def projects(config: Any) -> bool:
     """Whether models of this config have a linear projection between embeddings and layers."""
-    shape = family.family_of(config).bert_shape
+    shape = family.family_of(config).bert_like
     if shape is None or shape.projection is None:
         return False
     return shape.always_projects or config.embedding_size != config.hidden_size
@@ -134,7 +134,7 @@ def _of_another_family(teacher: Any, record: family.Family, sizes: Mapping[str, 
     blank = AutoConfig.for_model(record.name)
     values: dict[str, Any] = {"vocab_size": teacher.vocab_size, **sizes}
     values |= {name: getattr(teacher, name, None) for name in _TOKENS if hasattr(blank, name)}
-    if record.bert_shape and family.family_of(teacher).bert_shape:
+    if record.bert_like and family.family_of(teacher).bert_like:
         values |= {name: setting(teacher, name) for name in _ALIKE if _has(teacher, name) and _has(blank, name)}
     if record.token_types:
         values["type_vocab_size"] = max(getattr(teacher, "type_vocab_size", 2), 2)

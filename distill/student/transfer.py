@@ -38,7 +38,7 @@ def transfer(teacher: Any, student: Any, layers: Sequence[int]) -> None:
 
 def can_transfer(teacher: str, student: str) -> bool:
     """Whether weights of family `teacher` fit family `student`: the same one, or both have BERT's architecture."""
-    return teacher == student or all(family.FAMILIES[kind].bert_shape is not None for kind in (teacher, student))
+    return teacher == student or all(family.FAMILIES[kind].bert_like is not None for kind in (teacher, student))
 
 
 def _by_name(teacher: Any, student: Any, layers: Sequence[int]) -> None:
@@ -111,7 +111,7 @@ def _by_part(teacher: Any, student: Any, layers: Sequence[int]) -> None:
 def _parts(model: Any, layers: Sequence[int]) -> Parts:
     """Parameters of a model with BERT's architecture, of `layers` only. Position 0 is that of a text's first token."""
     record, embeddings = family.family_of(model), family.encoder(model).get_submodule("embeddings")
-    shape, stack = record.bert_shape, family.layers(model)
+    shape, stack = record.bert_like, family.layers(model)
     assert shape is not None
     assert record.layer is not None
     modules = {

@@ -1,7 +1,7 @@
-"""docs/families.md says what happens: every capability of every family is tried on a tiny model.
+"""docs/families.md is correct: every capability of every family is tried on a tiny model.
 
-`pytest tests/contract/test_matrix.py -s` prints what was tried. Capture, saving and loading, padding and kernels have
-tests of their own for each family; `test_families` sends each the whole way, ONNX included.
+`pytest tests/contract/test_matrix.py -s` prints the results. Feature capture, saving and loading, padding and attention
+implementations have tests of their own for each family; `test_families` runs a whole recipe, ONNX export included.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 NAMES = list(family.STUDENTS)
 
 
-def made(name: str, **settings: Any) -> Any:
-    """A student of two layers out of four, or None where it is refused. Embeddings are as wide as layers."""
+def two_layer_student(name: str, **settings: Any) -> Any:
+    """A student with two of a teacher's four layers, or None where it is refused. Embeddings are as wide as layers."""
     wide = {"embedding_size": 16} if name == "electra" else {}
     teacher = TINY["model"](name, "MaskedLM", num_hidden_layers=4, **wide)
     try:
@@ -41,34 +41,36 @@ def quoted(names: list[str]) -> str:
     return " or ".join(f"`{name}`" for name in names)
 
 
-def tried(name: str) -> dict[str, str]:
-    """The cells of a family as they come out."""
-    starts = [kind for kind in NAMES if made(name, kind=kind)]
-    narrow = [kind for kind in starts if made(name, kind=kind, sizes={"embedding_size": 4})]
-    sharing = [kind for kind in starts if len({id(layer) for layer in family.layers(made(name, kind=kind))}) == 1]
-    shaped = [kind for kind, record in family.STUDENTS.items() if record.bert_shape]
-    narrower = made(name, sizes={"hidden_size": 8})
-    fixed = made(name)
-    own = not narrow and embedding_width(fixed) < fixed.config.hidden_size
+def measured_cells(name: str) -> dict[str, str]:
+    """The cells of a family, found by building students."""
+    kinds = [kind for kind in NAMES if two_layer_student(name, kind=kind)]
+    narrow = [kind for kind in kinds if two_layer_student(name, kind=kind, sizes={"embedding_size": 4})]
+    sharing = [kind for kind in kinds if len(set(map(id, family.layers(two_layer_student(name, kind=kind))))) == 1]
+    bert_like = [kind for kind, record in family.STUDENTS.items() if record.bert_like]
+    narrower = two_layer_student(name, sizes={"hidden_size": 8})
+    unchanged = two_layer_student(name)
+    own = not narrow and embedding_width(unchanged) < unchanged.config.hidden_size
     return {
         "Family": f"`{name}`",
         "Width": "yes" if narrower is not None and narrower.config.hidden_size == 8 else "no",
         "Narrower embeddings": "its own" if own else _cell(name, narrow),
         "Shared layers": _cell(name, sharing),
-        "Starts": "itself" if starts == [name] else "BERT's shape" if starts == shaped else quoted(starts),
+        "Student families": (
+            "its own" if kinds == [name] else "BERT's architecture" if kinds == bert_like else quoted(kinds)
+        ),
     }
 
 
-def _cell(name: str, able: list[str]) -> str:
-    return "no" if not able else "yes" if name in able else f"as {quoted(able)}"
+def _cell(name: str, kinds: list[str]) -> str:
+    return "no" if not kinds else "yes" if name in kinds else f"as {quoted(kinds)}"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_table_says_what_happens(name: str) -> None:
-    found = tried(name)
-    print(" | ".join(found.values()))
-    said = capabilities(family.STUDENTS[name])
-    assert {column: said[column] for column in found} == found
+def test_the_table_states_what_can_be_built(name: str) -> None:
+    cells = measured_cells(name)
+    print(" | ".join(cells.values()))
+    documented = capabilities(family.STUDENTS[name])
+    assert {column: documented[column] for column in cells} == cells
 
 
 ONE_LAYER = {
@@ -78,7 +80,7 @@ ONE_LAYER = {
     "qwen2": {"num_hidden_layers": 1},
     "qwen3": {"num_hidden_layers": 1},
 }
-"""Families whose layers are all of one kind; an export takes a second a layer."""
+"""One layer is enough in families whose layers are all alike; an export takes a second per layer."""
 
 
 @pytest.mark.parametrize("name", [name for name in family.FAMILIES if name not in family.STUDENTS])
@@ -100,9 +102,9 @@ def test_teachers_of_tasks_export_where_the_table_says_so(name: str, tmp_path: P
     onnx = onnx_engine("onnx", file, scheme="fp32", threads=1)
     torch = torch_engine("torch", folder, scheme="fp32", device="cpu", threads=1)
     for shape in ((2, 16), (5, 33)):
-        batch = synthetic(shape, 60, last=2)  # BART and T5 answer where a text ends
+        batch = synthetic(shape, 60, last=2)  # BART and T5 classify at the end-of-text token
         np.testing.assert_allclose(onnx.run(batch), torch.run(batch), atol=1e-5)
 
 
-def test_the_document_is_the_table() -> None:
+def test_docs_families_is_the_generated_table() -> None:
     assert (Path(__file__).parents[2] / "docs" / "families.md").read_text() == table()

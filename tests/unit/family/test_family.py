@@ -25,15 +25,15 @@ LONGEST = {
     "deberta-v2": UNBOUNDED,
     "modernbert": 8192,
 }
-"""Contract table: family -> tokens that a published model of it takes."""
+"""Contract table: family -> maximum length of its published models, in tokens."""
 
 TYPED = ("bert", "ernie", "electra", "albert")
-"""Contract table: families whose published models tell the texts of a pair by token types."""
+"""Contract table: families whose published models have token types."""
 
 PUBLISHED = {
     **{name: {"max_position_embeddings": 514} for name in ("roberta", "xlm-roberta", "camembert", "mpnet")},
 }
-"""What published models of a family have otherwise than a bare config."""
+"""Settings in which published models of a family differ from transformers' default config."""
 
 
 def test_every_family_has_a_row() -> None:

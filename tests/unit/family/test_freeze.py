@@ -1,4 +1,4 @@
-"""A language-model head that no term looks at must not be waited for by data-parallel training."""
+"""A language-model head that no term needs must be frozen: data-parallel training would wait for its gradients."""
 
 from __future__ import annotations
 

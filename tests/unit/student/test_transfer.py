@@ -11,7 +11,7 @@ from distill import family, student
 from distill.errors import ConfigError
 from distill.student.transfer import evenly
 
-SHAPED = [name for name, record in family.STUDENTS.items() if record.bert_shape]
+SHAPED = [name for name, record in family.STUDENTS.items() if record.bert_like]
 WIDE = {"embedding_size": 16}
 """Embeddings as wide as the layers: then another family of BERT's shape can compute just the same."""
 
