@@ -81,7 +81,7 @@ def main() -> None:
         with _checked():
             _job()
     except KeyboardInterrupt:
-        sys.exit(_say(["stopped; run the same command to go on"], 130))
+        sys.exit(_say(["stopped; run the same command to resume"], 130))
     except Exception as error:
         lines = explain.messages(error, sys.argv[1:])
         if _full or lines is None:

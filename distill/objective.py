@@ -1,8 +1,8 @@
-"""The training loss: a weighted sum of terms over one batch.
+"""The training objective: computes the loss terms of one batch.
 
-A module, so that data-parallel training wraps student and loss together. It returns the **sum** of each term over this
-batch; the engine divides by counts taken over all processes and parts of a step, so that neither accumulation nor the
-number of processes changes a gradient.
+It is a module so that data-parallel training wraps student and loss together. It returns the **sum** of each term over
+the rows of the batch. The engine divides by the number of rows over all processes and all parts of a step, so that
+neither gradient accumulation nor the number of processes changes a gradient.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from distill import family, losses
 from distill.errors import ConfigError
 from distill.features import Features, capture
 from distill.losses.precision import working
-from distill.rows import ROWS, Part
+from distill.rows import ROWS, LayerFeatures
 from distill.terms import GATES, KINDS, LOGITS, Kind
 
 
@@ -33,7 +33,7 @@ class Loss(Protocol):
 
 @dataclass(frozen=True)
 class BoundTerm:
-    """A term with its function bound to its hyper-parameters. Fields as in `config.Term`."""
+    """A term whose loss function is bound to its hyper-parameters. The fields are those of `config.Term`."""
 
     weight: float
     features: str
@@ -49,30 +49,31 @@ class BoundTerm:
         return GATES if self.features == GATES.name else KINDS[self.features]
 
     def pairs(self, student: int, teacher: int, kept: Sequence[int] | None = None) -> list[tuple[int, int]]:
-        """(student's layer, teacher's layer) that are compared, of models of these depths.
+        """The layer map: pairs (student's layer, teacher's layer) to compare; `student` and `teacher` are the depths.
 
-        With `uniform`, each of the student's layers and the teacher's layer that it was kept from, in `kept`; where
-        that is None, the mapping g(m) = m N / M of Jiao et al. 2020, arXiv 1909.10351, section 3.1.
+        With `layers: uniform` each of the student's layers is paired with the teacher's layer that it was initialized
+        from, listed in `kept`; where `kept` is None, by g(m) = m N / M of Jiao et al. 2020, arXiv 1909.10351,
+        section 3.1.
         """
         if not isinstance(self.layers, str):
-            return [(one, other) for one, other in self.layers]
+            return [(own, other) for own, other in self.layers]
         if self.layers == "uniform":
             return list(enumerate(kept or [round((m + 1) * teacher / student) - 1 for m in range(student)]))
         return [(student - 1, teacher - 1 if self.teacher_layer is None else self.teacher_layer)]
 
 
 CHUNK = 1024
-"""Positions whose vocabulary logits are held at once when a term asks for all positions."""
+"""Number of positions whose vocabulary logits are in memory together, for terms on all positions."""
 
 
 def counts(terms: Mapping[str, BoundTerm], batch: Mapping[str, Tensor]) -> Tensor:
-    """Rows each term sums over in this batch, float32 `[terms]`."""
-    rows = [1 if term.kind is GATES else len(batch[_rows(term, batch)]) for term in terms.values()]
+    """Number of rows that each term sums over in this batch, float32 `[terms]`."""
+    rows = [1 if term.kind is GATES else len(batch[_rows_name(term, batch)]) for term in terms.values()]
     return torch.tensor(rows, dtype=torch.float32)
 
 
-def _rows(term: BoundTerm, batch: Mapping[str, Tensor]) -> str:
-    """Name of the tensor of the batch that has an entry for each row that a term sums over."""
+def _rows_name(term: BoundTerm, batch: Mapping[str, Tensor]) -> str:
+    """Name of the batch's tensor that has one entry for each row that the term sums over."""
     if "masked" not in batch:
         return term.kind.task_rows
     if "aligned" in batch and term.kind.own_tokens is not None:
@@ -81,23 +82,27 @@ def _rows(term: BoundTerm, batch: Mapping[str, Tensor]) -> str:
 
 
 class Objective(nn.Module):
-    """Student and terms over a batch.
+    """Runs student and teachers on a batch and computes all terms.
 
-    The target of logits is the mean, with `weights`, of the vocabulary probabilities of all teachers; other features
-    are those of the first teacher.
+    The target of terms on logits is the mean, weighted by `weights`, of the teachers' vocabulary probabilities. Other
+    terms compare the student with the first teacher.
 
-    A corpus batch has `input_ids`, `attention_mask` `[B, L]`, `masked` `[M]` and `real` `[R]` (flat positions that are
-    masked, and that are no padding) and `labels` `[M]`. Where student and teacher have tokenizers of their own it has
-    `teacher_input_ids` and so on `[B, L']` too, not masked, and `aligned` and `teacher_aligned` `[P]`, flat positions
-    of tokens that end at the same character: hidden states are compared there. A task batch has `labels` `[B]` instead,
-    and no `masked`; and `teacher_logits` `[B, C]` where a term needs them and no teacher runs.
+    A corpus batch has `input_ids` and `attention_mask` `[B, L]`, the flat positions `masked` `[M]` (masked tokens) and
+    `real` `[R]` (all tokens, without padding), and the token ids `labels` `[M]` at the masked positions. If student and
+    teacher have different tokenizers, it also has `teacher_input_ids` and so on `[B, L']`, without masking, and
+    `aligned` and `teacher_aligned` `[P]`, the flat positions of tokens that end at the same character, at which hidden
+    states are compared. A task batch has `labels` `[B]` and no `masked`; it has `teacher_logits` `[B, C]` where a term
+    needs them and no teacher runs.
 
     Args:
-        pooling: how hidden states become one vector a text: mean, cls or max.
-        weights: of the teachers.
-        gates: mask parts of the student (`gates.on(student, progress)`) and add a term (`gates.cost(progress)`);
-            `progress` is the share of the training that is done, and is set from outside.
-        kept: the teacher's layer that each layer of the student was kept from; None where there is no such layer.
+        student: a language model on a corpus, a classifier on tasks.
+        terms: name -> term.
+        teachers: models of the same task, in eval mode. They get no gradient.
+        pooling: how hidden states are pooled into one vector per text: mean, cls or max.
+        weights: of the teachers; they need not sum to 1.
+        gates: `compress.gates.L0` or `Movement` on the student; adds the term `gates`. `self.progress`, the finished
+            share of the training, must be set before each call.
+        kept: for each layer of the student, the teacher's layer that it was initialized from; None if there is none.
 
     Raises:
         ConfigError: a term cannot compare these two models.
@@ -119,7 +124,7 @@ class Objective(nn.Module):
         if gates is not None:
             self.terms[GATES.name] = BoundTerm(1.0, GATES.name, "labels", "all", losses.mse)
         self.pooling = pooling
-        # In a tuple, so that they are no submodules: no gradient, no synchronization and no train mode reaches them.
+        # In a tuple they are not submodules, so that train mode, gradients and synchronization do not affect them.
         self.teachers = tuple(teachers)
         self.weights = tuple(weights)
         self._pairs = _pairs(self.terms, student, teachers[0], kept) if teachers else {}
@@ -148,18 +153,18 @@ class Objective(nn.Module):
     def _corpus(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         student, teachers = self._captured(self.student, batch, side=0), self._of_teachers(batch)
         last = student.hidden[max(student.hidden)].flatten(0, 1)
-        guides = [teacher.hidden[max(teacher.hidden)].flatten(0, 1) for teacher in teachers]
+        targets = [teacher.hidden[max(teacher.hidden)].flatten(0, 1) for teacher in teachers]
         sums: dict[str, Tensor] = {}
         for positions, name in LOGITS.rows.items():
             terms = {n: term for n, term in self.terms.items() if term.kind.head and term.positions == positions}
             if terms:
                 rows = batch[name]
-                theirs = [] if "aligned" in batch else [guide[rows] for guide in guides]
-                sums |= self._logits(terms, last[rows], theirs, batch["labels"], chunk=positions == "all")
+                selected = [] if "aligned" in batch else [target[rows] for target in targets]
+                sums |= self._logits(terms, last[rows], selected, batch["labels"], chunk=positions == "all")
         return sums | (self._compared_all(student, teachers[0], batch) if self._pairs else {})
 
     def _compared_all(self, student: Features, teacher: Features, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Sums of the terms on anything but logits."""
+        """Sums of the terms on features of layers."""
         return {
             name: torch.stack(
                 [self._compared(name, self.terms[name], student, teacher, pair, batch) for pair in pairs]
@@ -176,13 +181,13 @@ class Objective(nn.Module):
         pair: tuple[int, int],
         batch: dict[str, Tensor],
     ) -> Tensor:
-        """Sum of a term over its rows, for one layer of each."""
-        rows, heads = _rows(term, batch), term.heads or family.heads(self.student)
-        positions = batch[rows], batch.get(f"teacher_{rows}", batch[rows])
+        """Sum of a term over its rows, for one pair (student's layer, teacher's layer)."""
+        name_of_rows, heads = _rows_name(term, batch), term.heads or family.heads(self.student)
+        positions = batch[name_of_rows], batch.get(f"teacher_{name_of_rows}", batch[name_of_rows])
         sides = zip((student, teacher), pair, positions, strict=True)
-        mine, theirs = (ROWS[term.kind.name](Part(*side, heads, self.pooling)) for side in sides)
-        both = zip(mine, theirs, strict=True)
-        total = torch.stack([term.loss(self._projected(name, one), other).sum() for one, other in both]).sum()
+        rows, targets = (ROWS[term.kind.name](LayerFeatures(*side, heads, self.pooling)) for side in sides)
+        values = [term.loss(self._projected(name, x), y).sum() for x, y in zip(rows, targets, strict=True)]
+        total = torch.stack(values).sum()
         return total / heads if term.kind.by_head else total
 
     def _projected(self, name: str, student: Tensor) -> Tensor:
@@ -190,7 +195,7 @@ class Objective(nn.Module):
 
     @torch.no_grad()
     def _of_teachers(self, batch: dict[str, Tensor]) -> list[Features]:
-        # Where a teacher has tokens of its own, these are of the same texts.
+        # With a tokenizer of its own, the teacher's inputs are separate tensors with the same texts.
         own = {key.removeprefix("teacher_"): value for key, value in batch.items() if key.startswith("teacher_")}
         features = []
         for teacher in self.teachers:
@@ -199,19 +204,22 @@ class Objective(nn.Module):
         return features
 
     def _captured(self, model: nn.Module, batch: dict[str, Tensor], side: int) -> Features:
-        """What the terms need of the student (side 0) or the teacher (side 1), the last hidden state always."""
+        """The last hidden states and the features that terms need, of the student (side 0) or a teacher (side 1)."""
         needs: dict[str, set[int]] = {"hidden": {family.depth(model) - 1}}
         for name, pairs in self._pairs.items():
-            for what in self.terms[name].kind.fields:
-                needs.setdefault(what, set()).update(pair[side] for pair in pairs)
+            for feature in self.terms[name].kind.fields:
+                needs.setdefault(feature, set()).update(pair[side] for pair in pairs)
         if needs == {"hidden": {family.depth(model) - 1}} and "masked" in batch:
             return Features(None, batch["attention_mask"], {family.depth(model) - 1: family.encode(model, batch)})
-        return capture(model, batch, {what: sorted(layers) for what, layers in needs.items()})
+        return capture(model, batch, {feature: sorted(layers) for feature, layers in needs.items()})
 
     def _logits(
         self, terms: dict[str, BoundTerm], student: Tensor, teachers: list[Tensor], labels: Tensor, *, chunk: bool
     ) -> dict[str, Tensor]:
-        """Terms on vocabulary logits; the head runs only on the rows given, in recomputed chunks if there are many."""
+        """Sums of terms on vocabulary logits, from hidden states [N, H] of the student and of each teacher.
+
+        With `chunk`, logits are computed for CHUNK positions at a time and recomputed in the backward pass.
+        """
         whole = partial(self._head_terms, terms)
         if not chunk:
             return dict(zip(terms, whole(student, teachers, labels), strict=True))
@@ -234,7 +242,7 @@ class Objective(nn.Module):
 
 
 def _arithmetic(model: nn.Module, like: Tensor) -> AbstractContextManager[Any]:
-    """That of the training loop, or float32 on the device of `like` for a family whose code fails in bf16 autocast."""
+    """Disables autocast, on the device of `like`, for a family that does not run under bf16 autocast."""
     bf16 = family.family_of(model).bf16
     return contextlib.nullcontext() if bf16 else torch.autocast(like.device.type, enabled=False)
 
@@ -246,9 +254,9 @@ def _teacher_logits(teacher: nn.Module, hidden: Tensor) -> Tensor:
 
 
 def averaged(logits: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
-    """Logits [N, V] of the weighted mean of the probabilities of each [N, V] in `logits`; those of one are unchanged.
+    """Logits [N, V] of the weighted mean of the probabilities of several models' logits [N, V]; a single one unchanged.
 
-    As `distill.evaluate.mixture.average`.
+    The same formula as `distill.evaluate.mixture.average`, in torch.
     """
     if len(logits) == 1:
         return logits[0]
@@ -262,7 +270,7 @@ def averaged(logits: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
 def _pairs(
     terms: Mapping[str, BoundTerm], student: nn.Module, teacher: nn.Module, kept: Sequence[int] | None
 ) -> dict[str, list[tuple[int, int]]]:
-    """Layers that each term compares. ConfigError for what these two models cannot be compared by."""
+    """The layer map of each term on features. ConfigError for terms that cannot compare these two models."""
     depths = family.depth(student), family.depth(teacher)
     assert kept is None or (len(kept) == depths[0] and max(kept) < depths[1]), (kept, depths)
     pairs = {name: term.pairs(*depths, kept) for name, term in terms.items() if term.kind.inside}
@@ -277,9 +285,12 @@ def _misfits(
 ) -> Iterator[str]:
     both = student, teacher
     depths, heads, widths = ([f(model) for model in both] for f in (family.depth, family.heads, family.width))
-    if any(one >= depths[0] or other >= depths[1] for one, other in pairs):
+    if any(own >= depths[0] or other >= depths[1] for own, other in pairs):
         if isinstance(term.layers, str):
-            yield f"{where}.teacher_layer: got {term.teacher_layer}; must be < {depths[1]}, the teacher's layers"
+            yield (
+                f"{where}.teacher_layer: got {term.teacher_layer}; must be < {depths[1]}, the number of the teacher's "
+                "layers; set a smaller one"
+            )
         else:
             yield (
                 f"{where}.layers: got {[list(pair) for pair in pairs]}; must be pairs of a student's layer < "
@@ -288,7 +299,7 @@ def _misfits(
     if term.kind.equal_heads and heads[0] != heads[1]:
         yield (
             f"{where}.features: got {term.features}; must be relations where student and teacher have {heads[0]} and "
-            f"{heads[1]} heads; put the term relations in its place"
+            f"{heads[1]} heads; replace it by the term relations"
         )
     split = term.heads or heads[0]
     if term.kind.splits_heads and any(width % split for width in widths):
@@ -299,20 +310,20 @@ def _misfits(
 
 
 def _projections(student: nn.Module, teacher: nn.Module | None, terms: Mapping[str, BoundTerm]) -> nn.ModuleDict:
-    """A trained linear map for each term on hidden states, where the student's are not as wide as the teacher's.
+    """A trained linear map for each term on hidden states, where student and teacher have different widths.
 
     The regressor of Romero et al. 2015, arXiv 1412.6550, section 2.2, and W_h of Jiao et al. 2020, arXiv 1909.10351,
-    equation 8. It is no part of the student that is saved.
+    equation 8. It is not saved with the student.
     """
     if teacher is None:
         return nn.ModuleDict()
-    width, wanted = family.width(student), family.width(teacher)
-    if width == wanted:
+    width, target = family.width(student), family.width(teacher)
+    if width == target:
         return nn.ModuleDict()
     like = next(student.parameters())
     return nn.ModuleDict(
         {
-            name: nn.Linear(width, wanted, bias=False, device=like.device, dtype=like.dtype)
+            name: nn.Linear(width, target, bias=False, device=like.device, dtype=like.dtype)
             for name, term in terms.items()
             if term.kind.projected
         }

@@ -156,7 +156,7 @@ def _of_quantized(ctx: Context) -> Iterator[str]:
     """How quantized variants are scored, and which of their modules are left in float to keep the score."""
     steps = ctx.plan.of(Quantize)
     names = dict.fromkeys(name for step in steps for name in step.settings.schemes)
-    for scheme in (SCHEMES[name] for name in names if SCHEMES[name].alone):
+    for scheme in (SCHEMES[name] for name in names if SCHEMES[name].row_by_row):
         yield (
             f"{scheme.backend} {scheme.scheme} is scored one row at a time: its activations have one scale for a whole "
             "batch, so that a row's logits depend on the others."

@@ -1,4 +1,4 @@
-"""What terms compare, as rows of tensors: one function for each kind of term that looks inside of models."""
+"""Turns captured features into the rows that a loss compares: one function for each kind of term on features."""
 
 from __future__ import annotations
 
@@ -12,65 +12,65 @@ from distill.features import Features
 from distill.losses.precision import working
 
 NOWHERE = -1e4
-"""Relation of a token to padding: its probability after a softmax is 0."""
+"""Relation of a token to padding, so that its probability after the softmax is 0."""
 
 
 @dataclass(frozen=True)
-class Part:
-    """The part of a model that a term compares: one layer of its features."""
+class LayerFeatures:
+    """The features of one layer of a model, and how a term compares them."""
 
     features: Features
     layer: int
     positions: Tensor
-    """Flat positions [N] of the batch, for kinds that compare positions."""
+    """Flat positions [N] in the batch, for kinds of terms that compare positions."""
     heads: int
-    """Heads that queries, keys and values are split into."""
+    """Number of heads that queries, keys and values are split into."""
     pooling: str
-    """How hidden states become one vector a text: mean, cls or max."""
+    """How hidden states are pooled into one vector per text: mean, cls or max."""
 
 
-def _hidden(part: Part) -> list[Tensor]:
-    return [part.features.hidden[part.layer].flatten(0, 1)[part.positions]]
+def _hidden(side: LayerFeatures) -> list[Tensor]:
+    return [side.features.hidden[side.layer].flatten(0, 1)[side.positions]]
 
 
-def _pooled(part: Part) -> list[Tensor]:
-    return [pooled(part.features.hidden[part.layer], part.features.mask, part.pooling)]
+def _pooled(side: LayerFeatures) -> list[Tensor]:
+    return [pooled(side.features.hidden[side.layer], side.features.mask, side.pooling)]
 
 
-def _relations(part: Part) -> list[Tensor]:
-    found = part.features
-    projected = (each[part.layer] for each in (found.queries, found.keys, found.values))
-    return [relations(one, found.mask, part.heads) for one in projected]
+def _relations(side: LayerFeatures) -> list[Tensor]:
+    features = side.features
+    vectors = (by_layer[side.layer] for by_layer in (features.queries, features.keys, features.values))
+    return [relations(projected, features.mask, side.heads) for projected in vectors]
 
 
-def _scores(part: Part) -> list[Tensor]:
-    return score_rows(part.features.scores[part.layer], part.features.mask)
+def _scores(side: LayerFeatures) -> list[Tensor]:
+    return score_rows(side.features.scores[side.layer], side.features.mask)
 
 
-ROWS: dict[str, Callable[[Part], list[Tensor]]] = {
+ROWS: dict[str, Callable[[LayerFeatures], list[Tensor]]] = {
     "hidden": _hidden,
     "pooled": _pooled,
     "relations": _relations,
     "scores": _scores,
 }
-"""Name of a kind of `distill.terms` -> the rows [N, D] of a part, in one tensor or several of different widths D."""
+"""Name of a kind in `distill.terms` -> function to the compared rows [N, D], in several tensors where D differs."""
 
 
-def pooled(hidden: Tensor, mask: Tensor, how: str) -> Tensor:
-    """One vector [B, H] of the hidden states [B, L, H] of each text: their mean, first or largest."""
-    if how == "cls":
+def pooled(hidden: Tensor, mask: Tensor, pooling: str) -> Tensor:
+    """Pools hidden states [B, L, H] to [B, H] over the tokens of each text: mean, first (cls) or maximum (max)."""
+    if pooling == "cls":
         return hidden[torch.arange(len(hidden)), mask.argmax(1)]
     real = mask[:, :, None].bool()
-    if how == "max":
+    if pooling == "max":
         return hidden.masked_fill(~real, -torch.inf).amax(1)
     return (hidden * real).sum(1) / real.sum(1)
 
 
 def relations(projected: Tensor, mask: Tensor, heads: int) -> Tensor:
-    """A A^T / sqrt(d) of queries, keys or values A [B, h, L, d'], split anew into `heads`: [tokens x heads, L].
+    """A A^T / sqrt(d) of queries, keys or values A [B, h, L, d'], first split into `heads` heads: [tokens x heads, L].
 
-    The self-attention relations of Wang et al. 2021, arXiv 2012.15828, equation 5, before their softmax. Padding is
-    left out of the rows, and out of the softmax. Computed in float32, also under autocast.
+    The self-attention relations of Wang et al. 2021, arXiv 2012.15828, equation 5, before their softmax. There are no
+    rows for padding, and columns of padding have the value NOWHERE. Computed in float32, also under autocast.
     """
     with torch.autocast(projected.device.type, enabled=False):
         split = working(projected).transpose(1, 2).flatten(2).unflatten(2, (heads, -1)).transpose(1, 2)
@@ -80,15 +80,15 @@ def relations(projected: Tensor, mask: Tensor, heads: int) -> Tensor:
 
 
 def score_rows(scores: Tensor, mask: Tensor) -> list[Tensor]:
-    """Attention scores [B, h, L, L] as rows [tokens x h, n], for each number n of tokens that a text of the batch has.
+    """Attention scores [B, h, L, L] as rows [tokens x h, n], one tensor for each text length n in the batch.
 
-    Padding is in no row, so that it counts neither in a softmax nor in a mean over a row.
+    Padding is left out of rows and columns, so that it affects neither a softmax nor a mean over a row.
     """
     lengths = mask.sum(1)
     rows = []
     for length in lengths.unique().tolist():
         texts = lengths == length
-        places = mask[texts].nonzero()[:, 1].unflatten(0, (-1, length))
-        of_tokens = scores[texts].transpose(1, 2)[mask[texts].bool()].unflatten(0, (-1, length))
-        rows.append(of_tokens.take_along_dim(places[:, None, None], -1).flatten(0, 2))
+        columns = mask[texts].nonzero()[:, 1].unflatten(0, (-1, length))
+        token_scores = scores[texts].transpose(1, 2)[mask[texts].bool()].unflatten(0, (-1, length))
+        rows.append(token_scores.take_along_dim(columns[:, None, None], -1).flatten(0, 2))
     return rows

@@ -1,4 +1,4 @@
-"""The schemes of quantization: facts alone. distill.compress.quantize has the function that makes each."""
+"""Records of the quantization schemes. The function that applies each is in distill.compress.quantize."""
 
 from __future__ import annotations
 
@@ -7,47 +7,49 @@ from dataclasses import dataclass
 from distill.backends import BACKENDS
 
 ONNX = "model.onnx"
-"""The float32 file that schemes with `onnx` are made from."""
+"""The float32 file that schemes with `onnx` quantize."""
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """A way to quantize, and the file it results in."""
+    """A method of quantization, for one backend."""
 
     name: str
-    """What `stages.quantize.schemes` calls it."""
+    """Value in `stages.quantize.schemes`."""
     backend: str
+    """Value of `backend` in results.json."""
     scheme: str
-    """backend and scheme: what results.json calls it."""
+    """Value of `scheme` in results.json."""
     file: str
-    """What is written for a task's model: a folder, or a file."""
+    """Name of the file or folder that is written for a task's model."""
     weights: str
+    """Number format and granularity of weights, in words."""
     activations: str
-    """What they are rounded to, and how."""
+    """Number format and granularity of activations, in words."""
     onnx: bool = False
-    """Whether it is made from the ONNX file; from the checkpoint where not."""
+    """Whether it quantizes the ONNX file rather than the checkpoint."""
     calibrated: bool = False
-    """Whether ranges of activations are measured on training rows."""
-    alone: bool = False
-    """Whether a row's logits depend on the other rows of a batch, because activations have one scale for all of it."""
+    """Whether the ranges of activations are measured on training rows."""
+    row_by_row: bool = False
+    """Whether scores are measured one row at a time: activations have one scale for the whole batch, so that in larger
+    batches a row's logits depend on the other rows."""
     compiled: bool = False
-    """Whether it is also timed compiled by torch."""
+    """Whether it is also timed with torch.compile."""
     rounding: str = "tensor"
-    """How linear modules are rounded to find those that hurt, as in distill.compress.fake: inputs by tensor, by token;
-    or nf4."""
+    """Key of distill.compress.fake.ROUNDING: how the rounding is simulated to find the most sensitive modules."""
     tables: bool = False
-    """Whether tables of embeddings are rounded too, each by one scale, and can be what hurts."""
-    makers: tuple[str, ...] = ()
-    """Python packages that making it needs, besides those of its backend."""
+    """Whether embeddings are also quantized, each with one scale."""
+    quantizer_packages: tuple[str, ...] = ()
+    """Python packages that quantizing needs, in addition to those of the backend."""
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """Python packages that making and running it need."""
-        return (*BACKENDS[self.backend].packages, *self.makers)
+        """Python packages needed to quantize and to run the model."""
+        return (*BACKENDS[self.backend].packages, *self.quantizer_packages)
 
     @property
     def extra(self) -> str | None:
-        """Extra of distill that installs them; None where distill itself does."""
+        """Extra of distill that installs them; None if distill always installs them."""
         return BACKENDS[self.backend].extra
 
 
@@ -90,7 +92,7 @@ SCHEMES: dict[str, Scheme] = {
             weights="int8 by column, embeddings by table",
             activations="8 bits by batch",
             onnx=True,
-            alone=True,
+            row_by_row=True,
             tables=True,
         ),
         Scheme(
@@ -113,7 +115,7 @@ SCHEMES: dict[str, Scheme] = {
             activations="8 bits, static, SmoothQuant",
             onnx=True,
             calibrated=True,
-            makers=("nncf",),
+            quantizer_packages=("nncf",),
         ),
     )
 }

@@ -1,6 +1,7 @@
-"""Kinds of terms of the training loss: what each compares, over which rows, and what it needs. Without torch.
+"""Records of the kinds of loss terms: what each compares, over which rows, and which features it needs.
 
-`distill.objective` computes them, `distill.check` refuses what they cannot do; both ask these records.
+`distill.objective` computes terms and `distill.check` validates their settings by these records. Importing this needs
+no torch.
 """
 
 from __future__ import annotations
@@ -11,44 +12,47 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Kind:
-    """One value of the setting `features` of a term. Rows are named by the tensor of a batch with an entry for each."""
+    """A kind of term: one value of the setting `features`.
+
+    The rows that a term sums over are identified by the name of the tensor in a batch that has one entry per row.
+    """
 
     name: str
     compares: str
-    """What is compared, in words."""
+    """Description of what is compared."""
     rows: Mapping[str, str] = field(default_factory=dict)
-    """Setting `positions` -> rows on a corpus. A setting that is not here has no meaning for this kind."""
+    """Setting `positions` -> rows on a corpus. Other values of `positions` are not allowed for this kind."""
     task_rows: str = "real"
     """Rows on a task."""
     own_tokens: str | None = None
-    """Rows on a corpus where student and teacher have tokenizers of their own; None where that rules it out."""
+    """Rows on a corpus where student and teacher have different tokenizers; None if that is not possible."""
     fields: tuple[str, ...] = ()
-    """Fields of `features.Features` that it needs of each layer it compares; none for what a model outputs."""
+    """Fields of `features.Features` that it needs of each compared layer; empty for logits."""
     head: bool = False
-    """Whether the head of the model runs for it, and learns."""
+    """Whether it needs the model's head, which is then trained."""
     layers: bool = False
-    """Whether it can compare other layers than the last: `layers: uniform`, or pairs of layers."""
+    """Whether it can compare layers other than the last: `layers: uniform`, or pairs of layers."""
     projected: bool = False
-    """Whether a linear map from the student's width to the teacher's is trained where these differ."""
+    """Whether a linear map from the student's width to the teacher's is trained where the widths differ."""
     equal_heads: bool = False
-    """Whether it compares heads one by one, so that both models must have the same number of them."""
+    """Whether it compares head with head, so that both models must have the same number of heads."""
     splits_heads: bool = False
-    """Whether it splits what it compares into a number of heads that can be set, so that the models' own may differ."""
+    """Whether it splits what it compares into a configurable number of heads, so that the models' own may differ."""
 
     @property
     def inside(self) -> bool:
-        """Whether it compares layers, so that a teacher must run beside the student: one, which reads the same text."""
+        """Whether it compares features of layers, for which a single teacher must run along with the student."""
         return bool(self.fields)
 
     @property
     def by_head(self) -> bool:
-        """Whether its rows are of single heads; their losses are averaged over heads."""
+        """Whether it has a row per head; losses are then averaged over heads."""
         return self.equal_heads or self.splits_heads
 
 
 LOGITS = Kind(
     "logits",
-    "logits: of the vocabulary on a corpus, of the classes on a task",
+    "logits, over the vocabulary on a corpus and over the classes on a task",
     rows={"masked": "masked", "all": "real"},
     task_rows="labels",
     head=True,
@@ -64,7 +68,7 @@ HIDDEN = Kind(
 )
 POOLED = Kind(
     "pooled",
-    "one vector a text, as a sentence embedder computes it",
+    "one pooled vector per text, as a sentence embedder computes it",
     rows={"all": "input_ids"},
     task_rows="input_ids",
     own_tokens="input_ids",
@@ -73,7 +77,7 @@ POOLED = Kind(
 )
 RELATIONS = Kind(
     "relations",
-    "scaled dot products of tokens among queries, among keys and among values",
+    "scaled dot products between tokens, of their queries, of their keys and of their values",
     rows={"all": "real"},
     fields=("queries", "keys", "values"),
     layers=True,
@@ -89,13 +93,13 @@ SCORES = Kind(
 )
 
 KINDS: dict[str, Kind] = {kind.name: kind for kind in (LOGITS, HIDDEN, POOLED, RELATIONS, SCORES)}
-"""What the setting `features` of a term can be."""
+"""Values of the setting `features` of a term."""
 
-GATES = Kind("gates", "nothing: the cost of gates, one number a batch")
-"""The term that gates add to a loss. It is no setting."""
+GATES = Kind("gates", "nothing: the penalty of gates, one number per batch")
+"""The term that gates add to the loss. It cannot be set."""
 
 
 def choices() -> str:
-    """The names of the kinds, as a sentence lists them."""
+    """The names of the kinds for a message: "a, b or c"."""
     *names, last = KINDS
     return f"{', '.join(names)} or {last}"

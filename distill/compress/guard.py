@@ -70,7 +70,7 @@ def guarded(
         MAKE[scheme.name](start, out / scheme.file, [*floats.always, *kept], source.rows)
         if limit is None:
             return unfit
-        drop = floats.score - score(load(scheme, out / scheme.file, floats.machine), source, alone=scheme.alone)
+        drop = floats.score - score(load(scheme, out / scheme.file, floats.machine), source, row_by_row=scheme.row_by_row)
         if drop <= limit:
             return unfit + kept
         say(f"{scheme.backend} {scheme.scheme} loses {drop:.1f} points with {len(kept)} modules left in float")
@@ -92,11 +92,11 @@ def load(scheme: Scheme, path: Path, machine: Machine) -> Run:
     ).run
 
 
-def score(run: Run, source: Source, alone: bool = False) -> float:
+def score(run: Run, source: Source, row_by_row: bool = False) -> float:
     """Mean over splits of the mean of the task's metrics, in points."""
     left, predictions = source.tokenizer.padding_side == "left", {}
     for split, encoded in source.validation.items():
-        tokens = 1 if alone else 16384
+        tokens = 1 if row_by_row else 16384
         logits = predict(run, encoded, pad_id=source.tokenizer.pad_token_id, left=left, tokens=tokens)
         assert encoded.labels is not None
         predictions[source.data.task.name, split] = (logits, encoded.labels)

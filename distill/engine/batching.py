@@ -1,6 +1,6 @@
-"""Which rows make up which optimizer step: a pure function of (seed, epoch), the same on every process and on resume.
+"""Assigns rows to optimizer steps: a pure function of (seed, epoch), so that processes agree and training can resume.
 
-Rows of like length are put together, so that little is padded, and a batch holds as many as its token budget allows.
+Rows of similar length are batched together to reduce padding; a batch has as many rows as its token budget allows.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from distill.config import Batch
 from distill.errors import UserError
 
 POOL = 50
-"""Batches sorted by length together: larger pads less, smaller is more random."""
+"""Number of batches whose rows are sorted by length together: more means less padding, fewer means more randomness."""
 ROUND = 8
-"""Lengths are padded to a multiple of this."""
+"""Padded lengths are multiples of this."""
 
 
 def epoch_batches(lengths: np.ndarray, batch: Batch, *, seed: int, epoch: int) -> list[np.ndarray]:
-    """Rows of each batch of one epoch; every row is in exactly one.
+    """Row numbers of each batch of one epoch; every row is in exactly one batch.
 
-    A batch costs rows x longest length (rounded up to a multiple of 8) and stays within `batch.tokens`, unless a single
-    row is longer than that.
+    Rows x longest length (rounded up to a multiple of 8) is at most `batch.tokens`, unless a single row is longer.
+    UserError if there are no rows.
     """
     if len(lengths) == 0:
         raise UserError("data: got no rows to train on; must hold at least one; choose other data")
     random = np.random.default_rng([seed, epoch])
     padded = -(-np.asarray(lengths, dtype=np.int64) // ROUND) * ROUND
     order = random.permutation(len(padded))
-    most = min(batch.examples or len(order), max(1, batch.tokens // ROUND))
-    typical = max(1, min(most, batch.tokens // max(1, int(padded.mean()))))
+    max_rows = min(batch.examples or len(order), max(1, batch.tokens // ROUND))
+    typical = max(1, min(max_rows, batch.tokens // max(1, int(padded.mean()))))
     pool = POOL * typical
     batches: list[np.ndarray] = []
     for start in range(0, len(order), pool):
@@ -39,17 +39,17 @@ def epoch_batches(lengths: np.ndarray, batch: Batch, *, seed: int, epoch: int) -
         rows = rows[np.argsort(padded[rows], kind="stable")]
         at = 0
         while at < len(rows):
-            window = padded[rows[at : at + most]]
-            # Lengths ascend, so the cost of the first k rows is k times the k-th length.
-            fits = int((np.arange(1, len(window) + 1) * window <= batch.tokens).sum())
-            take = max(1, fits)
-            batches.append(rows[at : at + take])
-            at += take
+            window = padded[rows[at : at + max_rows]]
+            # Lengths are ascending, so the padded size of the first k rows is k times the k-th length.
+            fitting = int((np.arange(1, len(window) + 1) * window <= batch.tokens).sum())
+            size = max(1, fitting)
+            batches.append(rows[at : at + size])
+            at += size
     return [batches[i] for i in random.permutation(len(batches))]
 
 
 def total_steps(lengths: np.ndarray, batch: Batch, *, seed: int, epochs: float, most: int | None, least: int) -> int:
-    """Optimizer steps of a stage: `epochs` passes, at least `least`, at most `most`."""
+    """Number of optimizer steps for `epochs` passes over the data, but at least `least` and at most `most`."""
     per_epoch = len(epoch_batches(lengths, batch, seed=seed, epoch=0))
     steps = max(least, math.ceil(epochs * per_epoch))
     return max(1, steps if most is None else min(most, steps))
@@ -58,7 +58,7 @@ def total_steps(lengths: np.ndarray, batch: Batch, *, seed: int, epochs: float, 
 def steps(
     lengths: np.ndarray, batch: Batch, *, seed: int, total: int, start: int = 0
 ) -> Iterator[tuple[int, int, np.ndarray]]:
-    """(step, epoch, rows) from `start` to `total`, over as many epochs as it takes."""
+    """(step, epoch, row numbers) for the steps from `start` up to `total`, over as many epochs as needed."""
     step, epoch = 0, 0
     while step < total:
         batches = epoch_batches(lengths, batch, seed=seed, epoch=epoch)
@@ -72,5 +72,5 @@ def steps(
 
 
 def share(rows: np.ndarray, *, rank: int, world: int, parts: int) -> list[np.ndarray]:
-    """This process's rows of a step, in at most `parts` parts; empty parts are left out."""
+    """This process's rows of a step, split into at most `parts` non-empty parts for gradient accumulation."""
     return [part for part in np.array_split(rows[rank::world], parts) if len(part)]

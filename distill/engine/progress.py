@@ -1,4 +1,4 @@
-"""The progress of a training stage: a live line on a terminal, elsewhere a plain line every PLAIN_SECONDS."""
+"""Progress of a training stage: a live progress bar on a terminal, otherwise a line of text every PLAIN_SECONDS."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ PLAIN_SECONDS = 30.0
 
 
 class Bar:
-    """Progress of one stage: step, tokens/s, time left, loss by term."""
+    """Progress of one stage: step, time remaining, and a text with tokens/s and losses.
+
+    `console` None shows nothing; `done` steps were finished by an earlier run.
+    """
 
     def __init__(self, console: Console | None, name: str, total: int, done: int = 0) -> None:
         self.console, self.name, self.total = console, name, total
@@ -46,6 +49,7 @@ class Bar:
             self.live.update(self.task, completed=done, text=text)
         elif self.console is not None and time.monotonic() - self.shown >= PLAIN_SECONDS:
             self.shown = time.monotonic()
-            rate = (self.shown - self.began) / max(1, done - self.first)
-            left = rate * (self.total - done)
-            self.console.print(f"{self.name}: step {done}/{self.total}, {text}, {left:.0f} s left", highlight=False)
+            seconds_per_step = (self.shown - self.began) / max(1, done - self.first)
+            remaining = seconds_per_step * (self.total - done)
+            line = f"{self.name}: step {done}/{self.total}, {text}, {remaining:.0f} s left"
+            self.console.print(line, highlight=False)

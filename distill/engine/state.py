@@ -1,7 +1,7 @@
-"""Resumable state of a training stage: safetensors and JSON, no pickle.
+"""Checkpoints of a training stage from which it resumes exactly: safetensors and JSON, no pickle.
 
-Everything random is seeded from (seed, epoch, sample) and (seed, step, rank), so that weights, optimizer and step are
-the whole state.
+All random numbers are seeded by (seed, epoch, sample) or (seed, step, rank), so that weights, optimizer state and step
+are sufficient.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from distill import checkpoint
 
 
 def save(folder: Path, step: int, module: nn.Module, optimizer: torch.optim.Optimizer, extra: dict[str, Any]) -> None:
-    """Write `folder/<step>` whole, then drop the older ones."""
+    """Write `folder/<step>` atomically, then remove earlier ones. `extra` is stored in its JSON file."""
     with checkpoint.writing(folder / str(step)) as temporary:
         weights = {name: value.detach().contiguous() for name, value in module.named_parameters()}
         save_file(weights, temporary / "weights.safetensors")
@@ -42,7 +42,10 @@ def _complete(folder: Path) -> list[int]:
 
 
 def load(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any] | None:
-    """Put the newest state back; returns what was saved beside it, or None if there is no state."""
+    """Restore the newest state into `module` and `optimizer`, in place.
+
+    Returns its JSON file (`step` and what `save` was given as `extra`), or None if there is no complete state.
+    """
     steps = _complete(folder)
     if not steps:
         return None

@@ -1,7 +1,7 @@
 """The one training loop: every stage that trains anything runs through `train`.
 
-Plain PyTorch on accelerate (devices, processes, precision). The loop waits for the device only to log and to keep its
-state, and nothing random depends on what came before it, so that a run which was killed resumes exactly: see `state`.
+Plain PyTorch on accelerate (devices, processes, precision). The loop synchronizes with the device only to log and to
+write checkpoints. Random numbers depend only on seed, step and rank, so that an interrupted run resumes exactly.
 """
 
 from __future__ import annotations
@@ -31,21 +31,25 @@ from distill.objective import Objective, counts
 
 LOG_SECONDS = 2.0
 AGREE_STEPS = 10
-"""With several processes: every AGREE_STEPS steps they agree on whether to write a checkpoint or to stop."""
+"""With several processes: steps between their votes on whether to write a checkpoint or to stop."""
 
 Arrays = dict[str, np.ndarray]
 Collate = Callable[[np.ndarray, int], Arrays]
-"""(rows, epoch) -> arrays of a batch; `attention_mask` among them."""
+"""(row numbers, epoch) -> arrays of a batch, including `attention_mask`."""
 
 
 @dataclass
 class Trained:
-    """Of a training: optimizer steps, tokens without padding, seconds in the loop, loss by term."""
+    """Result of a training, over all runs that it took."""
 
     steps: int
+    """Optimizer steps."""
     tokens: int
+    """Tokens without padding, over all processes."""
     seconds: float
+    """Seconds in the training loop."""
     log: list[dict[str, Any]] = field(default_factory=list)
+    """Rows with step, loss, the mean of each term (unweighted) and tokens per second."""
 
 
 def train(
@@ -66,19 +70,23 @@ def train(
     """Train `objective.student` in place.
 
     Args:
-        lengths: tokens of each row `[rows]`.
-        collate: collates rows into a batch of an epoch.
-        optimizer: over the parameters of `objective`; its learning rate is multiplied by `schedule(step, total)`.
-        state_folder: of resumable state; training resumes from what is in it.
+        objective: student and terms; its gates and projections are trained along with the student.
+        lengths: `[rows]` number of tokens of each row.
+        collate: collates row numbers into the arrays of a batch; must be thread-safe.
+        name: the stage, in messages.
+        most_steps: limit on the steps in addition to `settings.steps`; None for no limit.
+        optimizer: over the parameters of `objective`; its learning rates are multiplied by `schedule(step, total)`.
+        state_folder: where checkpoints are written; training resumes from the one in it.
+        console: for progress; None for no progress.
 
     Raises:
-        Stopped: on Ctrl-C, after the state was written.
-        UserError: the loss or a weight is not finite. The state in `state_folder` is from before that.
+        Stopped: on Ctrl-C or SIGTERM, after a checkpoint was written.
+        UserError: the loss or a weight is not finite. Checkpoints in `state_folder` have finite weights.
     """
     rank, world = accelerator.process_index, accelerator.num_processes
-    most = min((s for s in (settings.steps, most_steps) if s is not None), default=None)
+    limit = min((s for s in (settings.steps, most_steps) if s is not None), default=None)
     total = batching.total_steps(
-        lengths, settings.batch, seed=seed, epochs=settings.epochs, most=most, least=settings.min_steps
+        lengths, settings.batch, seed=seed, epochs=settings.epochs, most=limit, least=settings.min_steps
     )
     rates = [group["lr"] for group in optimizer.param_groups]
     done = Trained(0, 0, 0.0)
@@ -86,14 +94,14 @@ def train(
         done = Trained(saved["step"], saved["tokens"], saved["seconds"], saved["log"])
     before = done.seconds
     meter = _Meter(objective, accelerator)
-    # Without a term on logits nothing above the hidden states has a gradient; data parallelism would wait for it.
-    partial = not any(term.kind.head for term in objective.terms.values())
-    accelerator.ddp_handler = DistributedDataParallelKwargs(find_unused_parameters=partial)
+    # Without a term on logits, parameters above the hidden states have no gradient; data parallelism must not wait.
+    unused = not any(term.kind.head for term in objective.terms.values())
+    accelerator.ddp_handler = DistributedDataParallelKwargs(find_unused_parameters=unused)
     module = accelerator.prepare_model(objective)
     module.train()
     began = written = time.monotonic()
 
-    def keep() -> None:
+    def write_checkpoint() -> None:
         if accelerator.is_main_process:
             extra = {"tokens": done.tokens, "seconds": done.seconds, "log": done.log}
             state.save(state_folder, done.steps, objective, optimizer, extra)
@@ -115,37 +123,37 @@ def train(
             due, stopping = _agree(
                 accelerator, [time.monotonic() - written >= settings.checkpoint_seconds, stop.is_set()], step
             )
-            last, keeping = done.steps == total, due or stopping
-            if last or keeping or meter.due(step):
+            last, checked = done.steps == total, due or stopping
+            if last or checked or meter.due(step):
                 row, tokens = meter.row(done.steps)
                 done.tokens, done.log = done.tokens + tokens, _thin([*done.log, row])
                 bar.update(done.steps, _text(row))
-            if last or keeping:
+            if last or checked:
                 check_weights(objective, accelerator, done.steps)
             if (due and not last) or stopping:
-                keep()
+                write_checkpoint()
                 written = time.monotonic()
             if stopping:
-                raise Stopped(f"{name}: stopped at step {done.steps} of {total}; run the same command to go on")
-    # accelerate keeps every model it has prepared; a run trains dozens.
+                raise Stopped(f"{name}: stopped at step {done.steps} of {total}; run the same command to resume")
+    # accelerate keeps a reference to every model it has prepared, and a run trains dozens.
     accelerator.free_memory()
     return done
 
 
-def clip(objective: Objective, most: float) -> None:
-    """Scale the gradients of the student and its projections to a norm of at most `most`, and those of the gates.
+def clip(objective: Objective, max_norm: float) -> None:
+    """Clip the gradient norm of the student with its projections to `max_norm`, and separately that of the gates.
 
-    Each apart: large gradients of the gates must not shrink the step of the student.
+    Separately, because large gradients of the gates must not shrink the student's update.
     """
     gates = [] if objective.gates is None else list(objective.gates.parameters())
-    of_gates = {id(parameter) for parameter in gates}
-    rest = [parameter for parameter in objective.parameters() if id(parameter) not in of_gates]
-    for parameters in filter(None, (rest, gates)):
-        torch.nn.utils.clip_grad_norm_(parameters, most)
+    gate_ids = {id(parameter) for parameter in gates}
+    student = [parameter for parameter in objective.parameters() if id(parameter) not in gate_ids]
+    for parameters in filter(None, (student, gates)):
+        torch.nn.utils.clip_grad_norm_(parameters, max_norm)
 
 
 def check_weights(objective: Objective, accelerator: Accelerator, step: int) -> None:
-    """UserError in every process where a weight is not finite in one of them."""
+    """UserError, in every process, if a weight is not finite in any of them."""
     finite = torch.stack([parameter.detach().isfinite().all() for parameter in objective.parameters()]).all()
     if accelerator.num_processes > 1:
         finite = accelerator.reduce(finite.float(), "sum") == accelerator.num_processes
@@ -165,7 +173,11 @@ def gradients(
     weights: torch.Tensor,
     accelerator: Accelerator,
 ) -> tuple[torch.Tensor, int]:
-    """Accumulate the gradients of one step; returns this process's part of each term's mean, and its tokens."""
+    """Accumulate the gradients of one optimizer step over the batches `parts`.
+
+    `weights` [terms] are those of the terms; `scale` is 0 for a process without rows of its own, else 1. Returns this
+    process's share [terms] of each term's mean over all rows of the step, and its number of tokens.
+    """
     device, world = accelerator.device, accelerator.num_processes
     batches = [{k: torch.from_numpy(v).to(device, non_blocking=True) for k, v in part.items()} for part in parts]
     size = torch.stack([counts(objective.terms, batch) for batch in batches]).sum(0).mul_(scale).to(device)
@@ -174,17 +186,17 @@ def gradients(
     size = size.clamp_(min=1)
     total = torch.zeros_like(weights)
     for index, batch in enumerate(batches):
-        apart = world > 1 and index < len(batches) - 1
-        with accelerator.no_sync(module) if apart else contextlib.nullcontext():
+        unsynchronized = world > 1 and index < len(batches) - 1
+        with accelerator.no_sync(module) if unsynchronized else contextlib.nullcontext():
             values = module(batch) * scale / size
-            # Data parallelism averages gradients over processes, and `size` counts all of them already.
+            # x world, because data parallelism averages gradients over processes and `size` counts the rows of all.
             accelerator.backward((weights * values).sum() * world)
         total += values.detach()
     return total, int(scale) * sum(int(part["attention_mask"].sum()) for part in parts)
 
 
 class _Meter:
-    """Mean loss by term and tokens/s since the last row; a row waits for the device."""
+    """Mean of each term and tokens/s since the last row of the log. Computing a row synchronizes with the device."""
 
     def __init__(self, objective: Objective, accelerator: Accelerator) -> None:
         self.names, self.accelerator = list(objective.terms), accelerator
@@ -206,7 +218,7 @@ class _Meter:
         return time.monotonic() - self.since >= LOG_SECONDS
 
     def row(self, step: int) -> tuple[dict[str, Any], int]:
-        """A row of the log and the tokens in it, both over all processes."""
+        """The next row of the log, and the number of tokens since the last one; both over all processes."""
         means = torch.cat([self.sums / self.steps, self.sums.new_tensor([self.tokens])])
         if self.accelerator.num_processes > 1:
             means = self.accelerator.reduce(means, "sum")
@@ -227,14 +239,14 @@ def _step_seed(seed: int, step: int, rank: int) -> int:
 def _ahead(
     plan: Iterator[tuple[int, int, np.ndarray]], collate: Collate, *, rank: int, world: int, parts: int
 ) -> Iterator[tuple[int, list[Arrays], float]]:
-    """(step, this process's parts, scale), collated one step ahead in a thread: a GPU must not wait for numpy.
+    """(step, this process's batches, scale), collated one step ahead in a thread so that a GPU does not wait for numpy.
 
-    In a step with fewer rows than processes, a process without a row computes one with scale 0, as each must take part.
+    Every process must take part in every step: one that has no rows in a step computes the first row with scale 0.
     """
 
     def job(rows: np.ndarray, epoch: int) -> tuple[list[Arrays], float]:
-        mine = batching.share(rows, rank=rank, world=world, parts=parts)
-        return [collate(part, epoch) for part in mine or [rows[:1]]], float(bool(mine))
+        own = batching.share(rows, rank=rank, world=world, parts=parts)
+        return [collate(part, epoch) for part in own or [rows[:1]]], float(bool(own))
 
     pending: tuple[int, Future[tuple[list[Arrays], float]]] | None = None
     with ThreadPoolExecutor(1) as pool:
@@ -252,24 +264,24 @@ def _text(row: dict[str, Any]) -> str:
     return f"{row['tokens_per_second']:.0f} tokens/s, loss {row['loss']:.3f} ({terms})"
 
 
-def _thin(log: list[dict[str, Any]], most: int = 200) -> list[dict[str, Any]]:
-    """At most `most` rows: of a longer log every second row is dropped."""
-    return log if len(log) <= most else [*log[:-1:2], log[-1]]
+def _thin(log: list[dict[str, Any]], limit: int = 200) -> list[dict[str, Any]]:
+    """The log; if it has more than `limit` rows, only every second row and the last."""
+    return log if len(log) <= limit else [*log[:-1:2], log[-1]]
 
 
-def _agree(accelerator: Accelerator, ask: list[bool], step: int) -> tuple[bool, bool]:
-    """Whether any process asks for a checkpoint, or to stop. Clocks of processes differ, so that all must agree."""
+def _agree(accelerator: Accelerator, votes: list[bool], step: int) -> tuple[bool, bool]:
+    """Whether any process votes for (a checkpoint, stopping): their clocks differ, and all must do the same."""
     if accelerator.num_processes > 1:
         if step % AGREE_STEPS:
             return False, False
-        votes = accelerator.reduce(torch.tensor(ask, dtype=torch.float32, device=accelerator.device), "sum")
-        ask = [vote > 0 for vote in votes.tolist()]
-    return ask[0], ask[1]
+        sums = accelerator.reduce(torch.tensor(votes, dtype=torch.float32, device=accelerator.device), "sum")
+        votes = [total > 0 for total in sums.tolist()]
+    return votes[0], votes[1]
 
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[threading.Event]:
-    """The first Ctrl-C (or SIGTERM) lets the step finish; a second one ends at once."""
+    """An event set by the first Ctrl-C or SIGTERM, so that the step can finish; a second one interrupts at once."""
     event = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield event

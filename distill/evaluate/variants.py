@@ -33,7 +33,7 @@ class Variant:
     key: str | None = None
     """Its name in `stages.quantize.schemes`, or that of the ONNX file it is made from."""
     scored: bool = True
-    alone: bool = False
+    row_by_row: bool = False
     """Scored one row at a time: its logits depend on what else is in the batch."""
     member: int | None = None
     """Which teacher of an ensemble, counted from 0, where it is run without the others."""
@@ -97,7 +97,7 @@ def _of_target(each: Compared, made: Made, float32: str) -> Iterator[Variant]:
             yield Variant("student", scheme_of.backend, "fp32", student, quantized, ONNX, ONNX, target=target)
         variant = Variant(
             "student", scheme_of.backend, scheme_of.scheme, student, quantized, scheme_of.file, key,
-            alone=scheme_of.alone, target=target,
+            row_by_row=scheme_of.row_by_row, target=target,
         )  # fmt: skip
         yield variant
         if scheme_of.compiled:

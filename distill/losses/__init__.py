@@ -1,7 +1,7 @@
-"""Losses: pure functions of tensors, one value a row, never reduced.
+"""Losses: pure functions of tensors that return one value per row, without reduction.
 
-The objective chooses the rows (masked positions, tokens, examples), averages them and weighs the terms. The test of
-losses has an oracle for every function named here.
+`distill.objective` selects the rows (masked positions, tokens or examples), sums the values and weights the terms.
+Every function exported here is tested against an oracle.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Losses of logits. Arithmetic is float32, or float64 for float64 inputs."""
+"""Losses on logits. Computed in float32, or in float64 for float64 inputs."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from torch.autograd.function import once_differentiable
 from distill.losses.precision import working
 
 CPU_BLOCK, GPU_BLOCK = 2**18, 2**26
-"""Numbers in a block. On a CPU a small block stays in the cache over several passes, which makes soft_targets over a
-vocabulary of 30522 much faster; on a GPU its size only bounds memory."""
+"""Number of logits in a block. On a CPU a small block stays in the cache over several passes, which makes soft_targets
+over a vocabulary of 30522 much faster. On a GPU the block size only limits memory."""
 
 
 def soft_targets(student: Tensor, teacher: Tensor, *, temperature: float) -> Tensor:
     """T^2 KL(p_t || p_s) [N] with p = softmax(z / T), of logits z [N, C]; T is the temperature.
 
-    Hinton et al. 2015, arXiv 1503.02531, section 2: equation 1 gives p, and the factor T^2 keeps
-    the size of the gradients when T changes. No gradient reaches the teacher. Deviations: the
-    divergence in place of the cross-entropy, which differs by a constant (the teacher's entropy), so
-    that 0 is a perfect fit; one column (regression) is no distribution and gives the squared
+    Hinton et al. 2015, arXiv 1503.02531, section 2: p is equation 1; the factor T^2 keeps the size of the gradients
+    when T changes. No gradient reaches the teacher. Deviations: the KL divergence in place of the cross-entropy, from which
+    it differs by the teacher's entropy, so that 0 is a perfect fit; for one column (regression), the squared
     difference, without T.
     """
     if student.shape[-1] == 1:
@@ -31,10 +30,9 @@ def soft_targets(student: Tensor, teacher: Tensor, *, temperature: float) -> Ten
 
 
 def supervised(student: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy [N] of logits [N, C] with class numbers [N].
+    """Cross-entropy [N] of logits [N, C] with class numbers [N]; with one column (C = 1), squared error of float labels.
 
-    One column (regression): squared error with float labels [N]. The fine-tuning losses of Devlin
-    et al. 2019, arXiv 1810.04805, section 4.1. Deviation: none.
+    The fine-tuning losses of Devlin et al. 2019, arXiv 1810.04805, section 4.1. Deviation: none.
     """
     if student.shape[-1] == 1:
         predicted = working(student).squeeze(-1)
@@ -43,17 +41,17 @@ def supervised(student: Tensor, labels: Tensor) -> Tensor:
 
 
 def mlm(student: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy [N] of vocabulary logits [N, V] with the tokens [N] that were masked.
+    """Cross-entropy [N] of vocabulary logits [N, V] with the token ids [N] before masking.
 
-    The masked-language-model loss that Sanh et al. 2019, arXiv 1910.01108, section 2, keep beside
-    the soft targets; Devlin et al. 2019, arXiv 1810.04805, section 3.1. Deviation: none.
+    The masked-language-model loss of Devlin et al. 2019, arXiv 1810.04805, section 3.1, which Sanh et al. 2019, arXiv
+    1910.01108, section 2, use together with soft targets. Deviation: none.
     """
     rows = zip(_blocks(student), _blocks(labels, student.shape[-1]), strict=True)
     return torch.cat([F.cross_entropy(working(z), token, reduction="none") for z, token in rows])
 
 
 class _SoftTargets(torch.autograd.Function):
-    """KL and its gradient T (p_s - p_t), block by block; one tensor of the logits' size is kept."""
+    """KL and its gradient T (p_s - p_t), block by block; only one tensor of the logits' size is kept for backward."""
 
     @staticmethod
     def forward(ctx: Any, student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
@@ -77,6 +75,6 @@ class _SoftTargets(torch.autograd.Function):
 
 
 def _blocks(rows: Tensor, width: int | None = None) -> tuple[Tensor, ...]:
-    """Rows in blocks, where a row counts as `width` numbers (as its own length when None)."""
+    """`rows` split into blocks; `width` is the number of logits in a row (None: the length of a row of `rows`)."""
     size = GPU_BLOCK if rows.is_cuda else CPU_BLOCK
     return rows.split(max(size // (width or rows.shape[-1]), 1))

@@ -1,4 +1,4 @@
-"""The precision losses are computed in."""
+"""The precision in which losses are computed."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from torch import Tensor
 
 
 def working(values: Tensor) -> Tensor:
-    """float64 stays, the rest becomes float32: sums over a vocabulary are too coarse in bf16."""
+    """`values` in float32, or unchanged if float64: sums over a vocabulary are too coarse in bf16."""
     return values if values.dtype == torch.float64 else values.float()

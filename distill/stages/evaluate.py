@@ -168,7 +168,7 @@ def _logits(ctx: Context, variant: Variant, task: str, own: list[Encoded]) -> np
     each = []
     for path, tokenizer, encoded in zip(_paths(ctx, variant, task), _tokenizers(ctx, variant), own, strict=True):
         run, left = _engine(ctx, variant, path, tokenizer).run, tokenizer.padding_side == "left"
-        budget = 1 if variant.alone else 16384
+        budget = 1 if variant.row_by_row else 16384
         each.append(predict(run, encoded, pad_id=tokenizer.pad_token_id, left=left, tokens=budget))
     logits = average(each, ctx.shares(variant.step, task) if len(each) > 1 else None)
     if not np.isfinite(logits).all():

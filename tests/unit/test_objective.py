@@ -357,7 +357,11 @@ def test_models_that_cannot_be_compared_so_are_refused(tiny_model) -> None:
             {"heads": 3},
             "terms.relations.heads: got 3; must divide the widths of student and teacher, 8 and",
         ),
-        ("relations", {"teacher_layer": 3}, "terms.relations.teacher_layer: got 3; must be < 3, the teacher's layers"),
+        (
+            "relations",
+            {"teacher_layer": 3},
+            "terms.relations.teacher_layer: got 3; must be < 3, the number of the teacher's layers; set a smaller one",
+        ),
         ("hidden", {"layers": [[0, 1], [1, 3]]}, r"terms.hidden.layers: got \[\[0, 1\], \[1, 3\]\]; must be pairs of "),
         (
             "hidden",

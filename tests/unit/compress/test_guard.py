@@ -92,12 +92,12 @@ def test_what_hurts_is_found_and_left_in_float(scheme: str, machine: Any, folder
     collapsed = quantized(scheme, None, source, out, machine)
     assert (collapsed["failed"], collapsed["kept"]) == ({}, {})
     run = load(SCHEMES[scheme], out / SCHEMES[scheme].file, machine)
-    assert score(run, source, alone=True) < 90
+    assert score(run, source, row_by_row=True) < 90
     guarded = quantized(scheme, 8, source, out, machine)
     assert guarded["failed"] == {}
     assert guarded["kept"][scheme][0] == HURT
     run = load(SCHEMES[scheme], out / SCHEMES[scheme].file, machine)
-    assert score(run, source, alone=True) >= 92
+    assert score(run, source, row_by_row=True) >= 92
 
 
 def test_a_table_of_embeddings_that_hurts_is_left_in_float(machine: Any, classifier: Make, tmp_path: Path) -> None:
