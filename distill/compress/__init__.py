@@ -1,1 +1,1 @@
-"""Making a trained model smaller without training."""
+"""Makes trained models smaller: pruning, smaller vocabularies and quantization."""

@@ -1,4 +1,4 @@
-"""Which layers and channels a model can best do without."""
+"""Chooses the layers, heads and channels to keep when a model is pruned."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from distill.compress.prune import Kept, everything, pruned
 
 @torch.no_grad()
 def mean_loss(model: Any, batches: Sequence[Batch], loss: Loss) -> float:
-    """Mean over rows of the loss of each."""
+    """Mean loss over all rows of the batches."""
     values = torch.cat([loss(model, batch).float() for batch in batches])
     return values.mean().item()
 
 
 def by_loss(model: Any, batches: Sequence[Batch], loss: Loss, fewest: int) -> dict[int, tuple[list[int], float]]:
-    """Number of layers -> the layers that are kept, and the mean loss with these alone, from all down to `fewest`.
+    """Number of layers -> (the layers to keep, the mean loss with only these), from all layers down to `fewest`.
 
-    One layer after the other goes: each time the one without which the loss on `batches` is least. Sajjad et al. 2023,
-    arXiv 2004.03844, drop layers before fine-tuning, by position; here what is lost is measured.
-    Costs about half the square of the depth in passes over `batches`.
+    Greedy: removes one layer at a time, the one whose removal gives the lowest loss on `batches`. After Sajjad et al.
+    2023, arXiv 2004.03844. Deviation: they drop layers by position, before fine-tuning.
+    Takes about depth^2 / 2 passes over `batches`.
     """
     kept = list(range(family.depth(model)))
-    found = {len(kept): (kept, mean_loss(model, batches, loss))}
+    by_count = {len(kept): (kept, mean_loss(model, batches, loss))}
     fixed = 1 if family.family_of(model).first_layer else 0
     while len(kept) > max(fewest, 1):
-        tried = []
-        # Turns of a shared layer are all alike: any of them may go.
-        places = [len(kept) - 1] if family.family_of(model).shared_layers else range(fixed, len(kept))
-        for place in places:
-            rest = kept[:place] + kept[place + 1 :]
-            tried.append((mean_loss(pruned(model, everything(model, rest)), batches, loss), rest))
-        value, kept = min(tried, key=lambda pair: pair[0])
-        found[len(kept)] = (kept, value)
-    return found
+        candidates = []
+        # With a shared layer every choice gives the same model.
+        indices = [len(kept) - 1] if family.family_of(model).shared_layers else range(fixed, len(kept))
+        for index in indices:
+            rest = kept[:index] + kept[index + 1 :]
+            candidates.append((mean_loss(pruned(model, everything(model, rest)), batches, loss), rest))
+        value, kept = min(candidates, key=lambda pair: pair[0])
+        by_count[len(kept)] = (kept, value)
+    return by_count
 
 
 def most_important(model: Any, layers: Sequence[int], scores: Importance, hidden: int, ffn: int) -> Kept:
-    """The `hidden` channels, the heads that fill them and the `ffn` channels with the highest scores, of these layers.
+    """The most important `hidden` hidden channels, the matching number of heads, and `ffn` FFN channels of `layers`.
 
-    Heads and FFN channels are chosen in each layer by itself, but where layers share them.
+    Heads and FFN channels are chosen separately in each layer, unless layers share them.
     """
     record, size = family.family_of(model), family.width(model) // family.heads(model)
     heads, inner = scores.heads[list(layers)], scores.ffn[list(layers)]
@@ -62,5 +62,5 @@ def most_important(model: Any, layers: Sequence[int], scores: Importance, hidden
 
 
 def _top(scores: Tensor, count: int) -> Tensor:
-    """Numbers of the `count` highest scores, ascending; of equal ones the first."""
+    """Indices [count] of the highest scores, ascending; the first of equal ones."""
     return scores.sort(descending=True, stable=True).indices[:count].sort().values

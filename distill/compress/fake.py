@@ -1,4 +1,4 @@
-"""8 bits or 4, simulated: what a linear module would answer if its weights and inputs were rounded."""
+"""Simulated quantization: linear modules and embeddings computed with weights and inputs rounded to 8 or 4 bits."""
 
 from __future__ import annotations
 
@@ -12,52 +12,50 @@ from torch import Tensor
 from torch.nn import Embedding
 
 LEVELS = 127
-"""Largest int8 weight: symmetric, so that zero stays zero."""
+"""Largest int8 value of a weight; the range is symmetric, so that zero is exact."""
 
 
-def _through(exact: Tensor, rounded: Tensor) -> Tensor:
-    """`rounded` on the way there, the gradient of `exact` on the way back (straight-through; Bengio et al. 2013, arXiv
-    1308.3432)."""
+def _straight_through(exact: Tensor, rounded: Tensor) -> Tensor:
+    """`rounded` with the gradient of `exact`: the straight-through estimator, Bengio et al. 2013, arXiv 1308.3432."""
     return exact + (rounded - exact).detach()
 
 
 def weight(exact: Tensor) -> Tensor:
-    """[O, I], each row rounded to int8 by its largest absolute value."""
+    """[O, I], rounded to int8 with one scale per row, from its largest absolute value."""
     exact = exact.float()
     scale = exact.detach().abs().amax(1, keepdim=True).clamp(min=1e-12) / LEVELS
-    return _through(exact, (exact / scale).round() * scale)
+    return _straight_through(exact, (exact / scale).round() * scale)
 
 
 def activation(exact: Tensor) -> Tensor:
-    """Any shape, rounded to 8 bits between the least and the greatest of the whole tensor, zero among them.
+    """Any shape, rounded to 8 bits with one scale and one zero point, from the minimum and maximum of the whole tensor.
 
-    One scale and one zero point, as ONNX Runtime quantizes activations at run time (Jacob et al. 2018, arXiv
-    1712.05877, equation 1).
+    As ONNX Runtime quantizes activations dynamically; Jacob et al. 2018, arXiv 1712.05877, equation 1.
     """
     exact = exact.float()
     low, high = exact.detach().amin().clamp(max=0), exact.detach().amax().clamp(min=0)
     scale = ((high - low) / 255).clamp(min=1e-12)
     zero = (-low / scale).round()
-    return _through(exact, ((exact / scale).round() + zero).clamp(0, 255).sub(zero) * scale)
+    return _straight_through(exact, ((exact / scale).round() + zero).clamp(0, 255).sub(zero) * scale)
 
 
 def by_token(exact: Tensor) -> Tensor:
-    """[..., I], each row rounded to int8 by its largest absolute value."""
+    """[..., I], rounded to int8 with one scale per token, from its largest absolute value."""
     return weight(exact.flatten(0, -2)).view(exact.shape)
 
 
 def table(exact: Tensor) -> Tensor:
-    """[V, H], rounded to int8 by the largest absolute value of all."""
+    """[V, H], rounded to int8 with one scale for the whole table, from its largest absolute value."""
     return weight(exact.flatten()[None]).view(exact.shape)
 
 
 def nf4(exact: Tensor) -> Tensor:
-    """[O, I], blocks of 64 rounded to 4-bit NormalFloat by bitsandbytes itself."""
+    """[O, I], rounded by bitsandbytes to 4-bit NormalFloat in blocks of 64."""
     from bitsandbytes.functional import dequantize_4bit, quantize_4bit
 
     exact = exact.float()
     packed, state = quantize_4bit(exact.detach(), blocksize=64, quant_type="nf4")
-    return _through(exact, dequantize_4bit(packed, state))
+    return _straight_through(exact, dequantize_4bit(packed, state))
 
 
 ROUNDING: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
@@ -65,22 +63,23 @@ ROUNDING: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]
     "token": (weight, by_token),
     "nf4": (nf4, lambda exact: exact),
 }
-"""How a scheme rounds -> what becomes of weights and of inputs."""
+"""`Scheme.rounding` -> functions that round weights and inputs."""
 
 
 @contextmanager
 def faked(model: Any, modules: Collection[str], rounding: str = "tensor") -> Iterator[None]:
-    """Inside, these linear modules, or tables of embeddings, of a model work in few bits. Its weights stay float32, and
-    what trains are these.
+    """Within the context, the named linear modules and embeddings compute with simulated quantization.
+
+    Parameters stay float32, and gradients reach them, so that the model can be trained.
     """
-    weights, inputs = ROUNDING[rounding]
+    round_weights, round_inputs = ROUNDING[rounding]
     changed = [model.get_submodule(name) for name in modules]
 
-    def linear(module: Any, given: Tensor) -> Tensor:
-        return F.linear(inputs(given), weights(module.weight), module.bias)
+    def linear(module: Any, x: Tensor) -> Tensor:
+        return F.linear(round_inputs(x), round_weights(module.weight), module.bias)
 
-    def lookup(module: Any, given: Tensor) -> Tensor:
-        return F.embedding(given, table(module.weight), module.padding_idx)
+    def lookup(module: Any, ids: Tensor) -> Tensor:
+        return F.embedding(ids, table(module.weight), module.padding_idx)
 
     for module in changed:
         module.forward = functools.partial(lookup if isinstance(module, Embedding) else linear, module)

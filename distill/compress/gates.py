@@ -1,10 +1,10 @@
-"""Gates on heads, FFN channels and hidden channels that are trained together with the weights they prune.
+"""Trained gates on heads, FFN channels and hidden channels, which decide what is pruned.
 
-`L0` and `Movement` have the same methods, and both result in scores by which the model is cut:
+`L0` and `Movement` have the same methods:
     masks(progress)    the arguments of `importance.masked`
-    penalty(progress)  a term of the loss, of weight 1
-    scores()           `Importance`, on the CPU
-`progress` rises from 0 to 1 while gates close: see `ramp`. Parts that share their weights share a gate.
+    penalty(progress)  a term of the loss, with weight 1
+    scores()           `Importance`, on the CPU, by which the model is pruned afterwards
+`progress` rises from 0 to 1 while gates close: see `ramp`. Layers that share their weights share gates.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TEMPERATURE, LOWEST, HIGHEST = 2 / 3, -0.1, 1.1
 """beta, gamma and zeta of Louizos et al. 2018, arXiv 1712.01312, section 4.1."""
 
 Masks = tuple[list[Tensor], list[Tensor], Tensor]
-"""Of each layer's heads [1, heads] and FFN channels [1, channels], and of the hidden channels [1, H]."""
+"""Masks [1, heads] and [1, FFN channels] of each layer, and of the hidden channels [1, H]."""
 
 
 class L0(nn.Module):
@@ -39,12 +39,12 @@ class L0(nn.Module):
     log-alphas are not clamped (scores at a bound would tie), and in eval mode a gate has the value of equation 13.
 
     Args:
-        keep: share, above 0 and at most 1, of the heads, ffn and hidden that stays open; a kind that is not named has
-            no gates. A stock model has as many heads as fill its hidden channels: give both the same share.
-        uniform: hold each layer to these shares, as it is cut: targeted structured pruning, Xia et al. 2023, arXiv
-            2310.06694, section 2.1. Otherwise layers and kinds trade with each other, as in CoFi: only the share of the
-            encoder's weights that stays is held, to the product of these shares.
-        start: first log-alpha of every gate; at 3, 1 % are closed.
+        keep: kind (heads, ffn, hidden) -> share of its gates to keep open, in (0, 1]; other kinds have no gates. Heads
+            and hidden need the same share, because a stock model's heads together are as wide as its hidden states.
+        uniform: constrain every layer to these shares, as in targeted structured pruning, Xia et al. 2023, arXiv
+            2310.06694, section 2.1. Otherwise, as in CoFi, only the encoder's total number of weights is constrained,
+            to the share that `keep` gives, and layers and kinds can trade.
+        start: initial log-alpha of every gate; 3 closes 1 % of them.
 
     Raises:
         ConfigError: `keep` names another kind, or a share is out of range.
@@ -57,11 +57,11 @@ class L0(nn.Module):
         self.layout, self.uniform = _layout(model), uniform
         self.log_alpha = self.layout.gates(keep, start, model.device)
         kept = {kind: torch.full((rows,), float(keep.get(kind, 1))) for kind, (rows, _) in self.layout.shapes.items()}
-        self.register_buffer("target", self.gone(kept).to(model.device), persistent=False)
+        self.register_buffer("target", self.sparsity(kept).to(model.device), persistent=False)
         self.lambdas = nn.Parameter(self.target.new_zeros(2, len(self.target)))
 
     def sample(self) -> dict[str, Tensor]:
-        """Gates of each kind [rows, gates], from 0 to 1: drawn in training (equations 10, 11), fixed otherwise (13)."""
+        """Gates in [0, 1] of each kind [rows, gates]: random in training (equations 10, 11), fixed in eval (13)."""
         gates = {}
         for kind, log_alpha in self.log_alpha.items():
             inner = log_alpha
@@ -71,13 +71,13 @@ class L0(nn.Module):
         return gates
 
     def expected(self) -> dict[str, Tensor]:
-        """Expected share of open gates of each kind [rows], one row a layer, or one for layers that share (12)."""
+        """Expected share of open gates of each kind [rows] (equation 12). Rows are layers; shared layers have one."""
         shift = TEMPERATURE * math.log(-LOWEST / HIGHEST)
         shares = {kind: self.target.new_ones(rows) for kind, (rows, _) in self.layout.shapes.items()}
         return shares | {kind: torch.sigmoid(value - shift).mean(1) for kind, value in self.log_alpha.items()}
 
-    def gone(self, kept: Mapping[str, Tensor]) -> Tensor:
-        """Shares [targets] that are cut, where the shares `kept` of each kind [rows] stay."""
+    def sparsity(self, kept: Mapping[str, Tensor]) -> Tensor:
+        """Constrained sparsities [targets] when the shares `kept` of each kind [rows] are kept."""
         if self.uniform:
             return 1 - torch.cat([kept[kind] for kind in self.log_alpha])
         attention, ffn = self.layout.weights
@@ -85,42 +85,41 @@ class L0(nn.Module):
         return 1 - (kept["hidden"] * layers).mean(0, keepdim=True)
 
     def masks(self, progress: float) -> Masks:
-        """Drawn anew in each call. Progress does not matter here: the penalty closes gates."""
+        """Random masks, new in each call. They do not depend on `progress`: the penalty closes gates."""
         return self.layout.masks(self.sample())
 
     def penalty(self, progress: float) -> Tensor:
-        """lambda_1 (s - t) + lambda_2 (s - t)^2 of the shares s that are cut and their targets t, which are in
-        proportion to progress.
+        """Lagrangian lambda_1 (s - t) + lambda_2 (s - t)^2 of sparsities s and targets t, proportional to `progress`.
 
-        The lambdas maximize what all other parameters minimize: their gradient is reversed, so that one optimizer
-        serves both.
+        The lambdas maximize it while all other parameters minimize it: their gradient is reversed, so that one
+        optimizer can train both.
         """
-        over = self.gone(self.expected()) - progress * self.target
+        excess = self.sparsity(self.expected()) - progress * self.target
         first, second = 2 * self.lambdas.detach() - self.lambdas
-        return (first * over + second * over.square()).sum()
+        return (first * excess + second * excess.square()).sum()
 
     def on(self, model: Any, done: float) -> AbstractContextManager[None]:
-        """The model with these gates, when the share `done` of the training is done."""
+        """A context in which the model is masked by the gates; `done` is the finished share of the training."""
         return masked(model, *self.masks(ramp(done, 1)))
 
     def cost(self, done: float) -> Tensor:
-        """The penalty at that time."""
+        """The penalty when the share `done` of the training is finished."""
         return self.penalty(ramp(done, 1))
 
     def scores(self) -> Importance:
-        """The log-alphas."""
+        """The log-alphas as importance."""
         return self.layout.importance(self.log_alpha)
 
 
 class Movement(nn.Module):
-    """Gates that keep the highest of trained scores open: Sanh et al. 2020, arXiv 2005.07683, section 4.
+    """Opens the gates with the highest trained scores: movement pruning, Sanh et al. 2020, arXiv 2005.07683, section 4.
 
-    The choice is differentiated straight through: with SGD a score S changes by -lr dL/dm at each step, m its mask,
-    also while m is 0, so that a closed gate can open again. dL/dm is the sum of W dL/dW' over the outgoing weights W of
-    a head or FFN channel, where W' = m W is in use; S grows when these weights move away from zero.
-    Gates are on whole parts as in Lagunas et al. 2021, arXiv 2109.04838, and also on hidden channels. Deviation: all
-    layers keep the same number, as a stock model must, by the cubic schedule of Zhu and Gupta 2017, arXiv 1710.01878,
-    equation 1, in place of a threshold and a penalty. `keep`, and the error for it, are as for `L0`.
+    The selection has a straight-through gradient: with SGD, each step changes a score S by -lr dL/dm, where m is its
+    mask, also while m is 0, so that a closed gate can open again. dL/dm is the sum of W dL/dW' over the output weights
+    W of a head or FFN channel, where W' = m W; so S grows when these weights move away from zero.
+    As in Lagunas et al. 2021, arXiv 2109.04838, gates are on whole heads and channels. Deviations: hidden channels have
+    gates too; and all layers keep the same number, as a stock model must, by the cubic schedule of Zhu and Gupta 2017,
+    arXiv 1710.01878, equation 1, in place of a threshold and a penalty. `keep`, and its error, are those of `L0`.
     """
 
     def __init__(self, model: Any, keep: Mapping[str, float]) -> None:
@@ -129,52 +128,52 @@ class Movement(nn.Module):
         self.score = self.layout.gates(keep, 0.0, model.device)
 
     def masks(self, progress: float) -> Masks:
-        """1 for the parts that are kept at this progress, 0 for the others."""
+        """1 for the heads and channels that are kept at this progress, 0 for the others."""
         gates = {}
         for kind, score in self.score.items():
             share = 1 - (1 - self.keep[kind]) * (1 - (1 - progress) ** 3)
             count = max(1, round(share * score.shape[1]))
-            # Of equal scores the first, as in `choose.most_important`: the cut must be that of the training.
+            # The first of equal scores, as in `choose.most_important`, so that pruning keeps what training kept.
             best = score.detach().sort(dim=1, descending=True, stable=True).indices[:, :count]
             gates[kind] = torch.zeros_like(score).scatter(1, best, 1.0) + (score - score.detach())
         return self.layout.masks(gates)
 
     def penalty(self, progress: float) -> Tensor:
-        """0: the schedule alone decides how many parts are kept."""
+        """0: the schedule alone decides how many gates are open."""
         return next(self.parameters()).new_zeros(())
 
     def on(self, model: Any, done: float) -> AbstractContextManager[None]:
-        """The model with these gates, when the share `done` of the training is done."""
+        """A context in which the model is masked by the gates; `done` is the finished share of the training."""
         return masked(model, *self.masks(ramp(done, 1)))
 
     def cost(self, done: float) -> Tensor:
-        """The penalty at that time."""
+        """The penalty when the share `done` of the training is finished."""
         return self.penalty(ramp(done, 1))
 
     def scores(self) -> Importance:
-        """The scores, as they are."""
+        """The trained scores as importance."""
         return self.layout.importance(self.score)
 
 
 def ramp(step: float, total: float, begin: float = 0.1, end: float = 0.7) -> float:
-    """Progress at a step: 0 until the share `begin` of all steps, 1 from the share `end`."""
+    """Progress at a step: 0 until the share `begin` of all steps, 1 from the share `end` on, linear in between."""
     return min(max((step / total - begin) / (end - begin), 0.0), 1.0)
 
 
 def parameter_groups(gates: nn.Module, lr: float) -> list[dict[str, Any]]:
-    """For an optimizer: gates learn faster than weights do, and must not decay."""
+    """Optimizer groups of the gates: with their own learning rate and without weight decay."""
     return [{"params": list(gates.parameters()), "lr": lr, "weight_decay": 0.0}]
 
 
 @torch.no_grad()
 def fold(model: Any, heads: list[Tensor], ffn: list[Tensor]) -> None:
-    """Multiply the masks of heads and FFN channels into the weights: the model then outputs the same without hooks.
+    """Multiply the masks of heads and FFN channels into the weights, in place; the model then needs no hooks.
 
-    Masks of hidden channels fit into no weights: a model trained with these is right only when it is cut.
+    Masks of hidden channels cannot be folded into weights: a model trained with them is exact only once it is pruned.
     """
     record, size = family.family_of(model), family.width(model) // family.heads(model)
     assert record.layer is not None
-    # The dictionary has a shared layer once.
+    # The dictionary contains a shared layer only once.
     for layer, (head, inner) in dict(zip(family.layers(model), zip(heads, ffn, strict=True), strict=True)).items():
         layer.get_parameter(f"{record.layer.attention_output}.weight").mul_(head.repeat_interleave(size, 1))
         layer.get_parameter(f"{record.layer.ffn_out}.weight").mul_(inner)
@@ -182,21 +181,23 @@ def fold(model: Any, heads: list[Tensor], ffn: list[Tensor]) -> None:
 
 @dataclass(frozen=True)
 class _Layout:
-    """`shapes`: of each kind, rows of gates and gates in a row; `weights`: of a layer's attention and of its FFN."""
+    """Numbers of gates and weights in a model."""
 
     depth: int
     shapes: Mapping[str, tuple[int, int]]
+    """Kind -> (rows of gates, gates per row)."""
     weights: tuple[int, int]
+    """Number of weights in the attention and in the FFN of a layer."""
 
     def gates(self, keep: Mapping[str, float], value: float, device: torch.device) -> nn.ParameterDict:
-        """Parameters [rows, gates] of the kinds in `keep`, all of this value."""
+        """Parameters [rows, gates] for the kinds in `keep`, all initialized to `value`."""
         if not keep or any(kind not in KINDS or not 0 < share <= 1 for kind, share in keep.items()):
-            raise ConfigError(f"gates.keep: got {dict(keep)}; must be shares in (0, 1]; name heads, ffn, hidden")
+            raise ConfigError(f"gates.keep: got {dict(keep)}; must be shares in (0, 1] of heads, ffn, hidden; set them")
         values = {kind: torch.full(self.shapes[kind], float(value), device=device) for kind in keep}
         return nn.ParameterDict({kind: nn.Parameter(tensor) for kind, tensor in values.items()})
 
     def spread(self, gates: Any, missing: float) -> tuple[Tensor, Tensor, Tensor]:
-        """[layers, heads], [layers, channels] and [1, H] of kinds [rows, gates]; `missing` for a kind without gates."""
+        """Gates [rows, gates] expanded to [layers, heads], [layers, FFN channels] and [1, H]; `missing` where none."""
         like = next(iter(gates.values()))
         heads, ffn, hidden = (gates[k] if k in gates else like.new_full(self.shapes[k], missing) for k in KINDS)
         return heads.expand(self.depth, -1), ffn.expand(self.depth, -1), hidden

@@ -1,4 +1,4 @@
-"""A guard over quantization: the modules that hurt a task's score most stay float, or the scheme is refused."""
+"""Limits the loss of score by quantization: the most sensitive modules stay float, or the scheme is refused."""
 
 from __future__ import annotations
 
@@ -24,28 +24,32 @@ from distill.machine import Machine
 from distill.schemes import ONNX, Scheme
 
 SENSITIVITY_ROWS = 64
+"""Training rows on which the sensitivity of modules is measured."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """What is quantized: a task's checkpoint, with rows to measure ranges on and rows to judge by."""
+    """A task's checkpoint to be quantized, with its data."""
 
     folder: Path
     tokenizer: Any
     data: TaskData
     rows: list[Batch]
+    """Training rows, each a batch of its own, for calibration and sensitivities."""
     validation: dict[str, Encoded]
+    """Split -> rows on which the quantized model is scored."""
 
 
 def source_of(folder: Path, tokenizer: Any, data: TaskData, examples: int, max_length: int, seed: int) -> Source:
-    """A task's checkpoint with at most `examples` training rows, drawn evenly, and all validation rows."""
+    """A task's checkpoint with at most `examples` training rows, drawn at random, and all validation rows."""
     count = min(examples, len(data.train))
     drawn = np.random.default_rng(seed).permutation(len(data.train))[:count]
     encoded = encode_task(data.train.select(drawn), data.task.columns, tokenizer, max_length)
     left = tokenizer.padding_side == "left"
     rows = [pad(encoded, [row], tokenizer.pad_token_id, left) for row in range(count)]
     validation = {
-        split: encode_task(given, data.task.columns, tokenizer, max_length) for split, given in data.validation.items()
+        split: encode_task(split_rows, data.task.columns, tokenizer, max_length)
+        for split, split_rows in data.validation.items()
     }
     return Source(folder, tokenizer, data, rows, validation)
 
@@ -58,10 +62,11 @@ def guarded(
     limit: float | None,
     say: Callable[[str], None],
 ) -> list[str]:
-    """Quantize into `out`, with as many modules left in float as it takes to lose no more than `limit` points.
+    """Quantize into the folder `out`, leaving modules in float until the score drops by at most `limit` points.
 
-    Returns the names of these modules, and of linear modules of sizes that the scheme cannot take. None sets no limit.
-    ValueError where half the modules in float are not enough.
+    The number of modules in float is doubled, from the most sensitive one on, up to half of them. With `limit` None the
+    score is not measured. Returns the names of the modules in float, and of those whose sizes the scheme does not
+    support. ValueError if the score still drops by more than `limit`.
     """
     unfit, kept = floats.unfit(scheme), list[str]()
     while True:
@@ -76,17 +81,17 @@ def guarded(
             return unfit + kept
         say(f"{scheme.backend} {scheme.scheme} loses {drop:.1f} points with {len(kept)} modules left in float")
         order = [name for name in floats.order(scheme) if name not in unfit]
-        most = len(order) // 2
-        if len(kept) >= most:
+        half = len(order) // 2
+        if len(kept) >= half:
             raise ValueError(
-                f"it loses {drop:.1f} points, more than max_drop={limit:g}, even with {most} of {len(order)} modules "
+                f"it loses {drop:.1f} points, more than max_drop={limit:g}, even with {half} of {len(order)} modules "
                 "left in float"
             )
-        kept = order[: min(max(1, 2 * len(kept)), most)]
+        kept = order[: min(max(1, 2 * len(kept)), half)]
 
 
 def load(scheme: Scheme, path: Path, machine: Machine) -> Run:
-    """What a scheme made of a task's model, as a callable."""
+    """The quantized model at `path`, as a function from a batch to logits."""
     device = machine.device.type
     return engines.load(
         scheme.scheme, path, backend=scheme.backend, scheme=scheme.scheme, device=device, threads=machine.threads
@@ -94,7 +99,10 @@ def load(scheme: Scheme, path: Path, machine: Machine) -> Run:
 
 
 def score(run: Run, source: Source, row_by_row: bool = False) -> float:
-    """Mean over splits of the mean of the task's metrics, in points."""
+    """Score on the validation splits, in points: mean over splits of the mean of the task's metrics.
+
+    With `row_by_row` every batch has a single row.
+    """
     left, predictions = source.tokenizer.padding_side == "left", {}
     for split, encoded in source.validation.items():
         tokens = 1 if row_by_row else 16384
@@ -106,7 +114,7 @@ def score(run: Run, source: Source, row_by_row: bool = False) -> float:
 
 
 class Floats:
-    """Which modules of a task's model are left in float: some always, the others in the order of their cost."""
+    """The float32 model of a task, and which of its modules to leave in float: some always, others by sensitivity."""
 
     def __init__(self, machine: Machine, source: Source) -> None:
         self.source, self.machine = source, machine
@@ -121,35 +129,39 @@ class Floats:
 
     @functools.cached_property
     def score(self) -> float:
-        """Of the model in float32, in points."""
+        """Score of the float32 model, in points."""
         return score(self.run, self.source)
 
     def unfit(self, scheme: Scheme) -> list[str]:
-        """Linear modules of sizes that a scheme cannot take. ValueError where these are all."""
+        """Linear modules whose sizes a scheme does not support. ValueError if these are all of them."""
         every = linears(self.model)
         fits = FITS.get(scheme.name, lambda module: True)
         unfit = [name for name in every if not fits(self.model.get_submodule(name))]
         if len(unfit) == len(every):
-            raise ValueError(f"none of the {len(every)} linear modules has sizes that {scheme.scheme} can take")
+            raise ValueError(f"none of the {len(every)} linear modules has sizes that {scheme.scheme} supports")
         return unfit
 
     def order(self, scheme: Scheme) -> list[str]:
-        """What a scheme rounds, from the module whose rounding, alone, changes the logits of training rows most."""
+        """Modules that a scheme quantizes, most sensitive first.
+
+        The sensitivity of a module is the mean squared change of the logits on training rows when only this module is
+        rounded.
+        """
         if (key := (scheme.rounding, scheme.tables)) not in self.orders:
             rows = self.source.rows[:SENSITIVITY_ROWS]
             exact = [self.run(row) for row in rows]
-            changed = {}
+            changes = {}
             for name in linears(self.model) + (embeddings(self.model) if scheme.tables else []):
                 with faked(self.model, [name], scheme.rounding):
-                    changed[name] = float(
+                    changes[name] = float(
                         np.mean([np.square(self.run(r) - e).mean() for r, e in zip(rows, exact, strict=True)])
                     )
-            self.orders[key] = sorted(changed, key=lambda name: -changed[name])
+            self.orders[key] = sorted(changes, key=lambda name: -changes[name])
         return self.orders[key]
 
 
 def remove(path: Path) -> None:
-    """Remove a file or a folder, where there is one."""
+    """Remove a file or a folder, if it exists."""
     if path.is_dir():
         shutil.rmtree(path)
     else:

@@ -1,6 +1,6 @@
-"""How much a model's answers depend on each head, FFN channel, hidden channel and layer.
+"""Importance scores of heads, FFN channels and hidden channels, and masks on them.
 
-Scores of one kind compare among themselves: heads with heads, over all layers.
+Scores are comparable only within a kind (heads with heads), and there across layers.
 """
 
 from __future__ import annotations
@@ -19,42 +19,42 @@ from distill import family
 from distill.student.shape import setting
 
 SCORES = "scores.safetensors"
-"""File of scores, beside the model that they are of."""
+"""File of importance scores in a model's folder."""
 
 Batch = dict[str, Tensor]
 Loss = Callable[[nn.Module, Batch], Tensor]
-"""Model, batch -> the loss of each row [B]."""
+"""(model, batch) -> the loss of each row [B]."""
 
 
 @dataclass(frozen=True)
 class Importance:
-    """The larger, the more is lost without it."""
+    """Scores; the parts of a model with the lowest ones are pruned."""
 
     heads: Tensor
     """[layers, heads]."""
     ffn: Tensor
-    """[layers, channels]."""
+    """[layers, FFN channels]."""
     hidden: Tensor
-    """[channels]."""
+    """[H]."""
     grams: list[tuple[Tensor, Tensor]] | None = None
-    """Of each layer, what its remaining weights can be refitted by; see `reconstruct`."""
+    """Gram matrices of each layer, with which the remaining weights are refitted; see `reconstruct`."""
 
 
 def write(scores: Importance, file: Path) -> None:
-    """Keep scores as safetensors; matrices to refit by are left out."""
+    """Save scores as safetensors, without the Gram matrices."""
     save_file({"heads": scores.heads, "ffn": scores.ffn, "hidden": scores.hidden}, file)
 
 
 def read(file: Path) -> Importance:
+    """The scores that `write` saved."""
     return Importance(**load_file(file))
 
 
 def magnitude(model: Any, batches: Iterable[Batch] = (), loss: Loss | None = None) -> Importance:
-    """Squared size of what a part writes, by its weights alone: L2 in place of the L1 norm of Li et al. 2017, arXiv
-    1608.08710.
+    """Squared L2 norm of the output weights, after Li et al. 2017, arXiv 1608.08710. Deviation: they use the L1 norm.
 
-    Of a head or an FFN channel the columns that write it into the hidden states, of a hidden channel all weights of the
-    layers that write it. `batches` and `loss` are for its fellows below.
+    The weights are those that add a head or FFN channel to the hidden states; of a hidden channel, all weights of the
+    layers that add to it. `batches` and `loss` are not used: all importances have the same arguments.
     """
     record = family.family_of(model)
     assert record.layer is not None
@@ -72,16 +72,17 @@ def magnitude(model: Any, batches: Iterable[Batch] = (), loss: Loss | None = Non
 
 
 def taylor(model: Any, batches: Iterable[Batch], loss: Loss) -> Importance:
-    """Mean over rows of |dL/dm| for a mask m = 1 on each part: Michel et al. 2019, arXiv 1905.10650, equation 2.
+    """Mean over rows of |dL/dm| for a mask m = 1 on each head or channel: Michel et al. 2019, arXiv 1905.10650, eq. 2.
 
-    The first-order change of the loss without the part (Molchanov et al. 2017, arXiv 1611.06440).
+    It estimates, to first order, the change of the loss when it is removed (Molchanov et al. 2017, arXiv 1611.06440).
     """
     return _by_masks(model, batches, loss, torch.abs)
 
 
 def fisher(model: Any, batches: Iterable[Batch], loss: Loss) -> Importance:
-    """Mean over rows of (dL/dm)^2, the diagonal of the Fisher information of masks: Kwon et al. 2022, arXiv 2204.09656,
-    equation 8. Half of it is the second-order change of the loss without the part.
+    """Mean over rows of (dL/dm)^2, the diagonal Fisher information of masks: Kwon et al. 2022, arXiv 2204.09656, eq. 8.
+
+    Half of it estimates, to second order, the change of the loss when a head or channel is removed.
     """
     return _by_masks(model, batches, loss, torch.square)
 
@@ -104,56 +105,59 @@ def _by_masks(model: Any, batches: Iterable[Batch], loss: Loss, measure: Callabl
         }
         with masked(model, masks["heads"], masks["ffn"], masks["hidden"][0]):
             values = loss(model, batch)
-        leaves = [mask for several in masks.values() for mask in several]
-        # Rows do not mix: the gradient of the sum has each row's own in its own row.
-        found = iter(torch.autograd.grad(values.sum(), leaves))
-        for name, several in masks.items():
-            sums[name] += torch.stack([measure(next(found).float()).sum(0).cpu() for _ in several])
+        leaves = [mask for by_layer in masks.values() for mask in by_layer]
+        # Every row has masks of its own, so that the gradient of the sum contains the gradient of each row's loss.
+        gradients = iter(torch.autograd.grad(values.sum(), leaves))
+        for name, by_layer in masks.items():
+            sums[name] += torch.stack([measure(next(gradients).float()).sum(0).cpu() for _ in by_layer])
         rows += size
     return Importance(sums["heads"] / rows, sums["ffn"] / rows, sums["hidden"][0] / rows)
 
 
 @contextmanager
 def masked(model: Any, heads: list[Tensor], ffn: list[Tensor], hidden: Tensor | None = None) -> Iterator[None]:
-    """The model with each layer's heads and FFN channels, and all hidden states, multiplied by masks.
+    """Within the context, heads, FFN channels and hidden states of the model are multiplied by masks.
 
-    heads: [B or 1, heads] of each layer; ffn: [B or 1, channels]; hidden: [B or 1, H], at the input of every layer and
-    the output of the last.
-    A layer that is shared has a mask for each of its turns.
+    Args:
+        heads: [B or 1, heads] for each layer.
+        ffn: [B or 1, FFN channels] for each layer.
+        hidden: [B or 1, H], applied to the input of every layer and to the output of the last.
+
+    A shared layer has masks for each time it is applied.
     """
     record = family.family_of(model)
     assert record.layer is not None
-    count, turn = family.heads(model), -1
+    count, number = family.heads(model), -1  # number: of the layer that is running
 
-    def again(module: nn.Module, given: tuple[Any, ...]) -> None:
-        nonlocal turn
-        turn = -1
+    def start(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        nonlocal number
+        number = -1
 
-    def begin(module: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        nonlocal turn
-        turn += 1
-        return None if hidden is None else (given[0] * hidden[:, None].to(given[0].dtype), *given[1:])
+    def begin_layer(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        nonlocal number
+        number += 1
+        return None if hidden is None else (inputs[0] * hidden[:, None].to(inputs[0].dtype), *inputs[1:])
 
-    def end(module: nn.Module, given: tuple[Any, ...], output: Any) -> Any:
-        # What poolers and heads read: hidden channels that only they need count as well.
-        if hidden is None or turn != len(ffn) - 1:
+    def end_layer(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
+        # The last output too, because poolers and heads use hidden channels as well.
+        if hidden is None or number != len(ffn) - 1:
             return None
         first = output[0] if isinstance(output, tuple) else output
         first = first * hidden[:, None].to(first.dtype)
         return (first, *output[1:]) if isinstance(output, tuple) else first
 
-    def attended(module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        mask = heads[turn][:, None, :, None].to(given[0].dtype)
-        return ((given[0].unflatten(-1, (count, -1)) * mask).flatten(-2), *given[1:])
+    def mask_heads(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        mask = heads[number][:, None, :, None].to(inputs[0].dtype)
+        return ((inputs[0].unflatten(-1, (count, -1)) * mask).flatten(-2), *inputs[1:])
 
-    def inner(module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return (given[0] * ffn[turn][:, None].to(given[0].dtype), *given[1:])
+    def mask_ffn(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return (inputs[0] * ffn[number][:, None].to(inputs[0].dtype), *inputs[1:])
 
-    handles = [family.encoder(model).register_forward_pre_hook(again)]
+    handles = [family.encoder(model).register_forward_pre_hook(start)]
     for layer in dict.fromkeys(family.layers(model)):
-        handles += [layer.register_forward_pre_hook(begin), layer.register_forward_hook(end)]
-        handles.append(layer.get_submodule(record.layer.attention_output).register_forward_pre_hook(attended))
-        handles.append(layer.get_submodule(record.layer.ffn_out).register_forward_pre_hook(inner))
+        handles += [layer.register_forward_pre_hook(begin_layer), layer.register_forward_hook(end_layer)]
+        handles.append(layer.get_submodule(record.layer.attention_output).register_forward_pre_hook(mask_heads))
+        handles.append(layer.get_submodule(record.layer.ffn_out).register_forward_pre_hook(mask_ffn))
     try:
         yield
     finally:

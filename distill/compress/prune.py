@@ -1,8 +1,8 @@
-"""Cutting channels out of a model so that what is left is a stock model of smaller sizes, loaded by plain transformers.
+"""Removes layers, heads and channels so that the result is a smaller stock model, which plain transformers loads.
 
-A stock config has one number for each size, so every layer keeps as many heads and feed-forward (FFN) channels as the
-others, though not the same ones; and a layer's heads are as wide together as its hidden states, so heads and hidden
-channels go together. Heads alone can never be loaded again: transformers 5 has no config for such a model.
+A stock config has one number for each size. So every layer keeps the same number of heads and of feed-forward (FFN)
+channels, though not the same ones. The heads of a layer together are as wide as the hidden states, so heads and hidden
+channels are pruned together: transformers 5 has no config for a model with fewer heads alone.
 """
 
 from __future__ import annotations
@@ -22,29 +22,30 @@ from distill.student.shape import projects, setting
 
 @dataclass(frozen=True)
 class Kept:
-    """What is kept of a model, in numbers of its own layers, heads and channels, ascending."""
+    """The parts of a model to keep, as ascending indices of its layers, heads and channels."""
 
     layers: Sequence[int]
     hidden: Tensor
-    """[H'] channels of the hidden states, one choice for all layers; H' is heads times the width of a head."""
+    """[H'] hidden channels, the same for all layers; H' is the number of heads times the size of a head."""
     heads: Sequence[Tensor]
-    """[h'] heads of each layer in `layers`."""
+    """[h'] heads, for each layer in `layers`."""
     ffn: Sequence[Tensor]
-    """[F'] FFN channels of each layer in `layers`."""
+    """[F'] FFN channels, for each layer in `layers`."""
 
 
 @dataclass(frozen=True)
 class Cut:
-    """One axis of one tensor and the channels of it that go."""
+    """An axis of a module's weights, and the channels to remove from it."""
 
     module: nn.Module
     axis: str
     """out or in of a linear module; width of an embedding or a norm; or the name of a parameter of the module."""
-    gone: Tensor
+    removed: Tensor
+    """Indices of the channels."""
 
 
 def everything(model: Any, layers: Sequence[int] | None = None) -> Kept:
-    """All of a model's channels, of all or some of its layers."""
+    """All heads and channels of a model, in all of its layers or in `layers`."""
     config = model.config
     chosen = list(range(family.depth(model))) if layers is None else list(layers)
     heads, ffn = torch.arange(family.heads(model)), torch.arange(setting(config, "intermediate_size"))
@@ -52,10 +53,10 @@ def everything(model: Any, layers: Sequence[int] | None = None) -> Kept:
 
 
 def pruned(model: Any, kept: Kept) -> Any:
-    """A stock model, of the class of `model`, with what is kept of its weights; `model` is left as it was.
+    """A new, smaller model of the same class with the kept weights; `model` is not changed.
 
-    It computes what `model` does with the other heads and FFN channels masked by zero, and with the other hidden
-    channels left out of every norm's mean and variance. ConfigError for a choice that no stock config expresses.
+    Its outputs equal those of `model` with the removed heads and FFN channels masked by zero, and with the removed
+    hidden channels left out of the mean and variance of every norm. ConfigError if no stock config has these sizes.
     """
     from transformers.initialization import no_init_weights
 
@@ -63,72 +64,73 @@ def pruned(model: Any, kept: Kept) -> Any:
     config = student.student_config(model.config, kept.layers, None, sizes)
     whole = list(kept.layers) == list(range(family.depth(model)))
     cut = copy.deepcopy(model) if whole else student.from_teacher(model, kept.layers, init="teacher_layers", seed=0)
-    parts = list(cuts(cut, kept))
-    if not any(len(part.gone) for part in parts):
+    removals = list(cuts(cut, kept))
+    if not any(len(removal.removed) for removal in removals):
         return cut.train(model.training)
-    sliced(parts)
-    with no_init_weights():  # every weight is loaded
+    remove_channels(removals)
+    with no_init_weights():  # all weights are loaded below
         built = type(model)(config)
     built.load_state_dict(cut.state_dict())
     built.tie_weights()
     return built.to(model.device).train(model.training)
 
 
-def sliced(parts: Iterable[Cut]) -> None:
-    """Take what goes out of the modules that have it."""
+def remove_channels(removals: Iterable[Cut]) -> None:
+    """Remove the channels from the weights of their modules, in place."""
     import torch_pruning as tp
 
-    for part in parts:
-        if not len(part.gone):
+    for removal in removals:
+        module, axis, removed = removal.module, removal.axis, removal.removed
+        if not len(removed):
             continue
-        if isinstance(part.module, nn.Linear):
-            prune = tp.prune_linear_out_channels if part.axis == "out" else tp.prune_linear_in_channels
-            prune(part.module, part.gone.tolist())
-        elif isinstance(part.module, nn.Embedding) and part.axis == "width":
-            tp.prune_embedding_out_channels(part.module, part.gone.tolist())
+        if isinstance(module, nn.Linear):
+            prune = tp.prune_linear_out_channels if axis == "out" else tp.prune_linear_in_channels
+            prune(module, removed.tolist())
+        elif isinstance(module, nn.Embedding) and axis == "width":
+            tp.prune_embedding_out_channels(module, removed.tolist())
         else:
-            # torch-pruning puts the kept channels of a norm in the order of a Python set.
-            names = ("weight", "bias") if part.axis == "width" else (part.axis,)
+            # Without torch-pruning, which would put the kept channels of a norm in the order of a Python set.
+            names = ("weight", "bias") if axis == "width" else (axis,)
             for name in names:
-                if (old := getattr(part.module, name, None)) is not None:
-                    setattr(part.module, name, nn.Parameter(old.detach()[_rest(len(old), part.gone)].clone()))
+                if (old := getattr(module, name, None)) is not None:
+                    setattr(module, name, nn.Parameter(old.detach()[_complement(len(old), removed)].clone()))
 
 
 def cuts(model: Any, kept: Kept) -> Iterator[Cut]:
-    """Every axis of a model, which has the layers that are kept already, with what goes of it.
+    """All axes of a model with the channels to remove; `model` must already have only the layers `kept.layers`.
 
-    What is coupled is found by the family's record: the axes that heads, FFN channels and hidden states run along.
+    The family's record determines along which axes heads, FFN channels and hidden channels are coupled.
     """
     record, config = family.family_of(model), model.config
     assert record.layer is not None
-    hidden = _rest(config.hidden_size, kept.hidden)
+    hidden = _complement(config.hidden_size, kept.hidden)
     size = config.hidden_size // config.num_attention_heads
     inside: set[nn.Module] = set()
     for number, layer in enumerate(family.layers(model)):
         if layer in inside:
             continue
-        heads = _channels(_rest(config.num_attention_heads, kept.heads[number]), size)
-        ffn = _rest(setting(config, "intermediate_size"), kept.ffn[number])
+        heads = _channels(_complement(config.num_attention_heads, kept.heads[number]), size)
+        ffn = _complement(setting(config, "intermediate_size"), kept.ffn[number])
         yield from _in_layer(record, layer, hidden, heads, ffn, config)
         inside |= {*layer.modules()}
-    yield from _outside(model, inside, hidden, _rest(config.num_attention_heads, kept.heads[0]))
+    yield from _outside(model, inside, hidden, _complement(config.num_attention_heads, kept.heads[0]))
 
 
 def _in_layer(
     record: family.Family, layer: nn.Module, hidden: Tensor, heads: Tensor, ffn: Tensor, config: Any
 ) -> Iterator[Cut]:
-    places, width, inner = record.layer, config.hidden_size, setting(config, "intermediate_size")
-    assert places is not None
+    paths, width, inner = record.layer, config.hidden_size, setting(config, "intermediate_size")
+    assert paths is not None
     for path, module in layer.named_modules():
         if isinstance(module, nn.Linear):
             out, into = heads, hidden  # queries, keys, values, and DeBERTa's projections of distances
-            if path == places.attention_output:
+            if path == paths.attention_output:
                 out, into = hidden, heads
-            elif path == places.ffn_in:
+            elif path == paths.ffn_in:
                 out = _repeated(ffn, inner, module.out_features)
-            elif path == places.ffn_out:
+            elif path == paths.ffn_out:
                 out, into = hidden, ffn
-            elif places.query == places.key and path == places.query:
+            elif paths.query == paths.key and path == paths.query:
                 size = width // config.num_attention_heads
                 out = _interleaved(heads, size) if record.interleaved else _repeated(heads, width, 3 * width)
             yield Cut(module, "out", out)
@@ -137,12 +139,15 @@ def _in_layer(
             yield Cut(module, "width", hidden)
         else:
             for name, parameter in module.named_parameters(recurse=False):
-                if parameter.shape == (width,):  # DeBERTa's biases of queries and values
+                if parameter.shape == (width,):  # DeBERTa's biases of queries and values, which no linear module has
                     yield Cut(module, name, heads)
 
 
 def _outside(model: Any, inside: set[nn.Module], hidden: Tensor, heads: Tensor) -> Iterator[Cut]:
-    """Embeddings, final norms, poolers and heads. Where embeddings are projected, only what is behind is as wide."""
+    """Embeddings, final norms, poolers and heads. With projected embeddings, modules before the projection keep theirs.
+
+    `heads` are the heads to remove from a table that all layers share.
+    """
     record, config = family.family_of(model), model.config
     width = config.hidden_size
     shape, narrow = record.bert_like, set[nn.Module]()
@@ -174,39 +179,39 @@ def _outside(model: Any, inside: set[nn.Module], hidden: Tensor, heads: Tensor) 
 def _sizes(model: Any, kept: Kept) -> dict[str, int | None]:
     config = model.config
     size = config.hidden_size // config.num_attention_heads
-    heads, ffn = sorted({len(some) for some in kept.heads}), sorted({len(some) for some in kept.ffn})
+    heads, ffn = sorted(set(map(len, kept.heads))), sorted(set(map(len, kept.ffn)))
     if len(heads) > 1 or len(ffn) > 1 or heads[0] * size != len(kept.hidden):
         raise ConfigError(
-            f"prune: got {len(kept.hidden)} hidden channels, and {heads} heads of {size} and {ffn} FFN channels in its "
-            "layers; must be as many heads as fill the hidden channels, and the same numbers in every layer, for a "
-            "config to express it; cut heads and hidden channels together"
+            f"prune: got {len(kept.hidden)} hidden channels, and {heads} heads of size {size} and {ffn} FFN channels "
+            "in the layers; must be the same numbers in every layer, with heads as wide together as the hidden "
+            "channels, for a config to describe it; prune heads and hidden channels together"
         )
     record = family.family_of(model)
     if (record.shared_layers or record.shared_heads) and any(not torch.equal(h, kept.heads[0]) for h in kept.heads):
         raise ConfigError(
-            f"prune: got other heads in each layer; must be the same in family {record.name}, whose layers share them; "
-            "choose one set of heads"
+            f"prune: got different heads in the layers; must be the same in family {record.name}, whose layers share "
+            "them; choose one set of heads"
         )
     return {"hidden_size": len(kept.hidden), "num_attention_heads": heads[0], "intermediate_size": ffn[0]}
 
 
-def _rest(count: int, some: Tensor) -> Tensor:
-    """Numbers below `count` that are not in `some`, ascending."""
-    left = torch.ones(count, dtype=torch.bool)
-    left[some] = False
-    return torch.arange(count)[left]
+def _complement(count: int, indices: Tensor) -> Tensor:
+    """Numbers below `count` that are not in `indices`, ascending."""
+    mask = torch.ones(count, dtype=torch.bool)
+    mask[indices] = False
+    return torch.arange(count)[mask]
 
 
 def _channels(blocks: Tensor, size: int) -> Tensor:
-    """Channels of blocks of `size`."""
+    """Channels of the blocks with these numbers, each of `size` channels."""
     return (blocks[:, None] * size + torch.arange(size)).flatten()
 
 
 def _repeated(channels: Tensor, width: int, total: int) -> Tensor:
-    """The same channels of each part of `width` that a fused projection is made of."""
+    """The same channels in each block of `width` channels of a fused projection with `total` channels."""
     return (torch.arange(0, total, width)[:, None] + channels).flatten()
 
 
 def _interleaved(heads: Tensor, size: int) -> Tensor:
-    """Channels of heads in a projection that holds, head by head, its queries, keys and values."""
+    """All channels, in a projection with query, key and value of each head side by side, of these channels' heads."""
     return _channels(torch.unique(heads // size), 3 * size)

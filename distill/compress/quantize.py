@@ -1,7 +1,7 @@
-"""Weights and activations in 8 bits or fewer, in the forms that each runtime loads.
+"""Quantizes a task's model to 8 bits or fewer, with one function for each scheme.
 
-Every scheme can be told, by the names of torch modules, what to leave in float: head and pooler always are. A file is
-written where it is to be: whoever calls sees to it that half of one is never taken for a whole one.
+Modules to leave in float are given by their torch names; head and pooler always are. Folders are written directly: the
+caller must make sure that an incomplete one is not used.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from distill.checkpoint import MANIFEST, writing_file
 Arrays = Mapping[str, np.ndarray]
 """int64 input_ids, attention_mask and token_type_ids of one row, each [1, L]."""
 Make = Callable[[Path, Path, Collection[str], Sequence[Arrays]], None]
-"""(source, out, keep, rows): quantize `source` to `out`, but for the modules named in `keep`; ranges of activations are
-measured on `rows`, where they are measured."""
+"""(source, out, keep, rows): quantize the file or folder `source` to `out`, leaving the modules named in `keep` in
+float. Calibrated schemes measure the ranges of activations on `rows`; the others ignore them."""
 
 
 def linears(model: Any) -> list[str]:
-    """Names of the linear modules of the encoder: what is quantized unless it is to be kept."""
+    """Names of the linear modules that are quantized by default: all but head and pooler."""
     import torch
 
     floats = always_float(model)
@@ -40,14 +40,14 @@ def linears(model: Any) -> list[str]:
 
 
 def embeddings(model: Any) -> list[str]:
-    """Names of the tables of embeddings."""
+    """Names of the embedding modules."""
     import torch
 
     return [name for name, module in model.named_modules() if isinstance(module, torch.nn.Embedding)]
 
 
 def always_float(model: Any) -> list[str]:
-    """Modules that are never quantized: the head, and a pooler. They are small, new and the most sensitive."""
+    """Modules that are never quantized: the head, and a pooler. They are small and the most sensitive."""
     import torch
 
     base = model.base_model_prefix
@@ -61,7 +61,7 @@ def always_float(model: Any) -> list[str]:
 
 
 def without_weights(folder: Path) -> Any:
-    """The classifier without its weights: enough to ask for its modules."""
+    """The classifier of a folder on the meta device, without weights, for the names and sizes of its modules."""
     import torch
     from transformers import AutoConfig, AutoModelForSequenceClassification
 
@@ -72,7 +72,7 @@ def without_weights(folder: Path) -> Any:
 
 
 def _with_transformers(folder: Path, out: Path, settings: Any) -> None:
-    """A checkpoint that plain `from_pretrained` loads wherever the quantizer is installed; its tokenizer goes along."""
+    """Write a checkpoint, with its tokenizer, that plain `from_pretrained` loads where the quantizer is installed."""
     import torch
     from transformers import AutoModelForSequenceClassification
 
@@ -84,17 +84,17 @@ def _with_transformers(folder: Path, out: Path, settings: Any) -> None:
         trust_remote_code=False,
     )
     out.mkdir(parents=True, exist_ok=True)
-    # The tokenizer; weights and config are written anew, and a manifest or scores are of the stage that left them.
+    # Copies the tokenizer: not weights and config, which are saved below, and not the stage's manifest and scores.
     for path in folder.iterdir():
-        other = path.name.startswith(("model", "config.json", ".")) or path.name == MANIFEST
-        if path.is_file() and not other and path.suffix != ".safetensors":
+        excluded = path.name.startswith(("model", "config.json", ".")) or path.name == MANIFEST
+        if path.is_file() and not excluded and path.suffix != ".safetensors":
             shutil.copy2(path, out)
     model.save_pretrained(out)
 
 
 def bitsandbytes_int8(folder: Path, out: Path, keep: Collection[str], rows: Sequence[Arrays]) -> None:
     """LLM.int8 (Dettmers et al. 2022, arXiv 2208.07339): int8 weights by row, outlier activations in float."""
-    # bitsandbytes is slow to import, and tells of kernels it does not find and of every cast it makes.
+    # Imported late because it is slow; its warnings about missing kernels and about casts are silenced.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     from transformers import BitsAndBytesConfig
 
@@ -102,17 +102,17 @@ def bitsandbytes_int8(folder: Path, out: Path, keep: Collection[str], rows: Sequ
 
 
 def bitsandbytes_nf4(folder: Path, out: Path, keep: Collection[str], rows: Sequence[Arrays]) -> None:
-    """4-bit NormalFloat weights (Dettmers et al. 2023, arXiv 2305.14314), with their scales quantized once more.
+    """4-bit NormalFloat weights with double quantization (Dettmers et al. 2023, arXiv 2305.14314).
 
-    Without that a checkpoint that is saved after a call on a CPU is not what it was. Sizes that its blocks do not
-    divide (64 inputs, 32 outputs) stay float.
+    Without double quantization, a checkpoint that is saved after a forward pass on a CPU is wrong. Modules whose sizes
+    are not multiples of the blocks (64 inputs, 32 outputs) stay float.
     """
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     import torch
     from transformers import BitsAndBytesConfig
 
     modules = without_weights(folder).named_modules()
-    odd = [name for name, module in modules if isinstance(module, torch.nn.Linear) and not _even(module)]
+    odd = [name for name, module in modules if isinstance(module, torch.nn.Linear) and not _has_whole_blocks(module)]
     settings = BitsAndBytesConfig(
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",
@@ -122,13 +122,13 @@ def bitsandbytes_nf4(folder: Path, out: Path, keep: Collection[str], rows: Seque
     _with_transformers(folder, out, settings)
 
 
-def _even(module: Any) -> bool:
-    """Whether a linear module has whole blocks of 4 bits."""
+def _has_whole_blocks(module: Any) -> bool:
+    """Whether the sizes of a linear module are multiples of the 4-bit blocks."""
     return not (module.in_features % 64 or module.out_features % 32)
 
 
 def torchao_int8(folder: Path, out: Path, keep: Collection[str], rows: Sequence[Arrays]) -> None:
-    """int8 weights by row, int8 activations by token at run time, by torchao; fast when compiled."""
+    """torchao: int8 weights by row, int8 activations by token with dynamic ranges; fast only with torch.compile."""
     with _quietly():
         from torchao.quantization import Int8DynamicActivationInt8WeightConfig
     from transformers import TorchAoConfig
@@ -138,22 +138,23 @@ def torchao_int8(folder: Path, out: Path, keep: Collection[str], rows: Sequence[
 
 
 def onnx_modules(path: Path) -> dict[str, str]:
-    """Node -> the torch module it came from, of the products with weights, and of the tables of embeddings, of an ONNX
-    file that was exported here.
+    """Name of a node -> name of its torch module, for matrix products with weights and for embeddings.
+
+    The file must have been exported by `distill.export.onnx`, which stores the module names as metadata.
     """
     import ast
 
     import onnx
 
     graph = onnx.load(path, load_external_data=False).graph
-    weights = {one.name for one in graph.initializer}
-    found = {}
+    weights = {tensor.name for tensor in graph.initializer}
+    modules = {}
     for node in graph.node:
         if node.op_type in ("MatMul", "Gemm", "Gather") and weights & {*node.input}:
             scopes = {entry.key: entry.value for entry in node.metadata_props}.get("pkg.torch.onnx.name_scopes", "[]")
-            # the last is the call itself
-            found[node.name] = next((name for name in reversed(ast.literal_eval(scopes)[:-1]) if name), "")
-    return found
+            # the last scope is the function call itself
+            modules[node.name] = next((name for name in reversed(ast.literal_eval(scopes)[:-1]) if name), "")
+    return modules
 
 
 def _inside(name: str, modules: Collection[str]) -> bool:
@@ -161,29 +162,29 @@ def _inside(name: str, modules: Collection[str]) -> bool:
 
 
 def _left_float(path: Path, keep: Collection[str]) -> list[str]:
-    """Nodes of an ONNX file that are not quantized; of a Gemm also what ONNX Runtime and OpenVINO call its product, for
-    they take the bias out of it before they look for a name.
+    """Names of the nodes of an ONNX file that belong to the modules `keep`.
+
+    ONNX Runtime and OpenVINO split a Gemm into product and bias before they match names, so the names that they give
+    the product are included.
     """
     nodes = [node for node, module in onnx_modules(path).items() if _inside(module, keep)]
     return [name for node in nodes for name in (node, f"{node}_MatMul", f"{node}/WithoutBiases")]
 
 
 def _without_weights(path: Path) -> list[str]:
-    """Products of activations with each other: the dynamic scheme leaves them in float, too."""
+    """Matrix products of two activations, which the dynamic scheme does not quantize either."""
     import onnx
 
-    graph, known = onnx.load(path, load_external_data=False).graph, onnx_modules(path)
-    return [node.name for node in graph.node if node.op_type == "MatMul" and node.name not in known]
+    graph, with_weights = onnx.load(path, load_external_data=False).graph, onnx_modules(path)
+    return [node.name for node in graph.node if node.op_type == "MatMul" and node.name not in with_weights]
 
 
 def _single_rows(path: Path) -> list[str]:
-    """Lookups in tables of one row, as RoBERTa's token types are. OpenVINO does not load them in 8 bits: it fails to
-    fold them into constants.
-    """
+    """Embeddings with a single row, such as RoBERTa's token types: OpenVINO cannot load them quantized."""
     import onnx
 
     graph = onnx.load(path, load_external_data=False).graph
-    single = {one.name for one in graph.initializer if one.dims and one.dims[0] == 1}
+    single = {tensor.name for tensor in graph.initializer if tensor.dims and tensor.dims[0] == 1}
     return [node.name for node in graph.node if node.op_type == "Gather" and node.input[0] in single]
 
 
@@ -192,15 +193,15 @@ def _read_onnx(path: Path) -> Any:
     from onnxruntime.quantization.quant_utils import add_pre_process_metadata
 
     model = onnx.load(path)
-    # The exporter's notes on shapes are of the weights before quantization and make shape inference fail.
+    # The shapes that the exporter stored are those before quantization and would make shape inference fail.
     del model.graph.value_info[:]
-    # Or it asks for its own graph clean-up, which the exporter has done.
+    # Marks the graph as preprocessed, which the exporter did; otherwise ONNX Runtime warns.
     add_pre_process_metadata(model)
     return model
 
 
 def onnxruntime_dynamic(path: Path, out: Path, keep: Collection[str], rows: Sequence[Arrays]) -> None:
-    """int8 weights by column, activations in 8 bits by the whole tensor, at run time; embeddings by the whole table."""
+    """ONNX Runtime, dynamic: int8 weights by column, 8-bit activations by tensor, embeddings by table."""
     from onnxruntime.quantization import quantize_dynamic
 
     with writing_file(out) as temporary:
@@ -208,7 +209,7 @@ def onnxruntime_dynamic(path: Path, out: Path, keep: Collection[str], rows: Sequ
 
 
 class _Reader:
-    """Calibration rows, as ONNX Runtime asks for them: one by one, for rows of other lengths are no array together."""
+    """Calibration data in the interface of ONNX Runtime: one row at a time, because rows have different lengths."""
 
     def __init__(self, rows: Sequence[Arrays], inputs: Collection[str]) -> None:
         self.rows = [{key: row[key] for key in inputs} for row in rows]
@@ -225,12 +226,12 @@ class _Reader:
 
 
 def onnxruntime_static(path: Path, out: Path, keep: Collection[str], rows: Sequence[Arrays]) -> None:
-    """As dynamic, with the ranges of activations measured on `rows`."""
+    """ONNX Runtime, static: as `onnxruntime_dynamic`, with the ranges of activations measured on `rows`."""
     import onnx
     from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
 
-    inputs = [one.name for one in onnx.load(path, load_external_data=False).graph.input]
-    kinds = ["MatMul", "Gemm", "Gather"]
+    inputs = [value.name for value in onnx.load(path, load_external_data=False).graph.input]
+    op_types = ["MatMul", "Gemm", "Gather"]
     with writing_file(out) as temporary, _quietly():
         quantize_static(
             _read_onnx(path),
@@ -241,40 +242,42 @@ def onnxruntime_static(path: Path, out: Path, keep: Collection[str], rows: Seque
             weight_type=QuantType.QInt8,
             activation_type=QuantType.QUInt8,
             calibrate_method=CalibrationMethod.Percentile,
-            op_types_to_quantize=kinds,
+            op_types_to_quantize=op_types,
             nodes_to_exclude=[*_left_float(path, keep), *_without_weights(path)],
             extra_options={
                 "CalibPercentile": 99.99,
                 "CalibStridedMinMax": 1,
-                "OpTypesToExcludeOutputQuantization": kinds,  # they are added to residuals
+                "OpTypesToExcludeOutputQuantization": op_types,  # their outputs are added to residuals in float
             },
         )
 
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without the progress, advice and numbers that quantizers print."""
+    """Suppresses what quantizers print, and their warnings."""
     with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")
         yield
 
 
 def openvino_int8(path: Path, out: Path, keep: Collection[str], rows: Sequence[Arrays]) -> None:
-    """int8 weights and activations by NNCF, outliers moved into the weights (SmoothQuant, Xiao et al. 2023, arXiv
-    2211.10438); ranges are measured on `rows`. `out` is the folder of OpenVINO's two files.
+    """OpenVINO: int8 weights and static 8-bit activations by NNCF, with ranges measured on `rows`.
+
+    With SmoothQuant (Xiao et al. 2023, arXiv 2211.10438). `out` is a folder, with OpenVINO's two files.
     """
     logging.getLogger("nncf").setLevel(logging.ERROR)
     with _quietly():
-        sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # reports, unasked, over the network
+        # Sends usage data over the network; OpenVINO and NNCF work without it.
+        sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
         import nncf
         import openvino
 
         model = openvino.convert_model(path)
-        inputs = [one.get_any_name() for one in model.inputs]
-        there = {operation.get_friendly_name() for operation in model.get_ops()}
-        floats = [node for node in _left_float(path, keep) + _single_rows(path) if node in there]
+        inputs = [value.get_any_name() for value in model.inputs]
+        operations = {operation.get_friendly_name() for operation in model.get_ops()}
+        floats = [node for node in _left_float(path, keep) + _single_rows(path) if node in operations]
         data = nncf.Dataset([{key: row[key] for key in inputs} for row in rows])
-        made = nncf.quantize(
+        quantized = nncf.quantize(
             model,
             data,
             model_type=nncf.ModelType.TRANSFORMER,
@@ -282,7 +285,7 @@ def openvino_int8(path: Path, out: Path, keep: Collection[str], rows: Sequence[A
             ignored_scope=nncf.IgnoredScope(names=floats),
         )
         out.mkdir(parents=True, exist_ok=True)
-        openvino.save_model(made, out / "model_int8.xml", compress_to_fp16=False)
+        openvino.save_model(quantized, out / "model_int8.xml", compress_to_fp16=False)
 
 
 MAKE: dict[str, Make] = {
@@ -293,7 +296,7 @@ MAKE: dict[str, Make] = {
     "onnxruntime_static": onnxruntime_static,
     "openvino": openvino_int8,
 }
-"""Name of a scheme -> what makes it: from the ONNX file where the scheme has `onnx`, else from the checkpoint."""
+"""Name of a scheme -> its function. The source is the ONNX file where `Scheme.onnx` is set, else the checkpoint."""
 
-FITS: dict[str, Callable[[Any], bool]] = {"bitsandbytes_nf4": _even}
-"""Name of a scheme -> whether a linear module has sizes that it can take; a scheme that is not in here takes all."""
+FITS: dict[str, Callable[[Any], bool]] = {"bitsandbytes_nf4": _has_whole_blocks}
+"""Name of a scheme -> whether it supports the sizes of a linear module; the other schemes support all sizes."""

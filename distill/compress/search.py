@@ -1,4 +1,7 @@
-"""The shape that costs least among those fast, or small, enough: every one that was measured is looked at."""
+"""Searches all measured shapes for the one with the least estimated loss among those that meet a target.
+
+The quality of a model is measured by its *margin*: how far its loss is below that of a constant prediction.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from distill.errors import ConfigError
 
 @dataclass(frozen=True, order=True)
 class Shape:
-    """Sizes of a model that a stock config expresses; heads follow from `hidden`."""
+    """Sizes of a stock model; the number of heads follows from `hidden`."""
 
     layers: int
     hidden: int
@@ -22,24 +25,24 @@ class Shape:
 
 @dataclass(frozen=True)
 class Table:
-    """Milliseconds, measured: of a model of these widths with no layer, and of each of its layers.
-
-    Both by (hidden, ffn). What is fixed hardly depends on `ffn`; it is measured with it all the same.
-    """
+    """Measured times, in milliseconds, by (hidden, ffn)."""
 
     fixed: Mapping[tuple[int, int], float]
+    """Time of everything outside the layers. It hardly depends on `ffn`."""
     layer: Mapping[tuple[int, int], float]
+    """Time of one layer."""
 
     def milliseconds(self, shape: Shape) -> float:
+        """Predicted time of a model of this shape."""
         widths = (shape.hidden, shape.ffn)
         return self.fixed[widths] + shape.layers * self.layer[widths]
 
 
 def grid(full: Shape, head: int, parts: int, *, layers: bool, hidden: bool, ffn: bool) -> list[Shape]:
-    """Every shape that is tried: `full`, cut in the dimensions that may be cut.
+    """All candidate shapes: `full`, reduced in the dimensions that are true.
 
-    Any number of layers; of hidden channels whole heads of `head`, at most `parts` different numbers; of FFN channels
-    `parts` even steps, in multiples of 8, which matrix units like.
+    Layers: any number. Hidden channels: whole heads of size `head`, at most `parts` different numbers. FFN channels:
+    `parts` even steps, in multiples of 8, at which matrix units run at full speed.
     """
     heads = full.hidden // head
     counts = sorted({max(1, round(heads * part / parts)) for part in range(1, parts + 1)}) if hidden else [heads]
@@ -51,66 +54,74 @@ def grid(full: Shape, head: int, parts: int, *, layers: bool, hidden: bool, ffn:
 
 
 LEAST = 0.05
-"""Share of what a model knows below which its loss says no more how much is left."""
+"""Below this share of the margin, loss no longer separates sizes; they are extrapolated."""
 
 
 def falling(
     full: int, before: float, scale: float, sizes: Iterable[int], loss_of: Callable[[int], float]
 ) -> dict[int, float]:
-    """Size -> loss, from `full`, whose loss is `before`, down to the first that leaves too little to be measured:
-    `Losses` asks for none below it.
+    """Size -> loss, from `full`, whose loss is `before`, down to the first size with less than `LEAST` of the margin.
+
+    `scale` is the loss of a constant prediction. `Losses` extrapolates to smaller sizes.
     """
-    found = {full: before}
+    losses = {full: before}
     for size in sorted({*sizes} - {full}, reverse=True):
-        found[size] = loss_of(size)
-        if scale - found[size] < LEAST * (scale - before):
+        losses[size] = loss_of(size)
+        if scale - losses[size] < LEAST * (scale - before):
             break
-    return found
+    return losses
 
 
 @dataclass(frozen=True)
 class Losses:
-    """What pruning costs of one task: the loss as it is, and with one dimension cut alone, by its size.
+    """Measured losses of one task's model, with a single dimension pruned.
 
-    No size is needed below the first that leaves too little to be measured. `scale` is the loss of a model that
-    knows only how often each label comes.
+    Sizes below the first with less than `LEAST` of the margin are not needed.
     """
 
     full: float
+    """Loss of the unpruned model."""
     layers: Mapping[int, float]
+    """Number of layers -> loss."""
     hidden: Mapping[int, float]
+    """Number of hidden channels -> loss."""
     ffn: Mapping[int, float]
+    """Number of FFN channels -> loss."""
     scale: float
+    """Loss of the best constant prediction."""
 
-    def left(self, shape: Shape) -> float:
-        """Estimated share of what the model knows that is left, before it recovers: above 0, at most 1.
+    def margin_kept(self, shape: Shape) -> float:
+        """Estimated share of the margin that a model of this shape keeps, before it recovers; in (0, 1].
 
-        What it knows is how far its loss is below `scale`. Each dimension takes its share of what the others leave:
-        sums of rises say nothing once one of them has taken all. A model that knows next to nothing has nothing to
-        lose.
+        The margin is `scale` minus the loss. The estimate is the product of the shares measured for each dimension: a
+        sum of losses would have no meaning once one dimension has lost the whole margin. 1 for a model whose margin is
+        at most `LEAST` of `scale`, which has nothing to lose.
         """
-        return math.prod(self._alone(losses, size) for losses, size in self._sizes(shape))
+        return math.prod(self._share(losses, size) for losses, size in self._sizes(shape))
 
-    def guessed(self, shape: Shape) -> int:
-        """In how many dimensions the size leaves too little to be measured: what is said of it is a guess."""
-        return sum(self._alone(losses, size) <= LEAST for losses, size in self._sizes(shape))
+    def extrapolated(self, shape: Shape) -> int:
+        """Number of dimensions in which the estimate for this shape is extrapolated."""
+        return sum(self._share(losses, size) <= LEAST for losses, size in self._sizes(shape))
 
     def _sizes(self, shape: Shape) -> list[tuple[Mapping[int, float], int]]:
         return [(self.layers, shape.layers), (self.hidden, shape.hidden), (self.ffn, shape.ffn)]
 
-    def _alone(self, losses: Mapping[int, float], size: int) -> float:
-        """What is left by one dimension. From the first size on that leaves too little to be measured, it goes on
-        falling with the size, ever faster: by powers of `LEAST`, so that no dimension is cut to nothing for the rest.
+    def _share(self, losses: Mapping[int, float], size: int) -> float:
+        """Share of the margin that is kept with one dimension pruned to `size`.
+
+        From the first size with a share below `LEAST` on, it is extrapolated as LEAST^(x^2), where x is the number of
+        removed layers or channels relative to that size. It falls ever faster, so that the search does not prune one
+        dimension to nothing in favour of the others.
         """
-        (full, *cuts), known = sorted(losses, reverse=True), self.scale - self.full
-        left = 1.0
-        for cut in cuts if size < full and known > LEAST * self.scale else ():
-            left = min((self.scale - losses[cut]) / known, 1.0)
-            if left < LEAST:
-                return float(LEAST ** (((full - size) / (full - cut)) ** 2))
-            if cut == size:
+        (full, *sizes), margin = sorted(losses, reverse=True), self.scale - self.full
+        share = 1.0
+        for pruned in sizes if size < full and margin > LEAST * self.scale else ():
+            share = min((self.scale - losses[pruned]) / margin, 1.0)
+            if share < LEAST:
+                return float(LEAST ** (((full - size) / (full - pruned)) ** 2))
+            if pruned == size:
                 break
-        return left
+        return share
 
 
 def choose(
@@ -119,34 +130,33 @@ def choose(
     cost: Callable[[Shape], Any],
     milliseconds: Callable[[Shape], float],
 ) -> Shape | None:
-    """The cheapest shape that fits; of equally cheap ones the fastest. None where none fits."""
+    """The shape with the least cost among those that fit; of equal ones the fastest. None if none fits."""
     return min(filter(fits, shapes), key=lambda shape: (cost(shape), milliseconds(shape)), default=None)
 
 
-def forgotten(losses: Iterable[Losses]) -> Callable[[Shape], float]:
-    """Estimated share of what the models know that goes with a shape: 1 less the geometric mean, over tasks, of what
-    is left.
-    """
-    every = list(losses)
-    return lambda shape: 1 - math.prod(one.left(shape) for one in every) ** (1 / len(every))
+def margin_lost(losses: Iterable[Losses]) -> Callable[[Shape], float]:
+    """Shape -> estimated share of the margin that is lost: 1 minus the geometric mean over tasks of the share kept."""
+    by_task = list(losses)
+    return lambda shape: 1 - math.prod(task.margin_kept(shape) for task in by_task) ** (1 / len(by_task))
 
 
-def guessed(losses: Iterable[Losses]) -> Callable[[Shape], int]:
-    """In how many dimensions of how many tasks what a shape leaves is a guess. Such shapes come last: models that lost
-    all but a layer or two hardly recover, whatever a product of small numbers says.
+def extrapolations(losses: Iterable[Losses]) -> Callable[[Shape], int]:
+    """Shape -> number of extrapolated dimensions, summed over tasks.
+
+    Shapes with more of them are chosen last: models with only a layer or two hardly recover, whatever their estimate.
     """
-    every = list(losses)
-    return lambda shape: sum(one.guessed(shape) for one in every)
+    by_task = list(losses)
+    return lambda shape: sum(task.extrapolated(shape) for task in by_task)
 
 
 def fits_target(target: Any, table: Table, full: Shape, size_mib: Callable[[Shape], float]) -> Callable[[Shape], bool]:
-    """Whether a shape meets every target that is set."""
+    """Shape -> whether it meets every target that is set."""
 
     def fits(shape: Shape) -> bool:
         time = table.milliseconds(shape)
-        fast = target.speedup is None or table.milliseconds(full) / time >= target.speedup
-        soon = target.latency_ms is None or time <= target.latency_ms
-        return fast and soon and (target.size_mib is None or size_mib(shape) <= target.size_mib)
+        speedup = target.speedup is None or table.milliseconds(full) / time >= target.speedup
+        latency = target.latency_ms is None or time <= target.latency_ms
+        return speedup and latency and (target.size_mib is None or size_mib(shape) <= target.size_mib)
 
     return fits
 
@@ -159,15 +169,16 @@ def out_of_reach(
     size_mib: Callable[[Shape], float],
     cost: Callable[[Shape], float] | None = None,
 ) -> ConfigError:
-    """The refusal of a target that no shape meets: it names the one that comes nearest, and what that costs: the share
-    of what the model knows, where that was measured, and of its weights.
+    """The error for a target that no shape meets.
+
+    It names the nearest shape and its cost: the share of weights and, if losses were measured (`cost`), of the margin.
     """
     fastest = min(shapes, key=table.milliseconds)
     time = table.milliseconds(fastest)
-    most = table.milliseconds(full) / time
+    speedup = table.milliseconds(full) / time
     reach: dict[str, tuple[bool, str, Shape]] = {}
     if target.speedup is not None:
-        reach["speedup"] = (most >= target.speedup, f"<= {most:.2f}", fastest)
+        reach["speedup"] = (speedup >= target.speedup, f"<= {speedup:.2f}", fastest)
     if target.latency_ms is not None:
         reach["latency_ms"] = (time <= target.latency_ms, f">= {time:.2f}", fastest)
     if target.size_mib is not None:
@@ -176,15 +187,19 @@ def out_of_reach(
         reach["size_mib"] = (least <= target.size_mib, f">= {least:.1f}", smallest)
 
     def price(shape: Shape) -> str:
-        knows = "" if cost is None else f"an estimated {100 * cost(shape):.0f}% of what the model knows, and "
-        return f"{knows}{100 * (1 - size_mib(shape) / size_mib(full)):.0f}% of its weights"
+        margin = (
+            ""
+            if cost is None
+            else f"an estimated {100 * cost(shape):.0f}% of the loss margin over a constant prediction, and "
+        )
+        return f"{margin}{100 * (1 - size_mib(shape) / size_mib(full)):.0f}% of the weights"
 
     advice = "set a nearer target, or let the recipe cut more dimensions"
     lines = [
         f"target.{key}: got {getattr(target, key)}; must be {rule}, which {shape.layers} layers, {shape.hidden} hidden "
-        f"and {shape.ffn} FFN channels reach, at the cost of {price(shape)}, before it recovers; {advice}"
+        f"and {shape.ffn} FFN channels reach, at the cost of {price(shape)}, before recovery; {advice}"
         for key, (met, rule, shape) in reach.items()
         if not met
     ]
-    together = f"target: got {', '.join(reach)}; must be met by one shape, and each is met by another; {advice}"
+    together = f"target: got {', '.join(reach)}; must be met by a single shape, but each is met by another; {advice}"
     return ConfigError(lines or together)

@@ -1,6 +1,6 @@
-"""What is measured of a task's model before it is pruned: which parts matter, and the loss without them.
+"""Measures, before a task's model is pruned, the importance of its parts and the loss without them.
 
-It is kept on disk, so that a run that was stopped resumes, and so that every target is met from one set of numbers.
+The measurements are stored, so that an interrupted run resumes and all targets use the same numbers.
 """
 
 from __future__ import annotations
@@ -33,63 +33,65 @@ from distill.student.shape import setting
 from distill.student.training import only_used_embeddings, quick_attention
 
 TOKENS = 4096
-"""Most tokens of a batch that importances are measured on."""
+"""Maximum number of tokens in a batch on which importance and loss are measured."""
 
 LESSON, RATE, WARMUP = 16, 1e-4, 0.2
-"""Rows of a batch, largest learning rate and warm-up of the training after which the loss of a cut is measured."""
+"""Rows per batch, peak learning rate and warm-up share of the training before a pruned model's loss is measured."""
 
 NUMBERS = "losses.json"
+"""File of the layers and losses."""
 
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """Importance of heads and channels of a task's model, which layers to keep by their number, and losses by size."""
+    """Measurements of a task's model."""
 
     scores: Importance
     refit: bool
-    """Whether what remains is refitted when channels go."""
+    """Whether the remaining weights are refitted after pruning."""
     layers: dict[int, list[int]]
+    """Number of layers -> the layers to keep."""
     losses: Losses | None
-    """None where the sizes are given."""
+    """None where the sizes are given in the settings."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A task's model that is to be pruned, with the rows that it is measured on."""
+    """A task's model to be pruned, with its data."""
 
     name: str
-    """What messages call it."""
+    """Name in messages."""
     model: Any
-    """On the device."""
+    """The classifier, on its device."""
     tokenizer: Any
     data: TaskData
     folder: Path
-    """Its checkpoint, where gates may have left scores."""
+    """Its checkpoint; may contain scores of trained gates."""
     max_length: int
     seed: int
 
     def sample(self, examples: int, then: int = 0) -> list[Batch]:
-        """At most `examples` training rows, and at most half of all, drawn evenly, in batches of like lengths.
+        """At most `examples` random training rows, at most half of all, in batches of similar lengths.
 
-        With `then`, that many batches of `LESSON` rows from the others, as they are drawn; fewer if there are fewer.
+        With `then` > 0: at most that many batches of `LESSON` rows from the other rows, in random order.
         """
         train, tokenizer = self.data.train, self.tokenizer
         drawn = np.random.default_rng(self.seed).permutation(len(train))
-        apart = min(examples, len(drawn) // 2)
-        drawn = drawn[apart : apart + then * LESSON] if then else drawn[:apart]
+        count = min(examples, len(drawn) // 2)
+        drawn = drawn[count : count + then * LESSON] if then else drawn[:count]
         encoded = encode_task(train.select(drawn), self.data.task.columns, tokenizer, self.max_length)
         assert encoded.labels is not None
-        parts = []
-        several = [np.arange(len(drawn))[at : at + LESSON] for at in range(0, len(drawn), LESSON)]
-        for rows in several if then else batches(np.asarray(encoded.lengths), TOKENS):
+        sampled = []
+        lessons = [np.arange(len(drawn))[at : at + LESSON] for at in range(0, len(drawn), LESSON)]
+        for rows in lessons if then else batches(np.asarray(encoded.lengths), TOKENS):
             batch = dict(pad(encoded, rows, tokenizer.pad_token_id, tokenizer.padding_side == "left"))
             batch["labels"] = encoded.labels[rows]
-            parts.append({key: torch.from_numpy(value).to(self.model.device) for key, value in batch.items()})
-        return parts
+            sampled.append({key: torch.from_numpy(value).to(self.model.device) for key, value in batch.items()})
+        return sampled
 
 
 def stored(folder: Path, measure: Callable[[], Sensitivity]) -> Sensitivity:
-    """What an earlier run measured and left in `folder`; measured now where there is nothing."""
+    """The measurements stored in `folder`; if there are none, calls `measure` and stores its result there."""
     if not folder.is_dir():
         measured = measure()
         with checkpoint.writing(folder) as temporary:
@@ -97,10 +99,10 @@ def stored(folder: Path, measure: Callable[[], Sensitivity]) -> Sensitivity:
     return _read(folder)
 
 
-def _write(folder: Path, found: Sensitivity) -> None:
-    write(found.scores, folder / SCORES)
-    numbers = {"refit": found.refit, "layers": found.layers, "losses": found.losses and asdict(found.losses)}
-    checkpoint.write_json(folder / NUMBERS, numbers)
+def _write(folder: Path, measured: Sensitivity) -> None:
+    write(measured.scores, folder / SCORES)
+    losses = measured.losses and asdict(measured.losses)
+    checkpoint.write_json(folder / NUMBERS, {"refit": measured.refit, "layers": measured.layers, "losses": losses})
 
 
 def _read(folder: Path) -> Sensitivity:
@@ -129,59 +131,59 @@ def sensitivity(
 ) -> Sensitivity:
     """Measure a task's model on its training rows.
 
-    `layers` are those that the settings ask for, if they do; with `search` losses by size are measured too, each after
-    `retrain_steps` steps of training.
+    `layers` are the layers to keep, if the settings list them. With `search`, also the loss for each size of each
+    dimension is measured, after `retrain_steps` steps of training.
     """
-    model, parts = subject.model, subject.sample(settings.examples)
-    rows = sum(len(part["labels"]) for part in parts)
+    model, measured_on = subject.model, subject.sample(settings.examples)
+    rows = sum(len(batch["labels"]) for batch in measured_on)
     say(f"{subject.name}: importance of layers, heads and channels on {rows} rows")
-    scores = bind(settings.importance, "importance")(model, parts, row_loss)
+    scores = bind(settings.importance, "importance")(model, measured_on, row_loss)
     if (gates := subject.folder / SCORES).is_file():
         trained = vars(read(gates))
         scores = replace(scores, **{kind: trained[kind] for kind in ("heads", "ffn", "hidden") if trained[kind].any()})
-    # The matrices to refit by are as large as the model: they are made again when a model is cut.
-    lean, refit = replace(scores, grams=None), scores.grams is not None
+    # Without the Gram matrices, which are as large as the model; they are computed again when the model is pruned.
+    stored_scores, refit = replace(scores, grams=None), scores.grams is not None
     depth, fewest = family.depth(model), min(shape.layers for shape in shapes)
     if layers is not None:
-        return Sensitivity(lean, refit, {len(layers): layers}, None)
-    kept = by_loss(model, parts, loss, fewest) if fewest < depth else {}
+        return Sensitivity(stored_scores, refit, {len(layers): layers}, None)
+    kept = by_loss(model, measured_on, loss, fewest) if fewest < depth else {}
     chosen = {count: numbers for count, (numbers, _) in kept.items()} | {depth: list(range(depth))}
     if not search:
-        return Sensitivity(lean, refit, chosen, None)
+        return Sensitivity(stored_scores, refit, chosen, None)
     say(f"{subject.name}: loss by size, after {retrain_steps} steps of training")
     lessons = subject.sample(settings.examples, then=retrain_steps)
     width, inner = family.width(model), setting(model.config, "intermediate_size")
 
-    def learned(small: Any) -> float:
-        return mean_loss(retrained(small, lessons, loss, retrain_steps), parts, loss)
+    def loss_of(smaller: Any) -> float:
+        return mean_loss(retrained(smaller, lessons, loss, retrain_steps), measured_on, loss)
 
-    def after(hidden: int, ffn: int) -> float:
-        return learned(cut(model, range(depth), scores, hidden, ffn))
+    def loss_of_widths(hidden: int, ffn: int) -> float:
+        return loss_of(cut(model, range(depth), scores, hidden, ffn))
 
-    before, scale = after(width, inner), _constant_loss(parts, subject.data.task.num_labels)
+    before, scale = loss_of_widths(width, inner), _constant_loss(measured_on, subject.data.task.num_labels)
     hidden, ffn = {shape.hidden for shape in shapes}, {shape.ffn for shape in shapes}
     losses = Losses(
         before,
-        falling(depth, before, scale, kept, lambda n: learned(pruned(model, everything(model, chosen[n])))),
-        falling(width, before, scale, hidden, lambda size: after(size, inner)),
-        falling(inner, before, scale, ffn, lambda size: after(width, size)),
+        falling(depth, before, scale, kept, lambda n: loss_of(pruned(model, everything(model, chosen[n])))),
+        falling(width, before, scale, hidden, lambda size: loss_of_widths(size, inner)),
+        falling(inner, before, scale, ffn, lambda size: loss_of_widths(width, size)),
         scale,
     )
-    return Sensitivity(lean, refit, chosen, losses)
+    return Sensitivity(stored_scores, refit, chosen, losses)
 
 
 def cut(model: Any, layers: Sequence[int], scores: Importance, hidden: int, ffn: int) -> Any:
-    """The most important channels of these layers, with their weights refitted where that goes with the importance."""
+    """The model pruned to the most important channels of `layers`; refitted if `scores` has Gram matrices."""
     kept = most_important(model, layers, scores, hidden, ffn)
     return pruned(model if scores.grams is None else refitted(model, kept, scores.grams), kept)
 
 
 def retrained(model: Any, lessons: Sequence[Batch], loss: Loss, steps: int) -> Any:
-    """The model after a few steps of training.
+    """The model after a few steps of training, in eval mode; it is changed in place.
 
-    Loss right after a cut predicts recovered loss badly: it overstates the cost of width. Candidates are ranked after
-    light retraining in Minitron, Muralidharan et al. 2024, arXiv 2407.14679, section 2.3; here each size of each
-    dimension is retrained alone.
+    Loss right after pruning predicts recovered loss badly: it overstates the cost of width. Minitron, Muralidharan et
+    al. 2024, arXiv 2407.14679, section 2.3, ranks candidates after light retraining. Deviation: here each size of each
+    dimension is retrained, not each candidate.
     """
     if not steps:
         return model
@@ -199,9 +201,9 @@ def retrained(model: Any, lessons: Sequence[Batch], loss: Loss, steps: int) -> A
     return model.eval()
 
 
-def _constant_loss(parts: list[Batch], num_labels: int) -> float:
-    """Loss of the best constant prediction: the entropy of the labels, or their variance."""
-    labels = torch.cat([part["labels"] for part in parts]).cpu()
+def _constant_loss(batches: list[Batch], num_labels: int) -> float:
+    """Loss of the best constant prediction: the entropy of the labels, or their variance for a regression."""
+    labels = torch.cat([batch["labels"] for batch in batches]).cpu()
     if num_labels == 1:
         return max(labels.float().var(correction=0).item(), 1e-6)
     shares = torch.bincount(labels, minlength=num_labels) / len(labels)
@@ -209,7 +211,7 @@ def _constant_loss(parts: list[Batch], num_labels: int) -> float:
 
 
 def row_loss(model: nn.Module, batch: Batch) -> Tensor:
-    """The loss of each row [B]: cross-entropy, or squared error where there is one label."""
+    """The loss of each row [B]: cross-entropy, or squared error for a regression."""
     logits = working(model(**family.inputs(model, batch)).logits)
     if logits.shape[1] == 1:
         return F.mse_loss(logits[:, 0], batch["labels"].to(logits.dtype), reduction="none")
@@ -217,7 +219,7 @@ def row_loss(model: nn.Module, batch: Batch) -> Tensor:
 
 
 def in_precision(precision: str) -> Loss:
-    """`row_loss` in the arithmetic of training: bfloat16 is twice as fast, and close enough for a ranking."""
+    """`row_loss` in the precision of training: bf16 is twice as fast and exact enough to rank sizes."""
 
     def loss(model: nn.Module, batch: Batch) -> Tensor:
         bf16 = precision == "bf16" and family.family_of(model).bf16

@@ -1,4 +1,4 @@
-"""How long models of other sizes would take on this machine: measured, not counted in operations."""
+"""Measures the times of models of other sizes on this machine."""
 
 from __future__ import annotations
 
@@ -12,30 +12,29 @@ from distill.evaluate import latency
 from distill.evaluate.engines import Engine, torch_run
 
 FEW, MORE = 1, 3
-"""Layers of the two models whose difference is the time of a layer."""
+"""Numbers of layers of the two models whose difference gives the time of a layer."""
 
 VOCABULARY = 1000
-"""Rows of the table of tokens: looking one up costs the same in any table."""
-
+"""Size of the vocabulary: the time of a lookup does not depend on it."""
 
 BUSY, TRIES = 0.2, 3
-"""Spread of the rounds of a timing, as a share of it, at which something else is running; and how often to try."""
+"""Relative spread of repeated timings above which the machine is considered busy, and the number of attempts then."""
 
 
 def spread(times: latency.Times) -> float:
-    """Quartile range over median of each engine's rounds, the median over engines."""
+    """Relative spread of repeated timings: interquartile range over median, as the median over engines."""
     ranges = [np.subtract(*np.percentile(values, [75, 25])) / np.median(values) for values in times.values()]
     return float(np.median(ranges))
 
 
 def _steady(time: Callable[[], latency.Times], say: Callable[[str], None]) -> latency.Times:
-    """The steadiest of some tries; one is enough where nothing else is running."""
-    tried: list[latency.Times] = []
-    while not tried or (spread(tried[-1]) > BUSY and len(tried) < TRIES):
-        tried.append(time())
-    best = min(tried, key=spread)
+    """The timings with the least spread of at most TRIES attempts; the first attempt if the machine is not busy."""
+    attempts: list[latency.Times] = []
+    while not attempts or (spread(attempts[-1]) > BUSY and len(attempts) < TRIES):
+        attempts.append(time())
+    best = min(attempts, key=spread)
     if spread(best) > BUSY:
-        say(f"times vary by {100 * spread(best):.0f}%: something else is running, and what is predicted is rough")
+        say(f"times vary by {100 * spread(best):.0f}% because the machine is busy; predicted speeds are rough")
     return best
 
 
@@ -51,10 +50,11 @@ def measure(
     least_ms: float = latency.LEAST_MS,
     say: Callable[[str], None] = lambda text: None,
 ) -> Table:
-    """Time classifiers of all (hidden, ffn) `widths`, with random weights, as `evaluate` times them.
+    """Time classifiers with random weights for all (hidden, ffn) `widths`, in the way that `evaluate` times models.
 
-    Models of one hidden size are timed in turn, in the same rounds, next to the widest one of all: its time in a group
-    against its time over all groups takes out what the machine did meanwhile.
+    Models of one hidden size form a group and are timed alternately, in the same rounds, together with a reference, the
+    widest model. Times of a group are corrected by the reference's time in the group relative to its median over all
+    groups, so that changes in the machine's speed between groups cancel.
     """
     import torch
     from transformers import AutoModelForSequenceClassification
@@ -72,21 +72,21 @@ def measure(
     widest = max(groups)
     reference = engine("reference", Shape(MORE, widest, max(groups[widest])))
     inputs = latency.synthetic(batch, VOCABULARY)
-    found: dict[tuple[int, int, int], float] = {}
-    drift: dict[int, float] = {}
-    for hidden, several in groups.items():
-        say(f"timing models {hidden} wide, FFN {several[0]} to {several[-1]}, at {batch[0]}x{batch[1]}")
-        shapes = {f"{layers} {ffn}": (layers, hidden, ffn) for ffn in several for layers in (FEW, MORE)}
+    times_of: dict[tuple[int, int, int], float] = {}
+    reference_of: dict[int, float] = {}
+    for hidden, sizes_of_ffn in groups.items():
+        say(f"timing models {hidden} wide, FFN {sizes_of_ffn[0]} to {sizes_of_ffn[-1]}, at {batch[0]}x{batch[1]}")
+        shapes = {f"{layers} {ffn}": (layers, hidden, ffn) for ffn in sizes_of_ffn for layers in (FEW, MORE)}
         engines = [reference, *(engine(name, Shape(*sizes)) for name, sizes in shapes.items())]
         times = _steady(lambda: latency.measure(engines, [inputs], repeats=repeats, least_ms=least_ms), say)  # noqa: B023
         medians = {name: float(np.median(values)) for (name, _), values in times.items()}
-        drift[hidden] = medians.pop("reference")
-        found |= {shapes[name]: value for name, value in medians.items()}
-    usual = float(np.median(list(drift.values())))
+        reference_of[hidden] = medians.pop("reference")
+        times_of |= {shapes[name]: value for name, value in medians.items()}
+    median = float(np.median(list(reference_of.values())))
     layer, fixed = {}, {}
-    for hidden, several in groups.items():
-        for ffn in several:
-            few, more = (found[layers, hidden, ffn] * usual / drift[hidden] for layers in (FEW, MORE))
+    for hidden, sizes_of_ffn in groups.items():
+        for ffn in sizes_of_ffn:
+            few, more = (times_of[layers, hidden, ffn] * median / reference_of[hidden] for layers in (FEW, MORE))
             layer[hidden, ffn] = max(more - few, 0.0) / (MORE - FEW)
             fixed[hidden, ffn] = max(few - FEW * layer[hidden, ffn], 0.0)
     return Table(fixed, layer)

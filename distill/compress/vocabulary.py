@@ -1,7 +1,7 @@
-"""Cutting a vocabulary down to the tokens that some texts need: of a small model the embeddings are most of the size.
+"""Vocabulary pruning: keeps only the tokens that occur in given texts. Embeddings are most of a small model's size.
 
-The trimming of Abdaoui et al. 2020, arXiv 2010.05609. Deviation: beside the tokens that are used others are kept, so
-that a text of kept tokens is segmented as before and no text has more unknown tokens than before.
+The trimming of Abdaoui et al. 2020, arXiv 2010.05609. Deviation: some unused tokens are kept too, so that a text of
+kept tokens is segmented as before and no text gets more unknown tokens.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from distill.errors import ConfigError, UserError
 from distill.family.record import position_table_after_padding
 
 TYPES = ("WordPiece", "BPE", "Unigram", "WordLevel")
-"""Models of the tokenizers library that can be cut."""
+"""Tokenization models of the tokenizers library that are supported."""
 
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
 
 
-def used(texts: Iterable[str], tokenizer: Any) -> Counter[int]:
-    """How often each token comes up in the texts, special tokens around them left out."""
+def token_counts(texts: Iterable[str], tokenizer: Any) -> Counter[int]:
+    """Token id -> number of occurrences in the texts, without the special tokens that the tokenizer adds."""
     counts: Counter[int] = Counter()
     for batch in batches(texts):
         for ids in tokenizer(batch, add_special_tokens=False, verbose=False)["input_ids"]:
@@ -36,59 +36,62 @@ def used(texts: Iterable[str], tokenizer: Any) -> Counter[int]:
     return counts
 
 
-def smaller(tokenizer: Any, ids: Iterable[int]) -> tuple[Any, Tensor]:
-    """A fast tokenizer with the tokens `ids` and those it cannot do without; and [V'] their old numbers, ascending.
+def pruned_tokenizer(tokenizer: Any, ids: Iterable[int]) -> tuple[Any, Tensor]:
+    """A fast tokenizer with the tokens `ids` and those that it needs; and the old ids [V'] of its tokens, ascending.
 
-    A text whose tokens are all kept is segmented as before. WordPiece takes the longest token that fits, and where that
-    one is kept there is no longer one among fewer. BPE applies the first merge in its list that fits, and every merge
-    that leads to a kept token is kept, in order, with both its parts. Unigram takes the segmentation of the highest
-    score, which is still there and still the highest among fewer; the score of an unknown character hangs on the lowest
-    of all tokens, which is kept.
+    A text whose tokens are all kept is segmented as before:
+    - WordPiece takes the longest matching token; if it is kept, a smaller vocabulary has no longer one.
+    - BPE applies the first matching merge of its list; all merges that lead to a kept token are kept, in order, with
+      both parts.
+    - Unigram takes the segmentation with the highest score, which stays the highest. The score of unknown characters
+      depends on the lowest score of all tokens, whose token is kept.
 
-    No other text has more unknown tokens than before: every character that is a token stays one. Both hold where the
-    characters of every token are tokens too, as trainers see to; a token of which one is not stays. Of WordLevel alone,
-    words that go are unknown. UserError for a tokenizer that cannot be cut, and for a number that it has no token for.
+    No text gets more unknown tokens, because every token that is a single character is kept. Both hold if all
+    characters of every token are tokens too, as they are after training; tokens for which this is false are kept. Only
+    in WordLevel tokenizers removed words become unknown.
+
+    UserError for a tokenizer that is not supported, and for ids that are not in its vocabulary.
     """
     from tokenizers import Tokenizer
 
-    written = _written(tokenizer)
-    model, vocabulary = written["model"], tokenizer.get_vocab()
-    wanted = set(ids)
-    if foreign := wanted - set(vocabulary.values()):
+    settings = _tokenizer_json(tokenizer)
+    model, vocabulary = settings["model"], tokenizer.get_vocab()
+    keep = set(ids)
+    if foreign := keep - set(vocabulary.values()):
         raise UserError(
-            f"vocabulary: got token {min(foreign)} of a tokenizer of {len(vocabulary)}; must be numbers of its tokens; "
-            "count them with the same tokenizer"
+            f"vocabulary: got token id {min(foreign)} and a tokenizer of {len(vocabulary)} tokens; must be ids of its "
+            "tokens; count them with the same tokenizer"
         )
-    wanted |= {*tokenizer.all_special_ids, *(holder[key] for holder, key in _numbers(written))}
-    tokens = {token for token, number in vocabulary.items() if number in wanted} | set(_needed(model))
+    keep |= {*tokenizer.all_special_ids, *(holder[key] for holder, key in _stored_ids(settings))}
+    tokens = {token for token, number in vocabulary.items() if number in keep} | set(_needed(model))
     if model["type"] == "BPE":
         tokens = _with_parts(tokens, model)
         model["merges"] = [pair for pair in model["merges"] if _merged(pair, model) in tokens]
     kept = sorted(vocabulary[token] for token in tokens)
     new = {old: number for number, old in enumerate(kept)}
-    for holder, key in _numbers(written):
+    for holder, key in _stored_ids(settings):
         holder[key] = new[holder[key]]
     if model["type"] == "Unigram":
         model["vocab"] = [entry for entry in model["vocab"] if entry[0] in tokens]
     else:
         model["vocab"] = {token: new[old] for token, old in model["vocab"].items() if token in tokens}
-    made = copy.deepcopy(tokenizer)
-    made._tokenizer = Tokenizer.from_str(json.dumps(written))
-    if made.get_vocab() != {token: new[vocabulary[token]] for token in tokens}:
+    result = copy.deepcopy(tokenizer)
+    result._tokenizer = Tokenizer.from_str(json.dumps(settings))
+    if result.get_vocab() != {token: new[vocabulary[token]] for token in tokens}:
         raise UserError(
             "vocabulary: got a tokenizer that numbers its tokens with gaps; must number those of its model from 0 and "
             "added ones after them; save it again without gaps"
         )
-    return made, torch.tensor(kept)
+    return result, torch.tensor(kept)
 
 
 @torch.no_grad()
-def with_tokens(model: Any, kept: Tensor, tokenizer: Any) -> Any:
-    """A stock model, float32, of the class of `model`, with the tokens `kept` [V'] of it, for what `smaller` made.
+def pruned_embeddings(model: Any, kept: Tensor, tokenizer: Any) -> Any:
+    """A copy of `model`, in float32, with only the tokens `kept` [V'], for the tokenizer of `pruned_tokenizer`.
 
-    It answers on new numbers what `model`, which is left as it was, answers on old ones; of a language model, the
-    logits of kept tokens. A token that the config names and that is not kept becomes None in it. ConfigError where
-    `kept` does not belong to the model and the tokenizer, or would change the model's positions.
+    Its outputs on new token ids are those of `model` on the old ones; a language model outputs the logits of the kept
+    tokens. Token ids in the config that are not kept become None. ConfigError if `kept`, model and tokenizer do not
+    belong together, or if the model's positions would change.
     """
     config, numbers = copy.deepcopy(model.config), kept.tolist()
     new = {old: number for number, old in enumerate(numbers)}
@@ -97,28 +100,28 @@ def with_tokens(model: Any, kept: Tensor, tokenizer: Any) -> Any:
     for name, old in model.config.to_dict().items():
         if name.endswith("_token_id"):
             setattr(config, name, [new[n] for n in old if n in new] if isinstance(old, list) else new.get(old))
-    made = type(model)(config)
-    wanted = made.state_dict()
+    smaller = type(model)(config)
+    shapes = {key: value.shape for key, value in smaller.state_dict().items()}
     state = {
-        # Only what has a row for each token is smaller.
-        key: value if value.shape == wanted[key].shape else value[kept.to(value.device)]
+        # Only tensors with a row for each token have another shape.
+        key: value if value.shape == shapes[key] else value[kept.to(value.device)]
         for key, value in model.state_dict().items()
     }
-    made.load_state_dict(state)
-    return made.to(model.device).train(model.training)
+    smaller.load_state_dict(state)
+    return smaller.to(model.device).train(model.training)
 
 
 def _check(model: Any, new: dict[int, int], tokenizer: Any) -> None:
     record, pad = family.family_of(model), model.config.pad_token_id
     if len(new) != len(tokenizer) or max(new) >= model.config.vocab_size:
         raise ConfigError(
-            f"vocabulary: got {len(new)} tokens up to number {max(new)}, a tokenizer of {len(tokenizer)} and a model "
-            f"of {model.config.vocab_size}; must be what was kept of the model's own tokens; use its own tokenizer"
+            f"vocabulary: got {len(new)} tokens up to id {max(new)}, a tokenizer of {len(tokenizer)} and a model "
+            f"of {model.config.vocab_size}; must be tokens kept from the model's own tokenizer; use its own tokenizer"
         )
     if pad is not None and pad not in new:
         raise ConfigError(
-            f"vocabulary: got a model that pads with token {pad}, which is not kept; must be kept; make it the "
-            "padding token of the tokenizer"
+            f"vocabulary: got a model with pad_token_id {pad}, which is not kept; must be kept; make it the padding "
+            "token of the tokenizer"
         )
     if record.max_length is position_table_after_padding and new.get(pad) != pad:
         raise ConfigError(
@@ -127,36 +130,36 @@ def _check(model: Any, new: dict[int, int], tokenizer: Any) -> None:
         )
 
 
-def _written(tokenizer: Any) -> dict[str, Any]:
-    """What tokenizer.json says."""
-    written = json.loads(tokenizer.backend_tokenizer.to_str()) if getattr(tokenizer, "is_fast", False) else {}
-    kind = written.get("model", {}).get("type", type(tokenizer).__name__)
+def _tokenizer_json(tokenizer: Any) -> dict[str, Any]:
+    """The content of a fast tokenizer's tokenizer.json."""
+    settings = json.loads(tokenizer.backend_tokenizer.to_str()) if getattr(tokenizer, "is_fast", False) else {}
+    kind = settings.get("model", {}).get("type", type(tokenizer).__name__)
     if kind not in TYPES:
         raise UserError(
             f"vocabulary: got a tokenizer of type {kind}; must be a fast one of type {', '.join(TYPES)}; choose a "
             "model with such a tokenizer"
         )
-    return written
+    return settings
 
 
-def _numbers(written: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
-    """Where tokenizer.json says the number of a token, but for the vocabulary itself: a container and a key of it."""
-    for token in written["added_tokens"]:
+def _stored_ids(settings: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
+    """(container, key) of every token id in tokenizer.json outside the vocabulary."""
+    for token in settings["added_tokens"]:
         yield token, "id"
-    if written["padding"] is not None:
-        yield written["padding"], "pad_id"
-    parts = [written["post_processor"] or {}]
-    while parts:
-        part = parts.pop()
-        parts += part.get("processors", [])
-        for name in {"sep", "cls"} & part.keys():
-            yield part[name], 1
-        for special in part.get("special_tokens", {}).values():
-            yield from ((special["ids"], place) for place in range(len(special["ids"])))
+    if settings["padding"] is not None:
+        yield settings["padding"], "pad_id"
+    processors = [settings["post_processor"] or {}]
+    while processors:
+        processor = processors.pop()
+        processors += processor.get("processors", [])
+        for name in {"sep", "cls"} & processor.keys():
+            yield processor[name], 1
+        for special in processor.get("special_tokens", {}).values():
+            yield from ((special["ids"], index) for index in range(len(special["ids"])))
 
 
 def _needed(model: dict[str, Any]) -> Iterator[str]:
-    """Tokens without which a text could have more unknown ones, or be segmented otherwise."""
+    """Tokens without which a text could have more unknown tokens, or another segmentation."""
     tokens = {entry[0] for entry in model["vocab"]} if model["type"] == "Unigram" else set(model["vocab"])
     if model.get("unk_token") in tokens:
         yield model["unk_token"]
@@ -164,30 +167,31 @@ def _needed(model: dict[str, Any]) -> Iterator[str]:
         return
     if model["type"] == "Unigram":
         yield min(model["vocab"], key=lambda entry: entry[1])[0]
-        # Up to the unknown token, whose number classes of transformers take for granted.
+        # The tokens up to the unknown one keep their ids, because classes of transformers assume its id.
         yield from (token for token, _ in model["vocab"][: (model["unk_id"] or 0) + 1])
     prefix, suffix = (model.get(key) or "" for key in ("continuing_subword_prefix", "end_of_word_suffix"))
     for token in tokens:
         bare = token.removeprefix(prefix).removesuffix(suffix)
         first = prefix if prefix and token.startswith(prefix) else ""
         alone = [first + bare[:1], *(prefix + character for character in bare[1:])]
-        divides = model["type"] == "BPE" or tokens.issuperset(alone)
-        if len(bare) <= 1 or not divides or (model.get("byte_fallback") and _BYTE.fullmatch(token)):
+        divisible = model["type"] == "BPE" or tokens.issuperset(alone)
+        if len(bare) <= 1 or not divisible or (model.get("byte_fallback") and _BYTE.fullmatch(token)):
             yield token
 
 
 def _with_parts(tokens: set[str], model: dict[str, Any]) -> set[str]:
-    """The tokens and all that BPE makes on the way to them: both parts of every merge to one, and so on."""
+    """The tokens and all tokens from which BPE merges them, recursively."""
     pairs = defaultdict(list)
     for pair in model["merges"]:
         pairs[_merged(pair, model)].append(pair)
-    found, rest = set(tokens), list(tokens)
-    while rest:
-        parts = {part for pair in pairs[rest.pop()] for part in pair} - found
-        found |= parts
-        rest += parts
-    return found
+    closure, pending = set(tokens), list(tokens)
+    while pending:
+        parts = {part for pair in pairs[pending.pop()] for part in pair} - closure
+        closure |= parts
+        pending += parts
+    return closure
 
 
 def _merged(pair: list[str], model: dict[str, Any]) -> str:
+    """The token that a merge of BPE results in."""
     return pair[0] + pair[1][len(model["continuing_subword_prefix"] or "") :]

@@ -1,8 +1,8 @@
-"""Heads and FFN channels pruned wherever they matter least, not as many in each layer: no config says what is left.
+"""Non-uniform pruning: different numbers of heads and FFN channels in each layer, which no stock config can describe.
 
-So a checkpoint keeps the sizes of the unpruned model, with zeros in place of what went: plain transformers loads it,
-and runs it no faster. Training keeps these zeros: a channel whose incoming and outgoing weights are both zero has no
-gradient. Only the ONNX file leaves them out.
+A checkpoint therefore keeps the sizes of the unpruned model, with zeros as the pruned weights: plain transformers loads
+it, and it is not faster. Training keeps the zeros: a channel whose input and output weights are both zero has no
+gradient. Only the ONNX file omits the pruned channels.
 """
 
 from __future__ import annotations
@@ -16,66 +16,69 @@ from torch import Tensor, nn
 
 from distill import family, student
 from distill.compress.importance import Importance
-from distill.compress.prune import Cut, Kept, cuts, everything, sliced
+from distill.compress.prune import Cut, Kept, cuts, everything, remove_channels
 
 STEP = 8
-"""FFN channels of a layer are kept in multiples of this, which matrix units like."""
+"""FFN channels of a layer are kept in multiples of this, at which matrix units run at full speed."""
 
 
 def anywhere(model: Any, layers: Sequence[int], scores: Importance, heads: int, ffn: int) -> Kept:
-    """The heads and FFN channels with the highest scores over all these layers, `heads` and `ffn` to a layer on
-    average; at least one head and `STEP` channels in each. Where layers share them they are the same in each.
+    """The heads and FFN channels with the highest scores over all of `layers`: on average `heads` and `ffn` per layer.
+
+    Every layer keeps at least one head and `STEP` channels. Where layers share heads or channels, all keep the same.
     """
     record, whole = family.family_of(model), everything(model, layers)
-    alike = record.shared_layers or record.shared_heads
+    same = record.shared_layers or record.shared_heads
     return Kept(
         whole.layers,
         whole.hidden,
-        _spread(scores.heads[list(layers)], heads, 1, alike),
-        _spread(scores.ffn[list(layers)], ffn, STEP, record.shared_layers),
+        _highest(scores.heads[list(layers)], heads, 1, same),
+        _highest(scores.ffn[list(layers)], ffn, STEP, record.shared_layers),
     )
 
 
-def _spread(scores: Tensor, mean: int, step: int, alike: bool) -> list[Tensor]:
-    """Of scores [layers, parts] the numbers in each row, ascending, of the highest ones: `mean` to a row, in steps."""
-    rows, parts = scores.shape
-    if alike or mean == parts:
+def _highest(scores: Tensor, mean: int, step: int, same: bool) -> list[Tensor]:
+    """Ascending indices, for each row of scores [layers, channels], of the highest scores over all rows.
+
+    On average `mean` per row; the number in each row is a multiple of `step`. With `same`, all rows have the same.
+    """
+    rows, columns = scores.shape
+    if same or mean == columns:
         return [scores.sum(0).topk(mean).indices.sort().values] * rows
     ranked = scores.sort(dim=1, descending=True, stable=True)
-    # A row's best come first in it: blocks of `step` of them are taken, the block with the highest sum first.
-    blocks = ranked.values[:, : parts // step * step].unflatten(1, (-1, step)).sum(2)
+    # Each row is divided into blocks of `step`, its highest scores first; blocks with the highest sums are selected.
+    blocks = ranked.values[:, : columns // step * step].unflatten(1, (-1, step)).sum(2)
     blocks[:, 0] = torch.inf
-    taken = torch.zeros(blocks.numel(), dtype=torch.bool)
-    taken[blocks.flatten().topk(max(rows, rows * mean // step)).indices] = True
-    counts = taken.view_as(blocks).sum(1) * step
+    selected = torch.zeros(blocks.numel(), dtype=torch.bool)
+    selected[blocks.flatten().topk(max(rows, rows * mean // step)).indices] = True
+    counts = selected.view_as(blocks).sum(1) * step
     return [row[:count].sort().values for row, count in zip(ranked.indices, counts.tolist(), strict=True)]
 
 
 def zeroed(model: Any, kept: Kept) -> Any:
-    """A model of the class, and the widths, of `model` with the layers that are kept, and zeros where heads and FFN
-    channels are not; `model` is left as it was.
-    """
+    """A copy of `model` with only the kept layers, and zeros as the weights of heads and FFN channels not kept."""
     whole = list(kept.layers) == list(range(family.depth(model)))
-    made = copy.deepcopy(model) if whole else student.from_teacher(model, kept.layers, init="teacher_layers", seed=0)
+    result = copy.deepcopy(model) if whole else student.from_teacher(model, kept.layers, init="teacher_layers", seed=0)
     with torch.no_grad():
-        for part in cuts(made, kept):
-            _silence(part)
-    return made.train(model.training)
+        for removal in cuts(result, kept):
+            _set_to_zero(removal)
+    return result.train(model.training)
 
 
-def _silence(part: Cut) -> None:
-    if isinstance(part.module, nn.Embedding) or part.axis == "in":
-        part.module.get_parameter("weight")[:, part.gone] = 0
+def _set_to_zero(removal: Cut) -> None:
+    if isinstance(removal.module, nn.Embedding) or removal.axis == "in":
+        removal.module.get_parameter("weight")[:, removal.removed] = 0
     else:
-        names = ("weight", "bias") if part.axis in ("out", "width") else (part.axis,)
+        names = ("weight", "bias") if removal.axis in ("out", "width") else (removal.axis,)
         for name in names:
-            if (values := getattr(part.module, name, None)) is not None:
-                values[part.gone] = 0
+            if (values := getattr(removal.module, name, None)) is not None:
+                values[removal.removed] = 0
 
 
 def squeezed(model: Any) -> Any:
-    """The model without the heads and FFN channels that write zeros: a copy that computes the same, and that no config
-    describes. The model itself where none does.
+    """A copy of the model without the heads and FFN channels whose output weights are zero; `model` if it has none.
+
+    The copy computes the same, but no stock config describes it.
     """
     record, count = family.family_of(model), family.heads(model)
     if record.layer is None:
@@ -84,32 +87,32 @@ def squeezed(model: Any) -> Any:
     for layer in family.layers(model):
         paths = (record.layer.attention_output, record.layer.ffn_out)
         attention, out = (layer.get_parameter(f"{path}.weight").detach() for path in paths)
-        heads.append(_writing(attention.unflatten(1, (count, -1)).flatten(2).abs().amax((0, 2))))
-        ffn.append(_writing(out.abs().amax(0)))
+        heads.append(_nonzero(attention.unflatten(1, (count, -1)).flatten(2).abs().amax((0, 2))))
+        ffn.append(_nonzero(out.abs().amax(0)))
     if record.shared_heads:
         heads = [torch.cat(heads).unique()] * len(heads)
     kept = Kept(whole.layers, whole.hidden, heads, ffn)
     pairs = zip([*heads, *ffn], [*whole.heads, *whole.ffn], strict=True)
-    if all(len(some) == len(every) for some, every in pairs):
+    if all(len(nonzero) == len(every) for nonzero, every in pairs):
         return model
-    made = copy.deepcopy(model)
-    for number, layer in enumerate(family.layers(made)):
+    smaller = copy.deepcopy(model)
+    for number, layer in enumerate(family.layers(smaller)):
         for module in layer.modules():
-            _fewer_heads(module, len(heads[number]), count)
-    sliced(list(cuts(made, kept)))
-    return made
+            _set_heads(module, len(heads[number]), count)
+    remove_channels(list(cuts(smaller, kept)))
+    return smaller
 
 
-def _writing(largest: Tensor) -> Tensor:
-    """Numbers of the parts that write something, ascending; the first one where none does."""
-    found = largest.nonzero()[:, 0].cpu()
-    return found if len(found) else torch.zeros(1, dtype=torch.long)
+def _nonzero(values: Tensor) -> Tensor:
+    """Ascending indices of the values that are not zero; 0 if all are zero."""
+    indices = values.nonzero()[:, 0].cpu()
+    return indices if len(indices) else torch.zeros(1, dtype=torch.long)
 
 
-def _fewer_heads(module: Any, left: int, count: int) -> None:
-    """The numbers that attention keeps of its heads, where it does not read them off its input."""
+def _set_heads(module: Any, count: int, before: int) -> None:
+    """Set the number of heads, from `before` to `count`, in an attention module that stores it."""
     for name in ("num_attention_heads", "n_heads"):
-        if getattr(module, name, None) == count:
-            setattr(module, name, left)
+        if getattr(module, name, None) == before:
+            setattr(module, name, count)
             if hasattr(module, "all_head_size"):
-                module.all_head_size = module.all_head_size // count * left
+                module.all_head_size = module.all_head_size // before * count

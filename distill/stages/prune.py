@@ -14,7 +14,7 @@ from distill.compress.choose import mean_loss
 from distill.compress.reconstruct import gram_matrices, refitted
 from distill.compress.search import Shape
 from distill.compress.sensitivity import Sensitivity, Subject, cut, in_precision, sensitivity, stored
-from distill.compress.target import PARTS, SMOKE_PARTS, Search, asked_for, candidates
+from distill.compress.target import PARTS, SMOKE_PARTS, Search, candidates, requested_shape
 from distill.compress.zeros import anywhere, zeroed
 from distill.config import Prune
 from distill.context import Context
@@ -53,7 +53,7 @@ def search_of(ctx: Context, step: Step, config: Any) -> Search:
     settings: Prune = step.settings
     parts = SMOKE_PARTS if ctx.config.limit.smoke else PARTS
     searches = ctx.plan.has_target
-    shapes = candidates(config, settings, parts) if searches else [asked_for(config, ctx.config.student)]
+    shapes = candidates(config, settings, parts) if searches else [requested_shape(config, ctx.config.student)]
     batch, length = ctx.config.target.shape
     folder = ctx.folder.measured(step)
     return Search(config, shapes, ctx.machine, (batch, length), ctx.config.limit, folder, step.stage)

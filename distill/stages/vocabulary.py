@@ -11,7 +11,7 @@ from typing import Any
 
 from distill import checkpoint, teacher
 from distill.compress.importance import SCORES
-from distill.compress.vocabulary import smaller, used, with_tokens
+from distill.compress.vocabulary import pruned_embeddings, pruned_tokenizer, token_counts
 from distill.config import Vocabulary
 from distill.context import Context
 from distill.context.write import write_model
@@ -29,8 +29,8 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
     counts: Counter[int] = Counter()
     for kind in settings.texts:
         ctx.machine.say(f"{step.folder}: counting the tokens of the {kind}")
-        counts += used(_texts(ctx, kind), tokenizer)
-    small, kept = smaller(tokenizer, _wanted(step, settings, counts))
+        counts += token_counts(_texts(ctx, kind), tokenizer)
+    small, kept = pruned_tokenizer(tokenizer, _wanted(step, settings, counts))
     # The rows are of the training texts: where all their tokens are kept, the logits are those of before.
     same = settings.tokens is None and settings.min_count == 1 and "tasks" in settings.texts
     expected, size = {}, {}
@@ -38,7 +38,7 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
         for task, data in ctx.tasks.items():
             source, folder, rows = ctx.checkpoint(step.start, task), temporary / task, texts_of(data)
             model = teacher.load_classifier(source, data.task.num_labels, pad_id=tokenizer.pad_token_id)
-            with write_model(folder, with_tokens(model, kept, small), small, {}) as inside:
+            with write_model(folder, pruned_embeddings(model, kept, small), small, {}) as inside:
                 if (source / SCORES).is_file():  # of gates, for a prune stage that follows
                     shutil.copy2(source / SCORES, inside)
             expected[folder] = (rows, plain_logits(source if same else folder, rows, longest))

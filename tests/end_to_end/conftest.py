@@ -1,4 +1,4 @@
-"""A Hugging Face hub on this machine, of which huggingface_hub asks what it asks of the real one."""
+"""A Hugging Face hub on this machine, to which huggingface_hub sends the requests it sends to the real one."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def test_without_the_hub_the_papers_recipe_says_what_it_wants(tmp_path: Path) ->
     done = distill(tmp_path, "recipe=paper/distilbert")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert line.startswith("teacher.name: got google-bert/bert-base-uncased; must be on the Hugging Face hub (")
+    assert line.startswith("teacher.name: got google-bert/bert-base-uncased; must be a model on the Hugging Face hub (")
     assert line.endswith("or a local folder; set teacher.name=FOLDER")
 
 

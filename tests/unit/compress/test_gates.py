@@ -134,10 +134,10 @@ def test_the_share_that_is_gone_is_that_of_a_pruned_model(name: str, tiny_model)
         matrices = [p for layer in family.layers(model) for n, p in layer.named_parameters() if p.ndim == 2]
         return sum(matrix.numel() for matrix in matrices)
 
-    assert gates.gone(gates.expected()).item() == pytest.approx(1 - weights(small) / weights(model), abs=1e-5)
+    assert gates.sparsity(gates.expected()).item() == pytest.approx(1 - weights(small) / weights(model), abs=1e-5)
     shares = {"heads": 1 / 2, "ffn": 15 / 24, "hidden": 1 / 2}
     wanted = torch.cat([torch.full((len(value),), shares[kind]) for kind, value in each.log_alpha.items()])
-    torch.testing.assert_close(each.gone(each.expected()), wanted)
+    torch.testing.assert_close(each.sparsity(each.expected()), wanted)
 
 
 def test_the_penalty_is_a_lagrangian_that_the_lambdas_climb(tiny_model) -> None:
@@ -151,12 +151,12 @@ def test_the_penalty_is_a_lagrangian_that_the_lambdas_climb(tiny_model) -> None:
     assert value.item() == pytest.approx(first * over + second * over**2, rel=1e-4)
     value.backward()
     assert gates.lambdas.grad.flatten().tolist() == pytest.approx([-over, -(over**2)], rel=1e-3)
-    before = gates.gone(gates.expected()).item()
+    before = gates.sparsity(gates.expected()).item()
     slope = first + 2 * second * over
     with torch.no_grad():
         gates.log_alpha["ffn"] -= 0.1 * gates.log_alpha["ffn"].grad
     # Gates descend: what is gone changes against the slope.
-    assert (gates.gone(gates.expected()).item() - before) * slope < 0
+    assert (gates.sparsity(gates.expected()).item() - before) * slope < 0
 
 
 @pytest.mark.parametrize("start", [-3.0, 3.0])
@@ -174,7 +174,7 @@ def test_the_penalty_alone_reaches_the_target(
 ) -> None:
     gates = L0(model_of(tiny_model, name), {"heads": 0.5, "ffn": 0.4, "hidden": 0.5}, uniform=uniform, start=start)
     optimizer = method(parameter_groups(gates, rate))
-    assert ((gates.gone(gates.expected()) - gates.target).abs() > 0.15).all()
+    assert ((gates.sparsity(gates.expected()) - gates.target).abs() > 0.15).all()
     for step in range(700):
         optimizer.zero_grad()
         gates.penalty(min(step / 150, 1)).backward()
@@ -184,7 +184,7 @@ def test_the_penalty_alone_reaches_the_target(
         wanted = torch.tensor([shares[kind] for kind, value in gates.log_alpha.items() for _ in value])
     else:
         wanted = torch.tensor([1 - 0.5 * (4096 * 0.5 + 1536 * 0.4) / (4096 + 1536)])
-    torch.testing.assert_close(gates.gone(gates.expected()), wanted, rtol=0, atol=0.02)
+    torch.testing.assert_close(gates.sparsity(gates.expected()), wanted, rtol=0, atol=0.02)
 
 
 def test_the_highest_scores_are_kept_by_a_cubic_schedule(tiny_model) -> None:

@@ -124,7 +124,7 @@ def test_sizes_that_a_scheme_cannot_take_are_named(
     assert floats.unfit(scheme) == ["bert.encoder.layer.0.output.dense"]
     for name in linears(floats.model):
         floats.model.get_submodule(name).in_features = 63
-    with pytest.raises(ValueError, match="none of the 12 linear modules has sizes that nf4 can take"):
+    with pytest.raises(ValueError, match="none of the 12 linear modules has sizes that nf4 supports"):
         floats.unfit(scheme)
 
 

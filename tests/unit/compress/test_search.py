@@ -13,11 +13,11 @@ from distill.compress.search import (
     Shape,
     Table,
     choose,
+    extrapolations,
     falling,
     fits_target,
-    forgotten,
     grid,
-    guessed,
+    margin_lost,
     out_of_reach,
 )
 from distill.config import Target
@@ -77,7 +77,7 @@ def test_the_grid_has_every_size_that_a_config_expresses() -> None:
 
 @pytest.mark.parametrize("speedup", [1.2, 2.0, 4.0, 9.0])
 def test_nothing_that_is_fast_enough_costs_less(speedup: float) -> None:
-    times, cost = table(), forgotten([losses(1), losses(2)])
+    times, cost = table(), margin_lost([losses(1), losses(2)])
     found = choose(
         EVERY, fits_target(Target(speedup=speedup), times, FULL, lambda shape: 1.0), cost, times.milliseconds
     )
@@ -105,7 +105,7 @@ def test_a_width_that_runs_no_faster_is_not_chosen() -> None:
     one = Losses(0.1, {1: 0.1}, {16: 0.1}, {8: 0.5, 16: 0.3, 24: 0.1}, 1.0)
     shapes = [Shape(1, 16, f) for f in (8, 16, 24)]
     fits = fits_target(Target(speedup=1.5), times, full, lambda shape: 1.0)
-    assert choose(shapes, fits, forgotten([one]), times.milliseconds) == Shape(1, 16, 16)
+    assert choose(shapes, fits, margin_lost([one]), times.milliseconds) == Shape(1, 16, 16)
 
 
 def test_of_equal_cost_the_fastest_is_chosen() -> None:
@@ -116,37 +116,37 @@ def test_of_equal_cost_the_fastest_is_chosen() -> None:
 
 def test_a_loss_that_falls_takes_nothing() -> None:
     one = Losses(0.5, {2: 0.5, 1: 0.4}, {16: 0.5}, {16: 0.5, 8: 0.8}, 2.0)
-    assert one.left(Shape(1, 16, 8)) == pytest.approx(0.8)
+    assert one.margin_kept(Shape(1, 16, 8)) == pytest.approx(0.8)
 
 
 def test_two_cuts_that_leave_something_are_better_than_one_that_leaves_nothing() -> None:
     """Where a sum of rises would be the same."""
     one = Losses(0.0, {1: 1.0, 2: 0.0}, {16: 0.0, 8: 0.5}, {8: 0.5, 16: 0.0}, 1.0)
-    assert one.left(Shape(2, 8, 8)) == pytest.approx(0.25)
-    assert one.left(Shape(1, 16, 16)) == pytest.approx(LEAST)
-    assert one.left(Shape(1, 8, 16)) == pytest.approx(LEAST / 2)
+    assert one.margin_kept(Shape(2, 8, 8)) == pytest.approx(0.25)
+    assert one.margin_kept(Shape(1, 16, 16)) == pytest.approx(LEAST)
+    assert one.margin_kept(Shape(1, 8, 16)) == pytest.approx(LEAST / 2)
 
 
 def test_what_cannot_be_measured_falls_on() -> None:
     """Without a third layer the loss is that of knowing nothing, and without a fourth by chance less."""
     layers = {6: 0.0, 5: 0.4, 4: 0.64, 3: 1.1, 2: 0.9}
     one = Losses(0.0, layers, {16: 0.0}, {8: 0.0}, 1.0)
-    found = {count: one.left(Shape(count, 16, 8)) for count in layers}
+    found = {count: one.margin_kept(Shape(count, 16, 8)) for count in layers}
     assert found == pytest.approx({6: 1.0, 5: 0.6, 4: 0.36, 3: 0.05, 2: 0.05 ** (16 / 9)})
 
 
 def test_past_a_cliff_nothing_is_free() -> None:
     """Without one layer the loss falls a little, by chance; without two all is lost."""
     one = Losses(0.6, {5: 0.6, 4: 0.59, 3: 0.75, 2: 0.9, 1: 0.9}, {16: 0.6}, {8: 0.6}, 0.69)
-    found = [one.left(Shape(count, 16, 8)) for count in (5, 4, 3, 2, 1)]
+    found = [one.margin_kept(Shape(count, 16, 8)) for count in (5, 4, 3, 2, 1)]
     assert found == pytest.approx([1.0, 1.0, 0.05, 0.05**2.25, 0.05**4])
 
 
-def test_what_is_guessed_comes_last() -> None:
+def test_extrapolated_shapes_come_last() -> None:
     """Two layers are past the cliff in one of two tasks: a product that is less all the same is preferred to it."""
     one = Losses(0.0, {4: 0.0, 3: 0.8, 2: 0.99}, {16: 0.0, 8: 0.8}, {8: 0.0}, 1.0)
     other = Losses(0.0, {4: 0.0, 3: 0.8, 2: 0.5}, {16: 0.0, 8: 0.8}, {8: 0.0}, 1.0)
-    unsure, cost = guessed([one, other]), forgotten([one, other])
+    unsure, cost = extrapolations([one, other]), margin_lost([one, other])
     deep, narrow = Shape(3, 8, 8), Shape(2, 16, 8)
     assert (unsure(deep), unsure(narrow)) == (0, 1)
     assert cost(narrow) < cost(deep)
@@ -157,9 +157,9 @@ def test_what_is_guessed_comes_last() -> None:
 
 def test_a_model_that_knows_nothing_has_nothing_to_lose() -> None:
     one = Losses(0.7, {2: 0.7, 1: 0.65}, {16: 0.7}, {16: 0.7}, 0.6)
-    assert one.left(Shape(2, 16, 16)) == one.left(Shape(1, 16, 16)) == 1
+    assert one.margin_kept(Shape(2, 16, 16)) == one.margin_kept(Shape(1, 16, 16)) == 1
     hardly = Losses(0.59, {2: 0.59, 1: 0.65}, {16: 0.59}, {16: 0.59}, 0.6)
-    assert hardly.left(Shape(1, 16, 16)) == 1
+    assert hardly.margin_kept(Shape(1, 16, 16)) == 1
 
 
 def test_all_targets_together() -> None:
@@ -175,7 +175,7 @@ def test_a_target_out_of_reach_names_the_nearest_and_its_cost() -> None:
     times = table()
     fastest = min(EVERY, key=times.milliseconds)
     target = Target(speedup=1000.0, latency_ms=0.1, size_mib=0.5)
-    cost = forgotten([losses(1)])
+    cost = margin_lost([losses(1)])
 
     def size(shape: Shape) -> float:
         return float(shape.layers)
@@ -188,16 +188,18 @@ def test_a_target_out_of_reach_names_the_nearest_and_its_cost() -> None:
     assert found[2].startswith("target.size_mib: got 0.5; must be >= 1.0, which 1 layers, ")
     share = 100 - 100 * fastest.layers / FULL.layers
     assert (
-        f"an estimated {100 * cost(fastest):.0f}% of what the model knows, and {share:.0f}% of its weights, "
-        in found[0]
+        f"an estimated {100 * cost(fastest):.0f}% of the loss margin over a constant prediction, and "
+        f"{share:.0f}% of the weights, " in found[0]
     )
     (before,) = out_of_reach(Target(speedup=1000.0), EVERY, times, FULL, size).messages
-    assert f"{where}, at the cost of {share:.0f}% of its weights, before it recovers; " in before
-    # What can be met is not spoken of; what can be met only apart is said to be so.
+    assert f"{where}, at the cost of {share:.0f}% of the weights, before recovery; " in before
+    # Targets that can be met are not mentioned; targets that can only be met separately have a message of their own.
     (alone,) = out_of_reach(Target(speedup=1.1, size_mib=0.5), EVERY, times, FULL, size, cost).messages
     assert alone.startswith("target.size_mib")
     (together,) = out_of_reach(Target(speedup=1.1, size_mib=2), EVERY, times, FULL, size, cost).messages
-    assert together.startswith("target: got speedup, size_mib; must be met by one shape, and each is met by another; ")
+    assert together.startswith(
+        "target: got speedup, size_mib; must be met by a single shape, but each is met by another; "
+    )
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -216,8 +218,8 @@ def test_what_is_below_the_first_size_that_leaves_nothing_is_not_measured_and_no
     brief = Losses(whole.full, *parts, whole.scale)
     assert len(asked) == sum(map(len, parts)) - 3 < len(whole.layers) + len(whole.hidden) + len(whole.ffn) - 3
     for shape in EVERY:
-        assert brief.left(shape) == whole.left(shape)
-        assert brief.guessed(shape) == whole.guessed(shape)
+        assert brief.margin_kept(shape) == whole.margin_kept(shape)
+        assert brief.extrapolated(shape) == whole.extrapolated(shape)
 
 
 def test_every_size_is_measured_of_a_model_that_knows_nothing() -> None:

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from torch import Tensor
 
 from distill import family, teacher
-from distill.compress.vocabulary import smaller, used, with_tokens
+from distill.compress.vocabulary import pruned_embeddings, pruned_tokenizer, token_counts
 from distill.errors import ConfigError, UserError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -135,7 +135,7 @@ def real(name: str) -> list[str]:
 def cut(whole: tuple[str, Any]) -> Any:
     """The tokenizer with the tokens of half of its texts."""
     name, tokenizer = whole
-    return smaller(tokenizer, used(counted(name), tokenizer))
+    return pruned_tokenizer(tokenizer, token_counts(counted(name), tokenizer))
 
 
 def counted(name: str) -> list[str]:
@@ -155,7 +155,7 @@ def ids_of(tokenizer: Any, texts: list[str]) -> list[list[int]]:
 
 def half(tokenizer: Any, texts: list[str], seed: int) -> list[int]:
     """A random half of the tokens that the texts are made of."""
-    counts = sorted(used(texts, tokenizer))
+    counts = sorted(token_counts(texts, tokenizer))
     return random.Random(seed).sample(counts, len(counts) // 2)
 
 
@@ -163,7 +163,7 @@ def half(tokenizer: Any, texts: list[str], seed: int) -> list[int]:
 def test_a_text_of_kept_tokens_is_segmented_as_before(seed: int, whole: tuple[str, Any]) -> None:
     name, tokenizer = whole
     texts = probes(name)
-    made, kept = smaller(tokenizer, half(tokenizer, texts, seed))
+    made, kept = pruned_tokenizer(tokenizer, half(tokenizer, texts, seed))
     known, same, other = set(kept.tolist()), 0, 0
     for old, new in zip(ids_of(tokenizer, texts), ids_of(made, texts), strict=True):
         if known.issuperset(old):
@@ -178,7 +178,7 @@ def test_a_text_of_kept_tokens_is_segmented_as_before(seed: int, whole: tuple[st
 def test_the_texts_that_were_counted_come_out_as_they_were(whole: tuple[str, Any], cut: tuple[Any, Tensor]) -> None:
     (name, tokenizer), (made, kept) = whole, cut
     texts = counted(name)
-    old, counts = ids_of(tokenizer, texts), used(texts, tokenizer)
+    old, counts = ids_of(tokenizer, texts), token_counts(texts, tokenizer)
     assert counts.total() == sum(map(len, old))
     assert counts[old[0][1]] == sum(ids.count(old[0][1]) for ids in old) > 0
     assert len(made) == len(kept) == len(kept.unique()) < len(tokenizer)
@@ -191,7 +191,7 @@ def test_the_texts_that_were_counted_come_out_as_they_were(whole: tuple[str, Any
 def test_whatever_is_written_has_no_more_unknown_tokens(whole: tuple[str, Any]) -> None:
     """The least tokenizer there is: characters alone."""
     name, tokenizer = whole
-    made, kept = smaller(tokenizer, [])
+    made, kept = pruned_tokenizer(tokenizer, [])
     if name == "wordlevel":
         assert names((made, kept)) == ["<pad>", "<unk>"]
         return
@@ -222,7 +222,7 @@ def test_pairs_templates_and_padding_are_as_before(whole: tuple[str, Any], cut: 
 def test_the_tokenizer_given_is_left_as_it_was() -> None:
     tokenizer = TINY["tokenizer"]()
     before = tokenizer.backend_tokenizer.to_str(), str(tokenizer)
-    made, _ = smaller(tokenizer, [9])
+    made, _ = pruned_tokenizer(tokenizer, [9])
     made.padding_side, made.pad_token = "left", made.unk_token
     assert (tokenizer.backend_tokenizer.to_str(), str(tokenizer)) == before
 
@@ -231,7 +231,7 @@ def test_a_word_with_a_role_stays() -> None:
     tokenizer = words_of(9)
     tokenizer.mask_token = "7"
     assert "7" not in tokenizer.get_added_vocab()
-    made, kept = smaller(tokenizer, [4])
+    made, kept = pruned_tokenizer(tokenizer, [4])
     assert kept.tolist() == [0, 4, 7]
     assert made.mask_token_id == 2
 
@@ -280,11 +280,11 @@ def names(made: tuple[Any, Tensor]) -> list[str]:
     return made[0].convert_ids_to_tokens(list(range(len(made[0]))))
 
 
-def test_wordpiece_keeps_letters_in_both_forms_and_what_is_asked_for() -> None:
+def test_wordpiece_keeps_letters_inside_and_outside_of_words_and_the_given_tokens() -> None:
     vocabulary = numbered("[UNK]", "a", "##a", "b", "##b", "ab", "##ab", "aba", "##xb", "#", "###", "c")
     model = models.WordPiece(vocabulary, unk_token="[UNK]")
     # `x` is no token by itself: what holds it stays.
-    assert names(smaller(fast(model), [vocabulary["aba"]])) == [
+    assert names(pruned_tokenizer(fast(model), [vocabulary["aba"]])) == [
         "[UNK]", "a", "##a", "b", "##b", "aba", "##xb", "#", "###", "c"
     ]  # fmt: skip
 
@@ -293,7 +293,7 @@ def test_bpe_keeps_every_way_to_a_token_in_order() -> None:
     tokens = ["a", "b", "c", "d", "ab", "cd", "bc", "abc", "abcd", "dd", "cdd"]
     merges = [("d", "d"), ("a", "b"), ("b", "c"), ("c", "d"), ("a", "bc"), ("ab", "c"), ("abc", "d"), ("c", "dd")]
     whole = fast(models.BPE(numbered(*tokens), merges))
-    made, kept = smaller(whole, [tokens.index("abcd")])
+    made, kept = pruned_tokenizer(whole, [tokens.index("abcd")])
     assert kept.tolist() == [0, 1, 2, 3, 4, 6, 7, 8]
     written = json.loads(made.backend_tokenizer.to_str())["model"]
     assert written["merges"] == [["a", "b"], ["b", "c"], ["a", "bc"], ["ab", "c"], ["abc", "d"]]
@@ -307,8 +307,8 @@ def test_bpe_letters_may_be_marked_as_inside_or_last() -> None:
         numbered(*tokens), [("##a", "##a@"), ("a", "##a")], unk_token="<unk>", byte_fallback=True,
         continuing_subword_prefix="##", end_of_word_suffix="@",
     )  # fmt: skip
-    assert names(smaller(fast(model), [])) == ["<unk>", "a", "##a", "a@", "##a@", "<0x41>"]
-    made = smaller(fast(model), [5])
+    assert names(pruned_tokenizer(fast(model), [])) == ["<unk>", "a", "##a", "a@", "##a@", "<0x41>"]
+    made = pruned_tokenizer(fast(model), [5])
     assert names(made) == ["<unk>", "a", "##a", "a@", "##a@", "##aa@", "<0x41>"]
     assert made[0].tokenize("aaa") == ["a", "##aa@"]
 
@@ -316,7 +316,7 @@ def test_bpe_letters_may_be_marked_as_inside_or_last() -> None:
 def test_unigram_keeps_what_the_score_of_the_unknown_hangs_on() -> None:
     vocabulary = [("xx", 0.0), ("?", 0.0), ("p", -12.0), ("px", -1.0), ("x", -3.0), ("xa", -12.0), ("zz", -20.0)]
     whole = fast(models.Unigram([*vocabulary, ("px" * 2, -5.0), ("z", -3.0)], unk_id=1))
-    made, kept = smaller(whole, [3])
+    made, kept = pruned_tokenizer(whole, [3])
     assert kept.tolist() == [0, 1, 2, 3, 4, 5, 6, 8]
     # `px` and an unknown `a`, if that cost 10 more than `xa` and not 10 more than `zz`
     assert made.tokenize("pxa") == whole.tokenize("pxa") == ["p", "xa"]
@@ -333,7 +333,7 @@ def test_every_number_in_the_file_is_a_new_one() -> None:
     backend.enable_truncation(9)
     whole = transformers.PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="[PAD]")
     whole.add_tokens(["<new>"])
-    made, kept = smaller(whole, [6])
+    made, kept = pruned_tokenizer(whole, [6])
     assert kept.tolist() == [0, 2, 4, 5, 6, 7, 8]
     written = json.loads(made.backend_tokenizer.to_str())
     assert [(token["content"], token["id"]) for token in written["added_tokens"]] == [("[PAD]", 0), ("<new>", 6)]
@@ -350,14 +350,14 @@ def test_every_number_in_the_file_is_a_new_one() -> None:
 def test_what_cannot_be_cut_is_refused() -> None:
     other = SimpleNamespace(is_fast=True, backend_tokenizer=SimpleNamespace(to_str=lambda: '{"model":{"type":"New"}}'))
     with pytest.raises(UserError, match=r"tokenizer of type New; must be .* WordPiece, BPE, Unigram, WordLevel; "):
-        smaller(other, [])
+        pruned_tokenizer(other, [])
     with pytest.raises(UserError, match="tokenizer of type SimpleNamespace; must be a fast one"):
-        smaller(SimpleNamespace(), [])
-    with pytest.raises(UserError, match="got token 9 of a tokenizer of 2; must be numbers of its tokens"):
-        smaller(fast(models.WordLevel(numbered("a", "?"), unk_token="?")), [0, 9])
+        pruned_tokenizer(SimpleNamespace(), [])
+    with pytest.raises(UserError, match="got token id 9 and a tokenizer of 2 tokens; must be ids of its tokens"):
+        pruned_tokenizer(fast(models.WordLevel(numbered("a", "?"), unk_token="?")), [0, 9])
     gaps = fast(models.WordLevel({"a": 0, "?": 1, "z": 5}, unk_token="?"), pad_token="[PAD]")
     with pytest.raises(UserError, match="numbers its tokens with gaps; must number"):
-        smaller(gaps, [5])
+        pruned_tokenizer(gaps, [5])
 
 
 WORDS = TINY["tokenizer"]()
@@ -376,7 +376,7 @@ def logits(model: Any, tokenizer: Any) -> Tensor:
 
 @pytest.fixture(scope="module")
 def fewer() -> tuple[Any, Tensor]:
-    made, kept = smaller(WORDS, used(SENTENCES, WORDS))
+    made, kept = pruned_tokenizer(WORDS, token_counts(SENTENCES, WORDS))
     assert len(made) < len(WORDS)
     assert kept[-1] != len(made) - 1
     return made, kept
@@ -392,7 +392,7 @@ def model_of(make: Callable[..., Any], name: str, head: str, **settings: Any) ->
 def test_a_model_says_of_the_new_numbers_what_it_said_of_the_old(name: str, head: str, tiny_model, fewer) -> None:
     model, (made, kept) = model_of(tiny_model, name, head), fewer
     before, config = copy.deepcopy(model.state_dict()), model.config.to_dict()
-    small = with_tokens(model, kept, made)
+    small = pruned_embeddings(model, kept, made)
     assert type(small) is type(model)
     assert not small.training
     assert small.config.vocab_size == len(small.get_input_embeddings().weight) == len(kept)
@@ -409,7 +409,7 @@ def test_a_model_says_of_the_new_numbers_what_it_said_of_the_old(name: str, head
 @pytest.mark.parametrize("name", ["roberta", "albert", "modernbert"])
 def test_plain_transformers_loads_the_model(name: str, tiny_model, fewer, tmp_path: Path) -> None:
     made, kept = fewer
-    small = with_tokens(model_of(tiny_model, name, "MaskedLM"), kept, made)
+    small = pruned_embeddings(model_of(tiny_model, name, "MaskedLM"), kept, made)
     small.save_pretrained(tmp_path)
     loaded, told = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path, output_loading_info=True)
     assert not any(told[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
@@ -420,7 +420,7 @@ def test_plain_transformers_loads_the_model(name: str, tiny_model, fewer, tmp_pa
 def test_a_head_of_its_own_stays_one(tiny_model, fewer) -> None:
     made, kept = fewer
     model = model_of(tiny_model, "bert", "MaskedLM", tie_word_embeddings=False).train()
-    small = with_tokens(model, kept, made)
+    small = pruned_embeddings(model, kept, made)
     assert small.training
     assert torch.equal(small.get_output_embeddings().weight, model.get_output_embeddings().weight[kept])
     assert torch.equal(small.get_input_embeddings().weight, model.get_input_embeddings().weight[kept])
@@ -433,7 +433,7 @@ def test_a_teacher_of_tasks_can_have_fewer_tokens_too(name: str, fewer) -> None:
     made, kept = fewer
     settings = {"pad_token_id": 1, "vocab_size": len(WORDS) + 3, "eos_token_id": 2}
     model = TINY["model"](name, "SequenceClassification", std=0.3, **settings)
-    small = with_tokens(model, kept, made)
+    small = pruned_embeddings(model, kept, made)
     texts = [one(SENTENCES[0], return_tensors="pt")["input_ids"] for one in (WORDS, made)]
     for ids in texts:
         ids[:, -1] = 2  # what sequence-to-sequence models answer at
@@ -443,9 +443,9 @@ def test_a_teacher_of_tasks_can_have_fewer_tokens_too(name: str, fewer) -> None:
 
 def test_the_numbers_of_a_config_are_new_ones(tiny_model) -> None:
     last = len(WORDS) - 1
-    made, kept = smaller(WORDS, [last])
+    made, kept = pruned_tokenizer(WORDS, [last])
     settings = {"cls_token_id": last, "sep_token_id": [2, last, 58], "bos_token_id": 58, "mask_token_id": 4}
-    small = with_tokens(model_of(tiny_model, "bert", "MaskedLM", **settings), kept, made)
+    small = pruned_embeddings(model_of(tiny_model, "bert", "MaskedLM", **settings), kept, made)
     assert 58 not in kept
     assert kept[-1] == last
     found = {key: getattr(small.config, key) for key in (*settings, "pad_token_id", "eos_token_id")}
@@ -459,17 +459,17 @@ def test_tokens_that_do_not_fit_the_model_are_refused(tiny_model, fewer) -> None
     made, kept = fewer
     model = model_of(tiny_model, "roberta", "MaskedLM")
     with pytest.raises(ConfigError, match=f"vocabulary: got {len(kept) - 1} tokens up to .* its own tokenizer"):
-        with_tokens(model, kept[1:], made)
-    with pytest.raises(ConfigError, match="a model of 60; must be what was kept of the model's own tokens"):
-        with_tokens(tiny_model("roberta"), kept, made)
+        pruned_embeddings(model, kept[1:], made)
+    with pytest.raises(ConfigError, match="a model of 60; must be tokens kept from the model's own tokenizer"):
+        pruned_embeddings(tiny_model("roberta"), kept, made)
     for name, number, told in (
         ("roberta", 0, "a padding token that moves from 1 to 0; must stay in family roberta"),
         ("mpnet", 0, "a padding token that moves from 1 to 0; must stay in family mpnet"),
-        ("bert", 1, "pads with token 1, which is not kept; must"),
+        ("bert", 1, "pad_token_id 1, which is not kept; must"),
     ):
         some = kept[kept != number]
         with pytest.raises(ConfigError, match=told):
-            with_tokens(model_of(tiny_model, name, "MaskedLM"), some, words_of(len(some)))
+            pruned_embeddings(model_of(tiny_model, name, "MaskedLM"), some, words_of(len(some)))
     some = kept[kept != 0]
-    moved = with_tokens(model_of(tiny_model, "bert", "MaskedLM"), some, words_of(len(some)))
+    moved = pruned_embeddings(model_of(tiny_model, "bert", "MaskedLM"), some, words_of(len(some)))
     assert moved.config.pad_token_id == 0
