@@ -89,7 +89,7 @@ def distill(folder: Path, *arguments: str, trap: Path | None = None, **environme
                 "temperature: got -1.0; must be > 0; 2 is usual",
                 "seed: got -1; must be >= 0; 0 is the default",
                 "tasks.names: got cola; must be a task of tasks=docstrings; "
-                "there is package, corrupted, body, order, overlap",
+                "choose from package, corrupted, body, order, overlap",
             ],
         ),
         (
@@ -166,7 +166,7 @@ def test_a_recipe_of_ones_own_runs(mine: Path) -> None:
         (
             "y",
             "",
-            f"recipe: got y; must be a choice that exists; there is {NAMES}, x",
+            f"recipe: got y; must be a choice that exists; choose from {NAMES}, x",
         ),
         (
             "y",
@@ -176,12 +176,12 @@ def test_a_recipe_of_ones_own_runs(mine: Path) -> None:
         (
             "y",
             "# @package _global_\ntemprature: 3\n",
-            "temprature: got it in recipe/y.yaml; must be a setting that exists; did you mean temperature?",
+            "temprature: got this key in recipe/y.yaml; must be a setting that exists; did you mean temperature?",
         ),
         (
             "y",
             "# @package _global_\ntemperature: warm\n",
-            "temperature: got another kind of value in recipe/y.yaml; must be a number; correct the file",
+            "temperature: got a value of another type in recipe/y.yaml; must be a number; correct the file",
         ),
         ("y", "# @package _global_\nstages: [\n", "recipe/y.yaml, line 3: got "),
     ],
@@ -292,15 +292,15 @@ def test_a_setting_calls_nothing_else(trap: Path, tmp_path: Path) -> None:
         ("limit.smoke=perhaps", "limit.smoke: got perhaps; must be true or false; "),
         ("student.layers=[a]", "student.layers: got [a]; must be a whole number; "),
         ("pipeline=adapt", "pipeline: got adapt; must be a list, "),
-        ("tasks.path=[a]", "tasks.path: got [a]; must be one text; "),
+        ("tasks.path=[a]", "tasks.path: got [a]; must be a string; "),
         ("stages.pretrain.batch=64", "stages.pretrain.batch: got 64; must be a group of settings, "),
         ("stages.pretrain.terms=3", "stages.pretrain.terms: got 3; must be a group of settings, "),
         ("teachr=embedded", "teachr: got embedded; must be a setting that exists; did you mean teacher?"),
-        ("teacher=null", f"teacher: got null; must be a choice that exists; there is {TEACHERS}"),
+        ("teacher=null", f"teacher: got null; must be a choice that exists; choose from {TEACHERS}"),
         ("+temperature=3", "temperature: got +temperature=3; must be without + where the setting exists; "),
         ("~stages.pretrain.terms.mlmm", "must be a setting that exists; did you mean stages.pretrain.terms.mlm,"),
         ("+term@stages.pretrain.terms.x=mlmm", "term: got mlmm; must be a choice that exists; did you mean mlm?"),
-        ("+x@y=mlm", "x@y: got mlm; must be a setting that exists; there is recipe, teacher, "),
+        ("+x@y=mlm", "x@y: got mlm; must be a setting that exists; choose from recipe, teacher, "),
         (
             "stages.finetune_baseline.epochs=5",
             "got 5; must be a setting that exists; set stages.finetune.epochs, which ",

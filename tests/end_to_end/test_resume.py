@@ -77,7 +77,7 @@ def test_a_killed_and_an_interrupted_run_go_on_exactly(cwd: Path, whole: Path) -
     # Ctrl-C, in a stage of tasks, lets the step finish.
     interrupted = disturbed(cwd, "finetune/order", 7, signal.SIGINT)
     assert interrupted.returncode == 130
-    assert interrupted.stderr == "finetune/order: stopped at step 8 of 12; run the same command to go on\n"
+    assert interrupted.stderr == "finetune/order: stopped at step 8 of 12; run the same command to resume\n"
     assert [p.name for p in (broken / "finetune" / "order.state").iterdir()] == ["8"]
     assert "adapt: finished earlier, skipped" in interrupted.stdout
 

@@ -30,7 +30,7 @@ def settings() -> Config:
         (
             "finetune_baseline",
             {"baseline_of": "finetune_teacher"},
-            f"{KEY}.baseline_of: got finetune_teacher; must be a train stage of role student; there is pretrain, "
+            f"{KEY}.baseline_of: got finetune_teacher; must be a train stage of role student; choose from pretrain, "
             "finetune",
         ),
         (

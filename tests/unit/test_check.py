@@ -152,11 +152,11 @@ def test_all_problems_come_at_once(config: Config) -> None:
     assert found == [
         "temperature: got -1.0; must be > 0; 2 is usual",
         "seed: got -2; must be >= 0; 0 is the default",
-        "tasks.names: got cola; must be a task of tasks=docstrings; there is package, corrupted, body, order, overlap",
+        "tasks.names: got cola; must be a task of tasks=docstrings; choose from package, corrupted, body, order, "
+        "overlap",
         "stages.finetune.start: got pretrian; must be an earlier stage of the pipeline; did you mean pretrain?",
         "student.layers: got [2, 1]; must be distinct ascending layer numbers from 0; e.g. [0,2,5]",
-        "stages.pretrain.terms.mlm.loss.temperature: got 2.0; must be a parameter of distill.losses.mlm; "
-        "there is nothing",
+        "stages.pretrain.terms.mlm.loss.temperature: got 2.0; must be a parameter of distill.losses.mlm; leave it out",
     ]
 
 
@@ -182,7 +182,7 @@ def test_a_temperature_of_the_whole_run_is_told_once(config: Config) -> None:
         ("temprature", "did you mean temperature?"),
         ("student.layer", "did you mean layers?"),
         ("stages.pretrain.terms.mlm.weigth", "did you mean weight?"),
-        ("stages.export.zip", "there is kind, start, quantized, evaluated"),
+        ("stages.export.zip", "choose from kind, start, quantized, evaluated"),
     ],
 )
 def test_a_setting_that_nothing_reads_is_refused(key: str, near: str, config: Config) -> None:
@@ -217,17 +217,17 @@ def test_a_setting_that_nothing_reads_is_refused(key: str, near: str, config: Co
         ),
         (
             {"stages__quantize__start": "finetune_baseline"},
-            "stages.export.quantized: got quantize, made from fine",
+            "stages.export.quantized: got quantize, which quantizes fine",
         ),
         (
             {"stages__evaluate__student": "finetune_baseline"},
-            "stages.evaluate.quantized: got quantize, made from f",
+            "stages.evaluate.quantized: got quantize, which quantizes f",
         ),
         (
             {"stages__export__start": "finetune_baseline", "stages__export__quantized": None},
             "stages.export.evaluated: got evaluate, which scores finetune; must score finetune_baseline, ",
         ),
-        ({"stages__evaluate__shapes": []}, "stages.evaluate.shapes: got []; must hold at least one"),
+        ({"stages__evaluate__shapes": []}, "stages.evaluate.shapes: got []; must contain at least one"),
         ({"stages__evaluate__shapes": [[8, 128], [8]]}, "stages.evaluate.shapes: got [8]; must be [batch size, leng"),
         ({"stages__evaluate__shapes": [[0, 128]]}, "stages.evaluate.shapes: got [0, 128]; must be [batch size, leng"),
     ],
@@ -349,8 +349,8 @@ def test_such_a_key_is_refused_outside_of_stages_too(key: str, config: Config) -
 def test_a_setting_of_a_function_is_a_value(config: Config) -> None:
     key = "stages.pretrain.optimizer"
     assert errors(config, stages__pretrain__optimizer__eps={"a": 1}, stages__pretrain__optimizer___partial_=False) == [
-        f"{key}._partial_: got False; must be true: its data arguments come later; leave it out",
-        f"{key}.eps: got {{'a': 1}}; must be a number, a text, or a list of these; set one",
+        f"{key}._partial_: got False; must be true: its tensors are passed later; leave it out",
+        f"{key}.eps: got {{'a': 1}}; must be a number, a string, or a list of these; set one",
     ]
 
 
@@ -366,7 +366,7 @@ def test_every_function_of_a_list_can_be_named(place: str, config: Config) -> No
     ("key", "value", "expected"),
     [
         ("stages.pretrain.terms.soft_targets.loss.temprature", 2, "distill.losses.soft_targets; did you mean temperat"),
-        ("stages.pretrain.terms.cosine.loss.margin", 0.1, "distill.losses.cosine; there is nothing"),
+        ("stages.pretrain.terms.cosine.loss.margin", 0.1, "distill.losses.cosine; leave it out"),
         ("stages.pretrain.optimizer.beta", 0.9, "torch.optim.AdamW; did you mean betas?"),
         ("stages.pretrain.schedule.warmups", 0.1, "distill.engine.schedule.linear; did you mean warmup?"),
     ],
@@ -487,8 +487,8 @@ def test_nearest_goes_by_the_whole_name_then_by_its_last_part() -> None:
     assert rules.nearest("x.temprature_", ["a.b.c.d.e.temperature", "a.b.c.d.e.f.temperature", "g"]) == (
         "did you mean a.b.c.d.e.temperature, a.b.c.d.e.f.temperature?"
     )
-    assert rules.nearest("zzz", names) == "there is stages.pretrain.temperature, temperature, seed"
-    assert rules.nearest("zzz", []) == "there is nothing"
+    assert rules.nearest("zzz", names) == "choose from stages.pretrain.temperature, temperature, seed"
+    assert rules.nearest("zzz", []) == "leave it out"
 
 
 @pytest.fixture(scope="module")
@@ -503,7 +503,7 @@ def called(settings: DictConfig, **changes: Any) -> list[str]:
     settings = copy.deepcopy(settings)
     for key, value in changes.items():
         OmegaConf.update(settings, key.replace("__", "."), value, merge=False)
-    return list(hydra.hydra(settings))
+    return list(hydra.hydra_settings(settings))
 
 
 def test_hydras_own_settings_are_let_through(shipped: DictConfig) -> None:

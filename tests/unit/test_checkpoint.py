@@ -229,7 +229,7 @@ def test_weights_that_do_not_fit_on_the_disk_are_one_line_and_leave_the_old_ones
         save_file({"weight": torch.zeros(1 << 16)}, temporary / "model.safetensors")
     (line,) = refused.value.messages
     assert line.startswith(f"{folder}: got ")
-    assert "must be writable, with room enough; mend it, then run the same command" in line
+    assert "must be writable, on a disk with free space; free some, then run the same command" in line
     assert content(run) == before
 
 

@@ -44,7 +44,7 @@ CASES: list[tuple[dict[str, Any], str, TermFacts, str]] = [
     ({"features": "pooled", "positions": "masked"}, "corpus", PLAIN, "positions: got masked; must be all with "),
     ({"features": "scores", "positions": "masked"}, "tasks", PLAIN, "positions: got masked; must be all with "),
     ({"positions": "masked"}, "tasks", PLAIN, "positions: got masked; must be all on tasks; set "),
-    ({"positions": "masked"}, "corpus", OWN, "positions: got masked; must be all where student.tokenizer is set: "),
+    ({"positions": "masked"}, "corpus", OWN, "positions: got masked; must be all where student.tokenizer is set, "),
     ({"features": "relations"}, "corpus", OWN, "features: got relations; must be hidden or pooled where student."),
     ({"features": "logits"}, "corpus", OWN, "features: got logits; must be hidden or pooled where student."),
     ({"features": "scores"}, "tasks", OWN, "features: got scores; must be logits on tasks where the student has a "),

@@ -61,7 +61,7 @@ def test_nothing_is_made_again_when_all_is_finished(ctx: Run) -> None:
 def test_what_was_made_from_a_stage_that_is_gone_is_made_again(ctx: Run) -> None:
     (ctx.folder.path / "pretrain" / checkpoint.MANIFEST).unlink()
     assert ctx.pending() == ["pretrain", "finetune"]
-    assert ctx.said == ["finetune: made again, because pretrain changed"]
+    assert ctx.said == ["finetune: runs again, because pretrain changed"]
     assert not (ctx.folder.path / "finetune").exists()
     assert (ctx.folder.path / "finetune_teacher").exists()
 
@@ -92,10 +92,10 @@ def test_a_manifest_that_was_not_completed_is_not_finished(ctx: Run) -> None:
         (
             "tasks",
             ["finetune_teacher", "finetune"],
-            "finetune_teacher: made again, because the rows of the tasks changed",
+            "finetune_teacher: runs again, because the rows of the tasks changed",
         ),
-        ("corpus", ["adapt", "pretrain", "finetune"], "adapt: made again, because the corpus changed"),
-        ("teacher", PIPELINE, "adapt: made again, because the teacher changed"),
+        ("corpus", ["adapt", "pretrain", "finetune"], "adapt: runs again, because the corpus changed"),
+        ("teacher", PIPELINE, "adapt: runs again, because the teacher changed"),
     ],
 )
 def test_what_reads_something_that_was_replaced_is_made_again(
@@ -110,5 +110,5 @@ def test_other_versions_are_said_and_what_they_made_is_kept(ctx: Run, monkeypatc
     monkeypatch.setattr(environment, "versions", lambda: VERSIONS | {"torch": "4"})
     assert ctx.pending() == []
     assert ctx.said == [
-        f"{', '.join(PIPELINE)}: made with torch 2, now 4; kept (set output=NEW_FOLDER to make everything again)"
+        f"{', '.join(PIPELINE)}: run with torch 2, now 4; kept (set output=NEW_FOLDER to run everything again)"
     ]
