@@ -205,7 +205,7 @@ def test_a_teacher_that_tells_other_classes(given: Path, refusal: Callable[..., 
 def test_sequences_longer_than_the_teacher_can_read(setting: str, refusal: Callable[..., str]) -> None:
     line = refusal(setting)
     assert setting.partition("=")[0].removeprefix("stages.") in line
-    assert ": got 513; must be <= 512, the longest that teacher and student take; " in line
+    assert ": got 513; must be <= 512, the maximum length of teacher and student; " in line
 
 
 def test_the_command_line_says_it_and_ends_with_two(glue: Path, corpus: Path, given: Path, tmp_path: Path) -> None:
