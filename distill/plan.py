@@ -216,23 +216,25 @@ def _number(value: Any) -> str:
 def resolve(config: Config) -> Plan:
     """The plan of a config. References to no earlier stage are left out; `distill.check` refuses them."""
     config = expanded(config)
-    given = any(isinstance(s := config.stages.get(n), Train) and s.start == STUDENT.name for n in config.pipeline)
-    own = given or config.student.tokenizer is not None
+    given_student = any(
+        isinstance(s := config.stages.get(n), Train) and s.start == STUDENT.name for n in config.pipeline
+    )
+    own_tokenizer = given_student or config.student.tokenizer is not None
     labels = targets(config.target)
     resolved: dict[str, tuple[Step, ...]] = {}
     for name in dict.fromkeys(config.pipeline):
         if name in config.stages:
-            resolved[name] = tuple(_steps(name, config.stages[name], labels, resolved, own))
+            resolved[name] = tuple(_steps(name, config.stages[name], labels, resolved, own_tokenizer))
     return Plan(
         tuple(step for steps in resolved.values() for step in steps),
         labels,
         any(getattr(config.target, name) is not None for name in UNITS),
-        given,
+        given_student,
     )
 
 
 def _steps(
-    name: str, stage: Stage, labels: dict[str, Target], earlier: dict[str, tuple[Step, ...]], own: bool
+    name: str, stage: Stage, labels: dict[str, Target], earlier: dict[str, tuple[Step, ...]], own_tokenizer: bool
 ) -> Iterator[Step]:
     """The steps of a stage: one for each target if it prunes or uses pruned models, else one.
 
@@ -245,11 +247,11 @@ def _steps(
     }
     several = any(len(steps) > 1 for steps in sources.values()) or isinstance(stage, Prune)
     if isinstance(stage, Evaluate) or not several:
-        yield Step(name, stage, sources=sources, goal=labels.get("", Target()), own_tokenizer=own)
+        yield Step(name, stage, sources=sources, goal=labels.get("", Target()), own_tokenizer=own_tokenizer)
         return
     for label, goal in labels.items():
         of_target = {key: _same_target(steps, label) for key, steps in sources.items()}
-        yield Step(name, stage, label, goal, of_target, own)
+        yield Step(name, stage, label, goal, of_target, own_tokenizer)
 
 
 def _same_target(sources: tuple[Source, ...], label: str) -> tuple[Source, ...]:
