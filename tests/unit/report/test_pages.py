@@ -155,17 +155,17 @@ def test_rows_hold_the_numbers(results: Results) -> None:
 
 
 def test_the_shape_of_a_speedup_is_in_its_title(results: Results) -> None:
-    assert models_table(results).columns[-2:] == ("Speedup at 8x128 [95%]", "Same backend")
+    assert models_table(results).columns[-2:] == ("Speedup at 8x128 [95%]", "Speedup, same backend")
     card = model_card(results, None, "cola")
     assert "Speedup at 8x128 [95%]" in card
-    assert "fastest float32 variant at 8x128." in card
+    assert "fastest float32 variant at 8x128 (batch x length)." in card
     for model in results["models"]:
         model["latency_ms"] = []
-    assert models_table(results).columns[-2:] == ("Speedup [95%]", "Same backend")
+    assert models_table(results).columns[-2:] == ("Speedup [95%]", "Speedup, same backend")
 
 
 def test_rows_on_the_cpu_are_marked(results: Results) -> None:
-    note = "Rows with backend onnxruntime were run on the CPU, not on the Example GPU 5."
+    note = "Rows with backend onnxruntime ran on the CPU, not on the Example GPU 5."
     assert note not in page_of(results)
     results["environment"]["gpu"] = "Example GPU 5"
     timed = [models_table(results), by_shape_table(results), latency_table(results)]
