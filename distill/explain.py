@@ -1,6 +1,6 @@
-"""Turns what Hydra and OmegaConf raise into one line a problem: `<key>: got X; must be Y; do Z`.
+"""Turns exceptions of Hydra and OmegaConf into one line for each problem: `<key>: got X; must be Y; do Z`.
 
-They stop at the first problem. Here the argument to blame is taken out and the rest composed again, until all is said.
+They stop at the first problem. To report all, the argument that caused it is removed and the rest is composed again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from distill.config import Config, folder, load_config, recipes
 from distill.errors import UserError
 
 USUAL = "distilbert"
-"""The recipe whose settings are told where none is chosen that composes."""
+"""The recipe whose settings are suggested if the chosen one does not compose, or none is chosen."""
 
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
 
@@ -40,31 +40,30 @@ _RULES = {
 
 
 def messages(error: BaseException, arguments: list[str]) -> list[str] | None:
-    """Lines for an error the user can mend; None for a defect of ours."""
+    """Lines for an error that the user can correct; None for a defect of distill."""
     if isinstance(error, UserError):
         return error.messages
     if isinstance(error, OSError) and error.errno in _DISK:
         return [
-            f"{error.filename or 'disk'}: got {error.strerror}; must be writable; mend it, then run the same command"
+            f"{error.filename or 'disk'}: got {error.strerror}; must be writable; correct it, then run the same command"
         ]
     if not _about_settings(error):
         return None
-    left, lines = _overrides(arguments), []
-    if not any(_key(a) == "recipe" for a in left):
-        lines, left = settings(Config(), None), [f"recipe={USUAL}", *left]
-        found = _composed(*left)
-    else:
-        found = error
-    while isinstance(found, BaseException):
-        blamed = _blamed(found, left)
-        rest = [a for a in left if a != blamed]
-        lines.append(_line(found, blamed, rest, arguments))
-        # Other lines would be about settings that are not meant.
-        if rest == left or _key(blamed or "") == "recipe" or {"-m", "--multirun"} & set(arguments):
+    overrides, lines = _overrides(arguments), []
+    composed: Config | BaseException = error
+    if not any(_key(a) == "recipe" for a in overrides):
+        lines, overrides = settings(Config(), None), [f"recipe={USUAL}", *overrides]
+        composed = _composed(*overrides)
+    while isinstance(composed, BaseException):
+        blamed = _blamed(composed, overrides)
+        rest = [a for a in overrides if a != blamed]
+        lines.append(_line(composed, blamed, rest, arguments))
+        # Further lines would be about the settings of another recipe, or of another job.
+        if rest == overrides or _key(blamed or "") == "recipe" or {"-m", "--multirun"} & set(arguments):
             return lines
-        left, found = rest, _composed(*rest)
-    chosen = next(a.partition("=")[2] for a in left if _key(a) == "recipe")
-    return lines + settings(found, chosen)
+        overrides, composed = rest, _composed(*rest)
+    chosen = next(a.partition("=")[2] for a in overrides if _key(a) == "recipe")
+    return lines + settings(composed, chosen)
 
 
 def _about_settings(error: BaseException) -> bool:
@@ -74,13 +73,13 @@ def _about_settings(error: BaseException) -> bool:
 
 
 def _overrides(arguments: list[str]) -> list[str]:
-    """The settings among the arguments, and the folder of `--config-dir` as one."""
-    found = [a for a in arguments if a[:1] not in ("", "-") and ("=" in a or a.startswith("~"))]
+    """The overrides among the arguments; the folder of `--config-dir` is one of them."""
+    overrides = [a for a in arguments if a[:1] not in ("", "-") and ("=" in a or a.startswith("~"))]
     words = [word for a in arguments for word in (a.split("=", 1) if a.startswith("--") else [a])]
     for flag, value in pairwise(words):
         if flag in ("--config-dir", "-cd"):
-            found.append(f"hydra.searchpath=['{Path(value).resolve().as_uri()}']")
-    return found
+            overrides.append(f"hydra.searchpath=['{Path(value).resolve().as_uri()}']")
+    return overrides
 
 
 def _key(override: str) -> str:
@@ -98,7 +97,7 @@ def _composed(*overrides: str) -> Config | BaseException:
 
 
 def _blamed(error: BaseException, overrides: list[str]) -> str | None:
-    """The override that an error is about, if it is about one."""
+    """The override that caused an error, if one did."""
     text = _chain(error)
     if isinstance(error, MissingConfigException):
         choices = {f"{_key(a).partition('@')[0]}/{a.partition('=')[2].strip('[]')}": a for a in overrides}
@@ -136,7 +135,7 @@ def _choice(error: MissingConfigException) -> str:
 
 
 def _anywhere(text: str, rest: list[str]) -> str | None:
-    """Problems that may also stand in a file."""
+    """The line for a problem that may be in a file too."""
     full = re.search(r"full_key: (\S+)", text)
     key = full.group(1) if full else ""
     if unfound := re.search(r"Interpolation key '([^']+)' not found", text):
@@ -149,7 +148,7 @@ def _anywhere(text: str, rest: list[str]) -> str | None:
             return f"{key}: got another kind of value in {file.group(1)}.yaml; must be {rule}; correct the file"
         if file.group(1).startswith(f"{key}/"):
             return f"{file.group(1)}.yaml: got no package; must begin with '# @package _global_'; add that line"
-        return f"{key}: got it in {file.group(1)}.yaml; must be a setting that exists; {_near(key, rest)}"
+        return f"{key}: got this key in {file.group(1)}.yaml; must be a setting that exists; {_near(key, rest)}"
     return None
 
 
@@ -182,20 +181,20 @@ def _chain(error: BaseException | None) -> str:
 
 
 def _near(key: str, overrides: list[str]) -> str:
-    """Names like `key` among the settings that the overrides compose (of the usual recipe if they do not).
+    """Suggests names similar to `key` among the settings that the overrides compose, or else those of `USUAL`.
 
-    For a baseline that is given a setting of its student, the student's setting.
+    For a setting of a baseline that follows its student's, suggests the setting of the student.
     """
     group, name, setting = (*key.split(".", 2), "", "")[:3]
     for tried in (overrides, [a for a in overrides if _key(a) == "recipe"], [f"recipe={USUAL}"]):
-        found = _composed(*tried)
-        if isinstance(found, Config):
-            advice = of_student(found.stages.get(name), setting) if group == "stages" else None
-            return advice or nearest(key, ["recipe", *_names(found)])
+        composed = _composed(*tried)
+        if isinstance(composed, Config):
+            advice = of_student(composed.stages.get(name), setting) if group == "stages" else None
+            return advice or nearest(key, ["recipe", *_names(composed)])
     return "see python -m distill --help"
 
 
 def _names(config: Config) -> Iterable[str]:
-    """Every setting, and every group of settings before those in it."""
+    """Every setting, and every group of settings before its members."""
     parts = [key.split(".") for key in flatten(config)]
     return dict.fromkeys(".".join(p[:n]) for p in parts for n in range(1, len(p) + 1))

@@ -166,7 +166,7 @@ def test_an_export_that_is_not_what_was_made_is_removed(
         return proved(exported, *rest)
 
     monkeypatch.setattr(export, "_proved", spoilt)
-    with pytest.raises(UserError, match="away from the model's in a fresh process"):
+    with pytest.raises(UserError, match="in a fresh process that differ from the model's"):
         run(tmp_path, "task", *few, *stages, "stages.export.evaluated=null")
     assert (tmp_path / "out" / "finetune" / "order").is_dir()
     assert not (tmp_path / "out" / "export" / "order").exists()

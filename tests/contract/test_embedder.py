@@ -135,7 +135,7 @@ def test_an_embedder_that_is_not_what_was_made_is_removed(
         save_file({name: value * 1.1 for name, value in load_file(file).items()}, file, {"format": "pt"})
 
     monkeypatch.setattr(stage, "export_embedder", spoilt)
-    with pytest.raises(UserError, match="away from the model's in a fresh process"):
+    with pytest.raises(UserError, match="in a fresh process that differ from the model's"):
         run(tmp_path, "embedder", *FEW, "limit.steps=1", "limit.documents=30")
     assert (tmp_path / "run" / "pretrain").is_dir()
     assert not (tmp_path / "run" / "export_embedder" / "embedder").exists()

@@ -74,7 +74,7 @@ def test_teachers_of_two_families_and_tokenizers_teach_as_one(run: Any, tmp_path
             wanted = of_task[0] * probabilities(said[1]) + of_task[1] * probabilities(said[2])
             np.testing.assert_allclose(probabilities(said[0]), wanted, rtol=1e-4, atol=1e-6)
     order = ", ".join(f"{100 * share:.0f}%" for share in shares["order"])
-    assert f"Shares of the members in order: {order}." in results["notes"]
+    assert f"Weights of the members on order: {order}." in results["notes"]
     assert results["teacher_name"] == "an ensemble of one, two"
     rows = [checkpoint.read_json(out / "finetune_teacher" / n / "order" / checkpoint.MANIFEST) for n in ("1", "2")]
     assert all(row["steps"] == 3 for row in rows)
@@ -221,7 +221,9 @@ def test_a_teacher_reads_a_long_text_in_windows(name: str, run: Any, tmp_path: P
         with pytest.raises(ConfigError, match=r"teacher\.window: got 40; must be <= 32"):
             run(tmp_path, "task", *given, shapes, "teacher.window=40")
     results = run(tmp_path, "task", *given, shapes, *SHORT, "teacher.window=32")
-    assert any(note.startswith("The teacher reads windows of at most 32 tokens") for note in results["notes"])
+    assert any(
+        note.startswith("The teacher processes texts in windows of at most 32 tokens") for note in results["notes"]
+    )
     failed = {(m["role"], m["backend"]) for m in results["models"] if "failed" in m}
     assert failed == (set() if name == "bert" else {("teacher", "torch"), ("teacher", "onnxruntime")})
 

@@ -176,7 +176,7 @@ def test_a_recipe_of_ones_own_runs(mine: Path) -> None:
         (
             "y",
             "# @package _global_\ntemprature: 3\n",
-            "temprature: got it in recipe/y.yaml; must be a setting that exists; did you mean temperature?",
+            "temprature: got this key in recipe/y.yaml; must be a setting that exists; did you mean temperature?",
         ),
         (
             "y",
@@ -327,7 +327,7 @@ def test_whatever_hydra_raises_is_one_line(setting: str, expected: str) -> None:
     assert "\n" not in line
 
 
-def test_a_defect_of_ours_is_no_wrong_setting() -> None:
+def test_a_defect_of_distill_is_not_explained() -> None:
     from distill import explain
 
     assert explain.messages(ValueError("a defect"), [RECIPE]) is None
