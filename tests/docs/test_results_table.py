@@ -56,7 +56,7 @@ def test_the_documents_are_those_of_the_committed_results(capsys: pytest.Capture
     assert results_table.main(["--check"]) == 0, capsys.readouterr().err
 
 
-drawn = cache(figure.png)  # the same points are the same picture: it need not be drawn again for each test
+drawn = cache(figure.png)  # the same points give the same picture, which is drawn once for all tests
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +88,7 @@ def write(path: Path, value: dict[str, Any]) -> None:
     path.write_text(json.dumps(value))
 
 
-def test_readme_shows_the_named_run_and_goes_on_showing_it(root: Path) -> None:
+def test_readme_shows_the_named_run_until_another_is_named(root: Path) -> None:
     assert results_table.main(["docs/results/small"], root) == 0
     first = (root / "README.md").read_text()
     assert "docs/results/small/results.json" in first
@@ -177,7 +177,7 @@ def test_readme_shows_the_quantized_variants(root: Path) -> None:
     assert "2 threads, Example CPU 9000, torch 2.13.0, onnxruntime 1.31.1. Speedup: over onnxruntime fp32" in text
 
 
-def test_check_finds_every_drift_and_writes_nothing(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_finds_every_difference_and_writes_nothing(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert results_table.main([], root) == 0
     assert results_table.main(["--check"], root) == 0
     changed = complete()
@@ -201,7 +201,7 @@ def test_check_finds_every_drift_and_writes_nothing(root: Path, capsys: pytest.C
     assert capsys.readouterr().err.startswith("README.md:")
 
 
-def test_a_typed_number_is_found(root: Path) -> None:
+def test_a_number_typed_by_hand_is_found(root: Path) -> None:
     assert results_table.main([], root) == 0
     readme = root / "README.md"
     readme.write_text(readme.read_text().replace("93.1%", "98.1%"))
@@ -228,7 +228,7 @@ def test_documents_without_results(tmp_path: Path) -> None:
         ([], "<!-- step:end -->", "README.md: got no step markers"),
     ],
 )
-def test_what_cannot_be_made_is_one_line(
+def test_errors_are_one_line(
     root: Path, arguments: list[str], lost: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (root / "README.md").write_text(README.replace(lost, "") if lost else README)

@@ -1,4 +1,4 @@
-"""A run that made a model for each of several targets: its headline, tables, pictures and cards."""
+"""A run with several targets: its headline, tables, pictures and cards."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def family(results: Results) -> Results:
 
 @pytest.mark.parametrize("kind", ["prune", "vocabulary"])
 def test_a_student_that_was_not_trained_after_pruning_is_not_recovered(kind: str, family: Results) -> None:
-    """The kind of the step decides, whatever its name is."""
+    """The kind of its step decides, not the name."""
     other = copy.deepcopy(family)
     for model in other["models"]:
         model["step"] = "anything" if model["role"] == "student" else model["step"]
@@ -87,7 +87,7 @@ def test_a_student_that_was_not_trained_after_pruning_is_not_recovered(kind: str
     assert cuts.table([family]) is None
 
 
-def test_cuts_of_several_seeds_are_one_row_and_one_curve(family: Results) -> None:
+def test_models_of_several_seeds_are_one_row_and_one_curve(family: Results) -> None:
     other = copy.deepcopy(family)
     other["seeds"] = [1]
     other["pruned"][0] |= {"layers": 5, "predicted_speedup": 2.3, "measured_speedup": 2.2}
@@ -133,7 +133,7 @@ def test_every_student_is_in_the_headline_with_its_gain(family: Results) -> None
     assert headline.targets(family) == ["2x", "4x"]
 
 
-def test_names_of_models_are_labels_and_nothing_else(family: Results) -> None:
+def test_names_of_models_are_labels_only(family: Results) -> None:
     before = headline.headline(family), gain_table(family), figure.points(family)
     for model in family["models"]:
         model["name"] = "any name 3x"
@@ -164,14 +164,14 @@ def test_the_fastest_that_retains_enough_is_named(least: float, sentence: str, f
     assert sentence in headline.headline(family)
 
 
-def test_a_baseline_from_a_taught_start_is_named_as_such(family: Results) -> None:
+def test_a_baseline_from_weights_trained_with_a_teacher_is_named_as_such(family: Results) -> None:
     family["taught_start"] = True
     assert validate(family) == []
     start = "trained without a teacher, from weights that were trained with one, in percentage points, as"
     assert f"Gain over the same students {start}" in headline.headline(family)
 
 
-def test_the_gain_is_that_of_each_over_its_own_baseline(family: Results) -> None:
+def test_the_gain_of_each_student_is_over_its_own_baseline(family: Results) -> None:
     table = gain_table(family)
     assert table is not None
     assert [tuple(row) for row in table.rows] == [
@@ -197,7 +197,7 @@ def test_students_of_one_variant_are_one_curve(family: Results) -> None:
     assert all(drawn.count(f">{curve}<") == 1 for curve in curves)
 
 
-def test_what_was_predicted_stands_beside_what_was_measured(family: Results) -> None:
+def test_predicted_and_measured_speed_are_in_one_sentence(family: Results) -> None:
     first, second = headline.pruned(family)
     assert first.startswith("2x: pruned to 4 layers, 384 hidden and 576 FFN channels. Of 384 shapes tried, this ")
     assert first.endswith("at 8x128: predicted 2.10x, 50.0 ms; measured 2.00x, 52.0 ms.")
@@ -210,7 +210,7 @@ def test_what_was_predicted_stands_beside_what_was_measured(family: Results) -> 
     assert headline.pruned({"pruned": both}) == [f"prune: p{sizes}", f"prune_ffn: p{sizes}"]
 
 
-def test_the_page_and_the_card_are_of_one_student_among_several(family: Results) -> None:
+def test_the_card_is_that_of_one_student_among_several(family: Results) -> None:
     assert "| student 4x | student | torch | fp32 |" in markdown.text(page.run_page(family, ""))
     card = model_card(family, "4x", "rte")
     assert "# student 4x: rte" in card

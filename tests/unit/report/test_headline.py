@@ -109,7 +109,7 @@ def test_capped_training_is_named(results: Results) -> None:
 
 @pytest.mark.parametrize("own", ["", "own_"])
 def test_a_task_without_scores_is_not_in_the_average(results: Results, own: str) -> None:
-    """No training rows, so no model of that task; its validation rows are there all the same."""
+    """A task with validation rows but no training rows has no model."""
     for row in results["coverage"]:
         if row["task"] == "rte" and row["split"] == "train":
             row["rows"] = 0

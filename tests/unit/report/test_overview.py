@@ -1,4 +1,4 @@
-"""One page over many runs."""
+"""The page on several runs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_seeds_are_aggregated(results: Results) -> None:
     assert row[-1] == "0, 1"
     whole = results["models"][8]["parameters"] / 1e6
     assert row[-2] == f"{whole:.2f} M"
-    runs[0]["models"][8]["parameters"] += 1_500_000  # each seed is pruned to a shape of its own
+    runs[0]["models"][8]["parameters"] += 1_500_000  # each seed is pruned to another shape
     assert overview.table(overview.entries(runs)).rows[4][-2] == f"{whole:.2f} to {whole + 1.5:.2f} M"
     assert overview.table(shown).notes[0] == "Settings of every run: tasks=glue."
     point = overview.points(shown)[4]
@@ -135,7 +135,7 @@ def test_the_reports_of_a_single_run_are_written_again(results: Results, tmp_pat
     paths["results"].write_text(json.dumps(results))
     assert main([str(tmp_path)]) == 0
     assert paths["page"].read_text() == before
-    assert paths["results"].read_text() == json.dumps(results)  # left as it was
+    assert paths["results"].read_text() == json.dumps(results)  # unchanged
 
 
 def test_errors_are_one_line(tmp_path: Path, results: Results, capsys: pytest.CaptureFixture[str]) -> None:
