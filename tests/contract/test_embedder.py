@@ -117,7 +117,7 @@ def test_a_narrower_student_learns_a_map_to_its_teachers_vectors(
     assert said.shape == wanted.shape == (2, 32)
     card = (made / "README.md").read_text()
     assert "library_name: sentence-transformers" in card
-    assert "overlap, Spearman in percent" in card
+    assert "Spearman on overlap, in percent" in card
     assert not (made / checkpoint.MANIFEST).exists()
 
 
