@@ -134,7 +134,7 @@ def latency_table(results: Results) -> Table:
 def by_shape_table(results: Results) -> Table:
     """Speedup at every shape, as the ratio of medians."""
     names = shapes(results)
-    floats = [m for m in headline.of_role(results, "teacher") if m["scheme"].startswith("fp32")]
+    floats = [m for m in headline.of_role(results, "teacher") if headline.float32(m)]
 
     def cell(model: Model, shape: str) -> str:
         fastest = min((t for m in floats if (t := median(m, shape))), default=None)

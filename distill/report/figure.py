@@ -84,7 +84,7 @@ def points(results: Results) -> list[Point]:
     shown, curves = [], dict[tuple[str, str], list[tuple[int, str]]]()
     for model in results["models"]:
         x, y = headline.speedup(model), headline.retained(model)
-        reference = model["role"] == "teacher" and model["scheme"].startswith("fp32")
+        reference = model["role"] == "teacher" and headline.float32(model)
         if x is None or y is None or reference or "failed" in model:
             continue
         intervals = [headline.interval(model, key) for key in ("speedup", "retained")]

@@ -26,6 +26,11 @@ def variant(model: Model) -> str:
     return f"{model['scheme']} {model['backend']}"
 
 
+def float32(model: Model) -> bool:
+    """Whether a model is in float32: fp32, or fp32_medium."""
+    return str(model["scheme"]).startswith("fp32")
+
+
 def of_role(results: Results, role: str) -> list[Model]:
     return [model for model in results["models"] if model["role"] == role]
 

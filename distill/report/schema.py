@@ -55,7 +55,7 @@ _LATENCY = _record(
         "p90": _or_null(_AMOUNT),
         "repeats": _COUNT,
     },
-    {"name": _TEXT, "ci95": _or_null(_INTERVAL)},
+    {"name": _TEXT},
 )
 _RETAINED = _record(
     {
