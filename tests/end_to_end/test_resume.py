@@ -67,6 +67,7 @@ def whole(cwd: Path) -> Path:
     return cwd / "whole"
 
 
+@pytest.mark.slow
 def test_a_killed_and_an_interrupted_run_go_on_exactly(cwd: Path, whole: Path) -> None:
     broken = cwd / "broken"
     killed = disturbed(cwd, "pretrain", 9, signal.SIGKILL)
