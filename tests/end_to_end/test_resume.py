@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
 TRAINING = [
     "recipe=distilbert", "limit=smoke", "limit.steps=14", "tasks.names=[order]",
     "pipeline=[adapt,pretrain,finetune_teacher,finetune]", "corpus.max_length=32",
@@ -67,7 +68,6 @@ def whole(cwd: Path) -> Path:
     return cwd / "whole"
 
 
-@pytest.mark.slow
 def test_a_killed_and_an_interrupted_run_go_on_exactly(cwd: Path, whole: Path) -> None:
     broken = cwd / "broken"
     killed = disturbed(cwd, "pretrain", 9, signal.SIGKILL)
