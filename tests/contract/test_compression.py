@@ -48,7 +48,14 @@ BATCH = synthetic((48, 12), 60)
 ROWS = [{key: value[i : i + 1, : 6 + i % 6] for key, value in BATCH.items()} for i in range(16)]
 
 
-@pytest.fixture(scope="module", params=[name for name in family.STUDENTS if name not in SAME])
+QUICK = ("bert", "deberta-v2", "modernbert")
+"""Families whose layers differ most; the others are tried among the slow tests."""
+PARAMS = [
+    pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in family.STUDENTS if name not in SAME
+]
+
+
+@pytest.fixture(scope="module", params=PARAMS)
 def given(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Given:
     from transformers import AutoModelForSequenceClassification
 

@@ -89,6 +89,7 @@ def test_a_teacher_that_does_more_to_its_vectors_is_refused_first(dense: Path, r
     assert not (tmp_path / "run" / "pretrain").exists()
 
 
+@pytest.mark.slow
 def test_a_narrower_student_learns_a_map_to_its_teachers_vectors(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

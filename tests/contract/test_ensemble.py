@@ -190,6 +190,7 @@ def test_settings_that_an_ensemble_cannot_have(recipe: str, settings: list[str],
     assert any(re.search(line, problem) for problem in found), found
 
 
+@pytest.mark.slow
 def test_models_and_data_that_an_ensemble_cannot_use(run: Any, tmp_path: Path) -> None:
     TINY["save"](tmp_path / "one", "bert", "MaskedLM", **SMALL, length=130)
     bpe(tmp_path / "two", "roberta", "MaskedLM", length=130)
@@ -224,8 +225,10 @@ def test_a_teacher_reads_a_long_text_in_windows(name: str, run: Any, tmp_path: P
     assert any(
         note.startswith("The teacher processes texts in windows of at most 32 tokens") for note in results["notes"]
     )
-    failed = {(m["role"], m["backend"]) for m in results["models"] if "failed" in m}
-    assert failed == (set() if name == "bert" else {("teacher", "torch"), ("teacher", "onnxruntime")})
+    failed = {(m["backend"], m["scheme"]) for m in results["models"] if "failed" in m}
+    timed = {(m["backend"], m["scheme"]) for m in results["models"] if m["role"] == "teacher"}
+    unable = {("torch", "bf16"), ("onnxruntime", "fp32")}  # bf16 is tried where the processor has it
+    assert failed == (set() if name == "bert" else unable & timed)
 
     from distill.data import tasks as sets
 

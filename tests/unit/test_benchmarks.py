@@ -116,6 +116,7 @@ def test_every_kind_of_step_is_measured(model: BertConfig, precision: str) -> No
 
 
 @pytest.mark.skipif(shutil.which(os.environ.get("CXX", "g++")) is None, reason="torch compiles with a C++ compiler")
+@pytest.mark.slow
 def test_every_variant_is_timed(tmp_path: Path) -> None:
     small = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
     measured = quantize.benchmark(BertConfig(vocab_size=200, **small), SHAPE, tmp_path, threads=1, repeats=2)
