@@ -54,14 +54,13 @@ def model_card(results: Results, target: str | None, task: str) -> str:
 
 def plain_card(origin: Results, stage: str, task: str) -> str:
     """README.md of a model for `task` that was made by `stage` of a run and was not evaluated."""
-    front = {**_origin(origin), "library_name": "transformers", "pipeline_tag": "text-classification", "tags": [*TAGS]}
     blocks: list[Block] = [
         Heading(task, 1),
         *banner(bool(origin.get("smoke"))),
         *_how_it_was_made(origin, [stage]),
         *_limitations(["It was not evaluated.", *LIMITS]),
     ]
-    return _card(front, blocks)
+    return _card(_classifier(origin), blocks)
 
 
 def embedder_card(origin: Results, stage: str, measured: dict[str, Any]) -> str:
@@ -133,13 +132,15 @@ def _sources(results: Results) -> Iterator[str]:
         yield f"Made from {place}: {f'licence {name}' if name else unknown}."
 
 
+def _classifier(results: Results) -> dict[str, Any]:
+    """Front matter of any classifier."""
+    kind = {"library_name": "transformers", "pipeline_tag": "text-classification", "tags": [*TAGS]}
+    return {**_origin(results), **kind}
+
+
 def _front_matter(results: Results, model: Model, task: str) -> dict[str, Any]:
-    front: dict[str, Any] = {
-        **_origin(results),
-        "library_name": "transformers",
-        "pipeline_tag": "text-classification",
-        "tags": [*TAGS],
-    }
+    """Front matter of a student, with its scores on `task`."""
+    front = _classifier(results)
     scores = model["scores"].get(task)
     if scores and not results.get("smoke"):  # the numbers of a smoke run must not get onto a leaderboard
         metrics = [
