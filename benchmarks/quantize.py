@@ -63,11 +63,12 @@ def benchmark(config: BertConfig, shape: tuple[int, int], folder: Path, threads:
     times = {name: values for (name, _), values in latency.measure(engines, [batch], repeats=repeats).items()}
     medians = {name: float(np.median(values)) for name, values in times.items()}
     best = min((e for e in engines if e.scheme in FLOAT32), key=lambda engine: medians[engine.name])
+    stored = {"fp32", *(record.scheme for record in SCHEMES.values())}  # the others are run from the same files
     rows = [
         {
             "backend": backend,
             "scheme": scheme,
-            "mib": size(path) / 2**20 if scheme in ("fp32", "int8", "int8_static", "nf4") else None,
+            "mib": size(path) / 2**20 if scheme in stored else None,
             "median_ms": medians[name],
             "speedup": latency.speedup(times[best.name], times[name]),
         }

@@ -46,6 +46,9 @@ FAMILIES: dict[str, dict[str, Any]] = {
 }
 """Family -> settings of its own that are tiny, or not zero."""
 
+SAME = {"ernie": "bert", "xlm-roberta": "roberta", "camembert": "roberta"}
+"""Family -> the family whose record differs from its own in names alone. Whole runs leave it out."""
+
 _SEQ2SEQ = {"pad_token_id": PADDING, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2}
 _DECODER = {
     "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8,

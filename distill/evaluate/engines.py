@@ -16,6 +16,7 @@ from distill.backends import BACKENDS
 from distill.evaluate.mixture import average
 from distill.family import input_names
 from distill.machine import arithmetic
+from distill.schemes import SCHEMES
 
 Batch = dict[str, np.ndarray]
 """int64 input_ids, attention_mask and token_type_ids, each [B, L]. An engine uses those that its model has."""
@@ -36,7 +37,10 @@ class Engine:
 
 
 FLOATS = ("fp32", "fp32_medium", "bf16", "fp16")
-QUANTIZED = ("int8", "nf4")
+QUANTIZED = tuple(
+    dict.fromkeys(scheme.scheme for scheme in SCHEMES.values() if BACKENDS[scheme.backend].loads == "transformers")
+)
+"""Schemes of folders that transformers loads with their quantizer."""
 COMPILED = "_compiled"
 """Suffix of the scheme of a model that is compiled by torch."""
 

@@ -27,8 +27,7 @@ from distill.schemes import ONNX, SCHEMES
 from distill.stages import evaluate, export
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
-SAME = {"ernie": "bert", "xlm-roberta": "roberta", "camembert": "roberta"}
-"""Families whose record differs from another one's in names alone."""
+SAME = TINY["SAME"]
 INSTALLED = [name for name, scheme in SCHEMES.items() if all(map(find_spec, scheme.packages))]
 SIZES = {"hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128, "length": 64}
 

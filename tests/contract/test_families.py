@@ -13,8 +13,7 @@ import pytest
 from distill import checkpoint, family, teacher
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
-SAME = {"ernie": "bert", "xlm-roberta": "roberta", "camembert": "roberta"}
-"""Families whose record differs from another one's in names alone: the unit tests run them, the whole way does not."""
+SAME = TINY["SAME"]
 SHAPES = [name for name in family.STUDENTS if name not in SAME]
 LAYERS = 4
 
