@@ -69,21 +69,20 @@ TEACHERS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 """Family that can only teach tasks -> a tiny config of it."""
 
-AFTER_PADDING = ("roberta", "xlm-roberta", "camembert", "mpnet")
-"""Families that count positions from the row after that of the padding token."""
-
 
 def config(name: str, *, length: int = 32, **settings: Any) -> Any:
     """A config that takes texts of `length` tokens. Sizes that are not given are tiny ones."""
     from transformers import AutoConfig
 
     from distill import family
+    from distill.family.record import position_table_after_padding
 
     if name in TEACHERS:
         return AutoConfig.for_model(name, **({"vocab_size": 60} | TEACHERS[name] | settings))
     sizes = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 24}
     sizes |= {"vocab_size": 60, "pad_token_id": PADDING}
-    sizes["max_position_embeddings"] = length + (2 if name in AFTER_PADDING else 0)
+    after_padding = family.FAMILIES[name].max_length is position_table_after_padding
+    sizes["max_position_embeddings"] = length + (PADDING + 1 if after_padding else 0)
     given = dict(family.FAMILIES[name].published) | FAMILIES[name] | sizes | settings
     given = {family.FAMILIES[name].settings.get(key, key): value for key, value in given.items()}
     return AutoConfig.for_model(name, **given)
