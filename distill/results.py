@@ -70,11 +70,6 @@ def _teacher_name(ctx: Context) -> str:
     return _name(ctx, settings.name, ctx.given.teacher)
 
 
-def _is_embedded(ctx: Context) -> bool:
-    """Whether the teacher is the embedded one, and not a random one in its place."""
-    return ctx.config.teacher.kind == "embedded" and not ctx.given.is_random(ctx.given.teacher)
-
-
 def _member_names(ctx: Context) -> list[str]:
     names = ctx.config.teacher.names or ctx.given.teachers
     return [_name(ctx, name, folder) for name, folder in zip(names, ctx.given.teachers, strict=True)]
@@ -112,69 +107,71 @@ def _name(ctx: Context, name: str | None, folder: str) -> str:
 
 
 def _of_teacher(ctx: Context, step: Step) -> Iterator[str]:
-    """Notes on a teacher that is an ensemble or reads long texts in windows."""
+    """Notes on a teacher that is an ensemble or processes texts in windows."""
     if len(ctx.given.teachers) > 1:
         for number, name in enumerate(_member_names(ctx)):
-            yield f"member {number + 1} is {name} alone; the teacher is the mean of the members' probabilities."
+            yield f"member {number + 1} is {name} alone. The teacher outputs the mean of the members' probabilities."
         for task in ctx.tasks:
             weights = ctx.shares(step, task)
             shares = ", ".join(f"{100 * weight / sum(weights):.0f}%" for weight in weights)
-            yield f"Shares of the members in {task}: {shares}."
+            yield f"Weights of the members on {task}: {shares}."
     if ctx.config.teacher.window is not None:
         yield (
-            f"The teacher reads windows of at most {ctx.config.teacher.window} tokens; a longer text is scored and "
-            "timed with all of its windows."
+            f"The teacher processes texts in windows of at most {ctx.config.teacher.window} tokens. Scores and timings "
+            "of a longer text are those of all its windows."
         )
 
 
 def _notes(ctx: Context) -> Iterator[str]:
     if ctx.config.limit.examples is not None:
-        yield f"Training is capped at {ctx.config.limit.examples} examples per task."
-    if {"mnli", "qqp", "qnli"} & set(ctx.tasks) and _is_embedded(ctx):
+        yield f"Training used at most {ctx.config.limit.examples} examples of each task."
+    embedded = ctx.config.teacher.kind == "embedded" and not ctx.given.is_random(ctx.given.teacher)
+    if embedded and {"mnli", "qqp", "qnli"} & set(ctx.tasks):
         yield (
-            "The embedded teacher was trained on MultiNLI, Quora duplicates and SQuAD, from which MNLI, QQP and QNLI "
-            "were made."
+            "The embedded teacher was trained on MultiNLI, Quora duplicates and SQuAD, which are the sources of MNLI, "
+            "QQP and QNLI."
         )
     if any(step.settings.role == "baseline" for step in ctx.plan.of(Train)):
         start = "layers copied from the teacher" if ctx.config.student.init == "teacher_layers" else "random weights"
-        start = "as it was pruned" if ctx.plan.of(Prune, Vocabulary) else start
-        start = "as it was given" if ctx.plan.given_student else start
+        start = "the pruned model" if ctx.plan.of(Prune, Vocabulary) else start
+        start = "the given student" if ctx.plan.given_student else start
         start += ", which was distilled from a teacher" if ctx.plan.taught_start else ""
         yield (
-            f"The baseline is the same student from the same start ({start}), trained for the same steps on the same "
-            "data with no teacher."
+            f"The baseline is the same student with the same initial weights ({start}), trained for the same number of "
+            "steps on the same data without a teacher."
         )
     if any(not step.settings.uniform for step in ctx.plan.of(Prune)):
         yield (
-            "The student's layers have different numbers of heads and FFN channels, which no transformers config can "
-            "describe: its checkpoint has zeros in place of pruned weights, and is neither smaller nor faster in "
-            "torch. Its ONNX files omit the zeros."
+            "The student's layers differ in their numbers of heads and FFN channels, which a transformers config "
+            "cannot express. Its checkpoint therefore contains zeros in place of the pruned weights, and is neither "
+            "smaller nor faster in torch. Its ONNX files do not contain these zeros."
         )
 
 
 def _of_vocabulary(ctx: Context) -> Iterator[str]:
     for step in ctx.plan.of(Vocabulary):
-        cut, texts = ctx.folder.manifest(step), step.settings.texts
+        manifest, texts = ctx.folder.manifest(step), step.settings.texts
         yield (
-            f"{cut['tokens']:,} of {cut['tokens_before']:,} tokens of the vocabulary are kept: they are "
-            f"{100 * cut['share_of_texts']:.2f}% of all tokens in the {' and '.join(texts)}."
+            f"The vocabulary has {manifest['tokens']:,} of its original {manifest['tokens_before']:,} tokens. They "
+            f"cover {100 * manifest['share_of_texts']:.2f}% of the token occurrences in the {' and '.join(texts)}."
         )
 
 
 def _of_quantized(ctx: Context) -> Iterator[str]:
-    """Notes on quantized variants: which are scored row by row, and which have modules in float to keep the score."""
+    """Notes on quantized variants: which are scored with batch size 1, and which modules stay in float."""
     steps = ctx.plan.of(Quantize)
     names = dict.fromkeys(name for step in steps for name in step.settings.schemes)
     for scheme in (SCHEMES[name] for name in names if SCHEMES[name].alone):
         yield (
-            f"{scheme.backend} {scheme.scheme} is scored one row at a time: its activations have one scale for a whole "
-            "batch, so that a row's logits would depend on the other rows."
+            f"{scheme.backend} {scheme.scheme} is scored with batch size 1: its activations have one scale for the "
+            "whole batch, so that the logits of a row depend on the other rows."
         )
     for step in filter(ctx.folder.finished, steps):
         for task, kept in ctx.folder.manifest(step)["kept"].items():
             for name, modules in kept.items():
                 scheme = SCHEMES[name]
-                yield f"{step.folder}/{task}: {scheme.backend} {scheme.scheme} has {', '.join(modules)} in float."
+                model = f"{step.folder}/{task}"
+                yield f"{model}: {scheme.backend} {scheme.scheme} keeps these modules in float: {', '.join(modules)}."
 
 
 def _pruned(ctx: Context, models: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

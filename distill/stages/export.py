@@ -18,7 +18,7 @@ from distill.context import Context
 from distill.data.tasks import TaskData
 from distill.export import onnx
 from distill.export.huggingface import export_folder
-from distill.export.proof import Artifact, difference, fresh, here
+from distill.export.proof import Artifact, difference, fresh, logits_of
 from distill.plan import Step
 from distill.report import model_card, plain_card
 from distill.results import origin, results
@@ -69,7 +69,7 @@ def _verified(exported: list[Exported], texts: dict[str, list[list[str]]], longe
     texts_of_folder = {artifact.copy.tokenizer: texts[artifact.task] for artifact in exported}
     with ThreadPoolExecutor(1) as pool:
         fresh_process = pool.submit(fresh, [artifact.copy for artifact in exported], texts_of_folder, longest, True)
-        expected_logits = [here(artifact.source, texts[artifact.task], longest, True) for artifact in exported]
+        expected_logits = [logits_of(artifact.source, texts[artifact.task], longest, True) for artifact in exported]
         logits = fresh_process.result()
     proofs: dict[str, dict[str, Any]] = {artifact.task: {} for artifact in exported}
     float_logits: dict[str, np.ndarray] = {}

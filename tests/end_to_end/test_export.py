@@ -120,7 +120,9 @@ def test_repositories_with_other_files_are_refused_and_unchanged(
     files: dict[str, bytes], hub: Any, folder: Path
 ) -> None:
     hub.repositories["me/mistyped"] = {".gitattributes": GIT, **files}
-    line = r"^push: got me/mistyped, which holds .*; must be new, empty, or hold only what distill uploaded; choose ano"
+    line = (
+        r"^push: got me/mistyped, which contains .*; must be new, empty, or contain only files that distill uploaded; "
+    )
     with pytest.raises(ConfigError, match=line) as early:
         create(["me/new", "me/mistyped"])
     with pytest.raises(UserError, match=line) as late:
@@ -135,13 +137,13 @@ def test_an_error_names_every_repository_and_some_of_the_files(hub: Any) -> None
     with pytest.raises(ConfigError) as refused:
         create(["me/a", "me/b", "me/c"])
     first, second = refused.value.messages
-    assert first.startswith("push: got me/a, which holds a, b, c and 2 more; must be")
-    assert second.startswith("push: got me/b, which holds x; must be")
+    assert first.startswith("push: got me/a, which contains a, b, c and 2 more; must be")
+    assert second.startswith("push: got me/b, which contains x; must be")
 
 
 def test_repositories_with_other_files_are_refused_before_training(hub: Any, run: Any, tmp_path: Path) -> None:
     hub.repositories["me/student-order"] = {"config.json": b"{}"}
-    with pytest.raises(ConfigError, match=r"which holds config\.json"):
+    with pytest.raises(ConfigError, match=r"which contains config\.json"):
         run(tmp_path, "task", *RUN, "push=me/student")
     assert not (tmp_path / "run" / "finetune_teacher").exists()
     assert hub.repositories == {"me/student-order": {"config.json": b"{}"}}
