@@ -67,7 +67,9 @@ def walk(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | 
 
         ctx.machine.say(f"run folder: {folder}")
         if config.limit.smoke:
-            ctx.machine.say("limit=smoke: tiny and random, to see that everything runs. Its numbers mean nothing.")
+            ctx.machine.say(
+                "limit=smoke: a tiny random teacher, to test that everything runs. The results mean nothing."
+            )
         pending = _pending(ctx)
         _begin(ctx, pending, prepare)
         repositories = _repositories(ctx)

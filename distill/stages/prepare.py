@@ -175,7 +175,7 @@ def _student_of(ctx: Context, step: Step, loaded: Any) -> tuple[Any, list[str]]:
     if not isinstance(settings, Train):
         return None, []
     if settings.gates.kind != "none" and loaded.model_type not in family.STUDENTS:
-        return None, [_no_student(loaded)]
+        return None, [_no_student("teacher.name", loaded)]
     if settings.build_student:
         return _student(ctx, loaded)
     return _given_student(ctx) if step.start is STUDENT else (None, [])
@@ -234,8 +234,7 @@ def _given_student(ctx: Context) -> tuple[Any, list[str]]:
         return None, error.messages
     if config.model_type in family.STUDENTS:
         return config, []
-    types = ", ".join(family.STUDENTS)
-    return None, [f"student.name: got a model of type {config.model_type}; must be one of {types}; choose such a model"]
+    return None, [_no_student("student.name", config)]
 
 
 def _student(ctx: Context, loaded: Any) -> tuple[Any, list[str]]:
@@ -265,7 +264,7 @@ def _prunable(ctx: Context, loaded: Any, stage: Prune) -> list[str]:
     """Problems of the sizes in `student.*` to which the teacher is to be pruned."""
     target, depth = ctx.config.student, int(loaded.num_hidden_layers)
     if loaded.model_type not in family.STUDENTS:
-        return [_no_student(loaded)]
+        return [_no_student("teacher.name", loaded)]
     for name, required in family.family_of(loaded).unprunable.items():
         if (got := getattr(loaded, name, None) or required) != required:
             return [f"teacher.name: got a model with {name} {got}; must be {required} to be pruned; choose another"]
@@ -298,9 +297,10 @@ def _too_many(ctx: Context, loaded: Any) -> Iterator[str]:
             yield f"student.{name}: got {got}; must be from {fewest} to {most}, the teacher's; set such a number"
 
 
-def _no_student(config: Any) -> str:
+def _no_student(key: str, config: Any) -> str:
+    """Error message for a model of a family that cannot be a student."""
     types = ", ".join(family.STUDENTS)
-    return f"teacher.name: got a model of type {config.model_type}; must be one of {types}; choose such a model"
+    return f"{key}: got a model of type {config.model_type}; must be one of {types}; choose such a model"
 
 
 def _check_head(ctx: Context, key: str, folder: str) -> None:
