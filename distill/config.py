@@ -60,6 +60,8 @@ class Student:
 
 @dataclass
 class Target:
+    """Requirements that pruned models must meet."""
+
     speedup: Any = None
     """Speedup over the unpruned model, in torch float32. A list, here or below, makes one model for each number."""
     latency_ms: Any = None
@@ -98,6 +100,8 @@ class Tasks:
 
 @dataclass
 class Limit:
+    """Caps on data and training, for quick runs."""
+
     examples: int | None = None
     """Maximum training examples per task; no maximum when null, here and below."""
     validation: int | None = None
@@ -148,6 +152,8 @@ class Masking:
 
 @dataclass
 class Batch:
+    """Size of one optimizer step."""
+
     tokens: int = 4096
     """Maximum tokens, padding included, in one optimizer step over all processes."""
     examples: int | None = None
@@ -324,6 +330,8 @@ class Export(Stage):
 
 @dataclass
 class Config:
+    """All settings of a run."""
+
     teacher: Teacher = field(default_factory=Teacher)
     student: Student = field(default_factory=Student)
     target: Target = field(default_factory=Target)
