@@ -199,6 +199,10 @@ OWN = {
     "callbacks": "callbacks: {x: {_target_: builtins.print, _args_: [called]}}",
     "job_logging": "job_logging: {root: {handlers: [x]}, handlers: {x: {(): builtins.print}}}",
     "hydra_logging": "hydra_logging: {root: {handlers: [x]}, handlers: {x: {(): builtins.print}}}",
+    "searchpath": "searchpath: [pkg://package_of_theirs]",
+    "output_subdir": "{run: {dir: .}, output_subdir: .}",
+    "launcher": "launcher: {_target_: builtins.print}",
+    "job_name": "launcher: {_target_: '${hydra.job.name}'}",
     "plain": "{}",
 }
 """Recipe -> what it sets below `hydra`."""
@@ -209,8 +213,26 @@ COMMANDS = [
     ("recipe=hydra_logging --help", "hydra.hydra_logging: got "),
     ("-m recipe=plain,job_logging", "hydra.job_logging: got "),
     ("hydra/callbacks=chosen", "hydra.callbacks: got "),
-    ("--config-path {mine} --config-name recipe/callbacks", "hydra.callbacks: got "),
-    ("--config-path {mine} --config-name plain", "--config-name: got plain; must have distill's schema; "),
+    ("recipe=searchpath", "hydra.searchpath: got it in recipe/searchpath.yaml; must be left out there; "),
+    ("recipe=output_subdir", "hydra.output_subdir: got .; must be null"),
+    ("recipe=launcher", "hydra.launcher._target_: got builtins.print; must be one of "),
+    ("recipe=job_name", "hydra.launcher._target_: got ${hydra.job.name}; must be one of "),
+    ("hydra/launcher=theirs", "hydra.launcher._target_: got package_of_theirs.Launcher; must be one of "),
+    ("hydra/sweeper=theirs", "hydra.sweeper._target_: got package_of_theirs.Sweeper; must be one of "),
+    ("recipe=distilbert temperature=-1 hydra/launcher=basic hydra/sweeper=basic", "temperature: got -1.0; "),
+    # A primary config can add packages to the search path.
+    ("--config-name primary", "--config-name: got primary; must be config; "),
+    ("--config-path {mine} --config-name primary", "--config-path: got {mine}; must be "),
+    ("--config-path pkg://package_of_theirs", "--config-path: got pkg://package_of_theirs; must be "),
+    # Places of functions, in a recipe and in a group's file.
+    ("recipe=decode", "stages.pretrain.optimizer.betas.0._target_: got builtins.print; must not be set"),
+    ("recipe=create", "teacher.weights._target_: got builtins.print; must not be set"),
+    ("recipe=names", "stages.../x: got ../x as the name of a stage; must be letters, digits, - and _"),
+    (
+        "recipe=distilbert +term@stages.pretrain.terms.x=theirs",
+        "stages.pretrain.terms.x.loss._target_: got ",
+    ),
+    ("recipe=prune stages.prune.importance._target_=builtins.print", "stages.prune.importance._target_: got builtins."),
     # What Hydra ships can be chosen: this is refused for its temperature alone.
     (
         "temperature=-1 hydra/job_logging=stdout hydra/hydra_logging=default hydra.verbose=true",
@@ -219,9 +241,17 @@ COMMANDS = [
 ]
 """Arguments -> the line that refuses them."""
 
+SET = {
+    "decode": """stages: {pretrain: {optimizer: {betas: "${oc.decode:'[{_target_: builtins.print},0.9]'}"}}}""",
+    "create": "teacher: {weights: '${oc.create:{_target_: builtins.print}}'}",
+    "names": "stages: {../x: {kind: train}}\npipeline: [../x]",
+}
+"""Recipe -> what it sets of distill."""
+
 IN_TURN = """
 import builtins, contextlib, io, json, sys
 
+sys.path.append(".")
 called, answers = [], []
 builtins.print = lambda *given, **_: called.append(given)
 from distill import __main__
@@ -241,18 +271,31 @@ sys.stdout.write(json.dumps(answers))
 """Runs one command line after the other: a process for each would take seconds."""
 
 
-def test_hydra_calls_nothing_that_a_config_names(mine: Path) -> None:
+def test_nothing_that_a_config_names_is_called(mine: Path) -> None:
     folder = mine / "mine"
     for name, setting in OWN.items():
         text = f"# @package _global_\nhydra:\n  {setting}\n"
         (folder / "recipe" / f"{name}.yaml").write_text(text)
-    (folder / "hydra" / "callbacks").mkdir(parents=True)
-    (folder / "hydra" / "callbacks" / "chosen.yaml").write_text("x: {_target_: builtins.print}\n")
-    (folder / "plain.yaml").write_text("hydra: {run: {dir: .}, output_subdir: null}\n")
-    lines = [arguments.replace("{mine}", str(folder)) for arguments, _ in COMMANDS]
+    for name, setting in SET.items():
+        text = f"# @package _global_\ndefaults: [/recipe/distilbert]\n{setting}\n"
+        (folder / "recipe" / f"{name}.yaml").write_text(text)
+    groups = {
+        "hydra/callbacks/chosen": "x: {_target_: builtins.print}",
+        "hydra/launcher/theirs": "_target_: package_of_theirs.Launcher",
+        "hydra/sweeper/theirs": "_target_: package_of_theirs.Sweeper",
+        "term/theirs": "loss: {_target_: builtins.print, _partial_: true}",
+        "primary": "hydra: {run: {dir: .}, output_subdir: null, searchpath: [pkg://package_of_theirs]}",
+    }
+    for name, text in groups.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.yaml").write_text(f"{text}\n")
+    (mine / "package_of_theirs").mkdir()
+    (mine / "package_of_theirs" / "__init__.py").write_text("print('imported')\n")
+    before = content(mine)
+    commands = [(arguments, expected.replace("{mine}", str(folder))) for arguments, expected in COMMANDS]
     done = subprocess.run(
-        [sys.executable, "-c", IN_TURN],
-        input="\n".join(lines),
+        [sys.executable, "-B", "-c", IN_TURN],
+        input="\n".join(arguments.replace("{mine}", str(folder)) for arguments, _ in commands),
         capture_output=True,
         text=True,
         cwd=mine,
@@ -262,10 +305,15 @@ def test_hydra_calls_nothing_that_a_config_names(mine: Path) -> None:
     assert done.returncode == 0, done.stderr
     wrong = {
         arguments: answer
-        for (arguments, expected), answer in zip(COMMANDS, json.loads(done.stdout), strict=True)
+        for (arguments, expected), answer in zip(commands, json.loads(done.stdout), strict=True)
         if answer[0] != 2 or answer[2] or not any(line.startswith(expected) for line in answer[1])
     }
     assert wrong == {}
+    assert {name: text for name, text in content(mine).items() if not name.endswith("multirun.yaml")} == before
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_a_setting_calls_nothing_else(trap: Path, tmp_path: Path) -> None:
