@@ -64,7 +64,7 @@ def _checked() -> Iterator[None]:
             raise errors.ConfigError(wrong)
         return composed
 
-    ConfigLoaderImpl.load_configuration = checked  # type: ignore[method-assign]
+    ConfigLoaderImpl.load_configuration = checked  # type: ignore[assignment, method-assign]
     try:
         yield
     finally:

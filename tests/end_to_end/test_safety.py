@@ -15,6 +15,8 @@ import pytest
 
 import distill
 from distill.errors import UserError
+from distill.schemes import ONNX
+from distill.stages import prune, quantize, vocabulary
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 SMOKE = ("recipe=distilbert", "limit=smoke", "limit.steps=1", "pipeline=[adapt,pretrain]")
@@ -160,3 +162,45 @@ def test_what_depends_on_a_replaced_file_is_made_again(
     manifest = json.loads((tmp_path / "run" / "finetune" / "manifest.json").read_text())
     assert manifest["given"].keys() >= {"tasks"}
     assert manifest["versions"].keys() == {"distill", "torch", "transformers"}
+
+
+TASK = ("limit=smoke", "limit.steps=1", "tasks.names=[order]", "output=run")
+
+
+def fail(*given: Any) -> Any:
+    for path in given:
+        if isinstance(path, dict):
+            assert all(folder.is_dir() and ".distill-tmp" in str(folder) for folder in path), "proved where it is made"
+    raise UserError("its logits are others")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "module", "settings"),
+    [
+        ("prune", prune, ["target.speedup=null", "student.num_hidden_layers=2", "stages.prune.retrain_steps=0"]),
+        ("vocabulary", vocabulary, ["stages.vocabulary.start=finetune_teacher"]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_model_that_fails_its_proof_is_not_there(
+    recipe: str, module: Any, settings: list[str], run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "prove_reload", fail)
+    with pytest.raises(UserError, match="its logits are others"):
+        run(tmp_path, recipe, *TASK, f"pipeline=[finetune_teacher,{recipe}]", *settings)
+    folder = tmp_path / "run"
+    assert (folder / "finetune_teacher" / "manifest.json").is_file()
+    assert not (folder / recipe).exists()
+    assert not [path for path in folder.rglob("*") if "distill-tmp" in path.name]
+
+
+def test_a_quantized_model_that_fails_its_proof_is_not_there(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quantize, "export_onnx", lambda folder, path: path.write_bytes(b"others"))
+    monkeypatch.setattr(quantize, "onnx_parity", fail)
+    stages = ("stages.quantize.start=finetune_teacher", "stages.quantize.schemes=[onnxruntime]")
+    run(tmp_path, "distilbert", *TASK, "pipeline=[finetune_teacher,quantize]", *stages)
+    manifest = json.loads((tmp_path / "run" / "quantize" / "manifest.json").read_text())
+    assert manifest["failed"] == dict.fromkeys([ONNX, "onnxruntime"], "order: UserError: its logits are others")
+    assert not list((tmp_path / "run").rglob("*.onnx"))
