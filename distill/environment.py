@@ -7,10 +7,12 @@ import platform
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distill import __version__
-from distill.machine import Machine
+
+if TYPE_CHECKING:
+    from distill.machine import Machine  # which imports torch: reports need only the names of packages
 
 PACKAGES = ("torch", "transformers", "accelerate", "onnxruntime", "bitsandbytes", "torchao", "openvino")
 

@@ -46,6 +46,9 @@ FAMILIES: dict[str, dict[str, Any]] = {
 }
 """Family -> settings of its own that are tiny, or not zero."""
 
+SAME = {"ernie": "bert", "xlm-roberta": "roberta", "camembert": "roberta"}
+"""Family -> the family whose record differs from its own in names alone. Whole runs leave it out."""
+
 _SEQ2SEQ = {"pad_token_id": PADDING, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2}
 _DECODER = {
     "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8,
@@ -66,21 +69,20 @@ TEACHERS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 """Family that can only teach tasks -> a tiny config of it."""
 
-AFTER_PADDING = ("roberta", "xlm-roberta", "camembert", "mpnet")
-"""Families that count positions from the row after that of the padding token."""
-
 
 def config(name: str, *, length: int = 32, **settings: Any) -> Any:
     """A config that takes texts of `length` tokens. Sizes that are not given are tiny ones."""
     from transformers import AutoConfig
 
     from distill import family
+    from distill.family.record import position_table_after_padding
 
     if name in TEACHERS:
         return AutoConfig.for_model(name, **({"vocab_size": 60} | TEACHERS[name] | settings))
     sizes = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 24}
     sizes |= {"vocab_size": 60, "pad_token_id": PADDING}
-    sizes["max_position_embeddings"] = length + (2 if name in AFTER_PADDING else 0)
+    after_padding = family.FAMILIES[name].max_length is position_table_after_padding
+    sizes["max_position_embeddings"] = length + (PADDING + 1 if after_padding else 0)
     given = dict(family.FAMILIES[name].published) | FAMILIES[name] | sizes | settings
     given = {family.FAMILIES[name].settings.get(key, key): value for key, value in given.items()}
     return AutoConfig.for_model(name, **given)

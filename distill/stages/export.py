@@ -18,7 +18,7 @@ from distill.context import Context
 from distill.data.tasks import TaskData
 from distill.export import onnx
 from distill.export.huggingface import export_folder
-from distill.export.proof import Artifact, difference, fresh, here
+from distill.export.proof import Artifact, difference, fresh, logits_of
 from distill.plan import Step
 from distill.report import model_card, plain_card
 from distill.results import origin, results
@@ -59,7 +59,7 @@ def _proved(exported: list[Exported], texts: dict[str, list[list[str]]], longest
     of_folder = {artifact.copy.tokenizer: texts[artifact.task] for artifact in exported}
     with ThreadPoolExecutor(1) as pool:
         elsewhere = pool.submit(fresh, [artifact.copy for artifact in exported], of_folder, longest, True)
-        wanted = [here(artifact.source, texts[artifact.task], longest, True) for artifact in exported]
+        wanted = [logits_of(artifact.source, texts[artifact.task], longest, True) for artifact in exported]
         outputs = elsewhere.result()
     proofs: dict[str, dict[str, Any]] = {artifact.task: {} for artifact in exported}
     exact: dict[str, np.ndarray] = {}

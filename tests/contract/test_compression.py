@@ -27,8 +27,7 @@ from distill.schemes import ONNX, SCHEMES
 from distill.stages import evaluate, export
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
-SAME = {"ernie": "bert", "xlm-roberta": "roberta", "camembert": "roberta"}
-"""Families whose record differs from another one's in names alone."""
+SAME = TINY["SAME"]
 INSTALLED = [name for name, scheme in SCHEMES.items() if all(map(find_spec, scheme.packages))]
 SIZES = {"hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128, "length": 64}
 
@@ -48,7 +47,14 @@ BATCH = synthetic((48, 12), 60)
 ROWS = [{key: value[i : i + 1, : 6 + i % 6] for key, value in BATCH.items()} for i in range(16)]
 
 
-@pytest.fixture(scope="module", params=[name for name in family.STUDENTS if name not in SAME])
+QUICK = ("bert", "deberta-v2", "modernbert")
+"""Families whose layers differ most; the others are tried among the slow tests."""
+PARAMS = [
+    pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in family.STUDENTS if name not in SAME
+]
+
+
+@pytest.fixture(scope="module", params=PARAMS)
 def given(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Given:
     from transformers import AutoModelForSequenceClassification
 
@@ -166,7 +172,7 @@ def test_an_export_that_is_not_what_was_made_is_removed(
         return proved(exported, *rest)
 
     monkeypatch.setattr(export, "_proved", spoilt)
-    with pytest.raises(UserError, match="away from the model's in a fresh process"):
+    with pytest.raises(UserError, match="in a fresh process that differ from the model's"):
         run(tmp_path, "task", *few, *stages, "stages.export.evaluated=null")
     assert (tmp_path / "out" / "finetune" / "order").is_dir()
     assert not (tmp_path / "out" / "export" / "order").exists()

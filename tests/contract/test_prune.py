@@ -156,6 +156,7 @@ def test_a_target_that_nothing_meets_is_refused(run: Any, tmp_path: Path) -> Non
     assert not (tmp_path / "out" / "finetune_teacher").exists(), "refused before anything is trained"
 
 
+@pytest.mark.slow
 def test_layers_of_different_widths_are_zeros_in_the_checkpoint_and_gone_from_onnx(run: Any, tmp_path: Path) -> None:
     from transformers import AutoModelForSequenceClassification
 
@@ -187,7 +188,7 @@ def test_layers_of_different_widths_are_zeros_in_the_checkpoint_and_gone_from_on
     )
     assert "failed" not in student
     assert student["size_mib"] < 0.9 * teacher["size_mib"]
-    assert any("no config describes" in note for note in found["notes"])
+    assert any("cannot express" in note for note in found["notes"])
 
 
 @pytest.mark.parametrize(

@@ -176,12 +176,12 @@ def test_a_recipe_of_ones_own_runs(mine: Path) -> None:
         (
             "y",
             "# @package _global_\ntemprature: 3\n",
-            "temprature: got it in recipe/y.yaml; must be a setting that exists; did you mean temperature?",
+            "temprature: got this key in recipe/y.yaml; must be a setting that exists; did you mean temperature?",
         ),
         (
             "y",
             "# @package _global_\ntemperature: warm\n",
-            "temperature: got another kind of value in recipe/y.yaml; must be a number; correct the file",
+            "temperature: got a value of another type in recipe/y.yaml; must be a number; correct the file",
         ),
         ("y", "# @package _global_\nstages: [\n", "recipe/y.yaml, line 3: got "),
     ],
@@ -336,7 +336,7 @@ def test_a_setting_calls_nothing_else(trap: Path, tmp_path: Path) -> None:
         ("limit.smoke=perhaps", "limit.smoke: got perhaps; must be true or false; "),
         ("student.layers=[a]", "student.layers: got [a]; must be a whole number; "),
         ("pipeline=adapt", "pipeline: got adapt; must be a list, "),
-        ("tasks.path=[a]", "tasks.path: got [a]; must be one text; "),
+        ("tasks.path=[a]", "tasks.path: got [a]; must be a string; "),
         ("stages.pretrain.batch=64", "stages.pretrain.batch: got 64; must be a group of settings, "),
         ("stages.pretrain.terms=3", "stages.pretrain.terms: got 3; must be a group of settings, "),
         ("teachr=embedded", "teachr: got embedded; must be a setting that exists; did you mean teacher?"),
@@ -371,7 +371,7 @@ def test_whatever_hydra_raises_is_one_line(setting: str, expected: str) -> None:
     assert "\n" not in line
 
 
-def test_a_defect_of_ours_is_no_wrong_setting() -> None:
+def test_a_defect_of_distill_is_not_explained() -> None:
     from distill import explain
 
     assert explain.messages(ValueError("a defect"), [RECIPE]) is None

@@ -84,7 +84,7 @@ def test_a_full_disk_leaves_nothing_that_looks_whole(run: Any, cwd: Path, small_
     with small_disk(size - 1), pytest.raises(OSError, match="File too large") as caught:
         run(cwd, "task", *RUN)
     (message,) = explain.messages(caught.value, []) or []
-    assert message.endswith("got File too large; must be writable; mend it, then run the same command")
+    assert message.endswith("got File too large; must be writable; correct it, then run the same command")
     assert not folder.exists() or not list(folder.iterdir())
     run(cwd, "task", *RUN)
     assert content(folder / "order") == whole
@@ -118,7 +118,9 @@ OTHERS: list[dict[str, bytes]] = [
 @pytest.mark.parametrize("files", OTHERS, ids=lambda files: "-".join(files))
 def test_files_that_no_upload_put_there_are_kept(files: dict[str, bytes], hub: Any, folder: Path) -> None:
     hub.repositories["me/mistyped"] = {".gitattributes": GIT, **files}
-    line = r"^push: got me/mistyped, which holds .*; must be new, empty, or hold only what distill uploaded; choose ano"
+    line = (
+        r"^push: got me/mistyped, which contains .*; must be new, empty, or contain only files that distill uploaded; "
+    )
     with pytest.raises(ConfigError, match=line) as early:
         create(["me/new", "me/mistyped"])
     with pytest.raises(UserError, match=line) as late:
@@ -133,13 +135,13 @@ def test_an_error_names_every_repository_and_some_of_the_files(hub: Any) -> None
     with pytest.raises(ConfigError) as refused:
         create(["me/a", "me/b", "me/c"])
     first, second = refused.value.messages
-    assert first.startswith("push: got me/a, which holds a, b, c and 2 more; must be")
-    assert second.startswith("push: got me/b, which holds x; must be")
+    assert first.startswith("push: got me/a, which contains a, b, c and 2 more; must be")
+    assert second.startswith("push: got me/b, which contains x; must be")
 
 
 def test_files_of_others_are_found_before_anything_is_trained(hub: Any, run: Any, tmp_path: Path) -> None:
     hub.repositories["me/student-order"] = {"config.json": b"{}"}
-    with pytest.raises(ConfigError, match=r"which holds config\.json"):
+    with pytest.raises(ConfigError, match=r"which contains config\.json"):
         run(tmp_path, "task", *RUN, "push=me/student")
     assert not (tmp_path / "run" / "finetune_teacher").exists()
     assert hub.repositories == {"me/student-order": {"config.json": b"{}"}}

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+pytestmark = pytest.mark.slow
 TRAINING = [
     "recipe=distilbert", "limit=smoke", "limit.steps=14", "tasks.names=[order]",
     "pipeline=[adapt,pretrain,finetune_teacher,finetune]", "corpus.max_length=32",

@@ -30,6 +30,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.Co
     return cwd, sweep(cwd, "student.layers=[0,2,5],[5,0],[0,5]", *PRECISIONS)
 
 
+@pytest.mark.slow
 def test_a_bad_job_does_not_stop_the_others(swept: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     cwd, run = swept
     assert run.returncode == 2
@@ -39,6 +40,7 @@ def test_a_bad_job_does_not_stop_the_others(swept: tuple[Path, subprocess.Comple
     assert run.stdout.count("training in fp32") == run.stdout.count("training in bf16") == 2
 
 
+@pytest.mark.slow
 def test_finished_jobs_are_skipped(swept: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     cwd, _ = swept
     runs = [cwd / name for name in depths(cwd)]
