@@ -18,19 +18,19 @@ from distill import check, config, errors, explain
 from distill.check.hydra import hydra as called
 
 _failed: list[str] = []
+_CONF, _PRIMARY = config.folder("conf").resolve(), "config"
+"""Folder and name of the primary config."""
 _full = os.environ.get("HYDRA_FULL_ERROR") == "1"
 """Whether the user wants tracebacks."""
 
 
-@hydra.main(version_base="1.3", config_path=str(config.folder("conf").resolve()), config_name="config")
+@hydra.main(version_base="1.3", config_path=str(_CONF), config_name=_PRIMARY)
 def _job(composed: DictConfig) -> Any:
     settings = OmegaConf.to_object(composed)
     overrides = list(HydraConfig.get().overrides.task)
     recipe: Any = HydraConfig.get().runtime.choices.get("recipe")
+    assert isinstance(settings, config.Config)
     try:
-        if not isinstance(settings, config.Config):
-            got = HydraConfig.get().job.config_name
-            raise errors.ConfigError(f"--config-name: got {got}; must have distill's schema; use --config-dir FOLDER")
         wrong = check.settings(settings, recipe)
         if wrong or recipe is None:
             raise errors.ConfigError(wrong)
@@ -56,17 +56,31 @@ def _checked() -> Iterator[None]:
     compose = ConfigLoaderImpl.load_configuration
 
     @functools.wraps(compose)
-    def checked(*given: Any, **named: Any) -> DictConfig:
-        composed = compose(*given, **named)
+    def checked(loader: ConfigLoaderImpl, config_name: str | None, *given: Any, **named: Any) -> DictConfig:
+        if wrong := list(_another_primary(loader, config_name)):
+            raise errors.ConfigError(wrong)
+        composed = compose(loader, config_name, *given, **named)
         if wrong := list(called(composed.hydra)):
             raise errors.ConfigError(wrong)
         return composed
 
-    ConfigLoaderImpl.load_configuration = checked  # type: ignore[method-assign]
+    ConfigLoaderImpl.load_configuration = checked  # type: ignore[assignment, method-assign]
     try:
         yield
     finally:
         ConfigLoaderImpl.load_configuration = compose  # type: ignore[method-assign]
+
+
+def _another_primary(loader: ConfigLoaderImpl, name: str | None) -> Iterator[str]:
+    """Lines that refuse a primary config other than distill's: while it is composed it can make Hydra import a package.
+
+    Its key is `hydra.searchpath`, which Hydra takes from the primary config and from the command line alone.
+    """
+    parts = loader.get_search_path().get_path()
+    path = next((str(part.path).removeprefix("file://") for part in parts if part.provider == "main"), None)
+    for option, got, needed in (("path", path, str(_CONF)), ("name", name, _PRIMARY)):
+        if got != needed:
+            yield f"--config-{option}: got {got}; must be {needed}; leave it out and use --config-dir FOLDER"
 
 
 def _say(lines: list[str], code: int) -> int:

@@ -94,6 +94,8 @@ def _begin(ctx: Context, pending: list[Step], prepare: Callable[[Context, list[S
     # What was refused can be begun again with other settings.
     if ctx.machine.main and not settings.is_file():
         checkpoint.write_json(settings, asdict(ctx.config))
+    if ctx.machine.main and pending:
+        ctx.folder.begin({step.folder: ctx.fingerprints(step) for step in pending})
 
 
 def _sweep(folder: Path) -> None:
@@ -121,25 +123,33 @@ def _step(ctx: Context, step: Step) -> None:
 
 def _pending(ctx: Context) -> list[Step]:
     """Steps to run: those that are not finished, and those made from what has changed or is made again."""
+    from distill.context.fingerprints import NAMES
+
     pending: list[Step] = []
     again: list[Step] = []
     kept: list[Step] = []
+    given_changed = False
     for step in ctx.plan.steps:
         manifest, changed = ctx.folder.manifest(step), _changed(ctx, step, pending)
         if "inputs" not in manifest:  # written last
             pending.append(step)
-            again += [step] if changed else []  # what a stopped run left there was made from what is made again
+            again += [step] if changed else []  # what a stopped run left there was made from what has changed
+            if replaced := [name for name in changed if name in NAMES.values()]:
+                ctx.machine.say(f"{step.folder}: begins again, because {', '.join(replaced)} changed")
         elif changed:
             ctx.machine.say(f"{step.folder}: made again, because {', '.join(changed)} changed")
             pending.append(step)
             again.append(step)
         else:
             kept.append(step)
+        given_changed |= any(name in NAMES.values() for name in changed)
     _tell_versions(ctx, kept)
     ctx.machine.wait()
     if ctx.machine.main:
         for step in again:
             ctx.folder.forget(step)
+        if given_changed:
+            ctx.folder.forget_given()
     ctx.machine.wait()
     return pending
 
@@ -150,12 +160,14 @@ def _changed(ctx: Context, step: Step, pending: list[Step]) -> list[str]:
 
     again = [other.folder for other in step.inputs if other in pending]
     manifest = ctx.folder.manifest(step)
-    if "inputs" not in manifest:
+    finished = "inputs" in manifest
+    before = manifest["given"] if finished else ctx.folder.begun(step)
+    if before is None:
         return again
-    before, now = manifest["inputs"], ctx.folder.inputs(step)
-    remade = [folder for folder in now if folder not in again and before.get(folder) != now[folder]]
     given = ctx.fingerprints(step)
-    replaced = [NAMES[name] for name in given if manifest["given"].get(name) != given[name]]
+    replaced = [NAMES[name] for name in given if before.get(name) != given[name]]
+    now = ctx.folder.inputs(step) if finished else {}
+    remade = [folder for folder in now if folder not in again and manifest["inputs"].get(folder) != now[folder]]
     return [*sorted(again), *remade, *replaced]
 
 

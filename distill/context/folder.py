@@ -17,6 +17,8 @@ MEASURED = ".measured"
 """Ending of the folder with what a prune stage measures, once for all its targets."""
 CORPUS = "corpus.tokens"
 """Folder of the encoded corpus."""
+BEGUN = ".given.json"
+"""File with the fingerprints of what was given, for each step, when the run last began its training."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,16 @@ class RunFolder:
         finished = filter(self.finished, step.inputs)
         return {other.folder: checkpoint.fingerprint(self.manifest(other)) for other in finished}
 
+    def begun(self, step: Step) -> dict[str, str] | None:
+        """Fingerprints of what was given when a run with this step to do last began; None where none did."""
+        file = self.path / BEGUN
+        read: dict[str, dict[str, str]] = checkpoint.read_json(file) if file.is_file() else {}
+        return read.get(step.folder)
+
+    def begin(self, given: dict[str, dict[str, str]]) -> None:
+        """Keep the fingerprints of what was given, by the folder of each step that is to be done."""
+        checkpoint.write_json(self.path / BEGUN, given)
+
     def targets(self, name: str) -> Path:
         """Folder of the logits that the models of a step, by its folder's name, or given models output for tasks."""
         return self.path / f"{name}{TARGETS}"
@@ -57,8 +69,13 @@ class RunFolder:
         """Remove the encoded corpus."""
         checkpoint.remove(self.path / CORPUS, self.path)
 
-    def finish(self) -> None:
-        """Remove what only a run that is not finished needs."""
+    def forget_given(self) -> None:
+        """Remove what was computed from what was given, for several steps: the encoded corpus and teachers' logits."""
         self.forget_corpus()
         for folder in self.path.rglob(f"*{TARGETS}"):
             checkpoint.remove(folder, self.path)
+
+    def finish(self) -> None:
+        """Remove what only a run that is not finished needs."""
+        self.forget_given()
+        checkpoint.remove(self.path / BEGUN, self.path)

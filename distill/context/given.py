@@ -52,6 +52,7 @@ class GivenModels:
         """Folder of one teacher. Random ones in place of an ensemble's have `more` layers."""
         local = given.kind == "hub" and given.name is not None and Path(given.name).is_dir()
         if given.kind == "random" or (self.config.limit.smoke and not local):
+            self._say_random(self.key, given.name)
             wanted = self.config.student
             fewest = max(SMOKE_LAYERS, 1 + max(wanted.layers or [0]), wanted.num_hidden_layers or 0)
             return self._random("teacher", fewest + more)
@@ -63,9 +64,14 @@ class GivenModels:
         """Folder of the student, where one is given."""
         name = self.config.student.name
         if self.config.limit.smoke and not (name is not None and Path(name).is_dir()):
+            self._say_random("student.name", name)
             return self._random("student", SMOKE_LAYERS // 2)
         with self.machine.main_first():
             return teacher.fetch(name, "student.name")
+
+    def _say_random(self, key: str, name: str | None) -> None:
+        if name is not None:
+            self.machine.say(f"{key}: {name} is no folder here; limit=smoke downloads nothing and uses a random model")
 
     def _random(self, role: str, layers: int) -> str:
         """Folder of a tiny random model, wide enough for the student that is wanted."""

@@ -106,9 +106,43 @@ def test_what_reads_something_that_was_replaced_is_made_again(
     assert ctx.said[0] == said
 
 
-def test_other_versions_are_said_and_what_they_made_is_kept(ctx: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment, "versions", lambda: VERSIONS | {"torch": "4"})
+def test_a_stopped_stage_begins_again_when_what_it_reads_was_replaced(ctx: Run) -> None:
+    step, folder = ctx.step("pretrain"), ctx.folder.path
+    (folder / "pretrain" / checkpoint.MANIFEST).unlink()
+    begun = [
+        folder / "pretrain.state" / "5",
+        folder / "corpus.tokens" / "teacher",
+        folder / "teacher.targets" / "order",
+    ]
+    for path in begun:
+        path.mkdir(parents=True)
+    assert ctx.pending() == ["pretrain", "finetune"]
+    assert all(path.exists() for path in begun), "it goes on"
+    ctx.folder.begin({"pretrain": ctx.fingerprints(step), "finetune": ctx.fingerprints(ctx.step("finetune"))})
+    assert ctx.pending() == ["pretrain", "finetune"]
+    assert all(path.exists() for path in begun), "nothing was replaced"
+    ctx.given["tasks"] = "another"
+    ctx.said.clear()
+    assert ctx.pending() == ["pretrain", "finetune_teacher", "finetune"]
+    assert ctx.said[0] == "finetune_teacher: made again, because the rows of the tasks changed"
+    assert [path.exists() for path in begun] == [True, False, False]
+    begun[1].mkdir(parents=True)
+    ctx.given["corpus"] = "another"
+    ctx.said.clear()
+    assert ctx.pending() == PIPELINE
+    assert "pretrain: begins again, because the corpus changed" in ctx.said
+    assert not any(path.exists() for path in begun)
+    ctx.folder.finish()
+    assert ctx.folder.begun(step) is None
+
+
+@pytest.mark.parametrize("package", VERSIONS)
+def test_other_versions_are_said_and_what_they_made_is_kept(
+    package: str, ctx: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "versions", lambda: VERSIONS | {package: "4"})
     assert ctx.pending() == []
     assert ctx.said == [
-        f"{', '.join(PIPELINE)}: made with torch 2, now 4; kept (set output=NEW_FOLDER to make everything again)"
+        f"{', '.join(PIPELINE)}: made with {package} {VERSIONS[package]}, now 4; kept (set output=NEW_FOLDER to make "
+        "everything again)"
     ]
