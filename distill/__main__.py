@@ -19,19 +19,19 @@ from distill.check.hydra import hydra_settings
 
 _failed: list[str] = []
 """Error messages of the jobs of a sweep, printed when all jobs have ended."""
+_CONF, _PRIMARY = config.folder("conf").resolve(), "config"
+"""Folder and name of the primary config."""
 _tracebacks = os.environ.get("HYDRA_FULL_ERROR") == "1"
 """Whether the user asked for tracebacks."""
 
 
-@hydra.main(version_base="1.3", config_path=str(config.folder("conf").resolve()), config_name="config")
+@hydra.main(version_base="1.3", config_path=str(_CONF), config_name=_PRIMARY)
 def _job(composed: DictConfig) -> Any:
     settings = OmegaConf.to_object(composed)
     overrides = list(HydraConfig.get().overrides.task)
     recipe: Any = HydraConfig.get().runtime.choices.get("recipe")
+    assert isinstance(settings, config.Config)
     try:
-        if not isinstance(settings, config.Config):
-            got = HydraConfig.get().job.config_name
-            raise errors.ConfigError(f"--config-name: got {got}; must have distill's schema; use --config-dir FOLDER")
         problems = check.settings(settings, recipe)
         if problems or recipe is None:
             raise errors.ConfigError(problems)
@@ -57,17 +57,31 @@ def _checked() -> Iterator[None]:
     compose = ConfigLoaderImpl.load_configuration
 
     @functools.wraps(compose)
-    def checked(*args: Any, **kwargs: Any) -> DictConfig:
-        composed = compose(*args, **kwargs)
+    def checked(loader: ConfigLoaderImpl, config_name: str | None, *args: Any, **kwargs: Any) -> DictConfig:
+        if problems := list(_another_primary(loader, config_name)):
+            raise errors.ConfigError(problems)
+        composed = compose(loader, config_name, *args, **kwargs)
         if problems := list(hydra_settings(composed.hydra)):
             raise errors.ConfigError(problems)
         return composed
 
-    ConfigLoaderImpl.load_configuration = checked  # type: ignore[method-assign]
+    ConfigLoaderImpl.load_configuration = checked  # type: ignore[assignment, method-assign]
     try:
         yield
     finally:
         ConfigLoaderImpl.load_configuration = compose  # type: ignore[method-assign]
+
+
+def _another_primary(loader: ConfigLoaderImpl, name: str | None) -> Iterator[str]:
+    """Errors for a primary config other than distill's, which can make Hydra import a package while it is composed.
+
+    It can do so by `hydra.searchpath`, which Hydra takes only from the primary config and from the command line.
+    """
+    parts = loader.get_search_path().get_path()
+    path = next((str(part.path).removeprefix("file://") for part in parts if part.provider == "main"), None)
+    for option, got, required in (("path", path, str(_CONF)), ("name", name, _PRIMARY)):
+        if got != required:
+            yield f"--config-{option}: got {got}; must be {required}; leave it out and use --config-dir FOLDER"
 
 
 def _print_errors(lines: list[str], code: int) -> int:

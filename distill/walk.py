@@ -99,6 +99,8 @@ def _begin(ctx: Context, pending: list[Step], prepare: Callable[[Context, list[S
     # Recorded last: after a refusal the user can start again in this folder with other settings.
     if ctx.machine.main and not settings.is_file():
         checkpoint.write_json(settings, asdict(ctx.config))
+    if ctx.machine.main and pending:
+        ctx.folder.begin({step.folder: ctx.fingerprints(step) for step in pending})
 
 
 def _sweep(folder: Path) -> None:
@@ -130,25 +132,33 @@ def _pending(ctx: Context) -> list[Step]:
 
     Removes the outdated files of these steps.
     """
+    from distill.context.fingerprints import NAMES
+
     pending: list[Step] = []
     outdated: list[Step] = []
     finished: list[Step] = []
+    given_changed = False
     for step in ctx.plan.steps:
         manifest, changed = ctx.folder.manifest(step), _changed(ctx, step, pending)
         if "inputs" not in manifest:  # written last
             pending.append(step)
-            outdated += [step] if changed else []  # partial results of a stopped run, from inputs that change
+            outdated += [step] if changed else []  # partial results of a stopped run, from inputs that changed
+            if replaced := [name for name in changed if name in NAMES.values()]:
+                ctx.machine.say(f"{step.folder}: starts again, because {', '.join(replaced)} changed")
         elif changed:
             ctx.machine.say(f"{step.folder}: runs again, because {', '.join(changed)} changed")
             pending.append(step)
             outdated.append(step)
         else:
             finished.append(step)
+        given_changed |= any(name in NAMES.values() for name in changed)
     _print_versions(ctx, finished)
     ctx.machine.wait()
     if ctx.machine.main:
         for step in outdated:
             ctx.folder.forget(step)
+        if given_changed:
+            ctx.folder.forget_given()
     ctx.machine.wait()
     return pending
 
@@ -159,12 +169,14 @@ def _changed(ctx: Context, step: Step, pending: list[Step]) -> list[str]:
 
     running = [other.folder for other in step.inputs if other in pending]
     manifest = ctx.folder.manifest(step)
-    if "inputs" not in manifest:
+    finished = "inputs" in manifest
+    before = manifest["given"] if finished else ctx.folder.begun(step)
+    if before is None:
         return running
-    before, now = manifest["inputs"], ctx.folder.inputs(step)
-    rerun = [folder for folder in now if folder not in running and before.get(folder) != now[folder]]
     given = ctx.fingerprints(step)
-    replaced = [NAMES[name] for name in given if manifest["given"].get(name) != given[name]]
+    replaced = [NAMES[name] for name in given if before.get(name) != given[name]]
+    now = ctx.folder.inputs(step) if finished else {}
+    rerun = [folder for folder in now if folder not in running and manifest["inputs"].get(folder) != now[folder]]
     return [*sorted(running), *rerun, *replaced]
 
 

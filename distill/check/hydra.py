@@ -56,6 +56,8 @@ def hydra_settings(settings: DictConfig) -> Iterator[str]:
     for key in EMPTY:
         if value := _select(plain, key):
             yield f"hydra.{key}: got {value}; must be empty: it runs code or a shell; set it up outside of distill"
+    if (subdir := plain["output_subdir"]) is not None:
+        yield f"hydra.output_subdir: got {subdir}; must be null: Hydra replaces config.yaml there; leave it out"
     for key in LOGGING:
         shipped = sorted((Path(installed.__file__).parent / "conf" / "hydra" / key).glob("*.yaml"))
         if not any(plain[key] == yaml.safe_load(file.read_text(encoding="utf-8")) for file in shipped):

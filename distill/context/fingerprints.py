@@ -97,4 +97,5 @@ class Hashes:
 
 def _files(folder: Path) -> list[Path]:
     endings = (".json", ".txt", ".model", ".safetensors")
-    return sorted(path for path in folder.iterdir() if path.suffix in endings and path.name != checkpoint.MANIFEST)
+    files = (path for path in folder.iterdir() if path.suffix in endings and path.name != checkpoint.MANIFEST)
+    return [*sorted(files), *sorted(folder.glob("1_Pooling/config.json"))]

@@ -17,6 +17,8 @@ MEASURED = ".measured"
 """Suffix of the folder with the measurements of a prune stage, which all its targets share."""
 CORPUS = "corpus.tokens"
 """Folder of the encoded corpus."""
+BEGUN = ".given.json"
+"""File with the fingerprints of given models and data for each pending step, from when the run last started."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,16 @@ class RunFolder:
         finished = filter(self.finished, step.inputs)
         return {other.folder: checkpoint.fingerprint(self.manifest(other)) for other in finished}
 
+    def begun(self, step: Step) -> dict[str, str] | None:
+        """Fingerprints of given models and data when a run last started with this step pending; None if none has."""
+        file = self.path / BEGUN
+        by_folder: dict[str, dict[str, str]] = checkpoint.read_json(file) if file.is_file() else {}
+        return by_folder.get(step.folder)
+
+    def begin(self, given: dict[str, dict[str, str]]) -> None:
+        """Store the fingerprints of given models and data, by the folder of each pending step."""
+        checkpoint.write_json(self.path / BEGUN, given)
+
     def targets(self, name: str) -> Path:
         """Folder of teacher logits. `name`: the teacher step's folder, or the name of the given model."""
         return self.path / f"{name}{TARGETS}"
@@ -60,8 +72,13 @@ class RunFolder:
         """Remove the encoded corpus."""
         checkpoint.remove(self.path / CORPUS, self.path)
 
-    def finish(self) -> None:
-        """Remove the files that only an unfinished run needs: the encoded corpus and the teachers' logits."""
+    def forget_given(self) -> None:
+        """Remove data computed from given models and data for several steps: the encoded corpus, teachers' logits."""
         self.forget_corpus()
         for folder in self.path.rglob(f"*{TARGETS}"):
             checkpoint.remove(folder, self.path)
+
+    def finish(self) -> None:
+        """Remove what only a run that is not finished needs."""
+        self.forget_given()
+        checkpoint.remove(self.path / BEGUN, self.path)

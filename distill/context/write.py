@@ -10,6 +10,8 @@ from typing import Any
 
 from distill import checkpoint, family
 
+_CODE = ("auto_map", "custom_pipelines")
+
 
 @contextmanager
 def write_model(folder: Path, model: Any, tokenizer: Any, manifest: dict[str, Any]) -> Iterator[Path]:
@@ -20,6 +22,11 @@ def write_model(folder: Path, model: Any, tokenizer: Any, manifest: dict[str, An
     tokenizer = copy.copy(tokenizer)
     # The saved tokenizer then outputs exactly the inputs that the model was trained with.
     tokenizer.model_input_names = list(family.input_names(model.config))
+    # A teacher's references to Python code, which a user's transformers would offer to run.
+    tokenizer.init_kwargs = {name: value for name, value in tokenizer.init_kwargs.items() if name not in _CODE}
+    for name in _CODE:
+        if hasattr(model.config, name):
+            delattr(model.config, name)
     with checkpoint.writing(folder) as temporary:
         model.save_pretrained(temporary)
         if family.family_of(model).layer is None:

@@ -53,7 +53,8 @@ def _most(limit: config.Limit) -> int | None:
 
 def versions(corpus: config.Corpus) -> dict[str, Any]:
     """What decides the texts of a corpus that is not read from files: packages, or names of data sets."""
-    return {"kind": corpus.kind, "names": corpus.name, "packages": harvest.versions()}
+    packages = harvest.versions() if corpus.kind == "docstrings" else {}
+    return {"kind": corpus.kind, "names": corpus.name, "packages": packages}
 
 
 def files(corpus: config.Corpus) -> list[Path]:

@@ -201,6 +201,8 @@ OWN = {
     "callbacks": "callbacks: {x: {_target_: builtins.print, _args_: [called]}}",
     "job_logging": "job_logging: {root: {handlers: [x]}, handlers: {x: {(): builtins.print}}}",
     "hydra_logging": "hydra_logging: {root: {handlers: [x]}, handlers: {x: {(): builtins.print}}}",
+    "searchpath": "searchpath: [pkg://package_of_theirs]",
+    "output_subdir": "{run: {dir: .}, output_subdir: .}",
     "plain": "{}",
 }
 """Recipe -> its settings below `hydra`."""
@@ -211,19 +213,45 @@ COMMANDS = [
     ("recipe=hydra_logging --help", "hydra.hydra_logging: got "),
     ("-m recipe=plain,job_logging", "hydra.job_logging: got "),
     ("hydra/callbacks=chosen", "hydra.callbacks: got "),
-    ("--config-path {mine} --config-name recipe/callbacks", "hydra.callbacks: got "),
-    ("--config-path {mine} --config-name plain", "--config-name: got plain; must have distill's schema; "),
-    # Logging configs that Hydra ships are accepted: only the temperature is refused.
+    ("recipe=searchpath", "hydra.searchpath: got this key in recipe/searchpath.yaml; must be left out there; "),
+    ("recipe=output_subdir", "hydra.output_subdir: got .; must be null"),
     (
-        "temperature=-1 hydra/job_logging=stdout hydra/hydra_logging=default hydra.verbose=true",
+        "hydra/launcher=theirs hydra/sweeper=theirs",
+        "hydra.launcher._target_: got package_of_theirs.Launcher; must be one of ",
+        "hydra.sweeper._target_: got ${hydra.job.name}; must be one of ",
+    ),
+    # A primary config can add packages to the search path.
+    ("--config-name primary", "--config-name: got primary; must be config; "),
+    ("--config-path {mine} --config-name primary", "--config-path: got {mine}; must be "),
+    ("--config-path pkg://package_of_theirs", "--config-path: got pkg://package_of_theirs; must be "),
+    (
+        "recipe=functions +term@stages.pretrain.terms.x=theirs",
+        "stages.pretrain.optimizer.betas.0._target_: got builtins.print; must not be set",
+        "teacher.weights._target_: got builtins.print; must not be set",
+        "stages.../x: got ../x as the name of a stage; must be letters, digits, - and _",
+        "stages.pretrain.terms.x.loss._target_: got builtins.print; must be one of distill.losses.",
+    ),
+    # Logging configs and launchers that Hydra ships are accepted: only the temperature is refused.
+    (
+        "temperature=-1 hydra/job_logging=stdout hydra/hydra_logging=default hydra.verbose=true hydra/launcher=basic",
         "temperature: got -1.0; ",
     ),
 ]
-"""(arguments, start of the line that refuses them)"""
+"""(arguments, start of each line that refuses them)"""
+
+FUNCTIONS = """
+defaults: [/recipe/distilbert]
+teacher: {weights: '${oc.create:{_target_: builtins.print}}'}
+stages:
+  ../x: {kind: train}
+  pretrain: {optimizer: {betas: "${oc.decode:'[{_target_: builtins.print},0.9]'}"}}
+"""
+"""A recipe that names functions, and a stage whose folder would be outside the run folder."""
 
 IN_TURN = """
 import builtins, contextlib, io, json, sys
 
+sys.path.append(".")
 called, answers = [], []
 builtins.print = lambda *given, **_: called.append(given)
 from distill import __main__
@@ -248,13 +276,24 @@ def test_hydra_calls_no_function_that_a_config_names(mine: Path) -> None:
     for name, setting in OWN.items():
         text = f"# @package _global_\nhydra:\n  {setting}\n"
         (folder / "recipe" / f"{name}.yaml").write_text(text)
-    (folder / "hydra" / "callbacks").mkdir(parents=True)
-    (folder / "hydra" / "callbacks" / "chosen.yaml").write_text("x: {_target_: builtins.print}\n")
-    (folder / "plain.yaml").write_text("hydra: {run: {dir: .}, output_subdir: null}\n")
-    lines = [arguments.replace("{mine}", str(folder)) for arguments, _ in COMMANDS]
+    groups = {
+        "recipe/functions": f"# @package _global_{FUNCTIONS}",
+        "hydra/callbacks/chosen": "x: {_target_: builtins.print}",
+        "hydra/launcher/theirs": "_target_: package_of_theirs.Launcher",
+        "hydra/sweeper/theirs": "_target_: ${hydra.job.name}",
+        "term/theirs": "loss: {_target_: builtins.print, _partial_: true}",
+        "primary": "hydra: {run: {dir: .}, output_subdir: null, searchpath: [pkg://package_of_theirs]}",
+    }
+    for name, text in groups.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.yaml").write_text(f"{text}\n")
+    (mine / "package_of_theirs").mkdir()
+    (mine / "package_of_theirs" / "__init__.py").write_text("print('imported')\n")
+    before = content(mine)
+    commands = [[text.replace("{mine}", str(folder)) for text in texts] for texts in COMMANDS]
     done = subprocess.run(
-        [sys.executable, "-c", IN_TURN],
-        input="\n".join(lines),
+        [sys.executable, "-B", "-c", IN_TURN],
+        input="\n".join(arguments for arguments, *_ in commands),
         capture_output=True,
         text=True,
         cwd=mine,
@@ -264,10 +303,15 @@ def test_hydra_calls_no_function_that_a_config_names(mine: Path) -> None:
     assert done.returncode == 0, done.stderr
     wrong = {
         arguments: answer
-        for (arguments, expected), answer in zip(COMMANDS, json.loads(done.stdout), strict=True)
-        if answer[0] != 2 or answer[2] or not any(line.startswith(expected) for line in answer[1])
+        for (arguments, *expected), answer in zip(commands, json.loads(done.stdout), strict=True)
+        if answer[0] != 2 or answer[2] or not all(any(line.startswith(e) for line in answer[1]) for e in expected)
     }
     assert wrong == {}
+    assert {name: text for name, text in content(mine).items() if not name.endswith("multirun.yaml")} == before
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_a_setting_calls_no_other_function(trap: Path, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import signal
 import subprocess
@@ -10,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 pytestmark = pytest.mark.slow
 TRAINING = [
@@ -116,8 +116,7 @@ def test_other_settings_in_the_same_folder_are_refused(cwd: Path, whole: Path) -
 
 
 def test_a_folder_is_used_by_one_run_at_a_time(cwd: Path, whole: Path) -> None:
-    with (whole / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with FileLock(whole / ".lock"):
         second = distill(cwd, "output=whole")
     assert second.returncode == 2
     assert second.stderr.startswith("output: got whole; must be used by one run at a time")

@@ -327,6 +327,8 @@ CALL = {"_target_": "os.getcwd"}
         ("terms.mlm.loss._anything_", 1, "terms.mlm.loss._anything_"),
         ("epochs", CALL, "epochs._target_"),
         ("batch.examples", [{"x": [CALL]}], "batch.examples.0.x.0._target_"),
+        ("terms.mlm.loss.inner", CALL, "terms.mlm.loss.inner._target_"),
+        ("terms.mlm.layers", [[0, CALL]], "terms.mlm.layers.0.1._target_"),
         ("terms.mlm.layers", [CALL], "terms.mlm.layers.0._target_"),
     ],
 )
@@ -525,6 +527,7 @@ PRINT = {"_target_": "builtins.print"}
     [
         ("callbacks", {"x": PRINT}, "hydra.callbacks: got {'x': {'_target_': 'builtins.print'}}; must be empty"),
         ("callbacks", "${hydra.help}", "hydra.callbacks: got ${hydra.help}; must be empty"),
+        ("output_subdir", ".", "hydra.output_subdir: got .; must be null: Hydra replaces config.yaml there"),
         ("job__env_set", {"LD_PRELOAD": "x.so"}, "hydra.job.env_set: got {'LD_PRELOAD': 'x.so'}; must be empty"),
         (
             "launcher",

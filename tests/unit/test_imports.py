@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
+import runpy
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,37 +24,11 @@ ORDER = (
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager"}
 
 
-def module_name(file: Path, root: Path = ROOT) -> str:
-    parts = file.relative_to(root).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
+ARCHITECTURE = runpy.run_path(str(ROOT / "docs" / "architecture.py"))
+module_name, imports = ARCHITECTURE["module_name"], ARCHITECTURE["imports"]
 
 MODULES = {module_name(f): f for f in FILES}
 INNER = sorted(MODULES.keys() - {"distill"})
-
-
-def resolve(name: str, modules: dict[str, Path]) -> str:
-    """The longest leading part of a dotted name that is a module."""
-    while name not in modules:
-        name = name.rpartition(".")[0]
-    return name
-
-
-def imports(source: str, module: str, is_package: bool, modules: dict[str, Path]) -> Iterator[str]:
-    """Modules of distill that `source` imports anywhere, functions included."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                parts = module.split(".")
-                parts = parts[: len(parts) - node.level + is_package]
-                base = ".".join([*parts, *([node.module] if node.module else [])])
-            names = [f"{base}.{alias.name}" for alias in node.names]
-        else:
-            continue
-        yield from (resolve(n, modules) for n in names if n.split(".")[0] == "distill")
 
 
 def targets(module: str) -> set[str]:

@@ -106,9 +106,43 @@ def test_a_step_runs_again_when_a_given_input_was_replaced(
     assert ctx.printed[0] == line
 
 
-def test_steps_run_with_other_versions_are_reported_and_kept(ctx: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment, "versions", lambda: VERSIONS | {"torch": "4"})
+def test_a_stopped_step_starts_again_when_a_given_input_was_replaced(ctx: Run) -> None:
+    step, folder = ctx.step("pretrain"), ctx.folder.path
+    (folder / "pretrain" / checkpoint.MANIFEST).unlink()
+    begun = [
+        folder / "pretrain.state" / "5",
+        folder / "corpus.tokens" / "teacher",
+        folder / "teacher.targets" / "order",
+    ]
+    for path in begun:
+        path.mkdir(parents=True)
+    assert ctx.pending() == ["pretrain", "finetune"]
+    assert all(path.exists() for path in begun), "it resumes"
+    ctx.folder.begin({"pretrain": ctx.fingerprints(step), "finetune": ctx.fingerprints(ctx.step("finetune"))})
+    assert ctx.pending() == ["pretrain", "finetune"]
+    assert all(path.exists() for path in begun), "nothing was replaced"
+    ctx.given["tasks"] = "another"
+    ctx.printed.clear()
+    assert ctx.pending() == ["pretrain", "finetune_teacher", "finetune"]
+    assert ctx.printed[0] == "finetune_teacher: runs again, because the rows of the tasks changed"
+    assert [path.exists() for path in begun] == [True, False, False]
+    begun[1].mkdir(parents=True)
+    ctx.given["corpus"] = "another"
+    ctx.printed.clear()
+    assert ctx.pending() == PIPELINE
+    assert "pretrain: starts again, because the corpus changed" in ctx.printed
+    assert not any(path.exists() for path in begun)
+    ctx.folder.finish()
+    assert ctx.folder.begun(step) is None
+
+
+@pytest.mark.parametrize("package", VERSIONS)
+def test_steps_run_with_other_versions_are_reported_and_kept(
+    package: str, ctx: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "versions", lambda: VERSIONS | {package: "4"})
     assert ctx.pending() == []
     assert ctx.printed == [
-        f"{', '.join(PIPELINE)}: run with torch 2, now 4; kept (set output=NEW_FOLDER to run everything again)"
+        f"{', '.join(PIPELINE)}: run with {package} {VERSIONS[package]}, now 4; kept (set output=NEW_FOLDER to run "
+        "everything again)"
     ]
