@@ -147,7 +147,7 @@ def _anywhere(text: str, others: list[str]) -> str | None:
         return f"{unset_key}: got nothing; must be set; add {unset_key}=VALUE"
     if file := re.match(r"In '(\S+)': ", text):
         if "Overriding hydra.searchpath" in text:
-            return f"hydra.searchpath: got this key in {file.group(1)}.yaml; must be left out there; use --config-dir FOLDER"
+            return f"hydra.searchpath: got this key in {file.group(1)}.yaml; must be left out; use --config-dir FOLDER"
         if rule := next((rule for part, rule in _RULES.items() if part in text), None):
             return f"{key}: got a value of another type in {file.group(1)}.yaml; must be {rule}; correct the file"
         if file.group(1).startswith(f"{key}/"):

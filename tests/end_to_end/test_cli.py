@@ -213,7 +213,7 @@ COMMANDS = [
     ("recipe=hydra_logging --help", "hydra.hydra_logging: got "),
     ("-m recipe=plain,job_logging", "hydra.job_logging: got "),
     ("hydra/callbacks=chosen", "hydra.callbacks: got "),
-    ("recipe=searchpath", "hydra.searchpath: got this key in recipe/searchpath.yaml; must be left out there; "),
+    ("recipe=searchpath", "hydra.searchpath: got this key in recipe/searchpath.yaml; must be left out; "),
     ("recipe=output_subdir", "hydra.output_subdir: got .; must be null"),
     (
         "hydra/launcher=theirs hydra/sweeper=theirs",
