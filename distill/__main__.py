@@ -1,4 +1,4 @@
-"""The command line: compose, check, run. Only hydra is imported until the config is right."""
+"""The command line: compose the config, check it, run it. Only hydra is imported until the config is valid."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from distill import check, config, errors, explain
-from distill.check.hydra import hydra as called
+from distill.check.hydra import hydra_settings
 
 _failed: list[str] = []
+"""Error messages of the jobs of a sweep, printed when all jobs have ended."""
 _CONF, _PRIMARY = config.folder("conf").resolve(), "config"
 """Folder and name of the primary config."""
-_full = os.environ.get("HYDRA_FULL_ERROR") == "1"
-"""Whether the user wants tracebacks."""
+_tracebacks = os.environ.get("HYDRA_FULL_ERROR") == "1"
+"""Whether the user asked for tracebacks."""
 
 
 @hydra.main(version_base="1.3", config_path=str(_CONF), config_name=_PRIMARY)
@@ -31,37 +32,37 @@ def _job(composed: DictConfig) -> Any:
     recipe: Any = HydraConfig.get().runtime.choices.get("recipe")
     assert isinstance(settings, config.Config)
     try:
-        wrong = check.settings(settings, recipe)
-        if wrong or recipe is None:
-            raise errors.ConfigError(wrong)
+        problems = check.settings(settings, recipe)
+        if problems or recipe is None:
+            raise errors.ConfigError(problems)
         from distill.walk import walk
 
         return walk(settings, recipe, overrides)
     except errors.Stopped as error:
-        sys.exit(_say(error.messages, 130))
+        sys.exit(_print_errors(error.messages, 130))
     except errors.UserError as error:
-        if _full:
+        if _tracebacks:
             raise
-        # Kept here, so that one bad job of a sweep does not take the others with it.
+        # Collected, so that a failed job of a sweep does not stop the other jobs.
         _failed.extend(error.messages)
         return None
 
 
 @contextmanager
 def _checked() -> Iterator[None]:
-    """Check `hydra.*` of every config that Hydra composes, jobs of a sweep included, before Hydra acts on it.
+    """Check `hydra.*` of every config that Hydra composes, jobs of a sweep included, before Hydra uses it.
 
-    Hydra calls what a config names there when it starts, before `_job`, and has no public place for a check.
+    Hydra calls the functions that a config names there before `_job` starts, and has no public hook for a check.
     """
     compose = ConfigLoaderImpl.load_configuration
 
     @functools.wraps(compose)
-    def checked(loader: ConfigLoaderImpl, config_name: str | None, *given: Any, **named: Any) -> DictConfig:
-        if wrong := list(_another_primary(loader, config_name)):
-            raise errors.ConfigError(wrong)
-        composed = compose(loader, config_name, *given, **named)
-        if wrong := list(called(composed.hydra)):
-            raise errors.ConfigError(wrong)
+    def checked(loader: ConfigLoaderImpl, config_name: str | None, *args: Any, **kwargs: Any) -> DictConfig:
+        if problems := list(_another_primary(loader, config_name)):
+            raise errors.ConfigError(problems)
+        composed = compose(loader, config_name, *args, **kwargs)
+        if problems := list(hydra_settings(composed.hydra)):
+            raise errors.ConfigError(problems)
         return composed
 
     ConfigLoaderImpl.load_configuration = checked  # type: ignore[assignment, method-assign]
@@ -74,7 +75,7 @@ def _checked() -> Iterator[None]:
 def _another_primary(loader: ConfigLoaderImpl, name: str | None) -> Iterator[str]:
     """Lines that refuse a primary config other than distill's: while it is composed it can make Hydra import a package.
 
-    Its key is `hydra.searchpath`, which Hydra takes from the primary config and from the command line alone.
+    Its key is `hydra.searchpath`, which Hydra reads from the primary config and from the command line only.
     """
     parts = loader.get_search_path().get_path()
     path = next((str(part.path).removeprefix("file://") for part in parts if part.provider == "main"), None)
@@ -83,26 +84,27 @@ def _another_primary(loader: ConfigLoaderImpl, name: str | None) -> Iterator[str
             yield f"--config-{option}: got {got}; must be {needed}; leave it out and use --config-dir FOLDER"
 
 
-def _say(lines: list[str], code: int) -> int:
+def _print_errors(lines: list[str], code: int) -> int:
+    """Print the lines to standard error. Returns the exit code `code`."""
     sys.stderr.write("\n".join(lines) + "\n")
     return code
 
 
 def main() -> None:
-    """Run the command line. Exit code 2 for what the user can mend, 130 after Ctrl-C."""
+    """Run the command line. Exit code 2 after errors that the user can correct, 130 after Ctrl-C."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing its own message and a stack
     try:
         with _checked():
             _job()
     except KeyboardInterrupt:
-        sys.exit(_say(["stopped; run the same command to go on"], 130))
+        sys.exit(_print_errors(["stopped; run the same command to resume"], 130))
     except Exception as error:
         lines = explain.messages(error, sys.argv[1:])
-        if _full or lines is None:
+        if _tracebacks or lines is None:
             raise
-        sys.exit(_say(lines, 2))
+        sys.exit(_print_errors(lines, 2))
     if _failed:
-        sys.exit(_say(_failed, 2))
+        sys.exit(_print_errors(_failed, 2))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The backends that models are run on: facts alone, without any of their packages."""
+"""Records of the backends that run models. None of the backends' packages is imported."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Backend:
-    """What runs a model, as `backend` names it in results.json."""
+    """Library that runs a model, or that runs it in quantized form."""
 
     name: str
+    """Its name in results.json."""
     runtime: str
-    """Backend that executes it: torch for quantizers whose models transformers loads, else the backend itself."""
+    """Backend that executes the model: torch for quantizers whose models transformers loads, else itself."""
     packages: tuple[str, ...]
     """Python packages that it needs."""
     loads: str
-    """What it loads: transformers (a folder for `from_pretrained`), onnx (a file), or openvino (an ONNX file, or a
-    folder with OpenVINO's two files)."""
+    """Format that it loads: transformers (a folder for `from_pretrained`), onnx (a file), or openvino (an ONNX file, or
+    a folder with OpenVINO's two files)."""
     extra: str | None = None
-    """Extra of distill that installs its packages; None where distill itself does."""
+    """Extra of distill that installs its packages; None if distill itself installs them."""
     cpu_only: bool = False
-    """Whether it runs on the CPU even where there is a GPU."""
+    """Whether it runs on the CPU even on a machine with a GPU."""
 
 
 BACKENDS: dict[str, Backend] = {

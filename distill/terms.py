@@ -1,6 +1,6 @@
-"""Kinds of terms of the training loss: what each compares, over which rows, and what it needs. Without torch.
+"""Records of the kinds of training-loss terms: what each compares, over which rows, and what it needs. Without torch.
 
-`distill.objective` computes them, `distill.check` refuses what they cannot do; both ask these records.
+Both `distill.objective`, which computes the terms, and `distill.check`, which refuses invalid ones, use these records.
 """
 
 from __future__ import annotations
@@ -11,38 +11,38 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Kind:
-    """One value of the setting `features` of a term. Rows are named by the tensor of a batch with an entry for each."""
+    """A value of the setting `features` of a term. Rows are given as the batch tensor that has one entry per row."""
 
     name: str
     compares: str
-    """What is compared, in words."""
+    """Description of what is compared."""
     rows: Mapping[str, str] = field(default_factory=dict)
-    """Setting `positions` -> rows on a corpus. A setting that is not here has no meaning for this kind."""
+    """Setting `positions` -> rows on a corpus. Other values of that setting are refused for this kind."""
     task_rows: str = "real"
     """Rows on a task."""
     own_tokens: str | None = None
-    """Rows on a corpus where student and teacher have tokenizers of their own; None where that rules it out."""
+    """Rows on a corpus if student and teacher have different tokenizers; None if this kind is refused then."""
     fields: tuple[str, ...] = ()
-    """Fields of `features.Features` that it needs of each layer it compares; none for what a model outputs."""
+    """Fields of `features.Features` that it needs of each compared layer; none for logits."""
     head: bool = False
-    """Whether the head of the model runs for it, and learns."""
+    """Whether it needs the output of the model's head, which is then trained."""
     layers: bool = False
-    """Whether it can compare other layers than the last: `layers: uniform`, or pairs of layers."""
+    """Whether it can compare layers other than the last: `layers: uniform`, or pairs of layers."""
     projected: bool = False
-    """Whether a linear map from the student's width to the teacher's is trained where these differ."""
+    """Whether a linear map from the student's width to the teacher's is trained if these differ."""
     equal_heads: bool = False
-    """Whether it compares heads one by one, so that both models must have the same number of them."""
+    """Whether it compares head with head, so that both models must have the same number of heads."""
     splits_heads: bool = False
-    """Whether it splits what it compares into a number of heads that can be set, so that the models' own may differ."""
+    """Whether it splits features into a set number of heads, so that the models' numbers of heads may differ."""
 
     @property
     def inside(self) -> bool:
-        """Whether it compares layers, so that a teacher must run beside the student: one, which reads the same text."""
+        """Whether it compares layers. A single teacher then runs on the same texts in each training step."""
         return bool(self.fields)
 
     @property
     def by_head(self) -> bool:
-        """Whether its rows are of single heads; their losses are averaged over heads."""
+        """Whether its rows belong to single heads. Their losses are averaged over heads."""
         return self.equal_heads or self.splits_heads
 
 
@@ -64,7 +64,7 @@ HIDDEN = Kind(
 )
 POOLED = Kind(
     "pooled",
-    "one vector a text, as a sentence embedder computes it",
+    "one vector per text, as a sentence embedder computes it",
     rows={"all": "input_ids"},
     task_rows="input_ids",
     own_tokens="input_ids",
@@ -89,13 +89,13 @@ SCORES = Kind(
 )
 
 KINDS: dict[str, Kind] = {kind.name: kind for kind in (LOGITS, HIDDEN, POOLED, RELATIONS, SCORES)}
-"""What the setting `features` of a term can be."""
+"""Values of the setting `features` of a term."""
 
-GATES = Kind("gates", "nothing: the cost of gates, one number a batch")
-"""The term that gates add to a loss. It is no setting."""
+GATES = Kind("gates", "nothing: the cost of gates, one number per batch")
+"""The term that gates add to the loss. It cannot be chosen by a setting."""
 
 
 def choices() -> str:
-    """The names of the kinds, as a sentence lists them."""
+    """The names of the kinds as an enumeration: `a, b or c`."""
     *names, last = KINDS
     return f"{', '.join(names)} or {last}"

@@ -126,7 +126,7 @@ def train(
                 keep()
                 written = time.monotonic()
             if stopping:
-                raise Stopped(f"{name}: stopped at step {done.steps} of {total}; run the same command to go on")
+                raise Stopped(f"{name}: stopped at step {done.steps} of {total}; run the same command to resume")
     # accelerate keeps every model it has prepared; a run trains dozens.
     accelerator.free_memory()
     return done

@@ -149,11 +149,11 @@ def test_the_variant_that_is_timed_is_of_the_task_with_most_in_float(tmp_path: P
     ctx: Any = SimpleNamespace(folder=RunFolder(tmp_path), tasks={"a": 0, "b": 0, "c": 0})
     student, quantize = Step("recover", Train()), Step("quantize", Quantize())
     shown = {
-        key: evaluate._shown(ctx, Variant("student", one.backend, one.scheme, student, quantize, one.file, key))
+        key: evaluate._timed_task(ctx, Variant("student", one.backend, one.scheme, student, quantize, one.file, key))
         for key, one in SCHEMES.items()
     }
     assert shown == dict.fromkeys(SCHEMES, "a") | {"onnxruntime": "b", "bitsandbytes": "c"}
-    assert evaluate._shown(ctx, Variant("student", "torch", "fp32", student)) == "a"
+    assert evaluate._timed_task(ctx, Variant("student", "torch", "fp32", student)) == "a"
 
 
 def test_an_export_that_is_not_what_was_made_is_removed(
@@ -164,14 +164,14 @@ def test_an_export_that_is_not_what_was_made_is_removed(
 
     few = ["limit=smoke", "limit.steps=2", "tasks=docstrings", "tasks.names=[order]", "output=out"]
     stages = ["pipeline=[finetune_teacher,finetune,export]", "stages.export.quantized=null"]
-    proved = export._proved
+    verified = export._verified
 
     def spoilt(exported: Any, *rest: Any) -> Any:
         file = exported[0].copy.path / "model.safetensors"
         save_file({name: value + 0.5 for name, value in load_file(file).items()}, file, {"format": "pt"})
-        return proved(exported, *rest)
+        return verified(exported, *rest)
 
-    monkeypatch.setattr(export, "_proved", spoilt)
+    monkeypatch.setattr(export, "_verified", spoilt)
     with pytest.raises(UserError, match="in a fresh process that differ from the model's"):
         run(tmp_path, "task", *few, *stages, "stages.export.evaluated=null")
     assert (tmp_path / "out" / "finetune" / "order").is_dir()

@@ -194,7 +194,7 @@ def test_layers_of_different_widths_are_zeros_in_the_checkpoint_and_gone_from_on
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        (["student.layers=[0,1]"], "target.speedup: got 2.0; must be null where student.layers says the size; "),
+        (["student.layers=[0,1]"], "target.speedup: got 2.0; must be null where student.layers sets the size; "),
         (["target.speedup=null"], "target.speedup: got null; must be a number, or a size must be given; "),
         (["student.family=electra"], "student.family: got electra; must be null in a recipe with a prune stage; "),
         (["student.name=folder"], "student.name: got folder; must be null in a recipe with a prune stage; "),
@@ -227,7 +227,7 @@ def test_layers_of_different_widths_are_zeros_in_the_checkpoint_and_gone_from_on
         (["target.shape=[8]"], "target.shape: got [8]; must be [batch size, length]; e.g. [8,128]"),
         (
             ["target.speedup=null", "student.layers=[0,1]", "student.num_hidden_layers=3"],
-            "student.num_hidden_layers: got 3; must be 2, as many as student.layers; ",
+            "student.num_hidden_layers: got 3; must be 2, the number of student.layers; ",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""What the command line answers: one line a problem on standard error, exit code 2, at once."""
+"""Errors on the command line: one line per problem on standard error, exit code 2, before torch is imported."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ NAMES = ", ".join(recipes())
 TEACHERS = "bert_base, embedded, ensemble, hub, roberta_base"
 NOTHING = f"recipe: got nothing; must be one of {NAMES}; choose one, e.g. recipe=distilbert"
 TRAPPED = 77
-"""Exit code of a process that imports torch although it may not."""
+"""Exit code of a process that imports torch where it must not."""
 
 Done = subprocess.CompletedProcess[str]
 
 
 @pytest.fixture(scope="module")
 def trap(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for PYTHONPATH that ends any process at the import of what is slow to import."""
+    """A folder for PYTHONPATH with a module that ends the process when it imports torch or another slow package."""
     folder = tmp_path_factory.mktemp("trap")
     (folder / "sitecustomize.py").write_text(
         "import os, sys\n"
@@ -89,7 +89,7 @@ def distill(folder: Path, *arguments: str, trap: Path | None = None, **environme
                 "temperature: got -1.0; must be > 0; 2 is usual",
                 "seed: got -1; must be >= 0; 0 is the default",
                 "tasks.names: got cola; must be a task of tasks=docstrings; "
-                "there is package, corrupted, body, order, overlap",
+                "choose from package, corrupted, body, order, overlap",
             ],
         ),
         (
@@ -103,7 +103,7 @@ def distill(folder: Path, *arguments: str, trap: Path | None = None, **environme
     ],
     ids=lambda value: " ".join(value) if value and "got" not in value[0] else "",
 )
-def test_a_wrong_command_is_answered_in_a_line_for_each_problem(
+def test_a_wrong_command_prints_one_line_per_problem(
     arguments: list[str], expected: list[str], trap: Path, tmp_path: Path
 ) -> None:
     done = distill(tmp_path, *arguments, trap=trap)
@@ -122,18 +122,18 @@ def test_help_names_recipes_and_choices(trap: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("setting", ["temperature=-1", "temprature=3"])
-def test_who_asks_for_a_traceback_gets_one(setting: str, trap: Path, tmp_path: Path) -> None:
+def test_a_traceback_is_printed_on_request(setting: str, trap: Path, tmp_path: Path) -> None:
     done = distill(tmp_path, RECIPE, setting, trap=trap, HYDRA_FULL_ERROR="1")
     assert done.returncode not in (0, TRAPPED)
     assert "Traceback (most recent call last)" in done.stderr
     assert setting.partition("=")[0] in done.stderr
 
 
-def test_the_trap_catches_a_run(trap: Path, tmp_path: Path) -> None:
+def test_the_trap_ends_a_process_that_imports_torch(trap: Path, tmp_path: Path) -> None:
     assert distill(tmp_path, RECIPE, "limit=smoke", trap=trap).returncode == TRAPPED
 
 
-def test_without_the_hub_the_papers_recipe_says_what_it_wants(tmp_path: Path) -> None:
+def test_the_papers_recipe_without_the_hub_names_the_missing_model(tmp_path: Path) -> None:
     done = distill(tmp_path, "recipe=paper/distilbert")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
@@ -143,7 +143,7 @@ def test_without_the_hub_the_papers_recipe_says_what_it_wants(tmp_path: Path) ->
 
 @pytest.fixture
 def mine(tmp_path: Path) -> Path:
-    """A user's own folder of recipes."""
+    """A folder with a recipe of the user."""
     (tmp_path / "mine" / "recipe").mkdir(parents=True)
     (tmp_path / "mine" / "recipe" / "x.yaml").write_text(
         "# @package _global_\n"
@@ -154,7 +154,7 @@ def mine(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_recipe_of_ones_own_runs(mine: Path) -> None:
+def test_a_recipe_of_the_user_runs(mine: Path) -> None:
     done = distill(mine, "--config-dir", "mine", "recipe=x")
     assert (done.returncode, done.stderr) == (0, "")
     assert (mine / "outputs" / "x" / "default" / "pretrain" / "model.safetensors").is_file()
@@ -166,7 +166,7 @@ def test_a_recipe_of_ones_own_runs(mine: Path) -> None:
         (
             "y",
             "",
-            f"recipe: got y; must be a choice that exists; there is {NAMES}, x",
+            f"recipe: got y; must be a choice that exists; choose from {NAMES}, x",
         ),
         (
             "y",
@@ -186,7 +186,9 @@ def test_a_recipe_of_ones_own_runs(mine: Path) -> None:
         ("y", "# @package _global_\nstages: [\n", "recipe/y.yaml, line 3: got "),
     ],
 )
-def test_a_recipe_of_ones_own_that_is_wrong(recipe: str, text: str, expected: str, mine: Path, trap: Path) -> None:
+def test_a_wrong_recipe_of_the_user_is_refused_in_one_line(
+    recipe: str, text: str, expected: str, mine: Path, trap: Path
+) -> None:
     if text:
         (mine / "mine" / "recipe" / "y.yaml").write_text(text)
     done = distill(mine, "--config-dir", "mine", f"recipe={recipe}", trap=trap)
@@ -203,7 +205,7 @@ OWN = {
     "output_subdir": "{run: {dir: .}, output_subdir: .}",
     "plain": "{}",
 }
-"""Recipe -> what it sets below `hydra`."""
+"""Recipe -> its settings below `hydra`."""
 
 COMMANDS = [
     ("recipe=callbacks", "hydra.callbacks: got {'x': {'_target_': 'builtins.print', "),
@@ -229,13 +231,13 @@ COMMANDS = [
         "stages.../x: got ../x as the name of a stage; must be letters, digits, - and _",
         "stages.pretrain.terms.x.loss._target_: got builtins.print; must be one of distill.losses.",
     ),
-    # What Hydra ships can be chosen: this is refused for its temperature alone.
+    # Configs that Hydra ships are accepted: only the temperature is refused.
     (
         "temperature=-1 hydra/job_logging=stdout hydra/hydra_logging=default hydra.verbose=true hydra/launcher=basic",
         "temperature: got -1.0; ",
     ),
 ]
-"""Arguments, and how the lines that refuse them begin."""
+"""(arguments, starts of the lines that refuse them)"""
 
 FUNCTIONS = """
 defaults: [/recipe/distilbert]
@@ -244,7 +246,7 @@ stages:
   ../x: {kind: train}
   pretrain: {optimizer: {betas: "${oc.decode:'[{_target_: builtins.print},0.9]'}"}}
 """
-"""A recipe that names functions, and a stage whose folder would lie outside of the run folder."""
+"""A recipe that names functions, and a stage whose folder would be outside the run folder."""
 
 IN_TURN = """
 import builtins, contextlib, io, json, sys
@@ -266,10 +268,10 @@ for line in sys.stdin.read().splitlines():
     answers.append([code, errors.getvalue().splitlines(), len(called)])
 sys.stdout.write(json.dumps(answers))
 """
-"""Runs one command line after the other: a process for each would take seconds."""
+"""Runs several command lines in one process, because a process for each would take seconds."""
 
 
-def test_nothing_that_a_config_names_is_called(mine: Path) -> None:
+def test_no_function_that_a_config_names_is_called(mine: Path) -> None:
     folder = mine / "mine"
     for name, setting in OWN.items():
         text = f"# @package _global_\nhydra:\n  {setting}\n"
@@ -312,7 +314,7 @@ def content(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_setting_calls_nothing_else(trap: Path, tmp_path: Path) -> None:
+def test_a_setting_calls_no_other_function(trap: Path, tmp_path: Path) -> None:
     schedule = "schedule._target_=transformers.AutoModel.from_pretrained"
     betas = "optimizer.betas=[{_target_: os.getcwd},0.9]"
     settings = [f"stages.pretrain.{setting}" for setting in (schedule, betas)]
@@ -340,11 +342,11 @@ def test_a_setting_calls_nothing_else(trap: Path, tmp_path: Path) -> None:
         ("stages.pretrain.batch=64", "stages.pretrain.batch: got 64; must be a group of settings, "),
         ("stages.pretrain.terms=3", "stages.pretrain.terms: got 3; must be a group of settings, "),
         ("teachr=embedded", "teachr: got embedded; must be a setting that exists; did you mean teacher?"),
-        ("teacher=null", f"teacher: got null; must be a choice that exists; there is {TEACHERS}"),
+        ("teacher=null", f"teacher: got null; must be a choice that exists; choose from {TEACHERS}"),
         ("+temperature=3", "temperature: got +temperature=3; must be without + where the setting exists; "),
         ("~stages.pretrain.terms.mlmm", "must be a setting that exists; did you mean stages.pretrain.terms.mlm,"),
         ("+term@stages.pretrain.terms.x=mlmm", "term: got mlmm; must be a choice that exists; did you mean mlm?"),
-        ("+x@y=mlm", "x@y: got mlm; must be a setting that exists; there is recipe, teacher, "),
+        ("+x@y=mlm", "x@y: got mlm; must be a setting that exists; choose from recipe, teacher, "),
         (
             "stages.finetune_baseline.epochs=5",
             "got 5; must be a setting that exists; set stages.finetune.epochs, which ",
@@ -360,7 +362,7 @@ def test_a_setting_calls_nothing_else(trap: Path, tmp_path: Path) -> None:
         ("temperature", "command line: got recipe=distilbert temperature; must be settings; "),
     ],
 )
-def test_whatever_hydra_raises_is_one_line(setting: str, expected: str) -> None:
+def test_every_error_of_hydra_is_one_line(setting: str, expected: str) -> None:
     from distill import explain
     from distill.config import load_config
 
@@ -371,7 +373,7 @@ def test_whatever_hydra_raises_is_one_line(setting: str, expected: str) -> None:
     assert "\n" not in line
 
 
-def test_a_defect_of_distill_is_not_explained() -> None:
+def test_a_bug_is_not_reported_as_a_wrong_setting() -> None:
     from distill import explain
 
     assert explain.messages(ValueError("a defect"), [RECIPE]) is None

@@ -1,4 +1,4 @@
-"""Two processes train as one does: the same batches, the same losses, the same weights but for rounding."""
+"""Two processes train as one does: the same batches, losses and, up to rounding, weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that is killed, then interrupted, then gone on with ends as one that ran in peace: bit for bit."""
+"""A run that was killed, interrupted and resumed ends with the same weights as an undisturbed one, bit for bit."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def distill(cwd: Path, *settings: str, launch: tuple[str, ...] = ("-m", "distill
 
 
 def disturbed(cwd: Path, stage: str, step: int, number: int) -> subprocess.CompletedProcess[str]:
-    """The same run, which sends itself a signal when it comes to write the state of this step."""
+    """The same run, which sends itself a signal when it is about to save its state at this step."""
     return distill(cwd, "output=broken", launch=("-c", DISTURBED, stage, str(step), str(number)))
 
 
@@ -68,7 +68,7 @@ def whole(cwd: Path) -> Path:
     return cwd / "whole"
 
 
-def test_a_killed_and_an_interrupted_run_go_on_exactly(cwd: Path, whole: Path) -> None:
+def test_killed_and_interrupted_runs_resume_exactly(cwd: Path, whole: Path) -> None:
     broken = cwd / "broken"
     killed = disturbed(cwd, "pretrain", 9, signal.SIGKILL)
     assert killed.returncode == -signal.SIGKILL
@@ -78,7 +78,7 @@ def test_a_killed_and_an_interrupted_run_go_on_exactly(cwd: Path, whole: Path) -
     # Ctrl-C, in a stage of tasks, lets the step finish.
     interrupted = disturbed(cwd, "finetune/order", 7, signal.SIGINT)
     assert interrupted.returncode == 130
-    assert interrupted.stderr == "finetune/order: stopped at step 8 of 12; run the same command to go on\n"
+    assert interrupted.stderr == "finetune/order: stopped at step 8 of 12; run the same command to resume\n"
     assert [p.name for p in (broken / "finetune" / "order.state").iterdir()] == ["8"]
     assert "adapt: finished earlier, skipped" in interrupted.stdout
 
@@ -93,11 +93,11 @@ def test_a_killed_and_an_interrupted_run_go_on_exactly(cwd: Path, whole: Path) -
         assert [did[key] for key in ("steps", "tokens")] == [should[key] for key in ("steps", "tokens")]
     steps = {model: json.loads((whole / model / "manifest.json").read_text())["steps"] for model in MODELS}
     assert steps == {"pretrain": 14, "finetune_teacher/order": 4, "finetune/order": 12}
-    # Nothing that served only to go on is left.
+    # Files that only a resumed run needs are removed.
     assert content(broken).keys() == content(whole).keys()
 
 
-def test_a_finished_run_is_skipped_whole(cwd: Path, whole: Path) -> None:
+def test_a_finished_run_is_skipped(cwd: Path, whole: Path) -> None:
     before = content(whole)
     again = distill(cwd, "output=whole")
     assert again.returncode == 0, again.stderr
@@ -115,7 +115,7 @@ def test_other_settings_in_the_same_folder_are_refused(cwd: Path, whole: Path) -
     assert content(whole) == before
 
 
-def test_a_folder_belongs_to_one_run_at_a_time(cwd: Path, whole: Path) -> None:
+def test_a_folder_is_used_by_one_run_at_a_time(cwd: Path, whole: Path) -> None:
     with FileLock(whole / ".lock"):
         second = distill(cwd, "output=whole")
     assert second.returncode == 2

@@ -77,7 +77,7 @@ def test_both_steps_have_the_same_terms_over_all_positions(teacher: BertForMaske
     assert min(naive.values()) > 0.01
 
 
-def test_masked_positions_change_the_soft_targets_alone(teacher: BertForMaskedLM) -> None:
+def test_masked_positions_change_only_the_soft_targets(teacher: BertForMaskedLM) -> None:
     stage = stage_with("masked")
     stage.optimizer["lr"] = 0.0  # their weights stay equal
     naive, ours = values(teacher, stage)

@@ -296,7 +296,7 @@ def test_ctrl_c_stops_after_the_step_and_says_how_to_go_on(models, tmp_path: Pat
         return collate(rows, epoch)
 
     before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(Stopped, match=r"pretrain: stopped at step \d of 12; run the same command to go on"):
+    with pytest.raises(Stopped, match=r"pretrain: stopped at step \d of 12; run the same command to resume"):
         run(models(), tmp_path, steps=12, collate=interrupting)
     assert signal.getsignal(signal.SIGINT) is before
     whole, other = models(), models()
