@@ -1,15 +1,19 @@
-# make demo | make test | make lint. Everything is installed into .venv, once, with the versions of constraints.txt.
+# make demo | make test | make test-all | make lint. Everything is installed into .venv, once, with the versions of constraints.txt.
 PYTHON ?= python3
 PIP = .venv/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+PYTEST = HF_HUB_OFFLINE=1 .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 ARGS ?=
 
-.PHONY: demo test lint format clean
+.PHONY: demo test test-all lint format clean
 
 demo: .venv/.embedded
 	.venv/bin/python -m distill recipe=distilbert $(ARGS)
 
 test: .venv/.dev
-	HF_HUB_OFFLINE=1 .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(PYTEST) -m "not slow" $(ARGS)
+
+test-all: .venv/.dev
+	$(PYTEST) $(ARGS)
 
 lint: .venv/.dev
 	.venv/bin/ruff check .

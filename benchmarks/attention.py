@@ -1,9 +1,9 @@
-"""A training step with plain and with PyTorch's fused attention, by length of the rows.
+"""A training step with eager attention and with SDPA, by length of the rows.
 
     python benchmarks/attention.py --output benchmarks/results/attention.json
 
-Weights and tokens are random: only speed means anything. Both kinds run in turn in every round, in one process, on the
-same batch, forward and back.
+Weights and tokens are random: only speed has a meaning. Every round times both kinds once, in one process, on the same
+batch, forward and backward.
 """
 
 from __future__ import annotations
@@ -32,24 +32,29 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--output", type=Path)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(cores())
-    bf16 = detect_precision("auto", torch.device(asked.device)) == "bf16"
+    bf16 = detect_precision("auto", torch.device(arguments.device)) == "bf16"
     config = BertConfig(hidden_size=384, num_attention_heads=12, intermediate_size=1536, num_hidden_layers=2)
-    engines = [Engine(kind, "torch", "fp32", _step(config, kind, asked.device, bf16)) for kind in KINDS]
+    engines = [Engine(kind, "torch", "fp32", _step(config, kind, arguments.device, bf16)) for kind in KINDS]
     rows = []
     for length in LENGTHS:
-        times = latency.measure(engines, [_batch(config, length)], repeats=asked.repeats)
-        found = {name: np.asarray(values) for (name, _), values in times.items()}
-        ratio = found["sdpa"] / found["eager"]
+        times = latency.measure(engines, [_batch(config, length)], repeats=arguments.repeats)
+        milliseconds = {name: np.asarray(values) for (name, _), values in times.items()}
+        ratio = milliseconds["sdpa"] / milliseconds["eager"]
         row = {"length": length, "rows": TOKENS // length, "plain_over_fused": float(np.median(ratio))}
-        row |= {f"{kind}_ms": float(np.median(found[kind])) for kind in KINDS}
-        print(f"{length:4} tokens: plain attention {row['plain_over_fused']:.2f} times as fast as fused", flush=True)
+        row |= {f"{kind}_ms": float(np.median(milliseconds[kind])) for kind in KINDS}
+        print(f"{length:4} tokens: eager attention is {row['plain_over_fused']:.2f} times as fast as SDPA", flush=True)
         rows.append(row)
-    if asked.output is not None:
-        facts = {"torch": torch.__version__, "threads": torch.get_num_threads(), "bf16": bf16, "device": asked.device}
-        write_json(asked.output, {"environment": facts, "repeats": asked.repeats, "rows": rows})
+    if arguments.output is not None:
+        facts = {
+            "torch": torch.__version__,
+            "threads": torch.get_num_threads(),
+            "bf16": bf16,
+            "device": arguments.device,
+        }
+        write_json(arguments.output, {"environment": facts, "repeats": arguments.repeats, "rows": rows})
 
 
 def _step(config: BertConfig, kind: str, device: str, bf16: bool) -> Run:
@@ -68,7 +73,7 @@ def _step(config: BertConfig, kind: str, device: str, bf16: bool) -> Run:
 
 
 def _batch(config: BertConfig, length: int) -> Batch:
-    """Rows of `length` tokens, padded but for the first: the last one to half of it."""
+    """Rows of `length` tokens, with padding that grows from none in the first row to half of the last."""
     rng, rows = np.random.default_rng(0), TOKENS // length
     real = np.linspace(length, length / 2, rows).astype(int)[:, None]
     mask = (np.arange(length) < real).astype(np.int64)

@@ -1,9 +1,9 @@
-"""BERT-base in every form that a quantize stage makes, each timed on its own runtime.
+"""BERT-base in every variant that a quantize stage makes, each timed on its own backend.
 
     python benchmarks/quantize.py --output benchmarks/results/quantize.json
 
-Weights and tokens are random: only speed and size mean anything. Every form is run in turn in every round, in one
-process, on the same batch. Forms whose packages are absent are left out: pip install 'distill[openvino,torchao]'.
+Weights and tokens are random: only speed and size have a meaning. Every round times each variant once, in one process,
+on the same batch. Variants whose packages are not installed are skipped: pip install 'distill[openvino,torchao]'.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from distill.compress.quantize import MAKE, Arrays, always_float
 from distill.environment import hardware
 from distill.evaluate import latency
 from distill.evaluate.engines import COMPILED, load
+from distill.evaluate.variants import FLOAT32
 from distill.export.onnx import export_onnx
 from distill.machine import cores, detect_precision, fast_path_is_float32
 from distill.report import terminal
@@ -37,40 +38,41 @@ CALIBRATION = 32
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=7, help="rounds; every form is run once a round")
-    parser.add_argument("--threads", type=int, help="CPU threads; all cores when not given")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write the numbers to FILE, as JSON")
-    asked = parser.parse_args()
+    parser.add_argument("--repeats", type=int, default=7, help="number of rounds; each times every variant once")
+    parser.add_argument("--threads", type=int, help="number of CPU threads; default: all cores")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write the measurements to FILE as JSON")
+    arguments = parser.parse_args()
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:
-        measured = benchmark(BertConfig(), SHAPE, Path(folder), asked.threads or cores(), asked.repeats)
+        measured = benchmark(BertConfig(), SHAPE, Path(folder), arguments.threads or cores(), arguments.repeats)
     shown = quantize_table(measured)
     console = Console()
     console.print(terminal.table(shown, width=console.width))
     for line in shown.notes:
         console.print(line, style="dim", markup=False, highlight=False)
-    if asked.output is not None:
-        write_json(asked.output, measured)
+    if arguments.output is not None:
+        write_json(arguments.output, measured)
 
 
 def benchmark(config: BertConfig, shape: tuple[int, int], folder: Path, threads: int, repeats: int) -> dict[str, Any]:
-    """Make every form of a random model below `folder`, then time them all, on a CPU."""
+    """Make every variant of a random model below `folder`, then time them all on the CPU."""
     torch.set_num_threads(threads)
-    forms = list(made(config, shape, folder))
-    engines = [load(name, path, backend=b, scheme=s, device="cpu", threads=threads) for name, b, s, path in forms]
+    variants = list(make_variants(config, shape, folder))
+    engines = [load(name, path, backend=b, scheme=s, device="cpu", threads=threads) for name, b, s, path in variants]
     batch = tokens(shape, config.vocab_size, seed=0)
-    times = {name: found for (name, _), found in latency.measure(engines, [batch], repeats=repeats).items()}
-    medians = {name: float(np.median(found)) for name, found in times.items()}
-    best = min((one for one in engines if one.scheme.startswith("fp32")), key=lambda one: medians[one.name])
+    times = {name: values for (name, _), values in latency.measure(engines, [batch], repeats=repeats).items()}
+    medians = {name: float(np.median(values)) for name, values in times.items()}
+    best = min((e for e in engines if e.scheme in FLOAT32), key=lambda engine: medians[engine.name])
+    stored = {"fp32", *(record.scheme for record in SCHEMES.values())}  # the others are run from the same files
     rows = [
         {
             "backend": backend,
             "scheme": scheme,
-            "mib": size(path) / 2**20 if scheme in ("fp32", "int8", "int8_static", "nf4") else None,
+            "mib": size(path) / 2**20 if scheme in stored else None,
             "median_ms": medians[name],
             "speedup": latency.speedup(times[best.name], times[name]),
         }
-        for name, backend, scheme, path in forms
+        for name, backend, scheme, path in variants
     ]
     return {
         "environment": hardware(threads),
@@ -84,24 +86,24 @@ def benchmark(config: BertConfig, shape: tuple[int, int], folder: Path, threads:
     }
 
 
-def made(config: BertConfig, shape: tuple[int, int], folder: Path) -> Iterator[tuple[str, str, str, Path]]:
-    """(name, backend, scheme, path) of each form, the float ones first."""
+def make_variants(config: BertConfig, shape: tuple[int, int], folder: Path) -> Iterator[tuple[str, str, str, Path]]:
+    """(name, backend, scheme, path) of each variant, floating-point ones first."""
     source = folder / "float"
     model = BertForSequenceClassification(config).eval()
     model.save_pretrained(source)
     export_onnx(source, folder / ONNX)
     floats = ["fp32", *(["fp32_medium"] if fast_path_is_float32("cpu") else [])]
     floats += ["bf16"] if detect_precision("auto", torch.device("cpu")) == "bf16" else []
-    forms = [("torch", scheme, source) for scheme in floats] + [("onnxruntime", "fp32", folder / ONNX)]
-    forms += [("openvino", "fp32", folder / ONNX)] if find_spec("openvino") else []
+    variants = [("torch", scheme, source) for scheme in floats] + [("onnxruntime", "fp32", folder / ONNX)]
+    variants += [("openvino", "fp32", folder / ONNX)] if find_spec("openvino") else []
     rows: list[Arrays] = [tokens((1, shape[1]), config.vocab_size, seed) for seed in range(1, CALIBRATION + 1)]
-    for name, one in SCHEMES.items():
-        if all(find_spec(package) for package in one.packages):
-            out = folder / one.file
-            MAKE[name](folder / ONNX if one.onnx else source, out, always_float(model), rows)
-            forms += [(one.backend, one.scheme, out)]
-            forms += [(one.backend, f"{one.scheme}{COMPILED}", out)] if one.compiled else []
-    yield from ((f"{backend} {scheme}", backend, scheme, path) for backend, scheme, path in forms)
+    for name, scheme in SCHEMES.items():
+        if all(find_spec(package) for package in scheme.packages):
+            out = folder / scheme.file
+            MAKE[name](folder / ONNX if scheme.onnx else source, out, always_float(model), rows)
+            variants += [(scheme.backend, scheme.scheme, out)]
+            variants += [(scheme.backend, f"{scheme.scheme}{COMPILED}", out)] if scheme.compiled else []
+    yield from ((f"{backend} {scheme}", backend, scheme, path) for backend, scheme, path in variants)
 
 
 def tokens(shape: tuple[int, int], vocabulary: int, seed: int) -> dict[str, np.ndarray]:

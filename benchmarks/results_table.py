@@ -1,11 +1,11 @@
-"""The results in the documents, made from the committed JSON: no number in them is typed.
+"""Results in the documents, generated from the committed JSON: no number is typed by hand.
 
     python benchmarks/results_table.py docs/results/glue-distilbert   # README.md shows this run
-    python benchmarks/results_table.py --check                        # exit code 1 where a document differs
+    python benchmarks/results_table.py --check                        # exit code 1 if a document differs
 
-Read: every results.json below docs/results, and step.json and quantize.json in benchmarks/results. Written:
-docs/results/README.md, the picture of each run, and README.md between its markers. Where no run is named, README.md
-keeps the run that it shows.
+Reads every results.json below docs/results, and step.json and quantize.json in benchmarks/results. Writes
+docs/results/README.md, the picture of each run, and README.md between its markers. Without the name of a run, README.md
+goes on showing the same run.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from distill.report.table import Table, models_table, number, times, with_interv
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, BENCHMARKS = Path("docs/results"), Path("benchmarks/results")
 PICTURE = "frontier.png"
-"""PNG on white: a transparent SVG cannot be read on a dark page."""
+"""PNG on white: a transparent SVG is unreadable on a dark page."""
 PRUNED, COMPRESSED = "pruned.png", "compressed.png"
 SHOWN = ("Model", "Backend", "Scheme", "Retained", "Speedup", "Parameters", "Seeds")
-"""Columns of the table of models compressed over seeds in README.md."""
+"""Beginnings of the columns that README.md shows of the models compressed with several seeds."""
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
-    """Exit code: 0; 1 when checking finds a document that differs; 2 for a file that cannot be read."""
-    parser = argparse.ArgumentParser(description="Make the results in the documents from the committed JSON.")
-    parser.add_argument("run", nargs="?", type=Path, help=f"the run README.md shows, e.g. {RESULTS}/NAME")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 where a document differs")
+    """Exit code: 0; 1 if --check finds a document that differs; 2 for a file that cannot be read."""
+    parser = argparse.ArgumentParser(description="Generate the results in the documents from the committed JSON.")
+    parser.add_argument("run", nargs="?", type=Path, help=f"run that README.md shows, e.g. {RESULTS}/NAME")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if a document differs")
     asked = parser.parse_args(arguments)
     try:
         runs = read(root)
@@ -63,15 +63,15 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
 
 
 def read(root: Path) -> dict[str, Results]:
-    """Name -> results of every committed run; DataError for one that is not valid."""
+    """Name -> results of every committed run; DataError for an invalid one."""
     return {_name(root, path.parent): read_one(path) for path in sorted((root / RESULTS).rglob("results.json"))}
 
 
 def _name(root: Path, folder: Path) -> str:
-    """A run's folder, relative to that of all results."""
+    """The folder of a run, relative to the folder of all results."""
     place, above = (root / folder).resolve(), (root / RESULTS).resolve()
     if not place.is_relative_to(above):
-        raise DataError(f"{folder}: got another folder; must be a run below {RESULTS}; e.g. {RESULTS}/NAME")
+        raise DataError(f"{folder}: got a folder elsewhere; must be a run below {RESULTS}; e.g. {RESULTS}/NAME")
     return place.relative_to(above).as_posix()
 
 
@@ -82,8 +82,8 @@ def documents(root: Path, runs: dict[str, Results], shown: str | None) -> dict[P
         link = re.search(rf"{RESULTS}/([^)]+)/results\.json", readme)
         shown = link[1] if link and link[1] in runs else next(iter(runs), None)
     elif shown not in runs:
-        there = ", ".join(runs) or "nothing"
-        raise DataError(f"{RESULTS / shown}/results.json: got no such file; must be a run; there is {there}")
+        names = ", ".join(runs) or "none"
+        raise DataError(f"{RESULTS / shown}/results.json: got no such file; must be a committed run; choose of {names}")
     step, quantize = (
         read_json(file) if (file := root / BENCHMARKS / f"{name}.json").is_file() else None
         for name in ("step", "quantize")
@@ -98,7 +98,7 @@ def documents(root: Path, runs: dict[str, Results], shown: str | None) -> dict[P
 
 
 def differing(root: Path, runs: dict[str, Results], texts: dict[Path, str]) -> list[Path]:
-    """Documents with another text, and pictures that are missing (their bytes depend on fonts)."""
+    """Documents whose text differs, and missing pictures. Pictures are not compared: their bytes depend on fonts."""
     wrong = [p for p, text in texts.items() if not (root / p).is_file() or (root / p).read_text("utf-8") != text]
     pictures = [RESULTS / name / PICTURE for name in runs]
     pictures += [RESULTS / PRUNED] if cuts.points(_pruned(runs)) else []
@@ -107,7 +107,7 @@ def differing(root: Path, runs: dict[str, Results], texts: dict[Path, str]) -> l
 
 
 def between(text: str, name: str, content: str) -> str:
-    """`text` with `content` between the markers of that name."""
+    """`text` with `content` between the markers with this name."""
     before, begin, rest = text.partition(f"<!-- {name}:begin -->")
     _, end, after = rest.partition(f"<!-- {name}:end -->")
     if not end:
@@ -120,7 +120,7 @@ def main_part(name: str, runs: dict[str, Results]) -> str:
     results = runs[name]
     links = (
         f"Numbers: [results.json]({RESULTS / name}/results.json). "
-        f"Command, notes and picture, and every other run: [{RESULTS}]({RESULTS}/README.md)."
+        f"Command, notes, picture and all other runs: [{RESULTS}]({RESULTS}/README.md)."
     )
     table = page.without_notes(models_table(results))
     blocks = [*page.result(results), table, Paragraph(" ".join(headline.coverage(results)))]
@@ -128,34 +128,34 @@ def main_part(name: str, runs: dict[str, Results]) -> str:
 
 
 def compressed_part(entries: Sequence[overview.Entry]) -> str:
-    """Of models compressed over seeds, those that no other beats in both retained % and speedup, and the baselines."""
+    """Models compressed with several seeds: baselines, and students on the frontier of retained % and speedup."""
     students = [point for point in overview.points(entries) if point.role == "student"]
     best = {int(point.label) - 1 for point in students if not any(_beats(other, point) for other in students)}
-    left = [e for i, e in enumerate(entries) if i in best or e.models[0]["role"] == "baseline"]
-    if not left:
+    selected = [e for i, e in enumerate(entries) if i in best or e.models[0]["role"] == "baseline"]
+    if not selected:
         return "No result is committed yet."
-    wide = overview.table(left)
-    wanted = [index for index, name in enumerate(wide.columns) if name.startswith(SHOWN)]
-    rows = [tuple(row[i] for i in wanted) for row in wide.rows]
-    narrow = Table(wide.title, tuple(wide.columns[i] for i in wanted), rows, 3)
+    wide = overview.table(selected)
+    columns = [index for index, name in enumerate(wide.columns) if name.startswith(SHOWN)]
+    rows = [tuple(row[i] for i in columns) for row in wide.rows]
+    narrow = Table(wide.title, tuple(wide.columns[i] for i in columns), rows, 3)
     where = f"All variants, commands and pictures: [{RESULTS}]({RESULTS}/README.md#compressed-over-seeds)."
     return f"{markdown.text([narrow])}\n{where}"
 
 
 def _beats(point: figure.Point, other: figure.Point) -> bool:
-    """As good and as fast, and better in one of both."""
+    """At least as good and as fast, and better in one of the two."""
     gains = (point.speedup - other.speedup, point.retained - other.retained)
     return min(gains) >= 0 and max(gains) > 0
 
 
 def results_page(runs: dict[str, Results]) -> str:
-    """Every run, a section each."""
+    """A section for every run."""
     blocks: list[Block] = [
         Heading("Results", 1),
         Paragraph("Generated by benchmarks/results_table.py from the results.json in each folder."),
     ]
-    if (cut := cuts.table(_pruned(runs))) is not None:
-        blocks += [Heading(cut.title), Picture(PRUNED), cut]
+    if (pruned := cuts.table(_pruned(runs))) is not None:
+        blocks += [Heading(pruned.title), Picture(PRUNED), pruned]
     if entries := overview.entries(_compressed(runs)):
         blocks += [Heading("Compressed, over seeds"), Picture(COMPRESSED), overview.table(entries)]
     sections = [block for name, results in runs.items() for block in section(name, results)]
@@ -163,11 +163,12 @@ def results_page(runs: dict[str, Results]) -> str:
 
 
 def _pruned(runs: dict[str, Results]) -> list[Results]:
-    """The runs that are compared with each other: those in one folder."""
+    """The runs whose pruning methods are compared with each other."""
     return [results for name, results in runs.items() if name.startswith("pruning/") and "pruned" in results]
 
 
 def _compressed(runs: dict[str, Results]) -> list[Results]:
+    """The runs of one recipe with several seeds."""
     return [results for name, results in runs.items() if name.startswith("compression/")]
 
 
@@ -184,12 +185,12 @@ def section(name: str, results: Results) -> list[Block]:
 
 
 def measured_part(table: Table) -> str:
-    """A table with its notes in one paragraph."""
+    """A table, and its notes as one paragraph."""
     return markdown.text([page.without_notes(table), Paragraph(" ".join(table.notes))]).rstrip("\n")
 
 
 def step_table(measured: dict[str, Any]) -> Table:
-    """What `benchmarks/step.py` measured, a row for each kind of step."""
+    """The measurements of `benchmarks/step.py`, with a row for each kind of step."""
     rows = [
         (
             row["name"],
@@ -203,18 +204,19 @@ def step_table(measured: dict[str, Any]) -> Table:
     facts = measured["environment"]
     machine = f"{facts['gpu']} and {facts['cpu']}" if facts["gpu"] else facts["cpu"]
     notes = [
-        f"One step of a random BERT with {measured['teacher_layers']} layers, {measured['hidden']} wide, to "
-        f"{measured['student_layers']} layers: batch {measured['batch']} x {measured['length']}, {measured['masked']} "
-        f"positions masked, vocabulary {measured['vocabulary']}, dropout {measured['dropout']} in all.",
-        f"Medians of {measured['repeats']} rounds, all kinds in turn; {facts['threads']} threads, {machine}, "
-        f"torch {facts['torch']}.",
-        "Peak: memory in use during the step, over weights and optimizer state.",
+        f"One step of a randomly initialized BERT with {measured['teacher_layers']} layers and hidden size "
+        f"{measured['hidden']} as teacher, and {measured['student_layers']} layers as student. Batch "
+        f"{measured['batch']} x {measured['length']}, {measured['masked']} masked positions, vocabulary of "
+        f"{measured['vocabulary']:,} tokens, dropout {measured['dropout']} in every variant.",
+        f"Medians of {measured['repeats']} rounds, each of which runs every kind of step; {facts['threads']} threads, "
+        f"{machine}, torch {facts['torch']}.",
+        "Peak MiB: memory in use during the step, without weights and optimizer state.",
     ]
     return Table("Training step", ("Step", "Tokens/s", "ms", "Peak MiB", "Speedup [95%]"), rows, 1, notes)
 
 
 def quantize_table(measured: dict[str, Any]) -> Table:
-    """What `benchmarks/quantize.py` measured, a row for each variant."""
+    """The measurements of `benchmarks/quantize.py`, with a row for each variant."""
     rows = [
         (
             row["backend"],
@@ -229,11 +231,11 @@ def quantize_table(measured: dict[str, Any]) -> Table:
     packages = ("torch", "onnxruntime", "openvino", "torchao")
     versions = ", ".join(f"{name} {facts[name]}" for name in packages if facts[name])
     notes = [
-        f"A random BERT of {measured['layers']} layers, {measured['hidden']} wide, batch {measured['batch']} x "
-        f"{measured['length']}.",
-        f"Medians of {measured['repeats']} rounds, all variants in turn; {facts['threads']} threads, {facts['cpu']}, "
-        f"{versions}.",
-        f"Speedup: against {measured['fastest_float32']}, the fastest float32.",
+        f"A randomly initialized BERT with {measured['layers']} layers and hidden size {measured['hidden']}, batch "
+        f"{measured['batch']} x {measured['length']}.",
+        f"Medians of {measured['repeats']} rounds, each of which times every variant; {facts['threads']} threads, "
+        f"{facts['cpu']}, {versions}.",
+        f"Speedup: over {measured['fastest_float32']}, the fastest float32 variant.",
     ]
     return Table("Quantized variants", ("Backend", "Scheme", "MiB", "ms", "Speedup [95%]"), rows, 2, notes)
 

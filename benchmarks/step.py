@@ -1,9 +1,9 @@
-"""One distillation step, BERT-base to half its layers: as the engine does it, and as it is usually written.
+"""One distillation step from BERT-base to half its layers: in the engine's way, and in the usual way.
 
     python benchmarks/step.py --output benchmarks/results/step.json
 
-Weights and tokens are random: only speed and memory mean anything. Every kind of step is run in turn in every round, in
-one process, on the same batch, with the terms, temperature, dropout and clipping of recipe=distilbert.
+Weights and tokens are random: only speed and memory have a meaning. Every round times each kind of step once, in one
+process, on the same batch, with the terms, temperature, dropout and clipping of recipe=distilbert.
 """
 
 from __future__ import annotations
@@ -45,26 +45,26 @@ MASK_ID = 103
 
 
 def main() -> None:
-    asked = _arguments()
+    arguments = _arguments()
     torch.manual_seed(0)
-    threads = asked.threads or cores()
+    threads = arguments.threads or cores()
     torch.set_num_threads(threads)
-    measured = benchmark(BertConfig(), SHAPE, _machine(asked.device, threads), asked.repeats)
+    measured = benchmark(BertConfig(), SHAPE, _machine(arguments.device, threads), arguments.repeats)
     shown = step_table(measured)
     console = Console()
     console.print(terminal.table(shown, width=console.width))
     for line in shown.notes:
         console.print(line, style="dim", markup=False, highlight=False)
-    if asked.output is not None:
-        write_json(asked.output, measured)
+    if arguments.output is not None:
+        write_json(arguments.output, measured)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Speed and memory of one distillation step, against the naive one.")
-    parser.add_argument("--repeats", type=int, default=7, help="rounds; every kind of step is run once a round")
-    parser.add_argument("--threads", type=int, help="CPU threads; all cores when not given")
+    parser.add_argument("--repeats", type=int, default=7, help="number of rounds; each times every kind of step once")
+    parser.add_argument("--threads", type=int, help="number of CPU threads; default: all cores")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write the numbers to FILE, as JSON")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write the measurements to FILE as JSON")
     return parser.parse_args()
 
 
@@ -78,7 +78,7 @@ def _machine(device: str, threads: int) -> Machine:
 
 
 def benchmark(model: BertConfig, shape: tuple[int, int], machine: Machine, repeats: int) -> dict[str, Any]:
-    """Time every kind of step, then take its peak memory apart, so that neither disturbs the other."""
+    """Time every kind of step, then measure its peak memory separately, so that neither disturbs the other."""
     teacher = BertForMaskedLM(model).eval().requires_grad_(False).to(machine.device)
     batch = random_batch(shape, model.vocab_size)
     kinds = steps(teacher, machine)
@@ -115,14 +115,14 @@ def benchmark(model: BertConfig, shape: tuple[int, int], machine: Machine, repea
 
 
 def settings() -> Train:
-    """The stage of the recipe whose step is measured."""
+    """The stage whose step is measured."""
     stage = load_config(["recipe=distilbert"]).stages["pretrain"]
     assert isinstance(stage, Train)
     return stage
 
 
 def steps(teacher: BertForMaskedLM, machine: Machine) -> list[Engine]:
-    """The naive step, then ours; each with a student of its own. A step returns the mean of each term, float32."""
+    """The naive step, then the engine's; each with its own student. A step returns the mean of each term, float32."""
     stage, accelerator = settings(), machine.accelerator
     fast = "medium" if accelerator.device.type == "cpu" else "high"  # as distill.machine sets it
     kinds = [
@@ -156,17 +156,17 @@ def naive_step(teacher: nn.Module, model: nn.Module, stage: Train) -> Run:
             labels.view(-1)[whole["masked"]] = whole["labels"]
             with torch.no_grad():
                 guide = teacher(**inputs, output_hidden_states=True)
-            made = model(**inputs, labels=labels, output_hidden_states=True)
+            outputs = model(**inputs, labels=labels, output_hidden_states=True)
             real = whole["attention_mask"].bool()
-            ours, theirs = made.hidden_states[-1][real], guide.hidden_states[-1][real]
+            ours, theirs = outputs.hidden_states[-1][real], guide.hidden_states[-1][real]
             terms = {
                 "soft_targets": temperature**2
                 * F.kl_div(
-                    F.log_softmax(made.logits[real] / temperature, dim=-1),
+                    F.log_softmax(outputs.logits[real] / temperature, dim=-1),
                     F.softmax(guide.logits[real] / temperature, dim=-1),
                     reduction="batchmean",
                 ),
-                "mlm": made.loss,
+                "mlm": outputs.loss,
                 "cosine": F.cosine_embedding_loss(ours, theirs, torch.ones(len(ours), device=device)),
             }
             torch.stack([term.weight * terms[name] for name, term in stage.terms.items()]).sum().backward()
@@ -179,7 +179,7 @@ def naive_step(teacher: nn.Module, model: nn.Module, stage: Train) -> Run:
 
 
 def engine_step(objective: Objective, stage: Train, accelerator: Accelerator, matmul: str, *, prepared: bool) -> Run:
-    """A step as the engine's loop makes it; with `prepared` in the arithmetic the accelerator was made for."""
+    """A step of the engine's training loop; if `prepared`, in the precision of the accelerator."""
     optimizer = instantiate(stage.optimizer)(objective.parameters())
     module = accelerator.prepare_model(objective) if prepared else objective
     weights = torch.tensor([term.weight for term in objective.terms.values()], device=accelerator.device)
@@ -210,7 +210,7 @@ def _student(teacher: BertForMaskedLM, stage: Train) -> nn.Module:
 
 
 def random_batch(shape: tuple[int, int], vocab_size: int) -> Batch:
-    """What the engine's collator gives for `shape` random tokens without padding, 15% of them masked."""
+    """A batch as the engine's collator makes it: `shape` random tokens without padding, 15% of them masked."""
     batch = latency.synthetic(shape, vocab_size)
     ids, mask_id = batch["input_ids"], min(MASK_ID, vocab_size - 1)
     everything = np.ones(shape, dtype=np.bool_)
@@ -230,13 +230,13 @@ def random_batch(shape: tuple[int, int], vocab_size: int) -> Batch:
 
 
 def peak_mib(action: Callable[[], object], device: torch.device) -> float | None:
-    """Most memory in use at once during `action`, over what was in use before; None where the system does not tell."""
+    """Peak memory during `action` beyond the memory in use before it; None if the system does not measure it."""
     if device.type == "cuda":
         held = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
         action()
         return float(torch.cuda.max_memory_allocated() - held) / 2**20
-    # What an earlier action freed and the allocator kept would hide what this one needs.
+    # Memory that an earlier action freed and the allocator kept would hide the memory that this one needs.
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
     try:
@@ -262,7 +262,7 @@ def _fetched(values: torch.Tensor) -> np.ndarray:
 
 @contextmanager
 def _matmul(precision: str) -> Iterator[None]:
-    """torch's float32 matrix products, for the step inside only."""
+    """Set the precision of torch's float32 matrix products inside the context."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(precision)
     try:

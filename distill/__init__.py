@@ -1,4 +1,4 @@
-"""distill: from an encoder that is too slow or too dear to the smallest, fastest one that still does the job."""
+"""distill: makes encoders smaller and faster by distillation, pruning and quantization, and measures the result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Config", "__version__", "load_config", "losses", "run"]
 
 
 def __getattr__(name: str) -> Any:
-    # Late, so that `python -m distill --help` does not wait for torch.
+    # Imported on first use, so that `python -m distill --help` does not wait for torch.
     if name == "losses":
         return importlib.import_module("distill.losses")
     if name in _PUBLIC:

@@ -1,4 +1,4 @@
-"""The command line: compose, check, run. Only hydra is imported until the config is right."""
+"""The command line: compose the config, check it, run it. Only hydra is imported until the config is valid."""
 
 from __future__ import annotations
 
@@ -15,80 +15,96 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from distill import check, config, errors, explain
-from distill.check.hydra import hydra as called
+from distill.check.hydra import hydra_settings
 
 _failed: list[str] = []
-_full = os.environ.get("HYDRA_FULL_ERROR") == "1"
-"""Whether the user wants tracebacks."""
+"""Error messages of the jobs of a sweep, printed when all jobs have ended."""
+_CONF, _PRIMARY = config.folder("conf").resolve(), "config"
+"""Folder and name of the primary config."""
+_tracebacks = os.environ.get("HYDRA_FULL_ERROR") == "1"
+"""Whether the user asked for tracebacks."""
 
 
-@hydra.main(version_base="1.3", config_path=str(config.folder("conf").resolve()), config_name="config")
+@hydra.main(version_base="1.3", config_path=str(_CONF), config_name=_PRIMARY)
 def _job(composed: DictConfig) -> Any:
     settings = OmegaConf.to_object(composed)
     overrides = list(HydraConfig.get().overrides.task)
     recipe: Any = HydraConfig.get().runtime.choices.get("recipe")
+    assert isinstance(settings, config.Config)
     try:
-        if not isinstance(settings, config.Config):
-            got = HydraConfig.get().job.config_name
-            raise errors.ConfigError(f"--config-name: got {got}; must have distill's schema; use --config-dir FOLDER")
-        wrong = check.settings(settings, recipe)
-        if wrong or recipe is None:
-            raise errors.ConfigError(wrong)
+        problems = check.settings(settings, recipe)
+        if problems or recipe is None:
+            raise errors.ConfigError(problems)
         from distill.walk import walk
 
         return walk(settings, recipe, overrides)
     except errors.Stopped as error:
-        sys.exit(_say(error.messages, 130))
+        sys.exit(_print_errors(error.messages, 130))
     except errors.UserError as error:
-        if _full:
+        if _tracebacks:
             raise
-        # Kept here, so that one bad job of a sweep does not take the others with it.
+        # Collected, so that a failed job of a sweep does not stop the other jobs.
         _failed.extend(error.messages)
         return None
 
 
 @contextmanager
 def _checked() -> Iterator[None]:
-    """Check `hydra.*` of every config that Hydra composes, jobs of a sweep included, before Hydra acts on it.
+    """Check `hydra.*` of every config that Hydra composes, jobs of a sweep included, before Hydra uses it.
 
-    Hydra calls what a config names there when it starts, before `_job`, and has no public place for a check.
+    Hydra calls the functions that a config names there before `_job` starts, and has no public hook for a check.
     """
     compose = ConfigLoaderImpl.load_configuration
 
     @functools.wraps(compose)
-    def checked(*given: Any, **named: Any) -> DictConfig:
-        composed = compose(*given, **named)
-        if wrong := list(called(composed.hydra)):
-            raise errors.ConfigError(wrong)
+    def checked(loader: ConfigLoaderImpl, config_name: str | None, *args: Any, **kwargs: Any) -> DictConfig:
+        if problems := list(_another_primary(loader, config_name)):
+            raise errors.ConfigError(problems)
+        composed = compose(loader, config_name, *args, **kwargs)
+        if problems := list(hydra_settings(composed.hydra)):
+            raise errors.ConfigError(problems)
         return composed
 
-    ConfigLoaderImpl.load_configuration = checked  # type: ignore[method-assign]
+    ConfigLoaderImpl.load_configuration = checked  # type: ignore[assignment, method-assign]
     try:
         yield
     finally:
         ConfigLoaderImpl.load_configuration = compose  # type: ignore[method-assign]
 
 
-def _say(lines: list[str], code: int) -> int:
+def _another_primary(loader: ConfigLoaderImpl, name: str | None) -> Iterator[str]:
+    """Errors for a primary config other than distill's, which can make Hydra import a package while it is composed.
+
+    It can do so by `hydra.searchpath`, which Hydra takes only from the primary config and from the command line.
+    """
+    parts = loader.get_search_path().get_path()
+    path = next((str(part.path).removeprefix("file://") for part in parts if part.provider == "main"), None)
+    for option, got, required in (("path", path, str(_CONF)), ("name", name, _PRIMARY)):
+        if got != required:
+            yield f"--config-{option}: got {got}; must be {required}; leave it out and use --config-dir FOLDER"
+
+
+def _print_errors(lines: list[str], code: int) -> int:
+    """Print the lines to standard error. Returns the exit code `code`."""
     sys.stderr.write("\n".join(lines) + "\n")
     return code
 
 
 def main() -> None:
-    """Run the command line. Exit code 2 for what the user can mend, 130 after Ctrl-C."""
+    """Run the command line. Exit code 2 after errors that the user can correct, 130 after Ctrl-C."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing its own message and a stack
     try:
         with _checked():
             _job()
     except KeyboardInterrupt:
-        sys.exit(_say(["stopped; run the same command to resume"], 130))
+        sys.exit(_print_errors(["stopped; run the same command to resume"], 130))
     except Exception as error:
         lines = explain.messages(error, sys.argv[1:])
-        if _full or lines is None:
+        if _tracebacks or lines is None:
             raise
-        sys.exit(_say(lines, 2))
+        sys.exit(_print_errors(lines, 2))
     if _failed:
-        sys.exit(_say(_failed, 2))
+        sys.exit(_print_errors(_failed, 2))
 
 
 if __name__ == "__main__":

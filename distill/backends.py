@@ -1,4 +1,4 @@
-"""Records of the backends that run models. Importing this needs none of their packages."""
+"""Records of the backends that run models. None of the backends' packages is imported."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Backend:
-    """A library that loads and runs models."""
+    """Library that runs a model, or that runs it in quantized form."""
 
     name: str
-    """Value of `backend` in results.json."""
+    """Its name in results.json."""
     runtime: str
-    """Backend that executes the model: torch for quantizers whose models transformers loads, else the same."""
+    """Backend that executes the model: torch for quantizers whose models transformers loads, else itself."""
     packages: tuple[str, ...]
     """Python packages that it needs."""
     loads: str
     """Format that it loads: transformers (a folder for `from_pretrained`), onnx (a file), or openvino (an ONNX file, or
     a folder with OpenVINO's two files)."""
     extra: str | None = None
-    """Extra of distill that installs its packages; None if distill always installs them."""
+    """Extra of distill that installs its packages; None if distill itself installs them."""
     cpu_only: bool = False
-    """Whether it runs on the CPU even if there is a GPU."""
+    """Whether it runs on the CPU even on a machine with a GPU."""
 
 
 BACKENDS: dict[str, Backend] = {

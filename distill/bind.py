@@ -1,4 +1,7 @@
-"""The functions that a setting may name, and how a setting becomes a call. Nothing else in a config can run code."""
+"""The functions that settings may name in `_target_`, and how such a setting becomes a callable.
+
+Nothing else in a config can run code.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,12 @@ from distill.errors import ConfigError
 def _losses() -> tuple[str, ...]:
     """`__all__` of distill.losses, read from its source: importing it would import torch."""
     source = (Path(__file__).parent / "losses" / "__init__.py").read_text(encoding="utf-8")
-    named = next(
+    names = next(
         node.value
         for node in ast.parse(source).body
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
     )
-    return tuple(f"distill.losses.{name}" for name in ast.literal_eval(named))
+    return tuple(f"distill.losses.{name}" for name in ast.literal_eval(names))
 
 
 PLACES: dict[str, tuple[str, ...]] = {
@@ -53,22 +56,22 @@ PLACES: dict[str, tuple[str, ...]] = {
 """Place in a config -> the functions and classes that its `_target_` may name."""
 
 RESERVED = re.compile("_.+_")
-"""Keys such as `_target_` and `_args_`, by which Hydra calls functions."""
+"""Keys such as `_target_` and `_args_`, which make Hydra call functions."""
 
 
 def refusals(node: object, place: str, key: str) -> Iterator[str]:
-    """Reasons not to call the function that `node` names; none if it belongs in `place` and its settings are values.
+    """Errors about the function that `node` names; none if it is allowed in `place` and its settings are plain values.
 
-    node: the setting `key`: a mapping with `_target_`, perhaps `_partial_: true`, and the function's settings.
+    node: value of the setting `key`: a mapping with `_target_`, optionally `_partial_: true`, and arguments.
     """
-    known = PLACES[place]
+    allowed = PLACES[place]
     target = node.get("_target_") if isinstance(node, Mapping) else node
-    if not isinstance(node, Mapping) or target not in known:
-        yield f"{key}._target_: got {target}; must be one of {', '.join(known)}; choose one"
+    if not isinstance(node, Mapping) or target not in allowed:
+        yield f"{key}._target_: got {target}; must be one of {', '.join(allowed)}; choose one"
     if not isinstance(node, Mapping):
         return
     if node.get("_partial_", True) is not True:
-        yield f"{key}._partial_: got {node['_partial_']}; must be true: its data arguments come later; leave it out"
+        yield f"{key}._partial_: got {node['_partial_']}; must be true: its tensors are passed later; leave it out"
     for name, value in node.items():
         if name in ("_target_", "_partial_"):
             continue
@@ -79,30 +82,34 @@ def refusals(node: object, place: str, key: str) -> Iterator[str]:
 
 
 def reserved(key: str, value: object) -> str:
-    """The line that refuses a key of Hydra's where no function belongs."""
+    """Error message for a reserved key of Hydra's in a place where no function is allowed."""
     return f"{key}: got {value}; must not be set: no function belongs here; leave it out"
 
 
 def _not_plain(value: object, key: str) -> Iterator[str]:
-    """A line for each part of a value that is neither a number nor a text."""
+    """An error message for each part of a value that is neither a number nor a string."""
     if isinstance(value, list | tuple):
         for number, part in enumerate(value):
             yield from _not_plain(part, f"{key}.{number}")
     elif isinstance(value, Mapping):
         inside = [reserved(f"{key}.{name}", part) for name, part in value.items() if RESERVED.fullmatch(str(name))]
-        yield from inside or [f"{key}: got {value}; must be a number, a text, or a list of these; set one"]
+        yield from inside or [f"{key}: got {value}; must be a number, a string, or a list of these; set one"]
     elif value is not None and not isinstance(value, str | int | float):
-        yield f"{key}: got {value}; must be a number, a text, or a list of these; set one"
+        yield f"{key}: got {value}; must be a number, a string, or a list of these; set one"
 
 
 def bind(node: Mapping[str, Any], place: str) -> Callable[..., Any]:
-    """The function that a setting names, with the setting's values as keyword arguments.
+    """The function that a setting names, with the setting's values bound as keyword arguments.
 
-    place: loss, importance, optimizer or schedule. ConfigError for a function that does not belong there, and for
-    settings that are not plain values: a config that nobody checked cannot run code either.
+    Args:
+        place: loss, importance, optimizer or schedule.
+
+    Raises:
+        ConfigError: for a function that is not in `PLACES[place]`, and for arguments that are not plain values. So a
+            config that was not checked cannot run other code either.
     """
-    if wrong := list(refusals(node, place, place)):
-        raise ConfigError(wrong)
+    if problems := list(refusals(node, place, place)):
+        raise ConfigError(problems)
     module, _, name = node["_target_"].rpartition(".")
     values = {key: value for key, value in node.items() if not RESERVED.fullmatch(key)}
     return functools.partial(getattr(importlib.import_module(module), name), **values)

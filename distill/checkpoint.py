@@ -1,8 +1,7 @@
-"""Files and folders that are whole or absent, and the run folder: who may write there, and what may be removed.
+"""Atomic writing of files and folders; the claim and the lock of a run folder, and removal inside of it.
 
-A file or folder is written under a temporary name, flushed to disk and renamed; a stage's `manifest.json` is written
-last. A run first claims its folder: it leaves `CLAIM` there, a file that marks the folder as a run's. Nothing is ever
-removed outside a claimed folder.
+A file or folder is written under a temporary name, flushed to disk and renamed. A stage's `manifest.json` is written
+last. A run first claims its folder: it creates the file `CLAIM` there. Nothing outside a claimed folder is removed.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ _WINDOWS = os.name == "nt"
 
 
 def is_path(name: str) -> bool:
-    """Whether the name of a model can only mean a place on this machine; a name on the hub is `NAME` or `OWNER/NAME`.
+    """Whether a model's name can only be a local path, not a name on the hub (`NAME` or `OWNER/NAME`).
 
-    True for what starts with `.`, `~` or a separator, has a drive, a backslash, a final or a second slash, and for
-    everything that exists.
+    True for a name that starts with `.`, `~` or a slash, contains a drive, a backslash or two slashes, or ends with a
+    slash, and for every path that exists.
     """
-    written = name.startswith((".", "~", "/")) or name.endswith("/") or name.count("/") > 1
-    return written or "\\" in name or bool(PureWindowsPath(name).drive) or os.path.exists(name)
+    slashes = name.startswith((".", "~", "/")) or name.endswith("/") or name.count("/") > 1
+    return slashes or "\\" in name or bool(PureWindowsPath(name).drive) or os.path.exists(name)
 
 
 def claimed(folder: Path) -> bool:
@@ -52,15 +51,15 @@ def claimed(folder: Path) -> bool:
 
 
 def claim(folder: Path) -> None:
-    """Make the run folder and mark it as a run's, unless a run has done so before. Call it before `locked`.
+    """Create the run folder and mark it as a run's, unless it is marked already. Call it before `locked`.
 
-    The claim precedes the lock because the lock file lies in the folder: a folder that is refused gets no file at all.
-    Processes that start at once cannot both claim wrongly. The mark is a run's first file in its folder and is created
-    whole or found by one system call, so whichever process comes second finds it, and `locked` admits one of them.
+    The claim precedes the lock because the lock file lies in the folder, and a refused folder must get no file at all.
+    Two processes may start at once: the mark is the first file of a run and is created by one system call, so the
+    second process sees it, and `locked` admits only one of them.
 
     Raises:
-        ConfigError: for a folder with any file, hidden ones included, that has no mark, and for a place where no folder
-            can be made or written.
+        ConfigError: for a folder without the mark that has any file, hidden ones included, and for a folder that cannot
+            be created or written.
     """
     with _writable(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -77,7 +76,7 @@ def claim(folder: Path) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep a claimed folder for one run at a time; the processes of one run share the lock of the first.
+    """Lock a claimed folder for one run at a time. The processes of one run share the lock of the first.
 
     Raises:
         ConfigError: while another run uses the folder, and where its lock file cannot be written.
@@ -114,28 +113,28 @@ def _writable(folder: Path) -> Iterator[None]:
 
 
 def sweep(folder: Path) -> None:
-    """Remove the files and folders under temporary names that killed runs left below a claimed folder.
+    """Remove temporary files and folders of killed runs below a claimed folder.
 
-    Call it under the lock: the temporary names of a run that works are no different. Symbolic links are neither
-    removed nor followed.
+    Call it under the lock, because the temporary files of an active run have the same form of name. Symbolic links are
+    neither removed nor followed.
     """
     assert claimed(folder), folder
-    for place, folders, files in os.walk(folder):
-        left = [Path(place) / name for name in (*folders, *files) if _TEMPORARY.fullmatch(name)]
+    for parent, folders, files in os.walk(folder):
+        leftovers = [Path(parent) / name for name in (*folders, *files) if _TEMPORARY.fullmatch(name)]
         folders[:] = [name for name in folders if not _TEMPORARY.fullmatch(name)]
-        for path in left:
+        for path in leftovers:
             if not path.is_symlink():
                 remove(path, folder)
 
 
 def remove(path: Path, run: Path) -> None:
-    """Remove a file, a folder or a symbolic link below a claimed run folder; nothing where it does not exist.
+    """Remove a file, a folder or a symbolic link below the claimed run folder `run`, if it exists.
 
-    Symbolic links are never followed: of one that leads to a place in the run folder, the link alone is removed.
+    Symbolic links are never followed: if one leads to another path in the run folder, only the link is removed.
 
     Raises:
-        ValueError: where no run has claimed `run`.
-        UserError: for a path that lies, or leads by symbolic links, outside of the run folder, and for `run` itself.
+        ValueError: if no run has claimed `run`.
+        UserError: for a path that is, or leads by symbolic links, outside the run folder, and for `run` itself.
     """
     if not claimed(run):
         raise ValueError(f"{run} is not the folder of a run")
@@ -157,7 +156,7 @@ def _temporary(path: Path) -> Path:
 
 def _fsync(path: Path) -> None:
     if _WINDOWS and path.is_dir():
-        return  # Windows opens no folders
+        return  # Windows cannot open folders
     descriptor = os.open(path, os.O_RDWR if _WINDOWS else os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -167,9 +166,9 @@ def _fsync(path: Path) -> None:
 
 @contextmanager
 def writing_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary name beside `path`. The file written there is flushed and takes the place of `path`.
+    """Yield a temporary path. The file that the block writes there is flushed and then replaces the one at `path`.
 
-    On an error nothing is left of it, and the file at `path` stays as it was. Folders above it are made.
+    On an error the temporary file is removed, and the one at `path` does not change. Missing folders are created.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _temporary(path)
@@ -183,23 +182,23 @@ def writing_file(path: Path) -> Iterator[Path]:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file, whole or not at all."""
+    """Write a file atomically."""
     with writing_file(path) as temporary:
         temporary.write_bytes(data)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write text as UTF-8 with the line ends it has, whole or not at all."""
+    """Write text as UTF-8 atomically, with its line endings unchanged."""
     write_bytes(path, text.encode())
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write JSON, whole or not at all. ValueError for NaN and infinity, which are not JSON."""
+    """Write JSON atomically. ValueError for NaN and infinity, which are not JSON."""
     write_text(path, json.dumps(value, indent=2, sort_keys=False, allow_nan=False) + "\n")
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write named arrays as `.npz`, whole or not at all."""
+    """Write named arrays as `.npz` atomically."""
     import numpy as np
 
     with writing_file(path) as temporary, temporary.open("wb") as file:
@@ -207,24 +206,24 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file. ValueError where it is not JSON."""
+    """The content of a JSON file. ValueError if it is not JSON."""
     return json.loads(path.read_text(encoding="utf-8"))
 
 
 @contextmanager
 def writing(folder: Path) -> Iterator[Path]:
-    """Yield an empty temporary folder beside `folder`; on success it is flushed and takes the place of `folder`.
+    """Yield an empty temporary folder. After the block it is flushed and then replaces `folder`.
 
-    Only below a claimed run folder may `folder` hold files before.
+    `folder` may contain files before only if it is below a claimed run folder.
 
     Raises:
-        UserError: for a folder with files that is not below a claimed one, and when safetensors cannot write into the
-            temporary folder, as on a full disk.
-        OSError: when anything else cannot write into it.
+        UserError: for a folder with files that is not below a claimed one, and when safetensors cannot write to the
+            temporary folder, e.g. on a full disk.
+        OSError: when any other writer cannot write to it.
     """
     run = next((parent for parent in folder.resolve().parents if claimed(parent)), None)
     if run is None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{folder}: got a place with files in it; must be a new or empty folder; choose another")
+        raise UserError(f"{folder}: got a folder with files, or a file; must be a new or empty folder; choose another")
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = _temporary(folder)
     shutil.rmtree(temporary, ignore_errors=True)
@@ -241,19 +240,19 @@ def writing(folder: Path) -> Iterator[Path]:
         _fsync(folder.parent)
     except SafetensorError as error:
         raise UserError(
-            f"{folder}: got {error}; must be writable, with room enough; mend it, then run the same command"
+            f"{folder}: got {error}; must be writable, on a disk with free space; free some, then run the same command"
         ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
 def finished(folder: Path) -> bool:
-    """Whether a stage finished: its manifest is written last."""
+    """Whether the stage that writes `folder` has finished: its manifest is written last."""
     return (folder / MANIFEST).is_file()
 
 
 def run_folder(recipe: str, overrides: list[str], output: str | None) -> Path:
-    """Folder of a run. The same recipe and settings, in any order, give the same folder, so that a run can resume."""
+    """Folder of a run. It depends only on recipe and settings, not on their order, so that the same command resumes."""
     if output is not None:
         return Path(output)
     settings = sorted(
@@ -265,6 +264,6 @@ def run_folder(recipe: str, overrides: list[str], output: str | None) -> Path:
     return Path("outputs") / recipe.replace("/", "-") / name
 
 
-def fingerprint(settings: Any) -> str:
-    """Hash of a value that JSON can represent: 16 hexadecimal digits."""
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+def fingerprint(value: Any) -> str:
+    """Hash, as 16 hexadecimal digits, of a value that JSON can represent."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

@@ -60,6 +60,8 @@ class Student:
 
 @dataclass
 class Target:
+    """Requirements that pruned models must meet."""
+
     speedup: Any = None
     """Speedup over the unpruned model, in torch float32. A list, here or below, makes one model for each number."""
     latency_ms: Any = None
@@ -98,6 +100,8 @@ class Tasks:
 
 @dataclass
 class Limit:
+    """Caps on data and training, for quick runs."""
+
     examples: int | None = None
     """Maximum training examples per task; no maximum when null, here and below."""
     validation: int | None = None
@@ -119,11 +123,11 @@ class Term:
     weight: float = 1.0
     """Factor in the weighted sum."""
     features: str = "logits"
-    """What is compared: logits; hidden (states); pooled (one vector a text, as a sentence embedder computes it);
+    """What is compared: logits; hidden (states); pooled (one vector per text, as a sentence embedder computes it);
     relations (of tokens among queries, among keys and among values); scores (of attention, before the softmax)."""
     layers: Any = "last"
-    """Which layers are compared: last; uniform (each layer of the student with the teacher's layer that it was kept
-    from, or without such a layer with the one at the same share of depth); or pairs [student's layer, teacher's layer]
+    """Which layers are compared: last; uniform (each layer of the student with the teacher's layer that it was copied
+    from or, if it was not copied, with the one at the same relative depth); or pairs [student's layer, teacher's layer]
     counted from 0, e.g. [[0,1],[1,3]]."""
     teacher_layer: int | None = None
     """With layers=last, the teacher's layer, counted from 0, that the student's last is compared with; the teacher's
@@ -148,6 +152,8 @@ class Masking:
 
 @dataclass
 class Batch:
+    """Size of one optimizer step."""
+
     tokens: int = 4096
     """Maximum tokens, padding included, in one optimizer step over all processes."""
     examples: int | None = None
@@ -158,7 +164,8 @@ class Batch:
 
 @dataclass
 class Gates:
-    """Trained factors on heads and FFN channels, by which a prune stage that starts from the model scores them."""
+    """Trained factors on heads and FFN channels. A prune stage that starts from the model scores heads and channels by
+    them."""
 
     kind: str = "none"
     """none, l0 (a penalty closes random gates) or movement (gates stay open if weights move away from zero)."""
@@ -177,7 +184,7 @@ class Stage:
 
 
 REFERENCES = ("start", "teacher", "student", "baseline", "pruned", "quantized", "evaluated")
-"""Settings of a stage that name a stage whose checkpoints, files or numbers it uses."""
+"""Settings of a stage that name another stage, whose checkpoints, files or scores it uses."""
 
 
 @dataclass
@@ -229,11 +236,11 @@ class Train(Stage):
 
 @dataclass
 class Baseline(Stage):
-    """The student of a train stage, trained without its teacher and otherwise with the settings of that stage."""
+    """The student of a train stage, trained without its teacher and otherwise with that stage's settings."""
 
     kind: str = "baseline"
     baseline_of: str = MISSING
-    """Train stage whose settings, but for those below, are used. The stage itself need not be in the pipeline."""
+    """Train stage whose settings are used, except those below. That stage need not be in the pipeline."""
     start: str | None = None
     """Stage whose checkpoint is trained further; when null, the `start` of the stage that `baseline_of` names."""
     terms: dict[str, Term] = field(default_factory=dict)
@@ -241,7 +248,7 @@ class Baseline(Stage):
 
 
 DIMENSIONS = ("layers", "hidden", "ffn")
-"""What a prune stage can cut."""
+"""Dimensions of a model that a prune stage can cut."""
 
 
 @dataclass
@@ -255,7 +262,7 @@ class Prune(Stage):
     """Whether each layer keeps the same number of heads and FFN channels. When false, sizes in `student.*` are means
     over layers; heads and channels beyond them become zero, and only the model's ONNX files are smaller and faster."""
     importance: Any = MISSING
-    """`_target_` of a function of distill.compress that scores heads and channels, with `_partial_: true`. Heads and
+    """`_target_` of a function in distill.compress that scores heads and channels, with `_partial_: true`. Heads and
     channels with trained gates are scored by their gates instead."""
     examples: int = 256
     """Training rows of each task on which importances and losses are measured."""
@@ -307,7 +314,7 @@ class Evaluate(Stage):
     shapes: list[list[int]] = field(default_factory=lambda: [[1, 128], [8, 128], [32, 128]])
     """[batch size, length in tokens] of the timed inputs. Inputs of the tasks' own lengths are always timed too."""
     repeats: int = 8
-    """Number of timing rounds. Each round runs every model once, in an order drawn anew."""
+    """Number of timing rounds. Each round runs every model once, in a new random order."""
 
 
 @dataclass
@@ -318,11 +325,13 @@ class Export(Stage):
     quantized: str | None = None
     """Quantize stage whose models are exported too."""
     evaluated: str | None = None
-    """Evaluate stage whose numbers the model card contains."""
+    """Evaluate stage whose results the model card contains."""
 
 
 @dataclass
 class Config:
+    """All settings of a run."""
+
     teacher: Teacher = field(default_factory=Teacher)
     student: Student = field(default_factory=Student)
     target: Target = field(default_factory=Target)
@@ -344,10 +353,10 @@ class Config:
     threads: int | None = None
     """Number of CPU threads; one for each core when null."""
     push: str | None = None
-    """Repository on the Hugging Face hub to upload exported folders to, e.g. me/student. Of several folders each has a
-    repository of its own, with the names of its target and task after this one. Nothing is uploaded when null."""
+    """Repository on the Hugging Face hub to upload exported folders to, e.g. me/student. Several folders go to one
+    repository each, with the folder's target and task appended to this name. Nothing is uploaded when null."""
     push_private: bool = True
-    """Whether the repositories that `push` makes are private. One that exists keeps its visibility."""
+    """Whether the repositories that `push` creates are private. An existing repository keeps its visibility."""
     output: str | None = None
     """Run folder. When null, a folder under outputs/ that is named after the recipe and the changed settings."""
 
@@ -376,7 +385,7 @@ def register() -> None:
 
 
 def load_config(overrides: list[str]) -> Config:
-    """Compose the config of command-line settings, e.g. `["recipe=distilbert", "seed=1"]`."""
+    """Compose the config from command-line settings, e.g. `["recipe=distilbert", "seed=1"]`. It is not checked yet."""
     from hydra import compose, initialize_config_dir
 
     with initialize_config_dir(str(folder("conf").resolve()), version_base="1.3"):

@@ -1,4 +1,4 @@
-"""What the numbers of a run depend on besides its settings: machine, arithmetic, versions."""
+"""What the results of a run depend on besides its settings: machine, arithmetic and package versions."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ import platform
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distill import __version__
-from distill.machine import Machine
+
+if TYPE_CHECKING:
+    from distill.machine import Machine  # which imports torch: reports need only the names of packages
 
 PACKAGES = ("torch", "transformers", "accelerate", "onnxruntime", "bitsandbytes", "torchao", "openvino")
 
 
 def environment(machine: Machine) -> dict[str, Any]:
-    """What the numbers of a run depend on: machine, arithmetic, versions."""
+    """Machine, arithmetic and package versions of a run, as in results.json."""
     import torch
 
     gpu = torch.cuda.get_device_name() if machine.device.type == "cuda" else None
@@ -26,12 +28,12 @@ def environment(machine: Machine) -> dict[str, Any]:
 
 @functools.cache
 def versions() -> dict[str, str | None]:
-    """Versions of the code that computes: distill, with its commit in a checkout, torch and transformers."""
+    """Versions of distill (with its commit, in a checkout), torch and transformers."""
     return {"distill": _commit(), "torch": _version("torch"), "transformers": _version("transformers")}
 
 
 def _commit() -> str:
-    """The version of distill, and the commit it is at where it runs from a checkout."""
+    """The version of distill; in a checkout, with its commit."""
     root = Path(__file__).parent.parent
     if not (root / ".git").exists():
         return __version__
@@ -44,10 +46,10 @@ def _commit() -> str:
 
 
 def hardware(threads: int, gpu: str | None = None) -> dict[str, Any]:
-    """Processor, threads, versions of what computes."""
-    facts = {"cpu": _cpu(), "threads": threads, "gpu": gpu}
-    facts |= {"python": platform.python_version(), "os": platform.system()}
-    return facts | {name: _version(name) for name in PACKAGES}
+    """Processor, CPU threads, operating system and the versions of Python and `PACKAGES`."""
+    machine = {"cpu": _cpu(), "threads": threads, "gpu": gpu}
+    machine |= {"python": platform.python_version(), "os": platform.system()}
+    return machine | {name: _version(name) for name in PACKAGES}
 
 
 def _version(package: str) -> str | None:
@@ -60,5 +62,5 @@ def _version(package: str) -> str | None:
 def _cpu() -> str:
     file = Path("/proc/cpuinfo")
     lines = file.read_text().splitlines() if file.is_file() else []
-    named = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    return named or platform.processor() or platform.machine()
+    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return model or platform.processor() or platform.machine()

@@ -1,4 +1,4 @@
-"""What the user can mend: one line a problem, and no traceback."""
+"""Errors that the user can correct: one line per problem, printed without a traceback."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """Something the user can mend. `messages` holds one line for each problem."""
+    """An error that the user can correct. `messages` contains one line per problem."""
 
     def __init__(self, messages: str | Iterable[str]) -> None:
         self.messages = [messages] if isinstance(messages, str) else list(messages)
@@ -22,10 +22,10 @@ class DataError(UserError):
 
 
 class Stopped(UserError):
-    """The user stopped the run; what was done is on disk."""
+    """The user stopped the run. Its state is on disk, and the same command resumes it."""
 
 
 def reason(error: BaseException) -> str:
-    """One line for a row of a report that failed."""
+    """Type and first line of an error, at most 200 characters, for a model that failed in a report."""
     first = (str(error).strip().splitlines() or [""])[0]
     return f"{type(error).__name__}: {first}"[:200]

@@ -1,6 +1,7 @@
-"""Turns what Hydra and OmegaConf raise into one line a problem: `<key>: got X; must be Y; do Z`.
+"""Turns exceptions of Hydra and OmegaConf into one line per problem: `<key>: got X; must be Y; do Z`.
 
-They stop at the first problem. Here the argument to blame is taken out and the rest composed again, until all is said.
+Hydra stops at the first problem. To find the others, the argument that causes it is removed and the remaining ones are
+composed again, until they compose.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from distill.config import Config, folder, load_config, recipes
 from distill.errors import UserError
 
 USUAL = "distilbert"
-"""The recipe whose settings are told where none is chosen that composes."""
+"""Recipe whose settings are suggested if no recipe is chosen, or if the chosen one does not compose."""
 
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
 
@@ -32,7 +33,7 @@ _RULES = {
     "not a valid bool": "true or false",
     "is not Optional": "a value, not null",
     "is not a ListConfig": "a list, as in KEY=[a,b]",
-    "Cannot convert 'list' to string": "one text",
+    "Cannot convert 'list' to string": "a string",
     "Cannot assign ": "a group of settings, each set as KEY.NAME=VALUE",
     "is not a subclass of": "a group of settings, each set as KEY.NAME=VALUE",
 }
@@ -40,47 +41,46 @@ _RULES = {
 
 
 def messages(error: BaseException, arguments: list[str]) -> list[str] | None:
-    """Lines for an error the user can mend; None for a defect of ours."""
+    """The lines that describe an error which the user can correct; None for any other error, a bug of distill."""
     if isinstance(error, UserError):
         return error.messages
     if isinstance(error, OSError) and error.errno in _DISK:
         return [
-            f"{error.filename or 'disk'}: got {error.strerror}; must be writable; mend it, then run the same command"
+            f"{error.filename or 'disk'}: got {error.strerror}; must be writable; correct it, then run the same command"
         ]
     if not _about_settings(error):
         return None
-    left, lines = _overrides(arguments), []
-    if not any(_key(a) == "recipe" for a in left):
-        lines, left = settings(Config(), None), [f"recipe={USUAL}", *left]
-        found = _composed(*left)
-    else:
-        found = error
-    while isinstance(found, BaseException):
-        blamed = _blamed(found, left)
-        rest = [a for a in left if a != blamed]
-        lines.append(_line(found, blamed, rest, arguments))
-        # Other lines would be about settings that are not meant.
-        if rest == left or _key(blamed or "") == "recipe" or {"-m", "--multirun"} & set(arguments):
+    overrides, lines = _overrides(arguments), []
+    composed: Config | BaseException = error
+    if not any(_key(a) == "recipe" for a in overrides):
+        lines, overrides = settings(Config(), None), [f"recipe={USUAL}", *overrides]
+        composed = _composed(*overrides)
+    while isinstance(composed, BaseException):
+        cause = _cause(composed, overrides)
+        others = [a for a in overrides if a != cause]
+        lines.append(_line(composed, cause, others, arguments))
+        # Further lines would be about settings that the user did not mean.
+        if others == overrides or _key(cause or "") == "recipe" or {"-m", "--multirun"} & set(arguments):
             return lines
-        left, found = rest, _composed(*rest)
-    chosen = next(a.partition("=")[2] for a in left if _key(a) == "recipe")
-    return lines + settings(found, chosen)
+        overrides, composed = others, _composed(*others)
+    recipe = next(a.partition("=")[2] for a in overrides if _key(a) == "recipe")
+    return lines + settings(composed, recipe)
 
 
 def _about_settings(error: BaseException) -> bool:
-    # Hydra raises a plain ValueError for `group=null`.
-    plain = isinstance(error, ValueError) and str(error).startswith("Config group override")
-    return plain or isinstance(error, HydraException | OmegaConfBaseException | yaml.MarkedYAMLError)
+    # Hydra raises a bare ValueError for `group=null`.
+    null_group = isinstance(error, ValueError) and str(error).startswith("Config group override")
+    return null_group or isinstance(error, HydraException | OmegaConfBaseException | yaml.MarkedYAMLError)
 
 
 def _overrides(arguments: list[str]) -> list[str]:
-    """The settings among the arguments, and the folder of `--config-dir` as one."""
-    found = [a for a in arguments if a[:1] not in ("", "-") and ("=" in a or a.startswith("~"))]
+    """The overrides among the arguments, with `--config-dir FOLDER` as an override too."""
+    overrides = [a for a in arguments if a[:1] not in ("", "-") and ("=" in a or a.startswith("~"))]
     words = [word for a in arguments for word in (a.split("=", 1) if a.startswith("--") else [a])]
     for flag, value in pairwise(words):
         if flag in ("--config-dir", "-cd"):
-            found.append(f"hydra.searchpath=['{Path(value).resolve().as_uri()}']")
-    return found
+            overrides.append(f"hydra.searchpath=['{Path(value).resolve().as_uri()}']")
+    return overrides
 
 
 def _key(override: str) -> str:
@@ -97,8 +97,8 @@ def _composed(*overrides: str) -> Config | BaseException:
         return error
 
 
-def _blamed(error: BaseException, overrides: list[str]) -> str | None:
-    """The override that an error is about, if it is about one."""
+def _cause(error: BaseException, overrides: list[str]) -> str | None:
+    """The override that an error is about; None if it is about none of them."""
     text = _chain(error)
     if isinstance(error, MissingConfigException):
         choices = {f"{_key(a).partition('@')[0]}/{a.partition('=')[2].strip('[]')}": a for a in overrides}
@@ -112,16 +112,17 @@ def _blamed(error: BaseException, overrides: list[str]) -> str | None:
     return next(exact, None) or next((a for a in overrides if f"${{{name}}}" in a), None)
 
 
-def _line(error: BaseException, blamed: str | None, rest: list[str], arguments: list[str]) -> str:
+def _line(error: BaseException, cause: str | None, others: list[str], arguments: list[str]) -> str:
+    """The line for one error. `cause` is the override that it is about, `others` are all others."""
     if isinstance(error, MissingConfigException):
         return _choice(error)
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         where = f"{error.problem_mark.name}, line {error.problem_mark.line + 1}"
         return f"{where}: got {error.problem}; must be YAML; correct the line"
     text = _chain(error)
-    line = _anywhere(text, rest)
-    if line is None and blamed is not None and "Error parsing" not in text:
-        line = _value(text, blamed) or _name(text, blamed, rest)
+    line = _anywhere(text, others)
+    if line is None and cause is not None and "Error parsing" not in text:
+        line = _value(text, cause) or _name(text, cause, others)
     return line or f"command line: got {' '.join(arguments)}; must be settings; {text.splitlines()[0]}"
 
 
@@ -135,26 +136,29 @@ def _choice(error: MissingConfigException) -> str:
     return f"{group}: got {name}; must be a choice that exists; {nearest(name, options)}"
 
 
-def _anywhere(text: str, rest: list[str]) -> str | None:
-    """Problems that may also stand in a file."""
+def _anywhere(text: str, others: list[str]) -> str | None:
+    """The line for a problem that a recipe file or an override can cause; None for problems of overrides only."""
     full = re.search(r"full_key: (\S+)", text)
     key = full.group(1) if full else ""
-    if unfound := re.search(r"Interpolation key '([^']+)' not found", text):
-        return f"{key}: got ${{{unfound.group(1)}}}; must be a setting that exists; {_near(unfound.group(1), rest)}"
+    if missing := re.search(r"Interpolation key '([^']+)' not found", text):
+        return f"{key}: got ${{{missing.group(1)}}}; must be a setting that exists; {_near(missing.group(1), others)}"
     if unset := re.search(r"[Mm]issing mandatory value: (\S+)", text):
         unset_key = key or unset.group(1)
         return f"{unset_key}: got nothing; must be set; add {unset_key}=VALUE"
     if file := re.match(r"In '(\S+)': ", text):
+        if "Overriding hydra.searchpath" in text:
+            return f"hydra.searchpath: got this key in {file.group(1)}.yaml; must be left out; use --config-dir FOLDER"
         if rule := next((rule for part, rule in _RULES.items() if part in text), None):
-            return f"{key}: got another kind of value in {file.group(1)}.yaml; must be {rule}; correct the file"
+            return f"{key}: got a value of another type in {file.group(1)}.yaml; must be {rule}; correct the file"
         if file.group(1).startswith(f"{key}/"):
             return f"{file.group(1)}.yaml: got no package; must begin with '# @package _global_'; add that line"
-        return f"{key}: got it in {file.group(1)}.yaml; must be a setting that exists; {_near(key, rest)}"
+        return f"{key}: got this key in {file.group(1)}.yaml; must be a setting that exists; {_near(key, others)}"
     return None
 
 
-def _value(text: str, blamed: str) -> str | None:
-    key, value = _key(blamed), blamed.partition("=")[2]
+def _value(text: str, cause: str) -> str | None:
+    """The line for an override whose value is wrong; None if its name is."""
+    key, value = _key(cause), cause.partition("=")[2]
     for part, rule in _RULES.items():
         if part in text:
             return f"{key}: got {value}; must be {rule}; see distill/config.py"
@@ -163,17 +167,19 @@ def _value(text: str, blamed: str) -> str | None:
     return None
 
 
-def _name(text: str, blamed: str, rest: list[str]) -> str:
-    key, value = _key(blamed), blamed.partition("=")[2] or blamed
+def _name(text: str, cause: str, others: list[str]) -> str:
+    """The line for an override whose name is wrong, or whose group has no such choice."""
+    key, value = _key(cause), cause.partition("=")[2] or cause
     if "already at" in text:
-        return f"{key}: got {blamed}; must be without + where the setting exists; write {key}={value}"
+        return f"{key}: got {cause}; must be without + where the setting exists; write {key}={value}"
     if "Config group override" in text:
         options = sorted(file.stem for file in (folder("conf") / key).glob("*.yaml"))
         return f"{key}: got {value}; must be a choice that exists; {nearest(value, options)}"
-    return f"{key}: got {value}; must be a setting that exists; {_near(key, rest)}"
+    return f"{key}: got {value}; must be a setting that exists; {_near(key, others)}"
 
 
 def _chain(error: BaseException | None) -> str:
+    """The messages of an exception and of its causes, one per line."""
     lines = []
     while error is not None:
         lines.append(str(error))
@@ -182,20 +188,20 @@ def _chain(error: BaseException | None) -> str:
 
 
 def _near(key: str, overrides: list[str]) -> str:
-    """Names like `key` among the settings that the overrides compose (of the usual recipe if they do not).
+    """Advice with names like `key` among the settings that the overrides, or else their recipe or `USUAL`, compose to.
 
-    For a baseline that is given a setting of its student, the student's setting.
+    For a setting that a baseline stage shares with its student, the student's setting.
     """
     group, name, setting = (*key.split(".", 2), "", "")[:3]
-    for tried in (overrides, [a for a in overrides if _key(a) == "recipe"], [f"recipe={USUAL}"]):
-        found = _composed(*tried)
-        if isinstance(found, Config):
-            advice = of_student(found.stages.get(name), setting) if group == "stages" else None
-            return advice or nearest(key, ["recipe", *_names(found)])
+    for candidate in (overrides, [a for a in overrides if _key(a) == "recipe"], [f"recipe={USUAL}"]):
+        config = _composed(*candidate)
+        if isinstance(config, Config):
+            advice = of_student(config.stages.get(name), setting) if group == "stages" else None
+            return advice or nearest(key, ["recipe", *_names(config)])
     return "see python -m distill --help"
 
 
 def _names(config: Config) -> Iterable[str]:
-    """Every setting, and every group of settings before those in it."""
+    """Dotted names of all groups of settings and of all settings, each group before its members."""
     parts = [key.split(".") for key in flatten(config)]
     return dict.fromkeys(".".join(p[:n]) for p in parts for n in range(1, len(p) + 1))

@@ -1,4 +1,4 @@
-"""Captures what loss terms compare: logits, hidden states, queries, keys, values and attention scores of a model."""
+"""Outputs of a forward pass that loss terms compare: logits, hidden states, queries, keys, values, attention scores."""
 
 from __future__ import annotations
 
@@ -18,33 +18,34 @@ from distill.losses.precision import working
 
 @dataclass(frozen=True)
 class Features:
-    """Features of one forward pass over a batch of B sequences of length L. Layers are numbered from 0."""
+    """Outputs of one forward pass over a batch of B sequences of length L. Layers are numbered from 0."""
 
     logits: Tensor | None
-    """Task logits [B, C]. None for a language model: `family.mlm_logits` computes those of selected positions."""
+    """Task logits [B, C]. None for a language model: `family.mlm_logits` gives those of chosen positions."""
     mask: Tensor
     """1 at tokens, 0 at padding [B, L]."""
     hidden: dict[int, Tensor] = field(default_factory=dict)
-    """Layer -> its output [B, L, H]; of the last layer the encoder's output, after its final norm if it has one."""
+    """Layer -> its output [B, L, H]; for the last layer the encoder's output, after its final norm if it has one."""
     queries: dict[int, Tensor] = field(default_factory=dict)
-    """Layer -> [B, heads, L, d], before rotary position embedding."""
+    """Layer -> [B, heads, L, d], before any rotation by position."""
     keys: dict[int, Tensor] = field(default_factory=dict)
-    """Layer -> [B, heads, L, d], before rotary position embedding."""
     values: dict[int, Tensor] = field(default_factory=dict)
-    """Layer -> [B, heads, L, d]."""
     scores: dict[int, Tensor] = field(default_factory=dict)
-    """Layer -> attention scores before mask and softmax [B, heads, L, L], in float32 also for bf16 queries and keys.
-    Values at padding are arbitrary."""
+    """Layer -> attention scores before mask and softmax [B, heads, L, L], float32 even for bf16 queries and keys.
+    Scores at padding are arbitrary."""
 
 
 ATTENTION = ("queries", "keys", "values", "scores")
 
 
 def capture(model: nn.Module, batch: dict[str, Tensor], needs: Mapping[str, Sequence[int]]) -> Features:
-    """Run the model once and capture the features in `needs`: name of a field of Features -> layers, counted from 0.
+    """Run the model once and capture features of its layers by forward hooks.
 
-    Forward hooks make this work with every attention implementation: queries, keys and values are the outputs of their
-    projections, and scores are computed from them by the model's own formula.
+    The hooks work with every attention kernel: queries, keys and values are the outputs of their projections, and
+    scores are computed from them by the model's own formula.
+
+    Args:
+        needs: name of a field of `Features` -> layers to capture, numbered from 0.
     """
     attended = sorted({number for name in ATTENTION for number in needs.get(name, ())})
     with _recording(model, needs.get("hidden", ()), attended) as recorder:
@@ -81,7 +82,7 @@ def _attention(
         if number in needs.get(name, ()):
             getattr(features, name)[number] = tensor
     if number in needs.get("scores", ()):
-        # In float32: bf16 has three decimal digits, too few to compare scores.
+        # bf16 has three decimal digits: a product rounded to it is too coarse to compare.
         with torch.autocast(query.device.type, enabled=False):
             features.scores[number] = record.scores(attention, working(query), working(key), call.arguments)
 
@@ -89,7 +90,7 @@ def _attention(
 class _Recorder:
     """Hooks that record hidden states and attention calls by layer, during one forward pass.
 
-    Layers are numbered in the order of their calls, so that each call of a shared layer has its own number.
+    A layer's number is the count of layers that ran before it, so a layer that is run repeatedly (ALBERT) has several.
     """
 
     def __init__(self, hidden_of: Sequence[int], attended: Sequence[int]) -> None:
@@ -98,7 +99,7 @@ class _Recorder:
         self.calls = {number: _Call() for number in attended}
 
     def begin(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
-        # The input of a layer is taken as the output of the layer before it, so that modules in between are included.
+        # The input of a layer is the output of the layer before it, after any module between them.
         if self.running in self.hidden_of:
             self.hidden[self.running] = arguments[0]
         self.running += 1
@@ -111,23 +112,23 @@ class _Recorder:
         if self.running in self.calls:
             self.calls[self.running].arguments = (arguments, named)
 
-    def project(self, path: str, module: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> None:
+    def keep(self, path: str, module: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> None:
         if self.running in self.calls:
-            # The first output only: DeBERTa later applies the same modules to its distance embeddings.
+            # Only the first output: DeBERTa later projects its relative positions by the same modules.
             self.calls[self.running].projections.setdefault(path, output)
 
 
 @contextmanager
 def _recording(model: nn.Module, hidden_of: Sequence[int], attended: Sequence[int]) -> Iterator[_Recorder]:
-    paths, stack, recorder = family.family_of(model).layer, family.layers(model), _Recorder(hidden_of, attended)
-    assert paths is not None
+    parts, stack, recorder = family.family_of(model).layer, family.layers(model), _Recorder(hidden_of, attended)
+    assert parts is not None
     handles = [layer.register_forward_pre_hook(recorder.begin) for layer in dict.fromkeys(stack)]
     handles.append(family.encoder(model).register_forward_hook(recorder.end))
     for layer in dict.fromkeys(stack[number] for number in attended):
-        attention = layer.get_submodule(paths.attention)
+        attention = layer.get_submodule(parts.attention)
         handles.append(attention.register_forward_pre_hook(recorder.attend, with_kwargs=True))
-        for path in dict.fromkeys((paths.query, paths.key, paths.value)):
-            handles.append(layer.get_submodule(path).register_forward_hook(partial(recorder.project, path)))
+        for path in dict.fromkeys((parts.query, parts.key, parts.value)):
+            handles.append(layer.get_submodule(path).register_forward_hook(partial(recorder.keep, path)))
     try:
         yield recorder
     finally:

@@ -1,4 +1,4 @@
-"""The machine a run is on: its device, its arithmetic, its processes, and where its messages are printed."""
+"""The machine that a run uses: its device, its arithmetic, its processes, and its console."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Machine:
     accelerator: Accelerator
     console: Console
     precision: str
-    """bf16 or fp32: arithmetic of training."""
+    """Arithmetic of training: bf16 or fp32."""
     threads: int
     fast_float32: bool
-    """Whether torch's fast float32 matrix product is real float32 here."""
+    """Whether torch's fast float32 matrix product ("medium") is real float32 on this machine."""
 
     @property
     def device(self) -> torch.device:
@@ -36,16 +36,16 @@ class Machine:
 
     @property
     def main(self) -> bool:
-        """Whether this is the first process: the one that writes."""
+        """Whether this is the main process, the only one that writes and prints."""
         return self.accelerator.is_main_process
 
     @property
     def float32(self) -> str:
-        """Scheme of torch's float32 that is scored: the fast one where it is real float32."""
+        """Scheme in which float32 models are scored: fp32_medium if that is real float32, else fp32."""
         return "fp32_medium" if self.fast_float32 else "fp32"
 
     def say(self, text: str) -> None:
-        """Print, on the main process alone."""
+        """Print a line, on the main process only."""
         if self.main:
             self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
@@ -55,7 +55,7 @@ class Machine:
 
     @contextmanager
     def main_first(self) -> Iterator[None]:
-        """The main process runs the block first; the others then see what it left."""
+        """Run the block on the main process before all others, which can then read the files that it wrote."""
         if not self.main:
             self.wait()
         yield
@@ -64,12 +64,12 @@ class Machine:
 
 
 def start(config: Config) -> Machine:
-    """The machine as the settings `device`, `threads` and `precision` want it. ConfigError where it cannot be so."""
+    """Set up device, threads and precision by the settings. ConfigError for a device that the machine does not have."""
     from transformers.utils import logging
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    # Where torchao is installed transformers imports it, and it warns of GPUs that are absent.
+    # transformers imports torchao where it is installed, and torchao warns about absent GPUs.
     for noisy in ("torchao", "torch.utils._pytree"):
         getLogger(noisy).setLevel(ERROR)
     world = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
@@ -79,12 +79,12 @@ def start(config: Config) -> Machine:
     if config.device == "cuda" and device.type != "cuda":
         raise ConfigError("device: got cuda; must be a device that this machine has; set device=cpu")
     precision = detect_precision(config.precision, device)
-    # Stages that only the first process runs may take hours; the others wait for it.
-    patience = InitProcessGroupKwargs(timeout=datetime.timedelta(days=7))
+    # Stages that only the main process runs may take hours, and the other processes wait for it.
+    timeout = InitProcessGroupKwargs(timeout=datetime.timedelta(days=7))
     if world == 1:
         AcceleratorState._reset_state(reset_partial_state=True)  # the runs of a sweep share a process
     accelerator = Accelerator(
-        cpu=device.type == "cpu", mixed_precision="bf16" if precision == "bf16" else "no", kwargs_handlers=[patience]
+        cpu=device.type == "cpu", mixed_precision="bf16" if precision == "bf16" else "no", kwargs_handlers=[timeout]
     )
     fast = fast_path_is_float32(device.type)
     torch.set_float32_matmul_precision("medium" if fast else "highest")
@@ -97,7 +97,7 @@ def start(config: Config) -> Machine:
 
 
 def detect_precision(setting: str, device: torch.device) -> str:
-    """bf16 where the hardware multiplies it fast, else fp32."""
+    """The setting `precision`; for auto, bf16 if the hardware has fast bf16 matrix products, else fp32."""
     if setting != "auto":
         return setting
     if device.type == "cuda":
@@ -107,13 +107,13 @@ def detect_precision(setting: str, device: torch.device) -> str:
 
 
 def cores() -> int:
-    """CPU cores this process may use."""
+    """Number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
 def arithmetic(precision: str, threads: int) -> Iterator[None]:
-    """torch's float32 matrix products and CPU threads, for the calls inside only."""
+    """Set torch's float32 matmul precision and its number of CPU threads within the block."""
     before, threads_before = torch.get_float32_matmul_precision(), torch.get_num_threads()
     torch.set_float32_matmul_precision(precision)
     torch.set_num_threads(threads)
@@ -127,7 +127,7 @@ def arithmetic(precision: str, threads: int) -> Iterator[None]:
 def fast_path_is_float32(device: str) -> bool:
     """Whether torch's fast float32 matrix product ("medium") is real float32 on this hardware.
 
-    It is on most CPUs (oneDNN). Where it multiplies in bf16 or TF32 it must not be called float32.
+    It is on most CPUs (oneDNN). Hardware that multiplies in bf16 or TF32 instead must not be reported as float32.
     """
     generator = torch.Generator().manual_seed(0)
     a, b = torch.randn(256, 384, generator=generator).to(device), torch.randn(384, 1536, generator=generator).to(device)

@@ -1,8 +1,8 @@
-"""The training objective: computes the loss terms of one batch.
+"""The training loss: a weighted sum of terms over one batch.
 
-It is a module so that data-parallel training wraps student and loss together. It returns the **sum** of each term over
-the rows of the batch. The engine divides by the number of rows over all processes and all parts of a step, so that
-neither gradient accumulation nor the number of processes changes a gradient.
+It is a module, so that data-parallel training wraps student and loss together. It returns the **sum** of each term over
+the batch. The engine divides these by the rows of all processes and parts of a step, so that neither accumulation nor
+the number of processes changes a gradient.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from distill import family, losses
 from distill.errors import ConfigError
 from distill.features import Features, capture
 from distill.losses.precision import working
-from distill.rows import ROWS, LayerFeatures
+from distill.rows import ROWS, Part
 from distill.terms import GATES, KINDS, LOGITS, Kind
 
 
@@ -33,7 +33,7 @@ class Loss(Protocol):
 
 @dataclass(frozen=True)
 class BoundTerm:
-    """A term whose loss function is bound to its hyper-parameters. The fields are those of `config.Term`."""
+    """A term with its function bound to its hyper-parameters. Fields as in `config.Term`."""
 
     weight: float
     features: str
@@ -49,31 +49,30 @@ class BoundTerm:
         return GATES if self.features == GATES.name else KINDS[self.features]
 
     def pairs(self, student: int, teacher: int, kept: Sequence[int] | None = None) -> list[tuple[int, int]]:
-        """The layer map: pairs (student's layer, teacher's layer) to compare; `student` and `teacher` are the depths.
+        """Pairs (student's layer, teacher's layer) that are compared, counted from 0, for models of these depths.
 
-        With `layers: uniform` each of the student's layers is paired with the teacher's layer that it was initialized
-        from, listed in `kept`; where `kept` is None, by g(m) = m N / M of Jiao et al. 2020, arXiv 1909.10351,
-        section 3.1.
+        With `uniform`, layer m of the student is paired with layer `kept[m]` of the teacher, which it was copied from;
+        if `kept` is None, by the mapping g(m) = m N / M of Jiao et al. 2020, arXiv 1909.10351, section 3.1.
         """
         if not isinstance(self.layers, str):
-            return [(own, other) for own, other in self.layers]
+            return [(student_layer, teacher_layer) for student_layer, teacher_layer in self.layers]
         if self.layers == "uniform":
             return list(enumerate(kept or [round((m + 1) * teacher / student) - 1 for m in range(student)]))
         return [(student - 1, teacher - 1 if self.teacher_layer is None else self.teacher_layer)]
 
 
 CHUNK = 1024
-"""Number of positions whose vocabulary logits are in memory together, for terms on all positions."""
+"""Number of positions whose vocabulary logits are in memory at once for terms with `positions: all`."""
 
 
 def counts(terms: Mapping[str, BoundTerm], batch: Mapping[str, Tensor]) -> Tensor:
     """Number of rows that each term sums over in this batch, float32 `[terms]`."""
-    rows = [1 if term.kind is GATES else len(batch[_rows_name(term, batch)]) for term in terms.values()]
+    rows = [1 if term.kind is GATES else len(batch[_rows(term, batch)]) for term in terms.values()]
     return torch.tensor(rows, dtype=torch.float32)
 
 
-def _rows_name(term: BoundTerm, batch: Mapping[str, Tensor]) -> str:
-    """Name of the batch's tensor that has one entry for each row that the term sums over."""
+def _rows(term: BoundTerm, batch: Mapping[str, Tensor]) -> str:
+    """Name of the batch tensor that has one entry for each row that a term sums over."""
     if "masked" not in batch:
         return term.kind.task_rows
     if "aligned" in batch and term.kind.own_tokens is not None:
@@ -82,27 +81,24 @@ def _rows_name(term: BoundTerm, batch: Mapping[str, Tensor]) -> str:
 
 
 class Objective(nn.Module):
-    """Runs student and teachers on a batch and computes all terms.
+    """Student, teachers and terms. `forward` returns the sum of each term over a batch.
 
-    The target of terms on logits is the mean, weighted by `weights`, of the teachers' vocabulary probabilities. Other
-    terms compare the student with the first teacher.
+    On a corpus, logits are compared with the mean, weighted by `weights`, of the vocabulary probabilities of all
+    teachers. Other features are compared with those of the first teacher.
 
-    A corpus batch has `input_ids` and `attention_mask` `[B, L]`, the flat positions `masked` `[M]` (masked tokens) and
-    `real` `[R]` (all tokens, without padding), and the token ids `labels` `[M]` at the masked positions. If student and
-    teacher have different tokenizers, it also has `teacher_input_ids` and so on `[B, L']`, without masking, and
-    `aligned` and `teacher_aligned` `[P]`, the flat positions of tokens that end at the same character, at which hidden
-    states are compared. A task batch has `labels` `[B]` and no `masked`; it has `teacher_logits` `[B, C]` where a term
-    needs them and no teacher runs.
+    A corpus batch has `input_ids` and `attention_mask` `[B, L]`, the flat positions `masked` `[M]` of masked tokens and
+    `real` `[R]` of all tokens but padding, and `labels` `[M]`. If student and teacher have different tokenizers it also
+    has `teacher_input_ids`, `teacher_attention_mask` and so on `[B, L']`, without masks, and the flat positions
+    `aligned` and `teacher_aligned` `[P]` of tokens that end at the same character, where hidden states are compared.
+    A task batch has `labels` `[B]` and no `masked`. It has `teacher_logits` `[B, C]` if a term needs them and no
+    teacher runs.
 
     Args:
-        student: a language model on a corpus, a classifier on tasks.
-        terms: name -> term.
-        teachers: models of the same task, in eval mode. They get no gradient.
-        pooling: how hidden states are pooled into one vector per text: mean, cls or max.
-        weights: of the teachers; they need not sum to 1.
-        gates: `compress.gates.L0` or `Movement` on the student; adds the term `gates`. `self.progress`, the finished
-            share of the training, must be set before each call.
-        kept: for each layer of the student, the teacher's layer that it was initialized from; None if there is none.
+        pooling: how the hidden states of a text become one vector: mean, cls or max.
+        weights: weight of each teacher.
+        gates: masks parts of the student (`gates.on(student, progress)`) and adds a term (`gates.cost(progress)`). The
+            training loop sets `progress`, the share of training steps that are done.
+        kept: for each layer of the student, the teacher's layer that it was copied from; None if none was copied.
 
     Raises:
         ConfigError: a term cannot compare these two models.
@@ -124,7 +120,7 @@ class Objective(nn.Module):
         if gates is not None:
             self.terms[GATES.name] = BoundTerm(1.0, GATES.name, "labels", "all", losses.mse)
         self.pooling = pooling
-        # In a tuple they are not submodules, so that train mode, gradients and synchronization do not affect them.
+        # A tuple, so that teachers are not submodules: they get no gradients, no synchronization and no train mode.
         self.teachers = tuple(teachers)
         self.weights = tuple(weights)
         self._pairs = _pairs(self.terms, student, teachers[0], kept) if teachers else {}
@@ -140,39 +136,40 @@ class Objective(nn.Module):
         return torch.stack([sums[name].float() for name in self.terms])
 
     def _task(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        compared, soft = dict[str, Tensor](), batch.get("teacher_logits")
+        layer_sums, soft = dict[str, Tensor](), batch.get("teacher_logits")
         if not self._pairs:
             logits = self.student(**family.inputs(self.student, batch)).logits
         else:
             student, (teacher, *_) = self._captured(self.student, batch, side=0), self._of_teachers(batch)
-            logits, compared, soft = student.logits, self._compared_all(student, teacher, batch), teacher.logits
+            logits, layer_sums, soft = student.logits, self._layer_sums(student, teacher, batch), teacher.logits
         targets = {"labels": batch["labels"]} | ({} if soft is None else {"teacher": soft})
         terms = {name: term for name, term in self.terms.items() if term.kind.head}
-        return compared | {name: term.loss(logits, targets[term.against]).sum() for name, term in terms.items()}
+        return layer_sums | {name: term.loss(logits, targets[term.against]).sum() for name, term in terms.items()}
 
     def _corpus(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         student, teachers = self._captured(self.student, batch, side=0), self._of_teachers(batch)
-        last = student.hidden[max(student.hidden)].flatten(0, 1)
-        targets = [teacher.hidden[max(teacher.hidden)].flatten(0, 1) for teacher in teachers]
+        student_hidden = student.hidden[max(student.hidden)].flatten(0, 1)
+        teacher_hidden = [teacher.hidden[max(teacher.hidden)].flatten(0, 1) for teacher in teachers]
         sums: dict[str, Tensor] = {}
         for positions, name in LOGITS.rows.items():
             terms = {n: term for n, term in self.terms.items() if term.kind.head and term.positions == positions}
             if terms:
                 rows = batch[name]
-                selected = [] if "aligned" in batch else [target[rows] for target in targets]
-                sums |= self._logits(terms, last[rows], selected, batch["labels"], chunk=positions == "all")
-        return sums | (self._compared_all(student, teachers[0], batch) if self._pairs else {})
+                teacher_rows = [] if "aligned" in batch else [hidden[rows] for hidden in teacher_hidden]
+                chunk = positions == "all"
+                sums |= self._logits(terms, student_hidden[rows], teacher_rows, batch["labels"], chunk=chunk)
+        return sums | (self._layer_sums(student, teachers[0], batch) if self._pairs else {})
 
-    def _compared_all(self, student: Features, teacher: Features, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Sums of the terms on features of layers."""
+    def _layer_sums(self, student: Features, teacher: Features, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Sum of each term that compares layers."""
         return {
             name: torch.stack(
-                [self._compared(name, self.terms[name], student, teacher, pair, batch) for pair in pairs]
+                [self._layer_sum(name, self.terms[name], student, teacher, pair, batch) for pair in pairs]
             ).sum()
             for name, pairs in self._pairs.items()
         }
 
-    def _compared(
+    def _layer_sum(
         self,
         name: str,
         term: BoundTerm,
@@ -181,13 +178,13 @@ class Objective(nn.Module):
         pair: tuple[int, int],
         batch: dict[str, Tensor],
     ) -> Tensor:
-        """Sum of a term over its rows, for one pair (student's layer, teacher's layer)."""
-        name_of_rows, heads = _rows_name(term, batch), term.heads or family.heads(self.student)
-        positions = batch[name_of_rows], batch.get(f"teacher_{name_of_rows}", batch[name_of_rows])
+        """Sum of a term over its rows, for one pair of layers."""
+        rows, heads = _rows(term, batch), term.heads or family.heads(self.student)
+        positions = batch[rows], batch.get(f"teacher_{rows}", batch[rows])
         sides = zip((student, teacher), pair, positions, strict=True)
-        rows, targets = (ROWS[term.kind.name](LayerFeatures(*side, heads, self.pooling)) for side in sides)
-        values = [term.loss(self._projected(name, x), y).sum() for x, y in zip(rows, targets, strict=True)]
-        total = torch.stack(values).sum()
+        student_rows, teacher_rows = (ROWS[term.kind.name](Part(*side, heads, self.pooling)) for side in sides)
+        both = zip(student_rows, teacher_rows, strict=True)
+        total = torch.stack([term.loss(self._projected(name, mine), target).sum() for mine, target in both]).sum()
         return total / heads if term.kind.by_head else total
 
     def _projected(self, name: str, student: Tensor) -> Tensor:
@@ -195,7 +192,7 @@ class Objective(nn.Module):
 
     @torch.no_grad()
     def _of_teachers(self, batch: dict[str, Tensor]) -> list[Features]:
-        # With a tokenizer of its own, the teacher's inputs are separate tensors with the same texts.
+        # A teacher with its own tokenizer gets the same texts as other tokens.
         own = {key.removeprefix("teacher_"): value for key, value in batch.items() if key.startswith("teacher_")}
         features = []
         for teacher in self.teachers:
@@ -204,7 +201,7 @@ class Objective(nn.Module):
         return features
 
     def _captured(self, model: nn.Module, batch: dict[str, Tensor], side: int) -> Features:
-        """The last hidden states and the features that terms need, of the student (side 0) or a teacher (side 1)."""
+        """Features that the terms need of the student (side 0) or of a teacher (side 1): at least its last layer."""
         needs: dict[str, set[int]] = {"hidden": {family.depth(model) - 1}}
         for name, pairs in self._pairs.items():
             for feature in self.terms[name].kind.fields:
@@ -216,21 +213,21 @@ class Objective(nn.Module):
     def _logits(
         self, terms: dict[str, BoundTerm], student: Tensor, teachers: list[Tensor], labels: Tensor, *, chunk: bool
     ) -> dict[str, Tensor]:
-        """Sums of terms on vocabulary logits, from hidden states [N, H] of the student and of each teacher.
+        """Sums of terms on vocabulary logits, from the last hidden states [N, H] of the rows to compare.
 
-        With `chunk`, logits are computed for CHUNK positions at a time and recomputed in the backward pass.
+        With `chunk`, the head runs on `CHUNK` rows at a time, and again in the backward pass, to save memory.
         """
-        whole = partial(self._head_terms, terms)
+        head_sums = partial(self._head_sums, terms)
         if not chunk:
-            return dict(zip(terms, whole(student, teachers, labels), strict=True))
+            return dict(zip(terms, head_sums(student, teachers, labels), strict=True))
         total = student.new_zeros(len(terms), dtype=torch.float32)
         for start in range(0, len(student), CHUNK):
             rows = slice(start, start + CHUNK)
             part = [teacher[rows] for teacher in teachers]
-            total = total + checkpoint(whole, student[rows], part, labels, use_reentrant=False)
+            total = total + checkpoint(head_sums, student[rows], part, labels, use_reentrant=False)
         return dict(zip(terms, total, strict=True))
 
-    def _head_terms(
+    def _head_sums(
         self, terms: dict[str, BoundTerm], student: Tensor, teachers: list[Tensor], labels: Tensor
     ) -> Tensor:
         logits = family.mlm_logits(self.student, student)
@@ -242,7 +239,7 @@ class Objective(nn.Module):
 
 
 def _arithmetic(model: nn.Module, like: Tensor) -> AbstractContextManager[Any]:
-    """Disables autocast, on the device of `like`, for a family that does not run under bf16 autocast."""
+    """Float32 on the device of `like` for a family whose code fails under bf16 autocast; else no change."""
     bf16 = family.family_of(model).bf16
     return contextlib.nullcontext() if bf16 else torch.autocast(like.device.type, enabled=False)
 
@@ -254,9 +251,9 @@ def _teacher_logits(teacher: nn.Module, hidden: Tensor) -> Tensor:
 
 
 def averaged(logits: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
-    """Logits [N, V] of the weighted mean of the probabilities of several models' logits [N, V]; a single one unchanged.
+    """Logits [N, V] of the weighted mean of several models' probabilities; the logits of a single model are unchanged.
 
-    The same formula as `distill.evaluate.mixture.average`, in torch.
+    The same as `distill.evaluate.mixture.average`, in torch.
     """
     if len(logits) == 1:
         return logits[0]
@@ -270,60 +267,58 @@ def averaged(logits: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
 def _pairs(
     terms: Mapping[str, BoundTerm], student: nn.Module, teacher: nn.Module, kept: Sequence[int] | None
 ) -> dict[str, list[tuple[int, int]]]:
-    """The layer map of each term on features. ConfigError for terms that cannot compare these two models."""
+    """Pairs of layers that each term compares. ConfigError for terms that cannot compare these two models."""
     depths = family.depth(student), family.depth(teacher)
     assert kept is None or (len(kept) == depths[0] and max(kept) < depths[1]), (kept, depths)
     pairs = {name: term.pairs(*depths, kept) for name, term in terms.items() if term.kind.inside}
-    errors = [e for name in pairs for e in _misfits(f"terms.{name}", terms[name], pairs[name], student, teacher)]
+    errors = [e for name in pairs for e in _problems(f"terms.{name}", terms[name], pairs[name], student, teacher)]
     if errors:
         raise ConfigError(errors)
     return pairs
 
 
-def _misfits(
-    where: str, term: BoundTerm, pairs: list[tuple[int, int]], student: nn.Module, teacher: nn.Module
+def _problems(
+    key: str, term: BoundTerm, pairs: list[tuple[int, int]], student: nn.Module, teacher: nn.Module
 ) -> Iterator[str]:
+    """A line for each reason why the term, of setting `key`, cannot compare these two models."""
     both = student, teacher
     depths, heads, widths = ([f(model) for model in both] for f in (family.depth, family.heads, family.width))
-    if any(own >= depths[0] or other >= depths[1] for own, other in pairs):
+    if any(student_layer >= depths[0] or teacher_layer >= depths[1] for student_layer, teacher_layer in pairs):
         if isinstance(term.layers, str):
-            yield (
-                f"{where}.teacher_layer: got {term.teacher_layer}; must be < {depths[1]}, the number of the teacher's "
-                "layers; set a smaller one"
-            )
+            yield f"{key}.teacher_layer: got {term.teacher_layer}; must be < {depths[1]}, the teacher's layers"
         else:
             yield (
-                f"{where}.layers: got {[list(pair) for pair in pairs]}; must be pairs of a student's layer < "
+                f"{key}.layers: got {[list(pair) for pair in pairs]}; must be pairs of a student's layer < "
                 f"{depths[0]} and a teacher's layer < {depths[1]}, counted from 0; leave the others out"
             )
     if term.kind.equal_heads and heads[0] != heads[1]:
         yield (
-            f"{where}.features: got {term.features}; must be relations where student and teacher have {heads[0]} and "
-            f"{heads[1]} heads; replace it by the term relations"
+            f"{key}.features: got {term.features}; must be relations where student and teacher have {heads[0]} and "
+            f"{heads[1]} heads; use the term relations instead"
         )
     split = term.heads or heads[0]
     if term.kind.splits_heads and any(width % split for width in widths):
         yield (
-            f"{where}.heads: got {split}; must divide the widths of student and teacher, {widths[0]} and "
+            f"{key}.heads: got {split}; must divide the widths of student and teacher, {widths[0]} and "
             f"{widths[1]}; set {math.gcd(*widths)} or a divisor of it"
         )
 
 
 def _projections(student: nn.Module, teacher: nn.Module | None, terms: Mapping[str, BoundTerm]) -> nn.ModuleDict:
-    """A trained linear map for each term on hidden states, where student and teacher have different widths.
+    """A trained linear map for each term on hidden states, if student and teacher have different widths.
 
     The regressor of Romero et al. 2015, arXiv 1412.6550, section 2.2, and W_h of Jiao et al. 2020, arXiv 1909.10351,
-    equation 8. It is not saved with the student.
+    equation 8. The maps are not part of the saved student.
     """
     if teacher is None:
         return nn.ModuleDict()
-    width, target = family.width(student), family.width(teacher)
-    if width == target:
+    width, teacher_width = family.width(student), family.width(teacher)
+    if width == teacher_width:
         return nn.ModuleDict()
     like = next(student.parameters())
     return nn.ModuleDict(
         {
-            name: nn.Linear(width, target, bias=False, device=like.device, dtype=like.dtype)
+            name: nn.Linear(width, teacher_width, bias=False, device=like.device, dtype=like.dtype)
             for name, term in terms.items()
             if term.kind.projected
         }

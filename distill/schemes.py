@@ -1,4 +1,4 @@
-"""Records of the quantization schemes. The function that applies each is in distill.compress.quantize."""
+"""Records of the quantization schemes, without torch. distill.compress.quantize contains a function for each."""
 
 from __future__ import annotations
 
@@ -7,49 +7,48 @@ from dataclasses import dataclass
 from distill.backends import BACKENDS
 
 ONNX = "model.onnx"
-"""The float32 file that schemes with `onnx` quantize."""
+"""Name of the float32 ONNX file, which schemes with `onnx` quantize."""
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """A method of quantization, for one backend."""
+    """A quantization scheme for a backend, and the file or folder that it writes."""
 
     name: str
-    """Value in `stages.quantize.schemes`."""
+    """Its name in `stages.quantize.schemes`."""
     backend: str
-    """Value of `backend` in results.json."""
     scheme: str
-    """Value of `scheme` in results.json."""
+    """`backend` and `scheme` are its names in results.json."""
     file: str
     """Name of the file or folder that is written for a task's model."""
     weights: str
-    """Number format and granularity of weights, in words."""
     activations: str
-    """Number format and granularity of activations, in words."""
+    """Number format of weights and activations, and which of them share a scale."""
     onnx: bool = False
-    """Whether it quantizes the ONNX file rather than the checkpoint."""
+    """Whether it quantizes the float32 ONNX file; if false, the checkpoint."""
     calibrated: bool = False
-    """Whether the ranges of activations are measured on training rows."""
+    """Whether ranges of activations are measured on training rows."""
     row_by_row: bool = False
-    """Whether scores are measured one row at a time: activations have one scale for the whole batch, so that in larger
-    batches a row's logits depend on the other rows."""
+    """Whether rows are scored one at a time, because a batch's activations share one scale, so that a row's logits
+    depend on the other rows of its batch."""
     compiled: bool = False
-    """Whether it is also timed with torch.compile."""
+    """Whether a variant compiled by torch is timed too."""
     rounding: str = "tensor"
-    """Key of distill.compress.fake.ROUNDING: how the rounding is simulated to find the most sensitive modules."""
+    """Simulated quantization (distill.compress.fake) that finds the linear modules which cost most: tensor or token
+    (one scale for each input tensor, or for each token of it), or nf4."""
     tables: bool = False
-    """Whether embeddings are also quantized, each with one scale."""
-    quantizer_packages: tuple[str, ...] = ()
-    """Python packages that quantizing needs, in addition to those of the backend."""
+    """Whether embedding tables are quantized too, with one scale each, and are among the modules that may cost most."""
+    makers: tuple[str, ...] = ()
+    """Python packages that quantizing needs besides those of its backend."""
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """Python packages needed to quantize and to run the model."""
-        return (*BACKENDS[self.backend].packages, *self.quantizer_packages)
+        """Python packages that quantizing and running need."""
+        return (*BACKENDS[self.backend].packages, *self.makers)
 
     @property
     def extra(self) -> str | None:
-        """Extra of distill that installs them; None if distill always installs them."""
+        """Extra of distill that installs them; None if distill itself installs them."""
         return BACKENDS[self.backend].extra
 
 
@@ -115,7 +114,7 @@ SCHEMES: dict[str, Scheme] = {
             activations="8 bits, static, SmoothQuant",
             onnx=True,
             calibrated=True,
-            quantizer_packages=("nncf",),
+            makers=("nncf",),
         ),
     )
 }

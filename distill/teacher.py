@@ -1,7 +1,7 @@
-"""Locates, checks and loads models: teachers, and students that are given.
+"""Fetches, checks and loads models and tokenizers.
 
-Only safetensors are loaded and no code of a checkpoint is executed. Models are loaded from local folders; only `fetch`
-accesses the hub.
+Weights are loaded from safetensors only, and code in a model's folder is never run. Only `fetch` connects to the hub;
+everything else loads from local folders.
 """
 
 from __future__ import annotations
@@ -27,33 +27,34 @@ EMBEDDED_NAME = "sentence-transformers/all-MiniLM-L6-v2"
 """Name of the embedded teacher on the hub."""
 CARD = "README.md"
 FILES = ("*.json", "*.txt", "*.model", "*.safetensors", CARD)
-"""Patterns of the files that are downloaded for a model."""
+"""Files of a model that are downloaded."""
 TOKENIZER = ("*token*.json", "vocab.*", "merges.txt", "*.model", "config.json")
-"""Patterns of the files that are downloaded for a tokenizer alone."""
+"""Files that are downloaded if only the tokenizer is needed."""
 POOLING = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens"}
-"""Pooling -> its name in the settings of sentence-transformers."""
+"""Pooling -> its key in the settings of sentence-transformers."""
 SAVED = "a folder that transformers loads; save model and tokenizer into it with save_pretrained"
 EMBEDDER_SETTINGS = "the settings of a sentence embedder; save it again, or choose another teacher"
-"""Rule and advice in errors about files that cannot be loaded."""
+"""Rule and advice of the errors on files that cannot be loaded."""
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spm.model", "spiece.model", "sentencepiece.bpe.model")
 
 
 def resolve(teacher: config.Teacher, key: str = "teacher.name") -> str:
-    """Folder of a teacher of kind embedded or hub.
+    """Folder of the teacher of kind embedded or hub.
 
     Raises:
-        ConfigError: see `fetch`; or the embedded teacher is not installed.
+        ConfigError: about the setting `key`, as from `fetch`; or if the package of the embedded teacher is missing.
     """
     return _embedded_folder() if teacher.kind == "embedded" else fetch(teacher.name, key, teacher.revision)
 
 
 def fetch(name: str | None, key: str, revision: str | None = None, files: Collection[str] = FILES) -> str:
-    """Folder of the model `name`: a local folder, or a model on the hub, which is downloaded unless it is cached.
+    """Local folder of a model: `name` itself if it is a folder, else the model of that name on the hub, downloaded
+    unless it is cached.
 
     Raises:
-        ConfigError: about the setting `key`: no name, a path that does not exist (the hub is not accessed then), or a
-            name that the hub does not have, or that cannot be looked up because the hub is unreachable.
+        ConfigError: about the setting `key`, for a missing name, for a path without a folder (without a request to the
+            hub), and for a name that the hub does not have or that cannot be requested.
     """
     if name is None:
         raise ConfigError(f"{key}: got null; must be a name on the Hugging Face hub or a local folder; set {key}=NAME")
@@ -64,37 +65,39 @@ def fetch(name: str | None, key: str, revision: str | None = None, files: Collec
         raise ConfigError(f"{key}: got {name}; must be a folder that exists; check the path (from {Path.cwd()}{home})")
     from huggingface_hub import snapshot_download
 
-    def download(patterns: Collection[str], **settings: Any) -> str:
-        ignored = ["[!1]*/*"]  # subfolders other than 1_Pooling
+    def download(names: Collection[str], **options: Any) -> str:
+        ignored = ["[!1]*/*"]  # all sub-folders but 1_Pooling
         return snapshot_download(
-            name, revision=revision, allow_patterns=list(patterns), ignore_patterns=ignored, **settings
+            name, revision=revision, allow_patterns=list(names), ignore_patterns=ignored, **options
         )
 
     try:
         try:
             return download(files)
         except OSError:
-            # Offline, a model that was cached without its card is still complete.
+            # A model that was cached without its card can be used.
             return download([pattern for pattern in files if pattern != CARD], local_files_only=True)
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"{key}: got {name}; must be a model on the Hugging Face hub (it is unreachable, or has no such model) or "
-            f"a local folder; set {key}=FOLDER"
+            f"{key}: got {name}; must be on the Hugging Face hub (unreachable now, or it has no such model) or a local "
+            f"folder; set {key}=FOLDER"
         ) from error
 
 
 def load_tokenizer(path: str | Path) -> Any:
-    """The tokenizer of a folder, with the truncation and padding that are stored in its files switched off.
+    """The tokenizer of a folder, without the truncation and padding that its files may switch on.
 
-    Stored padding would silently pad every text to one length. If the tokenizer is saved again, they stay off.
-    DataError where the folder has no tokenizer, or one that cannot be loaded.
+    These would silently cut or pad every text to one length. They stay off when the tokenizer is saved again.
+
+    Raises:
+        DataError: if the folder has no tokenizer, or one that cannot be loaded.
     """
     from transformers import AutoTokenizer
 
-    # Without these files transformers silently creates a tokenizer with only special tokens.
+    # Without these files transformers silently builds a tokenizer that has only special tokens.
     if not any((Path(path) / name).is_file() for name in TOKENIZER_FILES):
         raise DataError(
-            f"{path}: got no tokenizer; must hold one of {', '.join(TOKENIZER_FILES)}; "
+            f"{path}: got no tokenizer; must contain one of {', '.join(TOKENIZER_FILES)}; "
             "save the model's tokenizer into it with save_pretrained"
         )
     with _readable(path), _quiet():
@@ -105,9 +108,9 @@ def load_tokenizer(path: str | Path) -> Any:
 
 
 def load_mlm(path: str | Path) -> tuple[Any, bool]:
-    """The language model of a folder, in float32 and eval mode, and whether the folder contains its head.
+    """The masked language model of a folder, float32 in eval mode, and whether its head was stored.
 
-    A missing head is initialized from torch's random generator: seed it first. DataError for files that cannot be used.
+    A head that is not stored is initialized at random by torch's default generator: seed it first.
     """
     from transformers import AutoModelForMaskedLM
 
@@ -119,14 +122,14 @@ def load_mlm(path: str | Path) -> tuple[Any, bool]:
 def load_classifier(
     path: str | Path, num_labels: int, pooler: str | Path | None = None, pad_id: int | None = None
 ) -> Any:
-    """The sequence classifier of a folder, or a new one on its encoder; in float32 and eval mode.
+    """A sequence classifier on the encoder of a folder, float32 in eval mode.
 
-    A missing head is initialized from torch's random generator: seed it first. DataError for files that cannot be used.
+    A head that is not stored is initialized at random by torch's default generator: seed it first.
 
     Args:
-        num_labels: number of classes; 1 for a regression.
-        pooler: folder whose pooler is used where `path` has none; language models are saved without one.
-        pad_id: padding token id of the inputs, by which decoders find the last token of a text.
+        num_labels: number of classes; 1 for regression.
+        pooler: folder whose pooler is used if `path` has none, because language models are saved without one.
+        pad_id: padding token of the tokenizer, by which a decoder finds the last token of a text.
     """
     from transformers import AutoModelForSequenceClassification
 
@@ -142,7 +145,6 @@ def load_classifier(
                 setattr(model.config, name, False)
     if pooler is not None:
         keys = {key for key in missing if record.pooler and key.startswith(f"{record.pooler}.")}
-        # Files of an encoder without a head name the same parameters without its prefix.
         names = {key.removeprefix(f"{record.encoder}."): key for key in keys} | {key: key for key in keys}
         with torch.no_grad():
             for key, value in _stored(pooler, names):
@@ -153,13 +155,13 @@ def load_classifier(
 
 
 def head_labels(path: str | Path) -> int | None:
-    """Number of classes of the classification head in a folder; None if there is none."""
+    """Number of classes of the classifier that is stored in a folder; None if it stores no classifier."""
     names = {f"{record.head}.weight" for record in family.FAMILIES.values()}
     return next((len(value) for _, value in _stored(path, names)), None)
 
 
 def _stored(path: str | Path, names: Collection[str]) -> Iterator[tuple[str, torch.Tensor]]:
-    """(name, tensor) of those of `names` that a folder's safetensors files contain. DataError for a damaged file."""
+    """Tensors of these names in the safetensors files of a folder. DataError for a damaged file."""
     for file in sorted(Path(path).glob("*.safetensors")):
         with _whole(file) as tensors:
             for name in sorted(set(tensors.keys()) & set(names)):
@@ -167,24 +169,28 @@ def _stored(path: str | Path, names: Collection[str]) -> Iterator[tuple[str, tor
 
 
 def pooling(path: str | Path) -> str:
-    """Pooling of a sentence embedder from its settings: mean, cls or max; mean by default. DataError for others."""
+    """Pooling of a sentence embedder from its settings: mean, cls or max; mean if it has no such settings.
+
+    Raises:
+        DataError: for any other pooling, and for settings that cannot be read.
+    """
     file = Path(path) / "1_Pooling" / "config.json"
     if not file.is_file():
         return "mean"
     with _readable(file, EMBEDDER_SETTINGS):
         stored = checkpoint.read_json(file)
-        modes = {mode for mode, key in POOLING.items() if stored.get(key) or stored.get("pooling_mode") == mode}
-    if len(modes) != 1:
-        raise DataError(f"{file}: got {sorted(modes)}; must be one of {', '.join(POOLING)}; choose another teacher")
-    return modes.pop()
+        chosen = {how for how, key in POOLING.items() if stored.get(key) or stored.get("pooling_mode") == how}
+    if len(chosen) != 1:
+        raise DataError(f"{file}: got {sorted(chosen)}; must be one of {', '.join(POOLING)}; choose another teacher")
+    return chosen.pop()
 
 
 def embedder_length(path: str | Path) -> int | None:
-    """Maximum length of a sentence embedder's inputs, in tokens, from its settings; None where they have no limit.
+    """Maximum input length of a sentence embedder in tokens, from its settings; None if they set no maximum.
 
     Raises:
-        ConfigError: it has modules after its pooling other than Normalize.
-        DataError: its settings cannot be read.
+        ConfigError: if it has modules other than Normalize after its pooling.
+        DataError: for settings that cannot be read.
     """
     modules, lengths = Path(path) / "modules.json", Path(path) / "sentence_bert_config.json"
     with _readable(modules, EMBEDDER_SETTINGS):
@@ -193,16 +199,16 @@ def embedder_length(path: str | Path) -> int | None:
     if others := sorted(types - {"Transformer", "Pooling", "Normalize"}):
         raise ConfigError(
             f"teacher.name: got a sentence embedder with {', '.join(others)} after its pooling; must have only "
-            "Normalize after it, for its student to be exported as an embedder; choose another teacher, or remove the "
-            "stage that exports it from pipeline"
+            "Normalize after it for its student to be exported as an embedder; choose another, or leave the stage that "
+            "exports it out of pipeline"
         )
     with _readable(lengths, EMBEDDER_SETTINGS):
-        max_length = checkpoint.read_json(lengths).get("max_seq_length") if lengths.is_file() else None
-    return max_length if isinstance(max_length, int) else None
+        longest = checkpoint.read_json(lengths).get("max_seq_length") if lengths.is_file() else None
+    return longest if isinstance(longest, int) else None
 
 
 def licence(path: str | Path) -> dict[str, str]:
-    """The entries license, license_name and license_link of a folder's model card, as far as it has them."""
+    """The fields license, license_name and license_link of the model card in a folder, as far as it has them."""
     from huggingface_hub.repocard import metadata_load
 
     file = Path(path) / CARD
@@ -218,8 +224,8 @@ def read_config(path: str | Path, key: str = "teacher.name") -> Any:
     """The config of a model folder.
 
     Raises:
-        ConfigError: about the setting `key`: an unknown family, or an ALBERT with several different layers in a group.
-        DataError: the config cannot be loaded.
+        ConfigError: about the setting `key`, for a model of an unknown family.
+        DataError: for a config that cannot be loaded.
     """
     from transformers import AutoConfig
 
@@ -235,14 +241,17 @@ def read_config(path: str | Path, key: str = "teacher.name") -> Any:
 
 
 def check_vocabulary(tokenizer: Any, config: Any, key: str = "teacher.name") -> None:
-    """ConfigError, about the setting `key`, when a tokenizer does not fit a model's config.
+    """Check that the tokenizer belongs to the model.
 
-    The model must have an embedding for every token, and tokenizer and model need matching padding tokens.
+    Raises:
+        ConfigError: about the setting `key`, if the model lacks an embedding for a token, if one of the two has no
+            padding token, or if these differ in a family that counts positions from it.
     """
     if len(tokenizer) > config.vocab_size:
         raise ConfigError(
-            f"{key}: got a tokenizer of {len(tokenizer)} tokens and a model with {config.vocab_size} embeddings; must "
-            "be a model with an embedding for every token; use the tokenizer that belongs to the model"
+            f"{key}: got a tokenizer of {len(tokenizer)} tokens and a model of "
+            f"{config.vocab_size}; must be a model with an embedding for every token; "
+            "use the tokenizer that belongs to the model"
         )
     if tokenizer.pad_token_id is None:
         raise ConfigError(f"{key}: got a tokenizer without a padding token; must have one; set pad_token and save it")
@@ -251,18 +260,17 @@ def check_vocabulary(tokenizer: Any, config: Any, key: str = "teacher.name") -> 
     after_padding = family.family_of(config).max_length is position_table_after_padding
     if after_padding and tokenizer.pad_token_id != config.pad_token_id:
         raise ConfigError(
-            f"{key}: got a tokenizer that pads with token {tokenizer.pad_token_id} and a model of type "
-            f"{config.model_type} with pad_token_id {config.pad_token_id}; must be the same, because its positions are "
-            "counted from that id; use the tokenizer that belongs to the model"
+            f"{key}: got a tokenizer that pads with token {tokenizer.pad_token_id} and a model that counts "
+            f"positions from token {config.pad_token_id}; must be the same; use the tokenizer that belongs to the model"
         )
 
 
 def random_teacher(
     folder: str | Path, layers: int, texts: Iterable[str], hidden_size: int = 32, intermediate_size: int = 64
 ) -> str:
-    """Write a tiny random BERT with a tokenizer for `texts` into `folder`; returns the folder.
+    """Write a tiny random BERT with a tokenizer of the words of `texts`. Returns the folder.
 
-    The same arguments always give the same model.
+    The same arguments always give the same files.
     """
     from transformers import BertConfig, BertForMaskedLM, BertTokenizer
 
@@ -294,10 +302,10 @@ def _embedded_folder() -> str:
 
 
 def _load(auto: Any, path: str | Path, **settings: Any) -> tuple[Any, set[str]]:
-    """The model in a folder, and the names of its parameters that are neither stored nor tied to a stored one."""
+    """Model of a folder, and the names of its parameters that are neither stored nor tied to a stored one."""
     check_weights(path)
     if getattr(read_config(path), "legacy", None) is False:
-        settings["legacy"] = True  # otherwise DeBERTa's language-model head needs the embeddings as an input too
+        settings["legacy"] = True  # DeBERTa's other language-model head also needs the embeddings as input
     with _readable(path), _quiet():
         try:
             model, info = auto.from_pretrained(
@@ -311,20 +319,19 @@ def _load(auto: Any, path: str | Path, **settings: Any) -> tuple[Any, set[str]]:
             )
         except RuntimeError as error:
             raise DataError(
-                f"{path}: got weights whose shapes differ from config.json, or a head with another number of classes "
-                "than the task; must be an encoder, or a classifier with the task's number of classes; give the model "
-                "it was fine-tuned from"
+                f"{path}: got weights whose shapes differ from config.json or from the task's number of classes; "
+                "must be an encoder, or a classifier of that number of classes; use the model it was fine-tuned from"
             ) from error
     return model, set(info["missing_keys"])
 
 
 def check_weights(path: str | Path) -> None:
-    """DataError if a folder has no safetensors files, or a damaged one, which it names."""
+    """DataError, which names the file, unless the folder contains safetensors and each of them can be opened."""
     files = sorted(Path(path).glob("*.safetensors"))
     if not files:
         raise DataError(
-            f"{path}: got no *.safetensors; must hold the model's weights as safetensors; "
-            "load the model with the Auto class of its own head and save it with save_pretrained"
+            f"{path}: got no *.safetensors; must contain the model's weights as safetensors; "
+            "load them with an AutoModel class that adds no new head, and save_pretrained"
         )
     for file in files:
         with _whole(file):
@@ -343,9 +350,12 @@ def _whole(file: Path) -> Iterator[Any]:
 
 @contextmanager
 def _readable(path: str | Path, needed: str = SAVED) -> Iterator[None]:
-    """Turns every error while files of a model are loaded into a DataError; `needed` is its rule and advice.
+    """Raise a DataError for every error of the block, which reads files of a model.
 
-    All exceptions are caught because transformers and tokenizers raise many unrelated ones for malformed files.
+    transformers and tokenizers have no error class for a file with wrong content: any exception can be raised.
+
+    Args:
+        needed: rule and advice of the message.
     """
     try:
         yield
@@ -358,7 +368,7 @@ def _readable(path: str | Path, needed: str = SAVED) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silences transformers' progress bars and its warnings about missing heads, which the callers handle."""
+    """Silence transformers' progress bars and its warnings about missing heads, which the callers handle."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -373,13 +383,13 @@ def _quiet() -> Iterator[None]:
 
 
 def _vocabulary(texts: Iterable[str], words: int = 500) -> dict[str, int]:
-    """A WordPiece vocabulary: special tokens, every character alone and as a continuation, and the most frequent words.
+    """Token -> id: special tokens, every character alone and as a continuation, and the most frequent words.
 
-    The trainer of `tokenizers` is not used because its order of tokens differs between processes.
+    The trainer in `tokenizers` is not used, because it gives another order in every process.
     """
     counts = Counter(word for text in texts for word in re.findall(r"[a-z]+", text.lower()))
     frequent = sorted(counts, key=lambda word: (-counts[word], word))[:words]
     characters = [chr(code) for code in range(33, 127) if not chr(code).isupper()]
-    continuations = [f"##{character}" for character in characters]
-    tokens = [*SPECIAL_TOKENS, *characters, *continuations, *frequent]
-    return {token: number for number, token in enumerate(dict.fromkeys(tokens))}
+    continued = [f"##{character}" for character in characters]
+    pieces = [*SPECIAL_TOKENS, *characters, *continued, *frequent]
+    return {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}

@@ -1,4 +1,4 @@
-"""Walks the pipeline of a recipe: skips what is finished, goes on with what is not, writes the report."""
+"""Runs the pipeline of a recipe: skips finished steps, runs or resumes the others, and writes the report."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ if TYPE_CHECKING:
     from distill.context import Context
 
 SETTINGS = "config.json"
+"""File in the run folder with the settings of the run."""
 FREE = ("output", "threads", "device", "push", "push_private")
-"""Settings that may differ when a run is resumed: they change no number of it."""
+"""Settings that may differ when a run is resumed, because they do not change what is trained."""
 
 
 def run(*settings: str) -> dict[str, Any] | None:
-    """What `python -m distill` does with the same settings: `run("recipe=distilbert", "seed=1")`.
+    """Run a recipe as `python -m distill` does with the same settings: `run("recipe=distilbert", "seed=1")`.
 
-    Returns the content of results.json, or None if the pipeline evaluates nothing. A finished run is not made again.
+    Returns the content of results.json, or None if the pipeline evaluates nothing. A finished run is not repeated.
 
     Raises:
-        UserError: for whatever the user can mend; its `messages` are one line a problem.
+        UserError: for every error that the user can correct. `messages` contains one line per problem.
     """
     recipe = next((word.partition("=")[2] for word in settings if word.startswith("recipe=")), None)
     try:
@@ -40,17 +41,19 @@ def run(*settings: str) -> dict[str, Any] | None:
         if lines is None:
             raise
         raise ConfigError(lines) from error
-    if wrong := check.settings(config, recipe):
-        raise ConfigError(wrong)
+    if problems := check.settings(config, recipe):
+        raise ConfigError(problems)
     assert recipe is not None
     return walk(config, recipe, list(settings))
 
 
 def walk(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | None:
-    """Run a recipe whose settings are checked to its report. Returns the results (None if it evaluates nothing).
+    """Run the pipeline of a config that `distill.check` has accepted, and write its report.
+
+    Returns the content of results.json, or None if the pipeline evaluates nothing.
 
     Raises:
-        UserError: for whatever the user can mend.
+        UserError: for every error that the user can correct.
     """
     folder = checkpoint.run_folder(recipe, overrides, config.output)
     checkpoint.claim(folder)
@@ -64,45 +67,50 @@ def walk(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | 
 
         ctx.machine.say(f"run folder: {folder}")
         if config.limit.smoke:
-            ctx.machine.say("limit=smoke: tiny and random, to see that everything runs. Its numbers mean nothing.")
+            ctx.machine.say(
+                "limit=smoke: a tiny random teacher, to test that everything runs. The results mean nothing."
+            )
         pending = _pending(ctx)
         _begin(ctx, pending, prepare)
         repositories = _repositories(ctx)
         for step in ctx.plan.steps:
             if step in pending:
-                _step(ctx, step)
+                _run_step(ctx, step)
             else:
                 ctx.machine.say(f"{step.folder}: finished earlier, skipped")
         if ctx.machine.main:
             ctx.folder.finish()
-        found = results(ctx)  # on every process: what it asks for may not be loaded yet, and they wait for each other
-        if found is not None and ctx.machine.main:
-            paths = report.write(found, folder)
-            report.show(found, {**paths, **_artifacts(ctx)}, ctx.machine.console)
+        measured = results(ctx)  # on every process, because loading data and models synchronizes the processes
+        if measured is not None and ctx.machine.main:
+            paths = report.write(measured, folder)
+            report.show(measured, {**paths, **_artifacts(ctx)}, ctx.machine.console)
         _push(ctx, repositories)
-        return found
+        return measured
 
 
 def _begin(ctx: Context, pending: list[Step], prepare: Callable[[Context, list[Step]], None]) -> None:
-    """Check all that the pending steps need; only then does the folder belong to these settings."""
+    """Load and check the inputs of the pending steps, then record the settings of the run in its folder."""
     settings = ctx.folder.path / SETTINGS
     if ctx.machine.main and not settings.is_file():
-        ctx.folder.forget_corpus()  # it may be of other settings
+        ctx.folder.forget_corpus()  # a refused run with other settings may have encoded it
     prepare(ctx, pending)
-    # Before this no process writes, so that all have decided alike on what is to be done.
+    # No process writes before all of them have read the folder, so that they agree on the pending steps.
     ctx.machine.wait()
-    # What was refused can be begun again with other settings.
+    # Recorded last: after a refusal the user can start again in this folder with other settings.
     if ctx.machine.main and not settings.is_file():
         checkpoint.write_json(settings, asdict(ctx.config))
+    if ctx.machine.main and pending:
+        ctx.folder.begin({step.folder: ctx.fingerprints(step) for step in pending})
 
 
 def _sweep(folder: Path) -> None:
-    """The first process removes what killed runs left half-written."""
+    """Remove temporary files of killed runs, on the main process only."""
     if int(os.environ.get("RANK", "0")) == 0:
         checkpoint.sweep(folder)
 
 
-def _step(ctx: Context, step: Step) -> None:
+def _run_step(ctx: Context, step: Step) -> None:
+    """Run one step and complete its manifest."""
     from distill.environment import versions
     from distill.evaluate import memory
     from distill.stages import RUN
@@ -120,64 +128,77 @@ def _step(ctx: Context, step: Step) -> None:
 
 
 def _pending(ctx: Context) -> list[Step]:
-    """Steps to run: those that are not finished, and those made from what has changed or is made again."""
+    """Steps to run: unfinished ones, and those with an input that changed or is computed again.
+
+    Removes the outdated files of these steps.
+    """
+    from distill.context.fingerprints import NAMES
+
     pending: list[Step] = []
-    again: list[Step] = []
-    kept: list[Step] = []
+    outdated: list[Step] = []
+    finished: list[Step] = []
+    given_changed = False
     for step in ctx.plan.steps:
         manifest, changed = ctx.folder.manifest(step), _changed(ctx, step, pending)
         if "inputs" not in manifest:  # written last
             pending.append(step)
-            again += [step] if changed else []  # what a stopped run left there was made from what is made again
+            outdated += [step] if changed else []  # partial results of a stopped run, from inputs that changed
+            if replaced := [name for name in changed if name in NAMES.values()]:
+                ctx.machine.say(f"{step.folder}: starts again, because {', '.join(replaced)} changed")
         elif changed:
-            ctx.machine.say(f"{step.folder}: made again, because {', '.join(changed)} changed")
+            ctx.machine.say(f"{step.folder}: runs again, because {', '.join(changed)} changed")
             pending.append(step)
-            again.append(step)
+            outdated.append(step)
         else:
-            kept.append(step)
-    _tell_versions(ctx, kept)
+            finished.append(step)
+        given_changed |= any(name in NAMES.values() for name in changed)
+    _print_versions(ctx, finished)
     ctx.machine.wait()
     if ctx.machine.main:
-        for step in again:
+        for step in outdated:
             ctx.folder.forget(step)
+        if given_changed:
+            ctx.folder.forget_given()
     ctx.machine.wait()
     return pending
 
 
 def _changed(ctx: Context, step: Step, pending: list[Step]) -> list[str]:
-    """What a step was made from that is not what it was: earlier steps, and what the run was given."""
+    """Names of the inputs of a step that changed since it ran: earlier steps, and given models and data."""
     from distill.context.fingerprints import NAMES
 
-    again = [other.folder for other in step.inputs if other in pending]
+    running = [other.folder for other in step.inputs if other in pending]
     manifest = ctx.folder.manifest(step)
-    if "inputs" not in manifest:
-        return again
-    before, now = manifest["inputs"], ctx.folder.inputs(step)
-    remade = [folder for folder in now if folder not in again and before.get(folder) != now[folder]]
+    finished = "inputs" in manifest
+    before = manifest["given"] if finished else ctx.folder.begun(step)
+    if before is None:
+        return running
     given = ctx.fingerprints(step)
-    replaced = [NAMES[name] for name in given if manifest["given"].get(name) != given[name]]
-    return [*sorted(again), *remade, *replaced]
+    replaced = [NAMES[name] for name in given if before.get(name) != given[name]]
+    now = ctx.folder.inputs(step) if finished else {}
+    rerun = [folder for folder in now if folder not in running and manifest["inputs"].get(folder) != now[folder]]
+    return [*sorted(running), *rerun, *replaced]
 
 
-def _tell_versions(ctx: Context, kept: list[Step]) -> None:
-    """Say which finished steps other versions of distill, torch or transformers made: they are kept."""
+def _print_versions(ctx: Context, finished: list[Step]) -> None:
+    """Print which finished steps were run by other versions of distill, torch or transformers. They are kept."""
     from distill.environment import versions
 
     now = versions()
     for package in now:
         before: dict[str, list[str]] = {}
-        for step in kept:
+        for step in finished:
             if (other := ctx.folder.manifest(step)["versions"][package]) != now[package]:
                 before.setdefault(str(other), []).append(step.folder)
         for version, steps in before.items():
             ctx.machine.say(
-                f"{', '.join(steps)}: made with {package} {version}, now {now[package]}; kept (set output=NEW_FOLDER "
-                "to make everything again)"
+                f"{', '.join(steps)}: run with {package} {version}, now {now[package]}; kept (set output=NEW_FOLDER "
+                "to run everything again)"
             )
 
 
 def _same_settings(folder: Path, config: Config) -> None:
-    """Refuse to go on with another run's folder."""
+    """ConfigError if the run in the folder has other settings."""
     file = folder / SETTINGS
     now = {k: v for k, v in flatten(asdict(config)).items() if k not in FREE}
     if file.is_file():
@@ -191,7 +212,7 @@ def _same_settings(folder: Path, config: Config) -> None:
 
 
 def _context(config: Config, recipe: str, overrides: list[str], folder: Path) -> Context:
-    # Slow imports, done only when there is something to run.
+    # These imports are slow, so they are done only for a checked run.
     from distill.context import Context
     from distill.context.folder import RunFolder
     from distill.machine import start
@@ -201,7 +222,7 @@ def _context(config: Config, recipe: str, overrides: list[str], folder: Path) ->
 
 
 def _repositories(ctx: Context) -> dict[str, Path]:
-    """Repository on the hub, which is there then, -> folder that goes into it."""
+    """Create the repositories for `push`. Returns repository -> folder to upload to it."""
     from distill.export.push import create, exported, repositories
 
     if ctx.config.push is None:
@@ -217,12 +238,12 @@ def _push(ctx: Context, repos: dict[str, Path]) -> None:
     from distill.export.push import upload
 
     if ctx.machine.main:
-        for what, address in upload(repos, f"distill {ctx.recipe}, seed {ctx.config.seed}").items():
-            ctx.machine.say(f"{what}: {address}")
+        for repository, address in upload(repos, f"distill {ctx.recipe}, seed {ctx.config.seed}").items():
+            ctx.machine.say(f"{repository}: {address}")
 
 
 def _artifacts(ctx: Context) -> dict[str, Path]:
-    """What a user deploys -> where it is."""
+    """Label of each artifact to deploy -> its folder."""
     paths = {}
     for step in ctx.plan.of(Export):
         model, inside = ("embedder", EMBEDDER) if step.embeds else ("student", "TASK")

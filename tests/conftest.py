@@ -1,6 +1,6 @@
-"""What every test shares: no network, few threads, and one cache kept between test sessions.
+"""Settings and fixtures of all tests: no network, few threads, and one cache kept between test sessions.
 
-The cache holds what is slow to make and depends only on installed packages: harvested docstrings,
+The cache contains data that is slow to compute and depends only on installed packages: harvested docstrings,
 font lists.
 """
 
@@ -29,12 +29,12 @@ ROOT = Path(__file__).resolve().parent.parent
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["MPLBACKEND"] = "Agg"
-os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # more would be processes, each of which imports torch first
-os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "1"  # what the processor can do is not tried by compiling, which takes 15 s
+os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # more would start processes, each of which imports torch first
+os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "1"  # skips the test of the processor's instructions, which takes 15 s
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(ROOT / ".pytest_cache" / "xdg" / "torchinductor")
 os.environ["XDG_CACHE_HOME"] = str(ROOT / ".pytest_cache" / "xdg")
 os.environ["HF_HOME"] = str(ROOT / ".pytest_cache" / "xdg" / "huggingface")
-# Every worker has a core of its own, as have the processes it starts: threads of two would wait for each other.
+# Every worker and the processes that it starts use one core, because threads of two workers would slow each other down.
 if (worker := os.environ.get("PYTEST_XDIST_WORKER")) and hasattr(os, "sched_setaffinity"):
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[int(worker.removeprefix("gw")) % len(cores)]})
@@ -42,7 +42,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1" if worker else "2")
 for name in ("HYDRA_FULL_ERROR", "RANK", "LOCAL_RANK", "WORLD_SIZE"):
     os.environ.pop(name, None)
 
-# Tracing models makes objects by the million: at its own thresholds the collector takes a sixth of the tests' time.
+# Tracing models creates millions of objects. With default thresholds, garbage collection takes a sixth of the time.
 gc.set_threshold(50_000, 20, 100)
 
 
@@ -69,31 +69,31 @@ def _restored() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def export_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path, Path], None]:
-    """`export_onnx`; of a model that it has exported before, byte for byte, the file is copied: that saves seconds."""
+    """`export_onnx`, which copies the file if the same model was exported before, because exporting takes seconds."""
     from distill.export.onnx import export_onnx
 
-    kept = tmp_path_factory.mktemp("onnx")
+    cache = tmp_path_factory.mktemp("onnx")
 
     def export(folder: Path, path: Path) -> None:
         model = [(folder / name).read_bytes() for name in ("config.json", "model.safetensors")]
-        before = kept / hashlib.sha256(b"".join(model)).hexdigest()
-        if not before.is_file():
+        copy = cache / hashlib.sha256(b"".join(model)).hexdigest()
+        if not copy.is_file():
             export_onnx(folder, path)
-            shutil.copyfile(path, before)
+            shutil.copyfile(path, copy)
         else:
-            shutil.copyfile(before, path)
+            shutil.copyfile(copy, path)
 
     return export
 
 
 @pytest.fixture(scope="session")
 def run(export_once: Callable[[Path, Path], None]) -> Iterator[Run]:
-    """`run(folder, recipe, *overrides)`: what `python -m distill` does in `folder`, checks included."""
+    """`run(folder, recipe, *overrides)`: checks and runs a recipe in `folder`, as `python -m distill` does."""
     from distill.stages import evaluate, quantize
 
     @functools.cache
     def imported() -> None:
-        """What the first run imported stays: it is not looked through again whenever a training ends."""
+        """Exclude the modules that the first run imports from later garbage collections."""
         gc.collect()
         gc.freeze()
 
@@ -125,15 +125,15 @@ def _small_disk(most: int) -> Iterator[None]:
 
 @pytest.fixture
 def small_disk() -> Callable[[int], contextlib.AbstractContextManager[None]]:
-    """`with small_disk(most)`: no file can grow beyond `most` bytes, as where there is no room left."""
+    """`with small_disk(most)`: no file can grow beyond `most` bytes, as on a full disk."""
     return _small_disk
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _quick_processes() -> Iterator[Any]:
-    """The proofs of reloading have their fresh process from a server that has the imports behind it.
+    """Run the scripts that reload saved models in forks of a server, tests/fresh.py, which has imported transformers.
 
-    A test that has the fixture `real_process` starts it as the command line does.
+    A test with the fixture `real_process` starts a real process, as a run does.
     """
     from distill.export import proof, reload
 
@@ -144,25 +144,25 @@ def _quick_processes() -> Iterator[Any]:
             script = str(ROOT / "tests" / "fresh.py")
             pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
             server.append(subprocess.Popen([sys.executable, "-P", script, reload.__file__], cwd="/", **pipes))
-        to, back = server[0].stdin, server[0].stdout
-        assert to is not None
-        assert back is not None
+        requests, answers = server[0].stdin, server[0].stdout
+        assert requests is not None
+        assert answers is not None
         with tempfile.TemporaryDirectory() as folder:
-            to.write(json.dumps([request, folder]) + "\n")
-            to.flush()
-            code = int(back.readline())
+            requests.write(json.dumps([request, folder]) + "\n")
+            requests.flush()
+            code = int(answers.readline())
             return code, (Path(folder) / "out").read_text(), (Path(folder) / "err").read_text()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(proof, "run_script", run_script)
         yield real
-    for one in server:
-        one.communicate()
+    for process in server:
+        process.communicate()
 
 
 @pytest.fixture
 def real_process(_quick_processes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fresh process is started as a run starts it."""
+    """Scripts that reload saved models run in real processes, as in a run."""
     from distill.export import proof
 
     monkeypatch.setattr(proof, "run_script", _quick_processes)

@@ -1,4 +1,4 @@
-"""Tiny models of every family, made from config classes, and tokenizers to go with them."""
+"""Tiny random models of every family, built from config classes, with tokenizers for them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SENTENCES = [
 ]
 
 PADDING = 1
-"""Token that pads: RoBERTa's, which MPNet takes for granted."""
+"""Id of the padding token: RoBERTa's, because MPNet's code assumes it."""
 
 FAMILIES: dict[str, dict[str, Any]] = {
     "bert": {},
@@ -44,7 +44,10 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "mlp_dropout": 0.1,
     },
 }
-"""Family -> settings of its own that are tiny, or not zero."""
+"""Family -> settings that it needs for a tiny model, besides the sizes below."""
+
+SAME = {"ernie": "bert", "xlm-roberta": "roberta", "camembert": "roberta"}
+"""Family -> the family whose record differs from its own in names alone. Whole runs leave it out."""
 
 _SEQ2SEQ = {"pad_token_id": PADDING, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2}
 _DECODER = {
@@ -64,33 +67,32 @@ TEACHERS: dict[str, dict[str, Any]] = {
     "gemma2": _DECODER,
     "gemma3_text": _DECODER,
 }  # fmt: skip
-"""Family that can only teach tasks -> a tiny config of it."""
-
-AFTER_PADDING = ("roberta", "xlm-roberta", "camembert", "mpnet")
-"""Families that count positions from the row after that of the padding token."""
+"""Family that can only be a teacher on tasks -> settings of a tiny config."""
 
 
 def config(name: str, *, length: int = 32, **settings: Any) -> Any:
-    """A config that takes texts of `length` tokens. Sizes that are not given are tiny ones."""
+    """A config for texts of at most `length` tokens. Sizes that are not set are tiny."""
     from transformers import AutoConfig
 
     from distill import family
+    from distill.family.record import position_table_after_padding
 
     if name in TEACHERS:
         return AutoConfig.for_model(name, **({"vocab_size": 60} | TEACHERS[name] | settings))
     sizes = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 24}
     sizes |= {"vocab_size": 60, "pad_token_id": PADDING}
-    sizes["max_position_embeddings"] = length + (2 if name in AFTER_PADDING else 0)
-    given = dict(family.FAMILIES[name].published) | FAMILIES[name] | sizes | settings
-    given = {family.FAMILIES[name].settings.get(key, key): value for key, value in given.items()}
-    return AutoConfig.for_model(name, **given)
+    after_padding = family.FAMILIES[name].max_length is position_table_after_padding
+    sizes["max_position_embeddings"] = length + (PADDING + 1 if after_padding else 0)
+    values = dict(family.FAMILIES[name].published) | FAMILIES[name] | sizes | settings
+    values = {family.FAMILIES[name].settings.get(key, key): value for key, value in values.items()}
+    return AutoConfig.for_model(name, **values)
 
 
 def model(family: str, head: str, *, std: float | None = None, seed: int = 0, **settings: Any) -> Any:
     """A random model in eval mode; `head` as in transformers' class names, "" for none.
 
-    With `std` every parameter is drawn with it, those too that a new model has at 0 or 1: none can be forgotten then.
-    Without it only biases are: a zero bias is left out of an ONNX graph, and would go unseen.
+    With `std` every parameter is random, even those that a new model sets to 0 or 1, so that a test fails if one is
+    left out. Without it only biases are, because a zero bias is omitted from an ONNX graph.
     """
     import torch
     import transformers
@@ -98,16 +100,16 @@ def model(family: str, head: str, *, std: float | None = None, seed: int = 0, **
     auto = getattr(transformers, f"AutoModel{f'For{head}' if head else ''}")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        made = auto.from_config(config(family, **settings)).eval()
+        created = auto.from_config(config(family, **settings)).eval()
         with torch.no_grad():
-            for name, parameter in made.named_parameters():
+            for name, parameter in created.named_parameters():
                 if std is not None or name.endswith("bias"):
                     parameter.normal_(std=std or 0.2)
-    return made
+    return created
 
 
 def tokenizer(names: tuple[str, ...] = ("input_ids", "attention_mask", "token_type_ids")) -> Any:
-    """A WordPiece tokenizer of the sentences, which makes inputs of these names."""
+    """A WordPiece tokenizer of the words of `SENTENCES`, whose outputs have these names."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
@@ -141,9 +143,9 @@ def save(folder: Path, name: str, head: str, **settings: Any) -> Path:
     from distill import family
 
     words = tokenizer()
-    made = model(name, head, vocab_size=len(words) + 3, **settings)  # some add tokens when they are loaded
-    made.save_pretrained(folder)
-    words.model_input_names = list(family.input_names(made.config))
+    created = model(name, head, vocab_size=len(words) + 3, **settings)  # some tokenizers add tokens when loaded
+    created.save_pretrained(folder)
+    words.model_input_names = list(family.input_names(created.config))
     words.padding_side = "left" if name == "xlnet" else "right"
     words.save_pretrained(folder)
     return folder
@@ -151,21 +153,21 @@ def save(folder: Path, name: str, head: str, **settings: Any) -> Path:
 
 @pytest.fixture(scope="session")
 def classifier(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Family name, number of labels -> folder of a random classifier, made once."""
-    made: dict[tuple[str, int], Path] = {}
+    """`classifier(family, labels)`: folder of a random classifier, created once per test session."""
+    folders: dict[tuple[str, int], Path] = {}
 
-    def make(name: str = "bert", labels: int = 2) -> Path:
-        if (name, labels) not in made:
+    def create(name: str = "bert", labels: int = 2) -> Path:
+        if (name, labels) not in folders:
             # Weights larger than usual, so that the logits of two texts differ.
             sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "initializer_range": 0.2}
             folder = tmp_path_factory.mktemp(f"{name}{labels}")
-            made[name, labels] = save(folder, name, "SequenceClassification", length=130, num_labels=labels, **sizes)
-        return made[name, labels]
+            folders[name, labels] = save(folder, name, "SequenceClassification", length=130, num_labels=labels, **sizes)
+        return folders[name, labels]
 
-    return make
+    return create
 
 
 @pytest.fixture(scope="session")
 def sentences() -> list[str]:
-    """The invented sentences the tokenizers know the words of."""
+    """Invented sentences, whose words are in the vocabulary of the tokenizers."""
     return SENTENCES

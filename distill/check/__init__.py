@@ -1,4 +1,4 @@
-"""Static checks of a whole config: every problem at once, before any download or training. torch is not imported.
+"""Static checks of a whole config: all problems at once, before any download or training, and without torch.
 
 `settings(config, recipe)` returns lines of the form `<key>: got X; must be Y; do Z`.
 """
@@ -22,14 +22,14 @@ from distill.schemes import SCHEMES
 
 
 def settings(config: Config, recipe: str | None) -> list[str]:
-    """Every problem of the config, in words; empty if there is none."""
+    """All problems of the config, one line each."""
     values = flatten(config)
-    # A stage that takes the temperature of the whole run would repeat the same problem.
+    # A stage that uses the temperature of the whole run would repeat the same problem.
     values = {k: v for k, v in values.items() if not (k.endswith(".temperature") and v == config.temperature)}
     errors = [*unknown(config, ""), *broken(values), *_sources(config)]
     if recipe is None:
-        first = f"recipe: got nothing; must be one of {', '.join(recipes())}; choose one, e.g. recipe=distilbert"
-        return [first, *errors]
+        missing = f"recipe: got nothing; must be one of {', '.join(recipes())}; choose one, e.g. recipe=distilbert"
+        return [missing, *errors]
     plan = resolve(config)
     errors += pipeline(config, plan)
     errors += _student(config, plan)
@@ -37,13 +37,14 @@ def settings(config: Config, recipe: str | None) -> list[str]:
 
 
 def _sources(config: Config) -> Iterator[str]:
+    """Problems of the settings that say where teacher, corpus and tasks come from."""
     teacher, corpus, tasks = config.teacher, config.corpus, config.tasks
     if teacher.kind == "hub" and not teacher.name:
         yield "teacher.name: got nothing; must be a hub name or a folder; set teacher.name=FOLDER"
     if teacher.kind != "hub" and teacher.name:
         yield f"teacher.name: got {teacher.name}; must be null with teacher={teacher.kind}; add teacher=hub"
     yield from _ensemble(config)
-    yield from _models(config)
+    yield from _model_folders(config)
     if corpus.kind in ("parquet", "text"):
         yield from _path("corpus.path", corpus.path, "a file or folder")
     elif corpus.path:
@@ -54,32 +55,34 @@ def _sources(config: Config) -> Iterator[str]:
         yield from _path("tasks.path", tasks.path, "a folder in the layout of nyu-mll/glue")
     elif tasks.path:
         yield f"tasks.path: got {tasks.path}; must be null with tasks={tasks.kind}; add tasks=glue"
-    known = list(TASKS.get(tasks.kind, ()))
+    task_names = list(TASKS.get(tasks.kind, ()))
     for name in tasks.names or []:
-        if known and name not in known:
-            yield f"tasks.names: got {name}; must be a task of tasks={tasks.kind}; {nearest(name, known)}"
+        if task_names and name not in task_names:
+            yield f"tasks.names: got {name}; must be a task of tasks={tasks.kind}; {nearest(name, task_names)}"
 
 
-def _models(config: Config) -> Iterator[str]:
-    """A model or a tokenizer that can only be a folder is there, under limit=smoke too."""
-    named: dict[str, list[str | None]] = {
+def _model_folders(config: Config) -> Iterator[str]:
+    """Names of models and tokenizers that can only be paths, but are no folders. Under limit=smoke too."""
+    models: dict[str, list[str | None]] = {
         "teacher.name": [config.teacher.name],
         "teacher.names": [*config.teacher.names],
+        "student.name": [config.student.name],
+        "student.tokenizer": [config.student.tokenizer],
     }
-    named |= {"student.name": [config.student.name], "student.tokenizer": [config.student.tokenizer]}
-    for key, names in named.items():
+    for key, names in models.items():
         for name in names:
             if name is not None and is_path(name) and not Path(name).is_dir():
                 yield f"{key}: got {name}; must be a folder that exists, or a name on the hub; check the path"
 
 
 def _ensemble(config: Config) -> Iterator[str]:
+    """Problems of the settings of several teachers, and of teachers that read windows."""
     teacher = config.teacher
     names, weights = teacher.names, teacher.weights
     longest = config.tasks.max_length
     if teacher.window is not None and teacher.window >= longest:
         yield (
-            f"teacher.window: got {teacher.window}; must be < tasks.max_length, {longest}, or no text is longer; "
+            f"teacher.window: got {teacher.window}; must be < tasks.max_length, {longest}, which no text exceeds; "
             "raise tasks.max_length"
         )
     if teacher.kind != "ensemble":
@@ -95,19 +98,19 @@ def _ensemble(config: Config) -> Iterator[str]:
     if weights is not None and weights != "learned" and not (numbers and len(weights) == len(names)):
         yield (
             f"teacher.weights: got {weights}; must be learned, or a number above 0 for each of teacher.names; "
-            "null weighs them alike"
+            "null weighs them equally"
         )
 
 
-def _path(key: str, value: str | None, what: str) -> Iterator[str]:
+def _path(key: str, value: str | None, rule: str) -> Iterator[str]:
     if not value:
-        yield f"{key}: got nothing; must be {what}; set {key}=PATH"
+        yield f"{key}: got nothing; must be {rule}; set {key}=PATH"
     elif not Path(value).exists():
-        yield f"{key}: got {value}; must be {what} that exists; check the path (from {Path.cwd()})"
+        yield f"{key}: got {value}; must be {rule} that exists; check the path (from {Path.cwd()})"
 
 
 def _vocabulary(config: Config, plan: Plan) -> Iterator[str]:
-    """A vocabulary stage cuts models of one teacher, or of the student, as they are."""
+    """Settings that a recipe with a vocabulary stage must not have."""
     if not plan.of(Vocabulary):
         return
     if config.teacher.kind == "ensemble":
@@ -125,6 +128,7 @@ def _vocabulary(config: Config, plan: Plan) -> Iterator[str]:
 
 
 def _student(config: Config, plan: Plan) -> Iterator[str]:
+    """Problems of the settings of the student, whether it is given, built or pruned."""
     layers, name, given = config.student.layers, config.student.name, plan.given_student
     if given and name is None and not config.limit.smoke:
         yield "student.name: got nothing; must be a hub name or a folder; set student.name=FOLDER"
@@ -140,33 +144,33 @@ def _student(config: Config, plan: Plan) -> Iterator[str]:
     yield from _pruned(config, plan)
     kind = config.student.family
     if kind is not None and kind not in STUDENTS:
-        yield f"student.family: got {kind}; must be a model type that is known; {nearest(kind, list(STUDENTS))}"
+        yield f"student.family: got {kind}; must be a supported model type; {nearest(kind, list(STUDENTS))}"
     if layers is not None and (not layers or layers != sorted(set(layers)) or layers[0] < 0):
         yield f"student.layers: got {layers}; must be distinct ascending layer numbers from 0; e.g. [0,2,5]"
 
 
 def _lists(config: Config, plan: Plan, targets: dict[str, Any]) -> Iterator[str]:
-    """One target may be a list, of two numbers or more: a model is made for each."""
+    """At most one target may be a list, of two or more different numbers: a model is pruned for each."""
     lists = {key: value for key, value in targets.items() if isinstance(value, list)}
     for key, value in targets.items():
-        numbers = [one for one in (value if isinstance(value, list) else [value]) if type(one) in (int, float)]
-        several = len(numbers) >= 2 and len({f"{one:g}" for one in numbers}) == len(value)
+        numbers = [number for number in (value if isinstance(value, list) else [value]) if type(number) in (int, float)]
+        several = len(numbers) >= 2 and len({f"{number:g}" for number in numbers}) == len(value)
         if not (several if isinstance(value, list) else numbers):
             yield f"{key}: got {value}; must be one number, or a list of several; e.g. {key}=[2,4,8]"
     prunes = list(dict.fromkeys(step.stage for step in plan.of(Prune)))
     if lists and len(prunes) > 1:
         yield f"{next(iter(lists))}: got a list; must be one number where {' and '.join(prunes)} prune; give one"
     for key in [*lists][1:]:
-        yield f"{key}: got a list, as {next(iter(lists))}; must be one number, or null; one target may be a list"
+        yield f"{key}: got a list, as {next(iter(lists))}; must be one number, or null; make only one target a list"
     if config.target.retained is not None and not lists:
         yield (
-            f"target.retained: got {config.target.retained:g}; must be null without a list of targets, of which the "
-            "fastest that keeps it is named; e.g. target.speedup=[1.5,2,3,4]"
+            f"target.retained: got {config.target.retained:g}; must be null without a list of targets, of whose models "
+            "the report names the fastest that keeps it; set one, e.g. target.speedup=[1.5,2,3,4]"
         )
 
 
 def _pruned(config: Config, plan: Plan) -> Iterator[str]:
-    """A prune stage cuts the teacher to sizes of `student.*`, or to a target, and changes nothing else of it."""
+    """Settings that a recipe with a prune stage must or must not have."""
     student, teacher = config.student, config.teacher
     if not plan.of(Prune):
         yield from _unpruned(config)
@@ -184,7 +188,7 @@ def _pruned(config: Config, plan: Plan) -> Iterator[str]:
         yield f"student.init: got {student.init}; must be teacher_layers in a recipe with a prune stage; leave it out"
     if student.layers is not None and student.num_hidden_layers not in (None, len(student.layers)):
         yield (
-            f"student.num_hidden_layers: got {student.num_hidden_layers}; must be {len(student.layers)}, as many as "
+            f"student.num_hidden_layers: got {student.num_hidden_layers}; must be {len(student.layers)}, the number of "
             "student.layers; set student.num_hidden_layers=null"
         )
     for name in uneven:
@@ -193,6 +197,7 @@ def _pruned(config: Config, plan: Plan) -> Iterator[str]:
 
 
 def _unpruned(config: Config) -> Iterator[str]:
+    """Settings that only a recipe with a prune stage may have."""
     only = {"student.num_hidden_layers": config.student.num_hidden_layers, "target.retained": config.target.retained}
     for key, value in (only | _targets(config)).items():
         if value is not None:
@@ -200,11 +205,11 @@ def _unpruned(config: Config) -> Iterator[str]:
 
 
 def _only_onnx(config: Config, plan: Plan, name: str) -> Iterator[str]:
-    """Layers of different widths are of given sizes, and only ONNX files can have them."""
-    why = f"null where stages.{name}.uniform is false"
+    """Problems of a prune stage with `uniform: false`: sizes must be given, and only ONNX files can have them."""
+    rule = f"null where stages.{name}.uniform is false"
     for key, value in {**_targets(config), "student.hidden_size": config.student.hidden_size}.items():
         if value is not None:
-            yield f"{key}: got {value}; must be {why}, which prunes heads and FFN channels to given sizes; set it null"
+            yield f"{key}: got {value}; must be {rule}, which prunes heads and FFN channels to given sizes; set null"
     onnx = {scheme.name for scheme in SCHEMES.values() if scheme.onnx}
     if not any(onnx & {*step.settings.schemes} for step in plan.of(Quantize)):
         yield (
@@ -218,17 +223,18 @@ def _targets(config: Config) -> dict[str, Any]:
 
 
 def _size_or_target(config: Config, plan: Plan) -> Iterator[str]:
+    """A prune stage needs either sizes in `student.*` or a target in `target.*`."""
     names = ("layers", "num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
     sizes = [name for name in names if getattr(config.student, name) is not None]
     for name in sizes if any(step.builder is not None for step in plan.of(Prune)) else ():
         yield (
             f"student.{name}: got {getattr(config.student, name)}; must be null in a recipe that builds a student and "
-            "prunes it; say what it is pruned to by target.*"
+            "prunes it; set target.* instead"
         )
     targets = {key: value for key, value in _targets(config).items() if value is not None}
     for key, value in targets.items() if sizes else ():
         yield (
-            f"{key}: got {value}; must be null where student.{sizes[0]} says the size; set {key}=null, or leave "
+            f"{key}: got {value}; must be null where student.{sizes[0]} sets the size; set {key}=null, or leave "
             f"student.{sizes[0]} out"
         )
     if not sizes and not targets:

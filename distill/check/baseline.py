@@ -1,4 +1,4 @@
-"""Whether each baseline stage fits the train stage whose student it trains."""
+"""Checks of baseline stages against the train stages of their students."""
 
 from __future__ import annotations
 

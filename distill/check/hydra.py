@@ -1,4 +1,4 @@
-"""What Hydra itself calls: callbacks, launchers, sweepers, logging. A recipe could name any function there."""
+"""Checks of Hydra's own settings. Hydra calls any function named in callbacks, launchers, sweepers and logging."""
 
 from __future__ import annotations
 
@@ -40,22 +40,24 @@ EMPTY = (
     "launcher.python",
     "sweeper.custom_search_space",
 )
-"""Keys below `hydra` that name functions, are given to a shell, or choose what a new process imports."""
+"""Keys below `hydra` that must stay empty: they name functions, are run by a shell, or choose a process's imports."""
 
 LOGGING = ("job_logging", "hydra_logging")
-"""Keys below `hydra` that the logging module builds objects from."""
+"""Keys below `hydra` from which Python's logging module creates objects. Only configs that Hydra ships are allowed."""
 
 _FOREIGN = re.compile(r"\$\{(?!hydra[.:]|now:|oc\.env:)")
-"""An interpolation of anything but Hydra's own settings, of which every part is checked here."""
+"""An interpolation of other settings than Hydra's own, which are all checked here."""
 
 
-def hydra(settings: DictConfig) -> Iterator[str]:
-    """A line for each part of Hydra's own settings (`hydra.*`) that could run code of a config's choice."""
+def hydra_settings(settings: DictConfig) -> Iterator[str]:
+    """A line for each of Hydra's own settings (`hydra.*`) that could run code which a config chooses."""
     plain = OmegaConf.to_container(settings, resolve=False)
     assert isinstance(plain, dict)
     for key in EMPTY:
         if value := _select(plain, key):
             yield f"hydra.{key}: got {value}; must be empty: it runs code or a shell; set it up outside of distill"
+    if (subdir := plain["output_subdir"]) is not None:
+        yield f"hydra.output_subdir: got {subdir}; must be null: Hydra replaces config.yaml there; leave it out"
     for key in LOGGING:
         shipped = sorted((Path(installed.__file__).parent / "conf" / "hydra" / key).glob("*.yaml"))
         if not any(plain[key] == yaml.safe_load(file.read_text(encoding="utf-8")) for file in shipped):
@@ -77,6 +79,7 @@ def _select(node: Any, key: str) -> Any:
 
 
 def _reserved(value: object, key: str) -> Iterator[str]:
+    """A line for each key like `_target_` outside `CALLED`, and for each interpolation that is not checked."""
     if isinstance(value, Mapping):
         for name, part in value.items():
             inner = f"{key}.{name}"

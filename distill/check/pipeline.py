@@ -1,4 +1,4 @@
-"""Whether the stages of a config fit together."""
+"""Checks of the pipeline: its stages, their references to each other, and settings that depend on other stages."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from distill.schemes import SCHEMES
 from distill.terms import POOLED
 
 STAGE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
-"""Names of stages are names of folders in the run folder."""
+"""Valid names of stages, which are names of folders in the run folder too."""
 
 
 def pipeline(config: Config, plan: Plan) -> Iterator[str]:
-    """Every problem of the pipeline, and of the stages in it."""
+    """All problems of the pipeline and of the stages in it."""
     yield from baselines(config)
     config = expanded(config)
     if not config.pipeline:
@@ -39,15 +39,15 @@ def pipeline(config: Config, plan: Plan) -> Iterator[str]:
     if config.push is not None and not plan.of(Export):
         yield f"push: got {config.push}; must be null in a pipeline without an export stage; add one, or leave it out"
     yield from _stage_names(config)
-    steps = {step.stage: step for step in plan.steps}  # those of several targets differ in their target alone
+    steps = {step.stage: step for step in plan.steps}  # the steps of one stage differ only in their target
     for step in steps.values():
         for key in step.sources:
             if isinstance(source := step.source(key), Step):
                 yield from _reference(step, key, source)
         if isinstance(step.settings, Train):
             yield from _train(step, step.settings, config)
-        yield from _measured(step.stage, step.settings)
-        yield from _of_several(step, config)
+        yield from _lists(step.stage, step.settings)
+        yield from _several_teachers(step, config)
 
 
 def _stage_names(config: Config) -> Iterator[str]:
@@ -55,7 +55,7 @@ def _stage_names(config: Config) -> Iterator[str]:
         if name in GIVEN or not STAGE_NAME.fullmatch(name):
             yield (
                 f"stages.{name}: got {name} as the name of a stage; must be letters, digits, - and _, a letter first, "
-                f"and not {' or '.join(GIVEN)}; it is a folder of the run: rename the stage"
+                f"and not {' or '.join(GIVEN)}, because it names a folder of the run; rename the stage"
             )
     for index, name in enumerate(config.pipeline):
         if name not in config.stages:
@@ -67,7 +67,7 @@ def _stage_names(config: Config) -> Iterator[str]:
 
 
 def _references(name: str, config: Config, earlier: list[str]) -> Iterator[str]:
-    """Settings that name a stage name one that runs before."""
+    """Settings of a stage that name another stage which does not run before it."""
     stage = config.stages[name]
     for key in REFERENCES:
         other = getattr(stage, key, None)
@@ -79,37 +79,35 @@ def _references(name: str, config: Config, earlier: list[str]) -> Iterator[str]:
             )
 
 
-NEEDED = {"quantized": ("quantize",), "evaluated": ("evaluate",), "pruned": ("prune",)}
-"""Setting -> kinds of stages that it may name; the others name stages that leave models."""
+REFERRED_KINDS = {"quantized": ("quantize",), "evaluated": ("evaluate",), "pruned": ("prune",)}
+"""Setting -> kinds of stages that it may name. All other settings name stages that write models."""
 
 
 def _reference(step: Step, key: str, source: Step) -> Iterator[str]:
-    """The stage that is named leaves what the setting needs: models, ONNX files or numbers."""
-    needed, where = NEEDED.get(key, ("train", "baseline", "prune", "vocabulary")), f"stages.{step.stage}.{key}"
+    """Whether the stage that a setting names has the models, files or scores that the setting needs."""
+    kinds, where = REFERRED_KINDS.get(key, ("train", "baseline", "prune", "vocabulary")), f"stages.{step.stage}.{key}"
     settings, other = step.settings, source.settings
-    if source.kind not in needed:
-        yield (
-            f"{where}: got {source.stage}; must be a stage of kind {' or '.join(needed)}; it is of kind {source.kind}"
-        )
+    if source.kind not in kinds:
+        yield f"{where}: got {source.stage}; must be a stage of kind {' or '.join(kinds)}; it is of kind {source.kind}"
     elif key == "quantized" and isinstance(other, Quantize):
-        beside = settings.student if isinstance(settings, Evaluate) else getattr(settings, "start", None)
-        if other.start != beside and not step.embeds:
+        start = settings.student if isinstance(settings, Evaluate) else getattr(settings, "start", None)
+        if other.start != start and not step.embeds:
             yield (
-                f"{where}: got {source.stage}, made from {other.start}; must be made from {beside}, as the models "
-                f"beside it; set stages.{source.stage}.start={beside}"
+                f"{where}: got {source.stage}, which quantizes {other.start}; must quantize {start}, the models of "
+                f"this stage; set stages.{source.stage}.start={start}"
             )
     elif isinstance(settings, Export) and isinstance(other, Evaluate) and not step.embeds:
         if other.student != settings.start:
             yield (
-                f"{where}: got {source.stage}, which scores {other.student}; must score {settings.start}, whose "
-                "card its numbers are for; set it to null"
+                f"{where}: got {source.stage}, which scores {other.student}; must score {settings.start}, the exported "
+                "models; set it to null"
             )
-    elif key not in NEEDED:
-        yield from _left(step, where, source)
+    elif key not in REFERRED_KINDS:
+        yield from _one_or_per_task(step, where, source)
 
 
-def _left(step: Step, where: str, source: Step) -> Iterator[str]:
-    """A stage on the corpus leaves one model, any other one for each task."""
+def _one_or_per_task(step: Step, where: str, source: Step) -> Iterator[str]:
+    """A stage on the corpus has one model, any other stage has one for each task."""
     if step.on_corpus and not source.on_corpus:
         yield f"{where}: got {source.stage}; must be a stage with data corpus; it has a model for each task"
     elif isinstance(step.settings, Export) and source.on_corpus:
@@ -119,51 +117,51 @@ def _left(step: Step, where: str, source: Step) -> Iterator[str]:
 
 
 def _embedder(step: Step, settings: Export, source: Step) -> Iterator[str]:
-    """A stage on the corpus leaves a sentence embedder where it learns pooled vectors."""
+    """A stage on the corpus can be exported only as a sentence embedder, if it was trained on pooled vectors."""
     name, start = step.stage, source.stage
-    learned = getattr(source.settings, "terms", {}).values()
-    if not any(term.weight > 0 and term.features == POOLED.name for term in learned):
+    terms_of_source = getattr(source.settings, "terms", {}).values()
+    if not any(term.weight > 0 and term.features == POOLED.name for term in terms_of_source):
         yield (
-            f"stages.{name}.start: got {start}; must be a stage with data tasks, or one that learns pooled "
-            "vectors of a sentence embedder; try recipe=embedder"
+            f"stages.{name}.start: got {start}; must be a stage with data tasks, or one with a term on pooled vectors "
+            "of a sentence embedder; try recipe=embedder"
         )
     for key in ("quantized", "evaluated"):
         if (got := getattr(settings, key)) is not None:
             yield f"stages.{name}.{key}: got {got}; must be null where an embedder is exported; leave it out"
     if find_spec("sentence_transformers") is None:
         yield (
-            f"stages.{name}.start: got {start}; needs sentence-transformers for the exported embedder to be tried; run "
-            "pip install 'distill[embedder]', or leave the stage out"
+            f"stages.{name}.start: got {start}; needs sentence-transformers to verify the exported embedder; run pip "
+            "install 'distill[embedder]', or leave the stage out"
         )
 
 
 def _own_tokens(step: Step) -> bool:
-    """Whether the models of a step and their teacher read a text in different tokens."""
+    """Whether the models of a step have another tokenizer than their teacher."""
     return step.teacher is not None and step.tokenizer is not tokenizer_of(step.teacher)
 
 
-def _of_several(step: Step, config: Config) -> Iterator[str]:
-    """Of several teachers only probabilities have a mean: their layers differ. Each is trained alone."""
+def _several_teachers(step: Step, config: Config) -> Iterator[str]:
+    """Problems of a stage with an ensemble of teachers, or with a teacher that reads windows."""
     several, window, settings = config.teacher.kind == "ensemble", config.teacher.window is not None, step.settings
     if isinstance(settings, Train):
-        trained = settings.role == "teacher" and settings.data == "tasks"
-        if trained and settings.teacher is not None and (several or window):
+        trains_teachers = settings.role == "teacher" and settings.data == "tasks"
+        if trains_teachers and settings.teacher is not None and (several or window):
             yield (
                 f"stages.{step.stage}.teacher: got {settings.teacher}; must be null where teachers are trained, with "
                 "teacher=ensemble or teacher.window; leave it out"
             )
     if several:
-        yield from _one_or_several(step)
+        yield from _one_per_teacher(step)
 
 
-def _one_or_several(step: Step) -> Iterator[str]:
-    """Where a stage leaves a model for each of several teachers, only what can take them all may name it."""
+def _one_per_teacher(step: Step) -> Iterator[str]:
+    """References that do not fit a stage with a model for each of several teachers."""
     settings, key = step.settings, f"stages.{step.stage}"
     start, teacher = (_role(step.source(name)) for name in ("start", "teacher"))
     if isinstance(settings, Train) and settings.role == "teacher" and start not in ("teacher", None):
         yield (
             f"{key}.start: got {settings.start}; must be teacher, or a stage of role teacher, with "
-            "teacher=ensemble; each teacher goes on from its own"
+            "teacher=ensemble; each teacher starts from its own model"
         )
     if isinstance(settings, Evaluate) and teacher not in ("teacher", None):
         yield (
@@ -178,63 +176,67 @@ def _one_or_several(step: Step) -> Iterator[str]:
 
 
 def _role(source: Source | None) -> str | None:
-    """Role of the models of a step, or of a given model; None where there is none."""
+    """Role of the models of a step, or of a given model; None without a source."""
     if isinstance(source, Given):
         return source.name
     settings = None if source is None else source.settings
     return settings.role if isinstance(settings, Train) else "student" if settings is not None else None
 
 
-def _measured(name: str, stage: Stage) -> Iterator[str]:
+def _lists(name: str, stage: Stage) -> Iterator[str]:
+    """Problems of settings that are lists of names or shapes."""
     if isinstance(stage, Prune):
         if not stage.dimensions:
-            yield f"stages.{name}.dimensions: got []; must hold at least one of {', '.join(DIMENSIONS)}; name one"
+            yield f"stages.{name}.dimensions: got []; must contain at least one of {', '.join(DIMENSIONS)}; name one"
         yield from _names(f"stages.{name}.dimensions", stage.dimensions, DIMENSIONS)
     if isinstance(stage, Vocabulary):
         if not stage.texts:
-            yield f"stages.{name}.texts: got []; must hold tasks, corpus or both; e.g. [tasks]"
+            yield f"stages.{name}.texts: got []; must contain tasks, corpus or both; e.g. [tasks]"
         yield from _names(f"stages.{name}.texts", stage.texts, ("tasks", "corpus"))
     if isinstance(stage, Quantize):
         yield from _names(f"stages.{name}.schemes", stage.schemes, tuple(SCHEMES))
         yield from _installed(f"stages.{name}.schemes", stage.schemes)
     if isinstance(stage, Evaluate):
         if not stage.shapes:
-            yield f"stages.{name}.shapes: got []; must hold at least one [batch size, length]; e.g. [[8,128]]"
+            yield f"stages.{name}.shapes: got []; must contain at least one [batch size, length]; e.g. [[8,128]]"
         for shape in stage.shapes:
             if len(shape) != 2 or min(shape) < 1:
                 yield f"stages.{name}.shapes: got {shape}; must be [batch size, length]; e.g. [8,128]"
 
 
 def _installed(key: str, schemes: list[str]) -> Iterator[str]:
+    """Schemes whose packages are not installed."""
     for scheme in (SCHEMES[name] for name in schemes if name in SCHEMES):
-        if missing := [package for package in scheme.packages if find_spec(package) is None]:
-            wanted = "distill" if scheme.extra is None else f"'distill[{scheme.extra}]'"
+        if missing := [name for name in scheme.packages if find_spec(name) is None]:
+            package = "distill" if scheme.extra is None else f"'distill[{scheme.extra}]'"
             yield (
                 f"{key}: got {scheme.name}; must be a scheme whose packages are installed, and {' and '.join(missing)} "
-                f"is not; run pip install {wanted}, or leave it out"
+                f"is not; run pip install {package}, or leave it out"
             )
 
 
-def _names(key: str, given: list[str], known: tuple[str, ...]) -> Iterator[str]:
-    for index, name in enumerate(given):
-        if name not in known:
-            yield f"{key}: got {name}; must be {' or '.join(known)}; drop it"
-        elif name in given[:index]:
+def _names(key: str, names: list[str], allowed: tuple[str, ...]) -> Iterator[str]:
+    """Names that are not allowed, or appear twice."""
+    for index, name in enumerate(names):
+        if name not in allowed:
+            yield f"{key}: got {name}; must be {' or '.join(allowed)}; drop it"
+        elif name in names[:index]:
             yield f"{key}: got {name} twice; must name each once; drop one"
 
 
 def _on_tasks(key: str, stage: Train) -> Iterator[str]:
-    """What is done to students that learn tasks alone."""
+    """Settings that only a student's training on tasks may have."""
     if stage.gates.kind != "none" and stage.data != "tasks":
         yield f"{key}.gates.kind: got {stage.gates.kind}; must be none on a corpus; train gates on tasks"
     if stage.quantization_aware and (stage.data != "tasks" or stage.role == "teacher"):
         yield (
-            f"{key}.quantization_aware: got true; must be false for a teacher and on a corpus; set it where the "
-            "student learns its tasks last"
+            f"{key}.quantization_aware: got true; must be false for a teacher and on a corpus; set it in the last "
+            "stage that trains the student on tasks"
         )
 
 
 def _train(step: Step, stage: Train, config: Config) -> Iterator[str]:
+    """Problems of a train stage that depend on other settings."""
     key = f"stages.{step.stage}"
     facts = TermFacts(
         own_tokens=_own_tokens(step),

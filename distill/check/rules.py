@@ -1,4 +1,4 @@
-"""What each single setting must be, and how its value is found in the tree of a config."""
+"""Rules for single settings, and functions that find settings in the tree of a config."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ from distill.data.records import TASKS
 from distill.plan import SHARED
 
 Rule = tuple[str, Callable[[Any], bool], str, str]
+"""Pattern of the key, whether a value is valid, the rule in words, and advice."""
 
 
 def _number(low: float, high: float = math.inf) -> Callable[[Any], bool]:
-    return lambda value: low <= value <= high and math.isfinite(value)
+    return lambda value: isinstance(value, int | float) and low <= value <= high and math.isfinite(value)
 
 
 def _above(low: float, high: float = math.inf) -> Callable[[Any], bool]:
-    return lambda value: low < value < high
+    return lambda value: isinstance(value, int | float) and low < value < high
 
 
 def _one_of(*names: str) -> Callable[[Any], bool]:
     return lambda value: value in names
 
 
-def _repository(name: str) -> bool:
-    return re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]{0,95}", name) is not None
+def _repository(name: Any) -> bool:
+    pattern = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]{0,95}"
+    return isinstance(name, str) and re.fullmatch(pattern, name) is not None
 
 
 RULES: tuple[Rule, ...] = (
@@ -99,9 +101,9 @@ RULES: tuple[Rule, ...] = (
     ("stages.*.terms.*.heads", _number(1), ">= 1", "null is the student's attention heads"),
     ("stages.*.terms.*.against", _one_of("teacher", "labels"), "teacher or labels", "see conf/term"),
     ("stages.*.terms.*.positions", _one_of("masked", "all"), "masked or all", "see conf/term"),
-    ("stages.*.examples", _number(32), ">= 32", "fewer rows say little; 256 is the default"),
-    ("stages.*.retrain_steps", _number(0), ">= 0", "0 measures a cut as it is; 20 is the default"),
-    ("stages.*.max_drop", _number(0), ">= 0", "null lets anything pass"),
+    ("stages.*.examples", _number(32), ">= 32", "fewer rows measure too coarsely; 256 is the default"),
+    ("stages.*.retrain_steps", _number(0), ">= 0", "0 measures right after the cut; 20 is the default"),
+    ("stages.*.max_drop", _number(0), ">= 0", "null sets no limit"),
     ("stages.*.gates.kind", _one_of("none", "l0", "movement"), "none, l0 or movement", "see distill/config.py"),
     ("stages.*.gates.heads", _above(0, 1 + 1e-9), "above 0 and at most 1", "1 keeps them all"),
     ("stages.*.gates.ffn", _above(0, 1 + 1e-9), "above 0 and at most 1", "1 keeps them all"),
@@ -113,7 +115,7 @@ RULES: tuple[Rule, ...] = (
 
 
 def flatten(value: Any, key: str = "") -> dict[str, Any]:
-    """Dotted key -> leaf of a tree of dataclasses and dicts. A list is a leaf."""
+    """Dotted key -> value of each leaf in a tree of dataclasses and dicts. A list is a leaf."""
     if is_dataclass(value):
         items = [(f.name, getattr(value, f.name)) for f in fields(value)]
     elif isinstance(value, dict):
@@ -124,15 +126,17 @@ def flatten(value: Any, key: str = "") -> dict[str, Any]:
 
 
 def nearest(name: str, names: list[str]) -> str:
-    """`did you mean a, b?`, by the whole name or by its last part; else a choice of what there is."""
+    """Advice for an unknown name: names like it, or like its last part after a dot; else the first 20 names."""
     near = get_close_matches(name, names, n=3, cutoff=0.7)
     leaf = name.rpartition(".")[2]
     near = near or [n for n in names if get_close_matches(leaf, [n.rpartition(".")[2]], cutoff=0.8)][:4]
-    return f"did you mean {', '.join(near)}?" if near else f"there is {', '.join(names[:20]) or 'nothing'}"
+    if near:
+        return f"did you mean {', '.join(near)}?"
+    return f"choose from {', '.join(names[:20])}" if names else "leave it out"
 
 
 def unknown(value: Any, key: str) -> Iterator[str]:
-    """A `+` in front of a misspelt key makes Hydra add it; nothing would read it."""
+    """Settings that do not exist. Hydra adds them for a `+` before a misspelt key, and they would have no effect."""
     if is_dataclass(value):
         names = [f.name for f in fields(value)]
         for name in sorted(vars(value).keys() - set(names)):
@@ -145,30 +149,23 @@ def unknown(value: Any, key: str) -> Iterator[str]:
 
 
 def of_student(stage: Any, setting: str) -> str | None:
-    """Advice for a setting that a baseline stage takes from the train stage of its student; None for all others."""
+    """Advice for a setting that a baseline stage takes from its student's stage; None for all other settings."""
     if isinstance(stage, Baseline) and setting.partition(".")[0] in SHARED:
         return f"set stages.{stage.baseline_of}.{setting}, which the baseline is trained with too"
     return None
 
 
 def matches(pattern: str, key: str) -> bool:
+    """Whether a dotted key matches a pattern, in which `*` stands for any one name."""
     parts, names = pattern.split("."), key.split(".")
     return len(parts) == len(names) and all(p in ("*", n) for p, n in zip(parts, names, strict=True))
 
 
-def broken(values: dict[str, Any]) -> Iterator[str]:
-    several = [
-        (key, one)
-        for key, value in values.items()
-        for one in (
-            value if isinstance(value, list) and key.startswith("target.") and key != "target.shape" else [value]
-        )
-    ]
-    for key, value in several:
-        for pattern, good, rule, advice in RULES:
-            if value is None or isinstance(value, bool) or not matches(pattern, key):
-                continue
-            if not isinstance(value, str) and not isinstance(value, int | float):
-                yield f"{key}: got {value}; must be {rule}; {advice}"
-            elif not (good(value) if isinstance(value, str) == (rule[0].isalpha() and " or " in rule) else False):
-                yield f"{key}: got {value}; must be {rule}; {advice}"
+def broken(settings: dict[str, Any]) -> Iterator[str]:
+    """A line for each setting, by dotted key, that breaks a rule. null breaks none."""
+    for key, setting in settings.items():
+        is_list = isinstance(setting, list) and key.startswith("target.") and key != "target.shape"
+        for value in setting if is_list else [setting]:
+            for pattern, valid, rule, advice in RULES:
+                if value is not None and not isinstance(value, bool) and matches(pattern, key) and not valid(value):
+                    yield f"{key}: got {value}; must be {rule}; {advice}"

@@ -1,6 +1,6 @@
-"""Functions that a config names: each belongs where it is named and takes the settings it is given.
+"""Checks of the functions that a config names in `_target_`: each is allowed in its place and has the set parameters.
 
-Source is read; nothing is imported.
+Signatures are read from source, without an import.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ WHERE = {
     "stages.*.optimizer": "optimizer",
     "stages.*.schedule": "schedule",
 }
-"""Key -> what kind of function belongs there. Nowhere else does a config name a function."""
+"""Pattern of a key -> place in `bind.PLACES`, whose functions it may name. No other key may name a function."""
 
 
 def targets(config: Config) -> Iterator[str]:
-    """A line for each function that does not belong where it is named, and for each wrong setting of the others."""
+    """A line for each function that is not allowed in its place, and for each wrong parameter of the others."""
     return _walk(config, "")
 
 
@@ -45,7 +45,7 @@ def _walk(value: object, key: str) -> Iterator[str]:
 
 
 def _parts(value: object) -> Iterator[tuple[str, object]]:
-    """(name, value) of what a group of settings or a list contains; the name of an item of a list is its number."""
+    """(name, value) of the members of a group of settings or of a list, whose names are their numbers."""
     if is_dataclass(value):
         yield from ((field.name, getattr(value, field.name)) for field in fields(value))
     elif isinstance(value, Mapping):
@@ -65,34 +65,35 @@ def _node(node: Any, place: str, key: str) -> Iterator[str]:
         yield f"{key}._target_: got {target}; must be in the installed version of {package}; update it, or name another"
         return
     names, required = signature
-    given = {str(name) for name in node if not RESERVED.fullmatch(str(name))}
-    for name in sorted(given - names):
+    arguments = {str(name) for name in node if not RESERVED.fullmatch(str(name))}
+    for name in sorted(arguments - names):
         yield f"{key}.{name}: got {node.get(name)}; must be a parameter of {target}; {nearest(name, sorted(names))}"
-    for name in sorted(required - given):
+    for name in sorted(required - arguments):
         yield f"{key}.{name}: got nothing; must be set for {target}; add +{key}.{name}=VALUE"
 
 
 @functools.cache
 def _signature(target: str) -> tuple[set[str], set[str]] | None:
-    """Parameters that a config may set, and those of them without a default, from source.
+    """Parameters that a config may set, and those of them without a default; None if the target does not exist.
 
-    Of a function: the keyword-only ones. Of an optimizer's class: all but the parameters to optimize.
+    Those of a function are its keyword-only parameters; those of an optimizer's class are all of `__init__` but
+    `params`.
     """
     module, _, name = target.rpartition(".")
     for file in _files(module):
         for node in ast.parse(file.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.FunctionDef) and node.name == name:
-                only = [arg.arg for arg in node.args.kwonlyargs]
-                free = {arg for arg, default in zip(only, node.args.kw_defaults, strict=True) if default is None}
-                return set(only), free
+                names = [arg.arg for arg in node.args.kwonlyargs]
+                required = {arg for arg, default in zip(names, node.args.kw_defaults, strict=True) if default is None}
+                return set(names), required
             if isinstance(node, ast.ClassDef) and node.name == name:
-                made = next(n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__")
-                return {arg.arg for arg in [*made.args.args[2:], *made.args.kwonlyargs]}, set()
+                init = next(n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__")
+                return {arg.arg for arg in [*init.args.args[2:], *init.args.kwonlyargs]}, set()
     return None
 
 
 def _files(module: str) -> list[Path]:
-    """Source of a module, or of all modules in a package's folder; nothing is imported."""
+    """Source file of a module, or those of all modules of a package, without an import."""
     package, *parts = module.split(".")
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:

@@ -1,4 +1,4 @@
-"""Whether the terms of a training stage fit its data, its teacher and each other."""
+"""Checks of the terms of a train stage against its data, its teacher and its student."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from distill.terms import KINDS, Kind
 
 @dataclass(frozen=True)
 class TermFacts:
-    """What the terms of a stage depend on beyond its own settings."""
+    """Facts about a stage's models that its terms depend on, beyond the stage's own settings."""
 
     own_tokens: bool = False
-    """The student and its teacher read a text in different tokens."""
+    """Whether student and teacher have different tokenizers."""
     several_teachers: bool = False
-    """The teacher is an ensemble."""
+    """Whether the teacher is an ensemble."""
     windows: bool = False
-    """The teacher reads a long text in windows."""
+    """Whether the teacher reads long texts in windows."""
     pruned: bool = False
-    """The student was pruned, so that it may have fewer heads than its teacher."""
+    """Whether the student was pruned, so that it may have fewer heads than its teacher."""
 
 
 def terms(key: str, stage: Train, facts: TermFacts) -> Iterator[str]:
-    """Problems of the terms of the stage whose settings are under `key`, one line each."""
+    """All problems of the terms of a stage, one line each. `key` is the key of the stage's settings."""
     weighted = {label: term for label, term in stage.terms.items() if term.weight > 0}
     if not weighted:
         yield f"{key}.terms: got none with a weight; must be at least one; e.g. +term@{key}.terms.mlm=mlm"
     for label, term in weighted.items():
-        # A kind that does not exist is refused by the rule of that setting.
+        # An unknown kind is refused by the rule of `features`.
         if (kind := KINDS.get(term.features)) is None:
             continue
         where = f"{key}.terms.{label}"
@@ -57,7 +57,7 @@ def _positions(where: str, term: Term, kind: Kind, stage: Train, facts: TermFact
     elif kind.inside and stage.data == "tasks":
         reason = "on tasks"
     elif kind.own_tokens is not None and facts.own_tokens and stage.data == "corpus":
-        reason = "where student.tokenizer is set: only the student masks its tokens"
+        reason = "where student.tokenizer is set, because only the student's tokens are masked"
     if reason and term.positions == "masked":
         yield f"{where}.positions: got masked; must be all {reason}; set {where}.positions=all"
     if not kind.inside and term.against == "labels" and term.positions == "all" and stage.data == "corpus":
@@ -90,12 +90,12 @@ def _are_pairs(layers: Any) -> bool:
 
 
 def _inside_on_tasks(where: str, term: Term, kind: Kind, facts: TermFacts) -> Iterator[str]:
-    """On tasks, layers are compared while both models read the same tokens of the same text."""
+    """On tasks, both models must read the same tokens for their layers to be compared."""
     if facts.own_tokens or facts.windows:
         reason = "with teacher.window" if facts.windows else "where the student has a tokenizer of its own"
         yield f"{where}.features: got {kind.name}; must be logits on tasks {reason}; drop the term with ~{where}"
     if facts.pruned and (kind.equal_heads or (kind.splits_heads and term.heads is None)):
-        advice = f"set {where}.heads to a divisor of any width" if kind.splits_heads else "put hidden in its place"
+        advice = f"set {where}.heads to a divisor of any width" if kind.splits_heads else "use hidden instead"
         yield (
             f"{where}.features: got {kind.name}; must not need all of the teacher's heads after pruning; "
             f"{advice}, or drop the term with ~{where}"

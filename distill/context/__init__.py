@@ -1,4 +1,4 @@
-"""What the stages of a run share: the machine, the run folder, what was given, the tasks and the encoded corpus."""
+"""State that the stages of a run share: machine, run folder, given models, tasks and encoded corpus."""
 
 from __future__ import annotations
 
@@ -22,25 +22,28 @@ from distill.plan import STUDENT, TEACHER, Given, Plan, Source, Step, tokenizer_
 
 @dataclass(frozen=True)
 class Context:
-    """One run. `recipe` is its name and `command` how it was called."""
+    """One run."""
 
     config: Config
     plan: Plan
     recipe: str
+    """Name of the recipe."""
     command: str
+    """Command line that started the run."""
     machine: Machine
     folder: RunFolder
     _fingerprints: dict[str, str] = field(default_factory=dict)
-    """What is given -> its fingerprint, once it was asked for."""
-    _cut: dict[Step, Any] = field(default_factory=dict)
-    """Vocabulary step -> its tokenizer, once it was asked for."""
+    """Cache: name of a given model or data set -> its fingerprint."""
+    _cut_tokenizers: dict[Step, Any] = field(default_factory=dict)
+    """Cache: vocabulary step -> its tokenizer."""
 
     @functools.cached_property
     def given(self) -> GivenModels:
+        """Teachers and student that the user gives, with their tokenizers."""
         return GivenModels(self.config, self.machine, self.folder.path, lambda: self.texts[0], self.plan.given_student)
 
     def fingerprints(self, step: Step) -> dict[str, str]:
-        """Fingerprints of what a step itself reads of what was given."""
+        """Name -> fingerprint of the given models and data that the step itself reads."""
         names = fingerprints.needed(step, self.config.student.tokenizer is not None)
         for name in names:
             if name not in self._fingerprints:
@@ -63,7 +66,7 @@ class Context:
 
     @property
     def coverage(self) -> list[dict[str, Any]]:
-        """A row for each split of each task: how many of its official rows there are."""
+        """A row for each split of each task: the number of rows it has, and officially should have."""
         return self._loaded[1]
 
     @functools.cached_property
@@ -73,22 +76,22 @@ class Context:
 
     @functools.cached_property
     def texts(self) -> tuple[Sequence[str], dict[str, Any]]:
-        """Documents of the corpus, and where they come from. Only the main process reads them."""
+        """Documents of the corpus, and a description of its source. Only the main process loads them."""
         return corpus.load_corpus(self.config.corpus, self.config.limit, self.config.seed)
 
     def corpus(self, step: Step) -> tuple[encode.Encoded | align.Aligned, dict[str, Any]]:
-        """The corpus in the tokens that a step needs, no longer than the longest stage uses, and where it comes from.
+        """The encoded corpus for a step, with no more tokens than the longest stage uses, and its source.
 
         Encoded once for all stages and processes, and kept on disk until the run is finished.
         """
-        # A baseline, which has no teacher, gets the student's texts too, cut where the student's are.
+        # A baseline has no teacher, but gets the same aligned sequences as its student.
         aligned = step.tokenizer is STUDENT
-        whose = "student" if aligned else "teacher"
-        folder = self.folder.path / CORPUS / whose
+        owner = "student" if aligned else "teacher"
+        folder = self.folder.path / CORPUS / owner
         with self.machine.main_first():
             if not checkpoint.finished(folder):
                 texts, source = self.texts
-                self.machine.say(f"corpus: {len(texts)} documents, in the {whose}'s tokens")
+                self.machine.say(f"corpus: {len(texts)} documents, in the {owner}'s tokens")
                 sizes = (self.config.corpus.max_length, self._corpus_tokens())
                 tokenizer = self.tokenizer(step)
                 with checkpoint.writing(folder) as temporary:
@@ -98,7 +101,7 @@ class Context:
                         count = encode.encode_corpus(temporary, texts, tokenizer, *sizes)
                     if not count:
                         raise UserError(
-                            f"corpus.path: got no sequence of {encode.SHORTEST} tokens or more; must hold prose; "
+                            f"corpus.path: got no sequence of {encode.SHORTEST} tokens or more; must contain prose; "
                             "choose another corpus"
                         )
                     checkpoint.write_json(temporary / checkpoint.MANIFEST, source)
@@ -106,6 +109,7 @@ class Context:
         return stored(folder), checkpoint.read_json(folder / checkpoint.MANIFEST)
 
     def _corpus_tokens(self) -> int | None:
+        """Maximum tokens that a stage on the corpus trains on; None if a stage has no maximum."""
         stages = [s for s in self.config.stages.values() if isinstance(s, Train) and s.data == "corpus"]
         most = [s.steps * s.batch.tokens if s.steps else None for s in stages]
         if self.config.limit.steps:
@@ -113,51 +117,56 @@ class Context:
         return None if None in most else max(m for m in most if m is not None)
 
     def checkpoint(self, source: Source, task: str | None = None) -> Path:
-        """Model folder that a finished step left, for a task if there is one for each, or a given model's.
+        """Model folder of a finished step, or of a given model; that of `task` if the step has one for each task.
 
-        The first one where the step left a model for each teacher of an ensemble.
+        The first of them if the step has a model for each teacher of an ensemble.
         """
         return self.checkpoints(source, task)[0]
 
     def checkpoints(self, source: Source, task: str | None = None) -> list[Path]:
-        """As `checkpoint`: that of each teacher, in their order."""
+        """Model folders as from `checkpoint`, one for each teacher of an ensemble."""
         if isinstance(source, Given):
             return [Path(name) for name in (self.given.teachers if source is TEACHER else [self.given.student])]
         folder, members = self.folder.of(source), self.folder.manifest(source).get("members", [])
         parts = [folder / member for member in members] or [folder]
-        return [self._left(source, part, number, task) for number, part in enumerate(parts)]
+        return [self._model_folder(source, part, number, task) for number, part in enumerate(parts)]
 
-    def _left(self, step: Step, folder: Path, number: int, task: str | None) -> Path:
-        """The model folder of a step, or of its part for one teacher; of a step that was skipped, where it starts."""
+    def _model_folder(self, step: Step, folder: Path, number: int, task: str | None) -> Path:
+        """Model folder below a step's folder, or below that of one teacher; for a skipped step, the one it starts from.
+
+        Args:
+            number: index of the teacher in an ensemble.
+        """
         if "skipped" in checkpoint.read_json(folder / checkpoint.MANIFEST):
             return self.checkpoints(step.start, task)[number]
         return folder / task if task is not None and (folder / task).is_dir() else folder
 
     def shares(self, source: Source, task: str | None = None) -> list[float]:
-        """Weight of each teacher that a step left, in the mean of their probabilities for a task."""
+        """Weight of each teacher of a step in the mean of their probabilities for a task."""
         if len(self.checkpoints(source, task)) == 1:
             return [1.0]
         manifest = self.folder.manifest(source) if isinstance(source, Step) else {}
         learned: list[float] | None = manifest.get("weights", {}).get(task)
-        given = self.config.teacher.weights
+        weights = self.config.teacher.weights
         equal = [1.0] * len(self.given.teachers)
-        return learned or (equal if given in (None, "learned") else list(given))
+        return learned or (equal if weights in (None, "learned") else list(weights))
 
     def tokenizer(self, source: Source, member: int = 0) -> Any:
-        """The tokenizer that the models of a step read with; `member` counts the teachers of an ensemble."""
-        whose = tokenizer_of(source)
-        if isinstance(whose, Step):
-            return self._cut_tokenizer(whose)
-        return self.given.student_tokenizer if whose is STUDENT else self.given.tokenizers[member]
+        """The tokenizer of a step's models. `member`: index of the teacher in an ensemble."""
+        owner = tokenizer_of(source)
+        if isinstance(owner, Step):
+            return self._cut_tokenizer(owner)
+        return self.given.student_tokenizer if owner is STUDENT else self.given.tokenizers[member]
 
     @property
     def every_tokenizer(self) -> list[Any]:
-        """Those that models of this run read with: each teacher's, the student's, and those of vocabulary steps."""
+        """All tokenizers of the run's models: each teacher's, the student's, and those of vocabulary steps."""
         cut = dict.fromkeys(step.tokenizer for step in self.plan.steps if isinstance(step.tokenizer, Step))
         return [*self.given.tokenizers, self.given.student_tokenizer, *map(self.tokenizer, cut)]
 
     def _cut_tokenizer(self, step: Step) -> Any:
-        if step not in self._cut:
-            self._cut[step] = teacher.load_tokenizer(self.folder.of(step) / next(iter(self.tasks)))
-            self._cut[step].padding_side = self.tokenizer(step.start).padding_side
-        return self._cut[step]
+        if step not in self._cut_tokenizers:
+            tokenizer = teacher.load_tokenizer(self.folder.of(step) / next(iter(self.tasks)))
+            tokenizer.padding_side = self.tokenizer(step.start).padding_side
+            self._cut_tokenizers[step] = tokenizer
+        return self._cut_tokenizers[step]

@@ -1,4 +1,4 @@
-"""Fingerprints of what a run was given, by content: a file, a model or a data set that was replaced is noticed."""
+"""Fingerprints of the given models and data, by content, so that a run notices when one was replaced."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from distill.data import corpus
 from distill.data.tasks import TaskData
 from distill.plan import STUDENT, TEACHER, Step
 
-KNOWN = ".fingerprints.json"
-"""File, in the run folder, with size, time and hash of every file that was read for a fingerprint."""
+CACHE = ".fingerprints.json"
+"""File in the run folder with size, modification time and hash of every fingerprinted file."""
 
 NAMES = {
     "teacher": "the teacher",
@@ -25,13 +25,16 @@ NAMES = {
     "tasks": "the rows of the tasks",
     "corpus": "the corpus",
 }
-"""What is given -> how messages call it."""
+"""Name of a given model or data set -> its name in messages."""
 
 
 def needed(step: Step, own_tokenizer: bool) -> list[str]:
-    """Names, in `NAMES`, of what a step itself reads. What earlier steps read reaches it through their models.
+    """Names, in `NAMES`, of the given models and data that a step itself reads.
 
-    own_tokenizer: whether the student's tokenizer is one that was given for itself.
+    A change of those that only earlier steps read changes the models of these steps.
+
+    Args:
+        own_tokenizer: whether `student.tokenizer` is set.
     """
     direct = [source for sources in step.sources.values() for source in sources]
     texts = step.settings.texts if isinstance(step.settings, Vocabulary) else ()
@@ -61,37 +64,38 @@ def of_tasks(tasks: Mapping[str, TaskData]) -> str:
 
 @dataclass(frozen=True)
 class Hashes:
-    """Hashes of files. One of unchanged size and time is read once in a run and not again."""
+    """Hashes of files, cached in the run folder: a file whose size and time are unchanged is not read again."""
 
     folder: Path
-    """That of the run, where they are kept."""
+    """The run folder."""
     writes: bool
-    """Whether this process keeps them."""
+    """Whether this process writes the cache."""
 
     def of_models(self, folders: Iterable[str]) -> str:
-        """Of the files that decide what models, or tokenizers, output."""
+        """Hash of the files that determine the outputs of models or tokenizers."""
         return checkpoint.fingerprint([[self._of(file) for file in _files(Path(folder))] for folder in folders])
 
-    def of_corpus(self, wanted: Corpus) -> str:
-        """Of the corpus's files; of names and versions where these decide its texts."""
-        if wanted.kind in ("parquet", "text"):
-            return checkpoint.fingerprint([self._of(file) for file in corpus.files(wanted)])
-        return checkpoint.fingerprint(corpus.versions(wanted))
+    def of_corpus(self, settings: Corpus) -> str:
+        """Hash of the corpus's files, or of the names and versions that determine its texts."""
+        if settings.kind in ("parquet", "text"):
+            return checkpoint.fingerprint([self._of(file) for file in corpus.files(settings)])
+        return checkpoint.fingerprint(corpus.versions(settings))
 
     def _of(self, file: Path) -> list[str]:
         """Name and content hash of a file."""
-        known = self.folder / KNOWN
-        hashes = checkpoint.read_json(known) if known.is_file() else {}
-        key, now = str(file.resolve()), file.stat()
-        state = [now.st_size, now.st_mtime_ns]
+        cache = self.folder / CACHE
+        hashes = checkpoint.read_json(cache) if cache.is_file() else {}
+        key, stat = str(file.resolve()), file.stat()
+        state = [stat.st_size, stat.st_mtime_ns]
         if key not in hashes or hashes[key][:2] != state:
             with file.open("rb") as content:
                 hashes[key] = [*state, hashlib.file_digest(content, "sha256").hexdigest()]
             if self.writes:
-                checkpoint.write_json(known, hashes)
+                checkpoint.write_json(cache, hashes)
         return [file.name, hashes[key][2]]
 
 
 def _files(folder: Path) -> list[Path]:
     endings = (".json", ".txt", ".model", ".safetensors")
-    return sorted(path for path in folder.iterdir() if path.suffix in endings and path.name != checkpoint.MANIFEST)
+    files = (path for path in folder.iterdir() if path.suffix in endings and path.name != checkpoint.MANIFEST)
+    return [*sorted(files), *sorted(folder.glob("1_Pooling/config.json"))]

@@ -1,4 +1,4 @@
-"""The folder of a run: where each step's models, manifest and left-overs are."""
+"""The run folder: paths of each step's models, manifest and temporary files."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from distill import checkpoint
 from distill.plan import Step
 
 STATE = ".state"
-"""Ending of the folder of resumable state of what is trained under a name."""
+"""Suffix of the folder with the state from which a training resumes."""
 TARGETS = ".targets"
-"""Ending of the folder with the logits of a step's models for the training rows of every task."""
+"""Suffix of the folder with a teacher's logits for the training rows of every task."""
 MEASURED = ".measured"
-"""Ending of the folder with what a prune stage measures, once for all its targets."""
+"""Suffix of the folder with the measurements of a prune stage, which all its targets share."""
 CORPUS = "corpus.tokens"
 """Folder of the encoded corpus."""
+BEGUN = ".given.json"
+"""File with the fingerprints of given models and data for each pending step, from when the run last started."""
 
 
 @dataclass(frozen=True)
@@ -24,31 +26,44 @@ class RunFolder:
     path: Path
 
     def of(self, step: Step) -> Path:
+        """Folder of a step."""
         return self.path / step.folder
 
     def finished(self, step: Step) -> bool:
         return checkpoint.finished(self.of(step))
 
     def manifest(self, step: Step) -> dict[str, Any]:
-        """What a finished step wrote down; empty for one that is not finished."""
-        read: dict[str, Any] = checkpoint.read_json(self.of(step) / checkpoint.MANIFEST) if self.finished(step) else {}
-        return read
+        """Manifest of a step; empty if the step is not finished."""
+        if not self.finished(step):
+            return {}
+        manifest: dict[str, Any] = checkpoint.read_json(self.of(step) / checkpoint.MANIFEST)
+        return manifest
 
     def inputs(self, step: Step) -> dict[str, str]:
-        """Fingerprint of every finished step that a step is made from."""
+        """Folder -> fingerprint of the manifest, for every finished step that is an input of the step."""
         finished = filter(self.finished, step.inputs)
         return {other.folder: checkpoint.fingerprint(self.manifest(other)) for other in finished}
 
+    def begun(self, step: Step) -> dict[str, str] | None:
+        """Fingerprints of given models and data when a run last started with this step pending; None if none has."""
+        file = self.path / BEGUN
+        by_folder: dict[str, dict[str, str]] = checkpoint.read_json(file) if file.is_file() else {}
+        return by_folder.get(step.folder)
+
+    def begin(self, given: dict[str, dict[str, str]]) -> None:
+        """Store the fingerprints of given models and data, by the folder of each pending step."""
+        checkpoint.write_json(self.path / BEGUN, given)
+
     def targets(self, name: str) -> Path:
-        """Folder of the logits that the models of a step, by its folder's name, or given models output for tasks."""
+        """Folder of teacher logits. `name`: the teacher step's folder, or the name of the given model."""
         return self.path / f"{name}{TARGETS}"
 
     def measured(self, step: Step) -> Path:
-        """Folder of what a prune stage measures."""
+        """Folder of the measurements of a prune stage."""
         return self.path / f"{step.stage}{MEASURED}"
 
     def forget(self, step: Step) -> None:
-        """Remove all that a step wrote, and what was measured for it."""
+        """Remove all files of a step, and the measurements of its stage."""
         for ending in ("", STATE, TARGETS):
             checkpoint.remove(self.path / f"{step.folder}{ending}", self.path)
         checkpoint.remove(self.measured(step), self.path)
@@ -57,8 +72,13 @@ class RunFolder:
         """Remove the encoded corpus."""
         checkpoint.remove(self.path / CORPUS, self.path)
 
-    def finish(self) -> None:
-        """Remove what only a run that is not finished needs."""
+    def forget_given(self) -> None:
+        """Remove data computed from given models and data for several steps: the encoded corpus, teachers' logits."""
         self.forget_corpus()
         for folder in self.path.rglob(f"*{TARGETS}"):
             checkpoint.remove(folder, self.path)
+
+    def finish(self) -> None:
+        """Remove what only a run that is not finished needs."""
+        self.forget_given()
+        checkpoint.remove(self.path / BEGUN, self.path)

@@ -56,8 +56,9 @@ def _max_documents(limit: config.Limit) -> int | None:
 
 
 def versions(corpus: config.Corpus) -> dict[str, Any]:
-    """The facts that determine a corpus that is not read from files: package versions, or names of data sets."""
-    return {"kind": corpus.kind, "names": corpus.name, "packages": harvest.versions()}
+    """The facts that determine a corpus that is not read from files: names of data sets, or versions of packages."""
+    packages = harvest.versions() if corpus.kind == "docstrings" else {}
+    return {"kind": corpus.kind, "names": corpus.name, "packages": packages}
 
 
 def files(corpus: config.Corpus) -> list[Path]:

@@ -1,1 +1,1 @@
-"""Scores, retained quality, calibration and speed of any form of a model."""
+"""Scores, retained %, calibration and latency of variants of a model."""

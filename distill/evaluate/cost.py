@@ -1,4 +1,4 @@
-"""What a model costs before it is timed: parameters, bytes on disk, multiply-accumulates."""
+"""Costs of a model that need no timing: parameters, bytes on disk, multiply-accumulates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LENGTH = 128
 
 
 def parameters(folder: Path) -> int:
-    """Numbers in the safetensors files of a model folder."""
+    """Number of parameters in the safetensors files of a model folder."""
     from safetensors import safe_open
 
     total = 0
@@ -26,13 +26,13 @@ def parameters(folder: Path) -> int:
 
 
 def size_mib(path: Path) -> float:
-    """Bytes of the weights on disk (an ONNX file, or the weight files of a folder) in MiB."""
+    """Size of the weights on disk (an ONNX file, or the weight files of a folder) in MiB."""
     files = [path] if path.is_file() else sorted([*path.glob("*.safetensors"), *path.glob("*.bin")])
     return sum(file.stat().st_size for file in files) / 2**20
 
 
 def size_mib_of(config: Any) -> float:
-    """MiB of a sequence classifier's float32 weights, from its config alone."""
+    """Size of a sequence classifier's float32 weights in MiB, computed from its config."""
     import torch
     from transformers import AutoModelForSequenceClassification
 
@@ -42,9 +42,9 @@ def size_mib_of(config: Any) -> float:
 
 
 def gmacs(folder: Path) -> float:
-    """Giga multiply-accumulates of one sequence of 128 tokens, or as many as the model takes, counted by torch.
+    """Billions of multiply-accumulates for one sequence of 128 tokens (or the model's maximum), counted by torch.
 
-    On meta tensors, which cost nothing, but for models whose code looks at a number (DeBERTa).
+    Runs on meta tensors, without computing; models whose code depends on values (DeBERTa) run on the CPU.
     """
     try:
         return _gmacs(folder, "meta")
@@ -65,7 +65,7 @@ def _gmacs(folder: Path, device: str) -> float:
             .requires_grad_(False)
         )
         ids = torch.zeros((1, min(LENGTH, max_length(config))), dtype=torch.long)
-        ids[:, -1] = getattr(config, "eos_token_id", None) or 0  # BART and T5 answer where a text ends
+        ids[:, -1] = getattr(config, "eos_token_id", None) or 0  # BART and T5 classify at the last token
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(input_ids=ids)
     return counter.get_total_flops() / 2 / 1e9

@@ -1,6 +1,4 @@
-"""One callable for every form a model can be run in, so that all are scored and timed by the same
-code.
-"""
+"""One kind of callable for every variant of a model, so that the same code scores and times all of them."""
 
 from __future__ import annotations
 
@@ -18,15 +16,18 @@ from distill.backends import BACKENDS
 from distill.evaluate.mixture import average
 from distill.family import input_names
 from distill.machine import arithmetic
+from distill.schemes import SCHEMES
 
 Batch = dict[str, np.ndarray]
-"""int64 input_ids, attention_mask and token_type_ids, each [B, L]. An engine takes those that its model has."""
+"""int64 input_ids, attention_mask and token_type_ids, each [B, L]. An engine uses those that its model has."""
 Run = Callable[[Batch], np.ndarray]
 """Batch -> logits float32 [B, C]."""
 
 
 @dataclass(frozen=True)
 class Engine:
+    """A variant of a model, loaded by its backend."""
+
     name: str
     backend: str
     """torch, onnxruntime or openvino."""
@@ -36,26 +37,31 @@ class Engine:
 
 
 FLOATS = ("fp32", "fp32_medium", "bf16", "fp16")
-QUANTIZED = ("int8", "nf4")
+QUANTIZED = tuple(
+    dict.fromkeys(scheme.scheme for scheme in SCHEMES.values() if BACKENDS[scheme.backend].loads == "transformers")
+)
+"""Schemes of folders that transformers loads with their quantizer."""
 COMPILED = "_compiled"
-"""Ending of a scheme that torch compiles."""
+"""Suffix of the scheme of a model that is compiled by torch."""
 
 
 def torch_engine(name: str, folder: Path | str, *, scheme: str, device: str, threads: int) -> Engine:
-    """A sequence classifier as plain `from_pretrained` loads it.
+    """A sequence classifier, loaded by plain `from_pretrained`.
 
-    scheme: fp32 (torch's default), fp32_medium (float32 products by the fastest path the hardware
-    has: real float32 through oneDNN on most CPUs, perhaps bf16 or TF32 on others), bf16 and fp16 (weights
-    too), int8 or nf4 (a folder of a quantizer that transformers knows: bitsandbytes, torchao), int8_compiled.
+    scheme: fp32 (torch's default), fp32_medium (the fastest float32 matrix products of the hardware: float32 through
+    oneDNN on most CPUs, possibly bf16 or TF32 on others), bf16 and fp16 (weights too), int8 or nf4 (a folder of a
+    quantizer that transformers supports: bitsandbytes, torchao), int8_compiled.
     """
-    # bitsandbytes tells of every layer, in every call, that it casts its input.
+    # bitsandbytes logs, for every layer and call, that it casts the input.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     import torch
     from transformers import AutoModelForSequenceClassification
 
     plain = scheme.removesuffix(COMPILED)
     if plain not in FLOATS + QUANTIZED:
-        raise ValueError(f"scheme: got {scheme}; must be {', '.join(FLOATS + QUANTIZED)}, or such with {COMPILED}")
+        raise ValueError(
+            f"scheme: got {scheme}; must be {', '.join(FLOATS + QUANTIZED)}, or one of these with the suffix {COMPILED}"
+        )
     model = AutoModelForSequenceClassification.from_pretrained(
         folder,
         dtype={"bf16": torch.bfloat16, "fp16": torch.float16}.get(plain, torch.float32),
@@ -66,7 +72,7 @@ def torch_engine(name: str, folder: Path | str, *, scheme: str, device: str, thr
     if plain not in QUANTIZED:
         model.to(device)
     if plain != scheme:
-        # torchao's tensors have no key for torch's cache of what it compiled, which then does without them.
+        # torchao's tensors have no stable key for torch's compile cache: torch warns and compiles without the cache.
         warnings.filterwarnings("ignore", ".*_stable_hash_for_caching", UserWarning)
         model.forward = torch.compile(model.forward, dynamic=True)
     return Engine(name, "torch", scheme, torch_run(model, scheme=scheme, device=device, threads=threads))
@@ -82,7 +88,7 @@ def torch_run(model: Any, *, scheme: str, device: str, threads: int) -> Run:
     def run(batch: Batch) -> np.ndarray:
         with torch.inference_mode(), arithmetic(precision, threads):
             tensors = {key: torch.from_numpy(value).to(device) for key, value in batch.items() if key in names}
-            # Bringing the logits to the CPU waits for the device: a timing covers the whole call.
+            # Copying the logits to the CPU waits for the device, so that a timing covers the whole call.
             logits: np.ndarray = model(**tensors).logits.float().cpu().numpy()
         return logits
 
@@ -90,7 +96,7 @@ def torch_run(model: Any, *, scheme: str, device: str, threads: int) -> Run:
 
 
 def together(name: str, engines: Sequence[Engine], weights: Sequence[float]) -> Engine:
-    """Several as one: the weighted mean of their probabilities. Each reads its own part of what `joined` makes."""
+    """An ensemble: the weighted mean of the engines' probabilities. Each gets its own part of a `joined` batch."""
 
     def run(batch: Batch) -> np.ndarray:
         own = [{k.removeprefix(start): v for k, v in batch.items() if k.startswith(start)} for start in starts]
@@ -101,19 +107,19 @@ def together(name: str, engines: Sequence[Engine], weights: Sequence[float]) -> 
 
 
 def joined(parts: Sequence[Batch]) -> Batch:
-    """The batches of several engines, one for each, as one: `0.input_ids` is what the first reads."""
+    """One batch from those of several engines: `0.input_ids` is the input of the first engine."""
     return {f"{number}.{key}": value for number, part in enumerate(parts) for key, value in part.items()}
 
 
 def onnx_engine(name: str, path: Path | str, *, scheme: str, threads: int) -> Engine:
-    """An ONNX file on the CPU by ONNX Runtime. `scheme` is what the file holds (fp32 or int8)."""
+    """An ONNX file, run by ONNX Runtime on the CPU. `scheme` names the contents of the file (fp32, int8, ...)."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    # Its threads would spin on after a call and slow whatever is timed next.
+    # Its threads would go on spinning after a call and slow down the next timing.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     inputs = [entry.name for entry in session.get_inputs()]
@@ -126,10 +132,11 @@ def onnx_engine(name: str, path: Path | str, *, scheme: str, threads: int) -> En
 
 
 def openvino_engine(name: str, path: Path | str, *, scheme: str, threads: int) -> Engine:
-    """An ONNX file, or a folder with OpenVINO's two files, on the CPU by OpenVINO. fp32 is real float32: left to itself
-    OpenVINO multiplies in bfloat16 where the CPU can.
+    """An ONNX file, or a folder with OpenVINO's two files, run by OpenVINO on the CPU.
+
+    fp32 is float32 throughout: by default OpenVINO multiplies in bfloat16 if the CPU supports it.
     """
-    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # reports, unasked, over the network
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # it sends usage reports by default
     import openvino
 
     path = Path(path)
@@ -148,7 +155,7 @@ def openvino_engine(name: str, path: Path | str, *, scheme: str, threads: int) -
 
 
 def load(name: str, path: Path | str, *, backend: str, scheme: str, device: str, threads: int) -> Engine:
-    """The model at `path`, on the runtime of its backend. device: torch's."""
+    """The model at `path`, loaded by the runtime of its backend. `device` is for torch."""
     runtime = BACKENDS[backend].runtime
     if runtime == "torch":
         return torch_engine(name, path, scheme=scheme, device=device, threads=threads)

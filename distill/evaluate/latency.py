@@ -1,6 +1,6 @@
-"""Timing that a sceptic accepts: every engine in turn, in every round, on the same inputs.
+"""Interleaved timing: every round times every engine on the same inputs.
 
-A machine that slows down for a while slows all engines of a round, so a speedup is the median of the rounds' ratios.
+A temporary slowdown of the machine affects all engines of a round, so a speedup is the median of the rounds' ratios.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import numpy as np
 from distill.evaluate.engines import Batch, Engine
 
 LEAST_MS, SMOKE_MS = 50.0, 2.0
-"""How long a timing lasts at least; and where its result means nothing."""
+"""Target duration of one timing, and the same in smoke runs."""
 
 Shape = tuple[int, int]
 """(batch size, length)."""
 Key = Shape | str
-"""What is timed: a shape, or the name of several batches."""
+"""A timed input: a shape, or the name of several batches."""
 Times = dict[tuple[str, Key], list[float]]
-"""(engine name, what is timed) -> milliseconds of each round."""
+"""(engine name, timed input) -> milliseconds of each round."""
 
 
 def synthetic(
     shape: Shape, vocab_size: int, last: int | None = None, seed: int = 0, without: Collection[int] = ()
 ) -> Batch:
-    """A batch of random tokens without padding, none of them in `without`; each row ends with `last`, unless None."""
+    """A batch of random tokens outside `without`, without padding; each row ends with `last` unless that is None."""
     tokens = np.setdiff1d(np.arange(min(5, vocab_size - 1), vocab_size), list(without))
     ids = tokens[np.random.default_rng(seed).integers(0, len(tokens), shape)]
     if last is not None:
@@ -47,13 +47,14 @@ def measure(
     warmup: int = 2,
     least_ms: float = LEAST_MS,
 ) -> Times:
-    """Time every engine on every batch, `repeats` rounds after `warmup` rounds that are not counted.
+    """Time every engine on every batch: `repeats` rounds, after `warmup` rounds that are not counted.
 
-    Batches are known by their shape (of one shape the first is timed). In a mapping, name -> engine's name -> its own
-    batches, those of an engine under one name are timed together, as one. In a round every engine has its turn on a
-    batch before the next batch comes, in an order drawn anew for each, and after an untimed call on one row: the
-    threads of the engine before it spin on for a while and would slow it. A timing repeats calls until they should last
-    `least_ms`, and is the mean of them. The engines fix their own number of threads; their names must differ.
+    A sequence of batches is keyed by shape; only the first batch of a shape is timed. A mapping has the form
+    name -> engine's name -> batches, and the batches of an engine under one name are timed together. A round goes
+    through the batches, and times all engines on one batch, in random order, before the next. An untimed call on one
+    row comes before each timing, because threads of the previous engine spin for a while and would slow this one down.
+    A timing is the mean of as many calls as take about `least_ms`. Each engine sets its own number of threads; names
+    must be unique.
     """
     names = [engine.name for engine in engines]
     if len(set(names)) != len(names):
@@ -89,7 +90,7 @@ def _by_shape(batches: Sequence[Batch], names: Sequence[str]) -> dict[Key, Mappi
 
 
 def summary(times: Sequence[float]) -> dict[str, Any]:
-    """Median and 90th percentile in the unit of `times`, and how many there are."""
+    """Median and 90th percentile, in the unit of `times`, and the number of `times`."""
     return {
         "median": float(np.median(times)),
         "p90": float(np.percentile(times, 90)),
@@ -98,13 +99,13 @@ def summary(times: Sequence[float]) -> dict[str, Any]:
 
 
 def speedup(reference_times: Sequence[float], times: Sequence[float], seed: int = 0) -> dict[str, Any]:
-    """How many times faster than the reference: `{"median": ..., "ci95": [low, high]}`.
+    """Ratio of the reference's times to these: `{"median": ..., "ci95": [low, high]}`.
 
-    Both lists hold one time a round, in the same order. The interval is of the median, by 1000
-    bootstrap resamples of the rounds.
+    Both lists have one time for each round, in the same order. The interval is that of the median, from 1000 bootstrap
+    resamples of the rounds.
     """
     if len(reference_times) != len(times):
-        raise ValueError(f"times: got {len(reference_times)} and {len(times)} rounds; must be as many")
+        raise ValueError(f"times: got {len(reference_times)} and {len(times)} rounds; must be equal")
     ratios = np.asarray(reference_times, np.float64) / np.asarray(times, np.float64)
     drawn = np.random.default_rng(seed).integers(0, len(ratios), (1000, len(ratios)))
     low, high = np.percentile(np.median(ratios[drawn], axis=1), [2.5, 97.5])

@@ -1,4 +1,4 @@
-"""Peak memory of a stretch of work, where the system tells it."""
+"""Peak memory of a block of code, if the system measures it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 @contextmanager
 def peak(device: str) -> Iterator[Callable[[], float | None]]:
-    """Yield a function that gives the peak since the start in MiB: of the GPU on cuda, else resident in RAM.
+    """Yield a function that returns the peak since the start, in MiB: GPU memory on cuda, else resident memory.
 
-    None where the system does not tell (no Linux).
+    It returns None if the system does not measure it (outside Linux).
     """
     if device == "cuda":
         import torch
@@ -29,5 +29,4 @@ def peak(device: str) -> Iterator[Callable[[], float | None]]:
 
 def _high_water() -> float | None:
     lines = Path("/proc/self/status").read_text().splitlines()
-    found = [int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:")]
-    return found[0] if found else None
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:")), None)

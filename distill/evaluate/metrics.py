@@ -1,8 +1,7 @@
 """The metrics of GLUE in numpy. Each takes logits `[N, C]` (or predictions `[N]`) and labels `[N]`.
 
-Classes are chosen by argmax; one column is a regression and is taken as it is. A metric that is not
-defined (nothing predicted positive, a constant column) is 0.0, as scikit-learn has it, without a
-warning.
+The predicted class is the argmax; a single column is a regression. An undefined metric (no positive prediction, a
+constant column) is 0.0, as in scikit-learn, but without a warning.
 """
 
 from __future__ import annotations
@@ -17,55 +16,51 @@ Metric = Callable[[np.ndarray, np.ndarray], float]
 
 
 def predictions(logits: np.ndarray) -> np.ndarray:
-    """`[N, C]` -> class indexes `[N]`; `[N, 1]` -> values `[N]`; `[N]` are predictions already."""
+    """`[N, C]` -> class indexes `[N]`; `[N, 1]` -> values `[N]`; `[N]` is returned unchanged."""
     if logits.ndim == 1:
         return logits
     return logits[:, 0] if logits.shape[1] == 1 else logits.argmax(axis=1)
 
 
 def accuracy(logits: np.ndarray, labels: np.ndarray) -> float:
-    """Share of right answers, 0 to 1."""
+    """Share of correct predictions, 0 to 1."""
     return float(np.mean(predictions(logits) == labels))
 
 
 def f1(logits: np.ndarray, labels: np.ndarray) -> float:
     """Harmonic mean of precision and recall of class 1, 0 to 1."""
-    said, true = predictions(logits) == 1, labels == 1
-    total = said.sum() + true.sum()
-    return float(2 * (said & true).sum() / total) if total else 0.0
+    predicted, true = predictions(logits) == 1, labels == 1
+    total = predicted.sum() + true.sum()
+    return float(2 * (predicted & true).sum() / total) if total else 0.0
 
 
 def matthews(logits: np.ndarray, labels: np.ndarray) -> float:
     """Matthews correlation, any number of classes (Gorodkin 2004), -1 to 1."""
-    said, true = predictions(logits).astype(np.int64), labels.astype(np.int64)
-    classes = int(max(said.max(), true.max())) + 1
-    table = np.bincount(true * classes + said, minlength=classes**2).reshape(classes, classes).astype(np.float64)
-    total, right, is_true, is_said = (
-        table.sum(),
-        np.trace(table),
-        table.sum(axis=1),
-        table.sum(axis=0),
-    )
-    spread = (total**2 - is_said @ is_said) * (total**2 - is_true @ is_true)
-    return float((right * total - is_true @ is_said) / np.sqrt(spread)) if spread > 0 else 0.0
+    predicted, true = predictions(logits).astype(np.int64), labels.astype(np.int64)
+    classes = int(max(predicted.max(), true.max())) + 1
+    pairs = np.bincount(true * classes + predicted, minlength=classes**2)
+    confusion = pairs.reshape(classes, classes).astype(np.float64)
+    total, correct = confusion.sum(), np.trace(confusion)
+    of_true, of_predicted = confusion.sum(axis=1), confusion.sum(axis=0)
+    spread = (total**2 - of_predicted @ of_predicted) * (total**2 - of_true @ of_true)
+    return float((correct * total - of_true @ of_predicted) / np.sqrt(spread)) if spread > 0 else 0.0
 
 
 def pearson(logits: np.ndarray, labels: np.ndarray) -> float:
     """Linear correlation, -1 to 1."""
-    said, true = predictions(logits).astype(np.float64), labels.astype(np.float64)
-    # By range, not by standard deviation: the mean of a constant column may round to another number
-    # than the constant.
-    if np.ptp(said) == 0 or np.ptp(true) == 0:
+    predicted, true = predictions(logits).astype(np.float64), labels.astype(np.float64)
+    # Not by the standard deviation, which need not be 0: the mean of a constant column may be rounded.
+    if np.ptp(predicted) == 0 or np.ptp(true) == 0:
         return 0.0
-    said, true = said - said.mean(), true - true.mean()
-    return float(np.clip(said @ true / (np.linalg.norm(said) * np.linalg.norm(true)), -1, 1))
+    predicted, true = predicted - predicted.mean(), true - true.mean()
+    return float(np.clip(predicted @ true / (np.linalg.norm(predicted) * np.linalg.norm(true)), -1, 1))
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
     """Ranks `[N]` from 1; equal values share the mean of their ranks."""
-    _, where, counts = np.unique(values, return_inverse=True, return_counts=True)
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     last: np.ndarray = counts.cumsum()
-    return (last - (counts - 1) / 2)[where]
+    return (last - (counts - 1) / 2)[inverse]
 
 
 def spearman(logits: np.ndarray, labels: np.ndarray) -> float:
@@ -83,9 +78,7 @@ METRICS: dict[str, Metric] = {
 
 
 def score(metrics: Sequence[str], logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Metric -> value in percent (a correlation times 100). Raises UserError when a logit is not
-    finite.
-    """
+    """Metric -> value in percent (a correlation times 100). UserError if a logit is not finite."""
     broken = int((~np.isfinite(logits)).any(axis=-1).sum())
     if broken:
         raise UserError(

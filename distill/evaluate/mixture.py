@@ -1,4 +1,4 @@
-"""Several answers to one text taken as one: those of several teachers, or to the windows of a long text."""
+"""Averages of several outputs for one text: of several teachers, or of the windows of a long text."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 ROUNDS = 2000
-"""Of the search for weights; each costs teachers x rows."""
+"""Iterations of the search for weights; the cost of each is proportional to teachers x rows."""
 
 
 def average(logits: Sequence[NDArray[np.float32]], weights: Sequence[float] | None = None) -> NDArray[np.float32]:
-    """Logits [N, C] of the weighted mean of the probabilities that each [N, C] of `logits` stands for.
+    """Logits [N, C] of the weighted mean of the probabilities of each [N, C] in `logits`.
 
-    They are the logarithms of it, with a mean of 0 in each row; softened by a temperature later on, it is the mean that
-    is softened. The arithmetic mean of Hinton et al. 2015, arXiv 1503.02531, section 2. With one output (regression),
-    the weighted mean of it. Weights are made to sum to 1; equal when None. One alone is left as it is.
+    They are log probabilities, shifted to a mean of 0 in each row. A temperature applied later softens the mean, not
+    the single outputs. The arithmetic mean of Hinton et al. 2015, arXiv 1503.02531, section 2. With one column
+    (regression), the weighted mean of the outputs. Weights are normalized to sum to 1; None is equal weights. A single
+    [N, C] is returned unchanged.
     """
     if len(logits) == 1:
         return logits[0]
@@ -25,8 +26,8 @@ def average(logits: Sequence[NDArray[np.float32]], weights: Sequence[float] | No
     if logits[0].shape[1] == 1:
         return np.tensordot(share, np.stack(logits).astype(np.float64), 1).astype(np.float32)
     with np.errstate(divide="ignore"):  # a weight may be 0
-        heights = np.log(share)[:, None, None]
-    return _log_sum(np.stack([log_probabilities(one) for one in logits]) + heights)
+        log_share = np.log(share)[:, None, None]
+    return _log_sum(np.stack([log_probabilities(each) for each in logits]) + log_share)
 
 
 def average_by_text(logits: NDArray[np.float32], owner: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -35,25 +36,25 @@ def average_by_text(logits: NDArray[np.float32], owner: NDArray[np.int64]) -> ND
     starts = np.cumsum(counts) - counts
     if logits.shape[1] == 1:
         return (np.add.reduceat(logits.astype(np.float64), starts) / counts[:, None]).astype(np.float32)
-    found = log_probabilities(logits)
-    most = np.maximum.reduceat(found, starts)
-    total = np.add.reduceat(np.exp(found - most[owner]), starts)
-    return _centred(most + np.log(total / counts[:, None]))
+    values = log_probabilities(logits)
+    largest = np.maximum.reduceat(values, starts)
+    total = np.add.reduceat(np.exp(values - largest[owner]), starts)
+    return _centred(largest + np.log(total / counts[:, None]))
 
 
 def fit(logits: Sequence[NDArray[np.float32]], labels: NDArray[np.int64] | NDArray[np.float32]) -> list[float]:
-    """Weights, from 0 to 1 and 1 in all, with which `average` does best on rows with `labels` [N].
+    """Weights, from 0 to 1 with sum 1, with which `average` has the least loss on rows with `labels` [N].
 
-    Best by cross-entropy, through expectation maximization, or by squared error (regression), through exponentiated
-    gradient descent: both are convex in the weights. The rows must be ones that no teacher was trained on: stacking,
-    Breiman 1996.
+    Expectation maximization minimizes cross-entropy, exponentiated gradient descent squared error (regression); both
+    losses are convex in the weights. No teacher may have been trained on these rows: stacking, Breiman 1996.
     """
     weights = np.full(len(logits), 1 / len(logits))
     if logits[0].shape[1] > 1:
-        own = np.stack([log_probabilities(one)[np.arange(len(labels)), labels.astype(np.int64)] for one in logits])
-        likely = np.exp(own - own.max(0))
+        index = np.arange(len(labels)), labels.astype(np.int64)
+        of_label = np.stack([log_probabilities(each)[index] for each in logits])
+        likelihood = np.exp(of_label - of_label.max(0))
         for _ in range(ROUNDS):
-            weights = (weights[:, None] * likely / (weights @ likely)).mean(1)
+            weights = (weights[:, None] * likelihood / (weights @ likelihood)).mean(1)
     else:
         errors = np.stack(logits)[:, :, 0].astype(np.float64) - labels
         products = errors @ errors.T / len(labels)
@@ -72,10 +73,10 @@ def log_probabilities(logits: NDArray[np.float32]) -> NDArray[np.float64]:
 
 def _log_sum(values: NDArray[np.float64]) -> NDArray[np.float32]:
     """log of the sum over the first axis of exp."""
-    most = values.max(0)
-    return _centred(most + np.log(np.exp(values - most).sum(0)))
+    largest = values.max(0)
+    return _centred(largest + np.log(np.exp(values - largest).sum(0)))
 
 
 def _centred(values: NDArray[np.float64]) -> NDArray[np.float32]:
-    """A loss that compares logits themselves must not see how large the probabilities of a row are together."""
+    """Rows shifted to mean 0: a loss on logits must not depend on the normalization of a row."""
     return (values - values.mean(-1, keepdims=True)).astype(np.float32)

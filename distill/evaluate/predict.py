@@ -1,4 +1,4 @@
-"""Logits of a whole data set, in batches of sequences of about one length."""
+"""Logits of a whole data set, in batches of sequences of similar length."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from distill.evaluate.mixture import average_by_text
 
 
 def batches(lengths: np.ndarray, tokens: int) -> list[np.ndarray]:
-    """Row indexes of each batch, longest rows first (out of memory shows at once).
+    """Row indexes of each batch, longest rows first, so that out-of-memory errors come at the start.
 
-    Rows times the longest length stay within `tokens`, except where a single row is longer than
-    that.
+    Rows times longest length is at most `tokens`, except for a single row that is longer.
     """
     order = np.argsort(-lengths, kind="stable")
     parts, start = [], 0
@@ -32,7 +31,7 @@ def predict(engine_run: Run, encoded: Encoded, *, pad_id: int, left: bool = Fals
     """Logits float32 [n, C] of every row, in the order of the rows."""
     parts = batches(np.asarray(encoded.lengths), tokens)
     if not parts:
-        raise ValueError("encoded: got no rows; must hold at least one")
+        raise ValueError("encoded: got no rows; must have at least one")
     logits = [engine_run(pad(encoded, rows, pad_id, left)) for rows in parts]
     result = np.empty((sum(map(len, parts)), logits[0].shape[1]), dtype=np.float32)
     result[np.concatenate(parts)] = np.concatenate(logits)
@@ -40,18 +39,18 @@ def predict(engine_run: Run, encoded: Encoded, *, pad_id: int, left: bool = Fals
 
 
 def in_windows(run: Run, tokenizer: Any, size: int | None) -> Run:
-    """A callable for texts of any length: it runs `run` on windows of at most `size` tokens, which overlap, and takes
-    the mean of what it says of those of one text. `run` itself where `size` is None.
+    """A callable for texts of any length: it applies `run` to overlapping windows of at most `size` tokens and averages
+    the outputs of each text. `run` itself if `size` is None.
     """
     if size is None:
         return run
-    how, left = windows(tokenizer, size), tokenizer.padding_side == "left"
+    layout, pad_left = windows(tokenizer, size), tokenizer.padding_side == "left"
 
     def whole(batch: Batch) -> np.ndarray:
         real = batch["attention_mask"].astype(bool)
         offsets = np.cumsum([0, *real.sum(1)])
         rows = Encoded(batch["input_ids"][real].astype(np.int32), offsets, batch["token_type_ids"][real], None)
-        parts, owner = split(rows, how)
-        return average_by_text(run(pad(parts, range(len(parts)), tokenizer.pad_token_id, left)), owner)
+        parts, owner = split(rows, layout)
+        return average_by_text(run(pad(parts, range(len(parts)), tokenizer.pad_token_id, pad_left)), owner)
 
     return whole

@@ -1,4 +1,4 @@
-"""The rows of results.json: what was measured of each variant, in numbers."""
+"""The rows of results.json: the measurements of each variant."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ Predictions = dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]
 
 @dataclass(frozen=True)
 class Measured:
-    """All that was measured in one evaluation."""
+    """All measurements of one evaluation."""
 
     tasks: dict[str, TaskData]
     variants: Sequence[Variant]
     reference: str
-    """Name of the variant that every other one is compared with."""
+    """Name of the variant that all others are compared with."""
     predictions: dict[str, Predictions]
     times: Times
     shapes: Sequence[Sequence[int]]
-    """All that were timed; speedups are at the middle one."""
+    """All timed shapes; speedups are reported at the middle one."""
     largest: Sequence[int]
-    """The shape that throughput is given at."""
+    """The shape at which throughput is reported."""
 
 
 def identity(variant: Variant) -> dict[str, Any]:
-    """What tells a variant from the others."""
+    """The keys that identify a variant."""
     row: dict[str, Any] = {"name": variant.label, "role": variant.role, "step": variant.step.stage}
     row |= {"target": variant.target or None, "scheme": variant.scheme, "backend": variant.backend}
     return row if variant.member is None else row | {"member": variant.member + 1}
@@ -46,7 +46,7 @@ def identity(variant: Variant) -> dict[str, Any]:
 def row(
     variant: Variant, measured: Measured, sources: Sequence[Path], paths: Sequence[Path], run: Path
 ) -> dict[str, Any]:
-    """One row of `models`. `sources`: its float checkpoints; `paths`: what is run; `run`: the run folder."""
+    """One row of `models`. `sources`: its float checkpoints; `paths`: the files that are run; `run`: the run folder."""
     names = {task: data.task.metrics for task, data in measured.tasks.items()}
     own, best = measured.predictions[variant.name], measured.predictions[measured.reference]
     scores, times = retained.scores(own, names), measured.times[variant.name]
@@ -77,7 +77,7 @@ def _latency(inputs: str, values: list[float]) -> dict[str, Any]:
 
 
 def _calibration(own: Predictions, tasks: dict[str, TaskData]) -> float | None:
-    """Mean over the classification splits; None where there is no prediction."""
+    """Mean over the classification splits; None if there is none with predictions."""
     errors = [
         expected_calibration_error(logits, labels)
         for (task, _), (logits, labels) in own.items()
@@ -93,11 +93,11 @@ def _retained(own: Predictions, best: Predictions, names: dict[str, tuple[str, .
 
 
 def _speedup(variant: Variant, measured: Measured, shape: str) -> dict[str, Any]:
-    """Against the teacher's fastest float32 variant, of all and of those on the same backend."""
+    """Over the teacher's fastest float32 variant: on any backend, and on the same backend."""
     times = measured.times
     teachers = [v for v in measured.variants if v.role == "teacher" and v.scheme in FLOAT32 and times.get(v.name)]
     fastest = min(teachers, key=lambda v: float(np.median(times[v.name][shape])))
-    same = [v for v in teachers if v.backend == same_backend(variant)]  # none where the teacher does not run on it
+    same = [v for v in teachers if v.backend == same_backend(variant)]  # empty if the teacher does not run on it
     best = min(same, key=lambda v: float(np.median(times[v.name][shape])), default=None)
     headline = latency.speedup(times[fastest.name][shape], times[variant.name][shape])
     return {

@@ -1,4 +1,4 @@
-"""The inputs that variants are timed on: batches of one shape, and rows of the tasks at their own lengths."""
+"""The inputs of timings: batches of a fixed shape, and rows of the tasks at their own lengths."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Times = dict[str, dict[str, list[float]]]
 
 @dataclass(frozen=True)
 class Readers:
-    """What each variant reads with: its tokenizers, one for each of its models."""
+    """The tokenizers of each variant, one for each of its models."""
 
     of: Mapping[str, Sequence[Any]]
     every: Sequence[Any]
-    """Those of all models of the run: synthetic tokens are in each of their vocabularies."""
+    """The tokenizers of all models of the run: synthetic tokens are in the vocabulary of each."""
 
     def synthetic(self, name: str, shape: Sequence[int]) -> Batch:
-        """Random tokens that every model has, except those that end or separate texts."""
+        """Random tokens that are in every vocabulary, except special tokens."""
         vocabulary = min(map(len, self.every))
 
         def batch(tokenizer: Any) -> Batch:
@@ -40,7 +40,7 @@ class Readers:
 
 
 def _last(tokenizer: Any) -> int | None:
-    """The token that ends a text: BART and T5 answer at its place."""
+    """The special token at the end of a text, if any: BART and T5 classify at its position."""
     last: int = tokenizer("a")["input_ids"][-1]
     return last if last in tokenizer.all_special_ids else None
 
@@ -59,7 +59,7 @@ def timed(
     least_ms: float,
     say: Callable[[str], None],
 ) -> Times:
-    """Time all engines in turn on every shape, and on `rows` (tokenizer -> batches of the tasks' own rows)."""
+    """Time all engines on every shape, and on `rows` (tokenizer -> batches of the tasks' rows)."""
     names = [engine.name for engine in engines]
     inputs: dict[str, dict[str, list[Batch]]] = {
         f"{count}x{length}": {name: [readers.synthetic(name, [count, length])] for name in names}
@@ -80,9 +80,9 @@ def timed(
 
 
 def task_batches(tasks: Sequence[tuple[int, Encoded]], tokenizer: Any) -> list[Batch]:
-    """Rows drawn evenly from the validation splits of all tasks: the same ones for any tokenizer.
+    """Rows drawn evenly from the validation splits of all tasks; the same rows for every tokenizer.
 
-    `tasks`: number of text columns, and encoded rows, of each. A batch has rows of like lengths: either
+    `tasks`: number of text columns and encoded rows of each task. A batch contains rows of similar length, either
     single texts or pairs.
     """
     random = np.random.default_rng(0)
@@ -96,8 +96,8 @@ def task_batches(tasks: Sequence[tuple[int, Encoded]], tokenizer: Any) -> list[B
             part = alike[start : start + TASK_BATCH]
             ids = [rows.ids[rows.offsets[i] : rows.offsets[i + 1]] for rows, i in part]
             together = Encoded(np.concatenate(ids), np.cumsum([0, *map(len, ids)]), None, None)
-            left = tokenizer.padding_side == "left"
-            batches.append(pad(together, range(len(part)), tokenizer.pad_token_id, left))
+            pad_left = tokenizer.padding_side == "left"
+            batches.append(pad(together, range(len(part)), tokenizer.pad_token_id, pad_left))
     return batches
 
 
@@ -106,13 +106,13 @@ def _cycle(values: Sequence[tuple[int, Encoded]]) -> Iterator[tuple[int, Encoded
         yield from values
 
 
-def shapes(asked: Sequence[Sequence[int]], target: Sequence[int] | None) -> list[list[int]]:
-    """Shapes to time: those asked for, and before them the one a speed was predicted at, if it is another.
+def shapes(configured: Sequence[Sequence[int]], target: Sequence[int] | None) -> list[list[int]]:
+    """The shapes to time: the configured ones, preceded by the target's shape if it is not among them.
 
-    Of three the middle one, which speedups are of, then stays the middle one.
+    With three configured shapes, the middle one, at which speedups are reported, remains the middle one.
     """
-    extra = [target] if target is not None and list(target) not in [list(shape) for shape in asked] else []
-    return [list(shape) for shape in dict.fromkeys(map(tuple, [*extra, *asked]))]
+    extra = [target] if target is not None and list(target) not in [list(shape) for shape in configured] else []
+    return [list(shape) for shape in dict.fromkeys(map(tuple, [*extra, *configured]))]
 
 
 def name_of(shape: Sequence[int]) -> str:

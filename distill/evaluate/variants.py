@@ -1,4 +1,4 @@
-"""The variants that an evaluation compares: a model of the run on one backend, in one scheme."""
+"""The variants that an evaluation compares: a model in one scheme on one backend."""
 
 from __future__ import annotations
 
@@ -11,34 +11,35 @@ from distill.plan import Compared, Step
 from distill.schemes import ONNX, SCHEMES
 
 FLOAT32 = ("fp32", "fp32_medium")
-"""Schemes that the teacher's fastest float32 variant is looked for among."""
+"""The schemes of float32 variants."""
 
-Made = Callable[[Step | None], Sequence[str]]
-"""Quantize step -> names, in `stages.quantize.schemes`, of what it made; nothing of None."""
+SchemesOf = Callable[[Step | None], Sequence[str]]
+"""Quantize step -> the schemes it made, as named in `stages.quantize.schemes`; empty for None."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One model on one backend in one scheme. `scored`: it predicts the validation rows too, else it is only timed."""
+    """One model in one scheme on one backend."""
 
     role: str
     backend: str
     scheme: str
     step: Step
-    """The step that left its float checkpoint."""
+    """The step that wrote its float checkpoint."""
     quantized: Step | None = None
-    """The step that left its file, where that is another."""
+    """The quantize step that wrote its file; None for the checkpoint itself."""
     file: str | None = None
-    """Its file or folder, in that of the task's model; None is the checkpoint itself."""
+    """File or folder below that of the task's model; None for the checkpoint itself."""
     key: str | None = None
-    """Its name in `stages.quantize.schemes`, or that of the ONNX file it is made from."""
+    """Its name in `stages.quantize.schemes`, or the name of the ONNX file."""
     scored: bool = True
+    """Whether it is scored on the validation rows; otherwise it is only timed."""
     row_by_row: bool = False
-    """Scored one row at a time: its logits depend on what else is in the batch."""
+    """Whether it is scored with batch size 1, because its logits depend on the other rows of a batch."""
     member: int | None = None
-    """Which teacher of an ensemble, counted from 0, where it is run without the others."""
+    """Index, from 0, of a single teacher of an ensemble; None for any other variant."""
     target: str = ""
-    """Label of the target that it was made for, where a run has several."""
+    """Label of its target, if the run has several."""
 
     @property
     def label(self) -> str:
@@ -52,19 +53,21 @@ class Variant:
 def variants(
     teacher: Step,
     compared: Sequence[Compared],
-    made: Made,
+    schemes_of: SchemesOf,
     *,
     members: int,
     float32: str,
     bf16: bool,
     cuda: bool,
 ) -> list[Variant]:
-    """Everything that is compared. Of variants with the same arithmetic, only one is scored; all are timed.
+    """All variants to compare. Of variants with the same arithmetic, only one is scored; all are timed.
 
-    `members`: teachers of the ensemble; `float32`: scheme of torch's float32 that is scored; `bf16`, `cuda`: whether
-    the machine has these.
+    `members`: number of teachers; `float32`: the float32 scheme that is scored on torch; `bf16`, `cuda`: whether the
+    machine supports them.
     """
-    runtimes = sorted({SCHEMES[name].backend for c in compared for name in made(c.quantized) if SCHEMES[name].onnx})
+    runtimes = sorted(
+        {SCHEMES[name].backend for c in compared for name in schemes_of(c.quantized) if SCHEMES[name].onnx}
+    )
     others = [backend for backend in runtimes if backend != "onnxruntime"]
     every = [
         Variant("teacher", "torch", "fp32", teacher, scored=float32 == "fp32"),
@@ -76,34 +79,33 @@ def variants(
             for backend in ["onnxruntime", *others]
         ),
         *(Variant("member", "torch", float32, teacher, member=n) for n in range(members) if members > 1),
-        *(variant for each in compared for variant in _of_target(each, made, float32)),
+        *(variant for each in compared for variant in _of_target(each, schemes_of, float32)),
     ]
     absent = {"fp32_medium"} if float32 == "fp32" else set()
     absent |= set() if bf16 else {"bf16"}
-    absent |= set() if cuda else {"fp16"}  # CPUs have no fast arithmetic for it
+    absent |= set() if cuda else {"fp16"}  # CPUs have no fast fp16
     return [variant for variant in every if variant.scheme not in absent]
 
 
-def _of_target(each: Compared, made: Made, float32: str) -> Iterator[Variant]:
-    """The student that was made for a target, its quantized variants, and the models it is compared with."""
+def _of_target(each: Compared, schemes_of: SchemesOf, float32: str) -> Iterator[Variant]:
+    """Variants of the student for a target, and of the models it is compared with."""
     student, quantized, target = each.student, each.quantized, each.target
-    for scheme in ("fp32", "fp32_medium", "bf16", "fp16"):
-        yield Variant("student", "torch", scheme, student, scored=scheme != "fp32" or float32 == "fp32", target=target)
+    for name in ("fp32", "fp32_medium", "bf16", "fp16"):
+        yield Variant("student", "torch", name, student, scored=name != "fp32" or float32 == "fp32", target=target)
     floats = set[str]()
-    for key in made(quantized):
-        scheme_of = SCHEMES[key]
-        if scheme_of.onnx and scheme_of.backend not in floats:
-            floats.add(scheme_of.backend)
-            yield Variant("student", scheme_of.backend, "fp32", student, quantized, ONNX, ONNX, target=target)
-        variant = Variant(
-            "student", scheme_of.backend, scheme_of.scheme, student, quantized, scheme_of.file, key,
-            row_by_row=scheme_of.row_by_row, target=target,
+    for key in schemes_of(quantized):
+        scheme = SCHEMES[key]
+        if scheme.onnx and scheme.backend not in floats:
+            floats.add(scheme.backend)
+            yield Variant("student", scheme.backend, "fp32", student, quantized, ONNX, ONNX, target=target)
+        yield Variant(
+            "student", scheme.backend, scheme.scheme, student, quantized, scheme.file, key,
+            row_by_row=scheme.row_by_row, target=target,
         )  # fmt: skip
-        yield variant
-        if scheme_of.compiled:
-            compiled = f"{scheme_of.scheme}{COMPILED}"
+        if scheme.compiled:
+            compiled = f"{scheme.scheme}{COMPILED}"
             yield Variant(
-                "student", scheme_of.backend, compiled, student, quantized, scheme_of.file, key, False, target=target
+                "student", scheme.backend, compiled, student, quantized, scheme.file, key, False, target=target
             )
     for role, step in (("pruned", each.pruned), ("baseline", each.baseline)):
         if step is not None:
@@ -111,10 +113,10 @@ def _of_target(each: Compared, made: Made, float32: str) -> Iterator[Variant]:
 
 
 def reference(float32: str) -> str:
-    """Name of the variant that every other one is compared with."""
+    """Name of the variant that all others are compared with."""
     return f"teacher torch {float32}"
 
 
 def same_backend(variant: Variant) -> str:
-    """The backend whose float32 teacher a variant's speed is compared with."""
+    """The backend of the float32 teacher that a variant is compared with."""
     return BACKENDS[variant.backend].runtime

@@ -1,3 +1,1 @@
-"""What a user takes away: a Hugging Face folder and an ONNX file, each proved to give the same
-logits.
-"""
+"""Artifacts that a user deploys: a Hugging Face folder and its variants, each proved to output the same logits."""

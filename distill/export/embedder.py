@@ -1,4 +1,4 @@
-"""A sentence embedder as sentence-transformers loads it, and the vectors that it must give."""
+"""A sentence embedder in the layout of sentence-transformers, and the embeddings that it must output."""
 
 from __future__ import annotations
 
@@ -16,36 +16,37 @@ from safetensors.torch import load_file
 
 from distill import family
 from distill.checkpoint import writing
-from distill.export.huggingface import found
+from distill.export.huggingface import model_files
 from distill.rows import pooled
 from distill.teacher import POOLING, load_mlm
 
 PROJECTION = "projection"
-"""Folder, in that of a model on a corpus, of the map from its pooled vectors to the teacher's, where it is narrower."""
+"""Subfolder, in a student's checkpoint, of the projection from its pooled vectors to the teacher's width."""
 
 
 @dataclass(frozen=True)
 class Embedder:
-    """What is done to the hidden states of a text: they are pooled (mean, cls or max), mapped, and scaled to length 1,
-    for only directions were learnt.
+    """A language model whose hidden states are pooled (mean, cls or max), projected and scaled to length 1.
+
+    The length is not used, because the loss compares directions only.
     """
 
     folder: Path
     """Language model and tokenizer."""
     pooling: str
     max_length: int
-    """Most tokens of a text that are read."""
+    """Longer texts are truncated to this number of tokens."""
 
     @property
     def projection(self) -> torch.Tensor | None:
-        """Weight [D, H], or None where a model's own vectors [H] are the teacher's."""
+        """Weight [D, H], or None if the model has the width of the teacher."""
         file = self.folder / PROJECTION / "model.safetensors"
         return load_file(file)["linear.weight"] if file.is_file() else None
 
 
 @torch.no_grad()
 def vectors(embedder: Embedder, tokenizer: Any, texts: Sequence[str]) -> np.ndarray:
-    """Float32 [n, D] of length 1, pooled and mapped as in training, one text at a time."""
+    """Embeddings float32 [n, D] of length 1, pooled and projected as in training, one text at a time."""
     model, _ = load_mlm(embedder.folder)
     rows, projection = [], embedder.projection
     for text in texts:
@@ -57,15 +58,14 @@ def vectors(embedder: Embedder, tokenizer: Any, texts: Sequence[str]) -> np.ndar
 
 
 def export_embedder(embedder: Embedder, out: Path, card: str) -> None:
-    """Write the new folder `out`: encoder without a language-model head, tokenizer, and how vectors are made of it.
+    """Write the new folder `out` atomically: encoder without language-model head, tokenizer, pooling and projection.
 
-    In the layout that sentence-transformers has read since its version 2. `card` is its README.md. All of it is there
-    at once, or nothing.
+    The layout is the one that sentence-transformers loads since its version 2. `card` is the text of README.md.
     """
     source, projection = embedder.folder, embedder.projection
     model, _ = load_mlm(source)
     encoder: Any = family.encoder(model)
-    # A pooler, which language models lack and no vector needs, would be drawn anew each time it is loaded.
+    # Language models have no pooler: transformers would add a random one each time it loads the encoder.
     without = {"add_pooling_layer": False} if "add_pooling_layer" in signature(type(encoder)).parameters else {}
     width = family.width(model)
     modules: list[tuple[str, str, dict[str, Any] | None]] = [
@@ -79,7 +79,7 @@ def export_embedder(embedder: Embedder, out: Path, card: str) -> None:
     modules.append((f"{len(modules)}_Normalize", "Normalize", None))
     with writing(out) as temporary:
         encoder.save_pretrained(temporary)
-        for path in found(source):
+        for path in model_files(source):
             if path.suffix != ".safetensors" and path.name != "config.json":
                 shutil.copy2(path, temporary)
         for name, _, settings in modules[1:]:
@@ -88,8 +88,8 @@ def export_embedder(embedder: Embedder, out: Path, card: str) -> None:
                 _write(temporary / name / "config.json", settings)
         if projection is not None:
             shutil.copy2(source / PROJECTION / "model.safetensors", temporary / modules[2][0])
-        read = {"max_seq_length": embedder.max_length, "do_lower_case": False, "model_args": without}
-        _write(temporary / "sentence_bert_config.json", read)
+        reading = {"max_seq_length": embedder.max_length, "do_lower_case": False, "model_args": without}
+        _write(temporary / "sentence_bert_config.json", reading)
         kinds = [(name, f"sentence_transformers.models.{kind}") for name, kind, _ in modules]
         listed = [{"idx": i, "name": str(i), "path": name, "type": kind} for i, (name, kind) in enumerate(kinds)]
         _write(temporary / "modules.json", listed)
@@ -97,7 +97,7 @@ def export_embedder(embedder: Embedder, out: Path, card: str) -> None:
 
 
 def _modes(pooling: str) -> dict[str, bool]:
-    return {key: how == pooling for how, key in POOLING.items()} | {"pooling_mode_mean_sqrt_len_tokens": False}
+    return {key: name == pooling for name, key in POOLING.items()} | {"pooling_mode_mean_sqrt_len_tokens": False}
 
 
 def _write(path: Path, value: Any) -> None:

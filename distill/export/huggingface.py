@@ -1,4 +1,4 @@
-"""The folder a user deploys."""
+"""The model folder that a user deploys."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ FILES = (
 )
 
 
-def found(source: Path) -> list[Path]:
-    """Weights (safetensors), config and tokenizer of a folder. DataError where one is missing."""
+def model_files(source: Path) -> list[Path]:
+    """Weights (safetensors), config and tokenizer files of a folder. DataError if any of the three is missing."""
     files = sorted({path for pattern in FILES for path in source.glob(pattern)})
     for needed in ("config.json", "*.safetensors", "tokenizer*"):
         if not any(path.match(needed) for path in files):
@@ -32,19 +32,19 @@ def found(source: Path) -> list[Path]:
 
 
 def export_folder(source: Path, out: Path, card: str, also: Sequence[tuple[Path, str]] = ()) -> None:
-    """Copy weights (safetensors), config and tokenizer of `source` to the new folder `out`; `card` is its README.md.
+    """Copy weights (safetensors), config and tokenizer of `source` to the new folder `out`, atomically.
 
-    `also` are further files and folders, and where they go below `out`. All of it is there at once, or nothing.
+    `card` is the text of README.md; `also` lists further files and folders with their paths below `out`.
     """
-    files = found(source)
+    files = model_files(source)
     with writing(out) as temporary:
         for path in files:
             shutil.copy2(path, temporary)
         for path, place in also:
-            # One by one: copytree would not say which error it met.
+            # File by file, because copytree wraps the errors of all files in one of its own.
             for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
                 if file.is_file():
-                    put = temporary / place / file.relative_to(path)
-                    put.parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copy2(file, put)
+                    copy = temporary / place / file.relative_to(path)
+                    copy.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy2(file, copy)
         (temporary / "README.md").write_text(card, encoding="utf-8")

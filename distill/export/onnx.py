@@ -1,4 +1,4 @@
-"""A sequence classifier as one ONNX file, and the proof that it computes the same."""
+"""A sequence classifier as one ONNX file, and the proof that it outputs the same logits."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from distill.evaluate.engines import Batch, onnx_engine, torch_engine
 from distill.family import input_names, max_length
 
 TOLERANCE = 1e-3
-"""Largest absolute difference of a logit; about 1e-5 is usual."""
+"""Largest accepted difference of a logit; about 1e-5 is usual."""
 SHAPES = ((1, 1), (2, 16), (5, 33), (1, 256))
-"""(batch size, length) of the check: the last is beyond windows of attention and buckets of positions, or as long as a
-model can read."""
+"""(batch size, length) of the check. The last is longer than attention windows and position buckets; models with a
+smaller maximum are checked at that."""
 
 
 def _example(shape: tuple[int, int], config: Any, padded: bool, seed: int = 0) -> Batch:
-    """Random tokens; when padded, every row but the first ends in padding of another length."""
+    """Random tokens; if `padded`, every row but the first ends in padding, each of another length."""
     rows, length = shape
     ids = np.random.default_rng(seed).integers(min(5, config.vocab_size - 1), config.vocab_size, shape)
     mask = np.ones(shape, np.int64)
@@ -34,8 +34,9 @@ def _example(shape: tuple[int, int], config: Any, padded: bool, seed: int = 0) -
 
 
 def export_onnx(folder: Path, path: Path) -> None:
-    """Write `path`: float32, any batch size and length, inputs as the tokenizer names them, output
-    `logits`. Heads and FFN channels that write zeros are left out.
+    """Write `path`: float32, with dynamic batch size and length, the tokenizer's input names, and the output `logits`.
+
+    Heads and FFN channels whose output weights are all zero are removed.
     """
 
     import torch
@@ -48,7 +49,7 @@ def export_onnx(folder: Path, path: Path) -> None:
     example = _example((2, 16), model.config, padded=True)
     tensors = {key: torch.from_numpy(value) for key, value in example.items()}
     sizes = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
-    # It warns of operators of torchvision, which is absent, and of its own deprecated calls.
+    # It warns of missing torchvision operators and of deprecated calls of its own.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with checkpoint.writing_file(path) as temporary, warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*LeafSpec.* is deprecated", FutureWarning)
@@ -66,26 +67,29 @@ def export_onnx(folder: Path, path: Path) -> None:
         beside = temporary.with_name(f"{temporary.name}.data")
         if beside.is_file():
             beside.unlink()
-            raise UserError(f"{path}: got a model too large for one ONNX file; must be below 1.5 GiB; leave ONNX out")
+            raise UserError(
+                f"{path}: got a model too large for one ONNX file; must be below 1.5 GiB; remove the ONNX schemes"
+            )
 
 
 def onnx_parity(folder: Path, path: Path) -> float:
-    """Largest absolute difference of the logits to torch over several shapes, one token and padded
-    rows among them.
+    """Largest difference from torch's logits over several shapes, including one token and padded rows.
 
-    Raises UserError above 1e-3.
+    UserError above 1e-3.
     """
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     torch_run = torch_engine("torch", folder, scheme="fp32", device="cpu", threads=1).run
     onnx_run = onnx_engine("onnx", path, scheme="fp32", threads=1).run
-    worst = 0.0
+    largest = 0.0
     for seed, (rows, length) in enumerate(SHAPES):
         for padded in (False, True):
             batch = _example((rows, min(length, max_length(config))), config, padded, seed)
-            worst = max(worst, float(np.abs(torch_run(batch) - onnx_run(batch)).max()))
-    # Written so that NaN fails too.
-    if not worst <= TOLERANCE:
-        raise UserError(f"{path}: got logits {worst:.2g} away from torch's; must be at most {TOLERANCE:g}")
-    return worst
+            largest = max(largest, float(np.abs(torch_run(batch) - onnx_run(batch)).max()))
+    # NaN must fail too.
+    if not largest <= TOLERANCE:
+        raise UserError(
+            f"{path}: got logits that differ from torch's by {largest:.2g}; must be at most {TOLERANCE:g}; report it"
+        )
+    return largest

@@ -1,4 +1,4 @@
-"""The proof that what was exported loads, without distill, and says what was measured."""
+"""The proof that an exported artifact loads without distill and outputs the logits that were measured."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from distill.errors import UserError
 from distill.export import reload
 
 TOLERANCE = 1e-5
-"""Largest absolute difference of a logit in a fresh process: other batches or threads round differently."""
+"""Largest accepted difference of a logit in a fresh process: other batches or threads round differently."""
 
 WRITTEN_TOLERANCE = 1e-3
-"""Largest absolute difference of a logit between the model in memory, on any device, and what was written."""
+"""Largest accepted difference of a logit between the model in memory, on any device, and its folder."""
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """A model as it is loaded: by torch (with transformers), onnxruntime or openvino."""
+    """A model file or folder, and what loads it: torch (with transformers), onnxruntime or openvino."""
 
     backend: str
     path: Path
@@ -35,22 +35,22 @@ class Artifact:
 
 
 Texts = Mapping[Path, list[list[str]]]
-"""Tokenizer folder -> rows of one or two texts each, as many in every row."""
+"""Tokenizer folder -> rows, all of one text or all of two."""
 
 
-def here(artifact: Artifact, texts: list[list[str]], max_length: int, extremes: bool = False) -> np.ndarray:
-    """Logits float32 [n, C] as a user computes them, one row at a time; and those of extremes, if asked for."""
+def logits_of(artifact: Artifact, texts: list[list[str]], max_length: int, extremes: bool = False) -> np.ndarray:
+    """Logits float32 [n, C], computed as a user does, one row at a time; with `extremes`, of extreme inputs too."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(artifact.tokenizer, trust_remote_code=False)
-    said = reload.logits(artifact.backend, str(artifact.path), tokenizer, texts, max_length, extremes)
-    return np.asarray(said, dtype=np.float32)
+    rows = reload.logits(artifact.backend, str(artifact.path), tokenizer, texts, max_length, extremes)
+    return np.asarray(rows, dtype=np.float32)
 
 
 def fresh(artifacts: Sequence[Artifact], texts: Texts, max_length: int, extremes: bool = False) -> list[np.ndarray]:
-    """As `here`, of all artifacts in one new process that imports nothing of distill.
+    """`logits_of` each artifact, computed in one new process that imports nothing of distill.
 
-    UserError, with its last line, where one of them does not load.
+    UserError, with the last line of the process's error, if an artifact does not load.
     """
     request: dict[str, Any] = {
         "artifacts": [[a.backend, str(a.path.resolve()), str(a.tokenizer.resolve())] for a in artifacts],
@@ -58,17 +58,17 @@ def fresh(artifacts: Sequence[Artifact], texts: Texts, max_length: int, extremes
         "max_length": max_length,
         "extremes": extremes,
     }
-    code, answer, errors = run_script(json.dumps(request))
+    code, output, errors = run_script(json.dumps(request))
     if code != 0:
         reason = (errors.strip().splitlines() or ["no message"])[-1]
         names = ", ".join(str(artifact.path) for artifact in artifacts)
         raise UserError(f"{names}: does not load in a fresh process without distill: {reason}")
-    # Libraries may print before the answer.
-    return [np.asarray(said, np.float32) for said in json.loads(answer.splitlines()[-1])]
+    # Libraries may print lines before the result.
+    return [np.asarray(rows, np.float32) for rows in json.loads(output.splitlines()[-1])]
 
 
 def run_script(request: str) -> tuple[int, str, str]:
-    """Exit code, standard output and error of `reload.py` in a new process, somewhere else."""
+    """Exit code, standard output and standard error of `reload.py` in a new process, in an empty folder."""
     with tempfile.TemporaryDirectory() as elsewhere:
         child = subprocess.run(
             [sys.executable, "-P", reload.__file__],
@@ -84,38 +84,40 @@ def run_script(request: str) -> tuple[int, str, str]:
 
 def difference(path: Path, got: np.ndarray, expected: np.ndarray, tolerance: float = TOLERANCE) -> float:
     """Largest absolute difference of a logit, or of an entry of a vector; UserError above the tolerance."""
-    far = float(np.abs(got - expected).max()) if got.shape == expected.shape else float("inf")
-    # Written so that NaN fails too.
-    if not far <= tolerance:
+    largest = float(np.abs(got - expected).max()) if got.shape == expected.shape else float("inf")
+    # NaN must fail too.
+    if not largest <= tolerance:
         raise UserError(
-            f"{path}: got logits {far:.2g} away from the model's in a fresh process; "
-            f"must be at most {tolerance:g} (shapes {got.shape} and {expected.shape})"
+            f"{path}: got outputs in a fresh process that differ from the model's by {largest:.2g} (shapes {got.shape} "
+            f"and {expected.shape}); must be at most {tolerance:g}; report it"
         )
-    return far
+    return largest
 
 
 def plain_logits(folder: Path, texts: list[list[str]], max_length: int = 128) -> np.ndarray:
     """Logits float32 [n, C] of a model folder as a user computes them: plain transformers, one row at a time."""
-    return here(Artifact("torch", folder, folder), texts, max_length)
+    return logits_of(Artifact("torch", folder, folder), texts, max_length)
 
 
 def prove_reload(rows: Mapping[Path, tuple[list[list[str]], np.ndarray]], max_length: int = 128) -> dict[Path, float]:
-    """Load model folders in one fresh process that imports transformers and torch alone.
+    """Load model folders in one fresh process that imports only transformers and torch.
 
-    `rows` maps a folder to texts and the logits `[n, C]` they must give. Returns the largest absolute difference of
-    each, which is 0 when the expected ones are `plain_logits` of the source. Raises UserError above 1e-5, or when a
-    folder does not load.
+    `rows` maps a folder to texts and their expected logits `[n, C]`. Returns the largest difference for each folder,
+    which is 0 if the expected logits are `plain_logits` of the source. UserError above 1e-5, or if a folder does not
+    load.
     """
     artifacts = [Artifact("torch", folder, folder) for folder in rows]
-    said = fresh(artifacts, {folder: texts for folder, (texts, _) in rows.items()}, max_length)
-    wanted = [expected for _, expected in rows.values()]
-    return {a.path: difference(a.path, got, want) for a, got, want in zip(artifacts, said, wanted, strict=True)}
+    outputs = fresh(artifacts, {folder: texts for folder, (texts, _) in rows.items()}, max_length)
+    return {
+        folder: difference(folder, logits, expected)
+        for (folder, (_, expected)), logits in zip(rows.items(), outputs, strict=True)
+    }
 
 
 def prove_same(model: Any, folder: Path, texts: list[list[str]], max_length: int) -> float:
     """Largest difference of a logit between a model in memory, on any device, and its folder, on the CPU.
 
-    UserError above 1e-3: what was written is then another model.
+    UserError above 1e-3: the folder then contains another model.
     """
     import torch
     from transformers import AutoTokenizer
@@ -125,11 +127,11 @@ def prove_same(model: Any, folder: Path, texts: list[list[str]], max_length: int
         for text in texts:
             batch = tokenizer(*text, truncation=True, max_length=max_length, return_tensors="pt").to(model.device)
             rows.append(model(**batch).logits[0].float().cpu().numpy())
-    far = float(np.abs(np.stack(rows) - plain_logits(folder, texts, max_length)).max())
-    # Written so that NaN fails too.
-    if not far <= WRITTEN_TOLERANCE:
+    largest = float(np.abs(np.stack(rows) - plain_logits(folder, texts, max_length)).max())
+    # NaN must fail too.
+    if not largest <= WRITTEN_TOLERANCE:
         raise UserError(
-            f"{folder}: got logits {far:.2g} away from those of the model that was written; must be at most "
+            f"{folder}: got logits that differ from those of the model in memory by {largest:.2g}; must be at most "
             f"{WRITTEN_TOLERANCE:g}; report it"
         )
-    return far
+    return largest

@@ -21,9 +21,9 @@ from distill.plan import EMBEDDER, Plan
 MARKER = "distill_export.json"
 """File in a repository with the names of all files that an upload put there."""
 HUB_FILES = frozenset({".gitattributes"})
-"""Files that the hub itself puts into a new repository. They are left alone."""
+"""Files that the hub itself puts into a new repository. They are never changed."""
 SHOWN = 3
-"""Most files that an error names."""
+"""Largest number of files that an error names."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Repository:
     private: bool = True
     files: frozenset[str] = frozenset()
     listed: frozenset[str] = frozenset()
-    """Files of earlier uploads: those that `MARKER` lists, and `MARKER`."""
+    """Files of earlier uploads: those that `MARKER` lists, and `MARKER` itself."""
 
     @property
     def visibility(self) -> str:
@@ -45,7 +45,7 @@ class Repository:
 def exported(plan: Plan, tasks: Sequence[str]) -> dict[str, str]:
     """Name -> path, relative to the run folder, of every exported folder: `2x-cola` -> `export/2x/cola`.
 
-    A name leaves out `export` at the start of the stage's: `export_embedder/embedder` is `embedder`.
+    A leading `export` of the stage's name is omitted: `export_embedder/embedder` becomes `embedder`.
     """
     names = {}
     for step in plan.of(Export):
@@ -57,21 +57,21 @@ def exported(plan: Plan, tasks: Sequence[str]) -> dict[str, str]:
 
 
 def repositories(repo: str, folders: Mapping[str, str]) -> dict[str, str]:
-    """Repository -> folder: `repo` for a single folder, `repo-NAME` for each of several, as `me/student-2x-cola`."""
+    """Repository -> folder: `repo` for a single folder, else `repo-NAME` for each, e.g. `me/student-2x-cola`."""
     return {repo if len(folders) == 1 else f"{repo}-{name}": folder for name, folder in folders.items()}
 
 
 def create(repos: Iterable[str], private: bool = True) -> dict[str, str]:
-    """Make the repositories that do not exist, private or public, before anything is trained.
+    """Create the repositories that do not exist, private or public, before anything is trained.
 
-    A repository that exists keeps its visibility. Nothing is made where any repository is refused.
+    An existing repository keeps its visibility. If any repository is refused, none is created.
 
     Returns:
         repository -> `private` or `public`.
 
     Raises:
-        ConfigError: for a repository that holds files which no upload of distill put there, one line for each; and for
-            one that cannot be made or written to.
+        ConfigError: one line for each repository that contains files which no upload of distill put there; or for one
+            that cannot be created or written to.
     """
     from huggingface_hub import HfApi
 
@@ -85,50 +85,50 @@ def create(repos: Iterable[str], private: bool = True) -> dict[str, str]:
     for name in names:
         with _reached(name, ConfigError, advice):
             HfApi().create_repo(name, private=private, exist_ok=True)
-            HfApi().auth_check(name, write=True)  # `create_repo` accepts a repository that can only be read
+            HfApi().auth_check(name, write=True)  # `create_repo` accepts a repository without write access
             present[name] = _look(name)
     return {name: repository.visibility for name, repository in present.items()}
 
 
 def upload(repos: Mapping[str, Path], message: str) -> dict[str, str]:
-    """Make each repository mirror its folder, in one commit: all of it is uploaded, or nothing.
+    """Make each repository mirror its folder, in one commit, so that an upload is never partial.
 
-    Files of an earlier upload that are not in the folder are deleted; files that are equal are not sent again.
+    Files of an earlier upload that are not in the folder are deleted. Unchanged files are not uploaded again.
 
     Returns:
         `on the hub (REPOSITORY, private or public)` -> address.
 
     Raises:
-        UserError: for a repository that holds files which no upload of distill put there, that changes meanwhile, or
-            that cannot be written to.
+        UserError: for a repository that contains files which no upload of distill put there, that changes during the
+            upload, or that cannot be written to.
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
-    sent = {}
+    uploaded = {}
     for name, folder in repos.items():
-        with _reached(name, UserError, "run the same command again: what is finished is not made again"):
+        with _reached(name, UserError, "run the same command again: finished stages are skipped"):
             repository = _look(name)
             if foreign := _foreign(repository):
                 raise UserError(foreign)
             files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
-            left = repository.files & repository.listed - {*files, MARKER} - HUB_FILES
+            outdated = repository.files & repository.listed - {*files, MARKER} - HUB_FILES
             marker = json.dumps({"made_by": "distill", "files": sorted(files)}, indent=2) + "\n"
             commit = HfApi().create_commit(
                 name,
                 [
                     *(CommitOperationAdd(file, path) for file, path in files.items()),
                     CommitOperationAdd(MARKER, marker.encode()),
-                    *(CommitOperationDelete(file) for file in sorted(left)),
+                    *(CommitOperationDelete(file) for file in sorted(outdated)),
                 ],
                 commit_message=message,
                 parent_commit=repository.commit,
             )
-        sent[f"on the hub ({name}, {repository.visibility})"] = str(commit.repo_url)
-    return sent
+        uploaded[f"on the hub ({name}, {repository.visibility})"] = str(commit.repo_url)
+    return uploaded
 
 
 def _look(name: str) -> Repository:
-    """The repository at its newest commit; without files where it does not exist or may not be read."""
+    """The repository at its newest commit; without files if it does not exist or is not readable."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import RepositoryNotFoundError
 
@@ -143,7 +143,7 @@ def _look(name: str) -> Repository:
 
 
 def _listed(marker: Path) -> frozenset[str]:
-    """The files of a marker, and its own name; nothing for a file that no upload of distill wrote."""
+    """The files that a marker lists, and its own name; empty for a file that no upload of distill wrote."""
     try:
         content = read_json(marker)
     except ValueError:
@@ -153,25 +153,25 @@ def _listed(marker: Path) -> frozenset[str]:
 
 
 def _foreign(repository: Repository) -> list[str]:
-    """One line where the repository holds files that no upload of distill put there."""
+    """One line if the repository contains files that no upload of distill put there; else empty."""
     files = sorted(repository.files - repository.listed - HUB_FILES)
     more = f" and {len(files) - SHOWN} more" if len(files) > SHOWN else ""
     line = (
-        f"push: got {repository.name}, which holds {', '.join(files[:SHOWN])}{more}; must be new, empty, or hold only "
-        "what distill uploaded; choose another name, or delete these files on the hub"
+        f"push: got {repository.name}, which contains {', '.join(files[:SHOWN])}{more}; must be new, empty, or contain "
+        "only files that distill uploaded; choose another name, or delete these files on the hub"
     )
     return [line] if files else []
 
 
 @contextmanager
 def _reached(repo: str, kind: Callable[[str], UserError], advice: str) -> Iterator[None]:
-    """Errors of the hub as one line of `kind`."""
+    """Raise errors of the hub as a one-line error of `kind`."""
     from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined] # of the client it uses
 
     try:
         yield
     except (HTTPError, OSError, ValueError, RuntimeError) as error:
-        # A large file that fails is a RuntimeError with the file's name; its cause has the reason.
+        # A failed upload of a large file is a RuntimeError with the name of the file; its cause has the reason.
         cause = (error.__cause__ or error) if isinstance(error, RuntimeError) else error
         reason = " ".join(str(cause).split())[:300] or type(cause).__name__
         raise kind(

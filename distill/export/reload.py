@@ -1,6 +1,6 @@
-"""What a user of an exported folder does, with transformers and the runtime of the file alone.
+"""Loads exported artifacts as a user does, with transformers and the runtime of the file alone.
 
-Run by `proof.fresh` as a script of its own, so nothing of distill may be imported here: `python -P reload.py` reads
+`proof.fresh` runs it as a script, so it must not import anything of distill. `python -P reload.py` reads
 `{"artifacts": [[BACKEND, PATH, TOKENIZER], ...], "texts": {TOKENIZER: [[text], [text, second], ...]},
 "max_length": ..., "extremes": ...}` from standard input and prints `[[logits, ...], ...]` as JSON, one list for each
 artifact.
@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 MANY = 32
-"""Rows of a large batch."""
+"""Number of rows of a large batch."""
 
 
 def runner(backend: str, path: str) -> Callable[[dict[str, Any]], Any]:
-    """Batch of numpy arrays -> logits [B, C], on one thread: repeatable to the last bit."""
+    """Batch of numpy arrays -> logits [B, C], on one thread, so that results are bit-identical."""
     if backend == "onnxruntime":
         import onnxruntime
 
@@ -27,21 +27,21 @@ def runner(backend: str, path: str) -> Callable[[dict[str, Any]], Any]:
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        names = [one.name for one in session.get_inputs()]
+        names = [entry.name for entry in session.get_inputs()]
         return lambda batch: session.run(["logits"], {name: batch[name] for name in names})[0]
     if backend == "openvino":
-        sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # reports, unasked, over the network
+        sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # it sends usage reports by default
         import openvino
 
         file = next(iter(sorted(Path(path).glob("*.xml"))), Path(path))
         model = openvino.Core().compile_model(file, "CPU", {"INFERENCE_NUM_THREADS": 1})
-        wanted = [one.get_any_name() for one in model.inputs]
+        inputs = [entry.get_any_name() for entry in model.inputs]
         request = model.create_infer_request()
-        return lambda batch: request.infer({name: batch[name] for name in wanted})[0].copy()
+        return lambda batch: request.infer({name: batch[name] for name in inputs})[0].copy()
     import torch
     from transformers import AutoModelForSequenceClassification
 
-    # Left to itself what bitsandbytes made goes to a GPU, where there is one.
+    # By default a model quantized by bitsandbytes is loaded onto a GPU, if there is one.
     classifier = AutoModelForSequenceClassification.from_pretrained(
         path, device_map={"": "cpu"}, trust_remote_code=False
     ).eval()
@@ -49,7 +49,7 @@ def runner(backend: str, path: str) -> Callable[[dict[str, Any]], Any]:
     def run(batch: dict[str, Any]) -> Any:
         threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
         torch.set_num_threads(1)
-        # torch's own, which a new process has: another one's last bit can turn what int8 rounds the other way.
+        # torch's default, as in a new process: with another, a different last bit can change the rounding to int8.
         torch.set_float32_matmul_precision("highest")
         try:
             with torch.inference_mode():
@@ -65,44 +65,43 @@ def runner(backend: str, path: str) -> Callable[[dict[str, Any]], Any]:
 def logits(
     backend: str, path: str, tokenizer: Any, texts: list[list[str]], max_length: int, extremes: bool
 ) -> list[list[float]]:
-    """Logits of each row of one or two texts, one row at a time; with `extremes` also of one token alone, of a text as
-    long as may be, and of the first rows as one batch.
+    """Logits of each row of one or two texts, one row at a time; with `extremes` also of a single token, of a text of
+    the maximum length, and of the first rows as one batch.
     """
-    run, cut = runner(backend, path), {"truncation": True, "max_length": max_length, "return_tensors": "np"}
-    found = [run(dict(tokenizer(*row, **cut)))[0] for row in texts]
-    if not extremes:
-        return [[float(value) for value in row] for row in found]
-    one = {name: value[:, :1] for name, value in tokenizer(texts[0][0], **cut).items()}
-    found.append(run(one)[0])
-    found.append(run(dict(tokenizer(" ".join(texts[0]) * max_length, **cut)))[0])
-    many = [[row[column] for row in texts[:MANY]] for column in range(len(texts[0]))]
-    found.extend(run(dict(tokenizer(*many, padding=True, **cut))))
-    return [[float(value) for value in row] for row in found]
+    run, options = runner(backend, path), {"truncation": True, "max_length": max_length, "return_tensors": "np"}
+    rows = [run(dict(tokenizer(*row, **options)))[0] for row in texts]
+    if extremes:
+        token = {name: value[:, :1] for name, value in tokenizer(texts[0][0], **options).items()}
+        rows.append(run(token)[0])
+        rows.append(run(dict(tokenizer(" ".join(texts[0]) * max_length, **options)))[0])
+        columns = [[row[column] for row in texts[:MANY]] for column in range(len(texts[0]))]
+        rows.extend(run(dict(tokenizer(*columns, padding=True, **options))))
+    return [[float(value) for value in row] for row in rows]
 
 
 def vectors(path: str, texts: list[list[str]], batch: bool) -> list[list[float]]:
-    """The vector of each text, one at a time; and of the first ones as one batch, if asked for."""
+    """The embedding of each text, one at a time; with `batch` also of the first texts as one batch."""
     from sentence_transformers import SentenceTransformer
 
     model, all_texts = SentenceTransformer(path, device="cpu", trust_remote_code=False), [text for text, *_ in texts]
-    made = [model.encode(all_texts, batch_size=1, show_progress_bar=False)]
+    parts = [model.encode(all_texts, batch_size=1, show_progress_bar=False)]
     if batch:
-        made.append(model.encode(all_texts[:MANY], batch_size=MANY, show_progress_bar=False))
-    return [[float(value) for value in row] for rows in made for row in rows]
+        parts.append(model.encode(all_texts[:MANY], batch_size=MANY, show_progress_bar=False))
+    return [[float(value) for value in row] for rows in parts for row in rows]
 
 
 def main(request: dict[str, Any]) -> list[list[list[float]]]:
     from transformers import AutoTokenizer
 
-    answers = []
+    outputs = []
     for backend, path, folder in request["artifacts"]:
         texts = request["texts"][folder]
         if backend == "sentence-transformers":
-            answers.append(vectors(path, texts, request["extremes"]))
+            outputs.append(vectors(path, texts, request["extremes"]))
             continue
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        answers.append(logits(backend, path, tokenizer, texts, request["max_length"], request["extremes"]))
-    return answers
+        outputs.append(logits(backend, path, tokenizer, texts, request["max_length"], request["extremes"]))
+    return outputs
 
 
 if __name__ == "__main__":

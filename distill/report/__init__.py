@@ -1,4 +1,4 @@
-"""From `results.json` to what people read: Markdown, one HTML file, the picture, the terminal, the model card."""
+"""Reports of a run, made from its `results.json`: Markdown, HTML, the picture, the terminal and the model card."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ __all__ = [
 
 
 def write(results: Results, folder: Path) -> dict[str, Path]:
-    """Write results.json and all reports of one run into `folder`; each file whole or not at all.
+    """Write results.json and all reports of one run into `folder`, each file atomically.
 
-    Returns the name of each file -> where it is. ValueError, and nothing written, if the results are not of schema 2.
+    Returns name -> path of each file. Raises ValueError, and writes nothing, if the results are not valid in schema 2.
     """
     if wrong := validate(results):
         raise ValueError("results are not of schema 2: " + "; ".join(wrong))
@@ -37,7 +37,7 @@ def write(results: Results, folder: Path) -> dict[str, Path]:
 
 
 def write_pages(results: Results, folder: Path) -> dict[str, Path]:
-    """Write the reports of one run, whose results are valid, into `folder`. Returns name -> path."""
+    """Write the reports of valid results into `folder`. Returns name -> path of each file."""
     points, smoke = figure.points(results), bool(results.get("smoke"))
     svg, png = figure.svg(points, smoke), figure.png(points, smoke)
     blocks = page.run_page(results, svg)
@@ -54,7 +54,7 @@ def write_pages(results: Results, folder: Path) -> dict[str, Path]:
 
 
 def write_overview(folder: Path) -> dict[str, Path]:
-    """Write report.md, report.html and frontier.svg over every run below `folder`; DataError if there is none."""
+    """Write report.md, report.html and frontier.svg on all runs below `folder`; DataError if there is none."""
     blocks, svg = page.overview_page(read(folder))
     write_text(folder / "report.md", markdown.text(blocks))
     write_text(folder / "report.html", html.document(page.ALL_RUNS, blocks))

@@ -1,6 +1,6 @@
-"""`python -m distill.report outputs/`: one page over every run below a folder.
+"""`python -m distill.report outputs/`: one page on all runs below a folder.
 
-Given the folder of one run, its own report is written anew from its results.json, which is left as it is.
+For the folder of a single run, the reports of that run are written again from its results.json.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ USAGE = "usage: python -m distill.report FOLDER    (e.g. outputs/; writes FOLDER
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code: 0, or 2 where the user has something to mend."""
+    """Exit code: 0, or 2 for an error that the user can correct."""
     if len(arguments) != 1 or arguments[0].startswith("-"):
-        asked = arguments in (["-h"], ["--help"])
-        print(USAGE, file=sys.stdout if asked else sys.stderr)
-        return 0 if asked else 2
+        help_asked = arguments in (["-h"], ["--help"])
+        print(USAGE, file=sys.stdout if help_asked else sys.stderr)
+        return 0 if help_asked else 2
     folder = Path(arguments[0])
     try:
         if (folder / "results.json").is_file():

@@ -1,4 +1,4 @@
-"""The model card of an exported student: Hugging Face front matter, the numbers, how it was made, its limits."""
+"""Model cards of exported models: Hugging Face front matter, results, how the model was made, limitations."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ LIMITS = (
 
 
 def model_card(results: Results, target: str | None, task: str) -> str:
-    """README.md of the student that was made for `target` (None without one) and fine-tuned on `task`.
+    """README.md of the student for `target` (None for a run without targets), fine-tuned on `task`.
 
-    The scores in the front matter are those of the student's first variant that has scores.
-    ValueError if no variant of the student is left that did not fail.
+    The scores in the front matter are those of the student's first scored variant.
+    ValueError if all variants of the student failed.
     """
     students = [m for m in headline.of_role(results, "student") if m["target"] == target and "failed" not in m]
     if not students:
@@ -40,7 +40,10 @@ def model_card(results: Results, target: str | None, task: str) -> str:
         Heading(f"{scored['name']}: {task}", 1),
         *banner(bool(results.get("smoke"))),
         Paragraph(f"A student distilled from {teacher} and fine-tuned on {task}."),
-        Paragraph(f"Over all tasks of the run, each with its own model: {portable_text(headline.headline(results))}"),
+        Paragraph(
+            f"Results over all tasks of the run, with one fine-tuned model for each task: "
+            f"{portable_text(headline.headline(results))}"
+        ),
         replace(main, notes=list(map(portable_text, main.notes))),
         *([] if gain is None else section(gain)),
         *_how_it_was_made(results, stages),
@@ -50,31 +53,30 @@ def model_card(results: Results, target: str | None, task: str) -> str:
 
 
 def plain_card(origin: Results, stage: str, task: str) -> str:
-    """README.md of a model for `task` that `stage` of a run made and that was not evaluated."""
-    front = {**_origin(origin), "library_name": "transformers", "pipeline_tag": "text-classification", "tags": [*TAGS]}
+    """README.md of a model for `task` that was made by `stage` of a run and was not evaluated."""
     blocks: list[Block] = [
         Heading(task, 1),
         *banner(bool(origin.get("smoke"))),
         *_how_it_was_made(origin, [stage]),
         *_limitations(["It was not evaluated.", *LIMITS]),
     ]
-    return _card(front, blocks)
+    return _card(_classifier(origin), blocks)
 
 
 def embedder_card(origin: Results, stage: str, measured: dict[str, Any]) -> str:
-    """README.md of a sentence embedder that `stage` of a run trained; `origin` is the part of results on the run.
+    """README.md of a sentence embedder that `stage` of a run trained; `origin` describes the run.
 
-    `measured`: `cosine`, the mean cosine to the teacher's embeddings over `texts` texts, None where these have another
-    width; `spearman`, task -> [teacher, student], in percent, of the cosines of its pairs with their labels.
+    `measured`: `cosine` is the mean cosine to the teacher's embeddings over `texts` texts, None if their widths differ;
+    `spearman` maps a similarity task to [teacher, student]: the correlation of cosines with labels, in percent.
     """
     tags = ["sentence-transformers", "feature-extraction", "sentence-similarity", *TAGS]
     front: dict[str, Any] = {**_origin(origin), "library_name": "sentence-transformers"}
     front |= {"pipeline_tag": "sentence-similarity", "tags": tags}
     rows = [
-        (f"{task}, Spearman in percent", *map("{:.1f}".format, both)) for task, both in measured["spearman"].items()
+        (f"Spearman on {task}, in percent", *map("{:.1f}".format, both)) for task, both in measured["spearman"].items()
     ]
     if measured["cosine"] is not None:
-        name = f"mean cosine to the teacher's embeddings, {measured['texts']} texts"
+        name = f"Mean cosine to the teacher's embeddings, over {measured['texts']} texts"
         rows.append((name, "1", f"{measured['cosine']:.3f}"))
     blocks: list[Block] = [
         Heading("A distilled sentence embedder", 1),
@@ -82,9 +84,10 @@ def embedder_card(origin: Results, stage: str, measured: dict[str, Any]) -> str:
         Paragraph(f"Its unit-length embeddings approximate the direction of those of {origin['teacher_name']}."),
         Code(
             "from sentence_transformers import SentenceTransformer\n\n"
-            "embeddings = SentenceTransformer(PATH).encode(TEXTS)"
+            'embedder = SentenceTransformer("FOLDER_OF_THIS_FILE")\n'
+            'embeddings = embedder.encode(["A first text.", "A second text."])'
         ),
-        *([Table("Measured", ("", "teacher", "student"), rows)] if rows else []),
+        *(section(Table("Evaluation", ("Measure", "Teacher", "Student"), rows)) if rows else []),
         *_how_it_was_made(origin, [stage]),
         *_limitations(["It was evaluated on texts of tasks that it was not fine-tuned on.", *LIMITS]),
     ]
@@ -96,9 +99,9 @@ def _card(front: dict[str, Any], blocks: Sequence[Block]) -> str:
 
 
 def _how_it_was_made(results: Results, stages: Sequence[str]) -> list[Block]:
-    """Version, recipe, seed, stages, command and the models that it was made from."""
+    """Version, recipe, seed, stages, command and the models that this one was made from."""
     seeds = ", ".join(map(str, results["seeds"]))
-    text = f"distill {results['version']}, recipe {results['recipe']}, seed {seeds}; stages: "
+    text = f"Made with distill {results['version']}, recipe {results['recipe']}, seed {seeds}. Stages: "
     return [
         Heading("How it was made"),
         Paragraph(f"{text}{', '.join(dict.fromkeys(stages)) or '-'}."),
@@ -112,12 +115,12 @@ def _limitations(lines: Sequence[str]) -> list[Block]:
 
 
 def _origin(results: Results) -> dict[str, Any]:
-    """Front matter on the models it was made from: the licence, where all have the same, and those on the hub."""
-    made_from = results.get("made_from", [])
+    """Front matter on the source models: their licence, if all have the same, and their names on the hub."""
+    sources = results.get("made_from", [])
     keys = ("license", "license_name", "license_link")
-    licences = [{key: source[key] for key in keys if source.get(key)} for source in made_from]
+    licences = [{key: source[key] for key in keys if source.get(key)} for source in sources]
     same = licences[0] if licences and all(licence == licences[0] for licence in licences) else {}
-    on_hub = list(dict.fromkeys(source["hub"] for source in made_from if source["hub"]))
+    on_hub = list(dict.fromkeys(source["hub"] for source in sources if source["hub"]))
     return same | ({"base_model": on_hub} if on_hub else {})
 
 
@@ -125,19 +128,21 @@ def _sources(results: Results) -> Iterator[str]:
     for source in results.get("made_from", []):
         place = f"{source['hub']} (https://huggingface.co/{source['hub']})" if source["hub"] else source["name"]
         name = source.get("license_name") or source["license"]
-        unknown = "no licence was found with its files; look it up before you publish this model"
+        unknown = "its files name no licence; look it up before you publish this model"
         yield f"Made from {place}: {f'licence {name}' if name else unknown}."
 
 
+def _classifier(results: Results) -> dict[str, Any]:
+    """Front matter of any classifier."""
+    kind = {"library_name": "transformers", "pipeline_tag": "text-classification", "tags": [*TAGS]}
+    return {**_origin(results), **kind}
+
+
 def _front_matter(results: Results, model: Model, task: str) -> dict[str, Any]:
-    front: dict[str, Any] = {
-        **_origin(results),
-        "library_name": "transformers",
-        "pipeline_tag": "text-classification",
-        "tags": [*TAGS],
-    }
+    """Front matter of a student, with its scores on `task`."""
+    front = _classifier(results)
     scores = model["scores"].get(task)
-    if scores and not results.get("smoke"):  # the numbers of a smoke run must not end in a leaderboard
+    if scores and not results.get("smoke"):  # the numbers of a smoke run must not get onto a leaderboard
         metrics = [
             {"type": name, "name": f"{name}, in percent", "value": round(score, 2)} for name, score in scores.items()
         ]

@@ -1,6 +1,6 @@
-"""What many runs pruned to a predicted speed: the shapes, the speed that was measured, and what the models retained.
+"""Models pruned to a predicted speed, over many runs: their shapes, measured speeds and retained %.
 
-Runs that differ only in their seed are one row, mean +- standard deviation over the runs.
+Runs that differ only in their seed, and in versions of packages, are one row: mean +- standard deviation over the runs.
 """
 
 from __future__ import annotations
@@ -11,17 +11,27 @@ from statistics import fmean, median
 from typing import Any
 
 from distill.report import figure, headline
-from distill.report.overview import around, common_settings, entries, grouped, mean, names, settings, values
+from distill.report.overview import (
+    around,
+    common_settings,
+    different_versions,
+    entries,
+    grouped,
+    mean,
+    names,
+    settings,
+    values,
+)
 from distill.report.schema import Results
 from distill.report.table import Row, Table, number, times
 
 OF_THE_REPORT = ("pipeline=", "stages.evaluate.")
-"""Settings of what a run compares, not of the models that it makes."""
+"""Settings that change which models a run compares, but not the models."""
 
 
 @dataclass(frozen=True)
 class Cut:
-    """What a prune stage cut for one target in runs that differ only in their seed."""
+    """The models that a prune stage made for one target, in all runs that are averaged."""
 
     run: str
     target: str
@@ -30,24 +40,27 @@ class Cut:
     predicted: list[float]
     measured: list[float]
     retained: dict[str, list[float]]
-    """Retained % by role: "pruned" (as it was cut), "student" (recovered) and "baseline" (without a teacher)."""
+    """Retained % by role: "pruned" (before recovery), "student" (after recovery) and "baseline"."""
+    notes: list[str]
+    """On the runs."""
 
 
 def cuts(runs: Sequence[Results]) -> list[Cut]:
-    """What was cut to a predicted speed, target by target, in the float32 variant of the search."""
+    """All models pruned to a predicted speed, by target, in the float32 variant that the search timed."""
     short, _ = names(entries(runs))
 
-    def way(run: Results) -> str:
+    def label(run: Results) -> str:
         return " ".join(word for word in short[settings(run)].split() if not word.startswith(OF_THE_REPORT))
 
     every: list[Cut] = []
-    for group in grouped(runs, way):
+    for group in grouped(runs, label):
+        notes = different_versions(label(group[0]), group)
         of_group: dict[tuple[str, str], Cut] = {}
         for run in group:
             for row in run.get("pruned", []):
                 if "predicted_speedup" in row:
                     target = row["target"] or "-"
-                    cut = of_group.setdefault((row["step"], target), Cut(way(run), target, [], [], [], [], {}))
+                    cut = of_group.setdefault((row["step"], target), Cut(label(run), target, [], [], [], [], {}, notes))
                     _add(cut, run, row)
         every += of_group.values()
     targets = dict.fromkeys(cut.target for cut in every)
@@ -69,13 +82,13 @@ def _add(cut: Cut, run: Results, row: dict[str, Any]) -> None:
 
 
 def _of_seeds(cut: Cut, role: str) -> str:
-    """What is retained, and the number of seeds where some runs do not have the model."""
+    """Retained %, with the number of seeds if some runs do not have the model."""
     retained, seeds = cut.retained.get(role, []), len(set(cut.seeds))
     return mean(retained, number, 1) + (f" ({len(retained)} of {seeds} seeds)" if 0 < len(retained) < seeds else "")
 
 
 def table(runs: Sequence[Results]) -> Table | None:
-    """A row for each target and way to prune: retained % as cut, recovered, without a teacher; None without a row."""
+    """A row for each target and each group of runs; None if no model was pruned to a predicted speed."""
     every = cuts(runs)
     if not every:
         return None
@@ -91,8 +104,18 @@ def table(runs: Sequence[Results]) -> Table | None:
         )
         for cut in every
     ]
-    columns = ("Target", "Run", "Shape", "Predicted", "Measured", "As cut", "Recovered", "Without a teacher", "Seeds")
-    off = [
+    columns = (
+        "Target",
+        "Run",
+        "Shape",
+        "Predicted speedup",
+        "Measured speedup",
+        "Before recovery",
+        "After recovery",
+        "Baseline",
+        "Seeds",
+    )
+    errors = [
         abs(row["predicted_speedup"] / row["measured_speedup"] - 1)
         for run in runs
         for row in run.get("pruned", [])
@@ -100,46 +123,45 @@ def table(runs: Sequence[Results]) -> Table | None:
     ]
     notes = [
         *common_settings(entries(runs)),
-        "Shape: layers x hidden channels x FFN channels. Predicted and measured: speedup over the unpruned model, in "
-        "the float32 variant of the search, at the target's batch x length. As cut, recovered and without a teacher: "
-        "retained % in that variant right after pruning, after recovery by distillation, and after as many steps on "
-        "labels alone. Several seeds: mean ± standard deviation over runs.",
+        "Shape: layers x hidden channels x FFN channels. Predicted and measured speedup: over the unpruned model, in "
+        "the float32 variant that the search timed, at the target's batch x length. Before recovery, after recovery, "
+        "baseline: retained % in the same variant, directly after pruning, after recovery by distillation, and after "
+        "the same number of steps on labels alone. Several seeds: mean ± standard deviation over runs.",
+        *dict.fromkeys(note for cut in every for note in cut.notes),
     ]
-    if off:
+    if errors:
         notes.append(
-            f"Predicted against measured speedup of {len(off)} models: median error {100 * median(off):.1f}%, largest "
-            f"{100 * max(off):.1f}%."
+            f"Relative error of the predicted speedup, over {len(errors)} models: median {100 * median(errors):.1f}%, "
+            f"largest {100 * max(errors):.1f}%."
         )
     return Table("Pruned to a target", columns, rows, 3, [*notes, *_best(every)])
 
 
 def _best(every: Sequence[Cut]) -> Iterator[str]:
-    """The ways to prune that keep most and least at each target, where there are several."""
+    """For each target with several groups of runs: the groups that retain most and least."""
     for target in dict.fromkeys(cut.target for cut in every):
         parts = []
-        for role, when in (("pruned", "as cut"), ("student", "recovered")):
+        for role, when in (("pruned", "before recovery"), ("student", "after recovery")):
             of_target = [cut for cut in every if cut.target == target and cut.retained.get(role)]
             kept = {cut.run: fmean(cut.retained[role]) for cut in of_target}
             if len(kept) > 1:
                 best, worst = max(kept, key=lambda run: kept[run]), min(kept, key=lambda run: kept[run])
                 parts.append(
-                    f"{when}, {best} keeps most ({number(kept[best])}) and {worst} least ({number(kept[worst])})"
+                    f"{when}, {best} retains most ({number(kept[best])}%) and {worst} least ({number(kept[worst])}%)"
                 )
         if parts:
             yield f"{target}: {'; '.join(parts)}."
 
 
 def points(runs: Sequence[Results]) -> list[figure.Point]:
-    """A curve for each way to prune and each of: as cut, recovered, without a teacher. Speedup is over the unpruned
-    model.
-    """
+    """A curve for each group of runs and each role. Speedup is over the unpruned model."""
     every = cuts(runs)
-    ways = list(dict.fromkeys(cut.run for cut in every))
+    curves = list(dict.fromkeys(cut.run for cut in every))
     drawn = []
     for cut in every:
         for role, retained in cut.retained.items():
             if not (cut.measured and retained):
                 continue
             (x, x_ends), (y, y_ends) = around(cut.measured), around(retained)
-            drawn.append(figure.Point("", role, x, y, x_ends, y_ends, ways.index(cut.run), curve=cut.run))
+            drawn.append(figure.Point("", role, x, y, x_ends, y_ends, curves.index(cut.run), curve=cut.run))
     return drawn

@@ -1,4 +1,4 @@
-"""The tables under the main one: gain, scores by task, retained % four ways, coverage, latency, stages, machine."""
+"""The tables below the main one: gain, scores by task, retained % four ways, coverage, latency, stages, machine."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def scores_table(results: Results) -> Table:
 
 
 def retained_table(results: Results) -> Table:
-    """Retained % four ways: they differ by more than most methods gain."""
+    """Retained % four ways, which differ by more than the gain of most methods."""
 
     def cells(model: Model) -> Row:
         kept = model.get("retained") or {}
@@ -54,14 +54,17 @@ def retained_table(results: Results) -> Table:
 
     columns = ("Macro without WNLI", "Macro", "Mean of ratios", "Worst task")
     left_out = dict.fromkeys(task for m in results["models"] for task in (m.get("retained") or {}).get("left_out", ()))
-    notes = ["Macro: ratio of the averages. Mean of ratios: average of the tasks' ratios."]
+    notes = [
+        "Macro: ratio of the average scores. Mean of ratios: average of the tasks' ratios. Worst task: the smallest "
+        "ratio of a task."
+    ]
     if left_out:
-        notes.append(f"Left out of the ratios, because the teacher's score is not above zero: {', '.join(left_out)}.")
+        notes.append(f"Not in any ratio, because the teacher's score is not above zero: {', '.join(left_out)}.")
     return _models(results, "Retained %, four ways", columns, cells, notes)
 
 
 def gain_table(results: Results) -> Table | None:
-    """The student against the same student trained without a teacher, in the same variant; None without such a pair."""
+    """The student against the baseline, in the same variant; None if no variant of both was scored."""
     targets = headline.targets(results)
     if len(targets) > 1:
         return _gains(results, targets)
@@ -78,7 +81,7 @@ def gain_table(results: Results) -> Table | None:
 
 
 def _gains(results: Results, targets: list[str | None]) -> Table | None:
-    """Retained % of each of several students, and of the same student trained without a teacher."""
+    """Retained % of each of several students and of its baseline."""
     pairs = {target: pair for target in targets if (pair := headline.pair(results, target)) is not None}
     if not pairs:
         return None
@@ -107,13 +110,13 @@ def coverage_table(results: Results) -> Table:
                 }.items()
                 if holds
             )
-            or "whole",
+            or "complete",
             number(row["rows"], 0),
             number(row["official_rows"], 0),
         )
         for row in results["coverage"]
     ]
-    return Table("Coverage", ("Task", "Split", "Coverage", "Rows", "Official rows"), rows, 3)
+    return Table("Coverage", ("Task", "Split", "Status", "Rows", "Official rows"), rows, 3)
 
 
 def latency_table(results: Results) -> Table:
@@ -131,7 +134,7 @@ def latency_table(results: Results) -> Table:
 def by_shape_table(results: Results) -> Table:
     """Speedup at every shape, as the ratio of medians."""
     names = shapes(results)
-    floats = [m for m in headline.of_role(results, "teacher") if m["scheme"].startswith("fp32")]
+    floats = [m for m in headline.of_role(results, "teacher") if headline.float32(m)]
 
     def cell(model: Model, shape: str) -> str:
         fastest = min((t for m in floats if (t := median(m, shape))), default=None)
@@ -144,14 +147,15 @@ def by_shape_table(results: Results) -> Table:
         tuple(names),
         lambda model: tuple(cell(model, name) for name in names),
         [
-            "Ratios of the medians above; the fastest teacher is picked anew at each shape.",
+            "Ratios of the medians in the table above. The reference at each shape is the teacher's fastest float32 "
+            "variant at that shape.",
             *headline.on_the_cpu(results),
         ],
     )
 
 
 def other_table(results: Results) -> Table | None:
-    """The other measures of the models; None where there is none."""
+    """Multiply-accumulates, throughput and calibration; None if no model has any of them."""
     digits = {"gmacs": 2, "throughput_per_second": 0, "calibration_error": 2}
     if all(m.get(key) is None for m in results["models"] for key in digits):
         return None
@@ -160,11 +164,15 @@ def other_table(results: Results) -> Table | None:
         return tuple(number(model.get(key), places) for key, places in digits.items())
 
     columns = ("GMACs", "Examples/s", "Calibration error")
-    return _models(results, "Other measures", columns, cells, [])
+    note = (
+        "GMACs: billions of multiply-accumulates for one text of 128 tokens. Examples/s: at the last shape of a fixed "
+        "length. Calibration error: expected calibration error, 0 to 1, averaged over the classification splits."
+    )
+    return _models(results, "Other measures", columns, cells, [note])
 
 
 def stages_table(results: Results) -> Table:
-    """Time, speed and memory of every stage."""
+    """Duration, tokens per second and peak memory of every stage."""
     several = any(stage["target"] for stage in results["stages"])
     rows = [
         (
@@ -183,17 +191,17 @@ def stages_table(results: Results) -> Table:
 
 def environment_table(results: Results) -> Table:
     rows = [(str(key), "-" if value is None else str(value)) for key, value in results["environment"].items()]
-    return Table("Environment", ("What", "Value"), rows, 2)
+    return Table("Environment", ("Property", "Value"), rows, 2)
 
 
 def fingerprints_table(results: Results) -> Table:
-    """Fingerprints of the data, the models and the code of the run."""
+    """Fingerprints of the data and the models that the run was given, and versions of its code."""
     rows = [(key, value or "-") for key, value in results.get("fingerprints", {}).items()]
-    return Table("Fingerprints", ("Of", "Fingerprint"), rows, 2)
+    return Table("Fingerprints", ("Input or package", "Fingerprint or version"), rows, 2)
 
 
 def tables(results: Results) -> list[Table]:
-    """All tables but the main one, in the order of the report."""
+    """All tables except the main one, in the order of the report."""
     every = [
         gain_table(results),
         scores_table(results),

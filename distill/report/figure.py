@@ -1,6 +1,6 @@
 """The picture: retained % against measured speedup over the teacher's fastest float32 variant.
 
-The output is the same byte for byte for the same points: no date, no random ids.
+The same points give the same bytes: the files have no date and no random ids.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from distill.report.schema import Results
 from distill.report.timed import at, middle_shape
 
 INK = "#24292f"
-"""Colour of text and axes; a page may replace it by its own."""
+"""Colour of text and axes; a page may replace it by its own text colour."""
 _COLOURS = ("#1f77d0", "#d1622b", "#2e9e6b", "#8d5bd0", "#b8860b", "#c2417c", "#3a9fb0", "#7a7f87")
 _MARKERS = {"teacher": "*", "student": "o", "baseline": "X", "member": "P", "pruned": "v"}
 _NAMES = {
     "teacher": "teacher",
     "student": "student",
     "baseline": "same student, no teacher",
-    "member": "one of the teachers",
+    "member": "member of the ensemble",
     "pruned": "pruned, not recovered",
 }
 _LINES = {"baseline": ":", "pruned": "--"}
@@ -37,7 +37,7 @@ REFERENCE = "the teacher's fastest float32 variant"
 _STYLE: Any = {
     "svg.hashsalt": "distill",
     "svg.fonttype": "none",
-    "text.parse_math": False,  # a dollar in a name is no formula
+    "text.parse_math": False,  # a dollar sign in a name does not begin a formula
     "font.family": "sans-serif",
     "font.size": 11,
     "axes.spines.top": False,
@@ -72,19 +72,19 @@ class Point:
     speedup_interval: tuple[float, float] | None = None
     retained_interval: tuple[float, float] | None = None
     series: int = 0
-    """Points of one series have one colour."""
+    """Points of one series have the same colour."""
     shape: str | None = None
     """The batch x length at which the speedup was measured."""
     curve: str | None = None
-    """Name of the line that joins this point with those of the same name and role."""
+    """Points with the same curve and role are joined by a line."""
 
 
 def points(results: Results) -> list[Point]:
-    """The models with both numbers. A teacher in float32 is left out: the picture has it at (1, 100)."""
+    """Models with a speedup and a retained %, except float32 variants of the teacher: it is drawn at (1, 100)."""
     shown, curves = [], dict[tuple[str, str], list[tuple[int, str]]]()
     for model in results["models"]:
         x, y = headline.speedup(model), headline.retained(model)
-        reference = model["role"] == "teacher" and model["scheme"].startswith("fp32")
+        reference = model["role"] == "teacher" and headline.float32(model)
         if x is None or y is None or reference or "failed" in model:
             continue
         intervals = [headline.interval(model, key) for key in ("speedup", "retained")]
@@ -97,7 +97,7 @@ def points(results: Results) -> list[Point]:
             curves.setdefault((model["role"], label), []).append((len(shown) - 1, model["target"]))
     for number, ((role, label), ends) in enumerate(curves.items()):
         for index, target in ends:
-            # One curve has labels: the others run beside it.
+            # Only the first curve has labels, because the others run beside it.
             named = target if number == 0 else ""
             shown[index] = replace(shown[index], label=named, series=number, curve=f"{_NAMES[role]}, {label}")
     return shown
@@ -106,7 +106,7 @@ def points(results: Results) -> list[Point]:
 def draw(shown: Sequence[Point], smoke: bool = False, over: str = REFERENCE) -> Figure:
     """Axes, the teacher at (1, 100), the points with their intervals, and labels that do not overlap.
 
-    `over` names the model that the speedups are relative to.
+    `over` names the model that speedups are relative to.
     """
     figure = Figure(figsize=(8.4, 5.0), dpi=150, layout="constrained")
     canvas = FigureCanvasAgg(figure)
@@ -144,7 +144,7 @@ def draw(shown: Sequence[Point], smoke: bool = False, over: str = REFERENCE) -> 
 
 def _mark(axes: Axes, point: Point, colour: str) -> None:
     def reach(value: float, ends: tuple[float, float] | None) -> list[list[float]] | None:
-        # the median of a bootstrap may lie a hair outside of its interval
+        # a median may be slightly outside its bootstrap interval
         return [[max(value - ends[0], 0.0)], [max(ends[1] - value, 0.0)]] if ends else None
 
     axes.errorbar(
@@ -162,7 +162,7 @@ def _mark(axes: Axes, point: Point, colour: str) -> None:
 
 
 def _limits(axes: Axes, everything: Sequence[Point]) -> None:
-    """Room for the labels at all sides; the speed axis starts at zero so that lengths compare."""
+    """Room for labels on all sides; the speed axis starts at zero, so that distances are proportional to speed."""
     right = max(max(p.speedup, *(p.speedup_interval or (0, 0))) for p in everything)
     ends = [value for p in everything for value in (p.retained, *(p.retained_interval or ()))]
     margin = max(0.15 * (max(ends) - min(ends)), 0.8)
@@ -171,7 +171,7 @@ def _limits(axes: Axes, everything: Sequence[Point]) -> None:
 
 
 def _label(canvas: FigureCanvasAgg, axes: Axes, everything: Sequence[Point]) -> None:
-    """Put each label at the first of some places where it hides marker, interval or other label."""
+    """Put each label at the first of `_PLACES` where it hides no marker, no interval and no other label."""
     canvas.figure.draw_without_rendering()
     canvas.figure.set_layout_engine("none")
     renderer = canvas.get_renderer()
@@ -215,11 +215,11 @@ def _note(axes: Axes, point: Point, dx: int, dy: int) -> Annotation:
 
 
 def svg(shown: Sequence[Point], smoke: bool = False) -> str:
-    """The picture as SVG with a transparent ground."""
+    """The picture as SVG on a transparent background."""
     file = io.StringIO()
     with matplotlib.rc_context(_STYLE):
-        nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
-        draw(shown, smoke).savefig(file, format="svg", transparent=True, metadata=nothing)
+        no_metadata = {"Date": None, "Creator": None, "Format": None, "Type": None}
+        draw(shown, smoke).savefig(file, format="svg", transparent=True, metadata=no_metadata)
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
 
 

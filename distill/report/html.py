@@ -1,4 +1,4 @@
-"""Blocks as one HTML file: its style and picture are in it, it asks the network for nothing and runs no script."""
+"""Blocks as one HTML file that contains its style and picture: it loads nothing from the network and runs no script."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _block(block: Block) -> str:
 
 
 def _table(table: Table) -> str:
-    """A table in a box that scrolls sideways by itself."""
+    """A table in a box that scrolls sideways on its own."""
     kinds = [""] * table.text_columns + [' class="n"'] * (len(table.columns) - table.text_columns)
     head = "".join(f"<th{kind}>{escape(cell)}</th>" for kind, cell in zip(kinds, table.columns, strict=True))
     rows = []
@@ -93,7 +93,7 @@ def _bullets(lines: Iterable[str]) -> str:
 
 
 def _picture(picture: Picture) -> str:
-    """The SVG itself, without its prologue, in the page's own colour of ink."""
+    """The SVG without its prologue, in the text colour of the page."""
     svg = re.sub(r"<metadata>.*?</metadata>", "", picture.svg[picture.svg.index("<svg") :], flags=re.DOTALL)
     svg = svg.replace(figure.INK, "currentColor")
     return f'<figure role="img" aria-label="{escape(picture.text)}">\n{svg}</figure>'

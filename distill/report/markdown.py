@@ -1,4 +1,4 @@
-"""Blocks as Markdown, readable as it stands."""
+"""Blocks as Markdown that is readable as plain text too."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from distill.report.table import Table
 
 
 def text(blocks: Sequence[Block]) -> str:
-    """A page, or a part of one, that ends with a newline."""
+    """A page, or a part of a page; ends with a newline."""
     return "\n\n".join(part for part in map(_block, blocks) if part) + "\n"
 
 
@@ -37,7 +37,7 @@ def _block(block: Block) -> str:
 
 
 def escaped(plain: str) -> str:
-    """Text that Markdown takes as text, also inside of a table."""
+    """Plain text with Markdown's marks escaped, for use inside a table too."""
     for mark, shown in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "\\|"), ("`", "\\`"), ("*", "\\*")):
         plain = plain.replace(mark, shown)
     return " ".join(plain.split())

@@ -1,6 +1,6 @@
 """Many runs in one table and one figure: every student and baseline.
 
-Runs that differ only in their seed are one row, mean +- standard deviation over the runs.
+Runs that differ only in their seed, and in versions of packages, are one row: mean +- standard deviation over the runs.
 """
 
 from __future__ import annotations
@@ -9,16 +9,21 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
+from typing import Any
 
+from distill.environment import PACKAGES
 from distill.report import figure, headline
 from distill.report.schema import Model, Results
 from distill.report.table import Row, Table, number, times, with_interval
 from distill.report.timed import at, middle_shape
 
+VERSIONED = ("distill", "python", *PACKAGES)
+"""Facts about a run that are versions. Runs that differ in them are averaged, with a note."""
+
 
 @dataclass(frozen=True)
 class Entry:
-    """One row of the page: the same model in the same variant, in runs that differ only in their seed."""
+    """One row of the table: a variant of a model, in all runs that are averaged."""
 
     series: int
     settings: str
@@ -27,7 +32,7 @@ class Entry:
 
 
 def settings(results: Results) -> str:
-    """Recipe and overrides, without the seed and the place of the output."""
+    """Recipe and overrides, without the seed and the output folder."""
     words = [word.strip("'\"") for word in results["command"].split()]
     left_out = ("recipe=", "seed=", "output=", "hydra.")
     overrides = [word for word in words if "=" in word and not word.startswith((*left_out, "-"))]
@@ -35,16 +40,32 @@ def settings(results: Results) -> str:
 
 
 def grouped(runs: Sequence[Results], name: Callable[[Results], str]) -> list[list[Results]]:
-    """Runs of one name that differ only in their seed, together."""
-    facts = ("version", "environment", "fingerprints", "teacher_name")
+    """Runs of one name that differ only in their seed and in versions of packages, together.
+
+    The machine and the fingerprints of data, teacher and tokenizer must agree.
+    """
     groups: dict[str, list[Results]] = {}
     for run in runs:
-        same = [name(run), *(run.get(fact) for fact in facts), run.get("smoke", False)]
-        key = json.dumps(same, sort_keys=True)
+        facts = {fact: value for fact, value in _facts(run).items() if fact not in VERSIONED}
+        key = json.dumps([name(run), facts, run.get("teacher_name"), run.get("smoke", False)], sort_keys=True)
         while any(set(run["seeds"]) & set(other["seeds"]) for other in groups.get(key, ())):
-            key += "+"  # the same seed twice with other numbers: something else differs, so nothing is averaged
+            key += "+"  # two runs of one seed with different numbers: something else differs, so nothing is averaged
         groups.setdefault(key, []).append(run)
     return list(groups.values())
+
+
+def _facts(run: Results) -> dict[str, Any]:
+    """Machine, versions and fingerprints of a run; of distill, the commit too where it is recorded."""
+    return {"distill": run["version"], **run["environment"], **run.get("fingerprints", {})}
+
+
+def different_versions(name: str, runs: Sequence[Results]) -> list[str]:
+    """The note on averaged runs that were made with different versions; empty if all versions agree."""
+    versions = {fact: [str(_facts(run).get(fact) or "absent") for run in runs] for fact in VERSIONED}
+    differing = [
+        f"{fact} ({', '.join(dict.fromkeys(of_fact))})" for fact, of_fact in versions.items() if len(set(of_fact)) > 1
+    ]
+    return [f"{name}: its runs were made with different versions of {', '.join(differing)}."] if differing else []
 
 
 def entries(runs: Sequence[Results]) -> list[Entry]:
@@ -64,25 +85,25 @@ def entries(runs: Sequence[Results]) -> list[Entry]:
 
 
 def values(numbers: Sequence[float | None]) -> list[float]:
-    """Those that were measured."""
+    """Without those that were not measured."""
     return [value for value in numbers if value is not None]
 
 
 def mean(numbers: Sequence[float], show: Callable[[float | None], str], digits: int) -> str:
-    """mean +- standard deviation; of one number itself."""
+    """Mean +- standard deviation; a single number is shown alone."""
     if not numbers:
         return "-"
     return show(fmean(numbers)) + (f" ± {stdev(numbers):.{digits}f}" if len(numbers) > 1 else "")
 
 
 def around(numbers: Sequence[float]) -> tuple[float, tuple[float, float] | None]:
-    """Mean, and one standard deviation to both sides of it where there are several numbers."""
+    """Mean, and the interval of one standard deviation around it; None for a single number."""
     middle = fmean(numbers)
     return middle, (middle - stdev(numbers), middle + stdev(numbers)) if len(numbers) > 1 else None
 
 
 def _cell(entry: Entry, key: str, digits: int) -> str:
-    """mean +- std over runs; of one run its value with the 95% interval."""
+    """Mean +- standard deviation over runs; for a single run, its value with the 95% interval."""
     show = times if key == "speedup" else number
     value_of = headline.speedup if key == "speedup" else headline.retained
     numbers = values([value_of(m) for m in entry.models])
@@ -95,14 +116,14 @@ def _cell(entry: Entry, key: str, digits: int) -> str:
 
 
 def _parameters(entry: Entry) -> str:
-    """From the fewest to the most: runs that prune to a speed may cut different shapes."""
+    """Smallest to largest: runs that prune to a speed may end with different shapes."""
     counts = sorted(values([m.get("parameters") for m in entry.models]))
     ends = dict.fromkeys(f"{count / 1e6:.2f}" for count in (counts[:1] + counts[-1:]))
     return f"{' to '.join(ends)} M" if ends else "-"
 
 
 def names(shown: Sequence[Entry]) -> tuple[dict[str, str], str]:
-    """Settings of each run -> its recipe and the settings that not all others have; and those that they all have."""
+    """Settings of each run -> its recipe and the settings that not all runs share; and the settings that all share."""
     every = [entry.settings.split() for entry in shown]
     common = [word for word in (every[0][1:] if every else []) if all(word in words for words in every)]
     short = {" ".join(words): " ".join(word for word in words if word not in common) for words in every}
@@ -110,13 +131,13 @@ def names(shown: Sequence[Entry]) -> tuple[dict[str, str], str]:
 
 
 def common_settings(shown: Sequence[Entry]) -> list[str]:
-    """The note on the settings that all runs have."""
+    """The note on the settings that all runs share."""
     _, common = names(shown)
     return [f"Settings of every run: {common}."] if common else []
 
 
 def table(shown: Sequence[Entry]) -> Table:
-    """The rows, numbered as the points of the figure are."""
+    """A row for each entry, with the number of its point in the figure."""
     columns = (
         "#",
         "Run",
@@ -131,7 +152,7 @@ def table(shown: Sequence[Entry]) -> Table:
         "Seeds",
     )
     rows: list[Row] = []
-    remarks = []
+    remarks: list[str] = []
     short, _ = names(shown)
     for index, entry in enumerate(shown, 1):
         first = entry.models[0]
@@ -153,20 +174,30 @@ def table(shown: Sequence[Entry]) -> Table:
         )
         remarks += [f"#{index} failed: {m['failed']}" for m in entry.models if "failed" in m]
         if headline.where(entry.runs[0], first):
-            remarks.append(f"#{index} was run on the CPU, not on the {entry.runs[0]['environment']['gpu']}.")
+            remarks.append(f"#{index} ran on the CPU, not on the {entry.runs[0]['environment']['gpu']}.")
     notes = [
         *common_settings(shown),
-        "#: number in the figure. One run: value [95% interval]. Several seeds: mean ± standard deviation over runs.",
-        "Retained: over the macro score of the run's own teacher. Speedup: over that teacher's fastest float32 "
-        "variant, on the machine of that run; a timed shape is batch x length. Compare rows only where teacher and "
-        "average are the same.",
+        "#: number of the point in the figure. One run: value [95% interval]. Several seeds: mean ± standard deviation "
+        "over runs.",
+        "Retained %: the model's macro score as a percentage of the score of its run's teacher. Speedup: over that "
+        "teacher's fastest float32 variant, on the machine of the run; shapes such as 8x128 are batch x length. "
+        "Compare rows only if their runs have the same teacher and average the same tasks.",
+        *(note for name, runs in _groups(shown) for note in different_versions(short[name], runs)),
         *dict.fromkeys(remarks),
     ]
     return Table("Every run", columns, rows, 5, notes, [entry.models[0]["role"] for entry in shown])
 
 
+def _groups(shown: Sequence[Entry]) -> list[tuple[str, list[Results]]]:
+    """Settings and runs of each series."""
+    series: dict[int, tuple[str, dict[int, Results]]] = {}
+    for entry in shown:
+        series.setdefault(entry.series, (entry.settings, {}))[1].update((id(run), run) for run in entry.runs)
+    return [(name, list(runs.values())) for name, runs in series.values()]
+
+
 def points(shown: Sequence[Entry]) -> list[figure.Point]:
-    """A point for each row that has both numbers, labelled with the row's number."""
+    """A point for each entry with a speedup and a retained %, labelled with the number of its row."""
     drawn = []
     for index, entry in enumerate(shown, 1):
         across = values([headline.speedup(m) for m in entry.models])
@@ -187,5 +218,5 @@ def _spread(entry: Entry, key: str, numbers: list[float]) -> tuple[float, tuple[
 
 
 def headlines(runs: Sequence[Results]) -> list[str]:
-    """The headline of each run after its settings."""
+    """The headline of each run, preceded by its settings."""
     return [f"{settings(run)}, seed {', '.join(map(str, run['seeds']))}: {headline.headline(run)}" for run in runs]

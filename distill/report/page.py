@@ -1,4 +1,4 @@
-"""A page as one list of blocks, which Markdown, HTML and the terminal each render; text in a block is plain text."""
+"""A page as one list of blocks, which Markdown, HTML and the terminal each render. All text in blocks is plain text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Heading:
 
 @dataclass(frozen=True)
 class Banner:
-    """A warning over everything else."""
+    """A warning at the top of the page."""
 
     text: str
 
@@ -53,7 +53,7 @@ class Bullets:
 
 @dataclass(frozen=True)
 class Picture:
-    """`file` beside the page, and the same picture as SVG for a page that contains it."""
+    """`file` is beside the page; `svg` is the same picture, for a page that contains it."""
 
     file: str
     svg: str = ""
@@ -78,13 +78,13 @@ def origin(results: Results) -> list[Block]:
     seeds = ", ".join(map(str, results["seeds"]))
     teacher = results.get("teacher_name", "-")
     return [
-        Paragraph(f"Teacher: {teacher}. Made by distill {results['version']}, seed {seeds}."),
+        Paragraph(f"Teacher: {teacher}. Run with distill {results['version']}, seed {seeds}."),
         *command(results["command"]),
     ]
 
 
 def command(text: str) -> list[Block]:
-    """A command on one line; nothing where none is known."""
+    """A command on one line; no block for an empty one."""
     return [Code(" ".join(text.split()))] if text else []
 
 
@@ -110,7 +110,7 @@ def run_page(results: Results, drawn: str) -> list[Block]:
         models_table(results),
         Heading("What the average covers"),
         Bullets(headline.coverage(results)),
-        Heading("How it was timed"),
+        Heading("How latency was measured"),
         Paragraph(headline.timing(results)),
         *sections(tables(results)),
     ]
@@ -122,23 +122,23 @@ def summary(results: Results) -> list[Block]:
 
 
 def overview_page(runs: Sequence[Results]) -> tuple[list[Block], str]:
-    """The page over many runs, and its picture as SVG. Smoke runs are left out where there is any other."""
+    """The page over many runs, and its picture as SVG. Smoke runs are shown only if there is no other."""
     real = [run for run in runs if not run.get("smoke")]
-    counted = real or runs
-    entries = overview.entries(counted)
-    text = f"{len(counted)} run{'s' if len(counted) > 1 else ''}, {len(entries)} models."
-    if real and len(real) < len(runs):
-        text += f" Left out: {len(runs) - len(real)} with limit=smoke, whose numbers mean nothing."
+    shown = real or runs
+    entries = overview.entries(shown)
+    text = f"{headline.counted(len(shown), 'run')}: {len(entries)} variants of students and baselines."
+    if hidden := len(runs) - len(shown):
+        text += f" Not shown: {headline.counted(hidden, 'run')} with limit=smoke, whose numbers mean nothing."
     drawn = figure.svg(overview.points(entries), not real)
-    cut = cuts.table(counted)
+    pruned = cuts.table(shown)
     blocks = [
         Heading(ALL_RUNS, 1),
         *banner(not real),
         Headline(text),
         Picture("frontier.svg", drawn),
         overview.table(entries),
-        *([] if cut is None else section(cut)),
+        *([] if pruned is None else section(pruned)),
         Heading("Run by run"),
-        Bullets(overview.headlines(counted)),
+        Bullets(overview.headlines(shown)),
     ]
     return blocks, drawn

@@ -1,4 +1,4 @@
-"""Text without the folders of the machine it was made on: a model card is read elsewhere, and may be published."""
+"""Text without local folders: a model card may be published."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ _ON_THE_HUB = {
     **dict.fromkeys(("teacher.name", "teacher.names", "student.name", "student.tokenizer", "push"), 1),
     **dict.fromkeys(("corpus.name", "recipe"), 2),
 }
-"""Setting -> the most separators in a name that is no path, such as `google/bert`."""
+"""Setting -> the most slashes in a hub name, such as `google/bert`; a value with more is a path."""
 _NAME = re.compile(r"[\w$][\w.${}-]*(/[\w$][\w.${}-]*)*")
 _ITEM = re.compile(r""""[^"]*"|'[^']*'|(?:\\.|\$\{[^}]*\}|[^\[\]{}(),:"'])+""")
-"""One value in a list or a dictionary of Hydra's grammar; a quoted one is whole."""
+"""One value in a list or a dictionary of Hydra's grammar; a quoted value is one match."""
 _PATH_IN_TEXT = re.compile(r"""(?<![\w:/\\.~])(?:~\w*|\.{1,2}|[A-Za-z]:)?[\\/][^\s'"`,;()<>|]*[^\s'"`,;()<>|.:]""")
 
 
 def portable_command(command: str) -> str:
-    """The command with the last part alone of every path in it: `tasks.path=glue` for `tasks.path=/data/glue`."""
+    """The command with each path shortened to its last part: `tasks.path=glue` for `tasks.path=/data/glue`."""
     try:
         words = shlex.split(command)
     except ValueError:  # a quote that is not closed
@@ -26,7 +26,7 @@ def portable_command(command: str) -> str:
 
 
 def portable_text(text: str) -> str:
-    """A sentence, such as an error message, with the last part alone of every path in it that has a root."""
+    """A sentence, such as an error message, with each path that begins at a folder shortened to its last part."""
     return _PATH_IN_TEXT.sub(lambda match: _last_part(match[0]), text)
 
 
@@ -40,8 +40,8 @@ def _word(word: str) -> str:
 
 def _item(setting: str, item: str) -> str:
     plain = item.strip().strip("\"'")
-    named = _NAME.fullmatch(plain) and _separators(plain) <= _ON_THE_HUB.get(setting, 0)
-    if named or not (_separators(plain) or plain.startswith("~")):
+    on_hub = _NAME.fullmatch(plain) and _separators(plain) <= _ON_THE_HUB.get(setting, 0)
+    if on_hub or not (_separators(plain) or plain.startswith("~")):
         return item
     return item.replace(plain, _last_part(plain))
 
@@ -51,7 +51,7 @@ def _separators(text: str) -> int:
 
 
 def _last_part(path: str) -> str:
-    """A home folder has the name of its user: it is `~` alone."""
+    """The last part of a path; `~` for a home folder, whose last part is the name of its user."""
     parts = [part for part in re.split(r"[\\/]+", path) if part]
     last = parts[-1] if parts else "/"
     return "~" if last.startswith("~") else last

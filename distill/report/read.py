@@ -1,4 +1,4 @@
-"""Reads results.json files: checked against their schema, and brought to the newest one."""
+"""Reading of results.json files: validated against their schema and upgraded to schema 2."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def read(folder: Path) -> list[Results]:
     paths = [path for path in sorted(folder.rglob("results.json")) if not _hidden(path.relative_to(folder))]
     if not paths:
         raise DataError(
-            f"{folder}: got no results.json below it; must be a folder of finished runs; run a recipe first"
+            f"{folder}: got a folder without any results.json; must contain finished runs; run a recipe first"
         )
     runs: dict[str, Results] = {}
     errors: list[str] = []
@@ -46,5 +46,5 @@ def read_one(path: Path) -> Results:
 
 
 def _hidden(path: Path) -> bool:
-    """A file or folder that is being written has a name that begins with a dot."""
+    """Whether a file is still being written: the name of such a file or folder begins with a dot."""
     return any(part.startswith(".") for part in path.parts)

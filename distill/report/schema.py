@@ -1,6 +1,6 @@
-"""Schema 2 of `results.json`: the contract between what measures and what is shown to people.
+"""Schema 2 of `results.json`: the contract between the stages, which write it, and the reports, which show it.
 
-Strict: an unknown key is refused, so that a misspelt one in a producer is caught. All scores are in percent.
+Unknown keys are refused, so that a misspelt key is caught. All scores are in percent.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _record(required: dict[str, Any], optional: dict[str, Any] | None = None) -> dict[str, Any]:
-    """An object with these keys and no others."""
+    """An object with these keys and no other keys."""
     return {
         "type": "object",
         "properties": {**required, **(optional or {})},
@@ -47,7 +47,7 @@ def _list(items: dict[str, Any]) -> dict[str, Any]:
 
 
 _LATENCY = _record(
-    # batch and length are null where the inputs have many lengths; `name` then describes them
+    # batch and length are null if the inputs have different lengths; `name` then describes them
     {
         "batch": _or_null(_COUNT),
         "length": _or_null(_COUNT),
@@ -55,7 +55,7 @@ _LATENCY = _record(
         "p90": _or_null(_AMOUNT),
         "repeats": _COUNT,
     },
-    {"name": _TEXT, "ci95": _or_null(_INTERVAL)},
+    {"name": _TEXT},
 )
 _RETAINED = _record(
     {
@@ -177,7 +177,7 @@ SCHEMA: dict[str, Any] = {
 
 
 def validate(results: Any, schema: dict[str, Any] = SCHEMA) -> list[str]:
-    """Every way in which `results` departs from the schema, as `place: what is wrong`; empty when it is valid."""
+    """Every violation of the schema as `place: message`; empty for valid results."""
     validator = jsonschema.Draft202012Validator(schema)
     errors = sorted(validator.iter_errors(results), key=lambda error: error.json_path)
     messages = [f"{_place(error.json_path)}: {_shortened(error.message)}" for error in errors]
@@ -193,7 +193,7 @@ def _shortened(text: str, most: int = 200) -> str:
 
 
 def _meaningless(value: Any, place: str) -> Iterator[str]:
-    """Rules that a JSON schema cannot express: numbers are finite, an interval's ends are in order."""
+    """Violations of rules that a JSON schema cannot express: numbers are finite, intervals are [lower, upper]."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from _meaningless(item, f"{place}.{key}")

@@ -1,4 +1,4 @@
-"""A table of plain text cells, and the main one of a report.
+"""A table of plain text cells, and the main table of a report.
 
 A missing value is "-". A failed model keeps its row.
 """
@@ -17,13 +17,13 @@ Row = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Table:
-    """One table: as many cells in every row as there are columns."""
+    """Every row has one cell for each column."""
 
     title: str
     columns: Row
     rows: Sequence[Row]
     text_columns: int = 1
-    """Leading columns that hold text; the others hold numbers and are set flush right."""
+    """Number of leading columns that contain text; the others contain numbers and are aligned right."""
     notes: list[str] = field(default_factory=list)
     """Lines under the table."""
     roles: list[str] = field(default_factory=list)
@@ -80,7 +80,7 @@ def models_table(results: Results) -> Table:
         headline.average_name(results),
         "Retained % [95%]",
         f"Speedup{at([shape])} [95%]",
-        "Same backend",
+        "Speedup, same backend",
     )
     return Table("Models", columns, rows, 4, _model_notes(results), roles(results))
 
@@ -95,9 +95,8 @@ def _model_notes(results: Results) -> list[str]:
     wnli = " without WNLI" if "wnli" in headline.task_names(results) else ""
     failed = [f"{m['name']} ({headline.variant(m)}) failed: {m['failed']}" for m in results["models"] if "failed" in m]
     return [
-        f"Retained: the model's macro score{wnli} over the teacher's. Speedup: over the teacher's fastest "
-        "float32 variant on any backend; same backend: over the teacher's float32 on that backend. "
-        "A timed shape is batch x length.",
+        f"Retained %: the model's macro score{wnli} as a percentage of the teacher's. Speedup: over the teacher's "
+        "fastest float32 variant on any backend, or on the same backend. Shapes such as 8x128 are batch x length.",
         *headline.on_the_cpu(results),
         *failed,
         *results.get("notes", []),

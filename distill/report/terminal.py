@@ -16,13 +16,13 @@ from distill.report.table import Table
 
 _COLOURS = {"teacher": "dim", "student": "bold", "baseline": "", "member": "dim", "pruned": ""}
 _WIDE = 150
-"""Columns of a terminal that has room for the whole table."""
-_SPARED = ("Role", "Same backend")
-"""Columns left out of a narrower one, and so are intervals: the reports have them."""
+"""Characters across a terminal that is wide enough for the whole table."""
+_OMITTED = ("Role", "Speedup, same backend")
+"""Columns that a narrower terminal does not show; it shows no intervals either. The reports contain both."""
 
 
 def show(results: Results, paths: Mapping[str, Path] | None = None, console: Console | None = None) -> None:
-    """Print the summary of a run; `paths` (name of a file -> where it is) are listed last."""
+    """Print the summary of a run, then `paths` (name of a file -> its path)."""
     out = console or Console()
     for block in summary(results):
         for part in parts(block, out.width):
@@ -32,7 +32,7 @@ def show(results: Results, paths: Mapping[str, Path] | None = None, console: Con
 
 
 def parts(block: Block, width: int) -> Iterator[RenderableType]:
-    """What a block is printed as, one after the other. Text is plain: brackets in a name are no markup."""
+    """The parts that a block is printed as, in order. Text is plain: brackets in a name are not markup."""
     match block:
         case Banner():
             yield Text(block.text, style="bold red")
@@ -54,9 +54,9 @@ def parts(block: Block, width: int) -> Iterator[RenderableType]:
 
 
 def table(shown: Table, width: int) -> RichTable:
-    """A table without its notes, in `width` columns."""
+    """A table without its notes, at most `width` characters wide."""
     narrow = width < _WIDE
-    kept = [i for i, name in enumerate(shown.columns) if not (narrow and name in _SPARED)]
+    kept = [i for i, name in enumerate(shown.columns) if not (narrow and name in _OMITTED)]
 
     def cell(index: int, text: str) -> Text:
         interval = narrow and index >= shown.text_columns

@@ -1,4 +1,4 @@
-"""What was timed: the shapes, and the latency of a model at one of them."""
+"""The shapes that were timed, and the latency of a model at one of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def shapes(results: Results) -> list[str]:
 
 
 def middle_shape(results: Results) -> str | None:
-    """The shape that speedups belong to: the middle one of those with a fixed batch and length, else of all."""
+    """The shape of the reported speedups: the middle one of those with a fixed batch and length, else of all."""
     rows = [row for m in results["models"] for row in m.get("latency_ms", ())]
     fixed = list(dict.fromkeys(_shape(row) for row in rows if row["batch"] is not None))
     names = fixed or shapes(results)
@@ -27,11 +27,11 @@ def middle_shape(results: Results) -> str | None:
 
 
 def at(names: Iterable[str | None]) -> str:
-    """` at SHAPE`, to be put behind a speedup; nothing where no shape is known."""
-    known = {name for name in names if name}
-    if len(known) > 1:
+    """` at SHAPE`, for the shape of a speedup; an empty text if no shape was timed."""
+    timed = {name for name in names if name}
+    if len(timed) > 1:
         return " at the middle shape of its run"
-    return f" at {known.pop()}" if known else ""
+    return f" at {timed.pop()}" if timed else ""
 
 
 def latency(model: Model, shape: str | None) -> dict[str, Any] | None:

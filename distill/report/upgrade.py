@@ -1,6 +1,6 @@
-"""Schema 1 of `results.json`, which distill 0.1 wrote: what it differs in from schema 2, and how it becomes that.
+"""Schema 1 of `results.json`, which distill 0.1 wrote, and its upgrade to schema 2.
 
-It had no `step`, `target` and `kind`: here alone they are inferred from the names that models and stages had then.
+Schema 1 has no `step`, `target` and `kind`. Only this module infers them from the names of models and stages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SCORE = {
     "additionalProperties": False,
 }
 _KINDS = ("prune", "vocabulary", "quantize", "evaluate", "export")
-"""A stage of another name trained."""
+"""Kinds that stages were named after; a stage with another name trained a model."""
 
 
 def _schema_1() -> dict[str, Any]:
@@ -44,7 +44,7 @@ SCHEMA_1 = _schema_1()
 
 
 def upgraded(results: Results) -> Results:
-    """A document of schema 1, which must be valid, as one of schema 2; a document of schema 2 as it is."""
+    """Valid results of schema 1, converted to schema 2; results of schema 2 unchanged."""
     if results["schema"] != 1:
         return results
     stages = [_stage(stage) for stage in results["stages"]]
@@ -57,26 +57,26 @@ def upgraded(results: Results) -> Results:
 def _stage(stage: dict[str, Any]) -> dict[str, Any]:
     name, _, target = stage["name"].partition("/")
     kind = next((kind for kind in _KINDS if name.startswith(kind)), "train")
-    kept = {key: value for key, value in stage.items() if key not in ("name", "energy_joules")}
-    return {"name": name, "target": target or None, "kind": kind, **kept}
+    unchanged = {key: value for key, value in stage.items() if key not in ("name", "energy_joules")}
+    return {"name": name, "target": target or None, "kind": kind, **unchanged}
 
 
 def _model(model: dict[str, Any], stages: list[dict[str, Any]]) -> dict[str, Any]:
     """`student 2x` was a student for the target 2x, `member 1` the first model of an ensemble."""
     label, role = model["name"].partition(" ")[2], model["role"]
-    kept = {key: value for key, value in model.items() if key not in ("peak_memory_mib", "note")}
+    upgraded = {key: value for key, value in model.items() if key not in ("peak_memory_mib", "note")}
     if "scores" in model:
-        kept["scores"] = {
+        upgraded["scores"] = {
             task: {metric: score["mean"] for metric, score in metrics.items()}
             for task, metrics in model["scores"].items()
         }
     target = label if label and role in ("student", "pruned", "baseline") else None
     member = {"member": int(label)} if role == "member" and label.isdecimal() else {}
-    return kept | {"step": _step(role, stages), "target": target} | member
+    return upgraded | {"step": _step(role, stages), "target": target} | member
 
 
 def _step(role: str, stages: list[dict[str, Any]]) -> str:
-    """The last stage that made models of a role, by the names that the recipes gave to stages; of none, the role."""
+    """The last stage that made models of a role, inferred from the stage names of the recipes; else the role itself."""
     endings = {"teacher": "_teacher", "member": "_teacher", "baseline": "_baseline"}
     kinds = {"pruned": ("prune",), "student": ("train", "prune", "vocabulary")}.get(role, ("train",))
     others = ("_teacher", "_baseline") if role == "student" else ()

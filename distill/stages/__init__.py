@@ -1,4 +1,4 @@
-"""Stages: each reads checkpoint folders and writes one, its manifest last. One file for each kind."""
+"""The stages, one file for each kind. A stage loads checkpoint folders and writes one, its manifest last."""
 
 from __future__ import annotations
 

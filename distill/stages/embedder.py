@@ -1,4 +1,4 @@
-"""Export of a sentence embedder, and the proof that a fresh process computes the same vectors."""
+"""Export of a sentence embedder, verified in a fresh process that must compute the same embeddings."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ from distill.report import embedder_card
 from distill.results import origin
 
 PROOF_TEXTS, SMOKE_TEXTS = 256, 4
+"""Number of texts that verify an export, and under limit=smoke."""
 
 
 def run(ctx: Context, step: Step) -> dict[str, Any]:
-    """Export the embedder of a step, proved in a fresh process. Returns the manifest."""
+    """Export the embedder of a step and verify it in a fresh process. Returns the manifest."""
     began, tasks = time.monotonic(), ctx.tasks
     source, tokenizer = ctx.checkpoint(step.start), ctx.tokenizer(step.start)
-    student, guide = _embedder(ctx, source), _embedder(ctx, Path(ctx.given.teacher))
+    student, teacher_embedder = _embedder(ctx, source), _embedder(ctx, Path(ctx.given.teacher))
     texts = _texts(tasks, SMOKE_TEXTS if ctx.config.limit.smoke else PROOF_TEXTS)
-    ours, theirs = vectors(student, tokenizer, texts), vectors(guide, ctx.given.tokenizer, texts)
+    ours, theirs = vectors(student, tokenizer, texts), vectors(teacher_embedder, ctx.given.tokenizer, texts)
     measured = {
         "texts": len(texts),
         "cosine": float((ours * theirs).sum(1).mean()) if ours.shape == theirs.shape else None,
         "spearman": {
-            task: [_alike(data, guide, ctx.given.tokenizer), _alike(data, student, tokenizer)]
+            task: [_similarity(data, teacher_embedder, ctx.given.tokenizer), _similarity(data, student, tokenizer)]
             for task, data in tasks.items()
             if data.task.num_labels == 1 and len(data.task.columns) == 2
         },
@@ -43,38 +44,42 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
     with checkpoint.writing(ctx.folder.of(step)) as temporary:
         folder = temporary / EMBEDDER
         export_embedder(student, folder, card)
-        proof = {"largest_difference": _proved(student, tokenizer, texts, folder)}
+        proof = {"largest_difference": _verified(student, tokenizer, texts, folder)}
         manifest = {"measured": measured, "proofs": {"": proof}, "seconds": time.monotonic() - began}
         checkpoint.write_json(temporary / checkpoint.MANIFEST, manifest)
     ctx.machine.say(f"{step.folder}: {_summary(measured)}")
     return manifest
 
 
-def _proved(embedder: Embedder, tokenizer: Any, texts: list[str], folder: Path) -> float:
-    """Largest difference of a vector in a fresh process, one word and the longest text too. UserError above 1e-5."""
-    extremes = [*texts, *texts[0].split()[:1], " ".join(texts[:1] * embedder.max_length)]
-    expected = vectors(embedder, tokenizer, extremes)
-    (got,) = fresh([Artifact("sentence-transformers", folder, folder)], {folder: [[t] for t in extremes]}, 0, True)
-    # One by one, then the first ones as one batch.
-    return difference(folder, got, np.concatenate([expected, expected[: len(got) - len(extremes)]]))
+def _verified(embedder: Embedder, tokenizer: Any, texts: list[str], folder: Path) -> float:
+    """Largest difference between embeddings in a fresh process and here. UserError if it is above 1e-5.
+
+    A text of one word and one that is too long are added to the texts.
+    """
+    all_texts = [*texts, *texts[0].split()[:1], " ".join(texts[:1] * embedder.max_length)]
+    expected = vectors(embedder, tokenizer, all_texts)
+    (got,) = fresh([Artifact("sentence-transformers", folder, folder)], {folder: [[t] for t in all_texts]}, 0, True)
+    # The fresh process embeds all texts one by one, then the first ones as one batch.
+    return difference(folder, got, np.concatenate([expected, expected[: len(got) - len(all_texts)]]))
 
 
 def _embedder(ctx: Context, folder: Path) -> Embedder:
-    # A folder of a newer sentence-transformers has the length in its tokenizer's settings.
+    """The model of a folder with the teacher's pooling and maximum length."""
+    # Newer versions of sentence-transformers store the length in the tokenizer's settings.
     longest = teacher.embedder_length(ctx.given.teacher) or ctx.given.tokenizer.model_max_length
     most = family.max_length(teacher.read_config(folder))
     return Embedder(folder, teacher.pooling(ctx.given.teacher), min(longest, most))
 
 
 def _texts(tasks: Mapping[str, TaskData], count: int) -> list[str]:
-    """Texts of all tasks' validation rows, which were not trained on, in turn."""
+    """Validation texts, on which the student was not trained, from each task in turn."""
     columns = [next(iter(data.validation.values()))[data.task.columns[0]] for data in tasks.values()]
-    # Some versions of sentence-transformers strip them.
+    # Stripped, because some versions of sentence-transformers do so.
     return [column[i].strip() for i in range(count) for column in columns if i < len(column)][:count]
 
 
-def _alike(data: TaskData, embedder: Embedder, tokenizer: Any) -> float:
-    """Spearman correlation, in percent, of the cosines of a task's pairs with their labels: nothing was fine-tuned."""
+def _similarity(data: TaskData, embedder: Embedder, tokenizer: Any) -> float:
+    """Spearman correlation, in percent, between the cosines of a task's pairs and their labels, without fine-tuning."""
     rows = next(iter(data.validation.values()))
     first, second = (vectors(embedder, tokenizer, list(rows[column])) for column in data.task.columns)
     return 100 * spearman((first * second).sum(1, keepdims=True), np.asarray(rows["label"]))
@@ -83,7 +88,7 @@ def _alike(data: TaskData, embedder: Embedder, tokenizer: Any) -> float:
 def _summary(measured: dict[str, Any]) -> str:
     cosine = measured["cosine"]
     parts = (
-        [] if cosine is None else [f"mean cosine to the teacher's vectors {cosine:.3f} on {measured['texts']} texts"]
+        [] if cosine is None else [f"mean cosine to the teacher's embeddings {cosine:.3f} on {measured['texts']} texts"]
     )
     pairs = [
         f"Spearman of cosines on {task} {ours:.1f}, the teacher's {theirs:.1f}"

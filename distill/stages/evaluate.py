@@ -1,4 +1,4 @@
-"""Evaluate stage: scores and timings of teacher, student, its quantized variants and the baseline, in one run."""
+"""Evaluate stage: scores and timings of teacher, student, quantized variants and baseline, measured together."""
 
 from __future__ import annotations
 
@@ -29,35 +29,35 @@ from distill.schemes import ONNX
 def run(ctx: Context, step: Step) -> dict[str, Any]:
     """Score and time every variant of the models that the step compares. Returns the manifest."""
     settings: Evaluate = step.settings
-    began, folder, every = time.monotonic(), ctx.folder.of(step), variants_of(ctx, step)
+    began, folder, all_variants = time.monotonic(), ctx.folder.of(step), variants_of(ctx, step)
     _same_conditions(ctx, step, folder)
-    failed: dict[str, str] = dict(_failures(ctx, every))
-    predictions: dict[str, rows.Predictions] = {variant.name: {} for variant in every}
+    failed: dict[str, str] = dict(_failures(ctx, all_variants))
+    predictions: dict[str, rows.Predictions] = {variant.name: {} for variant in all_variants}
     for task, data in ctx.tasks.items():
-        scored = [variant for variant in every if variant.scored and variant.name not in failed]
+        scored = [variant for variant in all_variants if variant.scored and variant.name not in failed]
         for name, split, logits, labels in _predictions(ctx, folder / f"{task}.npz", scored, data, failed):
             predictions[name][task, split] = (logits, labels)
     shapes = timing.shapes(settings.shapes, ctx.config.target.shape if ctx.plan.has_target else None)
-    whole = [variant for variant in every if variant.name not in failed]
-    times = _times(ctx, folder, settings, shapes, whole, failed)
+    working = [variant for variant in all_variants if variant.name not in failed]
+    times = _times(ctx, folder, settings, shapes, working, failed)
     reference = variants.reference(ctx.machine.float32)
-    measured = rows.Measured(ctx.tasks, every, reference, predictions, times, shapes, settings.shapes[-1])
+    measured = rows.Measured(ctx.tasks, all_variants, reference, predictions, times, shapes, settings.shapes[-1])
     models = []
-    for variant in every:
+    for variant in all_variants:
         if variant.name in failed:
             models.append(rows.identity(variant) | {"failed": failed[variant.name]})
             continue
-        task = _shown(ctx, variant)
-        paths, sources = _timed_paths(ctx, folder, variant, task), _own(ctx, variant, variant.step, task)
+        task = _timed_task(ctx, variant)
+        paths, sources = _timed_paths(ctx, folder, variant, task), _folders(ctx, variant, variant.step, task)
         models.append(rows.identity(variant) | rows.row(variant, measured, sources, paths, ctx.folder.path))
     manifest = {"seconds": time.monotonic() - began, "environment": environment(ctx.machine), "command": ctx.command}
     return manifest | {"version": __version__, "models": models, "coverage": ctx.coverage}
 
 
 def variants_of(ctx: Context, step: Step) -> list[Variant]:
-    """All that an evaluate step compares."""
+    """All variants that an evaluate step compares."""
 
-    def made(quantized: Step | None) -> list[str]:
+    def schemes(quantized: Step | None) -> list[str]:
         return [] if quantized is None else list(ctx.folder.manifest(quantized)["schemes"])
 
     teacher, machine = step.teacher, ctx.machine
@@ -65,7 +65,7 @@ def variants_of(ctx: Context, step: Step) -> list[Variant]:
     return variants.variants(
         teacher,
         compared(step),
-        made,
+        schemes,
         members=len(ctx.given.teachers),
         float32=machine.float32,
         bf16=machine.precision == "bf16",
@@ -74,17 +74,17 @@ def variants_of(ctx: Context, step: Step) -> list[Variant]:
 
 
 def _same_conditions(ctx: Context, step: Step, folder: Path) -> None:
-    """Drop predictions and timings of an earlier try that were made from other models or on another machine."""
+    """Remove predictions and timings of a stopped run that had other models or ran on another machine."""
     file, now = folder / "conditions.json", {"inputs": ctx.folder.inputs(step), "environment": environment(ctx.machine)}
     if file.is_file() and checkpoint.read_json(file) != now:
-        ctx.machine.say(f"{step.folder}: begun under other conditions, begins again")
+        ctx.machine.say(f"{step.folder}: starts again, because models or machine changed")
         checkpoint.remove(folder, ctx.folder.path)
     checkpoint.write_json(file, now)
 
 
-def _failures(ctx: Context, every: list[Variant]) -> Iterator[tuple[str, str]]:
-    """Variants whose file could not be made, with the reason."""
-    for variant in every:
+def _failures(ctx: Context, all_variants: list[Variant]) -> Iterator[tuple[str, str]]:
+    """(name, reason) of each variant that could not be quantized."""
+    for variant in all_variants:
         if variant.quantized is not None:
             failed = ctx.folder.manifest(variant.quantized)["failed"]
             if variant.key in failed:
@@ -92,33 +92,34 @@ def _failures(ctx: Context, every: list[Variant]) -> Iterator[tuple[str, str]]:
 
 
 def _encoded(ctx: Context, data: TaskData, tokenizer: Any) -> dict[str, Encoded]:
+    """Validation split -> its encoded rows."""
     return {
-        split: encode_task(given, data.task.columns, tokenizer, ctx.config.tasks.max_length)
-        for split, given in data.validation.items()
+        split: encode_task(split_rows, data.task.columns, tokenizer, ctx.config.tasks.max_length)
+        for split, split_rows in data.validation.items()
     }
 
 
 def _tokenizers(ctx: Context, variant: Variant) -> list[Any]:
-    """What each model of a variant reads with."""
+    """Tokenizer of each model of a variant: several for an ensemble."""
     if variant.role == "teacher":
         return [ctx.tokenizer(variant.step, member) for member in range(len(ctx.checkpoints(variant.step)))]
     return [ctx.tokenizer(variant.step, variant.member or 0)]
 
 
-def _own(ctx: Context, variant: Variant, step: Step, task: str) -> list[Path]:
-    """Model folders of a step for a task: several for a teacher that is an ensemble, one for a member of it."""
+def _folders(ctx: Context, variant: Variant, step: Step, task: str) -> list[Path]:
+    """A step's model folders for a task and a variant: several for an ensemble, one for a member of it."""
     folders = ctx.checkpoints(step, task)
     return folders if variant.member is None else [folders[variant.member]]
 
 
 def _paths(ctx: Context, variant: Variant, task: str) -> list[Path]:
-    """What is run of a variant."""
-    folders = _own(ctx, variant, variant.quantized or variant.step, task)
+    """Files or folders that are loaded to run a variant."""
+    folders = _folders(ctx, variant, variant.quantized or variant.step, task)
     return [folder / variant.file if variant.file else folder for folder in folders]
 
 
 def _engine(ctx: Context, variant: Variant, path: Path, tokenizer: Any) -> engines.Engine:
-    """One model of a variant."""
+    """Load one model of a variant from `path`."""
     machine = ctx.machine
     engine = engines.load(
         variant.name,
@@ -135,42 +136,45 @@ def _engine(ctx: Context, variant: Variant, path: Path, tokenizer: Any) -> engin
 def _predictions(
     ctx: Context, file: Path, scored: list[Variant], data: TaskData, failed: dict[str, str]
 ) -> Iterator[tuple[str, str, np.ndarray, np.ndarray]]:
-    """(variant, split, logits, labels) of one task; kept in `file`, so that a run that was stopped resumes."""
-    kept: dict[str, np.ndarray] = {}
+    """(variant, split, logits, labels) of one task. Logits are stored in `file`, from which a stopped run resumes."""
+    logits: dict[str, np.ndarray] = {}
     encoded = {id(t): _encoded(ctx, data, t) for t in ctx.every_tokenizer}
     if file.is_file():
         with np.load(file, allow_pickle=False) as stored:
-            kept = dict(stored)
+            logits = dict(stored)
     for variant in scored:
         for split in data.validation:
-            own = [encoded[id(tokenizer)][split] for tokenizer in _tokenizers(ctx, variant)]
-            if (key := f"{variant.name}|{split}") in kept:
+            inputs = [encoded[id(tokenizer)][split] for tokenizer in _tokenizers(ctx, variant)]
+            if (key := f"{variant.name}|{split}") in logits:
                 continue
-            ctx.machine.say(f"evaluate/{data.task.name}: {variant.name}, {len(own[0])} rows of {split}")
+            ctx.machine.say(f"evaluate/{data.task.name}: {variant.name}, {len(inputs[0])} rows of {split}")
             try:
-                kept[key] = _logits(ctx, variant, data.task.name, own)
+                logits[key] = _logits(ctx, variant, data.task.name, inputs)
             except Exception as error:
-                # One variant that fails is a row of the report; without the reference there is none.
+                # The report shows a failed variant as such, but needs the reference.
                 if variant.name == variants.reference(ctx.machine.float32) or isinstance(error, OSError):
                     raise
                 failed[variant.name] = reason(error)
                 break
-            checkpoint.write_arrays(file, kept)
+            checkpoint.write_arrays(file, logits)
     for variant in scored:
-        for split, given in encoded[id(ctx.given.tokenizer)].items():
-            assert given.labels is not None
+        for split, split_rows in encoded[id(ctx.given.tokenizer)].items():
+            assert split_rows.labels is not None
             if variant.name not in failed:
-                yield variant.name, split, kept[f"{variant.name}|{split}"], given.labels
+                yield variant.name, split, logits[f"{variant.name}|{split}"], split_rows.labels
 
 
-def _logits(ctx: Context, variant: Variant, task: str, own: list[Encoded]) -> np.ndarray:
-    """Logits of a variant; `own` are the task's rows, as each of its models reads them."""
-    each = []
-    for path, tokenizer, encoded in zip(_paths(ctx, variant, task), _tokenizers(ctx, variant), own, strict=True):
+def _logits(ctx: Context, variant: Variant, task: str, inputs: list[Encoded]) -> np.ndarray:
+    """Logits [rows, C] of a variant. `inputs`: the task's rows, encoded for each of the variant's models.
+
+    ValueError for logits that are not finite.
+    """
+    by_model = []
+    for path, tokenizer, encoded in zip(_paths(ctx, variant, task), _tokenizers(ctx, variant), inputs, strict=True):
         run, left = _engine(ctx, variant, path, tokenizer).run, tokenizer.padding_side == "left"
         budget = 1 if variant.row_by_row else 16384
-        each.append(predict(run, encoded, pad_id=tokenizer.pad_token_id, left=left, tokens=budget))
-    logits = average(each, ctx.shares(variant.step, task) if len(each) > 1 else None)
+        by_model.append(predict(run, encoded, pad_id=tokenizer.pad_token_id, left=left, tokens=budget))
+    logits = average(by_model, ctx.shares(variant.step, task) if len(by_model) > 1 else None)
     if not np.isfinite(logits).all():
         raise ValueError("its logits are not finite")
     return logits
@@ -184,15 +188,15 @@ def _times(
     compared: list[Variant],
     failed: dict[str, str],
 ) -> timing.Times:
-    """Times of all variants. Kept, so that a run that was stopped resumes."""
+    """Times of all variants. They are stored, so that a stopped run resumes."""
     file = folder / "latency.json"
     if file.is_file():
         stored = checkpoint.read_json(file)
         failed |= stored["failed"]
         times: timing.Times = stored["times"]
         return times
-    words = {variant.name: _tokenizers(ctx, variant) for variant in compared}
-    readers, loaded = timing.Readers(words, ctx.every_tokenizer), list[engines.Engine]()
+    tokenizers = {variant.name: _tokenizers(ctx, variant) for variant in compared}
+    readers, loaded = timing.Readers(tokenizers, ctx.every_tokenizer), list[engines.Engine]()
     for variant in compared:
         try:
             engine = _timed(ctx, folder, variant)
@@ -222,8 +226,8 @@ def _times(
 
 
 def _timed(ctx: Context, folder: Path, variant: Variant) -> engines.Engine:
-    """A variant of one task, as one engine. What is quantized is there; the teacher's ONNX files are made now."""
-    task = _shown(ctx, variant)
+    """A variant's model of one task as one engine. The teacher's ONNX files, which are only timed, are exported now."""
+    task = _timed_task(ctx, variant)
     paths = _timed_paths(ctx, folder, variant, task)
     if variant.role == "teacher" and variant.file:
         for source, path in zip(ctx.checkpoints(variant.step, task), paths, strict=True):
@@ -235,18 +239,18 @@ def _timed(ctx: Context, folder: Path, variant: Variant) -> engines.Engine:
     return parts[0] if len(parts) == 1 else engines.together(variant.name, parts, ctx.shares(variant.step, task))
 
 
-def _shown(ctx: Context, variant: Variant) -> str:
-    """The task whose model is timed and weighed: the first, or that with most modules left in float, if they differ."""
-    kept: dict[str, dict[str, list[str]]] = {}
+def _timed_task(ctx: Context, variant: Variant) -> str:
+    """The task whose model's time and size are reported: the one with most modules in float, the first of equals."""
+    in_float: dict[str, dict[str, list[str]]] = {}
     if variant.quantized is not None:
-        kept = ctx.folder.manifest(variant.quantized)["kept"]
-    return max(ctx.tasks, key=lambda task: len(kept.get(task, {}).get(variant.key or "", [])))
+        in_float = ctx.folder.manifest(variant.quantized)["kept"]
+    return max(ctx.tasks, key=lambda task: len(in_float.get(task, {}).get(variant.key or "", [])))
 
 
 def _timed_paths(ctx: Context, folder: Path, variant: Variant, task: str) -> list[Path]:
-    """What is timed of a variant: the teacher's ONNX files are made for that alone."""
+    """Files or folders that are loaded to time a variant: for the teacher's ONNX files, below the step's folder."""
     paths = _paths(ctx, variant, task)
     if variant.role != "teacher" or not variant.file:
         return paths
-    own = folder / "teacher"
-    return [own / ONNX] if len(paths) == 1 else [own / str(number + 1) / ONNX for number in range(len(paths))]
+    parent = folder / "teacher"
+    return [parent / ONNX] if len(paths) == 1 else [parent / str(number + 1) / ONNX for number in range(len(paths))]

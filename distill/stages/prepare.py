@@ -1,4 +1,4 @@
-"""Before anything is trained: all that the stages to come need is loaded, and what cannot be used is refused."""
+"""Loads and checks the inputs of all pending steps, so that wrong models and data are refused before any training."""
 
 from __future__ import annotations
 
@@ -18,39 +18,44 @@ from distill.student.shape import projects, setting
 from distill.training.answers import APART
 
 PROBE = "Zoë isn't naïve: 42% of THIS\tcosts 3.50 €"
-"""Text that tokenizers which fold case or accents, or split numbers, take differently."""
+"""Text that is tokenized differently with and without folding of case or accents, or splitting of numbers."""
 
 
-ROWS = 2
-"""Fewest training rows for each teacher's learned weight."""
+ROWS_PER_WEIGHT = 2
+"""Minimum held-out training rows for each teacher whose weight is learned."""
 
-LEAST = 32
-"""Fewest training rows of a task that losses, or ranges of activations, are measured on."""
+MEASURED_ROWS = 32
+"""Minimum training rows of a task on which losses or ranges of activations are measured."""
 
 
 def prepare(ctx: Context, pending: list[Step]) -> None:
-    """Load all that the steps to come need, so that wrong data is refused before anything is trained."""
+    """Load and check the inputs of the pending steps.
+
+    Raises:
+        ConfigError: for models that do not fit the settings.
+        DataError: for files that cannot be read.
+    """
     if not pending:
         return
-    _models(ctx, pending)
-    _ = ctx.given.student_tokenizer  # on every process: they wait for each other there
-    _fits(ctx, pending)
+    _check_weights(ctx, pending)
+    _ = ctx.given.student_tokenizer  # on every process, because loading it synchronizes them
+    _check_models(ctx, pending)
     if any(not step.on_corpus for step in pending):
         ctx.machine.say(coverage(ctx.coverage))
         for folder in ctx.given.teachers:
-            _head_fits(ctx, ctx.given.key, folder)
-        _enough_rows(ctx, pending)
+            _check_head(ctx, ctx.given.key, folder)
+        _check_rows(ctx, pending)
         if ctx.plan.given_student:
-            _head_fits(ctx, "student.name", ctx.given.student)
+            _check_head(ctx, "student.name", ctx.given.student)
     for step in pending:
         if step.on_corpus:
             ctx.corpus(step)
     if ctx.machine.main:
-        _by_main_process(ctx, pending)
+        _on_main_process(ctx, pending)
 
 
-def _models(ctx: Context, pending: list[Step]) -> None:
-    """Refuse models that cannot be read, and an embedder whose student could not be exported as one."""
+def _check_weights(ctx: Context, pending: list[Step]) -> None:
+    """Refuse damaged weights, and an embedder whose student could not be exported as one."""
     for folder in ctx.given.teachers:
         teacher.check_weights(folder)
     if ctx.plan.given_student:
@@ -60,8 +65,8 @@ def _models(ctx: Context, pending: list[Step]) -> None:
         teacher.pooling(ctx.given.teacher)
 
 
-def _by_main_process(ctx: Context, pending: list[Step]) -> None:
-    """What only the main process reads or times."""
+def _on_main_process(ctx: Context, pending: list[Step]) -> None:
+    """Load texts that only the main process uses, and refuse targets that no pruned model can meet."""
     for step in pending:
         if isinstance(step.settings, Vocabulary) and "corpus" in step.settings.texts:
             _ = ctx.texts
@@ -70,7 +75,7 @@ def _by_main_process(ctx: Context, pending: list[Step]) -> None:
 
 
 def _pruned_from(ctx: Context, step: Step) -> Any:
-    """Config of the models that a step prunes, which need not be there yet."""
+    """Config of the models that a step prunes, which may not exist yet."""
     loaded = teacher.read_config(ctx.given.teacher, ctx.given.key)
     if step.builder is not None:
         return _student(ctx, loaded)[0]
@@ -78,7 +83,7 @@ def _pruned_from(ctx: Context, step: Step) -> Any:
 
 
 def coverage(rows: list[dict[str, Any]]) -> str:
-    """One line a task: rows of each split, of how many there are officially."""
+    """One line per task: the number of rows of each split, and the official number if it differs."""
     lines: dict[str, list[str]] = {}
     for row in rows:
         official = "" if row["rows"] == row["official_rows"] else f" of {row['official_rows']}"
@@ -86,36 +91,36 @@ def coverage(rows: list[dict[str, Any]]) -> str:
     return "\n".join(f"{task}: {', '.join(splits)} rows" for task, splits in lines.items())
 
 
-def _enough_rows(ctx: Context, steps: list[Step]) -> None:
-    """Refuse tasks of a handful of rows where something is learned, or measured, on rows that are held out."""
+def _check_rows(ctx: Context, steps: list[Step]) -> None:
+    """Refuse tasks with too few training rows to learn weights of teachers, or to measure losses or ranges."""
     errors: list[str] = []
     prunes = any(isinstance(step.settings, Prune) for step in steps)
     schemes = {name for step in steps if isinstance(step.settings, Quantize) for name in step.settings.schemes}
     calibrated = sorted(name for name in schemes if SCHEMES[name].calibrated)
     for name, data in ctx.tasks.items():
-        rows, apart = len(data.train), APART * ROWS * len(ctx.given.teachers)
-        if ctx.config.teacher.weights == "learned" and rows < apart:
+        rows, fewest = len(data.train), APART * ROWS_PER_WEIGHT * len(ctx.given.teachers)
+        if ctx.config.teacher.weights == "learned" and rows < fewest:
             errors.append(
-                f"teacher.weights: got learned; must have {apart} training rows or more in {name}, and has {rows}; "
+                f"teacher.weights: got learned; must have {fewest} training rows or more in {name}, and has {rows}; "
                 "leave the task out, or give the weights"
             )
-        if prunes and rows < LEAST:
+        if prunes and rows < MEASURED_ROWS:
             errors.append(
-                f"tasks.names: got {name} with {rows} training rows; must have {LEAST} or more, on which the parts of "
-                "its model are measured; leave it out, or raise limit.examples"
+                f"tasks.names: got {name} with {rows} training rows; must have {MEASURED_ROWS} or more to measure what "
+                "can be pruned from its model; leave it out, or raise limit.examples"
             )
-        if calibrated and rows < LEAST:
+        if calibrated and rows < MEASURED_ROWS:
             errors.append(
-                f"tasks.names: got {name} with {rows} training rows; must have {LEAST} or more for ranges of "
-                f"activations to be measured; leave it out, raise limit.examples, or quantize without "
+                f"tasks.names: got {name} with {rows} training rows; must have {MEASURED_ROWS} or more to measure "
+                f"ranges of activations; leave it out, raise limit.examples, or quantize without "
                 f"{' and '.join(calibrated)}"
             )
     if errors:
         raise ConfigError(errors)
 
 
-def _fits(ctx: Context, steps: list[Step]) -> None:
-    """Refuse what the teachers cannot take."""
+def _check_models(ctx: Context, steps: list[Step]) -> None:
+    """Refuse tokenizers, students and lengths that do not fit the models."""
     configs = [teacher.read_config(folder, ctx.given.key) for folder in ctx.given.teachers]
     for tokenizer, config in zip(ctx.given.tokenizers, configs, strict=True):
         teacher.check_vocabulary(tokenizer, config, ctx.given.key)
@@ -123,7 +128,7 @@ def _fits(ctx: Context, steps: list[Step]) -> None:
     errors: list[str] = []
     if window is not None and window > longest:
         errors.append(
-            f"teacher.window: got {window}; must be <= {longest}, the longest that teachers take; set {longest}"
+            f"teacher.window: got {window}; must be <= {longest}, the maximum length of the teachers; set {longest}"
         )
     students: list[int] = []
     for step in steps:
@@ -135,7 +140,7 @@ def _fits(ctx: Context, steps: list[Step]) -> None:
             if any(not family.family_of(config).mlm_head for config in configs):
                 break
     errors += _too_long(_lengths(ctx, [s for s in steps if s.on_corpus]), longest, students, "")
-    # Only on tasks: a corpus is cut into sequences anyway.
+    # Only for tasks, because a corpus is cut into sequences anyway.
     advice = f", or teacher.window={longest}" if window is None else ""
     on_tasks = _lengths(ctx, [s for s in steps if not s.on_corpus])
     errors += _too_long(on_tasks, longest if window is None else None, students, advice)
@@ -144,7 +149,7 @@ def _fits(ctx: Context, steps: list[Step]) -> None:
 
 
 def _lengths(ctx: Context, steps: list[Step]) -> dict[str, int]:
-    """Setting -> tokens of the longest text that the steps read for it."""
+    """Setting of a length -> its value in tokens, for the settings that the steps use."""
     lengths: dict[str, int] = {}
     for step in steps:
         if isinstance(step.settings, Evaluate):
@@ -159,29 +164,41 @@ def _lengths(ctx: Context, steps: list[Step]) -> dict[str, int]:
 
 
 def _student_of(ctx: Context, step: Step, loaded: Any) -> tuple[Any, list[str]]:
-    """Config of the student that a step makes or starts from, None if it does neither, and what is wrong with it."""
+    """Config of the student that a step builds, prunes or is given, and its problems. None for any other step.
+
+    Args:
+        loaded: config of the first teacher.
+    """
     settings = step.settings
     if isinstance(settings, Prune):
-        return loaded, _prunable(ctx, loaded, settings)  # it reads what the teacher reads
+        return loaded, _prunable(ctx, loaded, settings)
     if not isinstance(settings, Train):
         return None, []
     if settings.gates.kind != "none" and loaded.model_type not in family.STUDENTS:
-        return None, [_no_student(loaded)]
+        return None, [_no_student("teacher.name", loaded)]
     if settings.build_student:
         return _student(ctx, loaded)
     return _given_student(ctx) if step.start is STUDENT else (None, [])
 
 
 def _too_long(lengths: dict[str, int], teacher: int | None, students: list[int], advice: str) -> Iterator[str]:
-    """What is longer than models take; `advice` helps where only the teacher is too short."""
-    most = min([*students, *([] if teacher is None else [teacher])], default=None)
+    """Settings of lengths above the maximum length of a model.
+
+    Args:
+        lengths: setting -> tokens.
+        teacher: maximum length of the teachers; None if they read windows.
+        students: maximum lengths of the students.
+        advice: added if the length exceeds only the teacher's maximum.
+    """
+    maximum = min([*students, *([] if teacher is None else [teacher])], default=None)
     for key, value in lengths.items():
-        if most is not None and value > most:
-            told = f"set it to {most}{advice if students and value <= min(students) else ''}"
-            yield f"{key}: got {value}; must be <= {most}, the longest that teacher and student take; {told}"
+        if maximum is not None and value > maximum:
+            action = f"set it to {maximum}{advice if students and value <= min(students) else ''}"
+            yield f"{key}: got {value}; must be <= {maximum}, the maximum length of teacher and student; {action}"
 
 
 def _unfit_for_corpus(ctx: Context, step: Step, configs: list[Any]) -> Iterator[str]:
+    """Reasons why a step cannot train on a corpus with these teachers, given by their configs."""
     for config in configs:
         if not family.family_of(config).mlm_head:
             yield (
@@ -198,18 +215,18 @@ def _unfit_for_corpus(ctx: Context, step: Step, configs: list[Any]) -> Iterator[
     sizes = {config.vocab_size for config in configs}
     if len(sizes) > 1 or any(not _same_tokens(first, other) for other in others):
         yield (
-            "teacher.names: got teachers with different tokenizers, or vocabularies of different sizes; must have one "
-            "and the same for stages on a corpus, where the probabilities of tokens are averaged; use recipe=task"
+            "teacher.names: got teachers with different tokenizers, or vocabularies of different sizes; must have the "
+            "same for stages on a corpus, where the probabilities of tokens are averaged; use recipe=task"
         )
 
 
-def _same_tokens(one: Any, other: Any) -> bool:
-    """Whether two tokenizers turn a text into the same tokens."""
-    return bool(one.get_vocab() == other.get_vocab() and one(PROBE)["input_ids"] == other(PROBE)["input_ids"])
+def _same_tokens(first: Any, second: Any) -> bool:
+    """Whether two tokenizers have the same vocabulary and split `PROBE` into the same tokens."""
+    return bool(first.get_vocab() == second.get_vocab() and first(PROBE)["input_ids"] == second(PROBE)["input_ids"])
 
 
 def _given_student(ctx: Context) -> tuple[Any, list[str]]:
-    """Config of the student that is given, and what is wrong with it."""
+    """Config of the given student, and its problems."""
     try:
         config = teacher.read_config(ctx.given.student, "student.name")
         teacher.check_vocabulary(ctx.given.student_tokenizer, config, "student.name")
@@ -217,14 +234,13 @@ def _given_student(ctx: Context) -> tuple[Any, list[str]]:
         return None, error.messages
     if config.model_type in family.STUDENTS:
         return config, []
-    known = ", ".join(family.STUDENTS)
-    return None, [f"student.name: got a model of type {config.model_type}; must be one of {known}; choose such a model"]
+    return None, [_no_student("student.name", config)]
 
 
 def _student(ctx: Context, loaded: Any) -> tuple[Any, list[str]]:
-    """Config of the student that would be built, and what is wrong with it."""
-    wanted, own = ctx.config.student, ctx.given.student_tokenizer
-    if wanted.tokenizer is not None:
+    """Config of the student that would be built from a teacher with config `loaded`, and its problems."""
+    settings, own = ctx.config.student, ctx.given.student_tokenizer
+    if settings.tokenizer is not None:
         loaded = copy.deepcopy(loaded)
         student.config_for(loaded, own)
     if loaded.model_type not in family.STUDENTS:
@@ -232,12 +248,12 @@ def _student(ctx: Context, loaded: Any) -> tuple[Any, list[str]]:
             f"{ctx.given.key}: got a model of type {loaded.model_type}; must be of type "
             f"{', '.join(family.STUDENTS)} for a student to be built from it; use recipe=task"
         ]
-    layers = wanted.layers or student.half_depth(loaded.num_hidden_layers)
-    sizes = {name: getattr(wanted, name) for name in student.SIZES}
+    layers = settings.layers or student.half_depth(loaded.num_hidden_layers)
+    sizes = {name: getattr(settings, name) for name in student.SIZES}
     try:
-        config = student.student_config(loaded, layers, wanted.family, sizes)
+        config = student.student_config(loaded, layers, settings.family, sizes)
         teacher.check_vocabulary(own, config)
-        if wanted.init == "teacher_layers":
+        if settings.init == "teacher_layers":
             student.check_transfer(loaded, config)
     except ConfigError as error:
         return None, error.messages
@@ -245,27 +261,27 @@ def _student(ctx: Context, loaded: Any) -> tuple[Any, list[str]]:
 
 
 def _prunable(ctx: Context, loaded: Any, stage: Prune) -> list[str]:
-    """What is wrong with the sizes that the teacher is to be pruned to."""
-    wanted, depth = ctx.config.student, int(loaded.num_hidden_layers)
+    """Problems of the sizes in `student.*` to which the teacher is to be pruned."""
+    target, depth = ctx.config.student, int(loaded.num_hidden_layers)
     if loaded.model_type not in family.STUDENTS:
-        return [_no_student(loaded)]
-    for name, needed in family.family_of(loaded).unprunable.items():
-        if (got := getattr(loaded, name, None) or needed) != needed:
-            return [f"teacher.name: got a model with {name} {got}; must be {needed} to be pruned; choose another"]
-    if (wanted.num_hidden_layers or 1) > depth:
+        return [_no_student("teacher.name", loaded)]
+    for name, required in family.family_of(loaded).unprunable.items():
+        if (got := getattr(loaded, name, None) or required) != required:
+            return [f"teacher.name: got a model with {name} {got}; must be {required} to be pruned; choose another"]
+    if (target.num_hidden_layers or 1) > depth:
         return [
-            f"student.num_hidden_layers: got {wanted.num_hidden_layers}; must be <= {depth}, the teacher's; set fewer"
+            f"student.num_hidden_layers: got {target.num_hidden_layers}; must be <= {depth}, the teacher's; set fewer"
         ]
-    layers = wanted.layers or list(range(wanted.num_hidden_layers or depth))
-    sizes = {name: getattr(wanted, name) for name in student.SIZES} if stage.uniform else {}
+    layers = target.layers or list(range(target.num_hidden_layers or depth))
+    sizes = {name: getattr(target, name) for name in student.SIZES} if stage.uniform else {}
     if not stage.uniform and (errors := list(_too_many(ctx, loaded))):
         return errors
     try:
         config = student.student_config(loaded, layers, None, sizes)
         if projects(loaded) != projects(config):
             return [
-                f"student.hidden_size: got {wanted.hidden_size}; must not be the width of the embeddings, for a plain "
-                "config to keep their projection; choose another"
+                f"student.hidden_size: got {target.hidden_size}; must not be the width of the embeddings, because a "
+                "model of that config would have no projection of them; choose another"
             ]
         student.check_transfer(loaded, config)
     except ConfigError as error:
@@ -274,23 +290,25 @@ def _prunable(ctx: Context, loaded: Any, stage: Prune) -> list[str]:
 
 
 def _too_many(ctx: Context, loaded: Any) -> Iterator[str]:
-    """Means over layers of heads and FFN channels that the teacher does not have."""
+    """Mean numbers of heads or FFN channels per layer that exceed the teacher's, or are too small."""
     for name, fewest in (("num_attention_heads", 1), ("intermediate_size", STEP)):
         most, got = setting(loaded, name), getattr(ctx.config.student, name)
         if got is not None and not fewest <= got <= most:
-            yield f"student.{name}: got {got}; must be from {fewest} to {most}, the teacher's; set it so"
+            yield f"student.{name}: got {got}; must be from {fewest} to {most}, the teacher's; set such a number"
 
 
-def _no_student(config: Any) -> str:
-    known = ", ".join(family.STUDENTS)
-    return f"teacher.name: got a model of type {config.model_type}; must be one of {known}; choose such a model"
+def _no_student(key: str, config: Any) -> str:
+    """Error message for a model of a family that cannot be a student."""
+    types = ", ".join(family.STUDENTS)
+    return f"{key}: got a model of type {config.model_type}; must be one of {types}; choose such a model"
 
 
-def _head_fits(ctx: Context, key: str, folder: str) -> None:
+def _check_head(ctx: Context, key: str, folder: str) -> None:
+    """Refuse a stored classifier whose number of classes differs from a task's."""
     classes = teacher.head_labels(folder)
     wrong = [task for task, data in ctx.tasks.items() if classes not in (None, data.task.num_labels)]
     if wrong:
         raise ConfigError(
             f"{key}: got a classifier of {classes} classes; must have a head for {', '.join(wrong)}, or none; "
-            "choose the tasks it was made for with tasks.names, or a model without a head"
+            "choose the tasks it was trained for with tasks.names, or a model without a head"
         )

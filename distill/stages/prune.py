@@ -1,4 +1,4 @@
-"""Prune stage: the model of every task cut to smaller sizes, by what its own training rows show to matter least."""
+"""Prune stage: cuts every task's model to smaller sizes, chosen by losses measured on the task's training rows."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ from distill.export.proof import plain_logits, prove_reload, prove_same
 from distill.plan import Step
 
 PROOF_ROWS = 4
+"""Number of a task's rows that verify a saved model."""
 
 
 def run(ctx: Context, step: Step) -> dict[str, Any]:
-    """Cut every task's model for one target and leave the models, proved. Returns the manifest."""
+    """Cut every task's model for one target, save the models and verify them. Returns the manifest."""
     settings: Prune = step.settings
-    with _counted(ctx, step):
+    with _timed(ctx, step):
         config = teacher.read_config(ctx.checkpoint(step.start, next(iter(ctx.tasks))))
         search = search_of(ctx, step, config)
         choice = _choice(ctx, step, settings, search)
@@ -39,9 +40,12 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
                 task: _cut(ctx, step, settings, data, search, shape, temporary) for task, data in ctx.tasks.items()
             }
             rows = {task: texts_of(data) for task, data in ctx.tasks.items()}
-            wanted = {temporary / t: (texts, plain_logits(temporary / t, texts, longest)) for t, texts in rows.items()}
-            ctx.machine.say(f"{step.folder}: reload of {len(wanted)} models in a fresh process")
-            differences = prove_reload(wanted, longest)
+            expected = {
+                temporary / task: (texts, plain_logits(temporary / task, texts, longest))
+                for task, texts in rows.items()
+            }
+            ctx.machine.say(f"{step.folder}: {len(expected)} models are verified in a fresh process")
+            differences = prove_reload(expected, longest)
             proofs = {"largest_difference": {folder.name: value for folder, value in differences.items()}}
             manifest = choice | {"tasks": parts} | proofs
             checkpoint.write_json(temporary / checkpoint.MANIFEST, manifest)
@@ -49,7 +53,7 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
 
 
 def search_of(ctx: Context, step: Step, config: Any) -> Search:
-    """The search for the shapes of a step, whose models before have this config."""
+    """The search for the shape of a step. `config`: that of the models before pruning."""
     settings: Prune = step.settings
     parts = SMOKE_PARTS if ctx.config.limit.smoke else PARTS
     searches = ctx.plan.has_target
@@ -60,11 +64,11 @@ def search_of(ctx: Context, step: Step, config: Any) -> Search:
 
 
 def check_reach(ctx: Context, step: Step, config: Any) -> None:
-    """ConfigError for a target that no model cut from one of this config meets here: before anything is trained."""
+    """ConfigError for a target that no model pruned from one of this config can meet on this machine."""
     if ctx.config.limit.smoke or not ctx.plan.has_target or _shape_file(ctx, step).is_file():
         return
-    with _counted(ctx, step):
-        # A vocabulary that is cut before makes models smaller than is known yet.
+    with _timed(ctx, step):
+        # Sizes cannot be checked before a vocabulary stage has run, which reduces them.
         search_of(ctx, step, config).check(step.goal, sized=not isinstance(step.tokenizer, Step))
 
 
@@ -77,8 +81,8 @@ def _shape_file(ctx: Context, step: Step) -> Path:
 
 
 @contextmanager
-def _counted(ctx: Context, step: Step) -> Iterator[None]:
-    """The seconds inside are added to those of earlier parts of the step: of a run that was stopped, too."""
+def _timed(ctx: Context, step: Step) -> Iterator[None]:
+    """Add the seconds of the block to the stored seconds of the step, which include those of stopped runs."""
     file, began = _seconds(ctx, step), time.monotonic()
     before = checkpoint.read_json(file) if file.is_file() else 0.0
     try:
@@ -88,25 +92,25 @@ def _counted(ctx: Context, step: Step) -> Iterator[None]:
 
 
 def _choice(ctx: Context, step: Step, settings: Prune, search: Search) -> dict[str, Any]:
-    """The step's shape, and for a target what is predicted of it; kept, so that a run that was stopped resumes."""
+    """The shape for the step's target and its predicted speed. It is stored, so that a stopped run resumes."""
     file = _shape_file(ctx, step)
     if not ctx.plan.has_target:
         return {"shape": asdict(search.shapes[0])}
     if not file.is_file():
-        # All tasks are measured, for their models have one shape.
+        # All tasks are measured, because their models get the same shape.
         measured = [_sensitivity(ctx, step, settings, data, search) for data in ctx.tasks.values()]
         losses = [part.losses for part in measured if part.losses is not None]
         checkpoint.write_json(file, search.choice(step.goal, losses))
-    kept: dict[str, Any] = checkpoint.read_json(file)
-    if kept["conditions"] != search.conditions:
-        # Chosen on another machine, or with other threads: the shape stays, and its speed is predicted for this one.
-        kept |= search.expected(Shape(**kept["shape"]))
-        checkpoint.write_json(file, kept)
-    return kept
+    choice: dict[str, Any] = checkpoint.read_json(file)
+    if choice["conditions"] != search.conditions:
+        # Chosen on another machine or with other threads: the shape stays, its speed is predicted anew.
+        choice |= search.expected(Shape(**choice["shape"]))
+        checkpoint.write_json(file, choice)
+    return choice
 
 
 def _subject(ctx: Context, step: Step, data: TaskData) -> Subject:
-    """A task's model on the device."""
+    """A task's model on the device, with the data to measure it."""
     tokenizer, folder = ctx.tokenizer(step.start), ctx.checkpoint(step.start, data.task.name)
     model = teacher.load_classifier(folder, data.task.num_labels, pad_id=tokenizer.pad_token_id)
     name, longest = f"{step.stage}/{data.task.name}", ctx.config.tasks.max_length
@@ -114,7 +118,7 @@ def _subject(ctx: Context, step: Step, data: TaskData) -> Subject:
 
 
 def _sensitivity(ctx: Context, step: Step, settings: Prune, data: TaskData, search: Search) -> Sensitivity:
-    """What was measured of a task's model, now or in an earlier run."""
+    """The measurements of a task's model, loaded if an earlier run stored them."""
     steps = min(settings.retrain_steps, ctx.config.limit.steps or settings.retrain_steps)
 
     def measure() -> Sensitivity:
@@ -135,7 +139,7 @@ def _sensitivity(ctx: Context, step: Step, settings: Prune, data: TaskData, sear
 def _cut(
     ctx: Context, step: Step, settings: Prune, data: TaskData, search: Search, shape: Shape, out: Path
 ) -> dict[str, Any]:
-    """Write a task's model in this shape into `out`. Returns the layers it keeps and its losses before and after."""
+    """Write a task's model of this shape to `out`. Returns its manifest: kept layers, and losses before and after."""
     measured, subject = _sensitivity(ctx, step, settings, data, search), _subject(ctx, step, data)
     model, parts, loss = subject.model, subject.sample(settings.examples), in_precision(ctx.machine.precision)
     layers = measured.layers[shape.layers]
@@ -153,7 +157,7 @@ def _cut(
 
 
 def _small(ctx: Context, settings: Prune, model: Any, layers: Sequence[int], scores: Any, shape: Shape) -> Any:
-    """The model cut to a shape; or with zeros in place of what matters least anywhere."""
+    """The model cut to a shape, or with `uniform: false`, with zeros for the least important heads and channels."""
     if settings.uniform:
         return cut(model, layers, scores, shape.hidden, shape.ffn)
     heads = ctx.config.student.num_attention_heads or family.heads(model)
@@ -162,6 +166,6 @@ def _small(ctx: Context, settings: Prune, model: Any, layers: Sequence[int], sco
 
 
 def texts_of(data: TaskData) -> list[list[str]]:
-    """Some rows of the task: one or two texts each."""
+    """The first training rows of the task, one or two texts each, which verify a saved model."""
     rows = data.train.select(range(min(PROOF_ROWS, len(data.train))))
     return [[row[column] for column in data.task.columns] for row in rows]

@@ -1,4 +1,4 @@
-"""Quantize stage: the student of every task in fewer bits, and the float32 ONNX file that some schemes start from."""
+"""Quantize stage: every task's model in each scheme, and the float32 ONNX file that some schemes quantize."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from distill.schemes import ONNX, SCHEMES
 
 
 def run(ctx: Context, step: Step) -> dict[str, Any]:
-    """Quantize every task's model by every scheme that is asked for. Returns the manifest."""
+    """Quantize every task's model with every scheme of the settings. Returns the manifest."""
     settings: Quantize = step.settings
     began, manifests = time.monotonic(), {}
     for task, data in ctx.tasks.items():
@@ -49,20 +49,20 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
 
 
 def allowed_drop(settings: Quantize, task: str, smoke: bool) -> float | None:
-    """Points that a variant may lose; None where the score separates nothing: under limit=smoke, and on WNLI."""
+    """Maximum points that a variant may lose; None under limit=smoke and on WNLI, whose scores are mostly noise."""
     return None if smoke or task == retained.NOISE else settings.max_drop
 
 
 def quantized(
     schemes: list[str], source: Source, out: Path, limit: float | None, machine: Machine, name: str
 ) -> dict[str, Any]:
-    """Every scheme of a task's model, in `out`. One that fails is kept with its reason: it is a row of the report."""
+    """Write a task's model in every scheme to `out`. Returns the manifest, which names schemes that failed and why."""
     failed, floats = dict[str, str](), Floats(machine, source)
 
-    def tried(scheme: str, file: str, make: Callable[[], Any]) -> Any:
+    def attempt(scheme: str, file: str, quantize: Callable[[], Any]) -> Any:
         try:
-            return make()
-        except (OSError, SafetensorError):  # a full disk is not the scheme's fault
+            return quantize()
+        except (OSError, SafetensorError):  # such as a full disk, which is no failure of the scheme
             raise
         except Exception as error:
             remove(out / file)
@@ -75,15 +75,16 @@ def quantized(
 
     manifest: dict[str, Any] = {"failed": failed, "kept": {}}
     if any(SCHEMES[scheme].onnx for scheme in schemes):
-        manifest["onnx_difference"] = tried(ONNX, ONNX, exported)
+        manifest["onnx_difference"] = attempt(ONNX, ONNX, exported)
     for label in schemes:
-        scheme, say = SCHEMES[label], functools.partial(_said, machine, name)
+        scheme, say = SCHEMES[label], functools.partial(_say, machine, name)
+        quantize = functools.partial(guarded, scheme, source, out, floats, limit, say)
         if scheme.onnx and ONNX in failed:
             failed[label] = failed[ONNX]
-        elif kept := tried(label, scheme.file, functools.partial(guarded, scheme, source, out, floats, limit, say)):
-            manifest["kept"][label] = kept
+        elif in_float := attempt(label, scheme.file, quantize):
+            manifest["kept"][label] = in_float
     return manifest
 
 
-def _said(machine: Machine, name: str, text: str) -> None:
+def _say(machine: Machine, name: str, text: str) -> None:
     machine.say(f"{name}: {text}")

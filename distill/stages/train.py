@@ -1,4 +1,4 @@
-"""Train stage: on the corpus or on every task, with or without a teacher; each teacher of an ensemble in turn."""
+"""Train stage: trains on the corpus or on every task, with or without a teacher; teachers of an ensemble one by one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from distill.training.tasks import on_task
 
 
 def run(ctx: Context, step: Step) -> dict[str, Any]:
-    """Train what the settings ask for and leave the models in the step's folder. Returns the manifest."""
+    """Train the step's models and save them in its folder. Returns the manifest."""
     settings: Train = step.settings
     if settings.role != "teacher" or len(ctx.given.teachers) == 1:
         return _trained(ctx, step, settings, 0, step.folder)
@@ -38,7 +38,7 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
 
 
 def _trained(ctx: Context, step: Step, settings: Train, member: int, name: str) -> dict[str, Any]:
-    """One model on the corpus, or one for each task."""
+    """Train one model on the corpus, or one on each task, in the folder `name`. Returns the manifest."""
     if settings.data == "corpus":
         return on_corpus(ctx, step, settings, member, name)
     parts = {}
@@ -55,7 +55,7 @@ def _trained(ctx: Context, step: Step, settings: Train, member: int, name: str) 
 
 
 def _sum(manifests: list[dict[str, Any]]) -> dict[str, Any]:
-    """Steps, tokens and seconds of several trainings together."""
+    """Total steps, tokens and seconds of several trainings."""
     seconds, tokens = sum(m["seconds"] for m in manifests), sum(m["tokens"] for m in manifests)
     row = {"steps": sum(m["steps"] for m in manifests), "tokens": tokens, "seconds": seconds}
     return row | {"tokens_per_second": tokens / max(seconds, 1e-9)}

@@ -1,4 +1,4 @@
-"""Vocabulary stage: the model of every task without the tokens that its texts do not need, and a tokenizer to match."""
+"""Vocabulary stage: removes unused tokens from every task's model and from its tokenizer."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from distill.stages.prune import texts_of
 
 
 def run(ctx: Context, step: Step) -> dict[str, Any]:
-    """Cut the vocabulary of every task's model, to the same tokens for all. Returns the manifest."""
+    """Cut the vocabulary of every task's model to the same tokens. Returns the manifest."""
     settings: Vocabulary = step.settings
     began, tokenizer, longest = time.monotonic(), ctx.tokenizer(step.start), ctx.config.tasks.max_length
     counts: Counter[int] = Counter()
     for kind in settings.texts:
         ctx.machine.say(f"{step.folder}: counting the tokens of the {kind}")
         counts += token_counts(_texts(ctx, kind), tokenizer)
-    small, kept = pruned_tokenizer(tokenizer, _wanted(step, settings, counts))
-    # The rows are of the training texts: where all their tokens are kept, the logits are those of before.
+    small, kept = pruned_tokenizer(tokenizer, _kept_tokens(step, settings, counts))
+    # If all tokens of the training texts are kept, logits on these texts must not change.
     same = settings.tokens is None and settings.min_count == 1 and "tasks" in settings.texts
     expected, size = {}, {}
     with checkpoint.writing(ctx.folder.of(step)) as temporary:
@@ -39,7 +39,7 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
             source, folder, rows = ctx.checkpoint(step.start, task), temporary / task, texts_of(data)
             model = teacher.load_classifier(source, data.task.num_labels, pad_id=tokenizer.pad_token_id)
             with write_model(folder, pruned_embeddings(model, kept, small), small, {}) as inside:
-                if (source / SCORES).is_file():  # of gates, for a prune stage that follows
+                if (source / SCORES).is_file():  # scores of gates, for a later prune stage
                     shutil.copy2(source / SCORES, inside)
             expected[folder] = (rows, plain_logits(source if same else folder, rows, longest))
             size = {"parameters_before": parameters(source), "parameters_after": parameters(folder)}
@@ -60,14 +60,15 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
     return manifest | {"seconds": time.monotonic() - began}
 
 
-def _wanted(step: Step, settings: Vocabulary, counts: Counter[int]) -> list[int]:
-    wanted = [token for token, count in counts.most_common(settings.tokens) if count >= settings.min_count]
-    if not wanted:
+def _kept_tokens(step: Step, settings: Vocabulary, counts: Counter[int]) -> list[int]:
+    """Ids of the tokens to keep, the most frequent first. UserError if `min_count` removes all."""
+    kept = [token for token, count in counts.most_common(settings.tokens) if count >= settings.min_count]
+    if not kept:
         raise UserError(
             f"stages.{step.stage}.min_count: got {settings.min_count}; must be <= {max(counts.values(), default=0)}, "
             "the count of the most frequent token; set less"
         )
-    return wanted
+    return kept
 
 
 def _by_task(differences: dict[Path, float]) -> dict[str, float]:
@@ -75,6 +76,7 @@ def _by_task(differences: dict[Path, float]) -> dict[str, float]:
 
 
 def _texts(ctx: Context, kind: str) -> Iterator[str]:
+    """Documents of the corpus, or training texts of all tasks."""
     if kind == "corpus":
         yield from ctx.texts[0]
         return

@@ -1,1 +1,1 @@
-"""Training a model of a step: on the corpus or on a task, from its checkpoint to the folder that is left."""
+"""Training of a step's models on the corpus or on a task: from the checkpoint they start from to the saved folder."""

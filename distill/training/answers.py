@@ -25,14 +25,17 @@ APART = 10
 
 
 def teacher_logits(ctx: Context, source: Source, data: TaskData) -> np.ndarray:
-    """Logits [rows, C] of a task's teachers together: all epochs and students need the same, so they are made once."""
+    """Averaged logits [rows, C] of a task's teachers for its training rows.
+
+    They are computed once and stored, because all epochs and all students use the same.
+    """
     task = data.task.name
     name = source.name if isinstance(source, Given) else source.folder
     folder = ctx.folder.targets(name) / task
-    stored = ctx.folder.manifest(source) if isinstance(source, Step) else name
-    made_from = checkpoint.fingerprint([stored, ctx.shares(source, task)])
+    origin = ctx.folder.manifest(source) if isinstance(source, Step) else name
+    fingerprint = checkpoint.fingerprint([origin, ctx.shares(source, task)])
     with ctx.machine.main_first():
-        if not folder.is_dir() or checkpoint.read_json(folder / checkpoint.MANIFEST) != made_from:
+        if not folder.is_dir() or checkpoint.read_json(folder / checkpoint.MANIFEST) != fingerprint:
             of_student = isinstance(source, Step) and source.of_student
             window = None if of_student else ctx.config.teacher.window
             logits = [
@@ -41,20 +44,20 @@ def teacher_logits(ctx: Context, source: Source, data: TaskData) -> np.ndarray:
             ]
             with checkpoint.writing(folder) as temporary:
                 np.save(temporary / "logits.npy", average(logits, ctx.shares(source, task)))
-                checkpoint.write_json(temporary / checkpoint.MANIFEST, made_from)
+                checkpoint.write_json(temporary / checkpoint.MANIFEST, fingerprint)
     return np.asarray(np.load(folder / "logits.npy"))
 
 
 def held_out(ctx: Context, data: TaskData) -> tuple[Dataset, Dataset]:
-    """Rows to fine-tune teachers on, and those that their weights are learned on."""
+    """Training rows for fine-tuning teachers, and those held out to learn the teachers' weights."""
     if ctx.config.teacher.weights != "learned":
         return data.train, data.train.select([])
-    apart = np.arange(len(data.train)) % APART == APART - 1
-    return data.train.select(np.flatnonzero(~apart)), data.train.select(np.flatnonzero(apart))
+    is_held_out = np.arange(len(data.train)) % APART == APART - 1
+    return data.train.select(np.flatnonzero(~is_held_out)), data.train.select(np.flatnonzero(is_held_out))
 
 
 def learned_weights(ctx: Context, folders: list[Path], data: TaskData) -> list[float]:
-    """The weight of each teacher, whose models are in `folders`, that is best on rows none of them was trained on."""
+    """Weight of each teacher, whose models are in `folders`: those with the least loss on the held-out rows."""
     _, rows = held_out(ctx, data)
     window = ctx.config.teacher.window
     logits = [_logits(ctx, f, t, data, rows, window) for f, t in zip(folders, ctx.given.tokenizers, strict=True)]
@@ -64,14 +67,16 @@ def learned_weights(ctx: Context, folders: list[Path], data: TaskData) -> list[f
 def _logits(
     ctx: Context, folder: Path, tokenizer: Any, data: TaskData, rows: Dataset, window: int | None
 ) -> np.ndarray:
-    """Logits [rows, C] of one teacher, which reads the texts in its own tokens."""
-    guide = frozen(ctx, teacher.load_classifier(folder, data.task.num_labels, pad_id=tokenizer.pad_token_id))
+    """Logits [rows, C] of one teacher, with its own tokenizer; of windows of `window` tokens unless it is None."""
+    model = frozen(ctx, teacher.load_classifier(folder, data.task.num_labels, pad_id=tokenizer.pad_token_id))
     encoded = encode_task(rows, data.task.columns, tokenizer, ctx.config.tasks.max_length)
-    run = in_windows(_run(ctx, guide), tokenizer, window)
+    run = in_windows(_run(ctx, model), tokenizer, window)
     return predict(run, encoded, pad_id=tokenizer.pad_token_id, left=tokenizer.padding_side == "left")
 
 
 def _run(ctx: Context, model: nn.Module) -> Callable[[Arrays], np.ndarray]:
+    """A function from a batch to the model's logits [B, C]."""
+
     def logits(batch: Arrays) -> np.ndarray:
         with torch.no_grad():
             tensors = {key: torch.from_numpy(value).to(ctx.machine.device) for key, value in batch.items()}

@@ -1,4 +1,4 @@
-"""Training on the corpus: masked-language modelling, and what a teacher outputs for the same tokens."""
+"""Training on the corpus: masked-language modelling, and distillation from teachers that read the same texts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,11 @@ from distill.training.prepare import (
 
 
 def on_corpus(ctx: Context, step: Step, settings: Train, member: int, name: str) -> dict[str, Any]:
-    """Train a step's model, that of a `member` of an ensemble, and leave it under `name`. Returns its manifest."""
+    """Train a step's model and write it to the folder `name`. Returns its manifest.
+
+    Args:
+        member: index of the teacher in an ensemble, if teachers are trained.
+    """
     start = ctx.checkpoints(step.start)[member]
     torch.manual_seed(ctx.config.seed)
     model, has_head = teacher.load_mlm(start)
@@ -46,13 +50,13 @@ def on_corpus(ctx: Context, step: Step, settings: Train, member: int, name: str)
         ctx.machine.wait()
         return manifest
     model = prepared(ctx, settings, model)
-    guides = [] if step.teacher is None else ctx.checkpoints(step.teacher)
-    online = [frozen(ctx, teacher.load_mlm(folder)[0]) for folder in guides]
-    shares = [1.0] if step.teacher is None else ctx.shares(step.teacher)
+    folders = [] if step.teacher is None else ctx.checkpoints(step.teacher)
+    teachers = [frozen(ctx, teacher.load_mlm(folder)[0]) for folder in folders]
+    weights = [1.0] if step.teacher is None else ctx.shares(step.teacher)
     corpus, source = ctx.corpus(step)
     encoded = corpus.student if isinstance(corpus, Aligned) else corpus
     pooling, kept = teacher.pooling(ctx.given.teacher), kept_layers(ctx, step, None)
-    objective = Objective(model, terms(settings), online, pooling, shares, kept=kept)
+    objective = Objective(model, terms(settings), teachers, pooling, weights, kept=kept)
     collate = _collate(ctx, step, settings, corpus, model)
     done = trained(ctx, name, settings, objective, encoded.lengths, collate, ctx.config.seed)
     manifest = summary(done) | {"corpus": source, "sequences": len(encoded), "corpus_tokens": len(encoded.ids)}
@@ -61,19 +65,20 @@ def on_corpus(ctx: Context, step: Step, settings: Train, member: int, name: str)
 
 
 def _projection(objective: Objective) -> Tensor | None:
-    """The map [D, H] from pooled vectors to the teacher's, where one was learned."""
+    """The trained map [D, H] from the student's pooled vectors to the teacher's; None if there is none."""
     pooled = next((label for label, term in objective.terms.items() if term.kind is POOLED), "")
     return objective.projections.get_parameter(f"{pooled}.weight") if pooled in objective.projections else None
 
 
 def _collate(ctx: Context, step: Step, settings: Train, corpus: Encoded | Aligned, model: Any) -> Collate:
+    """A function from row numbers and epoch to a padded and masked batch, as `Objective` describes it."""
     encoded = corpus.student if isinstance(corpus, Aligned) else corpus
-    tokenizer = ctx.tokenizer(step)  # on a corpus all teachers have the same
+    tokenizer = ctx.tokenizer(step)  # on a corpus all teachers have the same tokenizer
     specials = np.array(sorted(set(tokenizer.all_special_ids)))
     random_ids = np.setdiff1d(np.arange(len(tokenizer)), specials)
     special = np.zeros(model.config.vocab_size, dtype=bool)
     special[specials] = True
-    # Without a language-model term the student reads what the teacher reads.
+    # Without a term on logits nothing is masked, so that student and teacher get the same tokens.
     masks = uses_head(settings)
     weights = token_weights(encoded, model.config.vocab_size, list(specials), settings.masking.smoothing)
 
@@ -102,7 +107,7 @@ def _collate(ctx: Context, step: Step, settings: Train, corpus: Encoded | Aligne
 def _save(
     ctx: Context, name: str, model: Any, manifest: dict[str, Any], tokenizer: Any, projection: Tensor | None
 ) -> None:
-    """Write the model, and the map from its pooled vectors to the teacher's where one was learned."""
+    """Write the model, and the trained map from its pooled vectors to the teacher's, if any."""
     if ctx.machine.main:
         with write_model(ctx.folder.path / name, model, tokenizer, manifest) as temporary:
             if projection is not None:

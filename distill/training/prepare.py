@@ -1,4 +1,4 @@
-"""The parts of a training: the model that is trained, the teachers it learns from, and the loop."""
+"""Parts that training on the corpus and on tasks share: the trained model, the teachers, the terms and the loop."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ Collate = Callable[[np.ndarray, int], Arrays]
 
 
 def prepared(ctx: Context, settings: Train, model: Any) -> Any:
-    """The student if the step builds one, with the dropout of the step and what it does not train frozen."""
+    """The model to train: `model`, or the student built from it, with the stage's dropout and frozen parameters."""
     if settings.build_student:
-        wanted = ctx.config.student
-        if wanted.tokenizer is not None:
+        shape = ctx.config.student
+        if shape.tokenizer is not None:
             own = ctx.given.student_tokenizer
             model = student.with_vocabulary(model, own, student.pieces(own, ctx.given.tokenizer))
-        layers = wanted.layers or student.half_depth(model.config.num_hidden_layers)
-        sizes = {name: getattr(wanted, name) for name in student.SIZES}
+        layers = shape.layers or student.half_depth(model.config.num_hidden_layers)
+        sizes = {name: getattr(shape, name) for name in student.SIZES}
         model = student.from_teacher(
-            model, layers, init=wanted.init, seed=ctx.config.seed, kind=wanted.family, sizes=sizes
+            model, layers, init=shape.init, seed=ctx.config.seed, kind=shape.family, sizes=sizes
         )
     if settings.dropout is not None:
         student.set_dropout(model, settings.dropout)
@@ -47,40 +47,40 @@ def prepared(ctx: Context, settings: Train, model: Any) -> Any:
 
 
 def uses_head(settings: Train) -> bool:
-    """Whether a term with a weight is on what the model's head outputs."""
+    """Whether a term with a weight needs the output of the model's head."""
     return any(KINDS[term.features].head and term.weight > 0 for term in settings.terms.values())
 
 
 def kept_layers(ctx: Context, step: Step, task: str | None) -> list[int] | None:
-    """Numbers, among its teacher's, of the layers that a student was built or pruned from.
+    """For each layer of a step's student, the teacher's layer, counted from 0, that it was copied from.
 
-    None where it has no such layers (drawn at random, given) or where its teacher is a student itself.
+    None if the student's layers were not copied (random or given), or if its teacher is a student or pruned itself.
     """
-    guide, builder, pruner = step.teacher, step.builder, step.pruner
-    whole = isinstance(guide, Given) or (guide is not None and not guide.of_student and not guide.pruner)
+    source, builder, pruner = step.teacher, step.builder, step.pruner
+    unpruned = isinstance(source, Given) or (source is not None and not source.of_student and not source.pruner)
     copied = ctx.config.student.init == "teacher_layers" and not ctx.plan.given_student
-    if not whole or not copied or (builder is None and pruner is None):
+    if not unpruned or not copied or (builder is None and pruner is None):
         return None
     layers: list[int] | None = None
     if builder is not None:
         depth = int(teacher.read_config(ctx.given.teacher, ctx.given.key).num_hidden_layers)
         layers = list(ctx.config.student.layers or student.half_depth(depth))
     if pruner is not None and pruner is not step:
-        parts = ctx.folder.manifest(pruner)["tasks"]
-        cut = next(iter(parts.values()))["layers"] if task is None else parts[task]["layers"]
-        layers = list(cut) if layers is None else [layers[number] for number in cut]
+        manifests = ctx.folder.manifest(pruner)["tasks"]
+        kept = next(iter(manifests.values()))["layers"] if task is None else manifests[task]["layers"]
+        layers = list(kept) if layers is None else [layers[number] for number in kept]
     return layers
 
 
 def frozen(ctx: Context, model: nn.Module) -> nn.Module:
-    """A teacher: eval mode, no gradients, weights in the precision of training."""
+    """The model as a teacher: eval mode, no gradients, on the device, weights in the training precision."""
     bf16 = ctx.machine.precision == "bf16" and family.family_of(model).bf16
     dtype = torch.bfloat16 if bf16 else torch.float32
     return model.eval().requires_grad_(False).to(ctx.machine.device, dtype)
 
 
 def terms(settings: Train) -> dict[str, BoundTerm]:
-    """Terms with a weight, their functions bound to their hyper-parameters."""
+    """Name -> term, for all terms with a weight above 0, with loss functions bound to their hyper-parameters."""
     return {
         name: BoundTerm(
             t.weight, t.features, t.against, t.positions, bind(t.loss, "loss"), t.layers, t.teacher_layer, t.heads
@@ -93,7 +93,7 @@ def terms(settings: Train) -> dict[str, BoundTerm]:
 def trained(
     ctx: Context, name: str, settings: Train, objective: Objective, lengths: np.ndarray, collate: Collate, seed: int
 ) -> engine.Trained:
-    """Train the student of an objective in place, as the settings want it; `name` is that of its folder."""
+    """Train the student of an objective in place. `name`: its folder, relative to the run folder."""
     named = [(name, p) for name, p in objective.named_parameters() if p.requires_grad]
     named = [(name, p) for name, p in named if not name.startswith("gates.")]
     # Norms and biases are not decayed, as in BERT.
@@ -121,12 +121,12 @@ def trained(
 
 
 def state_folder(ctx: Context, name: str) -> Path:
-    """Where the resumable state of what is trained under a name is kept."""
+    """Folder with the state from which the training of the model in folder `name` resumes."""
     return ctx.folder.path / f"{name}{STATE}"
 
 
 def summary(done: engine.Trained) -> dict[str, Any]:
-    """What a manifest holds of a training."""
+    """Entries of a manifest about a training."""
     return {
         "steps": done.steps,
         "tokens": done.tokens,

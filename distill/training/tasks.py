@@ -1,4 +1,4 @@
-"""Training on a task: from its labels, and from what a teacher outputs for the same rows."""
+"""Training on a task: on its labels, and on a teacher's outputs for the same rows."""
 
 from __future__ import annotations
 
@@ -40,8 +40,12 @@ Gates = L0 | Movement
 
 
 def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: int, name: str) -> None:
-    """Train a step's model of one task, that of a `member` of an ensemble, and leave it under `name`."""
-    # Teachers of an ensemble differ in their seed, so that a model that is named twice makes two.
+    """Train a step's model of one task and write it to the folder `name`.
+
+    Args:
+        member: index of the teacher in an ensemble, if teachers are trained.
+    """
+    # Teachers of an ensemble differ in their seed, so that naming a model twice gives two different teachers.
     seed = ctx.config.seed + member
     torch.manual_seed(seed)
     tokenizer = ctx.tokenizer(step, member)
@@ -50,10 +54,10 @@ def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: i
     encoded = encode_task(rows, data.task.columns, tokenizer, ctx.config.tasks.max_length)
     if settings.role == "teacher" and ctx.config.teacher.window is not None:
         encoded, _ = split(encoded, windows(tokenizer, ctx.config.teacher.window))
-    wanted = terms(settings)
-    inside, began = any(term.kind.inside for term in wanted.values()), time.monotonic()
-    guides, targets = _taught_by(ctx, step, data, wanted, inside, tokenizer)
-    waited = time.monotonic() - began
+    bound_terms = terms(settings)
+    inside, began = any(term.kind.inside for term in bound_terms.values()), time.monotonic()
+    teachers, targets = _teachers_or_logits(ctx, step, data, bound_terms, inside, tokenizer)
+    teacher_seconds = time.monotonic() - began
 
     def collate(rows: np.ndarray, epoch: int) -> Arrays:
         assert encoded.labels is not None
@@ -66,19 +70,19 @@ def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: i
         return batch
 
     gates = _gates(settings, model)
-    pooling = teacher.pooling(ctx.given.teacher) if guides else "mean"
+    pooling = teacher.pooling(ctx.given.teacher) if teachers else "mean"
     in_int8 = linears(model) if settings.quantization_aware else []
     with only_used_embeddings(model, np.append(encoded.ids, tokenizer.pad_token_id)), faked(model, in_int8):
-        kept = kept_layers(ctx, step, data.task.name) if guides else None
-        objective = Objective(model, wanted, guides, pooling, gates=gates, kept=kept)
+        kept = kept_layers(ctx, step, data.task.name) if teachers else None
+        objective = Objective(model, bound_terms, teachers, pooling, gates=gates, kept=kept)
         done = trained(ctx, name, settings, objective, encoded.lengths, collate, seed)
-    done.seconds += waited
+    done.seconds += teacher_seconds
     _save(ctx, name, model, summary(done), tokenizer, gates)
 
 
 def _start(ctx: Context, step: Step, data: TaskData, member: int, tokenizer: Any) -> Any:
     """The classifier that training starts from."""
-    # A student that is given, or drawn, has nothing of the teacher.
+    # A given or random student has no weights of the teacher.
     copied = ctx.config.student.init == "teacher_layers" and not ctx.plan.given_student
     return teacher.load_classifier(
         ctx.checkpoints(step.start, data.task.name)[member],
@@ -88,33 +92,33 @@ def _start(ctx: Context, step: Step, data: TaskData, member: int, tokenizer: Any
     )
 
 
-def _taught_by(
-    ctx: Context, step: Step, data: TaskData, wanted: dict[str, Any], inside: bool, tokenizer: Any
+def _teachers_or_logits(
+    ctx: Context, step: Step, data: TaskData, bound_terms: dict[str, Any], inside: bool, tokenizer: Any
 ) -> tuple[list[nn.Module], np.ndarray | None]:
-    """The teacher that runs along, where terms look inside of it, or its logits [rows, C], where they suffice."""
+    """The teacher, to run in each training step if terms compare layers (`inside`), or else its logits [rows, C]."""
     if step.teacher is None:
         return [], None
     if inside:
-        # Hidden states of every row would fill a disk.
+        # It runs in each step, because stored hidden states of all rows would fill a disk.
         folder = ctx.checkpoint(step.teacher, data.task.name)
-        guide = teacher.load_classifier(folder, data.task.num_labels, pad_id=tokenizer.pad_token_id)
-        return [frozen(ctx, guide)], None
-    if any(term.against == "teacher" for term in wanted.values()):
+        model = teacher.load_classifier(folder, data.task.num_labels, pad_id=tokenizer.pad_token_id)
+        return [frozen(ctx, model)], None
+    if any(term.against == "teacher" for term in bound_terms.values()):
         return [], teacher_logits(ctx, step.teacher, data)
     return [], None
 
 
 def _gates(settings: Train, model: Any) -> Gates | None:
-    """The gates of a step. Those of an L0 penalty are held to their shares in every layer, as they are cut."""
-    wanted = settings.gates
-    if wanted.kind == "none":
+    """The gates of a stage; None without. L0 gates keep their share in every layer, because layers are cut equally."""
+    gates = settings.gates
+    if gates.kind == "none":
         return None
-    keep = {"heads": wanted.heads, "ffn": wanted.ffn}
-    return L0(model, keep, uniform=True) if wanted.kind == "l0" else Movement(model, keep)
+    keep = {"heads": gates.heads, "ffn": gates.ffn}
+    return L0(model, keep, uniform=True) if gates.kind == "l0" else Movement(model, keep)
 
 
 def _save(ctx: Context, name: str, model: Any, manifest: dict[str, Any], tokenizer: Any, gates: Gates | None) -> None:
-    """Write the model; one that was trained with gates as it is with them, and their scores beside it."""
+    """Write the model. Gates are folded into its weights, and their scores are written beside it."""
     if ctx.machine.main:
         if gates is not None:
             heads, ffn, _ = gates.eval().masks(1.0)

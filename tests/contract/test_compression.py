@@ -27,8 +27,7 @@ from distill.schemes import ONNX, SCHEMES
 from distill.stages import evaluate, export
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
-SAME = {"ernie": "bert", "xlm-roberta": "roberta", "camembert": "roberta"}
-"""Families whose record differs from another one's in names alone."""
+SAME = TINY["SAME"]
 INSTALLED = [name for name, scheme in SCHEMES.items() if all(map(find_spec, scheme.packages))]
 SIZES = {"hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128, "length": 64}
 
@@ -48,7 +47,14 @@ BATCH = synthetic((48, 12), 60)
 ROWS = [{key: value[i : i + 1, : 6 + i % 6] for key, value in BATCH.items()} for i in range(16)]
 
 
-@pytest.fixture(scope="module", params=[name for name in family.STUDENTS if name not in SAME])
+QUICK = ("bert", "deberta-v2", "modernbert")
+"""Families whose layers differ most; the others are tried among the slow tests."""
+PARAMS = [
+    pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in family.STUDENTS if name not in SAME
+]
+
+
+@pytest.fixture(scope="module", params=PARAMS)
 def given(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Given:
     from transformers import AutoModelForSequenceClassification
 
@@ -143,11 +149,11 @@ def test_the_variant_that_is_timed_is_of_the_task_with_most_in_float(tmp_path: P
     ctx: Any = SimpleNamespace(folder=RunFolder(tmp_path), tasks={"a": 0, "b": 0, "c": 0})
     student, quantize = Step("recover", Train()), Step("quantize", Quantize())
     shown = {
-        key: evaluate._shown(ctx, Variant("student", one.backend, one.scheme, student, quantize, one.file, key))
+        key: evaluate._timed_task(ctx, Variant("student", one.backend, one.scheme, student, quantize, one.file, key))
         for key, one in SCHEMES.items()
     }
     assert shown == dict.fromkeys(SCHEMES, "a") | {"onnxruntime": "b", "bitsandbytes": "c"}
-    assert evaluate._shown(ctx, Variant("student", "torch", "fp32", student)) == "a"
+    assert evaluate._timed_task(ctx, Variant("student", "torch", "fp32", student)) == "a"
 
 
 def test_an_export_that_is_not_what_was_made_is_removed(
@@ -158,15 +164,15 @@ def test_an_export_that_is_not_what_was_made_is_removed(
 
     few = ["limit=smoke", "limit.steps=2", "tasks=docstrings", "tasks.names=[order]", "output=out"]
     stages = ["pipeline=[finetune_teacher,finetune,export]", "stages.export.quantized=null"]
-    proved = export._proved
+    verified = export._verified
 
     def spoilt(exported: Any, *rest: Any) -> Any:
         file = exported[0].copy.path / "model.safetensors"
         save_file({name: value + 0.5 for name, value in load_file(file).items()}, file, {"format": "pt"})
-        return proved(exported, *rest)
+        return verified(exported, *rest)
 
-    monkeypatch.setattr(export, "_proved", spoilt)
-    with pytest.raises(UserError, match="away from the model's in a fresh process"):
+    monkeypatch.setattr(export, "_verified", spoilt)
+    with pytest.raises(UserError, match="in a fresh process that differ from the model's"):
         run(tmp_path, "task", *few, *stages, "stages.export.evaluated=null")
     assert (tmp_path / "out" / "finetune" / "order").is_dir()
     assert not (tmp_path / "out" / "export" / "order").exists()

@@ -74,7 +74,7 @@ def test_teachers_of_two_families_and_tokenizers_teach_as_one(run: Any, tmp_path
             wanted = of_task[0] * probabilities(said[1]) + of_task[1] * probabilities(said[2])
             np.testing.assert_allclose(probabilities(said[0]), wanted, rtol=1e-4, atol=1e-6)
     order = ", ".join(f"{100 * share:.0f}%" for share in shares["order"])
-    assert f"Shares of the members in order: {order}." in results["notes"]
+    assert f"Weights of the members on order: {order}." in results["notes"]
     assert results["teacher_name"] == "an ensemble of one, two"
     rows = [checkpoint.read_json(out / "finetune_teacher" / n / "order" / checkpoint.MANIFEST) for n in ("1", "2")]
     assert all(row["steps"] == 3 for row in rows)
@@ -190,6 +190,7 @@ def test_settings_that_an_ensemble_cannot_have(recipe: str, settings: list[str],
     assert any(re.search(line, problem) for problem in found), found
 
 
+@pytest.mark.slow
 def test_models_and_data_that_an_ensemble_cannot_use(run: Any, tmp_path: Path) -> None:
     TINY["save"](tmp_path / "one", "bert", "MaskedLM", **SMALL, length=130)
     bpe(tmp_path / "two", "roberta", "MaskedLM", length=130)
@@ -221,9 +222,13 @@ def test_a_teacher_reads_a_long_text_in_windows(name: str, run: Any, tmp_path: P
         with pytest.raises(ConfigError, match=r"teacher\.window: got 40; must be <= 32"):
             run(tmp_path, "task", *given, shapes, "teacher.window=40")
     results = run(tmp_path, "task", *given, shapes, *SHORT, "teacher.window=32")
-    assert any(note.startswith("The teacher reads windows of at most 32 tokens") for note in results["notes"])
-    failed = {(m["role"], m["backend"]) for m in results["models"] if "failed" in m}
-    assert failed == (set() if name == "bert" else {("teacher", "torch"), ("teacher", "onnxruntime")})
+    assert any(
+        note.startswith("The teacher processes texts in windows of at most 32 tokens") for note in results["notes"]
+    )
+    failed = {(m["backend"], m["scheme"]) for m in results["models"] if "failed" in m}
+    timed = {(m["backend"], m["scheme"]) for m in results["models"] if m["role"] == "teacher"}
+    unable = {("torch", "bf16"), ("onnxruntime", "fp32")}  # bf16 is tried where the processor has it
+    assert failed == (set() if name == "bert" else unable & timed)
 
     from distill.data import tasks as sets
 

@@ -83,6 +83,7 @@ ONE_LAYER = {
 """One layer is enough in families whose layers are all alike; an export takes a second per layer."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in family.FAMILIES if name not in family.STUDENTS])
 def test_teachers_of_tasks_export_where_the_table_says_so(name: str, tmp_path: Path) -> None:
     from torch.onnx.errors import OnnxExporterError

@@ -91,7 +91,10 @@ def test_nothing_is_cut_but_what_the_recipe_says(recipe: str, run: Any, tmp_path
     assert cut <= set(may) < {"layers", "hidden", "ffn"}
 
 
-@pytest.fixture(scope="session", params=[pytest.param(name, marks=pytest.mark.slow) for name in WHOLE])
+PARAMS = [pytest.param(name, marks=[pytest.mark.slow] * (name != "distilbert")) for name in WHOLE]
+
+
+@pytest.fixture(scope="session", params=PARAMS)
 def finished(request: pytest.FixtureRequest, run: Any, tmp_path_factory: pytest.TempPathFactory) -> Finished:
     recipe, home = request.param, tmp_path_factory.mktemp("home")
     tasks = f"tasks.names=[{','.join(few_tasks(recipe))}]"

@@ -47,8 +47,10 @@ def test_the_smaller_vocabulary_is_read_by_all_that_comes_of_it(name: str, run: 
     with np.load(root / "evaluate" / "order.npz") as stored:
         (key,) = {f"student torch {scheme}|{split}" for scheme in ("fp32", "fp32_medium")} & set(stored.files)
         np.testing.assert_allclose(stored[key], plain_logits(root / "recover" / "order", texts, 128), atol=1e-3)
-    (note,) = (note for note in found["notes"] if "tokens of the vocabulary" in note)
-    assert note.startswith(f"{after:,} of {before:,} tokens of the vocabulary are kept: they are 100.00% of all tokens")
+    (note,) = (note for note in found["notes"] if note.startswith("The vocabulary has"))
+    assert note.startswith(
+        f"The vocabulary has {after:,} of its original {before:,} tokens. They cover 100.00% of the token"
+    )
 
 
 def test_a_bound_on_the_tokens_is_kept(run: Any, tmp_path: Path) -> None:
@@ -66,7 +68,7 @@ def test_a_bound_on_the_tokens_is_kept(run: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        (["stages.vocabulary.texts=[]"], "stages.vocabulary.texts: got []; must hold tasks, corpus or both; "),
+        (["stages.vocabulary.texts=[]"], "stages.vocabulary.texts: got []; must contain tasks, corpus or both; "),
         (["stages.vocabulary.texts=[web]"], "stages.vocabulary.texts: got web; must be tasks or corpus; "),
         (["student.hidden_size=192"], "student.hidden_size: got 192; must be null where no stage builds or prunes "),
         (["teacher=ensemble", "teacher.names=[a,b]"], "teacher.kind: got ensemble; must be one teacher in a recipe "),

@@ -1,8 +1,9 @@
-"""The README tells the truth: its commands compose, its tree is the tree, its names exist."""
+"""The README is correct: its commands compose, its tree is the folder tree, its names exist."""
 
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from distill.config import load_config
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
+ARCHITECTURE = runpy.run_path(str(ROOT / "docs" / "architecture.py"))
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 
@@ -26,13 +28,13 @@ def blocks(text: str, language: str) -> list[str]:
 def commands(text: str) -> list[list[str]]:
     """Arguments of each `-m distill` command in a bash block, whatever launches it."""
     lines = "".join(blocks(text, "bash")).replace("\\\n", " ").splitlines()
-    found = []
+    every = []
     for words in (shlex.split(line, comments=True) for line in lines):
         if "distill" in words:
             at = words.index("distill")
             assert words[at - 1] == "-m"
-            found.append(words[at + 1 :])
-    return found
+            every.append(words[at + 1 :])
+    return every
 
 
 def first_job(arguments: list[str]) -> list[str]:
@@ -76,24 +78,24 @@ def test_make_targets_exist() -> None:
     assert all(re.search(rf"^{target}:", makefile, re.M) for target in named)
 
 
-def test_tree_is_the_tree() -> None:
+def test_the_tree_lists_the_modules() -> None:
     (tree,) = [b for b in blocks(README, "text") if b.startswith("distill/\n")]
     source = (ROOT / "distill").iterdir()
     folders = {f"{p.name}/" for p in source if list(p.glob("*.py"))}
-    there = folders | {p.name for p in (ROOT / "distill").glob("*.py")}
-    assert set(re.findall(r"^ {2}(\S+) +\S", tree, re.M)) == there
+    modules = folders | {p.name for p in (ROOT / "distill").glob("*.py")}
+    assert set(re.findall(r"^ {2}(\S+) +\S", tree, re.M)) == modules
     beside = set(re.findall(r"^(\w+)/ +\S", tree, re.M))
     assert {"conf", "recipes", "tests", "outputs"} <= beside
     assert all((ROOT / name).is_dir() for name in beside)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda d: d.name)
-def test_links_to_files_lead_somewhere(document: Path) -> None:
+def test_linked_files_exist(document: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)", document.read_text())
     local = [link for link in links if not re.match(r"[a-z]+:", link)]
     assert [link for link in local if not (document.parent / link).exists()] == []
 
 
-def test_results_have_their_place() -> None:
+def test_the_markers_of_the_results_are_in_order() -> None:
     assert README.count("<!-- results:begin -->") == README.count("<!-- results:end -->") == 1
     assert README.index("<!-- results:begin -->") < README.index("<!-- results:end -->")

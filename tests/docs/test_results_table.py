@@ -1,4 +1,4 @@
-"""The results in the documents are those that their generator makes from the committed JSON."""
+"""The results in the documents are generated from the committed JSON."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_documents_are_those_of_the_committed_results(capsys: pytest.Capture
     assert results_table.main(["--check"]) == 0, capsys.readouterr().err
 
 
-drawn = cache(figure.png)  # the same points are the same picture: it need not be drawn again for each test
+drawn = cache(figure.png)  # the same points give the same picture, which is drawn once for all tests
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +88,7 @@ def write(path: Path, value: dict[str, Any]) -> None:
     path.write_text(json.dumps(value))
 
 
-def test_readme_shows_the_named_run_and_goes_on_showing_it(root: Path) -> None:
+def test_readme_shows_the_named_run_until_another_is_named(root: Path) -> None:
     assert results_table.main(["docs/results/small"], root) == 0
     first = (root / "README.md").read_text()
     assert "docs/results/small/results.json" in first
@@ -100,7 +100,7 @@ def test_readme_shows_the_named_run_and_goes_on_showing_it(root: Path) -> None:
     assert results_table.main(["docs/results/big/"], root) == 0
     second = (root / "README.md").read_text()
     assert "small" not in second
-    assert "The int8 student (onnxruntime) keeps 93.1% (95% interval 92.0 to 94.0)" in second
+    assert "The int8 student (onnxruntime) retains 93.1% (95% interval 92.0 to 94.0)" in second
     assert second.startswith("# Title\n<!-- results:begin -->\n**The int8")
     assert second.endswith("<!-- quantize:end -->\nend\n")
     assert "-->\nbetween\n<!--" in second
@@ -111,7 +111,7 @@ def test_readme_shows_the_step(root: Path) -> None:
     text = (root / "README.md").read_text()
     assert "| all positions | 1,253 | 817 | - | 1.00x [1.00, 1.00] |" in text
     assert "| masked positions | 4,966 | 206 | 540 | 3.96x [3.71, 4.02] |" in text
-    assert "batch 8 x 128, 152 positions masked" in text
+    assert "Batch 8 x 128, 152 masked positions" in text
     assert "7 rounds" in text
     assert "2 threads, Example CPU 9000, torch 2.13.0" in text
 
@@ -124,7 +124,7 @@ def test_every_run_has_its_section_and_its_picture(root: Path) -> None:
     assert "\n    python -m distill recipe=distilbert tasks=glue seed=0\n" in big
     assert "- The teacher had no language-model head; a first stage fitted one." in big
     assert "- Training is partial: sst2 10,000 of 67,349 rows." in big
-    assert "a fixed number of 2 threads on Example CPU 9000" in big
+    assert "with 2 threads, on Example CPU 9000" in big
     for name in ("big", "small"):
         assert f"]({name}/frontier.png)" in text
         assert (root / "docs/results" / name / "frontier.png").read_bytes().startswith(b"\x89PNG")
@@ -174,10 +174,10 @@ def test_readme_shows_the_quantized_variants(root: Path) -> None:
     assert results_table.main([], root) == 0
     text = (root / "README.md").read_text()
     assert "| onnxruntime | int8 | 110 | 181.0 | 2.40x [2.30, 2.50] |" in text
-    assert "2 threads, Example CPU 9000, torch 2.13.0, onnxruntime 1.31.1. Speedup: against onnxruntime fp32" in text
+    assert "2 threads, Example CPU 9000, torch 2.13.0, onnxruntime 1.31.1. Speedup: over onnxruntime fp32" in text
 
 
-def test_check_finds_every_drift_and_writes_nothing(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_finds_every_difference_and_writes_nothing(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert results_table.main([], root) == 0
     assert results_table.main(["--check"], root) == 0
     changed = complete()
@@ -201,7 +201,7 @@ def test_check_finds_every_drift_and_writes_nothing(root: Path, capsys: pytest.C
     assert capsys.readouterr().err.startswith("README.md:")
 
 
-def test_a_typed_number_is_found(root: Path) -> None:
+def test_a_number_typed_by_hand_is_found(root: Path) -> None:
     assert results_table.main([], root) == 0
     readme = root / "README.md"
     readme.write_text(readme.read_text().replace("93.1%", "98.1%"))
@@ -223,12 +223,12 @@ def test_documents_without_results(tmp_path: Path) -> None:
         (
             ["docs/results/bog"],
             "",
-            "docs/results/bog/results.json: got no such file; must be a run; there is big, small",
+            "docs/results/bog/results.json: got no such file; must be a committed run; choose of big, small",
         ),
         ([], "<!-- step:end -->", "README.md: got no step markers"),
     ],
 )
-def test_what_cannot_be_made_is_one_line(
+def test_errors_are_one_line(
     root: Path, arguments: list[str], lost: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (root / "README.md").write_text(README.replace(lost, "") if lost else README)

@@ -1,4 +1,4 @@
-"""A Hugging Face hub on this machine, to which huggingface_hub sends the requests it sends to the real one."""
+"""A local server with the parts of the Hugging Face hub's API that huggingface_hub uses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOKEN = "hf_of_the_test"
 LARGE = (".safetensors", ".onnx")
 """Endings of files that are uploaded as large files."""
 NEW = {".gitattributes": b"*.safetensors filter=lfs\n"}
-"""Files of a repository that has just been made."""
+"""Files of a new repository."""
 
 
 def sha256(content: bytes) -> str:
@@ -43,29 +43,32 @@ class Hub:
     broken: bool = False
     """Whether commits fail."""
 
-    def create(self, asked: dict[str, Any]) -> tuple[int, Any]:
-        name = f"{asked['organization']}/{asked['name']}" if asked.get("organization") else asked["name"]
+    def create(self, request: dict[str, Any]) -> tuple[int, Any]:
+        name = f"{request['organization']}/{request['name']}" if request.get("organization") else request["name"]
         if name in self.repositories:
             return 409, {"url": f"{self.url}/{name}"}
         self.repositories[name] = dict(NEW)
-        self.private |= {name} if asked.get("visibility") == "private" else set()
+        self.private |= {name} if request.get("visibility") == "private" else set()
         return 200, {"url": f"{self.url}/{name}"}
 
     def revision(self, name: str) -> str:
-        """A function of the content, of the form of git's."""
+        """A hash of the content, in the format of git's revisions."""
         files = sorted((file, sha256(content)) for file, content in self.repositories[name].items())
         return hashlib.sha1(json.dumps(files).encode()).hexdigest()
 
-    def batch(self, asked: dict[str, Any]) -> tuple[int, Any]:
-        to = {one["oid"]: {"upload": {"href": f"{self.url}/large/{one['oid']}"}} for one in asked["objects"]}
-        return 200, {"transfer": "basic", "objects": [one | {"actions": to[one["oid"]]} for one in asked["objects"]]}
+    def batch(self, request: dict[str, Any]) -> tuple[int, Any]:
+        to = {item["oid"]: {"upload": {"href": f"{self.url}/large/{item['oid']}"}} for item in request["objects"]}
+        return 200, {
+            "transfer": "basic",
+            "objects": [item | {"actions": to[item["oid"]]} for item in request["objects"]],
+        }
 
-    def preupload(self, name: str, asked: dict[str, Any]) -> tuple[int, Any]:
-        there, files = self.repositories[name], []
-        for path in (one["path"] for one in asked["files"]):
-            mode, content = "lfs" if path.endswith(LARGE) else "regular", there.get(path)
-            known = None if content is None else {"lfs": sha256, "regular": git_hash}[mode](content)
-            files.append({"path": path, "uploadMode": mode, "shouldIgnore": False, "oid": known})
+    def preupload(self, name: str, request: dict[str, Any]) -> tuple[int, Any]:
+        stored, files = self.repositories[name], []
+        for path in (item["path"] for item in request["files"]):
+            mode, content = "lfs" if path.endswith(LARGE) else "regular", stored.get(path)
+            oid = None if content is None else {"lfs": sha256, "regular": git_hash}[mode](content)
+            files.append({"path": path, "uploadMode": mode, "shouldIgnore": False, "oid": oid})
         return 200, {"files": files}
 
     def commit(self, name: str, lines: list[dict[str, Any]]) -> tuple[int, Any]:
@@ -82,8 +85,8 @@ class Hub:
             if line["key"] == "deletedFile":
                 del self.repositories[name][value["path"]]
         self.commits[name] = self.commits.get(name, 0) + 1
-        made = self.revision(name)
-        return 200, {"commitUrl": f"{self.url}/{name}/commit/{made}", "commitOid": made}
+        revision = self.revision(name)
+        return 200, {"commitUrl": f"{self.url}/{name}/commit/{revision}", "commitOid": revision}
 
     def posted(self, path: str, data: bytes) -> tuple[int, Any]:
         if path == "/api/repos/create":
@@ -190,7 +193,7 @@ def serve() -> Iterator[Hub]:
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
-    """A hub that is asked instead of the real one, with a token that may write."""
+    """A local hub in place of the real one, with a token that may write."""
     from huggingface_hub import constants
 
     with serve() as served:

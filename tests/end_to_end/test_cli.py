@@ -1,4 +1,4 @@
-"""What the command line answers: one line a problem on standard error, exit code 2, at once."""
+"""Errors on the command line: one line per problem on standard error, exit code 2, before torch is imported."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ NAMES = ", ".join(recipes())
 TEACHERS = "bert_base, embedded, ensemble, hub, roberta_base"
 NOTHING = f"recipe: got nothing; must be one of {NAMES}; choose one, e.g. recipe=distilbert"
 TRAPPED = 77
-"""Exit code of a process that imports torch although it may not."""
+"""Exit code of a process that imports torch where it must not."""
 
 Done = subprocess.CompletedProcess[str]
 
 
 @pytest.fixture(scope="module")
 def trap(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for PYTHONPATH that ends any process at the import of what is slow to import."""
+    """A folder for PYTHONPATH with a module that ends the process when it imports torch or another slow package."""
     folder = tmp_path_factory.mktemp("trap")
     (folder / "sitecustomize.py").write_text(
         "import os, sys\n"
@@ -89,7 +89,7 @@ def distill(folder: Path, *arguments: str, trap: Path | None = None, **environme
                 "temperature: got -1.0; must be > 0; 2 is usual",
                 "seed: got -1; must be >= 0; 0 is the default",
                 "tasks.names: got cola; must be a task of tasks=docstrings; "
-                "there is package, corrupted, body, order, overlap",
+                "choose from package, corrupted, body, order, overlap",
             ],
         ),
         (
@@ -103,7 +103,7 @@ def distill(folder: Path, *arguments: str, trap: Path | None = None, **environme
     ],
     ids=lambda value: " ".join(value) if value and "got" not in value[0] else "",
 )
-def test_a_wrong_command_is_answered_in_a_line_for_each_problem(
+def test_a_wrong_command_prints_one_line_per_problem(
     arguments: list[str], expected: list[str], trap: Path, tmp_path: Path
 ) -> None:
     done = distill(tmp_path, *arguments, trap=trap)
@@ -122,28 +122,28 @@ def test_help_names_recipes_and_choices(trap: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("setting", ["temperature=-1", "temprature=3"])
-def test_who_asks_for_a_traceback_gets_one(setting: str, trap: Path, tmp_path: Path) -> None:
+def test_a_traceback_is_printed_on_request(setting: str, trap: Path, tmp_path: Path) -> None:
     done = distill(tmp_path, RECIPE, setting, trap=trap, HYDRA_FULL_ERROR="1")
     assert done.returncode not in (0, TRAPPED)
     assert "Traceback (most recent call last)" in done.stderr
     assert setting.partition("=")[0] in done.stderr
 
 
-def test_the_trap_catches_a_run(trap: Path, tmp_path: Path) -> None:
+def test_the_trap_ends_a_process_that_imports_torch(trap: Path, tmp_path: Path) -> None:
     assert distill(tmp_path, RECIPE, "limit=smoke", trap=trap).returncode == TRAPPED
 
 
-def test_without_the_hub_the_papers_recipe_says_what_it_wants(tmp_path: Path) -> None:
+def test_the_papers_recipe_without_the_hub_names_the_missing_model(tmp_path: Path) -> None:
     done = distill(tmp_path, "recipe=paper/distilbert")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert line.startswith("teacher.name: got google-bert/bert-base-uncased; must be a model on the Hugging Face hub (")
+    assert line.startswith("teacher.name: got google-bert/bert-base-uncased; must be on the Hugging Face hub (")
     assert line.endswith("or a local folder; set teacher.name=FOLDER")
 
 
 @pytest.fixture
 def mine(tmp_path: Path) -> Path:
-    """A user's own folder of recipes."""
+    """A folder with a recipe of the user."""
     (tmp_path / "mine" / "recipe").mkdir(parents=True)
     (tmp_path / "mine" / "recipe" / "x.yaml").write_text(
         "# @package _global_\n"
@@ -154,7 +154,7 @@ def mine(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_recipe_of_ones_own_runs(mine: Path) -> None:
+def test_a_recipe_of_the_user_runs(mine: Path) -> None:
     done = distill(mine, "--config-dir", "mine", "recipe=x")
     assert (done.returncode, done.stderr) == (0, "")
     assert (mine / "outputs" / "x" / "default" / "pretrain" / "model.safetensors").is_file()
@@ -166,7 +166,7 @@ def test_a_recipe_of_ones_own_runs(mine: Path) -> None:
         (
             "y",
             "",
-            f"recipe: got y; must be a choice that exists; there is {NAMES}, x",
+            f"recipe: got y; must be a choice that exists; choose from {NAMES}, x",
         ),
         (
             "y",
@@ -176,17 +176,19 @@ def test_a_recipe_of_ones_own_runs(mine: Path) -> None:
         (
             "y",
             "# @package _global_\ntemprature: 3\n",
-            "temprature: got it in recipe/y.yaml; must be a setting that exists; did you mean temperature?",
+            "temprature: got this key in recipe/y.yaml; must be a setting that exists; did you mean temperature?",
         ),
         (
             "y",
             "# @package _global_\ntemperature: warm\n",
-            "temperature: got another kind of value in recipe/y.yaml; must be a number; correct the file",
+            "temperature: got a value of another type in recipe/y.yaml; must be a number; correct the file",
         ),
         ("y", "# @package _global_\nstages: [\n", "recipe/y.yaml, line 3: got "),
     ],
 )
-def test_a_recipe_of_ones_own_that_is_wrong(recipe: str, text: str, expected: str, mine: Path, trap: Path) -> None:
+def test_a_wrong_recipe_of_the_user_is_refused_in_one_line(
+    recipe: str, text: str, expected: str, mine: Path, trap: Path
+) -> None:
     if text:
         (mine / "mine" / "recipe" / "y.yaml").write_text(text)
     done = distill(mine, "--config-dir", "mine", f"recipe={recipe}", trap=trap)
@@ -199,9 +201,11 @@ OWN = {
     "callbacks": "callbacks: {x: {_target_: builtins.print, _args_: [called]}}",
     "job_logging": "job_logging: {root: {handlers: [x]}, handlers: {x: {(): builtins.print}}}",
     "hydra_logging": "hydra_logging: {root: {handlers: [x]}, handlers: {x: {(): builtins.print}}}",
+    "searchpath": "searchpath: [pkg://package_of_theirs]",
+    "output_subdir": "{run: {dir: .}, output_subdir: .}",
     "plain": "{}",
 }
-"""Recipe -> what it sets below `hydra`."""
+"""Recipe -> its settings below `hydra`."""
 
 COMMANDS = [
     ("recipe=callbacks", "hydra.callbacks: got {'x': {'_target_': 'builtins.print', "),
@@ -209,19 +213,45 @@ COMMANDS = [
     ("recipe=hydra_logging --help", "hydra.hydra_logging: got "),
     ("-m recipe=plain,job_logging", "hydra.job_logging: got "),
     ("hydra/callbacks=chosen", "hydra.callbacks: got "),
-    ("--config-path {mine} --config-name recipe/callbacks", "hydra.callbacks: got "),
-    ("--config-path {mine} --config-name plain", "--config-name: got plain; must have distill's schema; "),
-    # What Hydra ships can be chosen: this is refused for its temperature alone.
+    ("recipe=searchpath", "hydra.searchpath: got this key in recipe/searchpath.yaml; must be left out; "),
+    ("recipe=output_subdir", "hydra.output_subdir: got .; must be null"),
     (
-        "temperature=-1 hydra/job_logging=stdout hydra/hydra_logging=default hydra.verbose=true",
+        "hydra/launcher=theirs hydra/sweeper=theirs",
+        "hydra.launcher._target_: got package_of_theirs.Launcher; must be one of ",
+        "hydra.sweeper._target_: got ${hydra.job.name}; must be one of ",
+    ),
+    # A primary config can add packages to the search path.
+    ("--config-name primary", "--config-name: got primary; must be config; "),
+    ("--config-path {mine} --config-name primary", "--config-path: got {mine}; must be "),
+    ("--config-path pkg://package_of_theirs", "--config-path: got pkg://package_of_theirs; must be "),
+    (
+        "recipe=functions +term@stages.pretrain.terms.x=theirs",
+        "stages.pretrain.optimizer.betas.0._target_: got builtins.print; must not be set",
+        "teacher.weights._target_: got builtins.print; must not be set",
+        "stages.../x: got ../x as the name of a stage; must be letters, digits, - and _",
+        "stages.pretrain.terms.x.loss._target_: got builtins.print; must be one of distill.losses.",
+    ),
+    # Logging configs and launchers that Hydra ships are accepted: only the temperature is refused.
+    (
+        "temperature=-1 hydra/job_logging=stdout hydra/hydra_logging=default hydra.verbose=true hydra/launcher=basic",
         "temperature: got -1.0; ",
     ),
 ]
-"""Arguments -> the line that refuses them."""
+"""(arguments, start of each line that refuses them)"""
+
+FUNCTIONS = """
+defaults: [/recipe/distilbert]
+teacher: {weights: '${oc.create:{_target_: builtins.print}}'}
+stages:
+  ../x: {kind: train}
+  pretrain: {optimizer: {betas: "${oc.decode:'[{_target_: builtins.print},0.9]'}"}}
+"""
+"""A recipe that names functions, and a stage whose folder would be outside the run folder."""
 
 IN_TURN = """
 import builtins, contextlib, io, json, sys
 
+sys.path.append(".")
 called, answers = [], []
 builtins.print = lambda *given, **_: called.append(given)
 from distill import __main__
@@ -238,21 +268,32 @@ for line in sys.stdin.read().splitlines():
     answers.append([code, errors.getvalue().splitlines(), len(called)])
 sys.stdout.write(json.dumps(answers))
 """
-"""Runs one command line after the other: a process for each would take seconds."""
+"""Runs several command lines in one process, because a process for each would take seconds."""
 
 
-def test_hydra_calls_nothing_that_a_config_names(mine: Path) -> None:
+def test_hydra_calls_no_function_that_a_config_names(mine: Path) -> None:
     folder = mine / "mine"
     for name, setting in OWN.items():
         text = f"# @package _global_\nhydra:\n  {setting}\n"
         (folder / "recipe" / f"{name}.yaml").write_text(text)
-    (folder / "hydra" / "callbacks").mkdir(parents=True)
-    (folder / "hydra" / "callbacks" / "chosen.yaml").write_text("x: {_target_: builtins.print}\n")
-    (folder / "plain.yaml").write_text("hydra: {run: {dir: .}, output_subdir: null}\n")
-    lines = [arguments.replace("{mine}", str(folder)) for arguments, _ in COMMANDS]
+    groups = {
+        "recipe/functions": f"# @package _global_{FUNCTIONS}",
+        "hydra/callbacks/chosen": "x: {_target_: builtins.print}",
+        "hydra/launcher/theirs": "_target_: package_of_theirs.Launcher",
+        "hydra/sweeper/theirs": "_target_: ${hydra.job.name}",
+        "term/theirs": "loss: {_target_: builtins.print, _partial_: true}",
+        "primary": "hydra: {run: {dir: .}, output_subdir: null, searchpath: [pkg://package_of_theirs]}",
+    }
+    for name, text in groups.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.yaml").write_text(f"{text}\n")
+    (mine / "package_of_theirs").mkdir()
+    (mine / "package_of_theirs" / "__init__.py").write_text("print('imported')\n")
+    before = content(mine)
+    commands = [[text.replace("{mine}", str(folder)) for text in texts] for texts in COMMANDS]
     done = subprocess.run(
-        [sys.executable, "-c", IN_TURN],
-        input="\n".join(lines),
+        [sys.executable, "-B", "-c", IN_TURN],
+        input="\n".join(arguments for arguments, *_ in commands),
         capture_output=True,
         text=True,
         cwd=mine,
@@ -262,13 +303,18 @@ def test_hydra_calls_nothing_that_a_config_names(mine: Path) -> None:
     assert done.returncode == 0, done.stderr
     wrong = {
         arguments: answer
-        for (arguments, expected), answer in zip(COMMANDS, json.loads(done.stdout), strict=True)
-        if answer[0] != 2 or answer[2] or not any(line.startswith(expected) for line in answer[1])
+        for (arguments, *expected), answer in zip(commands, json.loads(done.stdout), strict=True)
+        if answer[0] != 2 or answer[2] or not all(any(line.startswith(e) for line in answer[1]) for e in expected)
     }
     assert wrong == {}
+    assert {name: text for name, text in content(mine).items() if not name.endswith("multirun.yaml")} == before
 
 
-def test_a_setting_calls_nothing_else(trap: Path, tmp_path: Path) -> None:
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_setting_calls_no_other_function(trap: Path, tmp_path: Path) -> None:
     schedule = "schedule._target_=transformers.AutoModel.from_pretrained"
     betas = "optimizer.betas=[{_target_: os.getcwd},0.9]"
     settings = [f"stages.pretrain.{setting}" for setting in (schedule, betas)]
@@ -292,15 +338,15 @@ def test_a_setting_calls_nothing_else(trap: Path, tmp_path: Path) -> None:
         ("limit.smoke=perhaps", "limit.smoke: got perhaps; must be true or false; "),
         ("student.layers=[a]", "student.layers: got [a]; must be a whole number; "),
         ("pipeline=adapt", "pipeline: got adapt; must be a list, "),
-        ("tasks.path=[a]", "tasks.path: got [a]; must be one text; "),
+        ("tasks.path=[a]", "tasks.path: got [a]; must be a string; "),
         ("stages.pretrain.batch=64", "stages.pretrain.batch: got 64; must be a group of settings, "),
         ("stages.pretrain.terms=3", "stages.pretrain.terms: got 3; must be a group of settings, "),
         ("teachr=embedded", "teachr: got embedded; must be a setting that exists; did you mean teacher?"),
-        ("teacher=null", f"teacher: got null; must be a choice that exists; there is {TEACHERS}"),
+        ("teacher=null", f"teacher: got null; must be a choice that exists; choose from {TEACHERS}"),
         ("+temperature=3", "temperature: got +temperature=3; must be without + where the setting exists; "),
         ("~stages.pretrain.terms.mlmm", "must be a setting that exists; did you mean stages.pretrain.terms.mlm,"),
         ("+term@stages.pretrain.terms.x=mlmm", "term: got mlmm; must be a choice that exists; did you mean mlm?"),
-        ("+x@y=mlm", "x@y: got mlm; must be a setting that exists; there is recipe, teacher, "),
+        ("+x@y=mlm", "x@y: got mlm; must be a setting that exists; choose from recipe, teacher, "),
         (
             "stages.finetune_baseline.epochs=5",
             "got 5; must be a setting that exists; set stages.finetune.epochs, which ",
@@ -316,7 +362,7 @@ def test_a_setting_calls_nothing_else(trap: Path, tmp_path: Path) -> None:
         ("temperature", "command line: got recipe=distilbert temperature; must be settings; "),
     ],
 )
-def test_whatever_hydra_raises_is_one_line(setting: str, expected: str) -> None:
+def test_every_error_of_hydra_is_one_line(setting: str, expected: str) -> None:
     from distill import explain
     from distill.config import load_config
 
@@ -327,7 +373,7 @@ def test_whatever_hydra_raises_is_one_line(setting: str, expected: str) -> None:
     assert "\n" not in line
 
 
-def test_a_defect_of_ours_is_no_wrong_setting() -> None:
+def test_a_bug_is_not_reported_as_a_wrong_setting() -> None:
     from distill import explain
 
     assert explain.messages(ValueError("a defect"), [RECIPE]) is None

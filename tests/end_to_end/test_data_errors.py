@@ -1,4 +1,4 @@
-"""What is wrong with data, teacher or tokenizer is told in one line with file and row, before anything is trained."""
+"""Errors in data, teacher or tokenizer are one line with file and row, before any training."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def settings(glue: Path, corpus: Path, given: Path) -> list[str]:
 
 @pytest.fixture
 def refusal(run: Any, glue: Path, corpus: Path, given: Path, tmp_path: Path) -> Callable[..., str]:
-    """The one line with which a run of the whole recipe is refused; fails if anything was trained before."""
+    """`refusal(*overrides)`: the one-line error of a run that is refused before it trains anything."""
 
     def refused(*overrides: str) -> str:
         with pytest.raises(UserError) as caught:
@@ -129,7 +129,7 @@ def with_cell(columns: dict[str, list[Any]], column: str, row: int, value: Any) 
     ],
     ids=["column", "labels", "too high", "too low", "nan", "empty", "null"],
 )
-def test_a_wrong_table_is_named_with_its_row(
+def test_an_invalid_row_is_reported_with_file_and_number(
     split: str, task: str, break_it: Any, expected: str, glue: Path, refusal: Callable[..., str]
 ) -> None:
     rows = {"rte": rte, "stsb": stsb}[task](split)
@@ -137,7 +137,7 @@ def test_a_wrong_table_is_named_with_its_row(
     assert refusal().startswith(f"{file}{expected}")
 
 
-def test_a_table_that_is_cut_short(glue: Path, refusal: Callable[..., str]) -> None:
+def test_a_truncated_table_is_refused(glue: Path, refusal: Callable[..., str]) -> None:
     file = place(glue, "stsb", "validation")
     cut(file)
     line = refusal()
@@ -145,12 +145,12 @@ def test_a_table_that_is_cut_short(glue: Path, refusal: Callable[..., str]) -> N
     assert line.endswith("; must be a whole parquet file; copy or fetch it again")
 
 
-def test_a_task_that_is_asked_for_and_has_no_validation(glue: Path, refusal: Callable[..., str]) -> None:
+def test_a_task_without_validation_is_refused(glue: Path, refusal: Callable[..., str]) -> None:
     place(glue, "rte", "validation").unlink()
     assert refusal().startswith(f"{glue}/rte: got ['train']; must hold train-*.parquet and validation-*.parquet; ")
 
 
-def test_a_corpus_without_texts(corpus: Path, refusal: Callable[..., str]) -> None:
+def test_a_corpus_without_texts_is_refused(corpus: Path, refusal: Callable[..., str]) -> None:
     file = corpus / "train.parquet"
     pq.write_table(pa.table({"body": [sentence(1)]}), file)
     assert refusal() == f"{file}: got columns ['body']; must have ['text']; add ['text']"
@@ -158,41 +158,39 @@ def test_a_corpus_without_texts(corpus: Path, refusal: Callable[..., str]) -> No
     assert refusal().endswith("; must be a whole parquet file; copy or fetch it again")
 
 
-def test_weights_that_are_cut_short(given: Path, refusal: Callable[..., str]) -> None:
+def test_truncated_weights_are_refused(given: Path, refusal: Callable[..., str]) -> None:
     file = given / "model.safetensors"
     cut(file)
     assert refusal().startswith(f"{file}: got a damaged file (")
 
 
-def test_weights_with_a_broken_header(given: Path, refusal: Callable[..., str]) -> None:
+def test_weights_with_a_broken_header_are_refused(given: Path, refusal: Callable[..., str]) -> None:
     file = given / "model.safetensors"
     file.write_bytes(b"\xff" * 8 + file.read_bytes()[8:])
     assert refusal().startswith(f"{file}: got a damaged file (")
 
 
-def test_a_tokenizer_with_more_tokens_than_the_model(given: Path, refusal: Callable[..., str]) -> None:
+def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(given: Path, refusal: Callable[..., str]) -> None:
     tokenizer = teacher.load_tokenizer(given)
     known = len(tokenizer)
     tokenizer.add_tokens(["otterish", "heronlike"])
     tokenizer.save_pretrained(given)
     line = refusal()
-    assert line.startswith(
-        f"teacher.name: got a tokenizer of {known + 2} tokens and a model with {known} embeddings; must be "
-    )
+    assert line.startswith(f"teacher.name: got a tokenizer of {known + 2} tokens and a model of {known}; must be ")
 
 
-def test_no_tokenizer(given: Path, refusal: Callable[..., str]) -> None:
+def test_a_missing_tokenizer_is_refused(given: Path, refusal: Callable[..., str]) -> None:
     for file in given.glob("tokenizer*"):
         file.unlink()
-    assert refusal().startswith(f"{given}: got no tokenizer; must hold ")
+    assert refusal().startswith(f"{given}: got no tokenizer; must contain ")
 
 
-def test_layers_that_the_teacher_does_not_have(refusal: Callable[..., str]) -> None:
+def test_layers_that_the_teacher_does_not_have_are_refused(refusal: Callable[..., str]) -> None:
     line = refusal("student.layers=[0,4]")
     assert line.startswith("student.layers: got [0,4]; must be distinct ascending layer numbers of the teacher, 0 to 3")
 
 
-def test_a_teacher_that_tells_other_classes(given: Path, refusal: Callable[..., str]) -> None:
+def test_a_classifier_of_other_classes_is_refused(given: Path, refusal: Callable[..., str]) -> None:
     from transformers import AutoModelForSequenceClassification
 
     AutoModelForSequenceClassification.from_pretrained(given, num_labels=3).save_pretrained(given)
@@ -204,13 +202,15 @@ def test_a_teacher_that_tells_other_classes(given: Path, refusal: Callable[..., 
 @pytest.mark.parametrize(
     "setting", ["corpus.max_length=513", "tasks.max_length=513", "stages.evaluate.shapes=[[1,16],[8,513]]"]
 )
-def test_sequences_longer_than_the_teacher_can_read(setting: str, refusal: Callable[..., str]) -> None:
+def test_sequences_longer_than_the_teachers_maximum_are_refused(setting: str, refusal: Callable[..., str]) -> None:
     line = refusal(setting)
     assert setting.partition("=")[0].removeprefix("stages.") in line
-    assert ": got 513; must be <= 512, the longest that teacher and student take; " in line
+    assert ": got 513; must be <= 512, the maximum length of teacher and student; " in line
 
 
-def test_the_command_line_says_it_and_ends_with_two(glue: Path, corpus: Path, given: Path, tmp_path: Path) -> None:
+def test_the_command_line_prints_the_error_and_exits_with_2(
+    glue: Path, corpus: Path, given: Path, tmp_path: Path
+) -> None:
     file = write(glue, "rte", "train", with_cell(rte("train"), "label", 7, 2))
     command = [sys.executable, "-m", "distill", "recipe=distilbert", *settings(glue, corpus, given)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200)
@@ -219,7 +219,7 @@ def test_the_command_line_says_it_and_ends_with_two(glue: Path, corpus: Path, gi
     assert not list((tmp_path / "out").rglob("manifest.json"))
 
 
-def test_what_was_refused_begins_once_it_is_mended(
+def test_a_refused_run_starts_once_its_settings_are_corrected(
     run: Any, refusal: Callable[..., str], glue: Path, corpus: Path, given: Path, tmp_path: Path
 ) -> None:
     assert refusal("student.layers=[0,4]")

@@ -1,4 +1,4 @@
-"""What is exported is whole or not there, is put on a hub, and read from it again."""
+"""Exported folders are complete or absent, are uploaded to a hub, and load from there."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning
 
 @pytest.fixture(scope="module")
 def cwd(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where a run has exported, and pushed nothing."""
+    """A folder with a run that has exported its models but not uploaded them."""
     folder = tmp_path_factory.mktemp("push")
     run(folder, "task", *RUN)
     return folder
@@ -43,7 +43,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def pushed(folder: Path) -> dict[str, bytes]:
-    """Content of the repository that a folder was uploaded to."""
+    """Expected content of the repository that a folder was uploaded to."""
     names = sorted(content(folder))
     marker = {"made_by": "distill", "files": names}
     return content(folder) | {MARKER: json.dumps(marker, indent=2).encode() + b"\n", ".gitattributes": GIT}
@@ -51,7 +51,7 @@ def pushed(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Stands for an exported folder, where what is uploaded does not matter."""
+    """A small folder in place of an exported one."""
     for name in ("config.json", "model.safetensors", "onnx/model.onnx"):
         file = tmp_path / "folder" / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ def test_each_task_gets_its_repository(hub: Any, run: Any, cwd: Path, capsys: py
     before = {path: path.stat().st_mtime_ns for path in exported.rglob("*")}
     run(cwd, "task", *RUN, "push=me/student")
     assert f"{hub.url}/me/student-order" in capsys.readouterr().out
-    assert before == {path: path.stat().st_mtime_ns for path in exported.rglob("*")}, "made again"
+    assert before == {path: path.stat().st_mtime_ns for path in exported.rglob("*")}, "exported again"
     assert hub.repositories == {f"me/student-{task}": pushed(exported / task) for task in ("order", "overlap")}
     assert hub.private == {"me/student-order", "me/student-overlap"}
     assert {"README.md", "config.json", "model.safetensors", "tokenizer.json"} <= hub.repositories[
@@ -76,7 +76,7 @@ def test_each_task_gets_its_repository(hub: Any, run: Any, cwd: Path, capsys: py
     assert (plain_logits(there, texts) == plain_logits(exported / "order", texts)).all()
 
 
-def test_a_full_disk_leaves_nothing_that_looks_whole(run: Any, cwd: Path, small_disk: Any) -> None:
+def test_a_full_disk_leaves_no_exported_folder(run: Any, cwd: Path, small_disk: Any) -> None:
     folder = cwd / "run" / "export"
     whole = content(folder / "order")
     size = len(whole["model.safetensors"])
@@ -84,7 +84,7 @@ def test_a_full_disk_leaves_nothing_that_looks_whole(run: Any, cwd: Path, small_
     with small_disk(size - 1), pytest.raises(OSError, match="File too large") as caught:
         run(cwd, "task", *RUN)
     (message,) = explain.messages(caught.value, []) or []
-    assert message.endswith("got File too large; must be writable; mend it, then run the same command")
+    assert message.endswith("got File too large; must be writable; correct it, then run the same command")
     assert not folder.exists() or not list(folder.iterdir())
     run(cwd, "task", *RUN)
     assert content(folder / "order") == whole
@@ -116,9 +116,13 @@ OTHERS: list[dict[str, bytes]] = [
 
 
 @pytest.mark.parametrize("files", OTHERS, ids=lambda files: "-".join(files))
-def test_files_that_no_upload_put_there_are_kept(files: dict[str, bytes], hub: Any, folder: Path) -> None:
+def test_repositories_with_other_files_are_refused_and_unchanged(
+    files: dict[str, bytes], hub: Any, folder: Path
+) -> None:
     hub.repositories["me/mistyped"] = {".gitattributes": GIT, **files}
-    line = r"^push: got me/mistyped, which holds .*; must be new, empty, or hold only what distill uploaded; choose ano"
+    line = (
+        r"^push: got me/mistyped, which contains .*; must be new, empty, or contain only files that distill uploaded; "
+    )
     with pytest.raises(ConfigError, match=line) as early:
         create(["me/new", "me/mistyped"])
     with pytest.raises(UserError, match=line) as late:
@@ -133,19 +137,21 @@ def test_an_error_names_every_repository_and_some_of_the_files(hub: Any) -> None
     with pytest.raises(ConfigError) as refused:
         create(["me/a", "me/b", "me/c"])
     first, second = refused.value.messages
-    assert first.startswith("push: got me/a, which holds a, b, c and 2 more; must be")
-    assert second.startswith("push: got me/b, which holds x; must be")
+    assert first.startswith("push: got me/a, which contains a, b, c and 2 more; must be")
+    assert second.startswith("push: got me/b, which contains x; must be")
 
 
-def test_files_of_others_are_found_before_anything_is_trained(hub: Any, run: Any, tmp_path: Path) -> None:
+def test_repositories_with_other_files_are_refused_before_training(hub: Any, run: Any, tmp_path: Path) -> None:
     hub.repositories["me/student-order"] = {"config.json": b"{}"}
-    with pytest.raises(ConfigError, match=r"which holds config\.json"):
+    with pytest.raises(ConfigError, match=r"which contains config\.json"):
         run(tmp_path, "task", *RUN, "push=me/student")
     assert not (tmp_path / "run" / "finetune_teacher").exists()
     assert hub.repositories == {"me/student-order": {"config.json": b"{}"}}
 
 
-def test_a_repository_that_changes_meanwhile_is_left(hub: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repository_that_changes_during_the_upload_is_not_changed(
+    hub: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     create(["me/student"])
     preupload = hub.preupload
 
@@ -171,14 +177,14 @@ def test_a_repository_is_private_unless_asked_and_keeps_its_visibility(hub: Any,
     ]
 
 
-def test_visibility_does_not_make_another_run() -> None:
+def test_visibility_does_not_change_the_run_folder() -> None:
     settings = ["seed=1", "push=me/student", "push_private=false"]
     assert checkpoint.run_folder("task", settings, None) == checkpoint.run_folder("task", ["seed=1"], None)
     assert config.load_config(["recipe=task"]).push_private is True
     assert config.load_config(["recipe=task", *settings]).push_private is False
 
 
-def test_what_can_be_read_need_not_be_written(
+def test_a_token_without_write_access_is_refused_before_training(
     hub: Any, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.repositories = {"me/student-order": {}, "me/student-overlap": {}}
@@ -188,7 +194,7 @@ def test_what_can_be_read_need_not_be_written(
     assert not (tmp_path / "run" / "finetune_teacher").exists()
 
 
-def test_what_may_not_be_written_to_is_found_first(
+def test_an_invalid_token_and_offline_mode_are_refused_before_training(
     hub: Any, run: Any, cwd: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_of_another")
@@ -204,7 +210,7 @@ def test_what_may_not_be_written_to_is_found_first(
         run(tmp_path, "task", *RUN, "push=me/student")
 
 
-def test_an_upload_that_fails_loses_nothing(hub: Any, run: Any, cwd: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_upload_can_be_repeated(hub: Any, run: Any, cwd: Path, capsys: pytest.CaptureFixture[str]) -> None:
     hub.broken = True
     with pytest.raises(UserError, match=r"No room left.*run the same command again"):
         run(cwd, "task", *RUN, "push=me/student")
@@ -214,7 +220,9 @@ def test_an_upload_that_fails_loses_nothing(hub: Any, run: Any, cwd: Path, capsy
     assert hub.commits == {"me/student-order": 1, "me/student-overlap": 1}
 
 
-def test_a_teacher_that_was_cached_without_its_card_is_read_offline(hub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_teacher_that_was_cached_without_its_card_is_loaded_offline(
+    hub: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hub.repositories["me/teacher"] = {"config.json": b"{}", "README.md": b"# A card"}
     first = teacher.fetch("me/teacher", "teacher.name", files=("*.json",))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
@@ -238,13 +246,13 @@ def test_a_teacher_that_was_cached_without_its_card_is_read_offline(hub: Any, mo
     ids=str,
 )
 def test_names_of_repositories(settings: list[str], expected: dict[str, str]) -> None:
-    found = exported(resolve(config.load_config(settings)), ["a", "b"])
-    assert found == expected
-    assert repositories("me/student", found) == {f"me/student-{name}": folder for name, folder in expected.items()}
+    folders = exported(resolve(config.load_config(settings)), ["a", "b"])
+    assert folders == expected
+    assert repositories("me/student", folders) == {f"me/student-{name}": folder for name, folder in expected.items()}
     assert repositories("me/student", {"a": "export/a"}) == {"me/student": "export/a"}
 
 
-def test_a_pipeline_that_exports_nothing() -> None:
+def test_push_without_an_export_stage_is_refused() -> None:
     settings = config.load_config(["recipe=distilbert", "pipeline=[adapt]", "push=me/student"])
     (message,) = check.settings(settings, "distilbert")
     assert message.startswith("push: got me/student; must be null in a pipeline without an export stage")

@@ -1,4 +1,4 @@
-"""Two processes train as one does: the same batches, the same losses, the same weights but for rounding."""
+"""Two processes train as one does: the same batches, losses and, up to rounding, weights."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ TRAINING = [
     "~stages.finetune.terms.soft_targets", "~stages.finetune.terms.supervised", "stages.finetune.epochs=1",
     "+term@stages.finetune.terms.hidden=hidden", "stages.finetune.batch.examples=7",
 ]  # fmt: skip
+pytestmark = pytest.mark.slow
 TORCHRUN = ["torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-m"]
 
 

@@ -1,8 +1,7 @@
-"""A run that is killed, then interrupted, then gone on with ends as one that ran in peace: bit for bit."""
+"""A run that was killed, interrupted and resumed ends with the same weights as an undisturbed one, bit for bit."""
 
 from __future__ import annotations
 
-import fcntl
 import json
 import signal
 import subprocess
@@ -10,7 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
+pytestmark = pytest.mark.slow
 TRAINING = [
     "recipe=distilbert", "limit=smoke", "limit.steps=14", "tasks.names=[order]",
     "pipeline=[adapt,pretrain,finetune_teacher,finetune]", "corpus.max_length=32",
@@ -47,7 +48,7 @@ def distill(cwd: Path, *settings: str, launch: tuple[str, ...] = ("-m", "distill
 
 
 def disturbed(cwd: Path, stage: str, step: int, number: int) -> subprocess.CompletedProcess[str]:
-    """The same run, which sends itself a signal when it comes to write the state of this step."""
+    """The same run, which sends itself a signal when it is about to save its state at this step."""
     return distill(cwd, "output=broken", launch=("-c", DISTURBED, stage, str(step), str(number)))
 
 
@@ -67,7 +68,7 @@ def whole(cwd: Path) -> Path:
     return cwd / "whole"
 
 
-def test_a_killed_and_an_interrupted_run_go_on_exactly(cwd: Path, whole: Path) -> None:
+def test_killed_and_interrupted_runs_resume_exactly(cwd: Path, whole: Path) -> None:
     broken = cwd / "broken"
     killed = disturbed(cwd, "pretrain", 9, signal.SIGKILL)
     assert killed.returncode == -signal.SIGKILL
@@ -92,11 +93,11 @@ def test_a_killed_and_an_interrupted_run_go_on_exactly(cwd: Path, whole: Path) -
         assert [did[key] for key in ("steps", "tokens")] == [should[key] for key in ("steps", "tokens")]
     steps = {model: json.loads((whole / model / "manifest.json").read_text())["steps"] for model in MODELS}
     assert steps == {"pretrain": 14, "finetune_teacher/order": 4, "finetune/order": 12}
-    # Nothing that served only to go on is left.
+    # Files that only a resumed run needs are removed.
     assert content(broken).keys() == content(whole).keys()
 
 
-def test_a_finished_run_is_skipped_whole(cwd: Path, whole: Path) -> None:
+def test_a_finished_run_is_skipped(cwd: Path, whole: Path) -> None:
     before = content(whole)
     again = distill(cwd, "output=whole")
     assert again.returncode == 0, again.stderr
@@ -114,9 +115,8 @@ def test_other_settings_in_the_same_folder_are_refused(cwd: Path, whole: Path) -
     assert content(whole) == before
 
 
-def test_a_folder_belongs_to_one_run_at_a_time(cwd: Path, whole: Path) -> None:
-    with (whole / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+def test_a_folder_is_used_by_one_run_at_a_time(cwd: Path, whole: Path) -> None:
+    with FileLock(whole / ".lock"):
         second = distill(cwd, "output=whole")
     assert second.returncode == 2
     assert second.stderr.startswith("output: got whole; must be used by one run at a time")

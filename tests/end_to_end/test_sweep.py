@@ -1,4 +1,4 @@
-"""A sweep: a folder for each job, finished ones are skipped, and a bad one does not stop the others."""
+"""Sweeps: one folder per job, finished jobs are skipped, and a failed job does not stop the others."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def sweep(cwd: Path, *settings: str) -> subprocess.CompletedProcess[str]:
 
 def depths(cwd: Path) -> dict[str, int]:
     """Run folder -> layers of the student in it."""
-    found = (cwd / "outputs").rglob("pretrain/config.json")
-    return {str(p.parent.parent.relative_to(cwd)): json.loads(p.read_text())["num_hidden_layers"] for p in found}
+    configs = (cwd / "outputs").rglob("pretrain/config.json")
+    return {str(p.parent.parent.relative_to(cwd)): json.loads(p.read_text())["num_hidden_layers"] for p in configs}
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,8 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.Co
     return cwd, sweep(cwd, "student.layers=[0,2,5],[5,0],[0,5]", *PRECISIONS)
 
 
-def test_a_bad_job_does_not_stop_the_others(swept: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+@pytest.mark.slow
+def test_a_failed_job_does_not_stop_the_others(swept: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     cwd, run = swept
     assert run.returncode == 2
     bad = "student.layers: got [5, 0]; must be distinct ascending layer numbers from 0; e.g. [0,2,5]\n"
@@ -39,6 +40,7 @@ def test_a_bad_job_does_not_stop_the_others(swept: tuple[Path, subprocess.Comple
     assert run.stdout.count("training in fp32") == run.stdout.count("training in bf16") == 2
 
 
+@pytest.mark.slow
 def test_finished_jobs_are_skipped(swept: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     cwd, _ = swept
     runs = [cwd / name for name in depths(cwd)]

@@ -1,4 +1,4 @@
-"""Tiny models of every family, all parameters random so that no part can be forgotten unnoticed."""
+"""Tiny models of every family. All parameters are random, so that a test fails if one of them is left out."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def tiny_model() -> Callable[..., Any]:
 
 @pytest.fixture
 def tiny_batch() -> dict[str, Tensor]:
-    """Two rows of 7 tokens, the second with 3 of padding, as BERT's collator makes it."""
+    """Two rows of 7 tokens, of which the second has 3 of padding, with the inputs of BERT."""
     generator = torch.Generator().manual_seed(1)
     mask = torch.tensor([[1] * 7, [1] * 4 + [0] * 3])
     ids = torch.randint(5, 60, (2, 7), generator=generator) * mask + (1 - mask)

@@ -1,4 +1,4 @@
-"""Settings of a baseline stage that are wrong, in the words of whoever wrote them."""
+"""Wrong settings of a baseline stage are reported under the keys that the user wrote."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def settings() -> Config:
         (
             "finetune_baseline",
             {"baseline_of": "finetune_teacher"},
-            f"{KEY}.baseline_of: got finetune_teacher; must be a train stage of role student; there is pretrain, "
+            f"{KEY}.baseline_of: got finetune_teacher; must be a train stage of role student; choose from pretrain, "
             "finetune",
         ),
         (
@@ -65,7 +65,7 @@ def settings() -> Config:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, dict) else value[:20],
 )
-def test_what_is_wrong_is_reported_once_under_the_key_that_was_written(
+def test_a_problem_is_reported_once_under_the_key_the_user_wrote(
     stage: str, changes: dict[str, Any], expected: str, settings: Config
 ) -> None:
     changed = copy.deepcopy(settings)

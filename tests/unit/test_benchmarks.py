@@ -1,4 +1,4 @@
-"""The two kinds of step that benchmarks/step.py compares do the same work; what is measured is complete."""
+"""Both kinds of step in benchmarks/step.py compute the same terms; the benchmarks measure every variant."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ SHAPE = (3, 16)
 
 
 @pytest.fixture(autouse=True)
-def _no_accelerator_is_left_behind() -> Iterator[None]:
-    """A process has one arithmetic for all its accelerators; other tests choose theirs."""
+def _no_accelerator_remains() -> Iterator[None]:
+    """All accelerators of a process share one precision: other tests need another."""
     AcceleratorState._reset_state(True)
     yield
     AcceleratorState._reset_state(True)
@@ -49,8 +49,8 @@ def teacher(model: BertConfig) -> BertForMaskedLM:
 
 
 def values(teacher: BertForMaskedLM, stage: Train) -> tuple[dict[str, float], dict[str, float]]:
-    """Terms of two steps by the naive way and by ours, from the same weights in float32: the second step's."""
-    found = []
+    """Terms of the second naive step and of the second step of the engine, from the same weights in float32."""
+    terms = []
     batch = step.random_batch(SHAPE, teacher.config.vocab_size)
     ours = step.objective(teacher, step._student(teacher, stage), stage)
     kinds = [
@@ -59,27 +59,27 @@ def values(teacher: BertForMaskedLM, stage: Train) -> tuple[dict[str, float], di
     ]
     for run in kinds:
         run(batch)
-        found.append(dict(zip(stage.terms, run(batch).tolist(), strict=True)))
-    return found[0], found[1]
+        terms.append(dict(zip(stage.terms, run(batch).tolist(), strict=True)))
+    return terms[0], terms[1]
 
 
 def stage_with(positions: str) -> Train:
     stage = copy.deepcopy(step.settings())
     stage.terms["soft_targets"].positions = positions
-    # So that a step of either optimizer is the same but for rounding.
+    # With these, both optimizers take the same step except for rounding.
     stage.optimizer |= {"betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.01, "lr": 1e-3}
     return stage
 
 
-def test_both_steps_train_alike_over_all_positions(teacher: BertForMaskedLM) -> None:
+def test_both_steps_have_the_same_terms_over_all_positions(teacher: BertForMaskedLM) -> None:
     naive, ours = values(teacher, stage_with("all"))
     assert naive == pytest.approx(ours, rel=1e-4)
     assert min(naive.values()) > 0.01
 
 
-def test_masked_positions_change_the_soft_targets_alone(teacher: BertForMaskedLM) -> None:
+def test_masked_positions_change_only_the_soft_targets(teacher: BertForMaskedLM) -> None:
     stage = stage_with("masked")
-    stage.optimizer["lr"] = 0.0  # compared before they part
+    stage.optimizer["lr"] = 0.0  # their weights stay equal
     naive, ours = values(teacher, stage)
     assert [name for name in naive if naive[name] != pytest.approx(ours[name], rel=1e-4)] == ["soft_targets"]
 
@@ -93,16 +93,16 @@ def test_masks_15_percent_of_a_batch_without_padding() -> None:
     assert 0.7 < hidden.mean() < 0.9
 
 
-def test_peak_is_what_the_action_needs() -> None:
+def test_peak_is_the_memory_of_the_action() -> None:
     size = 64 * 2**20
-    found = step.peak_mib(lambda: np.ones(size, np.uint8).sum(), torch.device("cpu"))
-    if found is None:
-        pytest.skip("this system does not tell the peak memory of a process")
-    assert 60 < found < 80
+    peak = step.peak_mib(lambda: np.ones(size, np.uint8).sum(), torch.device("cpu"))
+    if peak is None:
+        pytest.skip("this system does not measure the peak memory of a process")
+    assert 60 < peak < 80
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_numbers_are_complete(model: BertConfig, precision: str) -> None:
+def test_every_kind_of_step_is_measured(model: BertConfig, precision: str) -> None:
     machine = Machine(Accelerator(cpu=True), Console(), precision, 1, fast_float32=True)
     measured = step.benchmark(model, SHAPE, machine, repeats=2)
     arithmetic = ["fp32", "fp32_medium", *(["bf16"] if precision == "bf16" else [])]
@@ -112,20 +112,21 @@ def test_numbers_are_complete(model: BertConfig, precision: str) -> None:
         assert row["tokens_per_second"] == pytest.approx(1000 * 48 / row["median_ms"])
     table = step_table(measured)
     assert [row[0] for row in table.rows] == [row["name"] for row in measured["rows"]]
-    assert "4 layers, 32 wide, to 2 layers: batch 3 x 16" in table.notes[0]
+    assert "4 layers and hidden size 32 as teacher, and 2 layers as student. Batch 3 x 16" in table.notes[0]
 
 
 @pytest.mark.skipif(shutil.which(os.environ.get("CXX", "g++")) is None, reason="torch compiles with a C++ compiler")
-def test_every_form_is_timed(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_every_variant_is_timed(tmp_path: Path) -> None:
     small = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
     measured = quantize.benchmark(BertConfig(vocab_size=200, **small), SHAPE, tmp_path, threads=1, repeats=2)
-    found = {(row["backend"], row["scheme"]): row for row in measured["rows"]}
-    installed = [one for one in SCHEMES.values() if all(map(find_spec, one.packages))]
-    assert {(one.backend, one.scheme) for one in installed} < found.keys()
-    assert found["onnxruntime", "fp32"]["mib"] > found["onnxruntime", "int8"]["mib"] > 0
+    rows = {(row["backend"], row["scheme"]): row for row in measured["rows"]}
+    installed = [scheme for scheme in SCHEMES.values() if all(map(find_spec, scheme.packages))]
+    assert {(scheme.backend, scheme.scheme) for scheme in installed} < rows.keys()
+    assert rows["onnxruntime", "fp32"]["mib"] > rows["onnxruntime", "int8"]["mib"] > 0
     best = tuple(measured["fastest_float32"].split())
-    assert found[best]["speedup"]["median"] == 1.0
-    assert found[best]["median_ms"] == min(r["median_ms"] for (_, s), r in found.items() if s.startswith("fp32"))
+    assert rows[best]["speedup"]["median"] == 1.0
+    assert rows[best]["median_ms"] == min(r["median_ms"] for (_, s), r in rows.items() if s.startswith("fp32"))
     table = quantize_table(measured)
-    assert [row[:2] for row in table.rows] == list(found)
-    assert "1 layers, 64 wide, batch 3 x 16" in table.notes[0]
+    assert [row[:2] for row in table.rows] == list(rows)
+    assert "1 layers and hidden size 64, batch 3 x 16" in table.notes[0]

@@ -1,4 +1,4 @@
-"""How a setting becomes a call: the functions that belong in a place, and no others."""
+"""`_target_` settings become callables, and only functions that are allowed in their place."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from distill.errors import ConfigError
 
 
 def test_a_function_is_bound_to_its_settings() -> None:
-    found: Any = bind.bind({"_target_": "distill.engine.schedule.linear", "_partial_": True, "warmup": 0.5}, "schedule")
-    assert (found.func, found.args, found.keywords) == (schedule.linear, (), {"warmup": 0.5})
-    assert found(0, 10) == schedule.linear(0, 10, warmup=0.5) == 0.2
+    bound: Any = bind.bind({"_target_": "distill.engine.schedule.linear", "_partial_": True, "warmup": 0.5}, "schedule")
+    assert (bound.func, bound.args, bound.keywords) == (schedule.linear, (), {"warmup": 0.5})
+    assert bound(0, 10) == schedule.linear(0, 10, warmup=0.5) == 0.2
 
 
 def test_the_losses_are_those_that_the_package_exports() -> None:
     assert list(bind.PLACES["loss"]) == [f"distill.losses.{name}" for name in losses.__all__]
     for target in bind.PLACES["loss"]:
-        found: Any = bind.bind({"_target_": target}, "loss")
-        assert found.func is getattr(losses, target.rpartition(".")[2])
+        bound: Any = bind.bind({"_target_": target}, "loss")
+        assert bound.func is getattr(losses, target.rpartition(".")[2])
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_the_losses_are_those_that_the_package_exports() -> None:
         ({"_target_": "torch.optim.SGD", "lr": print}, "optimizer", "optimizer.lr"),
     ],
 )
-def test_an_unchecked_setting_runs_nothing(
+def test_an_unchecked_setting_runs_no_code(
     node: dict[str, Any], place: str, named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(builtins, "print", lambda *_: pytest.fail("it was called"))

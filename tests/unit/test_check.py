@@ -1,4 +1,4 @@
-"""Static checks: every rule has a value it refuses and one it allows, and everything wrong is told at once."""
+"""Static checks: every rule refuses and allows some value, and all problems are reported at once."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ EXAMPLES: dict[str, tuple[str, list[Any], list[Any]]] = {
     "stages.*.tokens": ("stages.vocabulary.tokens", [0], [1]),
     "stages.*.repeats": ("stages.evaluate.repeats", [0], [1]),
 }
-"""Pattern of a rule -> a setting it is about, values it refuses, values it allows."""
+"""Pattern of a rule -> a setting that it applies to, values that it refuses, values that it allows."""
 
 
 CASES = [(rule, value) for rule in rules.RULES for value in EXAMPLES.get(rule[0], ("", ["no example"], []))[1]]
@@ -88,13 +88,13 @@ def _good() -> Config:
 
 @pytest.fixture
 def config(_good: Config) -> Config:
-    found = copy.deepcopy(_good)
+    changed = copy.deepcopy(_good)
     # In no pipeline: only their rules are read.
-    found.stages["prune"] = Prune(
+    changed.stages["prune"] = Prune(
         start="finetune_teacher", importance={"_target_": "distill.compress.importance.magnitude"}
     )
-    found.stages["vocabulary"] = Vocabulary(start="finetune_teacher")
-    return found
+    changed.stages["vocabulary"] = Vocabulary(start="finetune_teacher")
+    return changed
 
 
 def put(config: Config, key: str, value: Any) -> None:
@@ -115,32 +115,32 @@ def errors(config: Config, **settings: Any) -> list[str]:
     return check.settings(config, "distilbert")
 
 
-def test_what_is_right_is_let_through(config: Config) -> None:
+def test_a_valid_config_has_no_problems(config: Config) -> None:
     assert errors(config) == []
 
 
-def test_every_rule_has_examples_and_no_example_is_left_over() -> None:
+def test_every_rule_has_examples_and_every_example_a_rule() -> None:
     assert [rule[0] for rule in rules.RULES] == list(EXAMPLES)
     assert all(bad and good for _, bad, good in EXAMPLES.values())
 
 
 @pytest.mark.parametrize(("rule", "value"), CASES, ids=[f"{rule[0]}={value}" for rule, value in CASES])
-def test_a_rule_refuses(rule: rules.Rule, value: Any, config: Config) -> None:
+def test_a_rule_refuses_invalid_values(rule: rules.Rule, value: Any, config: Config) -> None:
     key = EXAMPLES[rule[0]][0]
     put(config, key, value)
     assert f"{key}: got {value}; must be {rule[2]}; {rule[3]}" in check.settings(config, "distilbert")
 
 
 @pytest.mark.parametrize("rule", rules.RULES, ids=lambda rule: rule[0])
-def test_a_rule_allows(rule: rules.Rule, config: Config) -> None:
+def test_a_rule_allows_valid_values(rule: rules.Rule, config: Config) -> None:
     key, _, good = EXAMPLES[rule[0]]
     for value in good:
         put(config, key, value)
         assert not [e for e in check.settings(config, "distilbert") if e.startswith(key) and f"must be {rule[2]};" in e]
 
 
-def test_all_problems_come_at_once(config: Config) -> None:
-    found = errors(
+def test_all_problems_are_reported_at_once(config: Config) -> None:
+    problems = errors(
         config,
         temperature=-1.0,
         seed=-2,
@@ -149,18 +149,18 @@ def test_all_problems_come_at_once(config: Config) -> None:
         stages__finetune__start="pretrian",
         stages__pretrain__terms__mlm__loss__temperature=2.0,
     )
-    assert found == [
+    assert problems == [
         "temperature: got -1.0; must be > 0; 2 is usual",
         "seed: got -2; must be >= 0; 0 is the default",
-        "tasks.names: got cola; must be a task of tasks=docstrings; there is package, corrupted, body, order, overlap",
+        "tasks.names: got cola; must be a task of tasks=docstrings; choose from package, corrupted, body, order, "
+        "overlap",
         "stages.finetune.start: got pretrian; must be an earlier stage of the pipeline; did you mean pretrain?",
         "student.layers: got [2, 1]; must be distinct ascending layer numbers from 0; e.g. [0,2,5]",
-        "stages.pretrain.terms.mlm.loss.temperature: got 2.0; must be a parameter of distill.losses.mlm; "
-        "there is nothing",
+        "stages.pretrain.terms.mlm.loss.temperature: got 2.0; must be a parameter of distill.losses.mlm; leave it out",
     ]
 
 
-def test_without_a_recipe_the_rest_is_checked_all_the_same() -> None:
+def test_settings_are_checked_without_a_recipe_too() -> None:
     assert check.settings(Config(), None) == [
         f"recipe: got nothing; must be one of {', '.join(recipes())}; choose one, e.g. recipe=distilbert"
     ]
@@ -169,7 +169,7 @@ def test_without_a_recipe_the_rest_is_checked_all_the_same() -> None:
     assert second == "temperature: got -1.0; must be > 0; 2 is usual"
 
 
-def test_a_temperature_of_the_whole_run_is_told_once(config: Config) -> None:
+def test_an_invalid_temperature_of_the_run_is_reported_once(config: Config) -> None:
     for stage in config.stages.values():
         if isinstance(stage, Train):
             stage.temperature = -1.0
@@ -182,10 +182,10 @@ def test_a_temperature_of_the_whole_run_is_told_once(config: Config) -> None:
         ("temprature", "did you mean temperature?"),
         ("student.layer", "did you mean layers?"),
         ("stages.pretrain.terms.mlm.weigth", "did you mean weight?"),
-        ("stages.export.zip", "there is kind, start, quantized, evaluated"),
+        ("stages.export.zip", "choose from kind, start, quantized, evaluated"),
     ],
 )
-def test_a_setting_that_nothing_reads_is_refused(key: str, near: str, config: Config) -> None:
+def test_an_unknown_setting_is_refused(key: str, near: str, config: Config) -> None:
     put(config, key, 3)
     assert check.settings(config, "distilbert") == [f"{key}: got 3; must be a setting that exists; {near}"]
 
@@ -217,17 +217,17 @@ def test_a_setting_that_nothing_reads_is_refused(key: str, near: str, config: Co
         ),
         (
             {"stages__quantize__start": "finetune_baseline"},
-            "stages.export.quantized: got quantize, made from fine",
+            "stages.export.quantized: got quantize, which quantizes fine",
         ),
         (
             {"stages__evaluate__student": "finetune_baseline"},
-            "stages.evaluate.quantized: got quantize, made from f",
+            "stages.evaluate.quantized: got quantize, which quantizes f",
         ),
         (
             {"stages__export__start": "finetune_baseline", "stages__export__quantized": None},
             "stages.export.evaluated: got evaluate, which scores finetune; must score finetune_baseline, ",
         ),
-        ({"stages__evaluate__shapes": []}, "stages.evaluate.shapes: got []; must hold at least one"),
+        ({"stages__evaluate__shapes": []}, "stages.evaluate.shapes: got []; must contain at least one"),
         ({"stages__evaluate__shapes": [[8, 128], [8]]}, "stages.evaluate.shapes: got [8]; must be [batch size, leng"),
         ({"stages__evaluate__shapes": [[0, 128]]}, "stages.evaluate.shapes: got [0, 128]; must be [batch size, leng"),
     ],
@@ -265,9 +265,9 @@ def test_a_language_model_does_not_start_from_a_model_for_each_task(config: Conf
 def test_terms_that_do_not_fit_their_stage(stage: str, changes: dict[str, Any], expected: str, config: Config) -> None:
     for key, value in changes.items():
         put(config, f"stages.{stage}.{key}", value)
-    found = check.settings(config, "distilbert")
-    assert len(found) == bool(expected)
-    assert expected in "".join(found)
+    problems = check.settings(config, "distilbert")
+    assert len(problems) == bool(expected)
+    assert expected in "".join(problems)
 
 
 PRETRAIN = "stages.pretrain"
@@ -294,22 +294,22 @@ PRETRAIN = "stages.pretrain"
         ("schedule", "distill.losses.mlm"),
     ],
 )
-def test_only_functions_that_belong_in_a_place_are_accepted(place: str, target: Any, config: Config) -> None:
+def test_a_function_of_another_place_is_refused(place: str, target: Any, config: Config) -> None:
     put(config, f"{PRETRAIN}.{place}._target_", target)
     known = bind.PLACES[place.rpartition(".")[2]]
-    found = check.settings(config, "distilbert")
-    assert found == [f"{PRETRAIN}.{place}._target_: got {target}; must be one of {', '.join(known)}; choose one"]
+    problems = check.settings(config, "distilbert")
+    assert problems == [f"{PRETRAIN}.{place}._target_: got {target}; must be one of {', '.join(known)}; choose one"]
 
 
-def test_an_importance_is_no_loss(config: Config) -> None:
-    (found,) = errors(config, stages__prune__importance___target_="distill.losses.mlm")
-    assert found.startswith("stages.prune.importance._target_: got distill.losses.mlm; must be one of distill.compress")
+def test_an_importance_is_refused_as_a_loss(config: Config) -> None:
+    (line,) = errors(config, stages__prune__importance___target_="distill.losses.mlm")
+    assert line.startswith("stages.prune.importance._target_: got distill.losses.mlm; must be one of distill.compress")
 
 
 @pytest.mark.parametrize("value", [None, "torch.optim.AdamW", [{"_target_": "torch.optim.AdamW"}]])
-def test_a_place_of_a_function_takes_nothing_else(value: Any, config: Config) -> None:
-    (found,) = errors(config, stages__pretrain__optimizer=value)
-    assert found.startswith(f"stages.pretrain.optimizer._target_: got {value}; must be one of torch.optim.AdamW, ")
+def test_a_value_without_a_function_is_refused_where_one_belongs(value: Any, config: Config) -> None:
+    (line,) = errors(config, stages__pretrain__optimizer=value)
+    assert line.startswith(f"stages.pretrain.optimizer._target_: got {value}; must be one of torch.optim.AdamW, ")
 
 
 CALL = {"_target_": "os.getcwd"}
@@ -327,10 +327,12 @@ CALL = {"_target_": "os.getcwd"}
         ("terms.mlm.loss._anything_", 1, "terms.mlm.loss._anything_"),
         ("epochs", CALL, "epochs._target_"),
         ("batch.examples", [{"x": [CALL]}], "batch.examples.0.x.0._target_"),
+        ("terms.mlm.loss.inner", CALL, "terms.mlm.loss.inner._target_"),
+        ("terms.mlm.layers", [[0, CALL]], "terms.mlm.layers.0.1._target_"),
         ("terms.mlm.layers", [CALL], "terms.mlm.layers.0._target_"),
     ],
 )
-def test_a_key_by_which_hydra_calls_is_refused_at_any_depth(key: str, value: Any, named: str, config: Config) -> None:
+def test_a_reserved_key_of_hydra_is_refused_at_any_depth(key: str, value: Any, named: str, config: Config) -> None:
     put(config, f"{PRETRAIN}.{key}", value)
     got = value if key == named else "os.getcwd"
     line = f"{PRETRAIN}.{named}: got {got}; must not be set: no function belongs here; leave it out"
@@ -338,24 +340,24 @@ def test_a_key_by_which_hydra_calls_is_refused_at_any_depth(key: str, value: Any
 
 
 @pytest.mark.parametrize("key", ["teacher.weights", "target.speedup", "stages"])
-def test_such_a_key_is_refused_outside_of_stages_too(key: str, config: Config) -> None:
+def test_a_reserved_key_of_hydra_is_refused_outside_of_stages_too(key: str, config: Config) -> None:
     put(config, f"{key}{'.more' if key == 'stages' else ''}", CALL)
-    found = [
+    problems = [
         line for line in check.settings(config, "distilbert") if "_target_: got os.getcwd; must not be set" in line
     ]
-    assert [line.startswith(key) for line in found] == [True]
+    assert [line.startswith(key) for line in problems] == [True]
 
 
-def test_a_setting_of_a_function_is_a_value(config: Config) -> None:
+def test_arguments_of_a_function_must_be_plain_values(config: Config) -> None:
     key = "stages.pretrain.optimizer"
     assert errors(config, stages__pretrain__optimizer__eps={"a": 1}, stages__pretrain__optimizer___partial_=False) == [
-        f"{key}._partial_: got False; must be true: its data arguments come later; leave it out",
-        f"{key}.eps: got {{'a': 1}}; must be a number, a text, or a list of these; set one",
+        f"{key}._partial_: got False; must be true: its tensors are passed later; leave it out",
+        f"{key}.eps: got {{'a': 1}}; must be a number, a string, or a list of these; set one",
     ]
 
 
 @pytest.mark.parametrize("place", ["optimizer", "schedule"])
-def test_every_function_of_a_list_can_be_named(place: str, config: Config) -> None:
+def test_every_allowed_function_is_accepted(place: str, config: Config) -> None:
     settings = {"optimizer": {"lr": 0.1, "weight_decay": 0.1}, "schedule": {"warmup": 0.1}}[place]
     for target in bind.PLACES[place]:
         put(config, f"stages.pretrain.{place}", {"_target_": target, **settings})
@@ -366,18 +368,18 @@ def test_every_function_of_a_list_can_be_named(place: str, config: Config) -> No
     ("key", "value", "expected"),
     [
         ("stages.pretrain.terms.soft_targets.loss.temprature", 2, "distill.losses.soft_targets; did you mean temperat"),
-        ("stages.pretrain.terms.cosine.loss.margin", 0.1, "distill.losses.cosine; there is nothing"),
+        ("stages.pretrain.terms.cosine.loss.margin", 0.1, "distill.losses.cosine; leave it out"),
         ("stages.pretrain.optimizer.beta", 0.9, "torch.optim.AdamW; did you mean betas?"),
         ("stages.pretrain.schedule.warmups", 0.1, "distill.engine.schedule.linear; did you mean warmup?"),
     ],
 )
-def test_a_parameter_that_the_function_lacks(key: str, value: float, expected: str, config: Config) -> None:
+def test_an_unknown_parameter_of_a_function_is_refused(key: str, value: float, expected: str, config: Config) -> None:
     put(config, key, value)
-    (found,) = check.settings(config, "distilbert")
-    assert found.startswith(f"{key}: got {value}; must be a parameter of {expected}")
+    (line,) = check.settings(config, "distilbert")
+    assert line.startswith(f"{key}: got {value}; must be a parameter of {expected}")
 
 
-def test_a_parameter_that_is_missing(config: Config) -> None:
+def test_a_missing_parameter_of_a_function_is_refused(config: Config) -> None:
     term = config.stages["pretrain"].terms["soft_targets"]  # type: ignore[attr-defined]
     term.loss = {"_target_": "distill.losses.soft_targets", "_partial_": True}
     key = "stages.pretrain.terms.soft_targets.loss.temperature"
@@ -415,12 +417,12 @@ def test_parameters_of_an_optimizer_are_those_of_its_class(config: Config) -> No
     ids=str,
 )
 def test_sources_and_student(settings: dict[str, Any], expected: str, config: Config) -> None:
-    found = errors(config, **settings)
-    assert len(found) == bool(expected)
-    assert "".join(found).startswith(expected)
+    problems = errors(config, **settings)
+    assert len(problems) == bool(expected)
+    assert "".join(problems).startswith(expected)
 
 
-def test_a_scheme_of_an_extra_that_is_absent_is_refused(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scheme_whose_packages_are_not_installed_is_refused(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     module = sys.modules["distill.check.pipeline"]
     monkeypatch.setattr(module, "find_spec", lambda name: None if name == "nncf" else name)
     assert errors(config, stages__quantize__schemes=["openvino", "torchao", "onnxruntime"]) == [
@@ -444,16 +446,16 @@ def embedder() -> Config:
         ),
     ],
 )
-def test_an_embedder_is_exported_of_what_learned_vectors(
+def test_only_a_stage_trained_on_pooled_vectors_is_exported_as_an_embedder(
     embedder: Config, changes: dict[str, Any], expected: list[str]
 ) -> None:
     for key, value in changes.items():
         put(embedder, f"stages.pretrain.{key}", value)
-    found = check.settings(embedder, "embedder")
-    assert [line[: len(start)] for line, start in zip(found, expected, strict=True)] == expected
+    problems = check.settings(embedder, "embedder")
+    assert [line[: len(start)] for line, start in zip(problems, expected, strict=True)] == expected
 
 
-def test_an_embedder_has_no_other_forms(embedder: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_embedder_has_no_quantized_variants_and_no_scores(embedder: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     put(embedder, "stages.export_embedder.evaluated", "evaluate")
     embedder.pipeline = ["pretrain", "finetune_teacher", "finetune", "quantize", "evaluate", "export_embedder"]
     embedder.stages["evaluate"].baseline = None  # type: ignore[attr-defined]
@@ -464,7 +466,7 @@ def test_an_embedder_has_no_other_forms(embedder: Config, monkeypatch: pytest.Mo
     assert any("pip install 'distill[embedder]'" in line for line in check.settings(embedder, "embedder"))
 
 
-def test_flatten_names_leaves_by_their_keys() -> None:
+def test_flatten_gives_dotted_keys() -> None:
     flat = rules.flatten({"a": {"b": [1, 2]}, "c": Term(weight=2.0, loss={"_target_": "x"})})
     assert flat == {
         "a.b": [1, 2],
@@ -481,14 +483,14 @@ def test_flatten_names_leaves_by_their_keys() -> None:
     assert set(rules.flatten(Config())) == set(rules.flatten(OmegaConf.to_container(composed)))
 
 
-def test_nearest_goes_by_the_whole_name_then_by_its_last_part() -> None:
+def test_nearest_compares_the_whole_name_then_its_last_part() -> None:
     names = ["stages.pretrain.temperature", "temperature", "seed"]
     assert rules.nearest("temprature", names) == "did you mean temperature?"
     assert rules.nearest("x.temprature_", ["a.b.c.d.e.temperature", "a.b.c.d.e.f.temperature", "g"]) == (
         "did you mean a.b.c.d.e.temperature, a.b.c.d.e.f.temperature?"
     )
-    assert rules.nearest("zzz", names) == "there is stages.pretrain.temperature, temperature, seed"
-    assert rules.nearest("zzz", []) == "there is nothing"
+    assert rules.nearest("zzz", names) == "choose from stages.pretrain.temperature, temperature, seed"
+    assert rules.nearest("zzz", []) == "leave it out"
 
 
 @pytest.fixture(scope="module")
@@ -503,10 +505,10 @@ def called(settings: DictConfig, **changes: Any) -> list[str]:
     settings = copy.deepcopy(settings)
     for key, value in changes.items():
         OmegaConf.update(settings, key.replace("__", "."), value, merge=False)
-    return list(hydra.hydra(settings))
+    return list(hydra.hydra_settings(settings))
 
 
-def test_hydras_own_settings_are_let_through(shipped: DictConfig) -> None:
+def test_settings_that_hydra_ships_are_accepted(shipped: DictConfig) -> None:
     assert called(shipped) == []
     for launcher, sweeper in product(hydra.CALLED["launcher"], hydra.CALLED["sweeper"]):
         sampler = {"_target_": "optuna.samplers.TPESampler", "seed": 1}
@@ -525,6 +527,7 @@ PRINT = {"_target_": "builtins.print"}
     [
         ("callbacks", {"x": PRINT}, "hydra.callbacks: got {'x': {'_target_': 'builtins.print'}}; must be empty"),
         ("callbacks", "${hydra.help}", "hydra.callbacks: got ${hydra.help}; must be empty"),
+        ("output_subdir", ".", "hydra.output_subdir: got .; must be null: Hydra replaces config.yaml there"),
         ("job__env_set", {"LD_PRELOAD": "x.so"}, "hydra.job.env_set: got {'LD_PRELOAD': 'x.so'}; must be empty"),
         (
             "launcher",
@@ -553,6 +556,6 @@ PRINT = {"_target_": "builtins.print"}
         ),
     ],
 )
-def test_hydra_calls_nothing_else(key: str, value: Any, expected: str, shipped: DictConfig) -> None:
+def test_functions_in_hydras_settings_are_refused(key: str, value: Any, expected: str, shipped: DictConfig) -> None:
     (line,) = called(shipped, **{key: value})
     assert line.startswith(expected)

@@ -1,4 +1,4 @@
-"""Whole or not there at all."""
+"""Atomic writing, and claim, lock and cleaning of run folders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REFUSED = "output: got {}; must be a new or empty folder, or one that a run bega
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    """Path -> content of every file below a folder, the mark of a run aside."""
+    """Path -> content of every file below a folder, except the mark of a run."""
     files = (path for path in folder.rglob("*") if path.is_file() and path.name != checkpoint.CLAIM)
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
@@ -35,7 +35,7 @@ def run(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def mine(tmp_path: Path) -> Path:
-    """A folder of the user's that no run began."""
+    """A folder of the user that no run has claimed."""
     for name in ("mine/pretrain/important.txt", "mine/.mine.tmp", "mine/.thesis.tmp/chapter.txt"):
         file = tmp_path / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -43,7 +43,7 @@ def mine(tmp_path: Path) -> Path:
     return tmp_path / "mine"
 
 
-def test_a_folder_of_the_user_is_refused_and_left_as_it_is(mine: Path) -> None:
+def test_a_folder_of_the_user_is_refused_and_unchanged(mine: Path) -> None:
     before = sorted(mine.rglob("*"))
     for folder in (mine, mine / "pretrain"):
         with pytest.raises(ConfigError) as refused:
@@ -59,7 +59,7 @@ def test_any_file_makes_a_folder_not_empty(name: str, tmp_path: Path) -> None:
         checkpoint.claim(tmp_path)
 
 
-def test_a_run_goes_on_in_the_folder_that_it_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_resumes_in_the_folder_that_it_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in (tmp_path / "new" / "deep", tmp_path / "empty"):
         (tmp_path / "empty").mkdir(exist_ok=True)
         assert not checkpoint.claimed(folder)
@@ -97,15 +97,15 @@ def test_runs_that_start_at_once_share_the_claim_and_one_gets_the_lock(tmp_path:
             assert sum(pool.map(start, [tmp_path / f"{attempt}"] * count)) == 1
 
 
-def test_a_claim_that_comes_between_a_look_and_the_mark_is_shared(
+def test_a_claim_by_another_process_between_check_and_mark_is_shared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     look = Path.iterdir
 
     def late(folder: Path) -> Any:
-        found = list(look(folder))
+        files = list(look(folder))
         (folder / checkpoint.CLAIM).touch()
-        return iter(found)
+        return iter(files)
 
     monkeypatch.setattr(Path, "iterdir", late)
     checkpoint.claim(tmp_path / "new")
@@ -123,7 +123,7 @@ def test_a_lock_ends_with_the_run_and_is_shared_by_its_processes(run: Path, monk
             pass
 
 
-def test_a_place_that_cannot_be_a_run_folder_is_one_line(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_created_is_refused_in_one_line(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = run / "file"
     file.touch()
     for folder in (Path("/proc/nope"), file, file / "below", run / ("x" * 300)):
@@ -137,7 +137,7 @@ def test_a_place_that_cannot_be_a_run_folder_is_one_line(run: Path, monkeypatch:
         pass
 
 
-def test_only_temporary_names_of_killed_runs_are_swept_away(run: Path) -> None:
+def test_sweep_removes_only_temporary_files_of_runs(run: Path) -> None:
     kept = [".mine.tmp", ".thesis.tmp/chapter.txt", "stage/.x.1.distill-tmp.txt", "x.1.distill-tmp", ".x.distill-tmp"]
     left = [".results.json.7.distill-tmp", "stage/.order.12.distill-tmp/model.bin", ".a.1.distill-tmp/.b.1.distill-tmp"]
     for name in (*kept, *left):
@@ -149,7 +149,7 @@ def test_only_temporary_names_of_killed_runs_are_swept_away(run: Path) -> None:
     assert (run / ".link.1.distill-tmp").is_symlink()
 
 
-def test_a_run_writes_under_the_names_that_are_swept_away(run: Path) -> None:
+def test_sweep_removes_the_names_that_a_run_writes_under(run: Path) -> None:
     with checkpoint.writing(run / "stage") as temporary, checkpoint.writing_file(run / "file") as file:
         file.touch()
         (temporary / "half").touch()
@@ -160,7 +160,7 @@ def test_a_run_writes_under_the_names_that_are_swept_away(run: Path) -> None:
     assert set(content(run)) == {"file"}
 
 
-def test_a_run_removes_only_what_lies_in_its_folder(run: Path, mine: Path) -> None:
+def test_only_paths_in_the_run_folder_are_removed(run: Path, mine: Path) -> None:
     for name in ("stage/order/model.bin", "stage/overlap/model.bin", "log"):
         checkpoint.write_text(run / name, "x")
     checkpoint.remove(run / "stage" / "order", run)
@@ -195,7 +195,7 @@ def test_a_folder_that_no_run_claimed_is_not_replaced(mine: Path) -> None:
     assert content(mine) == before | {"new/since": b""}
 
 
-def test_a_folder_takes_the_place_of_the_old_one_only_when_it_is_whole(run: Path) -> None:
+def test_a_folder_is_replaced_only_when_the_new_one_is_complete(run: Path) -> None:
     folder = run / "stage"
     with checkpoint.writing(folder) as temporary:
         (temporary / "old").write_text("1")
@@ -211,7 +211,7 @@ def test_a_folder_takes_the_place_of_the_old_one_only_when_it_is_whole(run: Path
     assert checkpoint.read_json(folder / checkpoint.MANIFEST) == {"steps": 3}
 
 
-def test_json_that_json_does_not_know_is_refused_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_nan_is_refused_and_the_old_json_is_kept(tmp_path: Path) -> None:
     file = tmp_path / "results.json"
     checkpoint.write_json(file, {"score": 1.0})
     with pytest.raises(ValueError, match="not JSON compliant"):
@@ -220,7 +220,7 @@ def test_json_that_json_does_not_know_is_refused_and_nothing_is_lost(tmp_path: P
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_weights_that_do_not_fit_on_the_disk_are_one_line_and_leave_the_old_ones(run: Path, small_disk: Any) -> None:
+def test_a_full_disk_is_reported_in_one_line_and_the_old_weights_are_kept(run: Path, small_disk: Any) -> None:
     folder = run / "stage"
     with checkpoint.writing(folder) as temporary:
         save_file({"weight": torch.ones(4)}, temporary / "model.safetensors")
@@ -229,11 +229,11 @@ def test_weights_that_do_not_fit_on_the_disk_are_one_line_and_leave_the_old_ones
         save_file({"weight": torch.zeros(1 << 16)}, temporary / "model.safetensors")
     (line,) = refused.value.messages
     assert line.startswith(f"{folder}: got ")
-    assert "must be writable, with room enough; mend it, then run the same command" in line
+    assert "must be writable, on a disk with free space; free some, then run the same command" in line
     assert content(run) == before
 
 
-def test_files_are_whole_or_stay_as_they_were(tmp_path: Path) -> None:
+def test_files_are_written_completely_or_not_changed(tmp_path: Path) -> None:
     arrays = {"logits": np.arange(6.0).reshape(2, 3), "rows": np.array([1, 2])}
     checkpoint.write_arrays(tmp_path / "new" / "scores.npz", arrays)
     with np.load(tmp_path / "new" / "scores.npz") as stored:
@@ -248,7 +248,7 @@ def test_files_are_whole_or_stay_as_they_were(tmp_path: Path) -> None:
     assert content(tmp_path) == before
 
 
-def test_windows_opens_no_folder_and_flushes_only_files_that_it_may_write(
+def test_on_windows_no_folder_is_opened_and_only_writable_files_are_flushed(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flushed: list[str] = []
@@ -289,7 +289,7 @@ def test_windows_opens_no_folder_and_flushes_only_files_that_it_may_write(
         ("here/too", True),
     ],
 )
-def test_a_path_differs_from_a_name_on_the_hub(
+def test_paths_are_told_apart_from_names_on_the_hub(
     name: str, path: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "here" / "too").mkdir(parents=True)

@@ -1,11 +1,11 @@
-"""The shape of the source: one import direction, no circle, short files, nothing unsafe."""
+"""Rules for the source: imports in one direction, no circles, short files, nothing unsafe."""
 
 from __future__ import annotations
 
 import ast
+import runpy
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,8 +14,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "distill"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-# A module imports only from its left; the longest leading part of its name that stands here is its place. The package's
-# own `__init__` gathers public names: outside.
+# A module imports only modules to its left. Its place is that of the longest leading part of its name in this list. The
+# package's own `__init__`, which imports the public names, is excluded.
 ORDER = (
     "errors config bind plan terms checkpoint backends schemes family data.records check explain data teacher student"
     " losses features rows objective engine machine environment evaluate compress export context training results"
@@ -24,44 +24,18 @@ ORDER = (
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager"}
 
 
-def module_name(file: Path, root: Path = ROOT) -> str:
-    parts = file.relative_to(root).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
+ARCHITECTURE = runpy.run_path(str(ROOT / "docs" / "architecture.py"))
+module_name, imports = ARCHITECTURE["module_name"], ARCHITECTURE["imports"]
 
 MODULES = {module_name(f): f for f in FILES}
 INNER = sorted(MODULES.keys() - {"distill"})
 
 
-def resolve(name: str, modules: dict[str, Path]) -> str:
-    """The longest leading part of a dotted name that is a module."""
-    while name not in modules:
-        name = name.rpartition(".")[0]
-    return name
-
-
-def imports(source: str, module: str, is_package: bool, modules: dict[str, Path]) -> Iterator[str]:
-    """Modules of distill that `source` imports anywhere, functions included."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                parts = module.split(".")
-                parts = parts[: len(parts) - node.level + is_package]
-                base = ".".join([*parts, *([node.module] if node.module else [])])
-            names = [f"{base}.{alias.name}" for alias in node.names]
-        else:
-            continue
-        yield from (resolve(n, modules) for n in names if n.split(".")[0] == "distill")
-
-
 def targets(module: str) -> set[str]:
-    """Modules that `module` imports; the package's own `__init__` is left out."""
+    """Modules that `module` imports, except the package's own `__init__`."""
     file = MODULES[module]
-    found = imports(file.read_text(), module, file.name == "__init__.py", MODULES)
-    return set(found) - {module, "distill"}
+    imported = imports(file.read_text(), module, file.name == "__init__.py", MODULES)
+    return set(imported) - {module, "distill"}
 
 
 def place(module: str) -> int:
@@ -71,7 +45,7 @@ def place(module: str) -> int:
     return ORDER.index(name)
 
 
-def test_imports_are_seen_in_every_form() -> None:
+def test_every_form_of_import_is_detected() -> None:
     names = ("distill", "distill.data", "distill.data.encode", "distill.walk")
     modules = {name: Path() for name in names}
     source = """
@@ -83,13 +57,13 @@ def f():
     from distill.data.encode import pad
     import torch
 """
-    found = sorted(imports(source, "distill.data.tasks", False, modules))
-    assert found == ["distill.data", *["distill.data.encode"] * 2, *["distill.walk"] * 2]
+    imported = sorted(imports(source, "distill.data.tasks", False, modules))
+    assert imported == ["distill.data", *["distill.data.encode"] * 2, *["distill.walk"] * 2]
     inside = list(imports("from .encode import x", "distill.data", True, modules))
     assert inside == ["distill.data.encode"]
 
 
-def test_every_module_has_its_place() -> None:
+def test_every_module_is_in_the_order() -> None:
     assert {m.split(".")[1] for m in INNER} <= set(ORDER)
 
 
@@ -99,12 +73,12 @@ def test_imports_only_from_the_left(module: str) -> None:
     assert not wrong, f"{module} imports {wrong}, which stand to its right"
 
 
-def test_no_circle() -> None:
-    left = {module: targets(module) for module in INNER}
-    while free := [module for module, needs in left.items() if not needs & left.keys()]:
+def test_no_circular_import() -> None:
+    remaining = {module: targets(module) for module in INNER}
+    while free := [module for module, needs in remaining.items() if not needs & remaining.keys()]:
         for module in free:
-            del left[module]
-    assert not left, f"a circle of imports among {sorted(left)}"
+            del remaining[module]
+    assert not remaining, f"a circle of imports among {sorted(remaining)}"
 
 
 LIGHT = "config bind backends schemes family data.records check check.hydra report __main__".split()
@@ -117,13 +91,13 @@ for name in sys.argv[1:]:
 """
 
 
-def test_an_answer_to_a_wrong_setting_does_not_wait_for_torch() -> None:
+def test_checks_do_not_import_torch() -> None:
     done = subprocess.run([sys.executable, "-c", WATCHED, *LIGHT], capture_output=True, text=True, cwd=ROOT)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(ROOT)))
-def test_file_is_short_and_says_what_it_is_for(file: Path) -> None:
+def test_file_is_short_and_has_a_docstring(file: Path) -> None:
     source = file.read_text()
     assert len(source.splitlines()) <= 400
     assert ast.get_docstring(ast.parse(source))
@@ -135,22 +109,22 @@ SWITCHES = {"trust_remote_code", "ignore_mismatched_sizes"}
 
 
 def unsafe(source: str) -> list[str]:
-    """What may run code from a file, fetch code, or hide tensors that do not fit."""
-    found = []
+    """Names in a source that may run code from a file, download code, or hide tensors of wrong shapes."""
+    names = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Attribute) and ast.unparse(node) == "torch.load":
-            found.append("torch.load")
+            names.append("torch.load")
         elif isinstance(node, ast.Import):
-            found += [a.name for a in node.names if a.name.split(".")[0] in PICKLES]
+            names += [a.name for a in node.names if a.name.split(".")[0] in PICKLES]
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PICKLES:
-            found.append(str(node.module))
+            names.append(str(node.module))
         elif isinstance(node, ast.keyword) and node.arg in SWITCHES:
             if ast.unparse(node.value) != "False":
-                found.append(str(node.arg))
-    return found
+                names.append(str(node.arg))
+    return names
 
 
-def test_what_is_unsafe_is_seen() -> None:
+def test_unsafe_calls_are_detected() -> None:
     source = "import pickle\nfrom dill import load\ntorch.load(p)\nf(trust_remote_code=True)"
     assert sorted(unsafe(source)) == ["dill", "pickle", "torch.load", "trust_remote_code"]
     assert unsafe("f(trust_remote_code=False)\nload(p)") == []

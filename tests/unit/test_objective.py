@@ -1,4 +1,4 @@
-"""The loss of a batch against one written from the models' own full outputs, in float64."""
+"""The terms of a batch against float64 formulas on the models' full outputs."""
 
 from __future__ import annotations
 
@@ -80,26 +80,26 @@ def gradients(model: Any, sums: Tensor) -> dict[str, Tensor]:
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
-def close(got: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
-    assert got.keys() == wanted.keys()
-    for name, value in wanted.items():
+def close(got: dict[str, Tensor], reference: dict[str, Tensor]) -> None:
+    assert got.keys() == reference.keys()
+    for name, value in reference.items():
         torch.testing.assert_close(got[name], value, rtol=1e-9, atol=1e-10, msg=lambda m, name=name: f"{name}: {m}")
 
 
 @pytest.mark.parametrize("name", sorted(family.STUDENTS))
 def test_masked_only_equals_gathering_from_the_full_logits(name: str, pair, batch) -> None:
     student, teacher = pair(name)
-    wanted = expected(student, teacher, batch)
+    reference = expected(student, teacher, batch)
     sums = Objective(student, terms(), [teacher])(batch)
-    torch.testing.assert_close(sums.double(), wanted, rtol=1e-6, atol=0)
-    close(gradients(student, sums), gradients(student, wanted))
+    torch.testing.assert_close(sums.double(), reference, rtol=1e-6, atol=0)
+    close(gradients(student, sums), gradients(student, reference))
 
 
 @pytest.mark.parametrize("chunk", [4, 1024])
 def test_all_positions_in_chunks_equal_all_at_once(chunk: int, pair, batch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objective, "CHUNK", chunk)  # 11 positions: chunks of 4, 4 and 3
     student, teacher = pair("bert")
-    wanted = expected(student, teacher, batch, "all")
+    reference = expected(student, teacher, batch, "all")
     held = []
 
     def noting(z: Tensor, t: Tensor) -> Tensor:
@@ -110,9 +110,9 @@ def test_all_positions_in_chunks_equal_all_at_once(chunk: int, pair, batch, monk
     chosen["soft_targets"] = replace(chosen["soft_targets"], loss=noting)
     sums = Objective(student, chosen, [teacher])(batch)
     assert held == ([4, 4, 3] if chunk == 4 else [11])
-    torch.testing.assert_close(sums.double(), wanted, rtol=1e-6, atol=0)
-    close(gradients(student, sums), gradients(student, wanted))
-    assert not torch.allclose(wanted, expected(student, teacher, batch))
+    torch.testing.assert_close(sums.double(), reference, rtol=1e-6, atol=0)
+    close(gradients(student, sums), gradients(student, reference))
+    assert not torch.allclose(reference, expected(student, teacher, batch))
 
 
 @pytest.mark.parametrize("positions", ["masked", "all"])
@@ -131,18 +131,18 @@ def test_padding_changes_nothing(name: str, positions: str, pair, batch) -> None
 
 
 def test_no_gradient_reaches_the_teacher(pair, batch) -> None:
-    """Though a loss may forget to detach what it is given."""
+    """Even if a loss does not detach the teacher's tensor."""
 
     def forgetful(ours: Tensor, theirs: Tensor) -> Tensor:
         return (ours - theirs).square().mean(-1)
 
     student, teacher = pair("bert")
-    wanted = {
+    every_term = {
         f"{features} {positions}": BoundTerm(1.0, features, "teacher", positions, forgetful)
         for features in ("logits", "hidden")
         for positions in ("masked", "all")
     }
-    module = Objective(student, wanted, [teacher]).train()
+    module = Objective(student, every_term, [teacher]).train()
     module(batch).sum().backward()
     assert all(p.requires_grad and p.grad is None for p in teacher.parameters())
     assert all(p.grad is not None for p in student.parameters())
@@ -187,102 +187,104 @@ def test_counts(batch) -> None:
 
 def test_hidden_states_of_another_width_are_compared_through_a_trained_map(tiny_model, batch: Any) -> None:
     student, teacher = tiny_model("bert", hidden_size=8), tiny_model("bert", seed=1)
-    made = Objective(student, terms(), [teacher])
-    assert {name: tuple(p.shape) for name, p in made.projections.named_parameters()} == {
+    module = Objective(student, terms(), [teacher])
+    assert {name: tuple(p.shape) for name, p in module.projections.named_parameters()} == {
         "cosine.weight": (16, 8),
         "mse.weight": (16, 8),
     }
-    made(batch).sum().backward()
-    assert all(p.grad is not None and p.grad.any() for p in made.projections.parameters())
+    module(batch).sum().backward()
+    assert all(p.grad is not None and p.grad.any() for p in module.projections.parameters())
     with torch.no_grad():
         h, g = (family.encode(model, batch).flatten(0, 1)[batch["masked"]] for model in (student, teacher))
-        wanted = (h @ made.projections["mse"].weight.T - g).square().mean(-1).sum()
-    torch.testing.assert_close(made(batch)[3], wanted)
+        reference = (h @ module.projections["mse"].weight.T - g).square().mean(-1).sum()
+    torch.testing.assert_close(module(batch)[3], reference)
     assert len(Objective(tiny_model("bert"), terms(), [teacher]).projections) == 0
 
 
-def one(features: str, loss: Any, **settings: Any) -> dict[str, BoundTerm]:
+def single(features: str, loss: Any, **settings: Any) -> dict[str, BoundTerm]:
     return {features: BoundTerm(1.0, features, "teacher", "all", loss, **settings)}
 
 
 def wider(batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The same texts with two more columns of padding, and other tokens in all padding."""
+    """The same texts with two more columns of padding, and another token at all padding."""
     rows, length = batch["input_ids"].shape
     more = {"input_ids": 9, "attention_mask": 0, "token_type_ids": 0}
-    found = {k: torch.cat([batch[k], torch.full((rows, 2), v)], 1) for k, v in more.items()}
-    found["input_ids"] = torch.where(found["attention_mask"].bool(), found["input_ids"], 9)
+    padded = {k: torch.cat([batch[k], torch.full((rows, 2), v)], 1) for k, v in more.items()}
+    padded["input_ids"] = torch.where(padded["attention_mask"].bool(), padded["input_ids"], 9)
     flat = {k: batch[k] // length * (length + 2) + batch[k] % length for k in ("masked", "real")}
-    return batch | found | flat
+    return batch | padded | flat
 
 
 def test_relations_are_those_of_the_paper(tiny_model, batch: Any) -> None:
-    """KL between softmax(A A^T / sqrt(d)) of both, written token by token; the student is narrower."""
+    """KL between softmax(A A^T / sqrt(d)) of both models, computed text by text. The student is narrower."""
     student, teacher = tiny_model("bert", hidden_size=8).double(), tiny_model("bert", layers=4, seed=1).double()
-    made = Objective(student, one("relations", partial(losses.soft_targets, temperature=1.0), heads=4), [teacher])
-    wanted = 0.0
+    module = Objective(student, single("relations", partial(losses.soft_targets, temperature=1.0), heads=4), [teacher])
+    reference = 0.0
     kinds = ("queries", "keys", "values")
-    found = [capture(m, batch, {kind: [n] for kind in kinds}) for m, n in ((student, 2), (teacher, 3))]
+    captured = [capture(m, batch, {kind: [n] for kind in kinds}) for m, n in ((student, 2), (teacher, 3))]
     for kind in kinds:
         for text, mask in enumerate(batch["attention_mask"].bool()):
             sides = []
-            for features, number, width in ((found[0], 2, 8), (found[1], 3, 16)):
+            for features, number, width in ((captured[0], 2, 8), (captured[1], 3, 16)):
                 flat = getattr(features, kind)[number][text].transpose(0, 1).reshape(-1, width)[mask]
                 split = flat.reshape(len(flat), 4, width // 4).transpose(0, 1)
                 sides.append((split @ split.transpose(1, 2) / (width // 4) ** 0.5).log_softmax(-1))
             ours, theirs = sides
-            wanted = wanted + F.kl_div(ours, theirs, log_target=True, reduction="none").sum() / 4
-    torch.testing.assert_close(made(batch)[0].double(), wanted, rtol=1e-5, atol=1e-6)
-    assert len(made.projections) == 0
-    assert counts(made.terms, batch).tolist() == [11]
+            reference = reference + F.kl_div(ours, theirs, log_target=True, reduction="none").sum() / 4
+    torch.testing.assert_close(module(batch)[0].double(), reference, rtol=1e-5, atol=1e-6)
+    assert len(module.projections) == 0
+    assert counts(module.terms, batch).tolist() == [11]
 
 
-def test_scores_are_compared_at_tokens_of_every_layer(tiny_model, batch: Any) -> None:
+def test_scores_are_compared_in_every_layer_without_padding(tiny_model, batch: Any) -> None:
     student, teacher = tiny_model("bert", layers=2).double(), tiny_model("bert", layers=4, seed=1).double()
-    made = Objective(student, one("scores", losses.mse, layers="uniform"), [teacher])
+    module = Objective(student, single("scores", losses.mse, layers="uniform"), [teacher])
     ours = capture(student, batch, {"scores": [0, 1]}).scores
     theirs = capture(teacher, batch, {"scores": [1, 3]}).scores
-    wanted = 0.0
+    reference = 0.0
     for layer in (0, 1):
         for text, mask in enumerate(batch["attention_mask"].bool()):
             both = (ours[layer][text] - theirs[2 * layer + 1][text])[:, mask][:, :, mask]
-            wanted = wanted + both.square().mean(-1).mean(0).sum()
-    torch.testing.assert_close(made(batch)[0].double(), wanted, rtol=1e-5, atol=1e-6)
+            reference = reference + both.square().mean(-1).mean(0).sum()
+    torch.testing.assert_close(module(batch)[0].double(), reference, rtol=1e-5, atol=1e-6)
 
 
-def test_softmax_of_scores_is_over_tokens_alone(tiny_model, batch: Any) -> None:
+def test_softmax_of_scores_excludes_padding(tiny_model, batch: Any) -> None:
     student, teacher = tiny_model("bert").double(), tiny_model("bert", seed=1).double()
-    made = Objective(student, one("scores", SOFT), [teacher])
+    module = Objective(student, single("scores", SOFT), [teacher])
     z, t = (capture(model, batch, {"scores": [2]}).scores[2] / TEMPERATURE for model in (student, teacher))
-    wanted = 0.0
+    reference = 0.0
     for text, mask in enumerate(batch["attention_mask"].bool()):
         log_q, log_p = (x[text][:, mask][:, :, mask].log_softmax(-1) for x in (z, t))
-        wanted = (
-            wanted + TEMPERATURE**2 * F.kl_div(log_q, log_p, log_target=True, reduction="none").sum(-1).mean(0).sum()
+        reference = (
+            reference + TEMPERATURE**2 * F.kl_div(log_q, log_p, log_target=True, reduction="none").sum(-1).mean(0).sum()
         )
-    torch.testing.assert_close(made(batch)[0].double(), wanted, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(module(batch)[0].double(), reference, rtol=1e-5, atol=1e-6)
 
 
 def test_relations_of_bf16_projections_are_float32_products() -> None:
     projected = torch.randn(2, 2, 5, 8, generator=torch.Generator().manual_seed(0)).bfloat16()
     mask = torch.ones(2, 5, dtype=torch.long)
-    wanted = relations(projected.double(), mask, 4)
+    reference = relations(projected.double(), mask, 4)
     with torch.autocast("cpu", torch.bfloat16):
-        found = relations(projected, mask, 4)
-    torch.testing.assert_close(found.double(), wanted, rtol=1e-6, atol=1e-6)
+        actual = relations(projected, mask, 4)
+    torch.testing.assert_close(actual.double(), reference, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("features", ["logits", "hidden", "scores"])
-def test_a_teacher_without_bf16_runs_in_float32_beside_a_bf16_student(features: str, tiny_model, batch: Any) -> None:
+def test_a_teacher_without_bf16_support_runs_in_float32_with_a_bf16_student(
+    features: str, tiny_model, batch: Any
+) -> None:
     student, teacher, seen = tiny_model("bert"), tiny_model("deberta", seed=1), list[Tensor]()
 
     def noting(mine: Tensor, theirs: Tensor) -> Tensor:
         seen.append(theirs)
         return losses.mse(mine, theirs)
 
-    made = Objective(student, one(features, noting), [teacher])
-    made(batch)
+    module = Objective(student, single(features, noting), [teacher])
+    module(batch)
     with torch.autocast("cpu", torch.bfloat16):
-        made(batch)
+        module(batch)
     plain, beside = seen[: len(seen) // 2], seen[len(seen) // 2 :]
     assert all(torch.equal(*both) for both in zip(plain, beside, strict=True))
 
@@ -290,16 +292,16 @@ def test_a_teacher_without_bf16_runs_in_float32_beside_a_bf16_student(features: 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
 def test_pooled_vectors_are_compared(pooling: str, tiny_model, batch: Any) -> None:
     student, teacher = tiny_model("bert"), tiny_model("bert", seed=1)
-    made = Objective(student, one("pooled", losses.mse), [teacher], pooling)
-    wanted = 0.0
+    module = Objective(student, single("pooled", losses.mse), [teacher], pooling)
+    reference = 0.0
     for ids, mask, types in zip(*(batch[k] for k in ("input_ids", "attention_mask", "token_type_ids")), strict=True):
         length = int(mask.sum())
         alone = {"input_ids": ids[None, :length], "token_type_ids": types[None, :length]}
         sides = [family.encode(model, alone)[0] for model in (student, teacher)]
         h, g = (({"mean": x.mean(0), "cls": x[0], "max": x.amax(0)})[pooling] for x in sides)
-        wanted = wanted + (h - g).square().mean()
-    torch.testing.assert_close(made(batch)[0], wanted, rtol=1e-4, atol=1e-5)
-    assert counts(made.terms, batch).tolist() == [2]
+        reference = reference + (h - g).square().mean()
+    torch.testing.assert_close(module(batch)[0], reference, rtol=1e-4, atol=1e-5)
+    assert counts(module.terms, batch).tolist() == [2]
 
 
 @pytest.mark.parametrize(
@@ -307,13 +309,13 @@ def test_pooled_vectors_are_compared(pooling: str, tiny_model, batch: Any) -> No
     [("relations", SOFT), ("scores", losses.mse), ("scores", SOFT), ("pooled", losses.mse), ("hidden", losses.mse)],
 )
 @pytest.mark.parametrize("name", ["bert", "deberta-v2", "modernbert"])
-def test_padding_changes_no_comparison(name: str, features: str, loss: Any, tiny_model, batch: Any) -> None:
+def test_padding_changes_no_term_on_layers(name: str, features: str, loss: Any, tiny_model, batch: Any) -> None:
     student, teacher = tiny_model(name, layers=2), tiny_model(name, seed=1)
-    made = Objective(student, one(features, loss), [teacher])
-    torch.testing.assert_close(made(wider(batch)), made(batch), rtol=1e-4, atol=1e-4)
+    module = Objective(student, single(features, loss), [teacher])
+    torch.testing.assert_close(module(wider(batch)), module(batch), rtol=1e-4, atol=1e-4)
 
 
-def test_a_model_compared_with_itself_differs_in_nothing(tiny_model, batch: Any) -> None:
+def test_terms_are_zero_for_equal_models(tiny_model, batch: Any) -> None:
     model, same = tiny_model("modernbert"), tiny_model("modernbert")
     every = {
         "relations": BoundTerm(1, "relations", "teacher", "all", partial(losses.soft_targets, temperature=1.0)),
@@ -324,32 +326,32 @@ def test_a_model_compared_with_itself_differs_in_nothing(tiny_model, batch: Any)
     torch.testing.assert_close(Objective(model, every, [same])(batch), torch.zeros(4), rtol=0, atol=1e-5)
 
 
-def test_layers_at_the_same_share_of_depth() -> None:
-    term = one("hidden", losses.mse, layers="uniform")["hidden"]
+def test_pairs_of_layers_at_the_same_relative_depth() -> None:
+    term = single("hidden", losses.mse, layers="uniform")["hidden"]
     assert term.pairs(6, 12) == [(i, 2 * i + 1) for i in range(6)]
     assert term.pairs(4, 6) == [(0, 1), (1, 2), (2, 3), (3, 5)]
-    assert one("hidden", losses.mse)["hidden"].pairs(3, 12) == [(2, 11)]
-    assert one("relations", losses.mse, teacher_layer=20)["relations"].pairs(6, 24) == [(5, 20)]
+    assert single("hidden", losses.mse)["hidden"].pairs(3, 12) == [(2, 11)]
+    assert single("relations", losses.mse, teacher_layer=20)["relations"].pairs(6, 24) == [(5, 20)]
 
 
-def test_layers_are_compared_with_those_they_were_kept_from(tiny_model, batch: Any) -> None:
+def test_layers_are_compared_with_those_they_were_copied_from(tiny_model, batch: Any) -> None:
     student, teacher = tiny_model("bert", layers=2), tiny_model("bert", layers=4, seed=1)
-    by_kept = Objective(student, one("hidden", losses.mse, layers="uniform"), [teacher], kept=[0, 2])(batch)
-    by_pairs = Objective(student, one("hidden", losses.mse, layers=[[0, 0], [1, 2]]), [teacher])(batch)
-    by_depth = Objective(student, one("hidden", losses.mse, layers="uniform"), [teacher])(batch)
+    by_kept = Objective(student, single("hidden", losses.mse, layers="uniform"), [teacher], kept=[0, 2])(batch)
+    by_pairs = Objective(student, single("hidden", losses.mse, layers=[[0, 0], [1, 2]]), [teacher])(batch)
+    by_depth = Objective(student, single("hidden", losses.mse, layers="uniform"), [teacher])(batch)
     h, g = (capture(model, batch, {"hidden": range(4)[: family.depth(model)]}).hidden for model in (student, teacher))
     real = batch["attention_mask"].bool()
-    wanted = sum((h[m][real] - g[n][real]).square().mean(-1).sum() for m, n in ((0, 0), (1, 2)))
-    torch.testing.assert_close(by_kept[0], wanted)
+    reference = sum((h[m][real] - g[n][real]).square().mean(-1).sum() for m, n in ((0, 0), (1, 2)))
+    torch.testing.assert_close(by_kept[0], reference)
     assert torch.equal(by_kept, by_pairs)
     assert not torch.allclose(by_kept, by_depth)
-    last = one("hidden", losses.mse)
+    last = single("hidden", losses.mse)
     assert torch.equal(
         Objective(student, last, [teacher], kept=[0, 2])(batch), Objective(student, last, [teacher])(batch)
     )
 
 
-def test_models_that_cannot_be_compared_so_are_refused(tiny_model) -> None:
+def test_models_that_a_term_cannot_compare_are_refused(tiny_model) -> None:
     student, teacher = tiny_model("bert", hidden_size=8, num_attention_heads=1), tiny_model("bert")
     for features, settings, message in (
         (
@@ -357,11 +359,7 @@ def test_models_that_cannot_be_compared_so_are_refused(tiny_model) -> None:
             {"heads": 3},
             "terms.relations.heads: got 3; must divide the widths of student and teacher, 8 and",
         ),
-        (
-            "relations",
-            {"teacher_layer": 3},
-            "terms.relations.teacher_layer: got 3; must be < 3, the number of the teacher's layers; set a smaller one",
-        ),
+        ("relations", {"teacher_layer": 3}, "terms.relations.teacher_layer: got 3; must be < 3, the teacher's layers"),
         ("hidden", {"layers": [[0, 1], [1, 3]]}, r"terms.hidden.layers: got \[\[0, 1\], \[1, 3\]\]; must be pairs of "),
         (
             "hidden",
@@ -375,43 +373,43 @@ def test_models_that_cannot_be_compared_so_are_refused(tiny_model) -> None:
         ),
     ):
         with pytest.raises(ConfigError, match=message):
-            Objective(student, one(features, losses.mse, **settings), [teacher])
+            Objective(student, single(features, losses.mse, **settings), [teacher])
 
 
-def test_tokens_of_two_tokenizers_are_compared_where_they_agree(tiny_model, batch: Any) -> None:
+def test_aligned_tokens_of_two_tokenizers_are_compared(tiny_model, batch: Any) -> None:
     student, teacher = tiny_model("bert"), tiny_model("bert", seed=1)
     own = {"input_ids": torch.randint(5, 60, (2, 9), generator=torch.Generator().manual_seed(2))}
     own["attention_mask"] = torch.tensor([[1] * 9, [1] * 6 + [0] * 3])
     own["token_type_ids"] = torch.zeros_like(own["input_ids"])
     places = {"aligned": torch.tensor([1, 4, 8, 9]), "teacher_aligned": torch.tensor([2, 5, 10, 13])}
     both = batch | {f"teacher_{key}": value for key, value in own.items()} | places
-    every = one("hidden", losses.mse) | {"mlm": BoundTerm(1.0, "logits", "labels", "masked", losses.mlm)}
-    made = Objective(student, every, [teacher])
+    every = single("hidden", losses.mse) | {"mlm": BoundTerm(1.0, "logits", "labels", "masked", losses.mlm)}
+    module = Objective(student, every, [teacher])
     with torch.no_grad():
         h, g = family.encode(student, batch).flatten(0, 1), family.encode(teacher, own).flatten(0, 1)
-        wanted = (h[places["aligned"]] - g[places["teacher_aligned"]]).square().mean(-1).sum()
-    torch.testing.assert_close(made(both)[0], wanted)
-    torch.testing.assert_close(made(both)[1], made(batch)[1])
-    assert counts(made.terms, both).tolist() == [4, 3]
+        reference = (h[places["aligned"]] - g[places["teacher_aligned"]]).square().mean(-1).sum()
+    torch.testing.assert_close(module(both)[0], reference)
+    torch.testing.assert_close(module(both)[1], module(batch)[1])
+    assert counts(module.terms, both).tolist() == [4, 3]
 
 
 def test_probabilities_of_several_teachers_are_averaged(tiny_model, batch) -> None:
-    """Against a mean of softmaxes in float64; a weight changes it, and so does the second teacher."""
+    """Against a mean of softmaxes in float64, with two different pairs of weights."""
     student = tiny_model("bert", layers=1)
     teachers = [tiny_model("bert", layers=2, seed=1), tiny_model("bert", layers=3, seed=2)]
     soft = {"soft": BoundTerm(1.0, "logits", "teacher", "masked", partial(losses.soft_targets, temperature=1.0))}
-    found = [Objective(student, soft, teachers, weights=weights)(batch).item() for weights in ((3.0, 1.0), (1.0, 3.0))]
-    given = family.inputs(student, batch)
-    z, t, u = (model(**given).logits.flatten(0, 1)[batch["masked"]].double() for model in (student, *teachers))
-    for value, share in zip(found, (0.75, 0.25), strict=True):
+    sums = [Objective(student, soft, teachers, weights=weights)(batch).item() for weights in ((3.0, 1.0), (1.0, 3.0))]
+    inputs = family.inputs(student, batch)
+    z, t, u = (model(**inputs).logits.flatten(0, 1)[batch["masked"]].double() for model in (student, *teachers))
+    for value, share in zip(sums, (0.75, 0.25), strict=True):
         p = share * t.softmax(-1) + (1 - share) * u.softmax(-1)
-        wanted = F.kl_div(z.log_softmax(-1), p.log(), log_target=True, reduction="sum")
-        assert value == pytest.approx(wanted.item(), rel=1e-4)
-    assert found[0] != pytest.approx(found[1], rel=1e-2)
+        reference = F.kl_div(z.log_softmax(-1), p.log(), log_target=True, reduction="sum")
+        assert value == pytest.approx(reference.item(), rel=1e-4)
+    assert sums[0] != pytest.approx(sums[1], rel=1e-2)
 
 
 @pytest.mark.parametrize("name", ["bert", "modernbert", "albert"])
-def test_hidden_states_of_a_task_are_compared_at_tokens_of_every_layer(name: str, pair, tiny_batch) -> None:
+def test_hidden_states_on_a_task_are_compared_in_every_layer_without_padding(name: str, pair, tiny_batch) -> None:
     student, teacher = pair(name, "SequenceClassification")
     real = tiny_batch["attention_mask"].flatten().nonzero().squeeze(1)
     batch = tiny_batch | {"real": real, "labels": torch.tensor([1, 0])}
@@ -420,7 +418,7 @@ def test_hidden_states_of_a_task_are_compared_at_tokens_of_every_layer(name: str
         "hidden": BoundTerm(1.0, "hidden", "teacher", "all", losses.mse, "uniform"),
         "supervised": BoundTerm(1.0, "logits", "labels", "masked", losses.supervised),
     }
-    made = Objective(student, bound, [teacher])
+    module = Objective(student, bound, [teacher])
     out, theirs = (m(**family.inputs(m, tiny_batch), output_hidden_states=True) for m in (student, teacher))
     pairs = [(out.hidden_states[1], theirs.hidden_states[2]), (out.hidden_states[2], theirs.hidden_states[3])]
     hidden = sum(((h - g) ** 2).mean(-1)[tiny_batch["attention_mask"].bool()].sum() for h, g in pairs)
@@ -429,7 +427,7 @@ def test_hidden_states_of_a_task_are_compared_at_tokens_of_every_layer(name: str
     )
     labels = F.cross_entropy(out.logits, batch["labels"], reduction="sum")
     expected = torch.stack([soft * TEMPERATURE**2, hidden, labels]).detach()
-    torch.testing.assert_close(made(batch).double().detach(), expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(module(batch).double().detach(), expected, rtol=1e-5, atol=1e-6)
     assert counts(bound, batch).tolist() == [2, len(real), 2]
 
 
@@ -438,18 +436,18 @@ def test_gates_mask_the_student_and_add_a_term(kind: Any, tiny_model, tiny_batch
     student, batch = tiny_model("bert", "SequenceClassification"), tiny_batch | {"labels": torch.tensor([1, 0])}
     bound = {"supervised": BoundTerm(1.0, "logits", "labels", "masked", losses.supervised)}
     gates = kind(student, {"ffn": 0.5}).eval()
-    made = Objective(student, bound, gates=gates)
-    assert list(made.terms) == ["supervised", "gates"]
-    assert counts(made.terms, batch).tolist() == [2, 1]
+    module = Objective(student, bound, gates=gates)
+    assert list(module.terms) == ["supervised", "gates"]
+    assert counts(module.terms, batch).tolist() == [2, 1]
     with torch.no_grad():
         for parameter in gates.parameters():
             parameter.add_(torch.linspace(-6, 6, parameter.numel()).reshape(parameter.shape))
-    made.progress = 1.0
-    found = made(batch)
-    assert found[1] == gates.penalty(1.0)
+    module.progress = 1.0
+    sums = module(batch)
+    assert sums[1] == gates.penalty(1.0)
     (heads, ffn, _), plain = gates.masks(1.0), Objective(student, bound)
-    assert float(found[0].detach()) != pytest.approx(float(plain(batch)[0].detach()), rel=1e-6)
-    found.sum().backward()
+    assert float(sums[0].detach()) != pytest.approx(float(plain(batch)[0].detach()), rel=1e-6)
+    sums.sum().backward()
     assert all(parameter.grad is not None and parameter.grad.any() for parameter in gates.parameters())
     fold(student, heads, ffn)
-    torch.testing.assert_close(plain(batch)[0], found[0])
+    torch.testing.assert_close(plain(batch)[0], sums[0])

@@ -1,4 +1,4 @@
-"""The recipe resolved: its steps, in which order, what each is made from, and whose models it leaves."""
+"""The plan of a recipe: its steps, their order, their inputs and their lineage."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def planned(*overrides: str) -> dict[str, Step]:
         ("target.size_mib=[20,10]", ["20MiB", "10MiB"]),
     ],
 )
-def test_a_list_is_several_targets(override: str, labels: list[str]) -> None:
+def test_a_list_gives_several_targets(override: str, labels: list[str]) -> None:
     plan = resolve(composed("target.speedup=null", override))
     assert list(plan.targets) == labels
     assert plan.has_target
 
 
 def test_each_target_has_its_own_number_and_the_rest_of_the_settings() -> None:
-    found = targets(composed("target.speedup=[2,4]", "target.size_mib=50", "target.shape=[1,32]").target)
-    assert found["2x"] == Target(speedup=2, size_mib=50, shape=[1, 32])
-    assert found["4x"] == Target(speedup=4, size_mib=50, shape=[1, 32])
+    by_label = targets(composed("target.speedup=[2,4]", "target.size_mib=50", "target.shape=[1,32]").target)
+    assert by_label["2x"] == Target(speedup=2, size_mib=50, shape=[1, 32])
+    assert by_label["4x"] == Target(speedup=4, size_mib=50, shape=[1, 32])
 
 
 def test_with_one_target_each_stage_is_one_step() -> None:
@@ -48,7 +48,7 @@ def test_with_one_target_each_stage_is_one_step() -> None:
     assert all(step.settings == trained(settings, step.stage) for step in steps if step.kind == "train")
 
 
-def test_all_that_is_made_from_a_pruned_model_is_a_step_for_each_target() -> None:
+def test_stages_after_pruning_have_a_step_for_each_target() -> None:
     steps = planned("target.speedup=[2,4]")
     assert list(steps) == [
         "finetune_teacher",
@@ -67,7 +67,7 @@ def test_all_that_is_made_from_a_pruned_model_is_a_step_for_each_target() -> Non
     assert (export.source("quantized"), export.source("evaluated")) == (steps["quantize/2x"], steps["evaluate"])
 
 
-def test_a_step_is_made_from_steps_of_its_own_target_and_an_evaluation_from_all() -> None:
+def test_a_step_refers_to_its_own_target_and_an_evaluation_to_all() -> None:
     steps = planned("target.speedup=[2,4]")
 
     def inputs(name: str) -> list[str]:
@@ -88,13 +88,13 @@ def test_a_step_is_made_from_steps_of_its_own_target_and_an_evaluation_from_all(
     ]
 
 
-def test_whose_models_a_step_leaves_and_whose_tokens_they_read() -> None:
+def test_lineage_and_tokenizer_of_steps() -> None:
     settings = config.load_config(["recipe=distil_prune_int8"])
     plan = resolve(settings)
     steps = {step.folder: step for step in plan.steps}
-    made = ["vocabulary", "prune", "recover", "recover_baseline", "quantize", "export"]
-    assert [name for name, step in steps.items() if step.of_student] == ["pretrain", "finetune", *made]
-    assert [name for name, step in steps.items() if step.tokenizer is steps["vocabulary"]] == made
+    after_vocabulary = ["vocabulary", "prune", "recover", "recover_baseline", "quantize", "export"]
+    assert [name for name, step in steps.items() if step.of_student] == ["pretrain", "finetune", *after_vocabulary]
+    assert [name for name, step in steps.items() if step.tokenizer is steps["vocabulary"]] == after_vocabulary
     assert {steps[name].tokenizer for name in ("pretrain", "finetune", "finetune_teacher")} == {TEACHER}
     assert [step.folder for step in steps["recover"].ancestors] == [
         *("recover", "prune", "vocabulary", "finetune", "pretrain")
@@ -104,7 +104,7 @@ def test_whose_models_a_step_leaves_and_whose_tokens_they_read() -> None:
     assert plan.builds == ["pretrain"]
 
 
-def test_a_given_student_reads_its_own_tokens() -> None:
+def test_a_given_student_has_its_own_tokenizer() -> None:
     plan = resolve(config.load_config(["recipe=task"]))
     steps = {step.folder: step for step in plan.steps}
     assert plan.given_student
@@ -115,12 +115,12 @@ def test_a_given_student_reads_its_own_tokens() -> None:
     assert not resolve(config.load_config(["recipe=distilbert"])).given_student
 
 
-def test_what_learned_vectors_on_a_corpus_is_exported_as_an_embedder() -> None:
+def test_a_model_trained_on_the_corpus_is_exported_as_an_embedder() -> None:
     plan = resolve(config.load_config(["recipe=embedder"]))
     assert [step.folder for step in plan.steps if step.embeds] == ["export_embedder"]
 
 
-def test_names_that_are_no_earlier_stage_are_left_out() -> None:
+def test_references_to_no_earlier_stage_are_left_out() -> None:
     settings = composed("stages.recover.start=export", "stages.recover.teacher=nobody", "pipeline=[recover,evaluate]")
     (recover, evaluate) = resolve(settings).steps
     assert recover.source("start") is recover.source("teacher") is None
@@ -135,7 +135,7 @@ def test_names_that_are_no_earlier_stage_are_left_out() -> None:
     ("recipe", "taught"),
     [("distilbert", False), ("prune", False), ("vocabulary", False), ("cofi", True), ("distil_prune_int8", True)],
 )
-def test_a_baseline_that_starts_from_what_a_teacher_made_is_known(recipe: str, taught: bool) -> None:
+def test_a_baseline_that_starts_from_a_distilled_student_is_marked(recipe: str, taught: bool) -> None:
     assert resolve(config.load_config([f"recipe={recipe}"])).taught_start == taught
 
 
@@ -177,7 +177,7 @@ def test_a_baseline_has_no_gates_and_no_simulated_int8_and_is_not_skipped() -> N
     assert trained(settings, "baseline") == Train(role="baseline", start="teacher", epochs=5.0)
 
 
-def test_expanding_leaves_a_baseline_of_nothing_and_the_config_itself_alone() -> None:
+def test_expanding_changes_neither_an_invalid_baseline_nor_the_config_itself() -> None:
     stages = {"whole": Baseline(baseline_of="student"), "broken": Baseline(baseline_of="nothing"), "student": Train()}
     settings = Config(stages=dict(stages))
     after = expanded(settings).stages

@@ -1,4 +1,4 @@
-"""Teachers: what is loaded and what is refused, each refusal in one line that names the cause."""
+"""Loading of teachers, and refusals in one line that names the cause."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_random_teacher_is_the_same_in_every_process(folder: Path, tmp_path: Pat
         assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes()
 
 
-def test_stored_truncation_and_padding_are_switched_off_for_good(folder: Path, tmp_path: Path) -> None:
+def test_stored_truncation_and_padding_are_switched_off_and_stay_off(folder: Path, tmp_path: Path) -> None:
     bad = copy(folder, tmp_path / "bad")
     stored = teacher.load_tokenizer(folder)
     stored.backend_tokenizer.enable_truncation(5)
@@ -77,7 +77,7 @@ def test_stored_truncation_and_padding_are_switched_off_for_good(folder: Path, t
 
 
 @pytest.mark.parametrize("name", sorted(family.STUDENTS))
-def test_a_stored_head_is_told_from_a_drawn_one(name: str, tiny_model, tmp_path: Path) -> None:
+def test_a_missing_language_model_head_is_detected(name: str, tiny_model, tmp_path: Path) -> None:
     model = tiny_model(name)
     model.save_pretrained(tmp_path / "with")
     model.base_model.save_pretrained(tmp_path / "without")
@@ -92,7 +92,7 @@ def test_a_stored_head_is_told_from_a_drawn_one(name: str, tiny_model, tmp_path:
 
 
 @pytest.mark.parametrize("name", sorted(family.STUDENTS))
-def test_a_new_classifier_head_is_a_function_of_the_seed(name: str, tiny_model, tmp_path: Path, capfd) -> None:
+def test_a_new_classifier_head_depends_only_on_the_seed(name: str, tiny_model, tmp_path: Path, capfd) -> None:
     model = tiny_model(name)
     model.save_pretrained(tmp_path)
     capfd.readouterr()
@@ -110,7 +110,7 @@ def test_a_new_classifier_head_is_a_function_of_the_seed(name: str, tiny_model, 
     assert torch.equal(loaded[0][word], model.state_dict()[word])
 
 
-def test_a_classifier_is_float32_and_knows_its_problem(tiny_model, tmp_path: Path) -> None:
+def test_a_classifier_is_float32_and_has_its_problem_type(tiny_model, tmp_path: Path) -> None:
     tiny_model("bert").bfloat16().save_pretrained(tmp_path)
     regression, classes = teacher.load_classifier(tmp_path, 1), teacher.load_classifier(tmp_path, 2)
     assert regression.dtype == classes.dtype == torch.float32
@@ -128,13 +128,13 @@ def test_a_stored_classifier_for_other_classes_is_refused(tiny_model, tmp_path: 
 def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(folder: Path, tiny_model) -> None:
     tokenizer = teacher.load_tokenizer(folder)
     with pytest.raises(
-        ConfigError, match=rf"teacher\.name: got a tokenizer of {len(tokenizer)} tokens and a model with 60 embeddings;"
+        ConfigError, match=rf"teacher\.name: got a tokenizer of {len(tokenizer)} tokens and a model of 60;"
     ):
         teacher.check_vocabulary(tokenizer, tiny_model("bert").config)
 
 
 @pytest.mark.parametrize("damage", [lambda whole: whole[: len(whole) // 2], lambda whole: b"", lambda whole: b"x" * 99])
-def test_damaged_weights_are_named(damage, folder: Path, tmp_path: Path) -> None:
+def test_the_error_names_damaged_weights(damage, folder: Path, tmp_path: Path) -> None:
     bad = copy(folder, tmp_path / "bad")
     weights = bad / "model.safetensors"
     weights.write_bytes(damage(weights.read_bytes()))
@@ -145,7 +145,7 @@ def test_damaged_weights_are_named(damage, folder: Path, tmp_path: Path) -> None
         assert "\n" not in caught.value.messages[0]
 
 
-def test_weights_that_are_no_safetensors_are_refused(folder: Path, tmp_path: Path) -> None:
+def test_weights_in_another_format_than_safetensors_are_refused(folder: Path, tmp_path: Path) -> None:
     bad = copy(folder, tmp_path / "bad")
     (bad / "model.safetensors").rename(bad / "pytorch_model.bin")
     with pytest.raises(DataError, match=r"got no \*\.safetensors"):
@@ -188,7 +188,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("read", "name", "content"), BROKEN, ids=lambda value: getattr(value, "__name__", value))
-def test_a_file_that_cannot_be_read_is_one_line(
+def test_a_file_that_cannot_be_loaded_is_reported_in_one_line(
     read: Any, name: str, content: str | dict[str, Any], folder: Path, tmp_path: Path
 ) -> None:
     bad = copy(folder, tmp_path / "bad")
@@ -205,7 +205,7 @@ def test_a_file_that_cannot_be_read_is_one_line(
     assert "\n" not in message
 
 
-def test_code_in_a_folder_is_neither_run_nor_asked_about(
+def test_code_in_a_folder_is_not_run_and_no_prompt_asks(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("builtins.input", lambda _: pytest.fail("a prompt"))
@@ -228,22 +228,22 @@ def test_a_folder_without_tokenizer_is_refused(folder: Path, tmp_path: Path) -> 
         teacher.load_tokenizer(bad)
 
 
-def test_a_local_folder_is_its_own_place(folder: Path) -> None:
+def test_a_local_folder_is_used_in_place(folder: Path) -> None:
     assert teacher.resolve(Teacher(kind="hub", name=str(folder))) == str(folder)
 
 
 @pytest.mark.parametrize("name", ["some-org/some-model-that-is-not-cached", "not a name"])
-def test_what_is_neither_here_nor_on_the_hub(name: str) -> None:
+def test_a_name_that_is_neither_a_folder_nor_on_the_hub_is_refused(name: str) -> None:
     with pytest.raises(ConfigError) as caught:
         teacher.resolve(Teacher(kind="hub", name=name))
     assert caught.value.messages == [
-        f"teacher.name: got {name}; must be a model on the Hugging Face hub (it is unreachable, or has no such model) "
+        f"teacher.name: got {name}; must be on the Hugging Face hub (unreachable now, or it has no such model) "
         "or a local folder; set teacher.name=FOLDER"
     ]
 
 
 @pytest.mark.parametrize("name", ["./no/such/folder", "/no/such", "~/bert", "a/b/c", __file__])
-def test_a_path_without_a_folder_is_not_asked_of_the_hub(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_path_is_not_requested_from_the_hub(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: pytest.fail("the hub was asked"))
     with pytest.raises(ConfigError) as caught:
         teacher.fetch(name, "student.name")
@@ -258,7 +258,7 @@ def test_a_hub_teacher_needs_a_name() -> None:
         teacher.resolve(Teacher(kind="hub"))
 
 
-def test_without_the_embedded_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_missing_embedded_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(teacher, "EMBEDDED_PACKAGE", "no_such_package")
     with pytest.raises(ConfigError) as caught:
         teacher.resolve(Teacher())
@@ -270,10 +270,10 @@ def test_without_the_embedded_package_the_extra_is_named(monkeypatch: pytest.Mon
 
 @pytest.mark.skipif(importlib.util.find_spec(teacher.EMBEDDED_PACKAGE) is None, reason="needs the extra [embedded]")
 def test_embedded_teacher() -> None:
-    place = teacher.resolve(Teacher())
+    folder = teacher.resolve(Teacher())
     assert teacher.EMBEDDED_PACKAGE not in sys.modules
-    tokenizer = teacher.load_tokenizer(place)
-    model, has_head = teacher.load_mlm(place)
+    tokenizer = teacher.load_tokenizer(folder)
+    model, has_head = teacher.load_mlm(folder)
     assert not has_head
     teacher.check_vocabulary(tokenizer, model.config)
     assert (model.config.num_hidden_layers, model.config.hidden_size) == (6, 384)
@@ -281,18 +281,18 @@ def test_embedded_teacher() -> None:
     assert len(tokenizer("tea " * 200)["input_ids"]) == 202
 
 
-def test_a_pooler_is_taken_from_the_folder_that_has_one(tiny_model: Any, folder: Path, tmp_path: Path) -> None:
+def test_a_missing_pooler_is_loaded_from_another_folder(tiny_model: Any, folder: Path, tmp_path: Path) -> None:
     donor = tiny_model("bert", "SequenceClassification", seed=1)
     donor.save_pretrained(tmp_path / "donor")
     tiny_model("bert", seed=2).save_pretrained(tmp_path / "language_model")
     torch.manual_seed(0)
     plain = teacher.load_classifier(tmp_path / "language_model", 3)
     torch.manual_seed(0)
-    given = teacher.load_classifier(tmp_path / "language_model", 3, tmp_path / "donor")
-    assert torch.equal(given.bert.pooler.dense.weight, donor.bert.pooler.dense.weight)
+    with_pooler = teacher.load_classifier(tmp_path / "language_model", 3, tmp_path / "donor")
+    assert torch.equal(with_pooler.bert.pooler.dense.weight, donor.bert.pooler.dense.weight)
     assert not torch.equal(plain.bert.pooler.dense.weight, donor.bert.pooler.dense.weight)
-    assert torch.equal(given.bert.embeddings.word_embeddings.weight, plain.bert.embeddings.word_embeddings.weight)
-    assert not torch.equal(given.classifier.weight, donor.classifier.weight)
+    assert torch.equal(with_pooler.bert.embeddings.word_embeddings.weight, plain.bert.embeddings.word_embeddings.weight)
+    assert not torch.equal(with_pooler.classifier.weight, donor.classifier.weight)
 
 
 @pytest.mark.parametrize(
@@ -304,34 +304,34 @@ def test_a_pooler_is_taken_from_the_folder_that_has_one(tiny_model: Any, folder:
         ("distilbert", "SequenceClassification", 3),
     ],
 )
-def test_classes_of_a_stored_head(tiny_model: Any, tmp_path: Path, name: str, head: str, classes: int | None) -> None:
+def test_number_of_classes_of_a_stored_head(
+    tiny_model: Any, tmp_path: Path, name: str, head: str, classes: int | None
+) -> None:
     tiny_model(name, head).save_pretrained(tmp_path)
     assert teacher.head_labels(tmp_path) == classes
 
 
 @pytest.mark.parametrize("name", ["deberta", "deberta-v2"])
-def test_a_head_that_takes_the_embeddings_too_is_not_one_we_can_use(name: str, tiny_model: Any, tmp_path: Path) -> None:
-    """DeBERTa v3's: transformers puts a drawn one in its place, which must be told from a stored one."""
+def test_a_head_that_needs_the_embeddings_counts_as_missing(name: str, tiny_model: Any, tmp_path: Path) -> None:
+    """DeBERTa v3's head: transformers initializes another one at random, which must not count as stored."""
     tiny_model(name, legacy=False).save_pretrained(tmp_path)
     model, has_head = teacher.load_mlm(tmp_path)
     assert not has_head
     assert family.has_mlm_head(model)
 
 
-def test_a_layer_of_several_is_refused(tiny_model: Any, tmp_path: Path) -> None:
+def test_albert_layers_of_several_modules_are_refused(tiny_model: Any, tmp_path: Path) -> None:
     tiny_model("albert", inner_group_num=2).save_pretrained(tmp_path)
     with pytest.raises(ConfigError, match="inner_group_num 2; must be 1"):
         teacher.load_mlm(tmp_path)
 
 
-def test_a_tokenizer_that_pads_with_another_token_is_refused_where_positions_count_from_it(
+def test_another_padding_token_is_refused_in_families_that_count_positions_from_it(
     folder: Path, tiny_model: Any
 ) -> None:
     tokenizer = teacher.load_tokenizer(folder)  # pads with 0
     big = tiny_model("roberta", vocab_size=len(tokenizer))
-    with pytest.raises(
-        ConfigError, match="a tokenizer that pads with token 0 and a model of type roberta with pad_token_id 1"
-    ):
+    with pytest.raises(ConfigError, match="got a tokenizer that pads with token 0 and a model that counts positions "):
         teacher.check_vocabulary(tokenizer, big.config)
     big.config.pad_token_id = None
     with pytest.raises(ConfigError, match="got a config without pad_token_id"):
@@ -354,7 +354,7 @@ def test_pooling_is_that_of_the_sentence_embedder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("card", "said"),
+    ("card", "licence"),
     [
         ("---\nlicense: mit\nlanguage: en\n---\n# A", {"license": "mit"}),
         ("---\nlicense: other\nlicense_name: x\n---\n", {"license": "other", "license_name": "x"}),
@@ -364,10 +364,10 @@ def test_pooling_is_that_of_the_sentence_embedder(tmp_path: Path) -> None:
         (None, {}),
     ],
 )
-def test_licence_of_a_model_card(tmp_path: Path, card: str | None, said: dict[str, str]) -> None:
+def test_licence_of_a_model_card(tmp_path: Path, card: str | None, licence: dict[str, str]) -> None:
     if card is not None:
         (tmp_path / "README.md").write_text(card)
-    assert teacher.licence(tmp_path) == said
+    assert teacher.licence(tmp_path) == licence
 
 
 def test_licence_of_the_embedded_teacher() -> None:

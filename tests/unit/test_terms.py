@@ -1,4 +1,4 @@
-"""Terms that do not fit their stage are refused, and the records of their kinds agree with the code that reads them."""
+"""Invalid terms are refused, and the records of their kinds agree with the code that uses them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def problems(term: Term, data: str = "corpus", facts: TermFacts = PLAIN) -> list
     return list(terms("stages.s", Train(data=data, teacher="t", terms={"x": term}), facts))
 
 
-def test_every_kind_that_looks_inside_has_rows() -> None:
+def test_every_kind_that_compares_layers_has_a_function_for_its_rows() -> None:
     assert ROWS.keys() == {kind.name for kind in KINDS.values() if kind.inside}
     known = {f.name for f in fields(Features)}
     for kind in KINDS.values():
@@ -35,7 +35,7 @@ def test_every_kind_that_looks_inside_has_rows() -> None:
 
 @pytest.mark.parametrize("features", KINDS)
 @pytest.mark.parametrize("data", ["corpus", "tasks"])
-def test_every_kind_fits_a_plain_stage(features: str, data: str) -> None:
+def test_every_kind_is_valid_in_a_plain_stage(features: str, data: str) -> None:
     assert problems(Term(features=features, positions="all", layers="last"), data) == []
 
 
@@ -44,7 +44,7 @@ CASES: list[tuple[dict[str, Any], str, TermFacts, str]] = [
     ({"features": "pooled", "positions": "masked"}, "corpus", PLAIN, "positions: got masked; must be all with "),
     ({"features": "scores", "positions": "masked"}, "tasks", PLAIN, "positions: got masked; must be all with "),
     ({"positions": "masked"}, "tasks", PLAIN, "positions: got masked; must be all on tasks; set "),
-    ({"positions": "masked"}, "corpus", OWN, "positions: got masked; must be all where student.tokenizer is set: "),
+    ({"positions": "masked"}, "corpus", OWN, "positions: got masked; must be all where student.tokenizer is set, "),
     ({"features": "relations"}, "corpus", OWN, "features: got relations; must be hidden or pooled where student."),
     ({"features": "logits"}, "corpus", OWN, "features: got logits; must be hidden or pooled where student."),
     ({"features": "scores"}, "tasks", OWN, "features: got scores; must be logits on tasks where the student has a "),
@@ -63,7 +63,7 @@ CASES: list[tuple[dict[str, Any], str, TermFacts, str]] = [
 
 
 @pytest.mark.parametrize(("changes", "data", "facts", "message"), CASES, ids=str)
-def test_what_does_not_fit_is_refused(changes: dict[str, Any], data: str, facts: TermFacts, message: str) -> None:
+def test_invalid_terms_are_refused(changes: dict[str, Any], data: str, facts: TermFacts, message: str) -> None:
     (line,) = problems(replace(FITS, **changes), data, facts)
     assert line.startswith(f"stages.s.terms.x.{message}")
     assert problems(replace(FITS, weight=0.0, **changes), data, facts) == [
@@ -90,7 +90,7 @@ def test_what_does_not_fit_is_refused(changes: dict[str, Any], data: str, facts:
     ],
     ids=str,
 )
-def test_what_fits_is_let_through(changes: dict[str, Any], data: str, facts: TermFacts) -> None:
+def test_valid_terms_are_accepted(changes: dict[str, Any], data: str, facts: TermFacts) -> None:
     assert problems(replace(FITS, **changes), data, facts) == []
 
 

@@ -1,4 +1,4 @@
-"""Which stages of a run are to be made, and which again."""
+"""Which steps of a run are pending, and which of them run again."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ VERSIONS = {"distill": "1", "torch": "2", "transformers": "3"}
 
 
 class Run:
-    """A run of four stages: its steps, what it was given, and what it printed."""
+    """A run of four stages: its steps, the fingerprints of its given inputs, and the lines it printed."""
 
     def __init__(self, folder: Path) -> None:
         config = load_config(["recipe=distilbert", f"pipeline=[{','.join(PIPELINE)}]"])
-        self.plan, self.folder, self.said = resolve(config), RunFolder(folder), list[str]()
+        self.plan, self.folder, self.printed = resolve(config), RunFolder(folder), list[str]()
         self.given = {"teacher": "t", "tasks": "r", "corpus": "c"}
-        self.machine = SimpleNamespace(wait=lambda: None, main=True, say=self.said.append)
+        self.machine = SimpleNamespace(wait=lambda: None, main=True, say=self.printed.append)
 
     def fingerprints(self, step: Step) -> dict[str, str]:
         return {name: self.given[name] for name in fingerprints.needed(step, own_tokenizer=False)}
@@ -47,31 +47,31 @@ def ctx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A run whose stages are all finished."""
     monkeypatch.setattr(environment, "versions", lambda: VERSIONS)
     checkpoint.claim(tmp_path / "run")
-    made = Run(tmp_path / "run")
+    run = Run(tmp_path / "run")
     for name in PIPELINE:
-        made.finish(name)
-    return made
+        run.finish(name)
+    return run
 
 
-def test_nothing_is_made_again_when_all_is_finished(ctx: Run) -> None:
+def test_no_step_runs_again_when_all_are_finished(ctx: Run) -> None:
     assert ctx.pending() == []
-    assert ctx.said == []
+    assert ctx.printed == []
 
 
-def test_what_was_made_from_a_stage_that_is_gone_is_made_again(ctx: Run) -> None:
+def test_a_step_runs_again_when_its_input_is_missing(ctx: Run) -> None:
     (ctx.folder.path / "pretrain" / checkpoint.MANIFEST).unlink()
     assert ctx.pending() == ["pretrain", "finetune"]
-    assert ctx.said == ["finetune: made again, because pretrain changed"]
+    assert ctx.printed == ["finetune: runs again, because pretrain changed"]
     assert not (ctx.folder.path / "finetune").exists()
     assert (ctx.folder.path / "finetune_teacher").exists()
 
 
-def test_what_was_made_from_another_making_of_a_stage_is_made_again(ctx: Run) -> None:
+def test_a_step_runs_again_when_its_input_was_run_again(ctx: Run) -> None:
     ctx.finish("finetune_teacher", seconds=2.0)
     assert ctx.pending() == ["finetune"]
 
 
-def test_a_stopped_stage_goes_on_unless_what_it_is_made_from_is_made_again(ctx: Run) -> None:
+def test_a_stopped_step_resumes_unless_its_input_runs_again(ctx: Run) -> None:
     (ctx.folder.path / "finetune" / checkpoint.MANIFEST).unlink()
     (ctx.folder.path / "finetune" / "order").mkdir()
     assert ctx.pending() == ["finetune"]
@@ -81,34 +81,68 @@ def test_a_stopped_stage_goes_on_unless_what_it_is_made_from_is_made_again(ctx: 
     assert not (ctx.folder.path / "finetune").exists()
 
 
-def test_a_manifest_that_was_not_completed_is_not_finished(ctx: Run) -> None:
+def test_a_step_with_an_incomplete_manifest_is_not_finished(ctx: Run) -> None:
     checkpoint.write_json(ctx.folder.path / "finetune" / checkpoint.MANIFEST, {"seconds": 1.0})
     assert ctx.pending() == ["finetune"]
 
 
 @pytest.mark.parametrize(
-    ("replaced", "again", "said"),
+    ("replaced", "again", "line"),
     [
         (
             "tasks",
             ["finetune_teacher", "finetune"],
-            "finetune_teacher: made again, because the rows of the tasks changed",
+            "finetune_teacher: runs again, because the rows of the tasks changed",
         ),
-        ("corpus", ["adapt", "pretrain", "finetune"], "adapt: made again, because the corpus changed"),
-        ("teacher", PIPELINE, "adapt: made again, because the teacher changed"),
+        ("corpus", ["adapt", "pretrain", "finetune"], "adapt: runs again, because the corpus changed"),
+        ("teacher", PIPELINE, "adapt: runs again, because the teacher changed"),
     ],
 )
-def test_what_reads_something_that_was_replaced_is_made_again(
-    replaced: str, again: list[str], said: str, ctx: Run
+def test_a_step_runs_again_when_a_given_input_was_replaced(
+    replaced: str, again: list[str], line: str, ctx: Run
 ) -> None:
     ctx.given[replaced] = "another"
     assert ctx.pending() == again
-    assert ctx.said[0] == said
+    assert ctx.printed[0] == line
 
 
-def test_other_versions_are_said_and_what_they_made_is_kept(ctx: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment, "versions", lambda: VERSIONS | {"torch": "4"})
+def test_a_stopped_step_starts_again_when_a_given_input_was_replaced(ctx: Run) -> None:
+    step, folder = ctx.step("pretrain"), ctx.folder.path
+    (folder / "pretrain" / checkpoint.MANIFEST).unlink()
+    begun = [
+        folder / "pretrain.state" / "5",
+        folder / "corpus.tokens" / "teacher",
+        folder / "teacher.targets" / "order",
+    ]
+    for path in begun:
+        path.mkdir(parents=True)
+    assert ctx.pending() == ["pretrain", "finetune"]
+    assert all(path.exists() for path in begun), "it resumes"
+    ctx.folder.begin({"pretrain": ctx.fingerprints(step), "finetune": ctx.fingerprints(ctx.step("finetune"))})
+    assert ctx.pending() == ["pretrain", "finetune"]
+    assert all(path.exists() for path in begun), "nothing was replaced"
+    ctx.given["tasks"] = "another"
+    ctx.printed.clear()
+    assert ctx.pending() == ["pretrain", "finetune_teacher", "finetune"]
+    assert ctx.printed[0] == "finetune_teacher: runs again, because the rows of the tasks changed"
+    assert [path.exists() for path in begun] == [True, False, False]
+    begun[1].mkdir(parents=True)
+    ctx.given["corpus"] = "another"
+    ctx.printed.clear()
+    assert ctx.pending() == PIPELINE
+    assert "pretrain: starts again, because the corpus changed" in ctx.printed
+    assert not any(path.exists() for path in begun)
+    ctx.folder.finish()
+    assert ctx.folder.begun(step) is None
+
+
+@pytest.mark.parametrize("package", VERSIONS)
+def test_steps_run_with_other_versions_are_reported_and_kept(
+    package: str, ctx: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "versions", lambda: VERSIONS | {package: "4"})
     assert ctx.pending() == []
-    assert ctx.said == [
-        f"{', '.join(PIPELINE)}: made with torch 2, now 4; kept (set output=NEW_FOLDER to make everything again)"
+    assert ctx.printed == [
+        f"{', '.join(PIPELINE)}: run with {package} {VERSIONS[package]}, now 4; kept (set output=NEW_FOLDER to run "
+        "everything again)"
     ]

@@ -263,10 +263,11 @@ def test_dead_channels_score_lowest(kind: str, name: str, tiny_model) -> None:
     assert (gates.scores().ffn == gates.scores().ffn[0, 0]).all()
     optimizer = torch.optim.Adam(parameter_groups(gates, 0.05))
     torch.manual_seed(1)
-    for step in range(150):
+    steps = 150 if kind == "l0" else 300  # rounding differs between processors: far enough to be no close call
+    for step in range(steps):
         ids = torch.randint(5, 60, (4, 12), generator=generator)
         batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-        wanted, progress = family.encode(model, batch), ramp(step, 150, 0.0, 0.6)
+        wanted, progress = family.encode(model, batch), ramp(step, steps, 0.0, 0.6)
         with masked(model, *gates.masks(progress)):
             loss = (family.encode(model, batch) - wanted).square().sum(-1).mean()
         optimizer.zero_grad()
@@ -274,12 +275,9 @@ def test_dead_channels_score_lowest(kind: str, name: str, tiny_model) -> None:
         optimizer.step()
     kept = most_important(model, range(2), gates.scores(), 32, 12)
     alive = [int((some >= 12).sum()) for some in kept.ffn]
-    if kind == "l0":
-        assert alive == [12, 12]
-    else:
-        # Without a gradient a score stays 0. That of a channel which does little can end just above 0, or just below.
+    assert alive == [12] * len(alive)
+    if kind == "movement":  # without a gradient a score stays 0
         assert (gates.scores().ffn[:, dead] == 0).all()
-        assert min(alive) >= 10
 
 
 @pytest.mark.parametrize("name", NAMES)

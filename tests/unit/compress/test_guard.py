@@ -100,6 +100,7 @@ def test_what_hurts_is_found_and_left_in_float(scheme: str, machine: Any, folder
     assert score(run, source, row_by_row=True) >= 92
 
 
+@pytest.mark.slow
 def test_a_table_of_embeddings_that_hurts_is_left_in_float(machine: Any, classifier: Make, tmp_path: Path) -> None:
     model = AutoModelForSequenceClassification.from_pretrained(classifier("bert"))
     with torch.no_grad():

@@ -12,13 +12,13 @@ def test_equals_a_plain_loop_over_the_bins() -> None:
     random = np.random.default_rng(0)
     logits, labels = random.normal(size=(400, 3)) * 3, random.integers(0, 3, 400)
     shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    sure, right = shares.max(axis=1), logits.argmax(axis=1) == labels
-    wanted = 0.0
+    confidence, correct = shares.max(axis=1), logits.argmax(axis=1) == labels
+    expected = 0.0
     for k in range(15):
-        inside = (sure > k / 15) & (sure <= (k + 1) / 15)
+        inside = (confidence > k / 15) & (confidence <= (k + 1) / 15)
         if inside.any():
-            wanted += inside.mean() * abs(sure[inside].mean() - right[inside].mean())
-    assert expected_calibration_error(logits, labels) == pytest.approx(wanted, abs=1e-12)
+            expected += inside.mean() * abs(confidence[inside].mean() - correct[inside].mean())
+    assert expected_calibration_error(logits, labels) == pytest.approx(expected, abs=1e-12)
 
 
 def test_by_hand_with_huge_logits() -> None:
@@ -26,7 +26,7 @@ def test_by_hand_with_huge_logits() -> None:
     assert expected_calibration_error(logits, np.array([0, 0, 0, 1])) == pytest.approx(0.25)
 
 
-def test_a_model_as_often_right_as_it_is_sure_has_none() -> None:
+def test_a_calibrated_model_has_no_error() -> None:
     logits = np.log(np.array([[0.75, 0.25]] * 4))
     assert expected_calibration_error(logits, np.array([0, 0, 0, 1])) == pytest.approx(0.0, abs=1e-12)
 

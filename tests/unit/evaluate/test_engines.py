@@ -1,4 +1,4 @@
-"""Engines against the transformers model they run, and what they leave as they found it."""
+"""Engines against the transformers model that they run; global settings of torch are restored."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _model_logits(folder: Path, batch: dict[str, np.ndarray]) -> np.ndarray:
 
 @pytest.mark.parametrize(("scheme", "tolerance"), [("fp32", 1e-6), ("fp32_medium", 0.05), ("bf16", 0.15)])
 @pytest.mark.parametrize("family", ["bert", "distilbert"])
-def test_a_torch_engine_gives_the_logits_of_the_model(
+def test_a_torch_engine_outputs_the_logits_of_the_model(
     classifier: Make, family: str, scheme: str, tolerance: float
 ) -> None:
     folder = classifier(family, 3)
@@ -32,16 +32,16 @@ def test_a_torch_engine_gives_the_logits_of_the_model(
     batch["attention_mask"][1, 10:] = 0
     engine = torch_engine("x", folder, scheme=scheme, device="cpu", threads=1)
     logits = engine.run(batch)
-    wanted = _model_logits(folder, batch)
+    expected = _model_logits(folder, batch)
     assert (engine.name, engine.backend, engine.scheme) == ("x", "torch", scheme)
     assert logits.dtype == np.float32
     assert logits.shape == (4, 3)
-    assert np.abs(logits - wanted).max() <= tolerance
-    # The model is no constant: the tolerance means something.
-    assert np.ptp(wanted, axis=0).min() > 0.2
+    assert np.abs(logits - expected).max() <= tolerance
+    # The outputs vary by more than the tolerance.
+    assert np.ptp(expected, axis=0).min() > 0.2
 
 
-def test_an_engine_leaves_threads_and_precision_as_they_were(classifier: Make) -> None:
+def test_an_engine_restores_threads_and_precision(classifier: Make) -> None:
     engine = torch_engine("x", classifier(), scheme="fp32_medium", device="cpu", threads=1)
     seen: list[tuple[int, str]] = []
     hook = torch.nn.modules.module.register_module_forward_pre_hook(

@@ -1,4 +1,4 @@
-"""The timing protocol, by a clock that the engines move themselves."""
+"""The timing protocol, with a clock that only the engines advance."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from distill.evaluate.latency import measure, speedup, summary, synthetic
 
 
 class Clock:
-    """Stands still but for what the engines add."""
+    """A clock that only the engines advance."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -33,11 +33,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def test_every_engine_has_its_turn_in_every_round_in_a_drawn_order_after_an_untimed_call(clock: Clock) -> None:
+def test_every_round_times_every_engine_in_random_order_after_an_untimed_call(clock: Clock) -> None:
     engines = [clock.engine("a", 1.0), clock.engine("b", 2.0), clock.engine("c", 3.0)]
     batches = [synthetic((3, 8), 50), synthetic((2, 4), 50)]
     times = measure(engines, batches, repeats=7, warmup=1)
-    # two calls a turn: one row, not timed, then the batch
+    # two calls for each timing: one row, not timed, then the batch
     assert [shape for _, shape in clock.calls[:12]] == [(1, 8), (3, 8)] * 3 + [(1, 4), (2, 4)] * 3
     pairs = np.array([name for name, _ in clock.calls]).reshape(-1, 2)
     assert (pairs[:, 0] == pairs[:, 1]).all()
@@ -59,7 +59,7 @@ def test_short_calls_are_repeated_and_long_ones_are_not(clock: Clock) -> None:
     assert times == {("short", (2, 4)): [pytest.approx(4.0)], ("long", (2, 4)): [pytest.approx(200.0)]}
 
 
-def test_named_batches_are_timed_as_one(clock: Clock) -> None:
+def test_named_batches_are_timed_together(clock: Clock) -> None:
     parts = [synthetic((1, length), 50) for length in (3, 5, 9)]
     times = measure([clock.engine("a", 0.5)], {"task lengths": {"a": parts}}, repeats=2, warmup=0)
     assert times == {("a", "task lengths"): [1500.0, 1500.0]}
@@ -85,13 +85,13 @@ def test_summary() -> None:
     assert summary([1.0, 2.0, 3.0, 4.0, 100.0]) == {"median": 3.0, "p90": pytest.approx(61.6), "repeats": 5}
 
 
-def test_a_slow_spell_of_the_machine_does_not_touch_the_speedup() -> None:
-    spell = np.where(np.arange(20) < 8, 5.0, 1.0)
-    result = speedup(list(6.0 * spell), list(2.0 * spell))
+def test_a_temporary_slowdown_does_not_change_the_speedup() -> None:
+    slowdown = np.where(np.arange(20) < 8, 5.0, 1.0)
+    result = speedup(list(6.0 * slowdown), list(2.0 * slowdown))
     assert result == {"median": pytest.approx(3.0), "ci95": [pytest.approx(3.0), pytest.approx(3.0)]}
 
 
-def test_the_interval_of_a_speedup_holds_the_median_and_repeats_with_the_seed() -> None:
+def test_the_interval_of_a_speedup_contains_the_median_and_depends_on_the_seed_alone() -> None:
     random = np.random.default_rng(0)
     reference, times = random.uniform(3, 5, 30), random.uniform(1, 2, 30)
     result = speedup(list(reference), list(times), seed=1)
@@ -100,6 +100,6 @@ def test_the_interval_of_a_speedup_holds_the_median_and_repeats_with_the_seed() 
     assert result == speedup(list(reference), list(times), seed=1)
 
 
-def test_rounds_must_match() -> None:
+def test_different_numbers_of_rounds_are_refused() -> None:
     with pytest.raises(ValueError, match="2 and 1 rounds"):
         speedup([1.0, 2.0], [1.0])

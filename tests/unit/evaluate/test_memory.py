@@ -1,4 +1,4 @@
-"""Peak memory of a stretch of work."""
+"""Peak memory of a block of code."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from distill.evaluate import memory
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
-def test_a_large_array_that_is_gone_is_still_in_the_peak() -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="measured on Linux only")
+def test_the_peak_includes_a_large_array_that_was_freed() -> None:
     with memory.peak("cpu") as used:
         before = used()
         np.ones(2**25)  # 256 MiB of float64

@@ -1,4 +1,4 @@
-"""Metrics against scikit-learn and scipy, and where they are not defined."""
+"""Metrics against scikit-learn and scipy; undefined metrics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from distill.evaluate.metrics import METRICS, predictions, score
 def _sample(seed: int, classes: int, rows: int = 211) -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(seed)
     labels = random.integers(0, classes, rows)
-    # Right more often than not: an answer of chance would hide a wrong sign.
+    # Correct more often than not: at chance level, a wrong sign would not show.
     logits = random.normal(size=(rows, classes)) + 1.3 * np.eye(classes)[labels]
     return logits.astype(np.float32), labels
 
@@ -22,16 +22,16 @@ def _sample(seed: int, classes: int, rows: int = 211) -> tuple[np.ndarray, np.nd
 @pytest.mark.parametrize("seed", range(5))
 def test_binary_metrics_equal_scikit_learn(seed: int) -> None:
     logits, labels = _sample(seed, 2)
-    said = logits.argmax(axis=1)
-    assert METRICS["accuracy"](logits, labels) == pytest.approx(sk.accuracy_score(labels, said))
-    assert METRICS["f1"](logits, labels) == pytest.approx(sk.f1_score(labels, said))
-    assert METRICS["matthews"](logits, labels) == pytest.approx(sk.matthews_corrcoef(labels, said))
+    predicted = logits.argmax(axis=1)
+    assert METRICS["accuracy"](logits, labels) == pytest.approx(sk.accuracy_score(labels, predicted))
+    assert METRICS["f1"](logits, labels) == pytest.approx(sk.f1_score(labels, predicted))
+    assert METRICS["matthews"](logits, labels) == pytest.approx(sk.matthews_corrcoef(labels, predicted))
 
 
 def test_matthews_of_many_classes_equals_scikit_learn() -> None:
     logits, labels = _sample(1, 5)
-    wanted = sk.matthews_corrcoef(labels, logits.argmax(axis=1))
-    assert METRICS["matthews"](logits, labels) == pytest.approx(wanted)
+    expected = sk.matthews_corrcoef(labels, logits.argmax(axis=1))
+    assert METRICS["matthews"](logits, labels) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -45,14 +45,14 @@ def test_correlations_equal_scipy_with_ties(seed: int) -> None:
     assert METRICS["spearman"](logits, labels) == pytest.approx(spearman)
 
 
-@pytest.mark.parametrize("said", [0, 1])
+@pytest.mark.parametrize("predicted", [0, 1])
 @pytest.mark.parametrize("true", [0, 1])
-def test_constant_answers_are_what_scikit_learn_says_without_a_warning(said: int, true: int) -> None:
-    logits = np.tile(np.eye(2, dtype=np.float32)[said], (6, 1))
+def test_constant_predictions_equal_scikit_learn_without_a_warning(predicted: int, true: int) -> None:
+    logits = np.tile(np.eye(2, dtype=np.float32)[predicted], (6, 1))
     labels = np.full(6, true)
     assert METRICS["matthews"](logits, labels) == 0.0
-    wanted = sk.f1_score(labels, logits.argmax(axis=1), zero_division=0.0)
-    assert METRICS["f1"](logits, labels) == wanted
+    expected = sk.f1_score(labels, logits.argmax(axis=1), zero_division=0.0)
+    assert METRICS["f1"](logits, labels) == expected
 
 
 @pytest.mark.parametrize("metric", ["pearson", "spearman"])
@@ -68,7 +68,7 @@ def test_one_row_has_no_correlation() -> None:
     assert METRICS["pearson"](np.array([[2.0]]), np.array([1.0])) == 0.0
 
 
-def test_one_column_is_taken_as_it_is_and_more_are_classes() -> None:
+def test_one_column_is_a_regression_and_more_are_classes() -> None:
     assert predictions(np.array([[0.5], [-2.0]])).tolist() == [0.5, -2.0]
     assert predictions(np.array([[0.5, 0.7], [3.0, -1.0]])).tolist() == [1, 0]
     assert predictions(np.array([4, 2])).tolist() == [4, 2]
@@ -77,7 +77,7 @@ def test_one_column_is_taken_as_it_is_and_more_are_classes() -> None:
 def test_score_is_in_percent() -> None:
     logits = np.array([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
     labels = np.array([1, 0, 0, 1])
-    # 2 of class 1 found, 1 claimed wrongly: precision 2/3, recall 1.
+    # 2 true positives, 1 false positive: precision 2/3, recall 1.
     assert score(["accuracy", "f1"], logits, labels) == pytest.approx({"accuracy": 75.0, "f1": 80.0})
 
 

@@ -1,4 +1,4 @@
-"""Batches within a token budget, and logits that come back in the order of the rows."""
+"""Batches within a token budget, and logits in the order of the rows."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from distill.evaluate.predict import batches, predict
 
 
 def _encoded(lengths: list[int]) -> Encoded:
-    """Row r is made of the token r + 1."""
+    """Row r consists of the token r + 1."""
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     ids = np.repeat(np.arange(1, len(lengths) + 1), lengths).astype(np.int32)
     return Encoded(ids=ids, offsets=offsets, segments=None, labels=None)
 
 
 @pytest.mark.parametrize("tokens", [1, 16, 100, 10**6])
-def test_batches_hold_every_row_once_within_the_budget(tokens: int) -> None:
+def test_batches_contain_every_row_once_within_the_budget(tokens: int) -> None:
     lengths = np.random.default_rng(0).integers(1, 60, 97)
     parts = batches(lengths, tokens)
     assert sorted(np.concatenate(parts)) == list(range(97))
@@ -27,12 +27,12 @@ def test_batches_hold_every_row_once_within_the_budget(tokens: int) -> None:
     assert longest == sorted(longest, reverse=True)
 
 
-def test_a_wide_budget_is_one_batch() -> None:
+def test_a_large_budget_is_one_batch() -> None:
     assert len(batches(np.array([3, 9, 4]), 27)) == 1
 
 
 @pytest.mark.parametrize("tokens", [8, 64, 4096])
-def test_logits_are_in_the_order_of_the_rows_and_do_not_see_padding(tokens: int) -> None:
+def test_logits_are_in_the_order_of_the_rows_and_do_not_depend_on_padding(tokens: int) -> None:
     lengths = [4, 30, 1, 17, 8, 8, 25, 2]
     seen: list[tuple[int, ...]] = []
 

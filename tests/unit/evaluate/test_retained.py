@@ -1,4 +1,4 @@
-"""Retained quality against DistilBERT's published table and by hand; properties of the interval."""
+"""Retained % against DistilBERT's published table and by hand; properties of the interval."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_teacher_at_zero_is_left_out_and_named() -> None:
     assert kept["worst"] == {"task": "sst2", "percent": pytest.approx(50.0)}
 
 
-def test_nothing_left_is_none() -> None:
+def test_a_ratio_without_tasks_is_none() -> None:
     kept = retained({"wnli": {"accuracy": 50.0}}, {"wnli": {"accuracy": 40.0}})
     assert kept["macro"] == pytest.approx(125.0)
     assert kept["macro_without_wnli"] is None
@@ -70,7 +70,7 @@ NAMES = {"sst2": ["accuracy"], "stsb": ["pearson", "spearman"], "mnli": ["accura
 
 
 def _predictions(quality: float, seed: int, rows: int = 300) -> Predictions:
-    """Labels depend on nothing but `rows`; `seed` and `quality` make the logits."""
+    """Labels depend on `rows` only, logits also on `seed` and `quality`."""
     result = {}
     for place, (task, split) in enumerate(
         [
@@ -105,7 +105,7 @@ def test_the_interval_of_a_model_against_itself_is_exactly_one_hundred() -> None
     assert bootstrap(teacher, teacher, NAMES, resamples=20) == (pytest.approx(100), pytest.approx(100))
 
 
-def test_the_interval_holds_the_point_and_repeats_with_the_seed() -> None:
+def test_the_interval_contains_the_point_estimate_and_depends_on_the_seed_alone() -> None:
     student, teacher = _predictions(1.5, 1), _predictions(2.0, 0)
     point = retained(scores(student, NAMES), scores(teacher, NAMES))["macro_without_wnli"]
     interval = bootstrap(student, teacher, NAMES, seed=3)
@@ -126,7 +126,7 @@ def test_the_interval_narrows_with_the_square_root_of_the_rows() -> None:
 
 
 def test_rows_are_drawn_in_pairs() -> None:
-    """A student that errs where its teacher errs is surer than one that errs as often elsewhere."""
+    """The interval is narrower for a student with the errors of its teacher than for one with other errors."""
     teacher = _predictions(2.0, 0)
     near = {key: (logits + 0.01, labels) for key, (logits, labels) in teacher.items()}
     low, high = bootstrap(near, teacher, NAMES) or (0.0, 0.0)

@@ -19,13 +19,13 @@ Make = Callable[..., Path]
 
 @pytest.fixture(scope="module")
 def exported(classifier: Make, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """(folder, ONNX file) of one family; the contract test of families exports every one."""
+    """(folder, ONNX file) of one family; the contract test of families exports all of them."""
     folder, path = classifier("bert", 3), tmp_path_factory.mktemp("onnx") / "model.onnx"
     export_onnx(folder, path)
     return folder, path
 
 
-def test_one_file_gives_the_logits_of_torch_at_any_shape(exported: tuple[Path, Path]) -> None:
+def test_one_file_outputs_the_logits_of_torch_at_any_shape(exported: tuple[Path, Path]) -> None:
     folder, path = exported
     assert [entry.name for entry in path.parent.iterdir()] == ["model.onnx"]
     assert onnx_parity(folder, path) < 1e-5
@@ -35,8 +35,8 @@ def test_one_file_gives_the_logits_of_torch_at_any_shape(exported: tuple[Path, P
     for shape in ((1, 1), (3, 100), (7, 5)):
         batch = synthetic(shape, 100)
         batch["attention_mask"][:, shape[1] // 2 + 1 :] = 0
-        wanted = theirs.run({key: value for key, value in batch.items() if key in _inputs(path)})
-        assert np.abs(ours.run(batch) - wanted).max() < 1e-5
+        expected = theirs.run({key: value for key, value in batch.items() if key in _inputs(path)})
+        assert np.abs(ours.run(batch) - expected).max() < 1e-5
 
 
 def _inputs(path: Path) -> list[str]:
@@ -64,7 +64,7 @@ def test_a_model_too_large_for_one_file_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_another_model_does_not_pass(exported: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_different_model_is_refused(exported: tuple[Path, Path], tmp_path: Path) -> None:
     folder, path = exported
     model = onnx.load(path)
     head = [node for node in model.graph.node if node.op_type == "Gemm"][-1]
@@ -72,16 +72,16 @@ def test_another_model_does_not_pass(exported: tuple[Path, Path], tmp_path: Path
     shifted = onnx.numpy_helper.to_array(bias) + np.float32([0, 0, 0.01])
     bias.CopyFrom(onnx.numpy_helper.from_array(shifted, bias.name))
     onnx.save(model, tmp_path / "other.onnx")
-    with pytest.raises(UserError, match=r"0\.01 away from torch"):
+    with pytest.raises(UserError, match=r"differ from torch's by 0\.01"):
         onnx_parity(folder, tmp_path / "other.onnx")
 
 
-def test_the_export_says_nothing(classifier: Make, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_export_prints_nothing(classifier: Make, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     folder = classifier()
     capfd.readouterr()
     export_onnx(folder, tmp_path / "model.onnx")
     shown = capfd.readouterr()
-    # transformers' own progress bars are switched off for a whole run, not here.
+    # A run switches the progress bars of transformers off; this test does not.
     lines = [line for line in shown.err.splitlines() if "Loading weights" not in line]
     assert "".join(lines).strip() == ""
     assert shown.out == ""

@@ -1,4 +1,4 @@
-"""Each kind of block has its place in Markdown, HTML and on the terminal, with all of its text."""
+"""Markdown, HTML and the terminal render each kind of block, with all of its text."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_block_in_markdown_and_html(block: Block, text: str, element: str) -> 
     assert element in html.document("T", [block])
 
 
-def test_every_kind_of_block_is_tried() -> None:
+def test_every_kind_of_block_is_tested() -> None:
     assert {type(block) for block, *_ in BLOCKS} == set(get_args(Block))
 
 

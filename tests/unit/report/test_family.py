@@ -1,4 +1,4 @@
-"""A run that made a model for each of several targets: its headline, tables, pictures and cards."""
+"""A run with several targets: its headline, tables, pictures and cards."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from distill.report.detail import gain_table
 Results = dict[str, Any]
 model = runpy.run_path(str(Path(__file__).parent / "conftest.py"))["model"]
 KEPT = {"2x": (97.5, 96.0, 91.0, 40.0), "4x": (93.0, 92.0, 92.5, 20.0)}
-"""Target -> retained % of the student, of its int8 form, of the baseline, and of the model before it recovered."""
+"""Target -> retained % of the student, of its int8 variant, of the baseline, and of the model before it recovered."""
 
 
 MEASURED = {"measured_ms": 52.0, "measured_speedup": 2.0}
@@ -54,8 +54,8 @@ def family(results: Results) -> Results:
 
 
 @pytest.mark.parametrize("kind", ["prune", "vocabulary"])
-def test_a_student_that_was_not_trained_after_its_cut_is_as_cut(kind: str, family: Results) -> None:
-    """The kind of the step decides, whatever its name is."""
+def test_a_student_that_was_not_trained_after_pruning_is_not_recovered(kind: str, family: Results) -> None:
+    """The kind of its step decides, not the name."""
     other = copy.deepcopy(family)
     for model in other["models"]:
         model["step"] = "anything" if model["role"] == "student" else model["step"]
@@ -75,9 +75,9 @@ def test_a_student_that_was_not_trained_after_its_cut_is_as_cut(kind: str, famil
         ("4x", layers, "4 x 384 x 576", "4.20x", "-", "93.0", "-", "-", "0"),
     ]
     assert table.notes[-3:] == [
-        "Predicted against measured speedup of 2 models: median error 5.0%, largest 5.0%.",
-        f"2x: as cut, {layers} keeps most (97.5) and {recipe} least (40.0).",
-        f"4x: as cut, {layers} keeps most (93.0) and {recipe} least (20.0).",
+        "Relative error of the predicted speedup, over 2 models: median 5.0%, largest 5.0%.",
+        f"2x: before recovery, {layers} retains most (97.5%) and {recipe} least (40.0%).",
+        f"4x: before recovery, {layers} retains most (93.0%) and {recipe} least (20.0%).",
     ]
     assert overview.table(shown).notes[0] == "Settings of every run: tasks=glue."
     blocks, _ = page.overview_page(runs)
@@ -87,7 +87,7 @@ def test_a_student_that_was_not_trained_after_its_cut_is_as_cut(kind: str, famil
     assert cuts.table([family]) is None
 
 
-def test_cuts_of_several_seeds_are_one_row_and_one_curve(family: Results) -> None:
+def test_models_of_several_seeds_are_one_row_and_one_curve(family: Results) -> None:
     other = copy.deepcopy(family)
     other["seeds"] = [1]
     other["pruned"][0] |= {"layers": 5, "predicted_speedup": 2.3, "measured_speedup": 2.2}
@@ -127,12 +127,13 @@ def test_every_student_is_in_the_headline_with_its_gain(family: Results) -> None
     text = headline.headline(family)
     assert "96.0% at 5.00x (2x, int8 onnxruntime); 92.0% at 10.00x (4x, int8 onnxruntime)." in text
     assert (
-        "Gain over the same students trained without a teacher, in points, as fp32 torch: +6.5 (2x), +0.5 (4x)." in text
+        "Gain over the same students trained without a teacher, in percentage points, as fp32 torch: +6.5 (2x), "
+        "+0.5 (4x)." in text
     )
     assert headline.targets(family) == ["2x", "4x"]
 
 
-def test_names_of_models_are_labels_and_nothing_else(family: Results) -> None:
+def test_names_of_models_are_labels_only(family: Results) -> None:
     before = headline.headline(family), gain_table(family), figure.points(family)
     for model in family["models"]:
         model["name"] = "any name 3x"
@@ -150,27 +151,27 @@ def test_without_a_baseline_there_is_no_table_of_gains(family: Results) -> None:
     [
         (
             96,
-            "The fastest that keeps 96% is student 2x (int8 onnxruntime): 96.0% at 5.00x. It was selected",
+            "The fastest student that retains at least 96% is student 2x (int8 onnxruntime): 96.0% at 5.00x. It was",
         ),
-        (97, "The fastest that keeps 97% is student 2x (fp32 torch): 97.5% at 2.00x."),
-        (90, "The fastest that keeps 90% is student 4x (int8 onnxruntime): 92.0% at 10.00x."),
-        (99, "No student keeps 99%."),
+        (97, "The fastest student that retains at least 97% is student 2x (fp32 torch): 97.5% at 2.00x."),
+        (90, "The fastest student that retains at least 90% is student 4x (int8 onnxruntime): 92.0% at 10.00x."),
+        (99, "No student retains 99%."),
     ],
 )
-def test_the_fastest_that_keeps_enough_is_named(least: float, sentence: str, family: Results) -> None:
+def test_the_fastest_that_retains_enough_is_named(least: float, sentence: str, family: Results) -> None:
     family["least_retained"] = least
     assert validate(family) == []
     assert sentence in headline.headline(family)
 
 
-def test_a_baseline_from_a_taught_start_is_named_as_such(family: Results) -> None:
+def test_a_baseline_from_weights_trained_with_a_teacher_is_named_as_such(family: Results) -> None:
     family["taught_start"] = True
     assert validate(family) == []
-    start = "trained without a teacher, from a start that was trained with one, in points, as"
+    start = "trained without a teacher, from weights that were trained with one, in percentage points, as"
     assert f"Gain over the same students {start}" in headline.headline(family)
 
 
-def test_the_gain_is_that_of_each_over_its_own_baseline(family: Results) -> None:
+def test_the_gain_of_each_student_is_over_its_own_baseline(family: Results) -> None:
     table = gain_table(family)
     assert table is not None
     assert [tuple(row) for row in table.rows] == [
@@ -196,9 +197,9 @@ def test_students_of_one_variant_are_one_curve(family: Results) -> None:
     assert all(drawn.count(f">{curve}<") == 1 for curve in curves)
 
 
-def test_what_was_predicted_stands_beside_what_was_measured(family: Results) -> None:
+def test_predicted_and_measured_speed_are_in_one_sentence(family: Results) -> None:
     first, second = headline.pruned(family)
-    assert first.startswith("2x: pruned to 4 layers, 384 hidden and 576 FFN channels, the shape with the least ")
+    assert first.startswith("2x: pruned to 4 layers, 384 hidden and 576 FFN channels. Of 384 shapes tried, this ")
     assert first.endswith("at 8x128: predicted 2.10x, 50.0 ms; measured 2.00x, 52.0 ms.")
     assert second.endswith("25.0 ms; not measured.")
     assert first in markdown.text(page.run_page(family, ""))
@@ -209,7 +210,7 @@ def test_what_was_predicted_stands_beside_what_was_measured(family: Results) -> 
     assert headline.pruned({"pruned": both}) == [f"prune: p{sizes}", f"prune_ffn: p{sizes}"]
 
 
-def test_the_page_and_the_card_are_of_one_student_among_several(family: Results) -> None:
+def test_the_card_is_that_of_one_student_among_several(family: Results) -> None:
     assert "| student 4x | student | torch | fp32 |" in markdown.text(page.run_page(family, ""))
     card = model_card(family, "4x", "rte")
     assert "# student 4x: rte" in card

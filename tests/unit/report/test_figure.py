@@ -1,4 +1,4 @@
-"""The picture is the same byte for byte, and shows each point once."""
+"""The picture is reproducible byte for byte and shows each point once."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_labels_do_not_overlap(results: Results, gpu: str | None) -> None:
 
 
 def test_labels_of_variants_that_are_nearly_as_fast_do_not_overlap() -> None:
-    """Free places are farther away, with a line to the marker."""
+    """Labels are then farther away, with a line to the marker."""
     points = [
         ("fp32_medium torch", "student", 1.67, 80.0, (1.55, 1.73), (76.5, 83.5)),
         ("bf16 torch", "student", 3.26, 80.1, (3.07, 3.52), (76.5, 83.6)),
@@ -62,7 +62,7 @@ def test_labels_of_variants_that_are_nearly_as_fast_do_not_overlap() -> None:
         ("fp32_medium torch", "baseline", 1.66, 63.7, (1.46, 1.74), (59.7, 68.5)),
     ]
     texts = figure.draw([figure.Point(*point) for point in points]).axes[0].texts
-    whole = [text.get_window_extent() for text in texts]  # with their lines; this also moves them to their places
+    whole = [text.get_window_extent() for text in texts]  # with their lines; this call also places them
     boxes = [Text.get_window_extent(text) for text in texts]
     assert len(whole) == len(boxes) == 7
     for index, box in enumerate(boxes):
@@ -73,11 +73,11 @@ def test_only_the_teacher(results: Results) -> None:
     assert "teacher" in figure.svg([])
 
 
-def test_value_outside_of_its_interval_is_drawn() -> None:
+def test_a_value_outside_its_interval_is_drawn() -> None:
     assert figure.svg([figure.Point("x", "student", 2.0, 90.0, (2.01, 2.2), (90.1, 91.0))])
 
 
-def test_a_name_is_text_and_no_formula() -> None:
+def test_a_dollar_sign_in_a_name_does_not_begin_a_formula() -> None:
     assert "a$_b$ &lt;i&gt;" in figure.svg([figure.Point("a$_b$ <i>", "student", 2.0, 90.0)])
 
 

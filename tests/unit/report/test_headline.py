@@ -1,4 +1,4 @@
-"""Sentences say what the numbers say, losses included."""
+"""Each sentence agrees with the numbers, losses included."""
 
 from __future__ import annotations
 
@@ -17,24 +17,26 @@ def models(results: Results, role: str, scheme: str) -> list[dict[str, Any]]:
 
 def test_gain(results: Results) -> None:
     text = headline.headline(results)
-    assert text.startswith("The int8 student (onnxruntime) keeps 93.1% (95% interval 92.0 to 94.0) of the teacher's")
-    assert "at 5.20x (95% interval 5.04 to 5.41) the speed of the teacher's fastest float32 variant at 8x128." in text
-    assert text.endswith("The same student trained without a teacher keeps 87.6%: distillation gained 5.5 points.")
+    assert text.startswith("The int8 student (onnxruntime) retains 93.1% (95% interval 92.0 to 94.0) of the teacher's")
+    speed = "at 5.20x (95% interval 5.04 to 5.41) the speed of the teacher's fastest float32 variant"
+    assert f"{speed} at 8x128 (batch x length)." in text
+    gain = "distillation gained 5.5 percentage points."
+    assert text.endswith(f"The same student trained without a teacher retains 87.6%: {gain}")
 
 
-def test_loss_is_said_plainly(results: Results) -> None:
+def test_loss_against_the_baseline(results: Results) -> None:
     models(results, "baseline", "int8")[0]["retained"] |= {"macro_without_wnli": 95.6, "ci95": [94.5, 96.5]}
     text = headline.headline(results)
-    assert "distillation LOST 2.5 points" in text
+    assert "distillation LOST 2.5 percentage points" in text
     assert "gained" not in text
 
 
-def test_overlap_of_intervals_is_said(results: Results) -> None:
+def test_overlap_of_intervals(results: Results) -> None:
     models(results, "baseline", "int8")[0]["retained"] |= {"macro_without_wnli": 92.5, "ci95": [91.5, 93.5]}
-    assert headline.headline(results).endswith("gained 0.6 points. The two 95% intervals overlap.")
+    assert headline.headline(results).endswith("gained 0.6 percentage points. The two 95% intervals overlap.")
 
 
-def test_slower_is_said(results: Results) -> None:
+def test_slower_student(results: Results) -> None:
     for model in models(results, "student", "int8"):
         model["speedup"] |= {"best_teacher": 0.8, "ci95": [0.75, 0.85]}
     assert "but is slower: 0.80x" in headline.headline(results)
@@ -46,8 +48,8 @@ def test_slower_is_said(results: Results) -> None:
 def test_baseline_in_another_variant_is_compared_in_that_variant(results: Results) -> None:
     results["models"].remove(models(results, "baseline", "int8")[0])
     assert headline.headline(results).endswith(
-        "Compared as fp32 torch, the distilled student keeps 95.2% and the same student trained without a teacher "
-        "88.4%: distillation gained 6.8 points."
+        "Compared as fp32 torch, the distilled student retains 95.2% and the same student trained without a teacher "
+        "88.4%: distillation gained 6.8 percentage points."
     )
 
 
@@ -63,7 +65,7 @@ def test_no_or_failed_baseline(results: Results) -> None:
 def test_no_student(results: Results) -> None:
     for model in headline.of_role(results, "student"):
         model |= {"failed": "out of memory", "retained": None}
-    assert headline.headline(results).startswith("No student has a score: there is no result.")
+    assert headline.headline(results).startswith(headline.NO_STUDENT)
 
 
 def test_choice_ignores_scores(results: Results) -> None:
@@ -79,11 +81,11 @@ def test_choice_ignores_scores(results: Results) -> None:
     assert headline.variant(chosen) == "bf16 torch"
 
 
-def test_average_is_called_by_what_it_averages(results: Results) -> None:
+def test_name_of_the_average(results: Results) -> None:
     assert headline.average_name(results) == "GLUE (9 tasks)"
     row = next(r for r in results["coverage"] if r["split"] == "validation_mismatched")
     row["rows"] = 0
-    assert headline.average_name(results) == "Partial GLUE (8 of 9 tasks whole)"
+    assert headline.average_name(results) == "Partial GLUE (8 of 9 tasks complete)"
     assert any("mnli validation_mismatched 0 of 9,832 rows" in line for line in headline.coverage(results))
     results["coverage"] = [r for r in results["coverage"] if r["task"] not in ("mnli", "qqp")]
     for model in results["models"]:
@@ -101,13 +103,13 @@ def test_average_is_called_by_what_it_averages(results: Results) -> None:
     assert headline.average_name(results) == "Stand-in average (7 tasks)"
 
 
-def test_capped_training_is_said(results: Results) -> None:
+def test_capped_training_is_named(results: Results) -> None:
     assert "Training is partial: sst2 10,000 of 67,349 rows." in headline.coverage(results)
 
 
 @pytest.mark.parametrize("own", ["", "own_"])
 def test_a_task_without_scores_is_not_in_the_average(results: Results, own: str) -> None:
-    """No training rows, so no model of that task; its validation rows are there all the same."""
+    """A task with validation rows but no training rows has no model."""
     for row in results["coverage"]:
         if row["task"] == "rte" and row["split"] == "train":
             row["rows"] = 0
@@ -132,7 +134,7 @@ def test_shape_of_the_speedup(results: Results) -> None:
     for model in results["models"]:
         for row in model["latency_ms"]:
             row["length"] = row["length"] and 64
-    assert "the teacher's fastest float32 variant at 8x64." in headline.headline(results)
+    assert "the teacher's fastest float32 variant at 8x64 (batch x length)." in headline.headline(results)
     for model in results["models"]:
         model["latency_ms"] = []
     assert "the teacher's fastest float32 variant." in headline.headline(results)
@@ -141,13 +143,13 @@ def test_shape_of_the_speedup(results: Results) -> None:
 def test_a_row_on_the_cpu_of_a_run_with_a_gpu(results: Results) -> None:
     assert "on the CPU" not in headline.headline(results)
     results["environment"]["gpu"] = "Example GPU 5"
-    assert headline.headline(results).startswith("The int8 student (onnxruntime, on the CPU) keeps")
+    assert headline.headline(results).startswith("The int8 student (onnxruntime, on the CPU) retains")
     results["models"] = [m for m in results["models"] if m["backend"] != "onnxruntime"]
-    assert headline.headline(results).startswith("The int8 student (bitsandbytes) keeps")
+    assert headline.headline(results).startswith("The int8 student (bitsandbytes) retains")
     assert headline.on_the_cpu(results) == []
 
 
-def test_timing_says_how(results: Results) -> None:
+def test_timing_describes_the_protocol(results: Results) -> None:
     text = headline.timing(results)
     for part in (
         "in random order",
@@ -155,5 +157,5 @@ def test_timing_says_how(results: Results) -> None:
         "until a timing took some tens of milliseconds",
     ):
         assert part in text
-    assert "20 rounds, with a fixed number of 2 threads on Example CPU 9000 (2 cores)." in text
+    assert "There were 20 rounds, with 2 threads, on Example CPU 9000 (2 cores)." in text
     assert "pinned" not in text

@@ -1,4 +1,4 @@
-"""One page over many runs."""
+"""The page on several runs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_seeds_are_aggregated(results: Results) -> None:
     assert row[-1] == "0, 1"
     whole = results["models"][8]["parameters"] / 1e6
     assert row[-2] == f"{whole:.2f} M"
-    runs[0]["models"][8]["parameters"] += 1_500_000  # each seed is pruned to a shape of its own
+    runs[0]["models"][8]["parameters"] += 1_500_000  # each seed is pruned to another shape
     assert overview.table(overview.entries(runs)).rows[4][-2] == f"{whole:.2f} to {whole + 1.5:.2f} M"
     assert overview.table(shown).notes[0] == "Settings of every run: tasks=glue."
     point = overview.points(shown)[4]
@@ -59,10 +59,12 @@ def test_the_same_seed_twice_is_not_averaged(results: Results) -> None:
         {"recipe": "other"},
         {"command": "python -m distill recipe=distilbert temperature=3"},
         {"environment": None},
-        {"fingerprints": {"data": "other"}},
+        {"fingerprints": {"teacher": "0f0f"}},
+        {"fingerprints": {"teacher": "ffff", "tasks": "0f0f"}},
     ],
 )
 def test_other_runs_are_not_aggregated(results: Results, change: dict[str, Any]) -> None:
+    results["fingerprints"] = {"teacher": "ffff", "tasks": "ffff", "distill": "0.1.0 (ffff)"}
     other = seeded(results, 1, 94.0, 6.0) | change
     if other["environment"] is None:
         other["environment"] = results["environment"] | {"cpu": "another"}
@@ -70,6 +72,21 @@ def test_other_runs_are_not_aggregated(results: Results, change: dict[str, Any])
     assert len(shown) == 14
     assert {entry.series for entry in shown} == {0, 1}
     assert overview.table(shown).rows[4][5] == "92.0 [92.0, 94.0]"
+
+
+def test_runs_of_other_versions_are_averaged_with_a_note(results: Results) -> None:
+    results["fingerprints"] = {"teacher": "ffff", "tokenizer": "ffff", "distill": "0.1.0 (ffff)", "torch": "2.13.0"}
+    runs = [seeded(results, 0, 92.0, 5.0), seeded(results, 1, 94.0, 6.0)]
+    runs[1] |= {"version": "0.2.0", "fingerprints": results["fingerprints"] | {"distill": "0.2.0 (0f0f)"}}
+    runs[1]["environment"] |= {"python": "3.13.1", "onnxruntime": "1.32.0"}
+    table = overview.table(overview.entries(runs))
+    assert [row[5] for row in table.rows][4] == "93.0 ± 1.4"
+    assert (
+        "distilbert: its runs were made with different versions of distill (0.1.0 (ffff), 0.2.0 (0f0f)), python "
+        "(absent, 3.13.1), onnxruntime (1.31.0, 1.32.0)."
+    ) in table.notes
+    alone = overview.table(overview.entries(runs[:1]))
+    assert not any("versions" in note for note in alone.notes)
 
 
 def test_page_of_a_folder(results: Results, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,12 +100,12 @@ def test_page_of_a_folder(results: Results, tmp_path: Path, capsys: pytest.Captu
     assert str(tmp_path / "report.html") in capsys.readouterr().out
     document, text = (tmp_path / "report.html").read_text(), (tmp_path / "report.md").read_text()
     for shown in (document, text):
-        assert "2 runs, 7 models" in shown
+        assert "2 runs: 7 variants" in shown
         assert "93.0 ± 1.4" in shown
-        assert shown.count("The same student trained without a teacher keeps 87.6%") == 2
+        assert shown.count("The same student trained without a teacher retains 87.6%") == 2
     assert document.count("<svg") == 1
     assert "http://" not in document.replace("http://www.w3.org/", "")
-    assert main([str(tmp_path)]) == 0  # its own output is no run
+    assert main([str(tmp_path)]) == 0  # its own output is not a run
     assert (tmp_path / "report.html").read_text() == document
 
 
@@ -96,7 +113,7 @@ def test_smoke_runs_do_not_mix_with_real_ones(results: Results) -> None:
     smoke = copy.deepcopy(results) | {"smoke": True, "recipe": "smoked"}
     blocks, drawn = page.overview_page([results, smoke])
     text = markdown.text(blocks)
-    assert "Left out: 1 with limit=smoke" in text
+    assert "Not shown: 1 run with limit=smoke" in text
     assert "smoked" not in text
     assert "SMOKE RUN" not in text + drawn
     blocks, drawn = page.overview_page([smoke])
@@ -111,21 +128,21 @@ def test_failed_model_stays(results: Results) -> None:
     assert "#5 failed: out of memory" in table.notes
 
 
-def test_own_report_of_a_run_is_written_anew(results: Results, tmp_path: Path) -> None:
+def test_the_reports_of_a_single_run_are_written_again(results: Results, tmp_path: Path) -> None:
     paths = write(results, tmp_path)
     before = paths["page"].read_text()
     paths["page"].unlink()
     paths["results"].write_text(json.dumps(results))
     assert main([str(tmp_path)]) == 0
     assert paths["page"].read_text() == before
-    assert paths["results"].read_text() == json.dumps(results)  # left as it was
+    assert paths["results"].read_text() == json.dumps(results)  # unchanged
 
 
 def test_errors_are_one_line(tmp_path: Path, results: Results, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path)]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert main([str(tmp_path / "absent")]) == 2
-    assert "got no results.json" in capsys.readouterr().err
+    assert "got a folder without any results.json" in capsys.readouterr().err
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "results.json").write_text("{")
     assert main([str(tmp_path)]) == 2
@@ -162,5 +179,5 @@ def test_rows_on_the_cpu(results: Results) -> None:
     results["environment"]["gpu"] = "Example GPU 5"
     notes = overview.table(overview.entries([results])).notes
     assert [note for note in notes if "on the CPU" in note] == [
-        f"#{row} was run on the CPU, not on the Example GPU 5." for row in (3, 5, 7)
+        f"#{row} ran on the CPU, not on the Example GPU 5." for row in (3, 5, 7)
     ]

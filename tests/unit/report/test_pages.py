@@ -72,7 +72,7 @@ def markdown_of(results: Results) -> str:
 
 
 def failed(results: Results) -> Results:
-    """Everything that may be null is, and a row failed."""
+    """Results in which everything that may be null is null, with a failed row."""
     for model in results["models"][1:4]:
         for key in ("parameters", "size_mib", "gmacs", "glue", "retained", "speedup", "calibration_error"):
             model[key] = None
@@ -138,7 +138,7 @@ def test_nulls_and_failures_stay_in_the_table(results: Results) -> None:
     parsed(page_of(results))
 
 
-def test_rows_hold_the_numbers(results: Results) -> None:
+def test_rows_contain_the_numbers(results: Results) -> None:
     row = models_table(results).rows[8]
     assert row == (
         *("student", "student", "onnxruntime", "int8", "17.39 M", "22.9", "12.7", "74.3"),
@@ -155,17 +155,17 @@ def test_rows_hold_the_numbers(results: Results) -> None:
 
 
 def test_the_shape_of_a_speedup_is_in_its_title(results: Results) -> None:
-    assert models_table(results).columns[-2:] == ("Speedup at 8x128 [95%]", "Same backend")
+    assert models_table(results).columns[-2:] == ("Speedup at 8x128 [95%]", "Speedup, same backend")
     card = model_card(results, None, "cola")
     assert "Speedup at 8x128 [95%]" in card
-    assert "fastest float32 variant at 8x128." in card
+    assert "fastest float32 variant at 8x128 (batch x length)." in card
     for model in results["models"]:
         model["latency_ms"] = []
-    assert models_table(results).columns[-2:] == ("Speedup [95%]", "Same backend")
+    assert models_table(results).columns[-2:] == ("Speedup [95%]", "Speedup, same backend")
 
 
 def test_rows_on_the_cpu_are_marked(results: Results) -> None:
-    note = "Rows with backend onnxruntime were run on the CPU, not on the Example GPU 5."
+    note = "Rows with backend onnxruntime ran on the CPU, not on the Example GPU 5."
     assert note not in page_of(results)
     results["environment"]["gpu"] = "Example GPU 5"
     timed = [models_table(results), by_shape_table(results), latency_table(results)]
@@ -259,23 +259,23 @@ def test_card_of_a_partial_task(results: Results) -> None:
     assert front["model-index"][0]["results"][0]["dataset"]["name"] == "GLUE mrpc (partial)"
 
 
-def made_from(**more: str | None) -> dict[str, str | None]:
+def source(**more: str | None) -> dict[str, str | None]:
     return {"name": "bert", "hub": "google/bert", "license": "apache-2.0", **more}
 
 
 @pytest.mark.parametrize(
     ("sources", "front", "lines"),
     [
-        ([made_from()], {"license": "apache-2.0", "base_model": ["google/bert"]}, ["licence apache-2.0"]),
+        ([source()], {"license": "apache-2.0", "base_model": ["google/bert"]}, ["licence apache-2.0"]),
         (
-            [made_from(), made_from(hub=None, name="mine", license="mit")],
+            [source(), source(hub=None, name="mine", license="mit")],
             {"base_model": ["google/bert"]},
             ["Made from google/bert (https://huggingface.co/google/bert)", "Made from mine: licence mit"],
         ),
-        ([made_from(license=None)], {"base_model": ["google/bert"]}, ["look it up before you publish"]),
-        ([made_from(), made_from(license=None)], {"base_model": ["google/bert"]}, ["look it up"]),
+        ([source(license=None)], {"base_model": ["google/bert"]}, ["look it up before you publish"]),
+        ([source(), source(license=None)], {"base_model": ["google/bert"]}, ["look it up"]),
         (
-            [made_from(hub=None, license="other", license_name="theirs", license_link="LICENSE")],
+            [source(hub=None, license="other", license_name="theirs", license_link="LICENSE")],
             {"license": "other", "license_name": "theirs", "license_link": "LICENSE"},
             ["Made from bert: licence theirs"],
         ),

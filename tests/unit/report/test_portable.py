@@ -1,4 +1,4 @@
-"""A model card has no folder of the machine that it was made on."""
+"""A model card contains no local folders."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ NAMES = [
 
 
 @pytest.mark.parametrize(("word", "shown"), PATHS)
-def test_of_a_path_the_last_part_is_left(word: str, shown: str) -> None:
+def test_a_path_is_shortened_to_its_last_part(word: str, shown: str) -> None:
     assert shlex.split(portable_command(shlex.join(["distill", word, "seed=1"]))) == ["distill", shown, "seed=1"]
 
 
 @pytest.mark.parametrize("word", NAMES)
-def test_what_is_no_path_stays(word: str) -> None:
+def test_other_values_are_unchanged(word: str) -> None:
     assert shlex.split(portable_command(shlex.join([word]))) == [word]
 
 
-def test_a_command_that_is_no_shell_is_shown_all_the_same() -> None:
+def test_a_command_that_a_shell_cannot_parse_is_shown() -> None:
     assert portable_command("distill tasks.path=/home/alice/it's") == "distill 'tasks.path=it'\"'\"'s'"
 
 
@@ -76,7 +76,7 @@ def test_a_path_in_a_sentence(text: str, shown: str) -> None:
     assert portable_text(text) == shown
 
 
-def test_cards_have_no_folder_of_a_hostile_command(results: dict[str, Any]) -> None:
+def test_cards_contain_no_folder_of_the_command(results: dict[str, Any]) -> None:
     results["command"] = shlex.join(["python", "-m", "distill", "recipe=distilbert", *(word for word, _ in PATHS)])
     results["models"][5]["failed"] = "cannot load /home/alice/secret/model.onnx"
     assert validate(results) == []

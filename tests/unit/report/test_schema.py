@@ -1,4 +1,4 @@
-"""The schema accepts a complete results.json and refuses what departs from it."""
+"""The schema accepts a complete results.json and refuses every violation."""
 
 from __future__ import annotations
 

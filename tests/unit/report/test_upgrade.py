@@ -1,4 +1,4 @@
-"""A results.json of schema 1 is read as one of schema 2."""
+"""A results.json of schema 1 is converted to schema 2."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def old(stages: tuple[str, ...], models: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def test_every_fact_of_schema_1_has_its_place_in_schema_2() -> None:
+def test_every_key_of_schema_1_is_converted() -> None:
     stages = ("finetune_teacher", "prune", "recover/2x", "recover_baseline/2x", "quantize/2x", "evaluate", "export/2x")
     models = ("teacher", "member 2", "student 2x", "pruned 2x", "baseline 2x")
     document = old(stages, models) | {"pruned": [{"target": "2x", "layers": 3, "hidden": 64, "ffn": 128}]}

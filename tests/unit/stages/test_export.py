@@ -1,4 +1,4 @@
-"""What an export stage leaves when it fails, the shapes that speedups are measured at, and whose results a card has."""
+"""A failed export leaves no folder; which shapes are timed; which evaluation a card reports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from distill.plan import resolve
 from distill.stages import export
 
 
-def test_folders_of_earlier_tasks_are_not_left_unproved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_export_leaves_no_unverified_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def exported(ctx: Any, step: Any, task: str, out: Path) -> list[Any]:
         if task == "second":
             raise OSError("no space left")
@@ -49,22 +49,22 @@ def test_the_shape_of_a_target_is_timed_too(
     assert timing.shapes(shapes, target) == timed
 
 
-@pytest.mark.parametrize(("asked", "found"), [("evaluate", "first"), ("again", "second"), (None, "second")])
-def test_results_are_of_the_evaluation_that_is_asked_for(
-    asked: str | None, found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("evaluation", "command"), [("evaluate", "first"), ("again", "second"), (None, "second")])
+def test_results_are_those_of_the_given_evaluation(
+    evaluation: str | None, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An export's card, of the one it names; the report of a run, of the last."""
+    """A model card has those of the evaluation that its export names; the report has those of the last one."""
     settings = config.load_config(["recipe=task", "limit=smoke"])
     settings.stages["again"] = settings.stages["evaluate"]
     settings.pipeline.insert(settings.pipeline.index("export"), "again")
     measured = {"environment": {}, "coverage": [], "models": [], "version": "0"}
-    for name, command in (("evaluate", "first"), ("again", "second")):
-        checkpoint.write_json(tmp_path / name / checkpoint.MANIFEST, measured | {"command": command})
+    for name, text in (("evaluate", "first"), ("again", "second")):
+        checkpoint.write_json(tmp_path / name / checkpoint.MANIFEST, measured | {"command": text})
     monkeypatch.setattr(results, "origin", lambda ctx: {})
     plan = resolve(settings)
     steps = {step.stage: step for step in plan.steps}
     given = SimpleNamespace(teachers=["x"], teacher="x")
     ctx: Any = SimpleNamespace(folder=RunFolder(tmp_path), config=settings, plan=plan, tasks={}, given=given)
-    made = results.results(ctx, asked and steps[asked])
-    assert made is not None
-    assert made["command"] == found
+    content = results.results(ctx, evaluation and steps[evaluation])
+    assert content is not None
+    assert content["command"] == command

@@ -1,0 +1,206 @@
+"""What a run does to users' files, and to results whose input was replaced."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import distill
+from distill.errors import UserError
+from distill.schemes import ONNX
+from distill.stages import prune, quantize, vocabulary
+
+TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
+SMOKE = ("recipe=distilbert", "limit=smoke", "limit.steps=1", "pipeline=[adapt,pretrain]")
+BEGUN = "must be a new or empty folder, or one that a run began; set output=NEW_FOLDER"
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder: a user's, with files under names that a run uses."""
+    names = (
+        "pretrain/important.txt",
+        ".mine.tmp",
+        ".thesis.tmp/chapter.txt",
+        "pretrain.state/1/state.json",
+        "a.targets/x",
+    )
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("a year of work")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def refused(*settings: str) -> str:
+    """The one line that refuses a run."""
+    with pytest.raises(UserError) as caught:
+        distill.run(*settings)
+    (line,) = caught.value.messages
+    assert "\n" not in line
+    return line
+
+
+@pytest.mark.parametrize("output", [".", "pretrain", "pretrain/../.thesis.tmp"])
+def test_a_folder_of_the_users_is_refused(output: str, mine: Path) -> None:
+    before = content(mine)
+    assert refused(*SMOKE, f"output={output}") == f"output: got {Path(output)}; {BEGUN}"
+    assert content(mine) == before
+
+
+def test_the_command_line_refuses_it_too(mine: Path) -> None:
+    before = content(mine)
+    command = [sys.executable, "-m", "distill", *SMOKE, "output=."]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert (done.returncode, done.stderr) == (2, f"output: got .; {BEGUN}\n")
+    assert content(mine) == before
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (["output=/proc/nope"], "output: got /proc/nope; must be a folder that can be made and written ("),
+        (["teacher=hub", "teacher.name=./nope"], "teacher.name: got ./nope; must be a folder that exists, "),
+        (
+            ["teacher=ensemble", "teacher.names=[./nope,a/b]"],
+            "teacher.names: got ./nope; must be a folder that exists, ",
+        ),
+        (["recipe=task", "student.name=/nope/model"], "student.name: got /nope/model; must be a folder that exists, "),
+        (["student.tokenizer=./nope"], "student.tokenizer: got ./nope; must be a folder that exists, "),
+        (["corpus=text", "corpus.path=nope"], "corpus.path: got nope; must be a file or folder that exists; "),
+        (
+            ["tasks=glue", "tasks.path=nope"],
+            "tasks.path: got nope; must be a folder in the layout of nyu-mll/glue that ",
+        ),
+    ],
+    ids=lambda value: value[-1].partition("=")[0] if isinstance(value, list) else "",
+)
+def test_a_path_that_is_given_is_checked(settings: list[str], expected: str, mine: Path) -> None:
+    before = content(mine)
+    shared = [] if settings[0].startswith("recipe=") else ["recipe=distilbert"]
+    with pytest.raises(UserError) as caught:
+        distill.run(*shared, "limit=smoke", *settings)
+    assert any(line.startswith(expected) for line in caught.value.messages), caught.value.messages
+    assert content(mine) == before
+
+
+def rte(folder: Path, split: str, count: int, first: int = 0) -> Path:
+    """Invented rows in the columns of GLUE's RTE."""
+    words = [TINY["SENTENCES"][(first + row) % 8] for row in range(count)]
+    columns = {"sentence1": words, "sentence2": words[::-1]}
+    table = {name: pa.array(texts, pa.string()) for name, texts in columns.items()}
+    table |= {"label": pa.array([row % 2 for row in range(count)], pa.int64())}
+    file = folder / "rte" / f"{split}-00000-of-00001.parquet"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(table), file)
+    return file
+
+
+def test_a_validation_file_without_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rte(tmp_path / "glue", "train", 40)
+    file = rte(tmp_path / "glue", "validation", 0)
+    tasks = ("tasks=glue", f"tasks.path={tmp_path / 'glue'}", "tasks.names=[rte]", "pipeline=[finetune_teacher]")
+    line = refused(*SMOKE[:3], *tasks, "output=run")
+    assert line == f"{file}: got no rows; must hold at least one; add rows, or take rte out of tasks.names"
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> list[str]:
+    """Settings of a run with files for everything that can be replaced."""
+    for split in ("train", "validation"):
+        rte(tmp_path / "glue", split, 40)
+    (tmp_path / "corpus.txt").write_text("\n".join(TINY["SENTENCES"] * 5))
+    TINY["save"](tmp_path / "teacher", "bert", "MaskedLM", length=128, num_hidden_layers=4)
+    return [
+        "limit=smoke", "limit.steps=1", "teacher=hub", f"teacher.name={tmp_path / 'teacher'}", "corpus=text",
+        f"corpus.path={tmp_path / 'corpus.txt'}", "tasks=glue", f"tasks.path={tmp_path / 'glue'}", "tasks.names=[rte]",
+        "pipeline=[pretrain,finetune_teacher,finetune]", "stages.pretrain.start=teacher",
+        "stages.pretrain.teacher=teacher", "output=run",
+    ]  # fmt: skip
+
+
+def test_what_depends_on_a_replaced_file_is_made_again(
+    run: Any, given: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def made() -> tuple[list[str], str]:
+        """Stages that a run of the same command makes, and what it prints."""
+        stages = ("pretrain", "finetune_teacher", "finetune")
+        files = {stage: tmp_path / "run" / stage / "manifest.json" for stage in stages}
+        before = {stage: file.stat().st_mtime_ns if file.is_file() else 0 for stage, file in files.items()}
+        capsys.readouterr()
+        run(tmp_path, "distilbert", *given)
+        return [stage for stage in stages if files[stage].stat().st_mtime_ns != before[stage]], capsys.readouterr().out
+
+    assert made()[0] == ["pretrain", "finetune_teacher", "finetune"]
+    assert made()[0] == []
+    rte(tmp_path / "glue", "train", 40, first=3)
+    stages, printed = made()
+    assert stages == ["finetune_teacher", "finetune"]
+    assert "finetune_teacher: runs again, because the rows of the tasks changed" in printed
+    assert "pretrain: finished earlier, skipped" in printed
+    (tmp_path / "corpus.txt").write_text("\n".join(TINY["SENTENCES"][::-1] * 5))
+    stages, printed = made()
+    assert stages == ["pretrain", "finetune"]
+    assert "pretrain: runs again, because the corpus changed" in printed
+    TINY["save"](tmp_path / "teacher", "bert", "MaskedLM", length=128, num_hidden_layers=4, seed=1)
+    stages, printed = made()
+    assert stages == ["pretrain", "finetune_teacher", "finetune"]
+    assert "finetune_teacher: runs again, because the teacher changed" in printed
+    manifest = json.loads((tmp_path / "run" / "finetune" / "manifest.json").read_text())
+    assert manifest["given"].keys() >= {"tasks"}
+    assert manifest["versions"].keys() == {"distill", "torch", "transformers"}
+
+
+TASK = ("limit=smoke", "limit.steps=1", "tasks.names=[order]", "output=run")
+
+
+def fail(*given: Any) -> Any:
+    for path in given:
+        if isinstance(path, dict):
+            assert all(folder.is_dir() and ".distill-tmp" in str(folder) for folder in path), "proved where it is made"
+    raise UserError("its logits are others")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "module", "settings"),
+    [
+        ("prune", prune, ["target.speedup=null", "student.num_hidden_layers=2", "stages.prune.retrain_steps=0"]),
+        ("vocabulary", vocabulary, ["stages.vocabulary.start=finetune_teacher"]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_model_that_fails_its_proof_is_not_there(
+    recipe: str, module: Any, settings: list[str], run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "prove_reload", fail)
+    with pytest.raises(UserError, match="its logits are others"):
+        run(tmp_path, recipe, *TASK, f"pipeline=[finetune_teacher,{recipe}]", *settings)
+    folder = tmp_path / "run"
+    assert (folder / "finetune_teacher" / "manifest.json").is_file()
+    assert not (folder / recipe).exists()
+    assert not [path for path in folder.rglob("*") if "distill-tmp" in path.name]
+
+
+def test_a_quantized_model_that_fails_its_proof_is_not_there(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quantize, "export_onnx", lambda folder, path: path.write_bytes(b"others"))
+    monkeypatch.setattr(quantize, "onnx_parity", fail)
+    stages = ("stages.quantize.start=finetune_teacher", "stages.quantize.schemes=[onnxruntime]")
+    run(tmp_path, "distilbert", *TASK, "pipeline=[finetune_teacher,quantize]", *stages)
+    manifest = json.loads((tmp_path / "run" / "quantize" / "manifest.json").read_text())
+    assert manifest["failed"] == dict.fromkeys([ONNX, "onnxruntime"], "order: UserError: its logits are others")
+    assert not list((tmp_path / "run").rglob("*.onnx"))

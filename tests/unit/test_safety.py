@@ -1,0 +1,180 @@
+"""What the source may not do anywhere: load a model that could run code, and write or remove a file in place."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[2] / "distill"
+
+LOADING = ("from_pretrained", "from_config", "SentenceTransformer", "CrossEncoder", "pipeline", "load_dataset")
+"""Last names of functions of transformers, sentence-transformers and datasets that load what others made."""
+
+OURS = {("check/__init__.py", "settings", "pipeline"): "distill.check.pipeline: it checks stages"}
+WITHOUT_PARAMETER = {
+    ("data/tasks.py", "_from_hub", "load_dataset"): "datasets runs no scripts since version 4, which is required",
+    ("data/corpus.py", "_from_hub", "load_dataset"): "as above",
+}
+"""(file, function, what it calls) -> why `trust_remote_code=False` is not passed."""
+
+WRITERS = (
+    "write_text", "write_bytes", "save_pretrained", "save", "savez", "savez_compressed", "save_file", "save_model",
+    "tofile", "savefig", "write_table", "to_parquet", "copy2", "copyfile", "copytree", "move", "rename",
+    "export", "quantize_dynamic", "quantize_static",
+)  # fmt: skip
+REMOVERS = ("rmtree", "unlink", "rmdir", "removedirs")
+NOT_FILES = ("state.save",)
+"""Functions of these names that write whole files themselves."""
+CONTEXTS = ("writing", "writing_file", "write_model")
+"""What yields a temporary name and puts the whole file or folder in its place."""
+
+UNDER_WRITING = {
+    ("compress/importance.py", "write"): "into a folder of `write_model`, or of a measurement",
+    ("compress/quantize.py", "_with_transformers"): "into the temporary folder of the quantize stage",
+    ("compress/quantize.py", "openvino_int8"): "into the temporary folder of the quantize stage",
+    ("context/fingerprints.py", "of_tasks"): "into memory",
+    ("data/align.py", "encode_aligned"): "into the temporary folder of `Context.corpus`",
+    ("data/encode.py", "encode_corpus"): "into the temporary folder of `Context.corpus`",
+    ("evaluate/memory.py", "peak"): "a switch of the kernel, not a file",
+    ("export/embedder.py", "_write"): "into the temporary folder of `export_embedder`",
+    ("report/figure.py", "svg"): "into memory",
+    ("report/figure.py", "png"): "into memory",
+}
+"""(file, function) -> where it writes, without a context of its own."""
+
+REMOVED = {
+    ("compress/guard.py", "remove"): "in the temporary folder of the quantize stage",
+    ("engine/state.py", "save"): "older states, in the folder that holds nothing else",
+    ("export/onnx.py", "export_onnx"): "beside a temporary file, what torch wrote with it",
+}
+"""(file, function) -> what it removes."""
+
+
+def last(node: ast.expr) -> str:
+    """Last name of what is called."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def calls(source: str) -> Iterator[tuple[str, ast.Call, list[str]]]:
+    """(innermost function, call, last names of the contexts around it) of every call."""
+
+    def walk(node: ast.AST, function: str, contexts: list[str]) -> Iterator[tuple[str, ast.Call, list[str]]]:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            function, contexts = node.name, []
+        if isinstance(node, ast.Call):
+            yield function, node, contexts
+        inner = contexts
+        if isinstance(node, ast.With):
+            inner = contexts + [last(i.context_expr.func) for i in node.items if isinstance(i.context_expr, ast.Call)]
+        for child in ast.iter_child_nodes(node):
+            yield from walk(child, function, inner if isinstance(child, ast.stmt) else contexts)
+
+    return walk(ast.parse(source), "", [])
+
+
+@functools.cache
+def every_call() -> list[tuple[str, str, ast.Call, list[str]]]:
+    files = {file.relative_to(PACKAGE).as_posix(): file.read_text(encoding="utf-8") for file in PACKAGE.rglob("*.py")}
+    return [(name, *found) for name, source in files.items() for found in calls(source)]
+
+
+def trusts_nobody(call: ast.Call) -> bool:
+    """Whether `trust_remote_code=False` is written there."""
+    given = [keyword.value for keyword in call.keywords if keyword.arg == "trust_remote_code"]
+    return [value.value for value in given if isinstance(value, ast.Constant)] == [False]
+
+
+def writes(call: ast.Call) -> bool:
+    """Whether a call writes a file where it is told to: not by distill.checkpoint's functions, which write it whole."""
+    name, text = last(call.func), ast.unparse(call.func)
+    if name == "open":
+        position = 0 if isinstance(call.func, ast.Attribute) else 1
+        modes = [*call.args[position : position + 1], *(k.value for k in call.keywords if k.arg == "mode")]
+        return any(not isinstance(mode, ast.Constant) or set(str(mode.value)) & set("wax+") for mode in modes)
+    # A bare `write_text` is imported from distill.checkpoint; of a path it is a method.
+    bare = isinstance(call.func, ast.Name) and name.startswith("write_")
+    listed = name in WRITERS or text == "shutil.copy"
+    return listed and not bare and not text.startswith("checkpoint.") and text not in NOT_FILES
+
+
+def removes(call: ast.Call) -> bool:
+    text = ast.unparse(call.func)
+    return last(call.func) in REMOVERS or text in ("os.remove", "os.replace")
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("AutoModel.from_pretrained(path)", False),
+        ("AutoModel.from_pretrained(path, trust_remote_code=True)", False),
+        ("AutoModel.from_pretrained(path, trust_remote_code=given)", False),
+        ("AutoModel.from_pretrained(path, **settings)", False),
+        ("AutoModel.from_pretrained(path, **settings, trust_remote_code=False)", True),
+    ],
+)
+def test_trust_is_seen_where_it_is_written(source: str, expected: bool) -> None:
+    ((_, call, _),) = calls(source)
+    assert last(call.func) in LOADING
+    assert trusts_nobody(call) is expected
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("open(path, 'w')", True),
+        ("open(path, mode='a')", True),
+        ("path.open('wb')", True),
+        ("open(path, mode)", True),
+        ("path.open()", False),
+        ("path.open('rb')", False),
+        ("(folder / 'x').write_text(text)", True),
+        ("checkpoint.write_text(path, text)", False),
+        ("write_text(path, text)", False),
+        ("np.savez(path, a=a)", True),
+        ("torch.save(state, path)", True),
+        ("onnx.save(model, path)", True),
+        ("model.save_pretrained(path)", True),
+        ("figure.savefig(path)", True),
+        ("shutil.copy(path, other)", True),
+        ("array.copy()", False),
+    ],
+)
+def test_writing_in_place_is_seen(source: str, expected: bool) -> None:
+    (call, *_) = [found for _, found, _ in calls(source)]
+    assert writes(call) is expected
+
+
+def test_contexts_are_those_around_a_call() -> None:
+    source = "with writing(a) as t:\n    save(t)\n    def inner():\n        save(u)\nsave(v)\n"
+    assert {ast.unparse(call): contexts for _, call, contexts in calls(source)} == {
+        "writing(a)": [], "save(t)": ["writing"], "save(u)": [], "save(v)": [],
+    }  # fmt: skip
+
+
+def test_nothing_that_is_loaded_may_run_code() -> None:
+    loading = [found for found in every_call() if last(found[2].func) in LOADING]
+    assert len(loading) > 15
+    unsafe = {(file, function, last(call.func)) for file, function, call, _ in loading if not trusts_nobody(call)}
+    assert unsafe == {*OURS, *WITHOUT_PARAMETER}
+
+
+def test_every_file_is_written_whole_or_not_at_all() -> None:
+    in_place = {
+        (file, function): f"{file}:{call.lineno}: {ast.unparse(call)}"
+        for file, function, call, contexts in every_call()
+        if writes(call) and not {*contexts} & {*CONTEXTS} and file != "checkpoint.py"
+    }
+    assert in_place.keys() == UNDER_WRITING.keys(), in_place
+
+
+def test_files_are_removed_by_one_function() -> None:
+    removed = {
+        (file, function): f"{file}:{call.lineno}: {ast.unparse(call)}"
+        for file, function, call, _ in every_call()
+        if removes(call) and file != "checkpoint.py"
+    }
+    assert removed.keys() == REMOVED.keys(), removed
