@@ -55,7 +55,7 @@ def values(teacher: BertForMaskedLM, stage: Train) -> tuple[dict[str, float], di
     ours = step.objective(teacher, step._student(teacher, stage), stage)
     kinds = [
         step.naive_step(teacher, step._student(teacher, stage), stage),
-        step.runner_step(ours, stage, Accelerator(cpu=True), "highest", prepared=False),
+        step.engine_step(ours, stage, Accelerator(cpu=True), "highest", prepared=False),
     ]
     for run in kinds:
         run(batch)
