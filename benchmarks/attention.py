@@ -19,7 +19,7 @@ from transformers import BertConfig, BertForSequenceClassification
 
 from distill.checkpoint import write_json
 from distill.evaluate import latency
-from distill.evaluate.engines import Batch, Engine, Run
+from distill.evaluate.runners import Batch, Run, Runner
 from distill.machine import cores, detect_precision
 
 TOKENS = 4096
@@ -37,10 +37,10 @@ def main() -> None:
     torch.set_num_threads(cores())
     bf16 = detect_precision("auto", torch.device(arguments.device)) == "bf16"
     config = BertConfig(hidden_size=384, num_attention_heads=12, intermediate_size=1536, num_hidden_layers=2)
-    engines = [Engine(kind, "torch", "fp32", _step(config, kind, arguments.device, bf16)) for kind in KINDS]
+    runners = [Runner(kind, "torch", "fp32", _step(config, kind, arguments.device, bf16)) for kind in KINDS]
     rows = []
     for length in LENGTHS:
-        times = latency.measure(engines, [_batch(config, length)], repeats=arguments.repeats)
+        times = latency.measure(runners, [_batch(config, length)], repeats=arguments.repeats)
         milliseconds = {name: np.asarray(values) for (name, _), values in times.items()}
         ratio = milliseconds["sdpa"] / milliseconds["eager"]
         row = {"length": length, "rows": TOKENS // length, "plain_over_fused": float(np.median(ratio))}

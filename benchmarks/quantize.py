@@ -25,7 +25,7 @@ from distill.checkpoint import write_json
 from distill.compress.quantize import MAKE, Arrays, always_float
 from distill.environment import hardware
 from distill.evaluate import latency
-from distill.evaluate.engines import COMPILED, load
+from distill.evaluate.runners import COMPILED, load
 from distill.evaluate.variants import FLOAT32
 from distill.export.onnx import export_onnx
 from distill.machine import cores, detect_precision, fast_path_is_float32
@@ -58,11 +58,11 @@ def benchmark(config: BertConfig, shape: tuple[int, int], folder: Path, threads:
     """Make every variant of a random model below `folder`, then time them all on the CPU."""
     torch.set_num_threads(threads)
     variants = list(make_variants(config, shape, folder))
-    engines = [load(name, path, backend=b, scheme=s, device="cpu", threads=threads) for name, b, s, path in variants]
+    runners = [load(name, path, backend=b, scheme=s, device="cpu", threads=threads) for name, b, s, path in variants]
     batch = tokens(shape, config.vocab_size, seed=0)
-    times = {name: values for (name, _), values in latency.measure(engines, [batch], repeats=repeats).items()}
+    times = {name: values for (name, _), values in latency.measure(runners, [batch], repeats=repeats).items()}
     medians = {name: float(np.median(values)) for name, values in times.items()}
-    best = min((e for e in engines if e.scheme in FLOAT32), key=lambda engine: medians[engine.name])
+    best = min((e for e in runners if e.scheme in FLOAT32), key=lambda runner: medians[runner.name])
     stored = {"fp32", *(record.scheme for record in SCHEMES.values())}  # the others are run from the same files
     rows = [
         {

@@ -35,7 +35,7 @@ from distill.data.collate import mask_tokens
 from distill.engine.train import gradients
 from distill.environment import environment
 from distill.evaluate import latency
-from distill.evaluate.engines import Batch, Engine, Run
+from distill.evaluate.runners import Batch, Run, Runner
 from distill.machine import Machine, cores, detect_precision, fast_path_is_float32
 from distill.objective import BoundTerm, Objective
 from distill.report import terminal
@@ -121,13 +121,13 @@ def settings() -> Train:
     return stage
 
 
-def steps(teacher: BertForMaskedLM, machine: Machine) -> list[Engine]:
+def steps(teacher: BertForMaskedLM, machine: Machine) -> list[Runner]:
     """The naive step, then the engine's; each with its own student. A step returns the mean of each term, float32."""
     stage, accelerator = settings(), machine.accelerator
     fast = "medium" if accelerator.device.type == "cpu" else "high"  # as distill.machine sets it
     kinds = [
-        Engine("all positions, float32 (naive)", "torch", "fp32", naive_step(teacher, _student(teacher, stage), stage)),
-        Engine(
+        Runner("all positions, float32 (naive)", "torch", "fp32", naive_step(teacher, _student(teacher, stage), stage)),
+        Runner(
             "masked positions, fast float32",
             "torch",
             "fp32_medium",
@@ -138,7 +138,7 @@ def steps(teacher: BertForMaskedLM, machine: Machine) -> list[Engine]:
         halved = copy.deepcopy(teacher).to(torch.bfloat16)
         ours = objective(halved, _student(teacher, stage), stage)
         run = engine_step(ours, stage, accelerator, fast, prepared=True)
-        kinds.append(Engine("masked positions, bf16", "torch", "bf16", run))
+        kinds.append(Runner("masked positions, bf16", "torch", "bf16", run))
     return kinds
 
 

@@ -44,7 +44,7 @@ class Machine:
         """Scheme in which float32 models are scored: fp32_medium if that is real float32, else fp32."""
         return "fp32_medium" if self.fast_float32 else "fp32"
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Print a line, on the main process only."""
         if self.main:
             self.console.print(text, highlight=False, markup=False, soft_wrap=True)
@@ -90,7 +90,7 @@ def start(config: Config) -> Machine:
     torch.set_float32_matmul_precision("medium" if fast else "highest")
     console = Console(width=None if sys.stdout.isatty() else 120)
     machine = Machine(accelerator, console, precision, threads, fast)
-    machine.say(
+    machine.log(
         f"{accelerator.num_processes} process(es) on {accelerator.device}, {threads} threads, training in {precision}"
     )
     return machine

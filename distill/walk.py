@@ -65,9 +65,9 @@ def walk(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | 
         from distill.results import results
         from distill.stages.prepare import prepare
 
-        ctx.machine.say(f"run folder: {folder}")
+        ctx.machine.log(f"run folder: {folder}")
         if config.limit.smoke:
-            ctx.machine.say(
+            ctx.machine.log(
                 "limit=smoke: a tiny random teacher, to test that everything runs. The results mean nothing."
             )
         pending = _pending(ctx)
@@ -77,7 +77,7 @@ def walk(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | 
             if step in pending:
                 _run_step(ctx, step)
             else:
-                ctx.machine.say(f"{step.folder}: finished earlier, skipped")
+                ctx.machine.log(f"{step.folder}: finished earlier, skipped")
         if ctx.machine.main:
             ctx.folder.finish()
         measured = results(ctx)  # on every process, because loading data and models synchronizes the processes
@@ -123,7 +123,7 @@ def _run_step(ctx: Context, step: Step) -> None:
             extra = {"peak_memory_mib": used(), "given": ctx.fingerprints(step), "versions": versions()}
             extra |= {"inputs": ctx.folder.inputs(step)}
             checkpoint.write_json(ctx.folder.of(step) / checkpoint.MANIFEST, manifest | extra)
-        ctx.machine.say(f"{step.folder}: {manifest.get('skipped') or f'{time.monotonic() - began:.0f} s'}")
+        ctx.machine.log(f"{step.folder}: {manifest.get('skipped') or f'{time.monotonic() - began:.0f} s'}")
     ctx.machine.wait()
 
 
@@ -144,9 +144,9 @@ def _pending(ctx: Context) -> list[Step]:
             pending.append(step)
             outdated += [step] if changed else []  # partial results of a stopped run, from inputs that changed
             if replaced := [name for name in changed if name in NAMES.values()]:
-                ctx.machine.say(f"{step.folder}: starts again, because {', '.join(replaced)} changed")
+                ctx.machine.log(f"{step.folder}: starts again, because {', '.join(replaced)} changed")
         elif changed:
-            ctx.machine.say(f"{step.folder}: runs again, because {', '.join(changed)} changed")
+            ctx.machine.log(f"{step.folder}: runs again, because {', '.join(changed)} changed")
             pending.append(step)
             outdated.append(step)
         else:
@@ -191,7 +191,7 @@ def _print_versions(ctx: Context, finished: list[Step]) -> None:
             if (other := ctx.folder.manifest(step)["versions"][package]) != now[package]:
                 before.setdefault(str(other), []).append(step.folder)
         for version, steps in before.items():
-            ctx.machine.say(
+            ctx.machine.log(
                 f"{', '.join(steps)}: run with {package} {version}, now {now[package]}; kept (set output=NEW_FOLDER "
                 "to run everything again)"
             )
@@ -230,7 +230,7 @@ def _repositories(ctx: Context) -> dict[str, Path]:
     repos = repositories(ctx.config.push, exported(ctx.plan, list(ctx.tasks)))
     if ctx.machine.main:
         for name, visibility in create(repos, ctx.config.push_private).items():
-            ctx.machine.say(f"push: {name} is {visibility}")
+            ctx.machine.log(f"push: {name} is {visibility}")
     return {repo: ctx.folder.path / folder for repo, folder in repos.items()}
 
 
@@ -239,7 +239,7 @@ def _push(ctx: Context, repos: dict[str, Path]) -> None:
 
     if ctx.machine.main:
         for repository, address in upload(repos, f"distill {ctx.recipe}, seed {ctx.config.seed}").items():
-            ctx.machine.say(f"{repository}: {address}")
+            ctx.machine.log(f"{repository}: {address}")
 
 
 def _artifacts(ctx: Context) -> dict[str, Path]:

@@ -37,7 +37,7 @@ def settings(config: Config, recipe: str | None) -> list[str]:
 
 
 def _sources(config: Config) -> Iterator[str]:
-    """Problems of the settings that say where teacher, corpus and tasks come from."""
+    """Problems of the settings that choose teacher, corpus and tasks."""
     teacher, corpus, tasks = config.teacher, config.corpus, config.tasks
     if teacher.kind == "hub" and not teacher.name:
         yield "teacher.name: got nothing; must be a hub name or a folder; set teacher.name=FOLDER"

@@ -17,9 +17,9 @@ from distill.compress.quantize import FITS, MAKE, always_float, embeddings, line
 from distill.data.collate import pad
 from distill.data.encode import Encoded, encode_task
 from distill.data.tasks import TaskData
-from distill.evaluate import engines, retained
-from distill.evaluate.engines import Batch, Run
+from distill.evaluate import retained, runners
 from distill.evaluate.predict import predict
+from distill.evaluate.runners import Batch, Run
 from distill.machine import Machine
 from distill.schemes import ONNX, Scheme
 
@@ -60,7 +60,7 @@ def guarded(
     out: Path,
     floats: Floats,
     limit: float | None,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> list[str]:
     """Quantize into the folder `out`, leaving modules in float until the score drops by at most `limit` points.
 
@@ -79,7 +79,7 @@ def guarded(
         drop = floats.score - score(run, source, row_by_row=scheme.row_by_row)
         if drop <= limit:
             return unfit + kept
-        say(f"{scheme.backend} {scheme.scheme} loses {drop:.1f} points with {len(kept)} modules left in float")
+        log(f"{scheme.backend} {scheme.scheme} loses {drop:.1f} points with {len(kept)} modules left in float")
         order = [name for name in floats.order(scheme) if name not in unfit]
         half = len(order) // 2
         if len(kept) >= half:
@@ -93,7 +93,7 @@ def guarded(
 def load(scheme: Scheme, path: Path, machine: Machine) -> Run:
     """The quantized model at `path`, as a function from a batch to logits."""
     device = machine.device.type
-    return engines.load(
+    return runners.load(
         scheme.scheme, path, backend=scheme.backend, scheme=scheme.scheme, device=device, threads=machine.threads
     ).run
 
@@ -123,7 +123,7 @@ class Floats:
         self.model = teacher.load_classifier(source.folder, count, pad_id=source.tokenizer.pad_token_id)
         self.model.to(machine.device).eval()
         self.always = always_float(self.model)
-        self.run = engines.torch_run(
+        self.run = runners.torch_run(
             self.model, scheme=machine.float32, device=machine.device.type, threads=machine.threads
         )
 

@@ -127,7 +127,7 @@ def sensitivity(
     layers: list[int] | None,
     search: bool,
     retrain_steps: int,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> Sensitivity:
     """Measure a task's model on its training rows.
 
@@ -136,7 +136,7 @@ def sensitivity(
     """
     model, measured_on = subject.model, subject.sample(settings.examples)
     rows = sum(len(batch["labels"]) for batch in measured_on)
-    say(f"{subject.name}: importance of layers, heads and channels on {rows} rows")
+    log(f"{subject.name}: importance of layers, heads and channels on {rows} rows")
     scores = bind(settings.importance, "importance")(model, measured_on, row_loss)
     if (gates := subject.folder / SCORES).is_file():
         trained = vars(read(gates))
@@ -150,7 +150,7 @@ def sensitivity(
     chosen = {count: numbers for count, (numbers, _) in kept.items()} | {depth: list(range(depth))}
     if not search:
         return Sensitivity(stored_scores, refit, chosen, None)
-    say(f"{subject.name}: loss by size, after {retrain_steps} steps of training")
+    log(f"{subject.name}: loss by size, after {retrain_steps} steps of training")
     lessons = subject.sample(settings.examples, then=retrain_steps)
     width, inner = family.width(model), setting(model.config, "intermediate_size")
 

@@ -117,7 +117,7 @@ class Search:
             batch=self.batch,
             repeats=min(REPEATS, self.limit.repeats or REPEATS),
             least_ms=latency.SMOKE_MS if self.limit.smoke else latency.LEAST_MS,
-            say=lambda text: self.machine.say(f"{self.name}: {text}"),
+            log=lambda text: self.machine.log(f"{self.name}: {text}"),
             **self.conditions,
         )
         parts = {part: [[h, f, ms] for (h, f), ms in getattr(table, part).items()] for part in ("fixed", "layer")}

@@ -9,7 +9,7 @@ import numpy as np
 
 from distill.compress.search import Shape, Table
 from distill.evaluate import latency
-from distill.evaluate.engines import Engine, torch_run
+from distill.evaluate.runners import Runner, torch_run
 
 FEW, MORE = 1, 3
 """Numbers of layers of the two models whose difference gives the time of a layer."""
@@ -22,19 +22,19 @@ BUSY, TRIES = 0.2, 3
 
 
 def spread(times: latency.Times) -> float:
-    """Relative spread of repeated timings: interquartile range over median, as the median over engines."""
+    """Relative spread of repeated timings: interquartile range over median, as the median over runners."""
     ranges = [np.subtract(*np.percentile(values, [75, 25])) / np.median(values) for values in times.values()]
     return float(np.median(ranges))
 
 
-def _steady(time: Callable[[], latency.Times], say: Callable[[str], None]) -> latency.Times:
+def _steady(time: Callable[[], latency.Times], log: Callable[[str], None]) -> latency.Times:
     """The timings with the least spread of at most TRIES attempts; the first attempt if the machine is not busy."""
     attempts: list[latency.Times] = []
     while not attempts or (spread(attempts[-1]) > BUSY and len(attempts) < TRIES):
         attempts.append(time())
     best = min(attempts, key=spread)
     if spread(best) > BUSY:
-        say(f"times vary by {100 * spread(best):.0f}% because the machine is busy; predicted speeds are rough")
+        log(f"times vary by {100 * spread(best):.0f}% because the machine is busy; predicted speeds are rough")
     return best
 
 
@@ -48,7 +48,7 @@ def measure(
     threads: int,
     repeats: int = 5,
     least_ms: float = latency.LEAST_MS,
-    say: Callable[[str], None] = lambda text: None,
+    log: Callable[[str], None] = lambda text: None,
 ) -> Table:
     """Time classifiers with random weights for all (hidden, ffn) `widths`, in the way that `evaluate` times models.
 
@@ -59,26 +59,26 @@ def measure(
     import torch
     from transformers import AutoModelForSequenceClassification
 
-    def engine(name: str, shape: Shape) -> Engine:
+    def runner(name: str, shape: Shape) -> Runner:
         config = config_of(shape)
         config.vocab_size = max(VOCABULARY, (config.pad_token_id or 0) + 1)
         with torch.random.fork_rng(devices=[]):
             model = AutoModelForSequenceClassification.from_config(config, trust_remote_code=False).eval().to(device)
-        return Engine(name, "torch", scheme, torch_run(model, scheme=scheme, device=device, threads=threads))
+        return Runner(name, "torch", scheme, torch_run(model, scheme=scheme, device=device, threads=threads))
 
     groups: dict[int, list[int]] = {}
     for hidden, ffn in sorted(set(widths)):
         groups.setdefault(hidden, []).append(ffn)
     widest = max(groups)
-    reference = engine("reference", Shape(MORE, widest, max(groups[widest])))
+    reference = runner("reference", Shape(MORE, widest, max(groups[widest])))
     inputs = latency.synthetic(batch, VOCABULARY)
     times_of: dict[tuple[int, int, int], float] = {}
     reference_of: dict[int, float] = {}
     for hidden, sizes_of_ffn in groups.items():
-        say(f"timing models {hidden} wide, FFN {sizes_of_ffn[0]} to {sizes_of_ffn[-1]}, at {batch[0]}x{batch[1]}")
+        log(f"timing models {hidden} wide, FFN {sizes_of_ffn[0]} to {sizes_of_ffn[-1]}, at {batch[0]}x{batch[1]}")
         shapes = {f"{layers} {ffn}": (layers, hidden, ffn) for ffn in sizes_of_ffn for layers in (FEW, MORE)}
-        engines = [reference, *(engine(name, Shape(*sizes)) for name, sizes in shapes.items())]
-        times = _steady(lambda: latency.measure(engines, [inputs], repeats=repeats, least_ms=least_ms), say)  # noqa: B023
+        runners = [reference, *(runner(name, Shape(*sizes)) for name, sizes in shapes.items())]
+        times = _steady(lambda: latency.measure(runners, [inputs], repeats=repeats, least_ms=least_ms), log)  # noqa: B023
         medians = {name: float(np.median(values)) for (name, _), values in times.items()}
         reference_of[hidden] = medians.pop("reference")
         times_of |= {shapes[name]: value for name, value in medians.items()}

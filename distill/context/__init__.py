@@ -91,7 +91,7 @@ class Context:
         with self.machine.main_first():
             if not checkpoint.finished(folder):
                 texts, source = self.texts
-                self.machine.say(f"corpus: {len(texts)} documents, in the {owner}'s tokens")
+                self.machine.log(f"corpus: {len(texts)} documents, in the {owner}'s tokens")
                 sizes = (self.config.corpus.max_length, self._corpus_tokens())
                 tokenizer = self.tokenizer(step)
                 with checkpoint.writing(folder) as temporary:

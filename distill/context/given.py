@@ -56,7 +56,7 @@ class GivenModels:
         """Folder of one teacher. `number`: its index in an ensemble, whose random members differ in depth."""
         local = settings.kind == "hub" and settings.name is not None and Path(settings.name).is_dir()
         if settings.kind == "random" or (self.config.limit.smoke and not local):
-            self._say_random(self.key, settings.name)
+            self._log_random(self.key, settings.name)
             student = self.config.student
             layers = max(SMOKE_LAYERS, 1 + max(student.layers or [0]), student.num_hidden_layers or 0)
             return self._random("teacher", layers + number)
@@ -68,15 +68,15 @@ class GivenModels:
         """Folder of the given student."""
         name = self.config.student.name
         if self.config.limit.smoke and not (name is not None and Path(name).is_dir()):
-            self._say_random("student.name", name)
+            self._log_random("student.name", name)
             return self._random("student", SMOKE_LAYERS // 2)
         with self.machine.main_first():
             return teacher.fetch(name, "student.name")
 
-    def _say_random(self, key: str, name: str | None) -> None:
+    def _log_random(self, key: str, name: str | None) -> None:
         """Print that a random model replaces the model `name` of the setting `key`."""
         if name is not None:
-            self.machine.say(
+            self.machine.log(
                 f"{key}: {name} is not a local folder; limit=smoke downloads nothing and uses a random model"
             )
 

@@ -1,6 +1,6 @@
-"""Interleaved timing: every round times every engine on the same inputs.
+"""Interleaved timing: every round times every runner on the same inputs.
 
-A temporary slowdown of the machine affects all engines of a round, so a speedup is the median of the rounds' ratios.
+A temporary slowdown of the machine affects all runners of a round, so a speedup is the median of the rounds' ratios.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from distill.evaluate.engines import Batch, Engine
+from distill.evaluate.runners import Batch, Runner
 
 LEAST_MS, SMOKE_MS = 50.0, 2.0
 """Target duration of one timing, and the same in smoke runs."""
@@ -21,7 +21,7 @@ Shape = tuple[int, int]
 Key = Shape | str
 """A timed input: a shape, or the name of several batches."""
 Times = dict[tuple[str, Key], list[float]]
-"""(engine name, timed input) -> milliseconds of each round."""
+"""(runner name, timed input) -> milliseconds of each round."""
 
 
 def synthetic(
@@ -40,39 +40,39 @@ def synthetic(
 
 
 def measure(
-    engines: Sequence[Engine],
+    runners: Sequence[Runner],
     batches: Sequence[Batch] | Mapping[Key, Mapping[str, Sequence[Batch]]],
     *,
     repeats: int,
     warmup: int = 2,
     least_ms: float = LEAST_MS,
 ) -> Times:
-    """Time every engine on every batch: `repeats` rounds, after `warmup` rounds that are not counted.
+    """Time every runner on every batch: `repeats` rounds, after `warmup` rounds that are not counted.
 
     A sequence of batches is keyed by shape; only the first batch of a shape is timed. A mapping has the form
-    name -> engine's name -> batches, and the batches of an engine under one name are timed together. A round goes
-    through the batches, and times all engines on one batch, in random order, before the next. An untimed call on one
-    row comes before each timing, because threads of the previous engine spin for a while and would slow this one down.
-    A timing is the mean of as many calls as take about `least_ms`. Each engine sets its own number of threads; names
+    name -> runner's name -> batches, and the batches of an runner under one name are timed together. A round goes
+    through the batches, and times all runners on one batch, in random order, before the next. An untimed call on one
+    row comes before each timing, because threads of the previous runner spin for a while and would slow this one down.
+    A timing is the mean of as many calls as take about `least_ms`. Each runner sets its own number of threads; names
     must be unique.
     """
-    names = [engine.name for engine in engines]
+    names = [runner.name for runner in runners]
     if len(set(names)) != len(names):
-        raise ValueError(f"engines: got {names}; must have different names")
+        raise ValueError(f"runners: got {names}; must have different names")
     named = dict(batches) if isinstance(batches, Mapping) else _by_shape(batches, names)
     times: Times = {(name, key): [] for key in named for name in names}
     calls = dict.fromkeys(times, 1)
     order = np.random.default_rng(0)
     for turn in range(-warmup, repeats):
-        for key, of_engine in named.items():
-            for index in order.permutation(len(engines)):
-                engine = engines[index]
-                which, parts = (engine.name, key), of_engine[engine.name]
-                engine.run({name: value[:1] for name, value in parts[0].items()})
+        for key, of_runner in named.items():
+            for index in order.permutation(len(runners)):
+                runner = runners[index]
+                which, parts = (runner.name, key), of_runner[runner.name]
+                runner.run({name: value[:1] for name, value in parts[0].items()})
                 start = time.perf_counter()
                 for _ in range(calls[which]):
                     for part in parts:
-                        engine.run(part)
+                        runner.run(part)
                 elapsed = 1000 * (time.perf_counter() - start) / calls[which]
                 if turn < 0:
                     calls[which] = max(1, round(least_ms / max(elapsed, 1e-3)))

@@ -9,8 +9,8 @@ import numpy as np
 from distill.data.collate import pad
 from distill.data.encode import Encoded
 from distill.data.windows import split, windows
-from distill.evaluate.engines import Batch, Run
 from distill.evaluate.mixture import average_by_text
+from distill.evaluate.runners import Batch, Run
 
 
 def batches(lengths: np.ndarray, tokens: int) -> list[np.ndarray]:
@@ -27,12 +27,12 @@ def batches(lengths: np.ndarray, tokens: int) -> list[np.ndarray]:
     return parts
 
 
-def predict(engine_run: Run, encoded: Encoded, *, pad_id: int, left: bool = False, tokens: int = 16384) -> np.ndarray:
+def predict(run: Run, encoded: Encoded, *, pad_id: int, left: bool = False, tokens: int = 16384) -> np.ndarray:
     """Logits float32 [n, C] of every row, in the order of the rows."""
     parts = batches(np.asarray(encoded.lengths), tokens)
     if not parts:
         raise ValueError("encoded: got no rows; must have at least one")
-    logits = [engine_run(pad(encoded, rows, pad_id, left)) for rows in parts]
+    logits = [run(pad(encoded, rows, pad_id, left)) for rows in parts]
     result = np.empty((sum(map(len, parts)), logits[0].shape[1]), dtype=np.float32)
     result[np.concatenate(parts)] = np.concatenate(logits)
     return result

@@ -11,7 +11,7 @@ import numpy as np
 from distill.data.collate import pad
 from distill.data.encode import Encoded
 from distill.evaluate import latency
-from distill.evaluate.engines import Batch, Engine, joined
+from distill.evaluate.runners import Batch, Runner, joined
 
 TASK_ROWS, TASK_BATCH = 32, 8
 TASK_LENGTHS = f"{TASK_ROWS} rows of the tasks at their own lengths, at most {TASK_BATCH} at a time"
@@ -50,17 +50,17 @@ def _together(batches: Sequence[Batch]) -> Batch:
 
 
 def timed(
-    engines: Sequence[Engine],
+    runners: Sequence[Runner],
     readers: Readers,
     shapes: Sequence[Sequence[int]],
     rows: Callable[[Any], list[Batch]],
     *,
     repeats: int,
     least_ms: float,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> Times:
-    """Time all engines on every shape, and on `rows` (tokenizer -> batches of the tasks' rows)."""
-    names = [engine.name for engine in engines]
+    """Time all runners on every shape, and on `rows` (tokenizer -> batches of the tasks' rows)."""
+    names = [runner.name for runner in runners]
     inputs: dict[str, dict[str, list[Batch]]] = {
         f"{count}x{length}": {name: [readers.synthetic(name, [count, length])] for name in names}
         for count, length in shapes
@@ -72,8 +72,8 @@ def timed(
     }
     times: Times = {name: {} for name in names}
     for key, batches in inputs.items():
-        say(f"timing {len(engines)} variants, {key}, {repeats} rounds")
-        measured = latency.measure(engines, {key: batches}, repeats=repeats, least_ms=least_ms)
+        log(f"timing {len(runners)} variants, {key}, {repeats} rounds")
+        measured = latency.measure(runners, {key: batches}, repeats=repeats, least_ms=least_ms)
         for (name, _), values in measured.items():
             times[name][key] = values
     return times

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from distill.backends import BACKENDS
-from distill.evaluate.engines import COMPILED
+from distill.evaluate.runners import COMPILED
 from distill.plan import Compared, Step
 from distill.schemes import ONNX, SCHEMES
 

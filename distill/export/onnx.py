@@ -12,7 +12,7 @@ import numpy as np
 from distill import checkpoint
 from distill.compress.zeros import squeezed
 from distill.errors import UserError
-from distill.evaluate.engines import Batch, onnx_engine, torch_engine
+from distill.evaluate.runners import Batch, onnx_runner, torch_runner
 from distill.family import input_names, max_length
 
 TOLERANCE = 1e-3
@@ -80,8 +80,8 @@ def onnx_parity(folder: Path, path: Path) -> float:
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    torch_run = torch_engine("torch", folder, scheme="fp32", device="cpu", threads=1).run
-    onnx_run = onnx_engine("onnx", path, scheme="fp32", threads=1).run
+    torch_run = torch_runner("torch", folder, scheme="fp32", device="cpu", threads=1).run
+    onnx_run = onnx_runner("onnx", path, scheme="fp32", threads=1).run
     largest = 0.0
     for seed, (rows, length) in enumerate(SHAPES):
         for padded in (False, True):

@@ -47,7 +47,7 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
         proof = {"largest_difference": _verified(student, tokenizer, texts, folder)}
         manifest = {"measured": measured, "proofs": {"": proof}, "seconds": time.monotonic() - began}
         checkpoint.write_json(temporary / checkpoint.MANIFEST, manifest)
-    ctx.machine.say(f"{step.folder}: {_summary(measured)}")
+    ctx.machine.log(f"{step.folder}: {_summary(measured)}")
     return manifest
 
 

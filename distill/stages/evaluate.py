@@ -17,7 +17,7 @@ from distill.data.encode import Encoded, encode_task
 from distill.data.tasks import TaskData
 from distill.environment import environment
 from distill.errors import reason
-from distill.evaluate import engines, latency, rows, timing, variants
+from distill.evaluate import latency, rows, runners, timing, variants
 from distill.evaluate.mixture import average
 from distill.evaluate.predict import in_windows, predict
 from distill.evaluate.variants import Variant
@@ -77,7 +77,7 @@ def _same_conditions(ctx: Context, step: Step, folder: Path) -> None:
     """Remove predictions and timings of a stopped run that had other models or ran on another machine."""
     file, now = folder / "conditions.json", {"inputs": ctx.folder.inputs(step), "environment": environment(ctx.machine)}
     if file.is_file() and checkpoint.read_json(file) != now:
-        ctx.machine.say(f"{step.folder}: starts again, because models or machine changed")
+        ctx.machine.log(f"{step.folder}: starts again, because models or machine changed")
         checkpoint.remove(folder, ctx.folder.path)
     checkpoint.write_json(file, now)
 
@@ -118,10 +118,10 @@ def _paths(ctx: Context, variant: Variant, task: str) -> list[Path]:
     return [folder / variant.file if variant.file else folder for folder in folders]
 
 
-def _engine(ctx: Context, variant: Variant, path: Path, tokenizer: Any) -> engines.Engine:
+def _runner(ctx: Context, variant: Variant, path: Path, tokenizer: Any) -> runners.Runner:
     """Load one model of a variant from `path`."""
     machine = ctx.machine
-    engine = engines.load(
+    runner = runners.load(
         variant.name,
         path,
         backend=variant.backend,
@@ -130,7 +130,7 @@ def _engine(ctx: Context, variant: Variant, path: Path, tokenizer: Any) -> engin
         threads=machine.threads,
     )
     window = ctx.config.teacher.window if variant.role in ("teacher", "member") else None
-    return replace(engine, run=in_windows(engine.run, tokenizer, window))
+    return replace(runner, run=in_windows(runner.run, tokenizer, window))
 
 
 def _predictions(
@@ -147,7 +147,7 @@ def _predictions(
             inputs = [encoded[id(tokenizer)][split] for tokenizer in _tokenizers(ctx, variant)]
             if (key := f"{variant.name}|{split}") in logits:
                 continue
-            ctx.machine.say(f"evaluate/{data.task.name}: {variant.name}, {len(inputs[0])} rows of {split}")
+            ctx.machine.log(f"evaluate/{data.task.name}: {variant.name}, {len(inputs[0])} rows of {split}")
             try:
                 logits[key] = _logits(ctx, variant, data.task.name, inputs)
             except Exception as error:
@@ -171,7 +171,7 @@ def _logits(ctx: Context, variant: Variant, task: str, inputs: list[Encoded]) ->
     """
     by_model = []
     for path, tokenizer, encoded in zip(_paths(ctx, variant, task), _tokenizers(ctx, variant), inputs, strict=True):
-        run, left = _engine(ctx, variant, path, tokenizer).run, tokenizer.padding_side == "left"
+        run, left = _runner(ctx, variant, path, tokenizer).run, tokenizer.padding_side == "left"
         budget = 1 if variant.row_by_row else 16384
         by_model.append(predict(run, encoded, pad_id=tokenizer.pad_token_id, left=left, tokens=budget))
     logits = average(by_model, ctx.shares(variant.step, task) if len(by_model) > 1 else None)
@@ -196,18 +196,18 @@ def _times(
         times: timing.Times = stored["times"]
         return times
     tokenizers = {variant.name: _tokenizers(ctx, variant) for variant in compared}
-    readers, loaded = timing.Readers(tokenizers, ctx.every_tokenizer), list[engines.Engine]()
+    readers, loaded = timing.Readers(tokenizers, ctx.every_tokenizer), list[runners.Runner]()
     for variant in compared:
         try:
-            engine = _timed(ctx, folder, variant)
-            engine.run(readers.synthetic(variant.name, [1, settings.shapes[0][1]]))
-            loaded.append(engine)
+            runner = _timed(ctx, folder, variant)
+            runner.run(readers.synthetic(variant.name, [1, settings.shapes[0][1]]))
+            loaded.append(runner)
         except Exception as error:
             if variant.name == variants.reference(ctx.machine.float32) or isinstance(error, OSError):
                 raise
             failed[variant.name] = reason(error)
 
-    def own_rows(tokenizer: Any) -> list[engines.Batch]:
+    def own_rows(tokenizer: Any) -> list[runners.Batch]:
         first = [(len(d.task.columns), next(iter(_encoded(ctx, d, tokenizer).values()))) for d in ctx.tasks.values()]
         return timing.task_batches(first, tokenizer)
 
@@ -219,14 +219,14 @@ def _times(
         own_rows,
         repeats=min(settings.repeats, limit.repeats or settings.repeats),
         least_ms=latency.SMOKE_MS if limit.smoke else latency.LEAST_MS,
-        say=lambda text: ctx.machine.say(f"evaluate: {text}"),
+        log=lambda text: ctx.machine.log(f"evaluate: {text}"),
     )
     checkpoint.write_json(file, {"times": times, "failed": failed})
     return times
 
 
-def _timed(ctx: Context, folder: Path, variant: Variant) -> engines.Engine:
-    """A variant's model of one task as one engine. The teacher's ONNX files, which are only timed, are exported now."""
+def _timed(ctx: Context, folder: Path, variant: Variant) -> runners.Runner:
+    """A variant's model of one task as one runner. The teacher's ONNX files, which are only timed, are exported now."""
     task = _timed_task(ctx, variant)
     paths = _timed_paths(ctx, folder, variant, task)
     if variant.role == "teacher" and variant.file:
@@ -235,8 +235,8 @@ def _timed(ctx: Context, folder: Path, variant: Variant) -> engines.Engine:
                 with checkpoint.writing(path.parent) as temporary:
                     export_onnx(source, temporary / ONNX)
     models = zip(paths, _tokenizers(ctx, variant), strict=True)
-    parts = [_engine(ctx, variant, path, tokenizer) for path, tokenizer in models]
-    return parts[0] if len(parts) == 1 else engines.together(variant.name, parts, ctx.shares(variant.step, task))
+    parts = [_runner(ctx, variant, path, tokenizer) for path, tokenizer in models]
+    return parts[0] if len(parts) == 1 else runners.together(variant.name, parts, ctx.shares(variant.step, task))
 
 
 def _timed_task(ctx: Context, variant: Variant) -> str:

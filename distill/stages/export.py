@@ -53,7 +53,7 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
     texts = {task: _texts(data, count) for task, data in tasks.items()}
     with checkpoint.writing(ctx.folder.of(step)) as temporary:
         exported = [artifact for task in tasks for artifact in _export(ctx, step, task, temporary / task)]
-        ctx.machine.say(f"{step.folder}: {len(exported)} artifacts are verified in a fresh process without distill")
+        ctx.machine.log(f"{step.folder}: {len(exported)} artifacts are verified in a fresh process without distill")
         proofs = _verified(exported, texts, longest)
         manifest = {"proofs": proofs, "seconds": time.monotonic() - began}
         checkpoint.write_json(temporary / checkpoint.MANIFEST, manifest)

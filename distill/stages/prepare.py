@@ -41,7 +41,7 @@ def prepare(ctx: Context, pending: list[Step]) -> None:
     _ = ctx.given.student_tokenizer  # on every process, because loading it synchronizes them
     _check_models(ctx, pending)
     if any(not step.on_corpus for step in pending):
-        ctx.machine.say(coverage(ctx.coverage))
+        ctx.machine.log(coverage(ctx.coverage))
         for folder in ctx.given.teachers:
             _check_head(ctx, ctx.given.key, folder)
         _check_rows(ctx, pending)

@@ -44,7 +44,7 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
                 temporary / task: (texts, plain_logits(temporary / task, texts, longest))
                 for task, texts in rows.items()
             }
-            ctx.machine.say(f"{step.folder}: {len(expected)} models are verified in a fresh process")
+            ctx.machine.log(f"{step.folder}: {len(expected)} models are verified in a fresh process")
             differences = prove_reload(expected, longest)
             proofs = {"largest_difference": {folder.name: value for folder, value in differences.items()}}
             manifest = choice | {"tasks": parts} | proofs
@@ -130,7 +130,7 @@ def _sensitivity(ctx: Context, step: Step, settings: Prune, data: TaskData, sear
             layers=ctx.config.student.layers,
             search=ctx.plan.has_target,
             retrain_steps=steps,
-            say=ctx.machine.say,
+            log=ctx.machine.log,
         )
 
     return stored(ctx.folder.measured(step) / data.task.name, measure)
@@ -146,7 +146,7 @@ def _cut(
     scores = replace(measured.scores, grams=gram_matrices(model, parts) if measured.refit else None)
     small = _small(ctx, settings, model, layers, scores, shape)
     losses = {"before": mean_loss(model, parts, loss), "after": mean_loss(small, parts, loss)}
-    ctx.machine.say(
+    ctx.machine.log(
         f"{step.folder}/{data.task.name}: {shape.layers} layers {layers}, {shape.hidden} wide, FFN {shape.ffn}; "
         f"loss {losses['before']:.3f} -> {losses['after']:.3f}"
     )

@@ -29,7 +29,7 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
     for task, data in ctx.tasks.items():
         folder, name = ctx.folder.of(step) / task, f"{step.folder}/{task}"
         if not checkpoint.finished(folder):
-            ctx.machine.say(f"{name}: {', '.join(settings.schemes)}")
+            ctx.machine.log(f"{name}: {', '.join(settings.schemes)}")
             longest, seed = ctx.config.tasks.max_length, ctx.config.seed
             start, tokenizer = ctx.checkpoint(step.start, task), ctx.tokenizer(step.start)
             source = source_of(start, tokenizer, data, settings.examples, longest, seed)
@@ -77,8 +77,8 @@ def quantized(
     if any(SCHEMES[scheme].onnx for scheme in schemes):
         manifest["onnx_difference"] = attempt(ONNX, ONNX, exported)
     for label in schemes:
-        scheme, say = SCHEMES[label], functools.partial(_say, machine, name)
-        quantize = functools.partial(guarded, scheme, source, out, floats, limit, say)
+        scheme, log = SCHEMES[label], functools.partial(_log, machine, name)
+        quantize = functools.partial(guarded, scheme, source, out, floats, limit, log)
         if scheme.onnx and ONNX in failed:
             failed[label] = failed[ONNX]
         elif in_float := attempt(label, scheme.file, quantize):
@@ -86,5 +86,5 @@ def quantized(
     return manifest
 
 
-def _say(machine: Machine, name: str, text: str) -> None:
-    machine.say(f"{name}: {text}")
+def _log(machine: Machine, name: str, text: str) -> None:
+    machine.log(f"{name}: {text}")

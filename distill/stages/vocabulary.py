@@ -28,7 +28,7 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
     began, tokenizer, longest = time.monotonic(), ctx.tokenizer(step.start), ctx.config.tasks.max_length
     counts: Counter[int] = Counter()
     for kind in settings.texts:
-        ctx.machine.say(f"{step.folder}: counting the tokens of the {kind}")
+        ctx.machine.log(f"{step.folder}: counting the tokens of the {kind}")
         counts += token_counts(_texts(ctx, kind), tokenizer)
     small, kept = pruned_tokenizer(tokenizer, _kept_tokens(step, settings, counts))
     # If all tokens of the training texts are kept, logits on these texts must not change.
@@ -52,7 +52,7 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
             "largest_difference": _by_task(prove_reload(expected, longest)),
         }
         checkpoint.write_json(temporary / checkpoint.MANIFEST, manifest)
-    ctx.machine.say(
+    ctx.machine.log(
         f"{step.folder}: {len(small)} of {len(tokenizer)} tokens, {100 * share:.2f}% of all "
         f"tokens in the texts; {size['parameters_before'] / 1e6:.2f} M -> {size['parameters_after'] / 1e6:.2f} M "
         "parameters"

@@ -18,7 +18,7 @@ from distill.compress.quantize import FITS, MAKE, always_float, linears, onnx_mo
 from distill.config import Quantize, Train
 from distill.context.folder import RunFolder
 from distill.errors import ConfigError, UserError
-from distill.evaluate import engines
+from distill.evaluate import runners
 from distill.evaluate.latency import synthetic
 from distill.evaluate.variants import Variant
 from distill.export.onnx import export_onnx, onnx_parity
@@ -64,7 +64,7 @@ def given(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     folder = TINY["save"](home / "model", request.param, "SequenceClassification", num_labels=2, **sizes)
     export_onnx(folder, home / ONNX)
     assert onnx_parity(folder, home / ONNX) < 1e-4
-    run = engines.torch_engine("x", folder, scheme="fp32", device="cpu", threads=1).run
+    run = runners.torch_runner("x", folder, scheme="fp32", device="cpu", threads=1).run
     model = AutoModelForSequenceClassification.from_pretrained(folder)
     known = set(onnx_modules(home / ONNX).values())
     assert set(linears(model)) <= known, "every product is known by its module"
@@ -97,13 +97,13 @@ def weight_types(out: Path, onnx_file: Path, modules: list[str]) -> set[str]:
 def test_a_family_is_quantized_and_served(name: str, given: Given, tmp_path: Path) -> None:
     scheme, out = SCHEMES[name], tmp_path / SCHEMES[name].file
     MAKE[name](given.onnx if scheme.onnx else given.folder, out, given.keep, ROWS)
-    engine: Any = engines.load("x", out, backend=scheme.backend, scheme=scheme.scheme, device="cpu", threads=1)
-    said = np.concatenate([engine.run({key: value[i : i + 1] for key, value in BATCH.items()}) for i in range(48)])
+    runner: Any = runners.load("x", out, backend=scheme.backend, scheme=scheme.scheme, device="cpu", threads=1)
+    said = np.concatenate([runner.run({key: value[i : i + 1] for key, value in BATCH.items()}) for i in range(48)])
     spread = given.answers.std(axis=0)
     assert not np.array_equal(said, given.answers)
     assert (np.abs(said - given.answers).mean(axis=0) < 0.5 * spread).all(), "what it says is of the text"
     for shape in ((1, 1), (3, 40)):
-        assert np.isfinite(engine.run(synthetic(shape, 60))).all()
+        assert np.isfinite(runner.run(synthetic(shape, 60))).all()
     if scheme.onnx:  # runtimes take a Gemm apart before they look for the names of what is to stay float
         assert weight_types(out, given.onnx, given.keep) == {"FLOAT"}
 

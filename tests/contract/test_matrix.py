@@ -88,8 +88,8 @@ ONE_LAYER = {
 def test_teachers_of_tasks_export_where_the_table_says_so(name: str, tmp_path: Path) -> None:
     from torch.onnx.errors import OnnxExporterError
 
-    from distill.evaluate.engines import onnx_engine, torch_engine
     from distill.evaluate.latency import synthetic
+    from distill.evaluate.runners import onnx_runner, torch_runner
     from distill.export.onnx import export_onnx
 
     TINY["save"](tmp_path / "given", name, "SequenceClassification", num_labels=3, **ONE_LAYER.get(name, {}))
@@ -100,8 +100,8 @@ def test_teachers_of_tasks_export_where_the_table_says_so(name: str, tmp_path: P
             export_onnx(folder, file)
         return
     export_onnx(folder, file)
-    onnx = onnx_engine("onnx", file, scheme="fp32", threads=1)
-    torch = torch_engine("torch", folder, scheme="fp32", device="cpu", threads=1)
+    onnx = onnx_runner("onnx", file, scheme="fp32", threads=1)
+    torch = torch_runner("torch", folder, scheme="fp32", device="cpu", threads=1)
     for shape in ((2, 16), (5, 33)):
         batch = synthetic(shape, 60, last=2)  # BART and T5 classify at the end-of-text token
         np.testing.assert_allclose(onnx.run(batch), torch.run(batch), atol=1e-5)

@@ -122,7 +122,7 @@ class Answer(BaseHTTPRequestHandler):
     def log_message(self, *_: Any) -> None:
         pass
 
-    def say(self, code: int, body: Any, headers: dict[str, str] | None = None) -> None:
+    def answer(self, code: int, body: Any, headers: dict[str, str] | None = None) -> None:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.send_response(code)
         for name, value in {"Content-Length": str(len(data)), **(headers or {})}.items():
@@ -145,33 +145,33 @@ class Answer(BaseHTTPRequestHandler):
         data, name = self.body(), self.path.rpartition("/")[2]
         good = sha256(data) == name
         self.hub.large |= {name: data} if good else {}
-        self.say(200 if good else 400, {}, {"ETag": name})
+        self.answer(200 if good else 400, {}, {"ETag": name})
 
     def do_POST(self) -> None:
         data = self.body()
         if self.headers.get("Authorization") == f"Bearer {TOKEN}":
-            self.say(*self.hub.posted(unquote(self.path).partition("?")[0], data))
+            self.answer(*self.hub.posted(unquote(self.path).partition("?")[0], data))
         else:
-            self.say(401, {"error": "Invalid username or password."})
+            self.answer(401, {"error": "Invalid username or password."})
 
     def do_GET(self) -> None:
         path = unquote(self.path).partition("?")[0]
         if path.endswith("/auth-check/write"):
             allowed = self.headers.get("Authorization") == f"Bearer {TOKEN}"
-            self.say(200 if allowed else 403, {} if allowed else {"error": "You may not write here."})
+            self.answer(200 if allowed else 403, {} if allowed else {"error": "You may not write here."})
             return
         if path.startswith("/api/models/"):
             name = "/".join(path.removeprefix("/api/models/").split("/")[:2])
             if name in self.hub.private and self.headers.get("Authorization") != f"Bearer {TOKEN}":
                 name = ""
-            self.say(*self.hub.listed(name, "/tree/" in path), {"X-Error-Code": "RepoNotFound"})
+            self.answer(*self.hub.listed(name, "/tree/" in path), {"X-Error-Code": "RepoNotFound"})
             return
         name, _, file = path[1:].partition("/resolve/")
         content = self.hub.repositories.get(name, {}).get(file.partition("/")[2])
         if content is None:
-            self.say(404, {"error": "Entry not found"}, {"X-Error-Code": "EntryNotFound"})
+            self.answer(404, {"error": "Entry not found"}, {"X-Error-Code": "EntryNotFound"})
         else:
-            self.say(200, content, {"ETag": f'"{sha256(content)}"', "X-Repo-Commit": self.hub.revision(name)})
+            self.answer(200, content, {"ETag": f'"{sha256(content)}"', "X-Repo-Commit": self.hub.revision(name)})
 
     do_HEAD = do_GET
 

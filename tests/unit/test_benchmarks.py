@@ -49,13 +49,13 @@ def teacher(model: BertConfig) -> BertForMaskedLM:
 
 
 def values(teacher: BertForMaskedLM, stage: Train) -> tuple[dict[str, float], dict[str, float]]:
-    """Terms of the second naive step and of the second step of the engine, from the same weights in float32."""
+    """Terms of the second naive step and of the second step of the runner, from the same weights in float32."""
     terms = []
     batch = step.random_batch(SHAPE, teacher.config.vocab_size)
     ours = step.objective(teacher, step._student(teacher, stage), stage)
     kinds = [
         step.naive_step(teacher, step._student(teacher, stage), stage),
-        step.engine_step(ours, stage, Accelerator(cpu=True), "highest", prepared=False),
+        step.runner_step(ours, stage, Accelerator(cpu=True), "highest", prepared=False),
     ]
     for run in kinds:
         run(batch)

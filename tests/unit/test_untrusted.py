@@ -16,7 +16,7 @@ from distill.compress import quantize
 from distill.context.fingerprints import Hashes
 from distill.context.write import write_model
 from distill.errors import DataError
-from distill.evaluate import cost, engines
+from distill.evaluate import cost, runners
 from distill.export import proof
 from distill.export.onnx import export_onnx
 
@@ -63,7 +63,7 @@ LOADERS: dict[str, Callable[[Path, Path], Any]] = {
     "tokenizer": lambda folder, out: teacher.load_tokenizer(folder),
     "classifier": lambda folder, out: teacher.load_classifier(folder, 2),
     "language model": lambda folder, out: teacher.load_mlm(folder.with_name("MaskedLM")),
-    "engine": lambda folder, out: engines.torch_engine("x", folder, scheme="fp32", device="cpu", threads=1),
+    "runner": lambda folder, out: runners.torch_runner("x", folder, scheme="fp32", device="cpu", threads=1),
     "parameters": lambda folder, out: cost.parameters(folder),
     "modules": lambda folder, out: quantize.without_weights(folder),
     "here": lambda folder, out: proof.plain_logits(folder, TEXTS),

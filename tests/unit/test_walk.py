@@ -24,7 +24,7 @@ class Run:
         config = load_config(["recipe=distilbert", f"pipeline=[{','.join(PIPELINE)}]"])
         self.plan, self.folder, self.printed = resolve(config), RunFolder(folder), list[str]()
         self.given = {"teacher": "t", "tasks": "r", "corpus": "c"}
-        self.machine = SimpleNamespace(wait=lambda: None, main=True, say=self.printed.append)
+        self.machine = SimpleNamespace(wait=lambda: None, main=True, log=self.printed.append)
 
     def fingerprints(self, step: Step) -> dict[str, str]:
         return {name: self.given[name] for name in fingerprints.needed(step, own_tokenizer=False)}

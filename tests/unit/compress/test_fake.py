@@ -11,8 +11,8 @@ import torch
 
 from distill.compress.fake import ROUNDING, activation, by_token, faked, nf4, table, weight
 from distill.compress.quantize import MAKE, always_float, linears
-from distill.evaluate.engines import onnx_engine, torch_run
 from distill.evaluate.latency import synthetic
+from distill.evaluate.runners import onnx_runner, torch_run
 from distill.schemes import SCHEMES
 
 Make = Callable[..., Path]
@@ -81,7 +81,7 @@ def test_logits_approximate_those_of_onnx_runtime(
     exact = np.concatenate([run(row) for row in rows])
     with faked(model, linears(model)):
         simulated = np.concatenate([run(row) for row in rows])
-    served = onnx_engine("x", tmp_path / scheme.file, scheme="int8", threads=1)
+    served = onnx_runner("x", tmp_path / scheme.file, scheme="int8", threads=1)
     real = np.concatenate([served.run(row) for row in rows])
     away = np.sqrt(np.square(real - exact).mean())
     assert away > 0

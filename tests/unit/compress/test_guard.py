@@ -18,8 +18,8 @@ from distill.compress.guard import Floats, Source, load, score
 from distill.compress.quantize import MAKE, linears
 from distill.config import Quantize
 from distill.data.encode import Encoded
-from distill.evaluate.engines import torch_engine
 from distill.evaluate.latency import synthetic
+from distill.evaluate.runners import torch_runner
 from distill.export.onnx import export_onnx
 from distill.schemes import ONNX, SCHEMES
 from distill.stages import quantize
@@ -35,7 +35,7 @@ def _exports_are_made_once(export_once: Make, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture
 def machine() -> Any:
-    return SimpleNamespace(device=torch.device("cpu"), threads=1, float32="fp32", say=lambda text: None)
+    return SimpleNamespace(device=torch.device("cpu"), threads=1, float32="fp32", log=lambda text: None)
 
 
 def quantized(scheme: str | list[str], limit: float | None, source: Source, out: Path, machine: Any) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def saved(model: Any, source: Path, out: Path) -> Path:
 def source_of(folder: Path) -> Source:
     """Its own answers are the labels: in float it is right every time."""
     batch = synthetic((96, 16), 100)
-    answers = torch_engine("x", folder, scheme="fp32", device="cpu", threads=1).run(batch)
+    answers = torch_runner("x", folder, scheme="fp32", device="cpu", threads=1).run(batch)
     ids, types = batch["input_ids"], batch["token_type_ids"]
     labels = answers.argmax(1)
     assert 0.1 < labels.mean() < 0.9

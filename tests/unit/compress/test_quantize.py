@@ -22,7 +22,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from distill.checkpoint import MANIFEST
 from distill.compress import quantize
 from distill.compress.quantize import MAKE, always_float, linears
-from distill.evaluate import engines
+from distill.evaluate import runners
 from distill.evaluate.cost import size_mib
 from distill.evaluate.latency import synthetic
 from distill.family import STUDENTS
@@ -66,9 +66,9 @@ def make(export_once: Callable[[Path, Path], None]) -> Make:
     return made
 
 
-def _load(name: str, path: Path) -> engines.Engine:
+def _load(name: str, path: Path) -> runners.Runner:
     scheme = SCHEMES[name]
-    return engines.load("x", path, backend=scheme.backend, scheme=scheme.scheme, device="cpu", threads=1)
+    return runners.load("x", path, backend=scheme.backend, scheme=scheme.scheme, device="cpu", threads=1)
 
 
 def test_names_and_files_of_schemes_are_unique() -> None:
@@ -84,14 +84,14 @@ def test_it_is_smaller_has_similar_logits_and_prints_nothing(
     keep, batch = always_float(_model(folder)), synthetic((64, 16), 100)
     capfd.readouterr()
     made = make(name, folder, tmp_path, keep)
-    engine = _load(name, made)
-    assert (engine.scheme, np.isfinite(engine.run(batch)).all()) == (SCHEMES[name].scheme, True)
+    runner = _load(name, made)
+    assert (runner.scheme, np.isfinite(runner.run(batch)).all()) == (SCHEMES[name].scheme, True)
     shown = capfd.readouterr()
     # transformers' own progress bars are switched off for a whole run, not here.
     lines = [line for line in (shown.out + shown.err).splitlines() if line.strip() and "it/s" not in line]
     assert [line for line in lines if "Loading weights" not in line and "Writing model shards" not in line] == []
-    wanted = engines.torch_engine("x", folder, scheme="fp32", device="cpu", threads=1).run(batch)
-    ours = np.concatenate([engine.run({k: v[i : i + 1] for k, v in batch.items()}) for i in range(64)])
+    wanted = runners.torch_runner("x", folder, scheme="fp32", device="cpu", threads=1).run(batch)
+    ours = np.concatenate([runner.run({k: v[i : i + 1] for k, v in batch.items()}) for i in range(64)])
     assert _agree(ours, wanted) >= 0.9
     assert not np.array_equal(ours, wanted)
     whole = size_mib(tmp_path / ONNX) if SCHEMES[name].onnx else size_mib(folder)
@@ -99,7 +99,7 @@ def test_it_is_smaller_has_similar_logits_and_prints_nothing(
     left = {path.name for path in tmp_path.iterdir()}
     assert left == {made.name} | ({ONNX} if SCHEMES[name].onnx else set())
     again = _load(name, made)
-    assert np.array_equal(again.run(batch), engine.run(batch))
+    assert np.array_equal(again.run(batch), runner.run(batch))
 
 
 @pytest.mark.parametrize("name", [one for one in THERE if one.values != ("openvino",)])
@@ -110,7 +110,7 @@ def test_modules_to_keep_stay_float(classifier: Make, make: Make, name: str, tmp
     folder = classifier("bert")
     model, batch = _model(folder), synthetic((64, 16), 100)
     every = [*always_float(model), *linears(model)]
-    wanted = engines.torch_engine("x", folder, scheme="fp32", device="cpu", threads=1).run(batch)
+    wanted = runners.torch_runner("x", folder, scheme="fp32", device="cpu", threads=1).run(batch)
     apart = [np.abs(_load(name, make(name, folder, tmp_path, keep)).run(batch) - wanted).max() for keep in ([], every)]
     assert apart[1] < apart[0]
     if not SCHEMES[name].onnx:

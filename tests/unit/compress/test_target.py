@@ -27,7 +27,7 @@ def check(tmp_path: Path) -> Any:
 
     def call(recipe: str, *overrides: str) -> None:
         settings = load_config([f"recipe={recipe}", "target.speedup=null", *overrides])
-        machine = SimpleNamespace(device=torch.device("cpu"), threads=1, float32="fp32", say=print)
+        machine = SimpleNamespace(device=torch.device("cpu"), threads=1, float32="fp32", log=print)
         ctx: Any = SimpleNamespace(config=settings, plan=resolve(settings), machine=machine, folder=RunFolder(tmp_path))
         config = BertConfig(**SIZES, num_hidden_layers=4)
         for step in ctx.plan.of(Prune):

@@ -36,13 +36,13 @@ def test_changes_of_the_machines_speed_cancel(monkeypatch: pytest.MonkeyPatch) -
     """Times that are known, each group of widths measured while the machine is slower by another factor."""
     slower = iter([1.0, 3.0, 1.0])
 
-    def fake(engines: list[Any], batches: Any, *, repeats: int, least_ms: float) -> latency.Times:
+    def fake(runners: list[Any], batches: Any, *, repeats: int, least_ms: float) -> latency.Times:
         factor = next(slower)
         found = {}
-        for engine in engines:
-            layers = 3 if engine.name == "reference" else int(engine.name.split()[0])
-            hidden, ffn = (48, 24) if engine.name == "reference" else shapes[engine.name]
-            found[engine.name, (2, 16)] = [factor * (2.0 + hidden / 16 + layers * (hidden + ffn))] * repeats
+        for runner in runners:
+            layers = 3 if runner.name == "reference" else int(runner.name.split()[0])
+            hidden, ffn = (48, 24) if runner.name == "reference" else shapes[runner.name]
+            found[runner.name, (2, 16)] = [factor * (2.0 + hidden / 16 + layers * (hidden + ffn))] * repeats
         return found
 
     shapes: dict[str, tuple[int, int]] = {}

@@ -1,4 +1,4 @@
-"""The timing protocol, with a clock that only the engines advance."""
+"""The timing protocol, with a clock that only the runners advance."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import numpy as np
 import pytest
 
 from distill.evaluate import latency
-from distill.evaluate.engines import Batch, Engine
 from distill.evaluate.latency import measure, speedup, summary, synthetic
+from distill.evaluate.runners import Batch, Runner
 
 
 class Clock:
-    """A clock that only the engines advance."""
+    """A clock that only the runners advance."""
 
     def __init__(self) -> None:
         self.now = 0.0
         self.calls: list[tuple[str, tuple[int, ...]]] = []
 
-    def engine(self, name: str, seconds: float) -> Engine:
+    def runner(self, name: str, seconds: float) -> Runner:
         def run(batch: Batch) -> np.ndarray:
             self.now += seconds
             self.calls.append((name, batch["input_ids"].shape))
             return np.zeros((len(batch["input_ids"]), 2), np.float32)
 
-        return Engine(name, "torch", "fp32", run)
+        return Runner(name, "torch", "fp32", run)
 
 
 @pytest.fixture
@@ -34,9 +34,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_every_round_times_every_engine_in_random_order_after_an_untimed_call(clock: Clock) -> None:
-    engines = [clock.engine("a", 1.0), clock.engine("b", 2.0), clock.engine("c", 3.0)]
+    runners = [clock.runner("a", 1.0), clock.runner("b", 2.0), clock.runner("c", 3.0)]
     batches = [synthetic((3, 8), 50), synthetic((2, 4), 50)]
-    times = measure(engines, batches, repeats=7, warmup=1)
+    times = measure(runners, batches, repeats=7, warmup=1)
     # two calls for each timing: one row, not timed, then the batch
     assert [shape for _, shape in clock.calls[:12]] == [(1, 8), (3, 8)] * 3 + [(1, 4), (2, 4)] * 3
     pairs = np.array([name for name, _ in clock.calls]).reshape(-1, 2)
@@ -52,8 +52,8 @@ def test_every_round_times_every_engine_in_random_order_after_an_untimed_call(cl
 
 
 def test_short_calls_are_repeated_and_long_ones_are_not(clock: Clock) -> None:
-    engines = [clock.engine("short", 0.004), clock.engine("long", 0.2)]
-    times = measure(engines, [synthetic((2, 4), 50)], repeats=1, warmup=1, least_ms=40.0)
+    runners = [clock.runner("short", 0.004), clock.runner("long", 0.2)]
+    times = measure(runners, [synthetic((2, 4), 50)], repeats=1, warmup=1, least_ms=40.0)
     counted = [name for name, shape in clock.calls if shape == (2, 4)]
     assert (counted.count("short"), counted.count("long")) == (1 + 10, 1 + 1)
     assert times == {("short", (2, 4)): [pytest.approx(4.0)], ("long", (2, 4)): [pytest.approx(200.0)]}
@@ -61,14 +61,14 @@ def test_short_calls_are_repeated_and_long_ones_are_not(clock: Clock) -> None:
 
 def test_named_batches_are_timed_together(clock: Clock) -> None:
     parts = [synthetic((1, length), 50) for length in (3, 5, 9)]
-    times = measure([clock.engine("a", 0.5)], {"task lengths": {"a": parts}}, repeats=2, warmup=0)
+    times = measure([clock.runner("a", 0.5)], {"task lengths": {"a": parts}}, repeats=2, warmup=0)
     assert times == {("a", "task lengths"): [1500.0, 1500.0]}
 
 
-def test_two_engines_of_one_name_are_refused(clock: Clock) -> None:
-    engines = [clock.engine("a", 1.0), clock.engine("a", 1.0)]
+def test_two_runners_of_one_name_are_refused(clock: Clock) -> None:
+    runners = [clock.runner("a", 1.0), clock.runner("a", 1.0)]
     with pytest.raises(ValueError, match="different names"):
-        measure(engines, [synthetic((1, 1), 50)], repeats=1)
+        measure(runners, [synthetic((1, 1), 50)], repeats=1)
 
 
 def test_a_synthetic_batch_is_int64_without_padding_and_fits_the_vocabulary() -> None:

@@ -10,8 +10,8 @@ import onnx
 import pytest
 
 from distill.errors import UserError
-from distill.evaluate.engines import onnx_engine, torch_engine
 from distill.evaluate.latency import synthetic
+from distill.evaluate.runners import onnx_runner, torch_runner
 from distill.export.onnx import export_onnx, onnx_parity
 
 Make = Callable[..., Path]
@@ -29,8 +29,8 @@ def test_one_file_outputs_the_logits_of_torch_at_any_shape(exported: tuple[Path,
     folder, path = exported
     assert [entry.name for entry in path.parent.iterdir()] == ["model.onnx"]
     assert onnx_parity(folder, path) < 1e-5
-    ours = onnx_engine("x", path, scheme="fp32", threads=1)
-    theirs = torch_engine("x", folder, scheme="fp32", device="cpu", threads=1)
+    ours = onnx_runner("x", path, scheme="fp32", threads=1)
+    theirs = torch_runner("x", folder, scheme="fp32", device="cpu", threads=1)
     assert (ours.backend, ours.scheme) == ("onnxruntime", "fp32")
     for shape in ((1, 1), (3, 100), (7, 5)):
         batch = synthetic(shape, 100)
@@ -45,7 +45,7 @@ def _inputs(path: Path) -> list[str]:
 
 def test_garbage_in_padding_changes_nothing(exported: tuple[Path, Path]) -> None:
     _, path = exported
-    run = onnx_engine("x", path, scheme="fp32", threads=1).run
+    run = onnx_runner("x", path, scheme="fp32", threads=1).run
     batch = synthetic((2, 12), 100)
     batch["attention_mask"][:, 7:] = 0
     before = run(batch)

@@ -28,7 +28,7 @@ def test_a_failed_export_leaves_no_unverified_folders(tmp_path: Path, monkeypatc
     )
     settings = config.load_config(["recipe=task", "limit=smoke"])
     checkpoint.claim(tmp_path / "run")
-    tasks, machine = {"first": data, "second": data}, SimpleNamespace(say=print)
+    tasks, machine = {"first": data, "second": data}, SimpleNamespace(log=print)
     ctx: Any = SimpleNamespace(folder=RunFolder(tmp_path / "run"), config=settings, tasks=tasks, machine=machine)
     with pytest.raises(OSError, match="no space left"):
         export.run(ctx, resolve(settings).steps[-1])

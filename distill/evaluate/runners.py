@@ -19,13 +19,13 @@ from distill.machine import arithmetic
 from distill.schemes import SCHEMES
 
 Batch = dict[str, np.ndarray]
-"""int64 input_ids, attention_mask and token_type_ids, each [B, L]. An engine uses those that its model has."""
+"""int64 input_ids, attention_mask and token_type_ids, each [B, L]. An runner uses those that its model has."""
 Run = Callable[[Batch], np.ndarray]
 """Batch -> logits float32 [B, C]."""
 
 
 @dataclass(frozen=True)
-class Engine:
+class Runner:
     """A variant of a model, loaded by its backend."""
 
     name: str
@@ -45,7 +45,7 @@ COMPILED = "_compiled"
 """Suffix of the scheme of a model that is compiled by torch."""
 
 
-def torch_engine(name: str, folder: Path | str, *, scheme: str, device: str, threads: int) -> Engine:
+def torch_runner(name: str, folder: Path | str, *, scheme: str, device: str, threads: int) -> Runner:
     """A sequence classifier, loaded by plain `from_pretrained`.
 
     scheme: fp32 (torch's default), fp32_medium (the fastest float32 matrix products of the hardware: float32 through
@@ -75,7 +75,7 @@ def torch_engine(name: str, folder: Path | str, *, scheme: str, device: str, thr
         # torchao's tensors have no stable key for torch's compile cache: torch warns and compiles without the cache.
         warnings.filterwarnings("ignore", ".*_stable_hash_for_caching", UserWarning)
         model.forward = torch.compile(model.forward, dynamic=True)
-    return Engine(name, "torch", scheme, torch_run(model, scheme=scheme, device=device, threads=threads))
+    return Runner(name, "torch", scheme, torch_run(model, scheme=scheme, device=device, threads=threads))
 
 
 def torch_run(model: Any, *, scheme: str, device: str, threads: int) -> Run:
@@ -95,23 +95,23 @@ def torch_run(model: Any, *, scheme: str, device: str, threads: int) -> Run:
     return run
 
 
-def together(name: str, engines: Sequence[Engine], weights: Sequence[float]) -> Engine:
-    """An ensemble: the weighted mean of the engines' probabilities. Each gets its own part of a `joined` batch."""
+def together(name: str, runners: Sequence[Runner], weights: Sequence[float]) -> Runner:
+    """An ensemble: the weighted mean of the runners' probabilities. Each gets its own part of a `joined` batch."""
 
     def run(batch: Batch) -> np.ndarray:
         own = [{k.removeprefix(start): v for k, v in batch.items() if k.startswith(start)} for start in starts]
-        return average([engine.run(part) for engine, part in zip(engines, own, strict=True)], weights)
+        return average([runner.run(part) for runner, part in zip(runners, own, strict=True)], weights)
 
-    starts = [f"{number}." for number in range(len(engines))]
-    return Engine(name, engines[0].backend, engines[0].scheme, run)
+    starts = [f"{number}." for number in range(len(runners))]
+    return Runner(name, runners[0].backend, runners[0].scheme, run)
 
 
 def joined(parts: Sequence[Batch]) -> Batch:
-    """One batch from those of several engines: `0.input_ids` is the input of the first engine."""
+    """One batch from those of several runners: `0.input_ids` is the input of the first runner."""
     return {f"{number}.{key}": value for number, part in enumerate(parts) for key, value in part.items()}
 
 
-def onnx_engine(name: str, path: Path | str, *, scheme: str, threads: int) -> Engine:
+def onnx_runner(name: str, path: Path | str, *, scheme: str, threads: int) -> Runner:
     """An ONNX file, run by ONNX Runtime on the CPU. `scheme` names the contents of the file (fp32, int8, ...)."""
     import onnxruntime
 
@@ -128,10 +128,10 @@ def onnx_engine(name: str, path: Path | str, *, scheme: str, threads: int) -> En
         logits: np.ndarray = session.run(["logits"], {key: batch[key] for key in inputs})[0]
         return logits
 
-    return Engine(name, "onnxruntime", scheme, run)
+    return Runner(name, "onnxruntime", scheme, run)
 
 
-def openvino_engine(name: str, path: Path | str, *, scheme: str, threads: int) -> Engine:
+def openvino_runner(name: str, path: Path | str, *, scheme: str, threads: int) -> Runner:
     """An ONNX file, or a folder with OpenVINO's two files, run by OpenVINO on the CPU.
 
     fp32 is float32 throughout: by default OpenVINO multiplies in bfloat16 if the CPU supports it.
@@ -151,14 +151,14 @@ def openvino_engine(name: str, path: Path | str, *, scheme: str, threads: int) -
         logits: np.ndarray = request.infer({key: batch[key] for key in inputs})[0].copy()
         return logits
 
-    return Engine(name, "openvino", scheme, run)
+    return Runner(name, "openvino", scheme, run)
 
 
-def load(name: str, path: Path | str, *, backend: str, scheme: str, device: str, threads: int) -> Engine:
+def load(name: str, path: Path | str, *, backend: str, scheme: str, device: str, threads: int) -> Runner:
     """The model at `path`, loaded by the runtime of its backend. `device` is for torch."""
     runtime = BACKENDS[backend].runtime
     if runtime == "torch":
-        return torch_engine(name, path, scheme=scheme, device=device, threads=threads)
-    return {"onnxruntime": onnx_engine, "openvino": openvino_engine}[runtime](
+        return torch_runner(name, path, scheme=scheme, device=device, threads=threads)
+    return {"onnxruntime": onnx_runner, "openvino": openvino_runner}[runtime](
         name, path, scheme=scheme, threads=threads
     )

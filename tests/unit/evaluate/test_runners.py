@@ -1,4 +1,4 @@
-"""Engines against the transformers model that they run; global settings of torch are restored."""
+"""Runners against the transformers model that they run; global settings of torch are restored."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification
 
-from distill.evaluate.engines import torch_engine
 from distill.evaluate.latency import synthetic
+from distill.evaluate.runners import torch_runner
 
 Make = Callable[..., Path]
 
@@ -30,10 +30,10 @@ def test_a_torch_engine_outputs_the_logits_of_the_model(
     folder = classifier(family, 3)
     batch = synthetic((4, 24), 100)
     batch["attention_mask"][1, 10:] = 0
-    engine = torch_engine("x", folder, scheme=scheme, device="cpu", threads=1)
-    logits = engine.run(batch)
+    runner = torch_runner("x", folder, scheme=scheme, device="cpu", threads=1)
+    logits = runner.run(batch)
     expected = _model_logits(folder, batch)
-    assert (engine.name, engine.backend, engine.scheme) == ("x", "torch", scheme)
+    assert (runner.name, runner.backend, runner.scheme) == ("x", "torch", scheme)
     assert logits.dtype == np.float32
     assert logits.shape == (4, 3)
     assert np.abs(logits - expected).max() <= tolerance
@@ -42,7 +42,7 @@ def test_a_torch_engine_outputs_the_logits_of_the_model(
 
 
 def test_an_engine_restores_threads_and_precision(classifier: Make) -> None:
-    engine = torch_engine("x", classifier(), scheme="fp32_medium", device="cpu", threads=1)
+    runner = torch_runner("x", classifier(), scheme="fp32_medium", device="cpu", threads=1)
     seen: list[tuple[int, str]] = []
     hook = torch.nn.modules.module.register_module_forward_pre_hook(
         lambda *_: seen.append((torch.get_num_threads(), torch.get_float32_matmul_precision()))
@@ -50,7 +50,7 @@ def test_an_engine_restores_threads_and_precision(classifier: Make) -> None:
     threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
     torch.set_num_threads(2)
     try:
-        engine.run(synthetic((1, 8), 50))
+        runner.run(synthetic((1, 8), 50))
         after = (torch.get_num_threads(), torch.get_float32_matmul_precision())
     finally:
         hook.remove()
@@ -61,4 +61,4 @@ def test_an_engine_restores_threads_and_precision(classifier: Make) -> None:
 
 def test_an_unknown_scheme_is_refused(classifier: Make) -> None:
     with pytest.raises(ValueError, match="scheme: got fp8"):
-        torch_engine("x", classifier(), scheme="fp8", device="cpu", threads=1)
+        torch_runner("x", classifier(), scheme="fp8", device="cpu", threads=1)
