@@ -1,4 +1,4 @@
-"""docs/compression.md says what happens: every scheme on a tiny model of every family that differs from the others."""
+"""docs/compression.md is correct: every scheme on a tiny model of every family that differs from the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Simulated 8 bits, against numpy, against ONNX Runtime's own, and seen from the gradient."""
+"""Simulated quantization against numpy and ONNX Runtime, and its gradients."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_gradient_goes_straight_through() -> None:
         torch.testing.assert_close(gradient, torch.arange(6.0).expand(4, 6))
 
 
-def test_afterwards_the_model_is_as_it_was(tiny_model, tiny_batch) -> None:
+def test_the_model_is_restored_on_exit(tiny_model, tiny_batch) -> None:
     model = tiny_model("bert", "SequenceClassification")
     given = {key: value for key, value in tiny_batch.items() if key != "labels"}
     with torch.no_grad():
@@ -56,7 +56,9 @@ def test_afterwards_the_model_is_as_it_was(tiny_model, tiny_batch) -> None:
 
 
 @pytest.mark.parametrize("family", ["bert", "distilbert", "roberta"])
-def test_it_answers_as_onnx_runtime_will(classifier: Make, export_once: Make, family: str, tmp_path: Path) -> None:
+def test_logits_approximate_those_of_onnx_runtime(
+    classifier: Make, export_once: Make, family: str, tmp_path: Path
+) -> None:
     """Far nearer to the int8 file than that is to float32; embeddings, which are not simulated, apart.
 
     Without the processor's 8-bit instructions (VNNI), ONNX Runtime's sums of products saturate: no model of rounding is
@@ -86,7 +88,7 @@ def test_it_answers_as_onnx_runtime_will(classifier: Make, export_once: Make, fa
     assert np.sqrt(np.square(simulated - real).mean()) < 0.6 * away
 
 
-def test_tokens_are_rounded_apart_and_a_table_as_one() -> None:
+def test_scales_are_per_token_and_per_table() -> None:
     exact = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0))
     larger = exact.clone()
     larger[1, 4] *= 1000
@@ -113,7 +115,7 @@ def test_four_bits_have_a_scale_for_each_block() -> None:
     assert {scheme.rounding for scheme in SCHEMES.values()} == set(ROUNDING)
 
 
-def test_a_table_is_rounded_where_it_is_looked_up() -> None:
+def test_embeddings_are_rounded_in_lookups() -> None:
     model = torch.nn.ModuleDict({"table": torch.nn.Embedding(20, 8)})
     ids = torch.tensor([[3, 0, 19]])
     with faked(model, ["table"]):

@@ -62,7 +62,7 @@ def test_random_gates_are_hard_concrete(tiny_model) -> None:
         np.testing.assert_allclose(found.mean(0), np.clip(stretched, 0, 1).mean(-1), atol=0.04)
 
 
-def test_out_of_training_gates_are_fixed(tiny_model) -> None:
+def test_gates_are_fixed_in_eval_mode(tiny_model) -> None:
     gates = drawn(L0(model_of(tiny_model, "bert"), HALF)).eval()
     first, again = gates.sample(), gates.sample()
     for kind, log_alpha in gates.log_alpha.items():
@@ -118,7 +118,7 @@ def test_parts_that_share_weights_share_a_gate(name: str, tiny_model) -> None:
 
 
 @pytest.mark.parametrize("name", ["bert", "modernbert", "albert", "mpnet"])
-def test_the_share_that_is_gone_is_that_of_a_pruned_model(name: str, tiny_model) -> None:
+def test_sparsity_is_that_of_a_pruned_model(name: str, tiny_model) -> None:
     """By counting the matrices of its layers, with gates that are all but certainly open or closed."""
     model = model_of(tiny_model, name)
     gates, each = L0(model, HALF), L0(model, HALF, uniform=True)
@@ -140,7 +140,7 @@ def test_the_share_that_is_gone_is_that_of_a_pruned_model(name: str, tiny_model)
     torch.testing.assert_close(each.sparsity(each.expected()), wanted)
 
 
-def test_the_penalty_is_a_lagrangian_that_the_lambdas_climb(tiny_model) -> None:
+def test_the_penalty_is_a_lagrangian_that_the_lambdas_maximize(tiny_model) -> None:
     gates = drawn(L0(model_of(tiny_model, "bert"), {"ffn": 0.25}), std=1.0)
     # Of a layer, 4 * 32 * 32 weights of the attention and 2 * 32 * 24 of the FFN.
     ffn = 1536 / (4096 + 1536)
@@ -236,7 +236,7 @@ def test_scores_move_by_weights_times_their_gradients(name: str, tiny_model, tin
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_folded_masks_are_masks(name: str, tiny_model, tiny_batch) -> None:
+def test_folded_masks_equal_masks(name: str, tiny_model, tiny_batch) -> None:
     model = model_of(tiny_model, name)
     heads, ffn, _ = drawn(L0(model, HALF)).eval().masks(1.0)
     before = logits(model, tiny_batch)
@@ -281,7 +281,7 @@ def test_dead_channels_score_lowest(kind: str, name: str, tiny_model) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_model_cut_by_scores_is_the_one_that_was_trained(name: str, tiny_model, tiny_batch) -> None:
+def test_pruning_by_scores_keeps_what_training_kept(name: str, tiny_model, tiny_batch) -> None:
     model = model_of(tiny_model, name)
     movement = drawn(Movement(model, {"ffn": 1 / 3}))
     small = pruned(model, most_important(model, range(3), movement.scores(), 32, 8))
@@ -299,7 +299,7 @@ def test_a_model_cut_by_scores_is_the_one_that_was_trained(name: str, tiny_model
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_kept_when_all_kinds_go_is_what_was_trained_with(name: str, tiny_model) -> None:
+def test_pruning_all_kinds_by_scores_keeps_what_training_kept(name: str, tiny_model) -> None:
     model = model_of(tiny_model, name)
     gates = drawn(Movement(model, HALF))
     kept = most_important(model, range(3), gates.scores(), 16, 12)
@@ -336,7 +336,7 @@ def test_scores_are_a_copy_that_can_be_saved(name: str, kind: Any, tiny_model, t
 
 
 @pytest.mark.parametrize("kind", [L0, Movement])
-def test_gates_go_on_from_their_state(kind: Any, tiny_model) -> None:
+def test_gates_resume_from_their_state(kind: Any, tiny_model) -> None:
     model = model_of(tiny_model, "bert")
     gates, fresh = drawn(kind(model, HALF)).eval(), kind(model, HALF).eval()
     fresh.load_state_dict(gates.state_dict())
@@ -347,7 +347,7 @@ def test_gates_go_on_from_their_state(kind: Any, tiny_model) -> None:
 
 @pytest.mark.parametrize("keep", [{}, {"layers": 0.5}, {"ffn": 0.0}, {"ffn": 0.5, "hidden": 1.5}])
 @pytest.mark.parametrize("kind", [L0, Movement])
-def test_shares_that_make_no_sense_are_refused(kind: Any, keep: dict[str, float], tiny_model) -> None:
+def test_invalid_shares_are_refused(kind: Any, keep: dict[str, float], tiny_model) -> None:
     with pytest.raises(ConfigError, match=r"gates\.keep: got .*; must be shares in \(0, 1\]"):
         kind(model_of(tiny_model, "bert"), keep)
 

@@ -1,4 +1,4 @@
-"""The guard of the quantize stage: what hurts stays in float, and a form that collapses is refused."""
+"""The guard of quantization: sensitive modules stay in float, and a scheme that loses too much is refused."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def source_of(folder: Path) -> Source:
 
 
 @pytest.mark.parametrize("scheme", ["onnxruntime", "onnxruntime_static"])
-def test_what_hurts_is_found_and_left_in_float(scheme: str, machine: Any, folder: Path, tmp_path: Path) -> None:
+def test_sensitive_modules_are_left_in_float(scheme: str, machine: Any, folder: Path, tmp_path: Path) -> None:
     source = source_of(folder)
     floats = Floats(machine, source)
     assert floats.score == 100
@@ -101,7 +101,7 @@ def test_what_hurts_is_found_and_left_in_float(scheme: str, machine: Any, folder
 
 
 @pytest.mark.slow
-def test_a_table_of_embeddings_that_hurts_is_left_in_float(machine: Any, classifier: Make, tmp_path: Path) -> None:
+def test_a_sensitive_embedding_is_left_in_float(machine: Any, classifier: Make, tmp_path: Path) -> None:
     model = AutoModelForSequenceClassification.from_pretrained(classifier("bert"))
     with torch.no_grad():
         model.bert.embeddings.word_embeddings.weight[-1] *= 3000  # a token of no text
@@ -114,9 +114,7 @@ def test_a_table_of_embeddings_that_hurts_is_left_in_float(machine: Any, classif
     assert "bert.embeddings.word_embeddings" in made["kept"]["onnxruntime"]
 
 
-def test_sizes_that_a_scheme_cannot_take_are_named(
-    machine: Any, classifier: Make, folder: Path, tmp_path: Path
-) -> None:
+def test_unsupported_sizes_are_named(machine: Any, classifier: Make, folder: Path, tmp_path: Path) -> None:
     source = source_of(folder)
     floats, scheme = Floats(machine, source), SCHEMES["bitsandbytes_nf4"]
     assert floats.unfit(scheme) == floats.unfit(SCHEMES["bitsandbytes"]) == []
@@ -139,7 +137,7 @@ def test_a_full_disk_is_not_a_scheme_that_failed(
         quantized(scheme, None, source, tmp_path, machine)
 
 
-def test_what_cannot_be_mended_is_refused_and_removed(machine: Any, folder: Path, tmp_path: Path) -> None:
+def test_a_scheme_that_stays_over_the_limit_is_refused_and_removed(machine: Any, folder: Path, tmp_path: Path) -> None:
     made = quantized("onnxruntime", -1, source_of(folder), tmp_path, machine)
     assert made["failed"]["onnxruntime"].startswith("ValueError: it loses ")
     assert "more than max_drop=-1, even with 7 of 15 modules left in float" in made["failed"]["onnxruntime"]
@@ -148,11 +146,11 @@ def test_what_cannot_be_mended_is_refused_and_removed(machine: Any, folder: Path
 
 
 @pytest.mark.parametrize(("task", "smoke", "limit"), [("rte", False, 0.5), ("wnli", False, None), ("rte", True, None)])
-def test_too_small_a_task_and_a_smoke_run_judge_nothing(task: str, smoke: bool, limit: float | None) -> None:
+def test_small_tasks_and_smoke_runs_set_no_limit(task: str, smoke: bool, limit: float | None) -> None:
     assert quantize.allowed_drop(Quantize(max_drop=0.5), task, smoke) == limit
 
 
-def test_nothing_of_a_file_that_failed_is_left(
+def test_files_of_a_failed_scheme_are_removed(
     machine: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def halfway(path: Path, out: Path, *_: Any) -> None:
@@ -165,7 +163,7 @@ def test_nothing_of_a_file_that_failed_is_left(
     assert {path.name for path in tmp_path.iterdir() if path != folder} == {ONNX}
 
 
-def test_what_was_not_exported_is_told_of_each_form_made_from_it(
+def test_a_failed_export_is_reported_for_each_scheme_that_needs_it(
     machine: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lacking(*_: Any) -> None:

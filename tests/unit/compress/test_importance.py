@@ -59,7 +59,7 @@ def test_masks_of_ones_change_nothing_and_leave_no_hook(name: str, tiny_model, t
     assert not any(m._forward_pre_hooks for m in model.modules())
 
 
-def test_what_is_never_read_scores_nothing(tiny_model, tiny_batch) -> None:
+def test_unused_channels_have_score_zero(tiny_model, tiny_batch) -> None:
     model = model_of(tiny_model, "bert")
     with torch.no_grad():
         model.bert.encoder.layer[1].output.dense.weight[:, 5] = 0
@@ -84,7 +84,7 @@ def test_batches_do_not_matter(tiny_model, tiny_batch) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_layer_goes_that_the_loss_misses_least(name: str, tiny_model, tiny_batch) -> None:
+def test_the_layer_with_the_least_loss_increase_is_removed_first(name: str, tiny_model, tiny_batch) -> None:
     model = model_of(tiny_model, name, layers=4)
     found = by_loss(model, [tiny_batch], row_loss, 2)
     assert sorted(found) == [2, 3, 4]

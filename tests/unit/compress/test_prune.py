@@ -47,7 +47,7 @@ def logits(model: Any, batch: dict[str, Tensor]) -> Tensor:
 
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("name", NAMES)
-def test_fewer_ffn_channels_are_zeros(name: str, head: str, tiny_model, tiny_batch) -> None:
+def test_pruned_ffn_channels_equal_zeroed_ones(name: str, head: str, tiny_model, tiny_batch) -> None:
     model = tiny_model(name, head, **SIZES)
     kept = choice(name, 3, ffn=8)
     small = pruned(model, kept)
@@ -83,7 +83,9 @@ def norms_over(model: Any, hidden: Tensor) -> Iterator[None]:
 
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("name", NAMES)
-def test_a_narrower_model_is_the_dense_one_with_channels_left_out(name: str, head: str, tiny_model, tiny_batch) -> None:
+def test_a_narrower_model_equals_the_dense_one_without_these_channels(
+    name: str, head: str, tiny_model, tiny_batch
+) -> None:
     """Heads, FFN and hidden channels at once: what writes a channel that is gone is zero, what reads it reads zero."""
     model = tiny_model(name, head, **SIZES)
     kept = choice(name, 3, hidden=16, ffn=8)
@@ -194,7 +196,7 @@ def test_channels_are_coupled_as_torch_pruning_finds_by_tracing(name: str, tiny_
     assert theirs <= ours
 
 
-def test_what_no_config_expresses_is_refused(tiny_model) -> None:
+def test_sizes_that_no_config_expresses_are_refused(tiny_model) -> None:
     model = tiny_model("bert", **SIZES)
     every = everything(model)
     one, two = torch.arange(1), torch.arange(2)
@@ -211,7 +213,7 @@ def test_what_no_config_expresses_is_refused(tiny_model) -> None:
 
 
 @pytest.mark.parametrize("name", ["pruning", "compression"])
-def test_the_document_is_what_is_printed(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_docs_are_the_generated_pages(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     from pathlib import Path
 
     from distill.compress.__main__ import main

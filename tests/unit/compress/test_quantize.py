@@ -1,4 +1,4 @@
-"""Every scheme there is: it loads where it is served, keeps the head, is smaller and answers alike."""
+"""Every scheme: its files load on their backend, the head stays float, size is smaller and logits are similar."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ def _load(name: str, path: Path) -> runners.Runner:
     return runners.load("x", path, backend=scheme.backend, scheme=scheme.scheme, device="cpu", threads=1)
 
 
-def test_no_two_schemes_are_called_alike_or_write_the_same_file() -> None:
+def test_names_and_files_of_schemes_are_unique() -> None:
     names = [(scheme.backend, scheme.scheme) for scheme in SCHEMES.values()]
     assert len(set(names)) == len({scheme.file for scheme in SCHEMES.values()}) == len(names)
 
 
 @pytest.mark.parametrize("name", THERE)
-def test_it_is_smaller_answers_alike_and_says_nothing(
+def test_it_is_smaller_has_similar_logits_and_prints_nothing(
     classifier: Make, make: Make, name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     folder = classifier("bert")
@@ -103,7 +103,7 @@ def test_it_is_smaller_answers_alike_and_says_nothing(
 
 
 @pytest.mark.parametrize("name", [one for one in THERE if one.values != ("openvino",)])
-def test_what_is_to_stay_float_does(classifier: Make, make: Make, name: str, tmp_path: Path) -> None:
+def test_modules_to_keep_stay_float(classifier: Make, make: Make, name: str, tmp_path: Path) -> None:
     """With every module left in float only embeddings are quantized, if anything. OpenVINO's files, which are slow to
     make, are looked into: tests/contract/test_compression.py.
     """
@@ -173,7 +173,7 @@ assert asked == [], asked
 
 
 @pytest.mark.skipif(find_spec("nncf") is None, reason="an extra, absent")
-def test_openvinos_makers_are_not_told(classifier: Make, export_once: Make, tmp_path: Path) -> None:
+def test_openvino_sends_no_telemetry(classifier: Make, export_once: Make, tmp_path: Path) -> None:
     """Its import, and every conversion, would be reported over the network, and a number kept in the home folder."""
     export_once(classifier("bert"), tmp_path / ONNX)
     home = tmp_path / "home"
@@ -185,7 +185,7 @@ def test_openvinos_makers_are_not_told(classifier: Make, export_once: Make, tmp_
     assert list(home.iterdir()) == []
 
 
-def test_nowhere_are_openvinos_makers_told() -> None:
+def test_no_module_lets_openvino_send_telemetry() -> None:
     """Before every import of it, in whatever process, its reporter is put out of reach."""
     root = Path(quantize.__file__).parents[1]
     found = [re.findall(r"(.*)\n(?: +import nncf\n)? +import openvino\b", p.read_text()) for p in root.rglob("*.py")]

@@ -33,7 +33,7 @@ def error(weight: np.ndarray, x: np.ndarray, stay: list[int]) -> float:
 
 
 @pytest.mark.parametrize(("columns", "block"), [(6, 1), (8, 2), (9, 3)])
-def test_the_part_goes_whose_loss_least_squares_mends_best(
+def test_the_block_with_the_least_error_after_refitting_is_removed_first(
     columns: int, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reconstruct, "DAMPING", 0.0)
@@ -50,7 +50,7 @@ def test_the_part_goes_whose_loss_least_squares_mends_best(
         left.remove(gone)
 
 
-def test_a_bias_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bias_is_never_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last column is no block, and is there for all others to be made up by."""
     monkeypatch.setattr(reconstruct, "DAMPING", 0.0)
     weight, gram, x = problem(7)
@@ -61,7 +61,7 @@ def test_a_bias_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert scores[last[3]].item() == pytest.approx(error(weight.numpy(), x, left), rel=1e-4)
 
 
-def test_groups_are_nearly_as_good_as_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removing_groups_is_close_to_removing_single_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     weight, gram, x = problem(40, seed=1)
     chosen = {}
     for group in (1000, 8):
@@ -74,7 +74,7 @@ def test_groups_are_nearly_as_good_as_one_by_one(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("name", list(family.STUDENTS))
-def test_what_is_refitted_writes_nearly_what_all_wrote(name: str, tiny_model, tiny_batch) -> None:
+def test_refitting_reduces_the_error_of_the_output(name: str, tiny_model, tiny_batch) -> None:
     """Less error in what the layers' matrices write than with the same parts cut and nothing refitted."""
     model = tiny_model(name, "SequenceClassification", **SIZES)
     scores = reconstruction(model, [tiny_batch])
@@ -109,8 +109,8 @@ def test_what_is_refitted_writes_nearly_what_all_wrote(name: str, tiny_model, ti
     assert small.config.hidden_size == 16
 
 
-def test_what_is_read_twice_can_go_for_nothing(tiny_model, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two channels that say the same, one goes first, and the other makes up for it."""
+def test_one_of_two_duplicate_channels_is_removed_first(tiny_model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of two equal channels is removed first, and refitting the other compensates for it."""
     monkeypatch.setattr(reconstruct, "DAMPING", 1e-9)
     model = tiny_model("bert", "SequenceClassification", **SIZES)
     with torch.no_grad():
@@ -135,7 +135,7 @@ def test_what_is_read_twice_can_go_for_nothing(tiny_model, monkeypatch: pytest.M
     assert (found - wanted).abs().max() < 0.05 * (cut - wanted).abs().max()
 
 
-def test_padding_is_not_read(tiny_model, tiny_batch) -> None:
+def test_padding_does_not_count(tiny_model, tiny_batch) -> None:
     model = tiny_model("bert", "SequenceClassification", **SIZES)
     garbage = tiny_batch | {"input_ids": tiny_batch["input_ids"].clone()}
     garbage["input_ids"][tiny_batch["attention_mask"] == 0] = 42

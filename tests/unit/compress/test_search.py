@@ -76,7 +76,7 @@ def test_the_grid_has_every_size_that_a_config_expresses() -> None:
 
 
 @pytest.mark.parametrize("speedup", [1.2, 2.0, 4.0, 9.0])
-def test_nothing_that_is_fast_enough_costs_less(speedup: float) -> None:
+def test_no_other_shape_that_fits_costs_less(speedup: float) -> None:
     times, cost = table(), margin_lost([losses(1), losses(2)])
     found = choose(
         EVERY, fits_target(Target(speedup=speedup), times, FULL, lambda shape: 1.0), cost, times.milliseconds
@@ -114,12 +114,12 @@ def test_of_equal_cost_the_fastest_is_chosen() -> None:
     assert found == min(EVERY, key=times.milliseconds)
 
 
-def test_a_loss_that_falls_takes_nothing() -> None:
+def test_a_loss_below_that_of_the_unpruned_model_costs_nothing() -> None:
     one = Losses(0.5, {2: 0.5, 1: 0.4}, {16: 0.5}, {16: 0.5, 8: 0.8}, 2.0)
     assert one.margin_kept(Shape(1, 16, 8)) == pytest.approx(0.8)
 
 
-def test_two_cuts_that_leave_something_are_better_than_one_that_leaves_nothing() -> None:
+def test_two_moderate_cuts_beat_one_that_loses_the_whole_margin() -> None:
     """Where a sum of rises would be the same."""
     one = Losses(0.0, {1: 1.0, 2: 0.0}, {16: 0.0, 8: 0.5}, {8: 0.5, 16: 0.0}, 1.0)
     assert one.margin_kept(Shape(2, 8, 8)) == pytest.approx(0.25)
@@ -127,7 +127,7 @@ def test_two_cuts_that_leave_something_are_better_than_one_that_leaves_nothing()
     assert one.margin_kept(Shape(1, 8, 16)) == pytest.approx(LEAST / 2)
 
 
-def test_what_cannot_be_measured_falls_on() -> None:
+def test_extrapolated_shares_keep_falling() -> None:
     """Without a third layer the loss is that of knowing nothing, and without a fourth by chance less."""
     layers = {6: 0.0, 5: 0.4, 4: 0.64, 3: 1.1, 2: 0.9}
     one = Losses(0.0, layers, {16: 0.0}, {8: 0.0}, 1.0)
@@ -135,7 +135,7 @@ def test_what_cannot_be_measured_falls_on() -> None:
     assert found == pytest.approx({6: 1.0, 5: 0.6, 4: 0.36, 3: 0.05, 2: 0.05 ** (16 / 9)})
 
 
-def test_past_a_cliff_nothing_is_free() -> None:
+def test_below_the_first_extrapolated_size_every_size_costs_more() -> None:
     """Without one layer the loss falls a little, by chance; without two all is lost."""
     one = Losses(0.6, {5: 0.6, 4: 0.59, 3: 0.75, 2: 0.9, 1: 0.9}, {16: 0.6}, {8: 0.6}, 0.69)
     found = [one.margin_kept(Shape(count, 16, 8)) for count in (5, 4, 3, 2, 1)]
@@ -155,7 +155,7 @@ def test_extrapolated_shapes_come_last() -> None:
     assert choose([narrow], lambda shape: True, lambda shape: (unsure(shape), cost(shape)), lambda shape: 1.0) == narrow
 
 
-def test_a_model_that_knows_nothing_has_nothing_to_lose() -> None:
+def test_a_model_without_a_margin_has_nothing_to_lose() -> None:
     one = Losses(0.7, {2: 0.7, 1: 0.65}, {16: 0.7}, {16: 0.7}, 0.6)
     assert one.margin_kept(Shape(2, 16, 16)) == one.margin_kept(Shape(1, 16, 16)) == 1
     hardly = Losses(0.59, {2: 0.59, 1: 0.65}, {16: 0.59}, {16: 0.59}, 0.6)
@@ -203,7 +203,7 @@ def test_a_target_out_of_reach_names_the_nearest_and_its_cost() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_what_is_below_the_first_size_that_leaves_nothing_is_not_measured_and_not_missed(seed: int) -> None:
+def test_sizes_below_the_first_extrapolated_one_are_not_measured(seed: int) -> None:
     whole = losses(seed)
     asked: list[int] = []
 
@@ -222,5 +222,5 @@ def test_what_is_below_the_first_size_that_leaves_nothing_is_not_measured_and_no
         assert brief.extrapolated(shape) == whole.extrapolated(shape)
 
 
-def test_every_size_is_measured_of_a_model_that_knows_nothing() -> None:
+def test_every_size_of_a_model_without_a_margin_is_measured() -> None:
     assert falling(4, 0.7, 0.7, [1, 2, 3, 4], lambda size: 0.7) == dict.fromkeys([4, 3, 2, 1], 0.7)

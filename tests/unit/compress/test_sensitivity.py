@@ -1,4 +1,4 @@
-"""What a cut costs once it has learned a little: on other rows than it is measured on."""
+"""The loss of a pruned model after a few steps of training, on rows other than those of the measurement."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def subject_of(folder: Path, data: Any) -> Subject:
 
 
 @pytest.mark.parametrize(("count", "measured", "learned"), [(200, 64, 4 * LESSON), (60, 30, 30)])
-def test_what_is_learned_is_not_what_is_measured(count: int, measured: int, learned: int, given: Path) -> None:
+def test_training_and_measurement_use_different_rows(count: int, measured: int, learned: int, given: Path) -> None:
     subject = subject_of(given, rows(count, count))
     one, other = subject.sample(64), subject.sample(64, then=4)
     assert sum(len(part["labels"]) for part in one) == measured

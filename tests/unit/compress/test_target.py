@@ -1,4 +1,4 @@
-"""A target that nothing meets is refused before anything is trained, where that can be said."""
+"""A target that no shape meets is refused before training, where that is known."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def check(tmp_path: Path) -> Any:
     return call
 
 
-def test_what_no_shape_meets_is_refused(check: Any) -> None:
+def test_a_target_that_no_shape_meets_is_refused(check: Any) -> None:
     with pytest.raises(ConfigError, match=r"target\.latency_ms: got 1; must be >= 1\.50, which 1 layers, "):
         check("prune", "target.latency_ms=1")
     with pytest.raises(ConfigError, match=r"target\.speedup: got 5; must be <= 3\.00, which 1 layers, "):
@@ -49,7 +49,7 @@ def test_what_no_shape_meets_is_refused(check: Any) -> None:
     check("prune", "target.latency_ms=2")
 
 
-def test_sizes_are_not_judged_before_a_vocabulary_is_cut(check: Any) -> None:
+def test_size_targets_are_not_checked_before_the_vocabulary_is_pruned(check: Any) -> None:
     with pytest.raises(ConfigError, match=r"target\.size_mib: got 0\.01; must be >= "):
         check("prune", "target.size_mib=0.01")
     check("distil_prune_int8", "target.size_mib=0.01")

@@ -1,4 +1,4 @@
-"""The table of times holds what it is asked for, measured on real models."""
+"""Times of all widths, measured on real models."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_every_width_has_its_times(name: str) -> None:
     assert {shape.layers for shape in built} == {1, 3}
 
 
-def test_a_slow_spell_of_the_machine_is_taken_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_of_the_machines_speed_cancel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Times that are known, each group of widths measured while the machine is slower by another factor."""
     slower = iter([1.0, 3.0, 1.0])
 
@@ -59,7 +59,7 @@ def test_a_slow_spell_of_the_machine_is_taken_out(monkeypatch: pytest.MonkeyPatc
     assert found.fixed == pytest.approx({(h, f): 2.0 + h / 16 for h, f in widths})
 
 
-def test_unsteady_times_are_taken_again_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsteady_times_are_repeated_and_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     tries = iter([[1.0, 5.0, 1.0, 9.0], [1.0, 2.0, 1.5, 3.0], [1.0, 4.0, 1.0, 4.0], [1.0] * 4])
     told: list[str] = []
     assert _steady(lambda: {("a", "x"): next(tries)}, told.append) == {("a", "x"): [1.0, 2.0, 1.5, 3.0]}

@@ -175,7 +175,7 @@ def test_a_text_of_kept_tokens_is_segmented_as_before(seed: int, whole: tuple[st
     assert min(same, other) > 20
 
 
-def test_the_texts_that_were_counted_come_out_as_they_were(whole: tuple[str, Any], cut: tuple[Any, Tensor]) -> None:
+def test_counted_texts_are_encoded_as_before(whole: tuple[str, Any], cut: tuple[Any, Tensor]) -> None:
     (name, tokenizer), (made, kept) = whole, cut
     texts = counted(name)
     old, counts = ids_of(tokenizer, texts), token_counts(texts, tokenizer)
@@ -188,7 +188,7 @@ def test_the_texts_that_were_counted_come_out_as_they_were(whole: tuple[str, Any
     assert [kept[new].tolist() for new in ids_of(made, texts)] == old
 
 
-def test_whatever_is_written_has_no_more_unknown_tokens(whole: tuple[str, Any]) -> None:
+def test_no_text_gets_more_unknown_tokens(whole: tuple[str, Any]) -> None:
     """The least tokenizer there is: characters alone."""
     name, tokenizer = whole
     made, kept = pruned_tokenizer(tokenizer, [])
@@ -219,7 +219,7 @@ def test_pairs_templates_and_padding_are_as_before(whole: tuple[str, Any], cut: 
             assert set(new) >= {"attention_mask", "special_tokens_mask"}
 
 
-def test_the_tokenizer_given_is_left_as_it_was() -> None:
+def test_the_original_tokenizer_is_not_changed() -> None:
     tokenizer = TINY["tokenizer"]()
     before = tokenizer.backend_tokenizer.to_str(), str(tokenizer)
     made, _ = pruned_tokenizer(tokenizer, [9])
@@ -313,7 +313,7 @@ def test_bpe_letters_may_be_marked_as_inside_or_last() -> None:
     assert made[0].tokenize("aaa") == ["a", "##aa@"]
 
 
-def test_unigram_keeps_what_the_score_of_the_unknown_hangs_on() -> None:
+def test_unigram_keeps_the_token_with_the_lowest_score() -> None:
     vocabulary = [("xx", 0.0), ("?", 0.0), ("p", -12.0), ("px", -1.0), ("x", -3.0), ("xa", -12.0), ("zz", -20.0)]
     whole = fast(models.Unigram([*vocabulary, ("px" * 2, -5.0), ("z", -3.0)], unk_id=1))
     made, kept = pruned_tokenizer(whole, [3])
@@ -322,7 +322,7 @@ def test_unigram_keeps_what_the_score_of_the_unknown_hangs_on() -> None:
     assert made.tokenize("pxa") == whole.tokenize("pxa") == ["p", "xa"]
 
 
-def test_every_number_in_the_file_is_a_new_one() -> None:
+def test_every_id_in_the_file_is_renumbered() -> None:
     words = numbered("[PAD]", "old", "[CLS]", "older", "[SEP]", "[UNK]", "word", "~")
     backend = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -347,7 +347,7 @@ def test_every_number_in_the_file_is_a_new_one() -> None:
     assert {1, 2, 3, 4, 5, 6} == set(new)
 
 
-def test_what_cannot_be_cut_is_refused() -> None:
+def test_unsupported_tokenizers_are_refused() -> None:
     other = SimpleNamespace(is_fast=True, backend_tokenizer=SimpleNamespace(to_str=lambda: '{"model":{"type":"New"}}'))
     with pytest.raises(UserError, match=r"tokenizer of type New; must be .* WordPiece, BPE, Unigram, WordLevel; "):
         pruned_tokenizer(other, [])
@@ -389,7 +389,7 @@ def model_of(make: Callable[..., Any], name: str, head: str, **settings: Any) ->
 
 @pytest.mark.parametrize("head", ["MaskedLM", "SequenceClassification"])
 @pytest.mark.parametrize("name", list(family.STUDENTS))
-def test_a_model_says_of_the_new_numbers_what_it_said_of_the_old(name: str, head: str, tiny_model, fewer) -> None:
+def test_outputs_on_new_ids_equal_those_on_old_ids(name: str, head: str, tiny_model, fewer) -> None:
     model, (made, kept) = model_of(tiny_model, name, head), fewer
     before, config = copy.deepcopy(model.state_dict()), model.config.to_dict()
     small = pruned_embeddings(model, kept, made)
@@ -417,7 +417,7 @@ def test_plain_transformers_loads_the_model(name: str, tiny_model, fewer, tmp_pa
     torch.testing.assert_close(logits(loaded.eval(), made), logits(small, made), rtol=0, atol=0)
 
 
-def test_a_head_of_its_own_stays_one(tiny_model, fewer) -> None:
+def test_an_untied_head_stays_untied(tiny_model, fewer) -> None:
     made, kept = fewer
     model = model_of(tiny_model, "bert", "MaskedLM", tie_word_embeddings=False).train()
     small = pruned_embeddings(model, kept, made)
@@ -429,7 +429,7 @@ def test_a_head_of_its_own_stays_one(tiny_model, fewer) -> None:
 
 
 @pytest.mark.parametrize("name", list(TINY["TEACHERS"]))
-def test_a_teacher_of_tasks_can_have_fewer_tokens_too(name: str, fewer) -> None:
+def test_task_teachers_can_be_pruned_too(name: str, fewer) -> None:
     made, kept = fewer
     settings = {"pad_token_id": 1, "vocab_size": len(WORDS) + 3, "eos_token_id": 2}
     model = TINY["model"](name, "SequenceClassification", std=0.3, **settings)
@@ -441,7 +441,7 @@ def test_a_teacher_of_tasks_can_have_fewer_tokens_too(name: str, fewer) -> None:
         torch.testing.assert_close(small(texts[1]).logits, model(texts[0]).logits, rtol=1e-6, atol=1e-6)
 
 
-def test_the_numbers_of_a_config_are_new_ones(tiny_model) -> None:
+def test_token_ids_in_the_config_are_renumbered(tiny_model) -> None:
     last = len(WORDS) - 1
     made, kept = pruned_tokenizer(WORDS, [last])
     settings = {"cls_token_id": last, "sep_token_id": [2, last, 58], "bos_token_id": 58, "mask_token_id": 4}

@@ -33,7 +33,7 @@ def logits(model, batch: dict[str, Tensor]) -> Tensor:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_zeros_are_what_masks_leave_and_leaving_them_out_changes_nothing(name: str, tiny_model, tiny_batch) -> None:
+def test_zeros_equal_masks_and_removing_them_changes_nothing(name: str, tiny_model, tiny_batch) -> None:
     model, kept = tiny_model(name, "SequenceClassification", **SIZES).eval(), uneven(name)
     made = zeroed(model, kept)
     assert made.config.num_hidden_layers == 3

@@ -53,7 +53,7 @@ def characters(tokenizer: Any, ids: list[int]) -> str:
     return "".join(tokenizer.decode(ids, skip_special_tokens=True).lower().split()).replace("##", "")
 
 
-def test_both_rows_are_the_same_text_and_fit(pair: tuple[Any, Any], tmp_path: Path) -> None:
+def test_rows_of_a_pair_have_the_same_text_and_fit(pair: tuple[Any, Any], tmp_path: Path) -> None:
     found = encoded(tmp_path, pair)
     assert len(found.student) == len(found.teacher) == len(found.offsets) - 1 > 8
     for number in range(len(found.student)):
@@ -91,13 +91,13 @@ def test_equal_tokenizers_pair_every_token(pair: tuple[Any, Any], tmp_path: Path
     assert len(found.pairs) == len(found.student.ids) - 2 * len(found.student)
 
 
-def test_it_stops_when_there_are_tokens_enough(pair: tuple[Any, Any], tmp_path: Path) -> None:
+def test_it_stops_at_max_tokens(pair: tuple[Any, Any], tmp_path: Path) -> None:
     texts = TEXTS[:1] * 3000
     some = encode_aligned(tmp_path, texts, *pair, 64, 1000)
     assert 1000 <= some < encode_aligned(tmp_path, texts, *pair, 64)
 
 
-def test_flat_positions_find_the_tokens_of_the_pairs(pair: tuple[Any, Any], tmp_path: Path) -> None:
+def test_flat_positions_are_those_of_the_paired_tokens(pair: tuple[Any, Any], tmp_path: Path) -> None:
     found = encoded(tmp_path, pair)
     rows = np.array([3, 0, 5])
     width = int(found.student.lengths[rows].max()) + 3

@@ -45,7 +45,7 @@ def test_the_seed_decides_the_order_and_limit_takes_a_part(tmp_path: Path) -> No
     assert load_corpus(settings, Limit(smoke=True), 0)[1]["documents"] == 200
 
 
-def test_smoke_stands_in_for_docstrings_and_hub() -> None:
+def test_smoke_replaces_docstrings_and_hub() -> None:
     for kind in ("docstrings", "hub"):
         texts, source = load_corpus(Corpus(kind=kind), Limit(smoke=True, documents=50), 0)
         assert source == {"kind": kind, "stand_in": True, "documents": 50}
@@ -81,7 +81,7 @@ def test_bad_files_are_refused_with_file_and_row(tmp_path: Path) -> None:
         load_corpus(Corpus(kind="text", path=str(line)), Limit(), 0)
 
 
-def test_an_unreachable_hub_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_hub_is_a_one_line_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def unreachable(*_: object, **__: object) -> None:
         raise ConnectionError("no route")
 

@@ -100,7 +100,7 @@ def test_body_belongs_or_is_of_another_document(documents: tuple[Document, ...])
         assert (summary == body) == bool(row["label"])
 
 
-def test_order_is_as_written_or_turned(documents: tuple[Document, ...]) -> None:
+def test_order_is_original_or_swapped(documents: tuple[Document, ...]) -> None:
     for row in made("order"):
         assert str(row["sentence1"]).startswith("Takes") == bool(row["label"])
         assert numbers(row["sentence1"]) == numbers(row["sentence2"])

@@ -132,7 +132,7 @@ def test_regression_labels_are_float32_and_labels_may_be_missing(
     assert encode_task(data.remove_columns("label"), ("a",), tokenizer, 16).labels is None
 
 
-def test_texts_that_nothing_separates_get_a_line_break(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_pairs_without_a_separator_get_a_line_break(tokenizer: PreTrainedTokenizerFast) -> None:
     bare = Tokenizer(WordLevel({"a": 0, "b": 1, "\n": 2, "[UNK]": 3}, unk_token="[UNK]"))
     bare.pre_tokenizer = Split(Regex(r"\S|\n"), "removed", invert=True)
     plain = PreTrainedTokenizerFast(tokenizer_object=bare, unk_token="[UNK]", pad_token="[UNK]")

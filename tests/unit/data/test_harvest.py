@@ -106,7 +106,7 @@ def test_documents_are_kept_in_a_cache_that_survives_damage(
         "Alpha beta gamma delta epsilon zeta eta theta.",
     ],
 )
-def test_what_is_no_prose_is_dropped(text: str) -> None:
+def test_text_that_is_not_prose_is_dropped(text: str) -> None:
     assert harvest.prose("Some heading\n\nand more\n\n" + text) == ()
 
 

@@ -64,7 +64,7 @@ def test_glue_is_the_nine_tasks() -> None:
         assert list(task.official) == ["train", *task.validation]
 
 
-def test_what_is_there_is_loaded_and_what_is_missing_is_told(folder: Path) -> None:
+def test_existing_splits_are_loaded_and_missing_ones_are_in_the_coverage(folder: Path) -> None:
     loaded, coverage = glue(folder)
     assert list(loaded) == ["cola", "stsb", "mnli"]
     assert loaded["cola"].train.column_names == ["sentence", "label"]
@@ -154,7 +154,7 @@ def test_settings_that_name_nothing_are_refused(folder: Path) -> None:
         load_tasks(Tasks(kind="squad"), Limit(), 0)
 
 
-def test_an_unreachable_hub_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_hub_is_a_one_line_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def unreachable(*_: object) -> None:
         raise ConnectionError("no route")
 

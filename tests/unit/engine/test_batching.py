@@ -1,4 +1,4 @@
-"""The plan of batches: whole, within its budget, and the same wherever it is taken up."""
+"""The plan of batches: complete, within its budget, and the same after a resume."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def cost(rows: np.ndarray) -> int:
 
 @pytest.mark.parametrize("batch", BUDGETS)
 @pytest.mark.parametrize("epoch", [0, 3])
-def test_every_row_is_there_once_an_epoch(batch: Batch, epoch: int) -> None:
+def test_every_row_is_in_an_epoch_exactly_once(batch: Batch, epoch: int) -> None:
     batches = batching.epoch_batches(LENGTHS, batch, seed=1, epoch=epoch)
     assert sorted(np.concatenate(batches).tolist()) == list(range(len(LENGTHS)))
 
 
 @pytest.mark.parametrize("batch", BUDGETS)
-def test_no_batch_is_larger_than_asked_for(batch: Batch) -> None:
+def test_no_batch_exceeds_its_budget(batch: Batch) -> None:
     batches = batching.epoch_batches(LENGTHS, batch, seed=1, epoch=0)
     assert all(len(rows) == 1 or cost(rows) <= batch.tokens for rows in batches)
     assert max(len(rows) for rows in batches) <= (batch.examples or len(LENGTHS))
@@ -56,7 +56,7 @@ def test_the_plan_depends_on_seed_and_epoch_alone() -> None:
     assert len({str(plan(seed, epoch)) for seed in (1, 2) for epoch in (1, 2)}) == 4
 
 
-def test_steps_go_on_with_the_very_plan() -> None:
+def test_steps_resume_with_the_same_plan() -> None:
     def taken(total: int, start: int = 0) -> list[tuple[int, int, list[int]]]:
         found = batching.steps(LENGTHS, BUDGETS[0], seed=4, total=total, start=start)
         return [(step, epoch, rows.tolist()) for step, epoch, rows in found]
@@ -83,7 +83,7 @@ def test_processes_and_parts_share_the_rows(world: int, parts: int, count: int) 
     assert max(sizes) - min(sizes) <= 1
 
 
-def test_one_process_and_one_part_have_it_all() -> None:
+def test_one_process_and_one_part_have_all_rows() -> None:
     (part,) = batching.share(np.array([7, 3, 5]), rank=0, world=1, parts=1)
     assert part.tolist() == [7, 3, 5]
 

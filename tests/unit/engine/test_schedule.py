@@ -1,4 +1,4 @@
-"""Learning-rate factors against the lines they are said to be."""
+"""Learning-rate schedules against straight lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The training loop on tiny models: its gradients are those of the plain mean loss, and it goes on exactly."""
+"""The training loop on tiny models: its gradients are those of the plain mean loss, and it resumes exactly."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_rates_follow_the_schedule_of_all_steps(models, tmp_path: Path) -> None:
     assert rates == [0.5 * schedule.linear(step, 8, warmup=0.1) for step in range(8)]
 
 
-def test_what_is_random_differs_between_steps_alone(models, tmp_path: Path) -> None:
+def test_randomness_depends_only_on_the_step(models, tmp_path: Path) -> None:
     def seeds(folder: str) -> list[int]:
         found = []
 
@@ -195,7 +195,7 @@ def test_the_smallest_bound_on_steps_holds(settings: dict[str, Any], models, tmp
     assert run(models({"mlm": MLM}), tmp_path, **settings).steps == 4
 
 
-def test_a_loss_that_is_no_number_stops_training(models, tmp_path: Path) -> None:
+def test_a_non_finite_loss_stops_training(models, tmp_path: Path) -> None:
     exploding = partial(torch.optim.SGD, lr=1e30)
     with pytest.raises(UserError, match=r"loss: got nan at step \d; must be finite; lower optimizer.lr"):
         run(models({"mlm": MLM}), tmp_path, steps=4, optimizer=exploding)
@@ -260,7 +260,7 @@ def test_gates_are_clipped_apart_from_the_student(tiny_model) -> None:
     assert norm.item() == pytest.approx(1.0, rel=1e-4)
 
 
-def test_a_run_that_died_goes_on_exactly(models, tmp_path: Path) -> None:
+def test_an_interrupted_run_resumes_exactly(models, tmp_path: Path) -> None:
     """With dropout, in parts, over epochs, from a state some steps before the end of the run that died."""
     settings: dict[str, Any] = {"steps": 12, "batch": Batch(tokens=48, accumulate=2), "checkpoint_seconds": 1e-9}
     whole, broken, other = (models(dropout=0.2) for _ in range(3))
@@ -285,7 +285,7 @@ def test_a_run_that_died_goes_on_exactly(models, tmp_path: Path) -> None:
         assert torch.equal(weights(other)[name], value), name
 
 
-def test_ctrl_c_stops_after_the_step_and_says_how_to_go_on(models, tmp_path: Path) -> None:
+def test_ctrl_c_stops_after_the_step_and_names_how_to_resume(models, tmp_path: Path) -> None:
     calls = 0
 
     def interrupting(rows: np.ndarray, epoch: int) -> dict[str, np.ndarray]:

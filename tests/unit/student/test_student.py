@@ -41,7 +41,7 @@ def test_half_depth_is_always_a_valid_choice(depth: int) -> None:
 
 @pytest.mark.parametrize("name", [name for name in FAMILIES if not family.FAMILIES[name].shared_layers])
 @pytest.mark.parametrize("head", HEADS)
-def test_layers_and_everything_else_are_the_teachers(name: str, head: str, tiny_model, tiny_batch) -> None:
+def test_layers_embeddings_and_head_are_copied(name: str, head: str, tiny_model, tiny_batch) -> None:
     teacher = tiny_model(name, head, layers=6)
     before = states(teacher)
     built = student.from_teacher(teacher, [0, 2, 5], init="teacher_layers", seed=1)
@@ -126,7 +126,7 @@ def test_a_bf16_teacher_gives_a_float32_student(tiny_model) -> None:
 
 
 @pytest.mark.parametrize("layers", [[], [0, 9], [-1, 0], [2, 1], [1, 1]])
-def test_layers_that_cannot_be(layers: list[int], tiny_model) -> None:
+def test_invalid_layers_are_refused(layers: list[int], tiny_model) -> None:
     shown = ",".join(map(str, layers))
     with pytest.raises(ConfigError) as caught:
         student.from_teacher(tiny_model("bert", layers=6), layers, init="teacher_layers", seed=0)

@@ -1,4 +1,4 @@
-"""What is faster to train computes the same, and leaves the model as it would have been."""
+"""Changes that speed up training do not change what is computed, nor the trained model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def trained(model, batch: dict[str, Tensor], steps: int = 3) -> list[float]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_training_the_tokens_that_are_seen_is_training_them_all(name: str, tiny_model, tiny_batch) -> None:
+def test_training_only_used_embeddings_equals_training_all(name: str, tiny_model, tiny_batch) -> None:
     whole = tiny_model(name, "SequenceClassification").eval()
     part, start = copy.deepcopy(whole), whole.get_input_embeddings().weight.detach().clone()
     ids = tiny_batch["input_ids"]
@@ -46,20 +46,20 @@ def test_training_the_tokens_that_are_seen_is_training_them_all(name: str, tiny_
     assert not torch.equal(table.weight, start)
 
 
-def test_a_table_that_a_head_shares_is_left_whole(tiny_model, tiny_batch) -> None:
+def test_an_embedding_shared_with_a_head_is_not_reduced(tiny_model, tiny_batch) -> None:
     model = tiny_model("bert", "MaskedLM")
     before = model.get_input_embeddings().weight
     with only_used_embeddings(model, np.array([5, 6])):
         assert model.get_input_embeddings().weight is before
 
 
-def test_a_token_that_was_not_named_is_not_taken_for_another(tiny_model, tiny_batch) -> None:
+def test_a_token_without_a_row_is_an_error(tiny_model, tiny_batch) -> None:
     model = tiny_model("bert", "SequenceClassification")
     with only_used_embeddings(model, np.array([1])), pytest.raises(IndexError):
         model(**family.inputs(model, tiny_batch))
 
 
-def test_what_is_trained_is_kept_when_training_stops_in_between(tiny_model, tiny_batch) -> None:
+def test_trained_rows_are_written_back_after_an_interruption(tiny_model, tiny_batch) -> None:
     model = tiny_model("bert", "SequenceClassification")
     start = model.get_input_embeddings().weight.detach().clone()
 
@@ -75,7 +75,7 @@ def test_what_is_trained_is_kept_when_training_stops_in_between(tiny_model, tiny
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_short_rows_are_attended_to_plainly_with_the_same_answer(name: str, tiny_model, tiny_batch) -> None:
+def test_short_rows_use_eager_attention_with_equal_outputs(name: str, tiny_model, tiny_batch) -> None:
     model = tiny_model(name, "SequenceClassification").eval()
     usual, wanted = model.config._attn_implementation, model(**family.inputs(model, tiny_batch)).logits
     with quick_attention(model, [SHORT]):

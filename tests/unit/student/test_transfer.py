@@ -60,7 +60,7 @@ def test_narrow_embeddings_keep_their_projection(name: str, other: str, tiny_mod
     assert_close(*(family.encode(model, batch)[real] for model in (built, teacher)))
 
 
-def test_the_task_of_ernie_goes_into_the_positions(tiny_model, tiny_batch) -> None:
+def test_ernies_task_embedding_is_added_to_the_positions(tiny_model, tiny_batch) -> None:
     teacher, batch = tiny_model("ernie", use_task_id=True), single(tiny_batch)
     built = student.from_teacher(teacher, [0, 1, 2], init="teacher_layers", seed=3, kind="bert").eval()
     real = batch["attention_mask"].bool()
@@ -68,7 +68,7 @@ def test_the_task_of_ernie_goes_into_the_positions(tiny_model, tiny_batch) -> No
 
 
 @pytest.mark.parametrize("name", [name for name in SHAPED if name != "albert"])
-def test_a_student_that_shares_its_layers_is_like_the_first_of_them(name: str, tiny_model, tiny_batch) -> None:
+def test_a_shared_layer_starts_from_the_first_layer(name: str, tiny_model, tiny_batch) -> None:
     teacher, batch = wide(tiny_model, name), single(tiny_batch)
     built = student.from_teacher(teacher, [1, 2], init="teacher_layers", seed=0, kind="albert").eval()
     same = student.from_teacher(teacher, [1, 2], init="teacher_layers", seed=0)
@@ -177,7 +177,7 @@ def test_wider_embeddings_are_closer_to_the_teachers(name: str, kind: str, tiny_
     assert distances[2] < 0.5 * outputs[0].var().item()
 
 
-def test_what_cannot_be(tiny_model) -> None:
+def test_impossible_students_are_refused(tiny_model) -> None:
     teacher = tiny_model("bert")
 
     def refusal(given: Any = teacher, **settings: Any) -> str:

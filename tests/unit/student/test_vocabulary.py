@@ -41,7 +41,7 @@ def test_the_same_tokenizer_changes_nothing(tiny_model, tiny_batch) -> None:
     torch.testing.assert_close(family.encode(made, tiny_batch), family.encode(model, tiny_batch), rtol=0, atol=0)
 
 
-def test_pieces_are_what_the_other_tokenizer_makes_of_the_characters() -> None:
+def test_pieces_are_the_other_tokenizers_tokens_of_the_text() -> None:
     bpe = runpy.run_path(str(Path(__file__).parents[1] / "data" / "test_align.py"))["bpe"]()
     words = TINY["tokenizer"]()
     found = student.pieces(words, bpe)
