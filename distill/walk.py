@@ -62,8 +62,8 @@ def walk(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | 
         _sweep(folder)
         ctx = _context(config, recipe, overrides, folder)
         from distill import report
+        from distill.inputs import prepare
         from distill.results import results
-        from distill.stages.prepare import prepare
 
         ctx.machine.log(f"run folder: {folder}")
         if config.limit.smoke:

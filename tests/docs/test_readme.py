@@ -13,6 +13,7 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from distill.config import load_config
+from distill.terms import KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()

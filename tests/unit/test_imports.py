@@ -19,7 +19,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 ORDER = (
     "errors config bind plan terms checkpoint backends schemes family data.records check explain data teacher student"
     " losses features rows objective engine machine environment evaluate compress export context training results"
-    " report stages walk __main__"
+    " report stages inputs walk __main__"
 ).split()
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager"}
 
