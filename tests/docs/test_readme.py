@@ -100,3 +100,8 @@ def test_linked_files_exist(document: Path) -> None:
 def test_the_markers_of_the_results_are_in_order() -> None:
     assert README.count("<!-- results:begin -->") == README.count("<!-- results:end -->") == 1
     assert README.index("<!-- results:begin -->") < README.index("<!-- results:end -->")
+
+
+def test_architecture_lists_every_kind_of_term() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    assert [kind.name for kind in KINDS.values() if f"| `{kind.name}` | {kind.compares} |" not in text] == []
