@@ -105,3 +105,30 @@ def test_the_markers_of_the_results_are_in_order() -> None:
 def test_architecture_lists_every_kind_of_term() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
     assert [kind.name for kind in KINDS.values() if f"| `{kind.name}` | {kind.compares} |" not in text] == []
+
+
+def test_no_part_imports_one_below_it_in_the_tree() -> None:
+    (tree,) = [b for b in blocks(README, "text") if b.startswith("distill/\n")]
+    order = [re.sub(r"(\.py|/)$", "", name) for name in re.findall(r"^ {2}(\S+) +\S", tree, re.M)]
+    for part, imported in ARCHITECTURE["parts"]().items():
+        assert {other for other in imported if order.index(other) > order.index(part)} == set(), part
+
+
+def test_python_code_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """All of it but the training, which other tests run."""
+    monkeypatch.setattr("distill.walk.run", lambda *settings: {"models": [{"role": "student"}]})
+    (code,) = blocks(README, "python")
+    exec(code, {})
+    assert "distill.losses.soft_targets" in capsys.readouterr().out
+
+
+def test_the_picture_of_the_imports_is_current() -> None:
+    assert ARCHITECTURE["main"](["--check"]) == 0
+
+
+def test_architecture_names_modules_that_exist() -> None:
+    named = re.findall(r"`(distill(?:[/.]\w+)*(?:\.py|/)?)`", (ROOT / "docs" / "architecture.md").read_text())
+    assert len(named) > 20
+    for name in named:
+        path = ROOT / (name if name.endswith((".py", "/")) else name.replace(".", "/"))
+        assert path.exists() or path.with_suffix(".py").is_file(), name
