@@ -4,8 +4,8 @@
     python benchmarks/results_table.py --check                        # exit code 1 if a document differs
 
 Reads every results.json below docs/results, and step.json and quantize.json in benchmarks/results. Writes
-docs/results/README.md, the picture of each run, and README.md between its markers. Without the name of a run, README.md
-goes on showing the same run.
+docs/results/README.md, the picture of each run, and README.md between its markers. Without the name of a run, the
+table in README.md stays that of the same run.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import argparse
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,7 @@ def main_part(name: str, runs: dict[str, Results]) -> str:
         f"Numbers: [results.json]({RESULTS / name}/results.json). "
         f"Command, notes, picture and all other runs: [{RESULTS}]({RESULTS}/README.md)."
     )
-    table = page.without_notes(models_table(results))
+    table = replace(models_table(results), notes=[])
     blocks = [*page.result(results), table, Paragraph(" ".join(headline.coverage(results)))]
     return f"{markdown.text(blocks)}\n{links}"
 
@@ -186,7 +187,7 @@ def section(name: str, results: Results) -> list[Block]:
 
 def measured_part(table: Table) -> str:
     """A table, and its notes as one paragraph."""
-    return markdown.text([page.without_notes(table), Paragraph(" ".join(table.notes))]).rstrip("\n")
+    return markdown.text([replace(table, notes=[]), Paragraph(" ".join(table.notes))]).rstrip("\n")
 
 
 def step_table(measured: dict[str, Any]) -> Table:

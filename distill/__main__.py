@@ -50,7 +50,7 @@ def _job(composed: DictConfig) -> Any:
 
 @contextmanager
 def _checked() -> Iterator[None]:
-    """Check `hydra.*` of every config that Hydra composes, jobs of a sweep included, before Hydra uses it.
+    """Check `hydra.*` of every config that Hydra composes in this process, jobs of a sweep included, before it is used.
 
     Hydra calls the functions that a config names there before `_job` starts, and has no public hook for a check.
     """

@@ -37,9 +37,10 @@ class Teacher:
 @dataclass
 class Student:
     layers: list[int] | None = None
-    """Teacher layers that initialize the student's, counted from 0; half of them, evenly spaced, when null."""
+    """Teacher layers that initialize the student's, or that a prune stage keeps, counted from 0. When null: half of
+    them, evenly spaced; with a prune stage, `num_hidden_layers` or the target decides."""
     num_hidden_layers: int | None = None
-    """Number of layers after pruning. Which layers stay is chosen by measured loss."""
+    """Number of layers after a prune stage, chosen by measured loss; all when null and no target is set."""
     init: str = "teacher_layers"
     """teacher_layers (layers, embeddings and language-model head are copied, or some of their channels) or random."""
     name: str | None = None
@@ -294,8 +295,8 @@ class Quantize(Stage):
     examples: int = 256
     """Training rows of each task on which ranges of activations are measured."""
     max_drop: float | None = 2.0
-    """Maximum points of a task's score that a scheme may lose. Beyond it, the modules that cost most stay in float, and
-    if that is not enough the scheme is refused. No maximum when null, nor for WNLI, which is too small to measure."""
+    """Maximum points of a task's validation score that a scheme may lose. Beyond it, up to half of its modules stay in
+    float; if that is not enough, it fails for all tasks. No maximum when null, nor for WNLI, which is too small."""
 
 
 @dataclass

@@ -98,7 +98,7 @@ class Step:
 
     @property
     def of_student(self) -> bool:
-        """Whether its models are students: given, or built or cut from a teacher by a step of its lineage."""
+        """Whether its models are students: given, built, or with a smaller vocabulary. Pruning alone does not count."""
         built = (
             isinstance(s.settings, Vocabulary) or getattr(s.settings, "build_student", False) for s in self.ancestors
         )

@@ -71,8 +71,7 @@ def walk(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | 
                 "limit=smoke: a tiny random teacher, to test that everything runs. The results mean nothing."
             )
         pending = _pending(ctx)
-        _begin(ctx, pending, prepare)
-        repositories = _repositories(ctx)
+        repositories = _begin(ctx, pending, prepare)
         for step in ctx.plan.steps:
             if step in pending:
                 _run_step(ctx, step)
@@ -88,19 +87,26 @@ def walk(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | 
         return measured
 
 
-def _begin(ctx: Context, pending: list[Step], prepare: Callable[[Context, list[Step]], None]) -> None:
-    """Load and check the inputs of the pending steps, then record the settings of the run in its folder."""
+def _begin(ctx: Context, pending: list[Step], prepare: Callable[[Context, list[Step]], None]) -> dict[str, Path]:
+    """Load and check the inputs of the pending steps, then record the settings of the run in its folder.
+
+    Returns the repositories of `push` and the folders for them.
+    """
     settings = ctx.folder.path / SETTINGS
     if ctx.machine.main and not settings.is_file():
         ctx.folder.forget_corpus()  # a refused run with other settings may have encoded it
+    given = {step.folder: ctx.fingerprints(step) for step in pending}  # loads models, which synchronizes the processes
+    # Recorded before anything is computed from it, so that another try notices what has been replaced since.
+    if ctx.machine.main and pending:
+        ctx.folder.begin(given)
     prepare(ctx, pending)
+    repositories = _repositories(ctx)
     # No process writes before all of them have read the folder, so that they agree on the pending steps.
     ctx.machine.wait()
     # Recorded last: after a refusal the user can start again in this folder with other settings.
     if ctx.machine.main and not settings.is_file():
         checkpoint.write_json(settings, asdict(ctx.config))
-    if ctx.machine.main and pending:
-        ctx.folder.begin({step.folder: ctx.fingerprints(step) for step in pending})
+    return repositories
 
 
 def _sweep(folder: Path) -> None:
@@ -143,7 +149,8 @@ def _pending(ctx: Context) -> list[Step]:
         if "inputs" not in manifest:  # written last
             pending.append(step)
             outdated += [step] if changed else []  # partial results of a stopped run, from inputs that changed
-            if replaced := [name for name in changed if name in NAMES.values()]:
+            replaced = [name for name in changed if name in NAMES.values()]
+            if replaced and ctx.folder.started(step):
                 ctx.machine.log(f"{step.folder}: starts again, because {', '.join(replaced)} changed")
         elif changed:
             ctx.machine.log(f"{step.folder}: runs again, because {', '.join(changed)} changed")

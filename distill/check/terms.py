@@ -46,7 +46,9 @@ def terms(key: str, stage: Train, facts: TermFacts) -> Iterator[str]:
 def _against(where: str, key: str, term: Term, kind: Kind, stage: Train) -> Iterator[str]:
     if term.against == "teacher" and stage.teacher is None and stage.role != "baseline":
         yield f"{where}.against: got teacher; must be labels where {key}.teacher is null; set {key}.teacher=STAGE"
-    if kind.inside and term.against == "labels":
+    if kind.inside and term.against == "labels" and stage.role == "baseline":
+        yield f"{where}.features: got {kind.name}; must be logits in a baseline; drop the term with ~{where}"
+    elif kind.inside and term.against == "labels":
         yield f"{where}.against: got labels; must be teacher with features {kind.name}; set {where}.against=teacher"
 
 

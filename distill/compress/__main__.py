@@ -15,14 +15,14 @@ it with the unpruned model under masks, and load it with plain transformers.
 `recipe=prune` prunes a fine-tuned teacher to `target.speedup`, `target.latency_ms` or `target.size_mib`, or to the
 sizes in `student.*`, and then distils the unpruned teacher into it to recover.
 
-| Family | Layers | Hidden channels with their heads | Heads of a layer | FFN channels |
+| Family | Layers | Hidden channels with their heads | Which heads are removed | FFN channels |
 | --- | --- | --- | --- | --- |
 {rows}
 
 - **Layers** are removed one at a time: the one whose removal gives the lowest loss on training rows.
 - **Hidden channels and heads** are pruned together, because the heads of a layer together are as wide as its hidden
-  states. Heads alone cannot be pruned: transformers has no config for a model with fewer heads and the same hidden
-  size, so that it could not be loaded again.
+  states. By default heads cannot be pruned alone: transformers has no config for a model with fewer heads and the
+  same hidden size, so that it could not be loaded again.
 - **FFN channels**: the same number in every layer, but not the same channels.
 - `importance@stages.prune.importance=NAME` sets how channels are chosen: `fisher` (diagonal Fisher information of
   masks), `taylor` (first-order change of the loss), `magnitude` (norm of the weights), `reconstruction` (optimal brain
@@ -40,14 +40,14 @@ sizes in `student.*`, and then distils the unpruned teacher into it to recover.
    every number of layers, and up to eight sizes of hidden and of FFN channels, each after a few steps of training on
    other rows (`stages.prune.retrain_steps`), because the loss right after pruning predicts the recovered loss badly.
    The margin of a model is how far its loss is below that of the best constant prediction. The share of the margin
-   that a shape keeps is estimated as the product of the shares of its dimensions. Below 5% of the margin, loss no
+   that a shape retains is estimated as the product of the shares of its dimensions. Below 5% of the margin, loss no
    longer separates sizes; they are extrapolated, and used only if no other shape is fast enough.
 2. On this machine models of all these widths are timed, with one layer and with three, in torch float32 at
    `target.shape`. This gives the time of a layer and of everything else for every width. A smaller width that is not
    faster is never chosen.
-3. Of all shapes that meet the target, every task's model is pruned to the one that keeps the largest estimated share
-   of the margin. The report shows its predicted and its measured speed. A target that no shape meets is refused, with
-   the nearest shape and its cost.
+3. One shape is chosen for all tasks: of those that meet the target, the one that retains the largest estimated share
+   of the margin (geometric mean over tasks). The report shows its predicted and its measured speed. A target that no
+   shape meets is refused, with the nearest shape and its cost.
 
 `target.speedup=[2,4,8]` gives a model for each speedup from one set of measurements, in one run and one report;
 `recipe=frontier` has eight speedups, and `target.retained=97` names the fastest model that retains 97%.
@@ -57,7 +57,7 @@ sizes in `student.*`, and then distils the unpruned teacher into it to recover.
 In [these runs](results/README.md#pruned-to-a-target), of a teacher with 6 layers and hidden size 384 on CoLA, MRPC,
 STS-B and RTE (two seeds, so that differences of a few points are not significant):
 
-- Up to 2x, the best shapes have a layer or two less and few FFN channels. With every importance but magnitude the
+- Up to 2x, the best shapes have at most two layers less and few FFN channels. With every importance but magnitude the
   model recovers to about the teacher's score. Without training afterwards, reconstruction retains far more than the
   others.
 - At 3x and 4x, hidden channels with their heads are pruned too. Taylor and Fisher choose them well, Taylor more
@@ -95,14 +95,15 @@ where it is installed.
 | {rule} |
 {rows}
 
-| `stages.quantize.schemes` | Runs on | In results | Weights | Activations | File | Extra |
+| `stages.quantize.schemes` | Backend | Scheme | Weights | Activations | File | Extra |
 | --- | --- | --- | --- | --- | --- | --- |
 {schemes}
 
 - **Layers, hidden channels, FFN channels**: see [pruning](pruning.md).
-- Head and pooler always stay float. With `stages.quantize.max_drop` the most sensitive modules stay float too, among
-  them embeddings where the scheme quantizes these with one scale. In nf4, modules whose sizes are not multiples of 64
-  (inputs) and 32 (outputs) stay float. The report lists the modules in float.
+- Classification head and pooler always stay float. If a scheme loses more than `stages.quantize.max_drop` points, its
+  most sensitive modules stay float too, embeddings among them where the scheme gives each table one scale. In nf4,
+  modules whose sizes are not multiples of 64 (inputs) and 32 (outputs) stay float. The report lists the modules in
+  float.
 - Where activations have one scale for a whole batch, the logits of a row depend on the other rows: such a variant is
   scored one row at a time. In bitsandbytes int8 a column with an outlier in any row is exact for the whole batch: it is
   scored in batches, and may be slightly less exact on single rows.

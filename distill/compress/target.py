@@ -161,4 +161,4 @@ class Search:
         if shape is None:
             raise out_of_reach(target, self.shapes, self.times, self.full, self.size, cost)
         choice = {"shape": asdict(shape), "full": asdict(self.full), "batch": target.shape, "tried": len(self.shapes)}
-        return choice | {"estimated_margin_lost": cost(shape)} | self.expected(shape)
+        return choice | self.expected(shape)

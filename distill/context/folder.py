@@ -62,6 +62,11 @@ class RunFolder:
         """Folder of the measurements of a prune stage."""
         return self.path / f"{step.stage}{MEASURED}"
 
+    def started(self, step: Step) -> bool:
+        """Whether there are files of a step."""
+        state = self.path / f"{step.folder}{STATE}"
+        return any(path.exists() for path in (self.of(step), state, self.measured(step)))
+
     def forget(self, step: Step) -> None:
         """Remove all files of a step, and the measurements of its stage."""
         for ending in ("", STATE, TARGETS):

@@ -64,5 +64,12 @@ DOCSTRINGS: dict[str, Task] = {
     )
 }
 
+ABOUT_DOCSTRINGS = (
+    "These tasks are generated from docstrings of installed packages: package (which package is a text from), "
+    "corrupted (was a sentence altered), body (does a body belong to a summary line), order (are two sentences in "
+    "their original order), overlap (how many words do two texts share). Their scores are not comparable with GLUE's."
+)
+"""What a report states about `DOCSTRINGS`."""
+
 TASKS: dict[str, dict[str, Task]] = {"docstrings": DOCSTRINGS, "glue": GLUE}
 """Setting `tasks.kind` -> name of a task -> task."""

@@ -50,7 +50,7 @@ def measure(
     """Time every runner on every batch: `repeats` rounds, after `warmup` rounds that are not counted.
 
     A sequence of batches is keyed by shape; only the first batch of a shape is timed. A mapping has the form
-    name -> runner's name -> batches, and the batches of an runner under one name are timed together. A round goes
+    name -> runner's name -> batches, and the batches of a runner under one name are timed together. A round goes
     through the batches, and times all runners on one batch, in random order, before the next. An untimed call on one
     row comes before each timing, because threads of the previous runner spin for a while and would slow this one down.
     A timing is the mean of as many calls as take about `least_ms`. Each runner sets its own number of threads; names

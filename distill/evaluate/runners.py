@@ -19,7 +19,7 @@ from distill.machine import arithmetic
 from distill.schemes import SCHEMES
 
 Batch = dict[str, np.ndarray]
-"""int64 input_ids, attention_mask and token_type_ids, each [B, L]. An runner uses those that its model has."""
+"""int64 input_ids, attention_mask and token_type_ids, each [B, L]. A runner uses those that its model has."""
 Run = Callable[[Batch], np.ndarray]
 """Batch -> logits float32 [B, C]."""
 

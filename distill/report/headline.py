@@ -282,6 +282,8 @@ def coverage(results: Results) -> list[str]:
     stand_ins = list(dict.fromkeys(row["task"] for row in rows if row.get("stand_in")))
     if stand_ins:
         sentences.append(f"Generated stand-ins in place of the real data: {', '.join(stand_ins)}.")
+    elif tasks and tasks.keys() <= records.DOCSTRINGS.keys():
+        sentences.append(records.ABOUT_DOCSTRINGS)
     return sentences
 
 

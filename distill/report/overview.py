@@ -42,11 +42,14 @@ def settings(results: Results) -> str:
 def grouped(runs: Sequence[Results], name: Callable[[Results], str]) -> list[list[Results]]:
     """Runs of one name that differ only in their seed and in versions of packages, together.
 
-    The machine and the fingerprints of data, teacher and tokenizer must agree.
+    The machine and the fingerprints of data, teacher and tokenizer must agree. Where `limit.examples` samples training
+    rows by the seed, the fingerprint of the tasks follows from it.
     """
     groups: dict[str, list[Results]] = {}
     for run in runs:
-        facts = {fact: value for fact, value in _facts(run).items() if fact not in VERSIONED}
+        sampled = any(row["split"] == "train" and row.get("limited") for row in run["coverage"])
+        left_out = (*VERSIONED, "tasks") if sampled else VERSIONED
+        facts = {fact: value for fact, value in _facts(run).items() if fact not in left_out}
         key = json.dumps([name(run), facts, run.get("teacher_name"), run.get("smoke", False)], sort_keys=True)
         while any(set(run["seeds"]) & set(other["seeds"]) for other in groups.get(key, ())):
             key += "+"  # two runs of one seed with different numbers: something else differs, so nothing is averaged

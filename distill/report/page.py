@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from distill.report import cuts, figure, headline, overview
 from distill.report.detail import tables
@@ -94,10 +94,6 @@ def section(table: Table) -> list[Block]:
 
 def sections(every: Iterable[Table]) -> list[Block]:
     return [block for table in every for block in section(table)]
-
-
-def without_notes(table: Table) -> Table:
-    return replace(table, notes=[])
 
 
 def run_page(results: Results, drawn: str) -> list[Block]:

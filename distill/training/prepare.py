@@ -13,7 +13,7 @@ from torch import nn
 from distill import engine, family, student, teacher
 from distill.bind import bind
 from distill.compress.gates import parameter_groups
-from distill.config import Train
+from distill.config import Prune, Train
 from distill.context import Context
 from distill.context.folder import STATE
 from distill.objective import BoundTerm, Objective
@@ -54,12 +54,16 @@ def uses_head(settings: Train) -> bool:
 def kept_layers(ctx: Context, step: Step, task: str | None) -> list[int] | None:
     """For each layer of a step's student, the teacher's layer, counted from 0, that it was copied from.
 
-    None if the student's layers were not copied (random or given), or if its teacher is a student or pruned itself.
+    None if the student's layers were not copied (random or given), if its teacher is a student or pruned itself, or if
+    the student was pruned twice, or before it was built.
     """
     source, builder, pruner = step.teacher, step.builder, step.pruner
     unpruned = isinstance(source, Given) or (source is not None and not source.of_student and not source.pruner)
     copied = ctx.config.student.init == "teacher_layers" and not ctx.plan.given_student
     if not unpruned or not copied or (builder is None and pruner is None):
+        return None
+    changes = [other for other in step.ancestors if other is builder or isinstance(other.settings, Prune)]
+    if changes not in ([builder], [pruner], [pruner, builder]):  # the latest first
         return None
     layers: list[int] | None = None
     if builder is not None:

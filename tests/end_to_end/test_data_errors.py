@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from distill import checkpoint, teacher
+from distill.context.fingerprints import KNOWN
+from distill.context.folder import BEGUN
 from distill.errors import UserError
 
 COUNT = 40
@@ -93,7 +95,7 @@ def refusal(run: Any, glue: Path, corpus: Path, given: Path, tmp_path: Path) -> 
         with pytest.raises(UserError) as caught:
             run(tmp_path, "distilbert", *settings(glue, corpus, given), *overrides)
         begun = [str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").iterdir()]
-        assert set(begun) <= {checkpoint.CLAIM, checkpoint.LOCK, "config.json"}
+        assert set(begun) <= {checkpoint.CLAIM, checkpoint.LOCK, "config.json", KNOWN, BEGUN}
         (line,) = caught.value.messages
         assert "\n" not in line
         assert ": got " in line

@@ -41,6 +41,12 @@ def settings() -> Config:
         ),
         (
             "finetune_baseline",
+            {"terms": {"more": Term(1.0, "hidden", against="labels", positions="all", loss=COSINE)}},
+            f"{KEY}.terms.more.features: got hidden; must be logits in a baseline; drop the term with "
+            f"~{KEY}.terms.more",
+        ),
+        (
+            "finetune_baseline",
             {"terms": {}},
             f"{KEY}.terms: got none with a weight; must be at least one; e.g. +term@{KEY}.terms.mlm=mlm",
         ),

@@ -65,6 +65,8 @@ def test_the_same_seed_twice_is_not_averaged(results: Results) -> None:
 )
 def test_other_runs_are_not_aggregated(results: Results, change: dict[str, Any]) -> None:
     results["fingerprints"] = {"teacher": "ffff", "tasks": "ffff", "distill": "0.1.0 (ffff)"}
+    for row in results["coverage"]:
+        row["limited"] = False
     other = seeded(results, 1, 94.0, 6.0) | change
     if other["environment"] is None:
         other["environment"] = results["environment"] | {"cpu": "another"}
@@ -72,6 +74,15 @@ def test_other_runs_are_not_aggregated(results: Results, change: dict[str, Any])
     assert len(shown) == 14
     assert {entry.series for entry in shown} == {0, 1}
     assert overview.table(shown).rows[4][5] == "92.0 [92.0, 94.0]"
+
+
+def test_sampled_training_rows_may_differ_between_seeds(results: Results) -> None:
+    results["fingerprints"] = {"teacher": "ffff", "tasks": "ffff"}
+    (train, *_) = (row for row in results["coverage"] if row["split"] == "train")
+    train["limited"] = True
+    other = seeded(results, 1, 94.0, 6.0) | {"fingerprints": {"teacher": "ffff", "tasks": "0f0f"}}
+    shown = overview.entries([seeded(results, 0, 92.0, 5.0), other])
+    assert {entry.series for entry in shown} == {0}
 
 
 def test_runs_of_other_versions_are_averaged_with_a_note(results: Results) -> None:
