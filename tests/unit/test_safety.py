@@ -89,7 +89,7 @@ def trusts_nobody(call: ast.Call) -> bool:
 
 
 def writes(call: ast.Call) -> bool:
-    """Whether a call writes a file where it is told to: not by distill.checkpoint's functions, which write it whole."""
+    """Whether a call writes directly to its path, and not through the atomic functions of distill.checkpoint."""
     name, text = last(call.func), ast.unparse(call.func)
     if name == "open":
         position = 0 if isinstance(call.func, ast.Attribute) else 1
