@@ -5,14 +5,14 @@ Only hydra, omegaconf, yaml and the standard library are imported here, so that 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import yaml
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
-from distill.config.data import Corpus, Limit, Tasks
+from distill.config.data import Corpus, Limit, Task, Tasks
 from distill.config.models import Student, Target, Teacher
 from distill.config.stages import (
     DIMENSIONS,
@@ -48,12 +48,14 @@ __all__ = [
     "Stage",
     "Student",
     "Target",
+    "Task",
     "Tasks",
     "Teacher",
     "Term",
     "Train",
     "Vocabulary",
     "folder",
+    "implied",
     "load_config",
     "recipes",
 ]
@@ -122,7 +124,15 @@ def load_config(overrides: list[str]) -> Config:
     with initialize_config_dir(str(folder("conf").resolve()), version_base="1.3"):
         loaded = OmegaConf.to_object(compose("config", overrides=overrides))
     assert isinstance(loaded, Config)
-    return loaded
+    return implied(loaded)
+
+
+def implied(settings: Config) -> Config:
+    """The config with the choices that other settings imply: a teacher with a name is one of kind hub."""
+    teacher = settings.teacher
+    if teacher.kind == "embedded" and teacher.name is not None:
+        teacher = replace(teacher, kind="hub")
+    return replace(settings, teacher=teacher)
 
 
 register()

@@ -96,6 +96,8 @@ class Train(Stage):
     """Train the head alone. The encoder, and what the head shares with it, does not change."""
     skip_if_mlm_head: bool = False
     """Skip the stage when the checkpoint that it starts from already has a language-model head."""
+    skip_if_head: bool = False
+    """Do not train on a task when the checkpoint that it starts from already has a head for it; use it as it is."""
     temperature: float = "${temperature}"  # type: ignore[assignment]
     """Softmax temperature of the soft targets."""
     terms: dict[str, Term] = field(default_factory=dict)

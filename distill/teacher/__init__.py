@@ -7,7 +7,7 @@ everything else loads from local folders.
 from distill.teacher.embedder import POOLING, embedder_length, pooling
 from distill.teacher.files import check_weights
 from distill.teacher.folders import EMBEDDED_NAME, EMBEDDED_PACKAGE, TOKENIZER, fetch, licence, resolve
-from distill.teacher.load import check_vocabulary, head_labels, load_classifier, load_mlm, load_tokenizer, read_config
+from distill.teacher.load import check_vocabulary, load_classifier, load_for, load_mlm, load_tokenizer, read_config
 from distill.teacher.random import random_teacher
 
 __all__ = [
@@ -19,9 +19,9 @@ __all__ = [
     "check_weights",
     "embedder_length",
     "fetch",
-    "head_labels",
     "licence",
     "load_classifier",
+    "load_for",
     "load_mlm",
     "load_tokenizer",
     "pooling",

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from distill import family
+from distill.data.labels import head_order
+from distill.data.task import Task
 from distill.errors import ConfigError, DataError
+from distill.family.head import stored_head
 from distill.family.record import position_table_after_padding
 from distill.teacher.files import check_weights, quiet, readable, stored
 
@@ -50,21 +54,41 @@ def load_mlm(path: str | Path) -> tuple[Any, bool]:
     return model, not any(key.startswith(heads) for key in missing)
 
 
+def load_for(task: Task, path: str | Path, pooler: str | Path | None = None, pad_id: int | None = None) -> Any:
+    """A model for a task on the encoder of a folder, as from `load_classifier`, with the task's labels as its outputs.
+
+    Outputs of a stored head whose labels are in another order are put in the order of the task.
+    """
+    model = load_classifier(path, task.outputs, pooler, pad_id, problem=task.kind.problem)
+    head = stored_head(path)
+    order = None if head is None else head_order(head, task)
+    if order is not None and list(order) != sorted(order):
+        _reorder(model.get_submodule(family.family_of(model).head), order)
+    if task.labels:
+        model.config.id2label = dict(enumerate(task.labels))
+        model.config.label2id = {label: number for number, label in enumerate(task.labels)}
+    return model
+
+
 def load_classifier(
-    path: str | Path, num_labels: int, pooler: str | Path | None = None, pad_id: int | None = None
+    path: str | Path,
+    num_labels: int,
+    pooler: str | Path | None = None,
+    pad_id: int | None = None,
+    problem: str = "single_label_classification",
 ) -> Any:
     """A sequence classifier on the encoder of a folder, float32 in eval mode.
 
     A head that is not stored is initialized at random by torch's default generator: seed it first.
 
     Args:
-        num_labels: number of classes; 1 for regression.
+        num_labels: number of outputs.
         pooler: folder whose pooler is used if `path` has none, because language models are saved without one.
         pad_id: padding token of the tokenizer, by which a decoder finds the last token of a text.
+        problem: `problem_type` of its config.
     """
     from transformers import AutoModelForSequenceClassification
 
-    problem = "regression" if num_labels == 1 else "single_label_classification"
     model, missing = _load(AutoModelForSequenceClassification, path, num_labels=num_labels, problem_type=problem)
     record = family.family_of(model)
     for name in record.unused:
@@ -85,10 +109,11 @@ def load_classifier(
     return model
 
 
-def head_labels(path: str | Path) -> int | None:
-    """Number of classes of the classifier that is stored in a folder; None if it stores no classifier."""
-    names = {f"{record.head}.weight" for record in family.FAMILIES.values()}
-    return next((len(value) for _, value in stored(path, names)), None)
+@torch.no_grad()
+def _reorder(head: Any, order: Sequence[int]) -> None:
+    """Put the outputs of a linear layer in another order, in place."""
+    for parameter in head.parameters():
+        parameter.copy_(parameter[list(order)].clone())
 
 
 def read_config(path: str | Path, key: str = "teacher.name") -> Any:
