@@ -1,0 +1,299 @@
+"""A user's own files as one memory-mapped table.
+
+A file is parsed once. Its rows are kept as an Arrow file in the folder `distill/tables` of the user's cache
+(`$XDG_CACHE_HOME`, or `~/.cache`), under a name that depends on the file's path, size and time of change. Nothing is
+removed there: delete the folder to free its disk space. If it cannot be written, a temporary folder is used.
+
+torch is not imported, so that a bad file is refused within a second.
+"""
+
+from __future__ import annotations
+
+import functools
+import glob
+import os
+import tempfile
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain
+from pathlib import Path
+from typing import Any, BinaryIO
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+
+from distill.checkpoint import fingerprint, writing_file
+from distill.data import formats
+from distill.data.jsonl import Wider
+from distill.errors import ConfigError, DataError, UserError, reason
+
+VERSION = 1
+"""Raise it when the same file gives other rows than before."""
+_MAGIC = frozenset("*?[")
+_PLAIN = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of one or several files, in the order of `files`.
+
+    Attributes:
+        rows: all columns, memory-mapped.
+        files: names as the user gave them, or as a glob gave them.
+        starts: for each file, the number of rows before it.
+    """
+
+    rows: pa.Table
+    files: tuple[str, ...]
+    starts: tuple[int, ...]
+
+    def where(self, row: int) -> str:
+        """File and row in it, counted from 1 and without the header, of the row that is counted from 0 in `rows`."""
+        number = bisect_right(self.starts, row) - 1
+        return f"{self.files[number]}, row {row - self.starts[number] + 1}"
+
+
+def expand(paths: str | Sequence[str], key: str) -> list[str]:
+    """Names of the files that paths, globs and URLs stand for. A glob's are sorted.
+
+    Raises:
+        ConfigError: about the setting `key`, for a path without a file.
+    """
+    given = [paths] if isinstance(paths, str) else list(paths)
+    if not given or not all(isinstance(path, str) and path for path in given):
+        raise ConfigError(f"{key}: got {paths!r}; must be a file, a glob or a list of them; set {key}=FILE")
+    return list(dict.fromkeys(file for path in given for file in _matches(path, key)))
+
+
+def read(paths: str | Sequence[str], key: str, separator: str | None = None, cache: Path | None = None) -> Table:
+    """All rows of the files, as one table.
+
+    Args:
+        key: the setting that contains `paths`, for messages.
+        separator: between the values of a CSV; a comma, or a tab in .tsv, unless it is given.
+        cache: folder for the parsed rows, instead of that in the user's cache.
+
+    Raises:
+        ConfigError: for a setting that is wrong.
+        DataError: for a file that is malformed, or whose columns are not those of the first file.
+    """
+    separator = _checked_separator(separator)
+    files = expand(paths, key)
+    for file in files:
+        _check_extension(file, key, separator)
+    folder = _folder(cache)
+    tables = [_table(file, key, separator, folder) for file in files]
+    starts = (0, *accumulate(table.num_rows for table in tables))[:-1]
+    return Table(_joined(files, tables), tuple(files), starts)
+
+
+def _matches(path: str, key: str) -> list[str]:
+    return _remote_matches(path, key) if "://" in path else _local_matches(path, key)
+
+
+def _local_matches(path: str, key: str) -> list[str]:
+    wanted = "must be a file, or a glob that matches one; correct the path"
+    if os.path.isfile(path):
+        return [path]
+    if os.path.isdir(path):
+        raise ConfigError(f"{key}: got the folder {path}; must be files; set {key}='{os.path.join(path, '*.csv')}'")
+    if os.path.exists(path):
+        raise ConfigError(f"{key}: got {path}, a device or a pipe; must be a file; write its rows to a file")
+    if not _MAGIC & set(path):
+        home = " (~ is not expanded)" if path.startswith("~") else ""
+        raise ConfigError(f"{key}: got {path}, which does not exist{home}; {wanted}")
+    if files := sorted(file for file in glob.glob(path, recursive=True) if os.path.isfile(file)):
+        return files
+    raise ConfigError(f"{key}: got {path}, which matches no file; {wanted}")
+
+
+def _file_system(url: str, key: str) -> tuple[Any, str]:
+    """(fsspec's file system, path in it) of a URL."""
+    from fsspec.core import url_to_fs
+
+    try:
+        return url_to_fs(url)
+    except ImportError as error:
+        raise ConfigError(
+            f"{key}: got {url}; must be of an installed file system ({error}); pip install what it names"
+        ) from error
+    except Exception as error:  # every file system raises errors of its own
+        raise ConfigError(
+            f"{key}: got {url}; must be a URL that fsspec supports ({reason(error)}); correct it, or download the file"
+        ) from error
+
+
+def _remote_matches(url: str, key: str) -> list[str]:
+    system, path = _file_system(url, key)
+    magic = "*" in url or "[" in url
+    try:
+        if not magic and system.isfile(path):
+            return [url]
+        files = sorted(file for file in system.glob(path) if system.isfile(file)) if magic else []
+    except Exception as error:  # every file system raises errors of its own
+        raise ConfigError(
+            f"{key}: got {url}; must be a file that can be reached ({reason(error)}); "
+            "check the address, the network and your rights, or download it"
+        ) from error
+    if not files:
+        raise ConfigError(f"{key}: got {url}, where there is no file; must be a file or a glob; correct the address")
+    return [system.unstrip_protocol(file) for file in files]
+
+
+def _checked_separator(separator: str | None) -> str | None:
+    r"""The separator; `\t`, as it is typed in a shell, is a tab."""
+    separator = "\t" if separator == r"\t" else separator
+    if separator is not None and (len(separator) != 1 or separator in '"\r\n\0'):
+        raise ConfigError(
+            rf"tasks.separator: got {separator!r}; must be one character, not a quote; set e.g. tasks.separator=';' or "
+            r"tasks.separator='\t'"
+        )
+    return separator
+
+
+def _extension(file: str) -> tuple[str, bool]:
+    return formats.extension(urlsplit(file).path if "://" in file else file)
+
+
+def _check_extension(file: str, key: str, separator: str | None) -> None:
+    suffix, compressed = _extension(file)
+    wanted = f"must end with {', '.join(_PLAIN)} or .csv.gz"
+    if suffix not in formats.EXTENSIONS:
+        mend = "export its sheet as CSV" if suffix.startswith(".xls") else "export it as CSV, or rename it"
+        raise ConfigError(f"{key}: got {file}; {wanted}; {mend}")
+    if compressed and suffix == ".parquet":
+        raise ConfigError(f"{key}: got {file}; {wanted}; decompress it, as parquet is compressed already")
+    if suffix == ".txt" and separator is None:
+        raise ConfigError(rf"{key}: got {file}; {wanted}; set tasks.separator='\t' if its values are separated by tabs")
+
+
+def _folder(cache: Path | None) -> Path:
+    home = os.environ.get("XDG_CACHE_HOME")
+    folder = cache or Path(home or Path.home() / ".cache") / "distill" / "tables"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError:
+        return Path(_temporary().name)
+
+
+@functools.cache
+def _temporary() -> tempfile.TemporaryDirectory[str]:
+    """One folder for the process, which is removed when it ends."""
+    return tempfile.TemporaryDirectory(prefix="distill-tables-", ignore_cleanup_errors=True)
+
+
+def _source(file: str, key: str) -> tuple[str, Callable[[], BinaryIO]]:
+    """(what changes when the file changes, function that opens it)."""
+    try:
+        if "://" not in file:
+            status = os.stat(file)
+            return f"{os.path.abspath(file)} {status.st_size} {status.st_mtime_ns}", lambda: open(file, "rb")
+        from fsspec.core import OpenFile
+
+        system, path = _file_system(file, key)
+        return f"{file} {system.info(path)}", lambda: OpenFile(system, path).open()
+    except UserError:
+        raise
+    except Exception as error:  # every file system raises errors of its own
+        raise _unreadable(file, error) from error
+
+
+def _unreadable(file: str, error: Exception) -> DataError:
+    return DataError(f"{file}: got {reason(error)!r}; must be a file that can be read; check its rights")
+
+
+def _table(file: str, key: str, separator: str | None, folder: Path) -> pa.Table:
+    """The rows of one file, from the cache if they are there."""
+    state, opened = _source(file, key)
+    entry = folder / f"{fingerprint([VERSION, state, separator])}.arrow"
+    try:
+        return _mapped(entry)
+    except (OSError, pa.ArrowException):
+        pass  # there is none, or a damaged one
+    try:
+        _write(entry, opened, file, separator)
+    except OSError as error:
+        raise UserError(
+            f"{entry}: got {error.strerror or error}; must be writable, on a disk with free space; "
+            "free some, or set XDG_CACHE_HOME=FOLDER"
+        ) from error
+    return _mapped(entry)
+
+
+def _mapped(entry: Path) -> pa.Table:
+    return pa.ipc.open_file(pa.memory_map(str(entry))).read_all()
+
+
+def _write(entry: Path, opened: Callable[[], BinaryIO], file: str, separator: str | None) -> None:
+    schema = None
+    while True:
+        try:
+            with _readable(opened, file) as source, writing_file(entry) as temporary:
+                batches = _batches(source, file, separator, schema)
+                first = next(batches)
+                with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, first.schema) as writer:
+                    for batch in chain([first], batches):
+                        writer.write_batch(batch)
+            return
+        except Wider as wider:
+            schema = wider.schema
+
+
+def _readable(opened: Callable[[], BinaryIO], file: str) -> BinaryIO:
+    try:
+        return opened()
+    except Exception as error:  # every file system raises errors of its own
+        raise _unreadable(file, error) from error
+
+
+def _batches(source: BinaryIO, file: str, separator: str | None, schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from formats.batches(source, file, _extension(file), separator, schema)
+    except (UserError, Wider):
+        raise
+    except Exception as error:
+        if "://" not in file:
+            raise
+        raise _unreadable(file, error) from error
+
+
+def _joined(files: Sequence[str], tables: Sequence[pa.Table]) -> pa.Table:
+    """All rows, with the columns of the first file in its order. DataError names the first file that differs."""
+    first = tables[0]
+    schema = first.schema
+    for file, table in zip(files[1:], tables[1:], strict=True):
+        if set(table.column_names) != set(first.column_names):
+            raise DataError(
+                f"{file}: got columns {table.column_names}; must be {first.column_names}, as in {files[0]}; "
+                "add, remove or rename columns"
+            )
+        try:
+            schema = pa.unify_schemas([schema, table.schema], promote_options="permissive")
+        except pa.ArrowTypeError as error:
+            column = next(c for c in schema.names if not _fits(schema.field(c), table.schema.field(c)))
+            raise DataError(
+                f"{file}: got {table.schema.field(column).type} in column {column!r}; must be "
+                f"{schema.field(column).type}, as in the files before it; write it as one type in all files"
+            ) from error
+    return pa.concat_tables([_cast(file, table, schema) for file, table in zip(files, tables, strict=True)])
+
+
+def _cast(file: str, table: pa.Table, schema: pa.Schema) -> pa.Table:
+    try:
+        return table.select(schema.names).cast(schema)
+    except pa.ArrowException as error:
+        raise DataError(
+            f"{file}: got values that are not of the types in the other files ({reason(error)}); must be; "
+            "write each column as one type in all files"
+        ) from error
+
+
+def _fits(field: pa.Field, other: pa.Field) -> bool:
+    try:
+        pa.unify_schemas([pa.schema([field]), pa.schema([other])], promote_options="permissive")
+    except pa.ArrowTypeError:
+        return False
+    return True

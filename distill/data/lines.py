@@ -1,0 +1,72 @@
+"""Lines of a text file, rows in chunks and names of columns: what CSV, TSV and JSON files share."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from distill.errors import DataError
+
+LONGEST = 1 << 24
+"""Characters of a line, of a value of a CSV or of an object of a JSON array: all of them are in memory at once."""
+ROWS = 8192
+CHARACTERS = 1 << 22
+"""A chunk ends after this number of rows or of characters."""
+
+T = TypeVar("T")
+
+
+class Malformed(Exception):
+    """`got X; must be Y; do Z` about the row that is being read."""
+
+
+def check_text(text: str) -> None:
+    """Malformed for text that was decoded with `surrogateescape` and is not UTF-8, and for a NUL byte."""
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            byte = ord(text[error.start]) & 0xFF
+            raise Malformed(f"got byte 0x{byte:02x}; must be UTF-8; save the file as UTF-8") from None
+    if "\0" in text:
+        raise Malformed("got a NUL byte; must be UTF-8 text; save the file as UTF-8, or remove the byte")
+
+
+def lines(text: io.TextIOWrapper) -> Iterator[str]:
+    """The lines with their endings. Malformed for one that is too long, is not UTF-8 or contains a NUL byte."""
+    while line := text.readline(LONGEST):
+        if len(line) == LONGEST:
+            raise Malformed(f"got a line of {LONGEST:,} characters or more; must be shorter; check its line endings")
+        check_text(line)
+        yield line
+
+
+def chunks(rows: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+    """Lists of rows, each with at most `ROWS` rows and about `CHARACTERS` characters."""
+    chunk: list[T] = []
+    characters = 0
+    for row in rows:
+        chunk.append(row)
+        characters += size(row)
+        if len(chunk) == ROWS or characters > CHARACTERS:
+            yield chunk
+            chunk, characters = [], 0
+    if chunk:
+        yield chunk
+
+
+def check_names(names: Sequence[str], place: str) -> None:
+    """DataError unless every column has a name, and no other column has the same one."""
+    for number, column in enumerate(names, 1):
+        if not column:
+            raise DataError(
+                f"{place}: got no name for column {number} of {len(names)}; must name every column; name it, or "
+                "remove the column (pandas omits it with to_csv(..., index=False))"
+            )
+    if repeated := next((column for number, column in enumerate(names) if column in names[:number]), None):
+        raise DataError(f"{place}: got two columns {repeated!r}; names must differ; rename or remove one of them")
+
+
+def no_rows(name: str) -> DataError:
+    return DataError(f"{name}: got no rows; must have a row at least; add rows, or correct the path")
