@@ -191,7 +191,9 @@ def _parquet(file: Any, name: str) -> Iterator[pa.RecordBatch]:
                 _check_utf8(batch, name, row)
                 row += batch.num_rows
                 yield batch.cast(schema)
-    except (pa.ArrowException, OSError) as error:
+            if row - 1 != source.metadata.num_rows:
+                raise OSError(f"{row - 1} rows, and {source.metadata.num_rows} in the footer")
+    except (pa.ArrowException, OSError, UnicodeError) as error:
         problem = str(error).strip().splitlines()[0][:200]
         raise DataError(f"{name}: got {problem!r}; must be a whole parquet file; copy or fetch it again") from error
 
