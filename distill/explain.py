@@ -161,7 +161,7 @@ def _value(text: str, cause: str) -> str | None:
     key, value = _key(cause), cause.partition("=")[2]
     for part, rule in _RULES.items():
         if part in text:
-            return f"{key}: got {value}; must be {rule}; see distill/config.py"
+            return f"{key}: got {value}; must be {rule}; see distill/config"
     if "Ambiguous value" in text:
         return f"{key}: got {value}; must be one value; add -m to run each in turn, or write [{value}] for a list"
     return None

@@ -10,7 +10,9 @@ from distill import family, student, teacher
 from distill.compress.zeros import STEP
 from distill.config import Evaluate, Prune, Quantize, Train, Vocabulary
 from distill.context import Context
+from distill.data.labels import head_order
 from distill.errors import ConfigError
+from distill.family.head import stored_head
 from distill.plan import STUDENT, Step
 from distill.schemes import SCHEMES
 from distill.stages.prune import check_reach
@@ -41,7 +43,8 @@ def prepare(ctx: Context, pending: list[Step]) -> None:
     _ = ctx.given.student_tokenizer  # on every process, because loading it synchronizes them
     _check_models(ctx, pending)
     if any(not step.on_corpus for step in pending):
-        ctx.machine.log(coverage(ctx.coverage))
+        for line in (*ctx.notes, coverage(ctx.coverage)):
+            ctx.machine.log(line)
         for folder in ctx.given.teachers:
             _check_head(ctx, ctx.given.key, folder)
         _check_rows(ctx, pending)
@@ -86,7 +89,7 @@ def coverage(rows: list[dict[str, Any]]) -> str:
     """One line per task: the number of rows of each split, and the official number if it differs."""
     lines: dict[str, list[str]] = {}
     for row in rows:
-        official = "" if row["rows"] == row["official_rows"] else f" of {row['official_rows']}"
+        official = "" if row["official_rows"] in (None, row["rows"]) else f" of {row['official_rows']}"
         lines.setdefault(row["task"], []).append(f"{row['split']} {row['rows']}{official}")
     return "\n".join(f"{task}: {', '.join(splits)} rows" for task, splits in lines.items())
 
@@ -304,11 +307,15 @@ def _no_student(key: str, config: Any) -> str:
 
 
 def _check_head(ctx: Context, key: str, folder: str) -> None:
-    """Refuse a stored classifier whose number of classes differs from a task's."""
-    classes = teacher.head_labels(folder)
-    wrong = [task for task, data in ctx.tasks.items() if classes not in (None, data.task.num_labels)]
+    """Refuse a stored classifier whose outputs are not the labels of a task."""
+    head = stored_head(folder)
+    if head is None:
+        return
+    wrong = [data.task for data in ctx.tasks.values() if head_order(head, data.task) is None]
     if wrong:
+        labels = f" ({', '.join(head.labels[:12])})" if head.labels else ""
+        wanted = "; ".join(f"{task.name}: {', '.join(task.labels[:12]) or 'a number'}" for task in wrong)
         raise ConfigError(
-            f"{key}: got a classifier of {classes} classes; must have a head for {', '.join(wrong)}, or none; "
-            "choose the tasks it was trained for with tasks.names, or a model without a head"
+            f"{key}: got a classifier of {head.outputs} outputs{labels}; must have a head for the labels of "
+            f"{wanted}, or none; choose the tasks it was trained for with tasks.names, or a model without a head"
         )

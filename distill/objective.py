@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from distill import family, losses
+from distill.data.kinds import MISSING
 from distill.errors import ConfigError
 from distill.features import Features, capture
 from distill.losses.precision import working
@@ -67,8 +68,20 @@ CHUNK = 1024
 
 def counts(terms: Mapping[str, BoundTerm], batch: Mapping[str, Tensor]) -> Tensor:
     """Number of rows that each term sums over in this batch, float32 `[terms]`."""
-    rows = [1 if term.kind is GATES else len(batch[_rows(term, batch)]) for term in terms.values()]
-    return torch.tensor(rows, dtype=torch.float32)
+    return torch.tensor([_count(term, batch) for term in terms.values()], dtype=torch.float32)
+
+
+def _count(term: BoundTerm, batch: Mapping[str, Tensor]) -> int:
+    if term.kind is GATES:
+        return 1
+    if "masked" not in batch and term.kind.head and term.against == "labels":
+        return int(labelled(batch["labels"]).sum())
+    return len(batch[_rows(term, batch)])
+
+
+def labelled(labels: Tensor) -> Tensor:
+    """[R] whether a row of a task has a label."""
+    return ~labels.isnan() if labels.is_floating_point() else labels != MISSING
 
 
 def _rows(term: BoundTerm, batch: Mapping[str, Tensor]) -> str:
@@ -90,8 +103,9 @@ class Objective(nn.Module):
     `real` `[R]` of all tokens but padding, and `labels` `[M]`. If student and teacher have different tokenizers it also
     has `teacher_input_ids`, `teacher_attention_mask` and so on `[B, L']`, without masks, and the flat positions
     `aligned` and `teacher_aligned` `[P]` of tokens that end at the same character, where hidden states are compared.
-    A task batch has `labels` `[B]` and no `masked`. It has `teacher_logits` `[B, C]` if a term needs them and no
-    teacher runs.
+    A task batch has `labels` `[R]`, one for each row that `rows` makes of the model's outputs, and no `masked`. It has
+    `teacher_logits` `[B, outputs]` if a term needs them and no teacher runs. Terms against labels leave out rows that
+    have none.
 
     Args:
         pooling: how the hidden states of a text become one vector: mean, cls or max.
@@ -99,6 +113,7 @@ class Objective(nn.Module):
         gates: masks parts of the student (`gates.on(student, progress)`) and adds a term (`gates.cost(progress)`). The
             training loop sets `progress`, the share of training steps that are done.
         kept: for each layer of the student, the teacher's layer that it was copied from; None if none was copied.
+        rows: outputs of a task's model `[B, outputs]` -> the rows `[R, C]` that terms compare (`distill.data.kinds`).
 
     Raises:
         ConfigError: a term cannot compare these two models.
@@ -113,8 +128,10 @@ class Objective(nn.Module):
         weights: Sequence[float] = (1.0,),
         gates: Any = None,
         kept: Sequence[int] | None = None,
+        rows: Callable[[Tensor], Tensor] = lambda outputs: outputs,
     ) -> None:
         super().__init__()
+        self.rows = rows
         self.student, self.gates, self.progress = student, gates, 0.0
         self.terms = dict(terms)
         if gates is not None:
@@ -142,9 +159,16 @@ class Objective(nn.Module):
         else:
             student, (teacher, *_) = self._captured(self.student, batch, side=0), self._of_teachers(batch)
             logits, layer_sums, soft = student.logits, self._layer_sums(student, teacher, batch), teacher.logits
-        targets = {"labels": batch["labels"]} | ({} if soft is None else {"teacher": soft})
-        terms = {name: term for name, term in self.terms.items() if term.kind.head}
-        return layer_sums | {name: term.loss(logits, targets[term.against]).sum() for name, term in terms.items()}
+        logits, labels = self.rows(logits), batch["labels"]
+        given = labelled(labels)
+        sums = {}
+        for name, term in self.terms.items():
+            if term.kind.head and term.against == "labels":
+                sums[name] = term.loss(logits[given], labels[given]).sum()
+            elif term.kind.head:
+                assert soft is not None
+                sums[name] = term.loss(logits, self.rows(soft)).sum()
+        return layer_sums | sums
 
     def _corpus(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         student, teachers = self._captured(self.student, batch, side=0), self._of_teachers(batch)

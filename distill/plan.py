@@ -19,7 +19,7 @@ UNITS = {"speedup": "x", "latency_ms": "ms", "size_mib": "MiB"}
 EMBEDDER = "embedder"
 """Name of the folder that an embedder is exported to. Models of tasks are exported to folders named after the task."""
 
-OWN = ("kind", "role", "start", "teacher", "terms", "skip_if_mlm_head", "gates", "quantization_aware")
+OWN = ("kind", "role", "start", "teacher", "terms", "skip_if_mlm_head", "skip_if_head", "gates", "quantization_aware")
 SHARED = tuple(field.name for field in fields(Train) if field.name not in OWN)
 """Settings that a baseline takes from the train stage of its student: all but `OWN`."""
 

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from distill import check, checkpoint, explain
 from distill.check.rules import flatten
 from distill.config import Config, Export, load_config
+from distill.data.tasks import check_files
 from distill.errors import ConfigError
+from distill.family.head import stored_head
 from distill.plan import EMBEDDER, Step, resolve
 
 if TYPE_CHECKING:
@@ -60,6 +62,7 @@ def walk(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | 
     with checkpoint.locked(folder):
         _same_settings(folder, config)
         _sweep(folder)
+        _check_files(config)
         ctx = _context(config, recipe, overrides, folder)
         from distill import report
         from distill.inputs import prepare
@@ -107,6 +110,14 @@ def _begin(ctx: Context, pending: list[Step], prepare: Callable[[Context, list[S
     if ctx.machine.main and not settings.is_file():
         checkpoint.write_json(settings, asdict(ctx.config))
     return repositories
+
+
+def _check_files(config: Config) -> None:
+    """Refuse own files with errors before torch is imported, which takes longer than to find them."""
+    if any(step for step in resolve(config).steps if not step.on_corpus):
+        name = config.teacher.name
+        local = config.teacher.kind == "hub" and name is not None and Path(name).is_dir()
+        check_files(config.tasks, stored_head(str(name)) if local else None)
 
 
 def _sweep(folder: Path) -> None:

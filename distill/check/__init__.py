@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from distill.check.pipeline import pipeline
-from distill.check.rules import broken, flatten, nearest, unknown
+from distill.check.rules import broken, existing, flatten, nearest, unknown
 from distill.check.targets import targets
+from distill.check.tasks import tasks
 from distill.checkpoint import is_path
 from distill.config import Config, Prune, Quantize, Vocabulary, recipes
-from distill.data.records import TASKS
 from distill.family import STUDENTS
 from distill.plan import UNITS, Plan, resolve
 from distill.schemes import SCHEMES
@@ -38,7 +38,7 @@ def settings(config: Config, recipe: str | None) -> list[str]:
 
 def _sources(config: Config) -> Iterator[str]:
     """Problems of the settings that choose teacher, corpus and tasks."""
-    teacher, corpus, tasks = config.teacher, config.corpus, config.tasks
+    teacher, corpus = config.teacher, config.corpus
     if teacher.kind == "hub" and not teacher.name:
         yield "teacher.name: got nothing; must be a hub name or a folder; set teacher.name=FOLDER"
     if teacher.kind != "hub" and teacher.name:
@@ -46,19 +46,12 @@ def _sources(config: Config) -> Iterator[str]:
     yield from _ensemble(config)
     yield from _model_folders(config)
     if corpus.kind in ("parquet", "text"):
-        yield from _path("corpus.path", corpus.path, "a file or folder")
+        yield from existing("corpus.path", corpus.path, "a file or folder")
     elif corpus.path:
         yield f"corpus.path: got {corpus.path}; must be null with corpus={corpus.kind}; add corpus=parquet or text"
     if corpus.kind == "hub" and not corpus.name:
         yield "corpus.name: got nothing; must name hub data sets; e.g. corpus.name=[wikimedia/wikipedia/20231101.en]"
-    if tasks.kind == "glue" and tasks.path:
-        yield from _path("tasks.path", tasks.path, "a folder in the layout of nyu-mll/glue")
-    elif tasks.path:
-        yield f"tasks.path: got {tasks.path}; must be null with tasks={tasks.kind}; add tasks=glue"
-    task_names = list(TASKS.get(tasks.kind, ()))
-    for name in tasks.names or []:
-        if task_names and name not in task_names:
-            yield f"tasks.names: got {name}; must be a task of tasks={tasks.kind}; {nearest(name, task_names)}"
+    yield from tasks(config.tasks)
 
 
 def _model_folders(config: Config) -> Iterator[str]:
@@ -100,13 +93,6 @@ def _ensemble(config: Config) -> Iterator[str]:
             f"teacher.weights: got {weights}; must be learned, or a number above 0 for each of teacher.names; "
             "null weighs them equally"
         )
-
-
-def _path(key: str, value: str | None, rule: str) -> Iterator[str]:
-    if not value:
-        yield f"{key}: got nothing; must be {rule}; set {key}=PATH"
-    elif not Path(value).exists():
-        yield f"{key}: got {value}; must be {rule} that exists; check the path (from {Path.cwd()})"
 
 
 def _vocabulary(config: Config, plan: Plan) -> Iterator[str]:

@@ -7,11 +7,12 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 from distill import terms
 from distill.config import Baseline
-from distill.data.records import TASKS
+from distill.data.kinds import KINDS
 from distill.plan import SHARED
 
 Rule = tuple[str, Callable[[Any], bool], str, str]
@@ -33,6 +34,10 @@ def _one_of(*names: str) -> Callable[[Any], bool]:
 def _repository(name: Any) -> bool:
     pattern = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]{0,95}"
     return isinstance(name, str) and re.fullmatch(pattern, name) is not None
+
+
+def _character(value: Any) -> bool:
+    return isinstance(value, str) and len(value) == 1
 
 
 RULES: tuple[Rule, ...] = (
@@ -66,7 +71,15 @@ RULES: tuple[Rule, ...] = (
         "choose with corpus=NAME",
     ),
     ("corpus.max_length", _number(16), ">= 16", "128 is the default"),
-    ("tasks.kind", _one_of(*TASKS), " or ".join(TASKS), "choose with tasks=NAME"),
+    *(
+        rule
+        for key in ("tasks", "tasks.each.*")
+        for rule in (
+            (f"{key}.kind", _one_of(*KINDS), " or ".join(KINDS), "null chooses it by the labels"),
+            (f"{key}.threshold", _above(0, 1), "between 0 and 1", "0.5 is the default"),
+            (f"{key}.separator", _character, "one character", "a comma is the default; write '\\t' for a tab"),
+        )
+    ),
     ("tasks.max_length", _number(8), ">= 8", "128 is the default"),
     ("limit.*", _number(1), ">= 1", "null sets no limit"),
     (
@@ -75,7 +88,7 @@ RULES: tuple[Rule, ...] = (
         "teacher or student",
         "a baseline is a stage of kind baseline",
     ),
-    ("stages.*.data", _one_of("corpus", "tasks"), "corpus or tasks", "see distill/config.py"),
+    ("stages.*.data", _one_of("corpus", "tasks"), "corpus or tasks", "see distill/config"),
     ("stages.*.temperature", _above(0), "> 0", "2 is usual"),
     ("stages.*.epochs", _above(0), "> 0", "3 is usual"),
     ("stages.*.steps", _number(1), ">= 1", "null sets no limit"),
@@ -104,7 +117,7 @@ RULES: tuple[Rule, ...] = (
     ("stages.*.examples", _number(32), ">= 32", "fewer rows measure too coarsely; 256 is the default"),
     ("stages.*.retrain_steps", _number(0), ">= 0", "0 measures right after the cut; 20 is the default"),
     ("stages.*.max_drop", _number(0), ">= 0", "null sets no limit"),
-    ("stages.*.gates.kind", _one_of("none", "l0", "movement"), "none, l0 or movement", "see distill/config.py"),
+    ("stages.*.gates.kind", _one_of("none", "l0", "movement"), "none, l0 or movement", "see distill/config"),
     ("stages.*.gates.heads", _above(0, 1 + 1e-9), "above 0 and at most 1", "1 keeps them all"),
     ("stages.*.gates.ffn", _above(0, 1 + 1e-9), "above 0 and at most 1", "1 keeps them all"),
     ("stages.*.gates.lr", _above(0), "> 0", "0.05 is the default"),
@@ -112,6 +125,14 @@ RULES: tuple[Rule, ...] = (
     ("stages.*.tokens", _number(1), ">= 1", "null sets no limit"),
     ("stages.*.repeats", _number(1), ">= 1", "8 is the default"),
 )
+
+
+def existing(key: str, value: str | None, rule: str) -> Iterator[str]:
+    """An error for a path that is not set or does not exist."""
+    if not value:
+        yield f"{key}: got nothing; must be {rule}; set {key}=PATH"
+    elif not Path(value).exists():
+        yield f"{key}: got {value}; must be {rule} that exists; check the path (from {Path.cwd()})"
 
 
 def flatten(value: Any, key: str = "") -> dict[str, Any]:

@@ -18,6 +18,7 @@ from distill.data.collate import pad
 from distill.data.encode import Encoded, encode_task
 from distill.data.tasks import TaskData
 from distill.evaluate import retained, runners
+from distill.evaluate.metrics import finite
 from distill.evaluate.predict import predict
 from distill.evaluate.runners import Batch, Run
 from distill.machine import Machine
@@ -103,13 +104,13 @@ def score(run: Run, source: Source, row_by_row: bool = False) -> float:
 
     With `row_by_row` every batch has a single row.
     """
-    left, predictions = source.tokenizer.padding_side == "left", {}
+    left, predictions, task = source.tokenizer.padding_side == "left", {}, source.data.task
     for split, encoded in source.validation.items():
         tokens = 1 if row_by_row else 16384
         logits = predict(run, encoded, pad_id=source.tokenizer.pad_token_id, left=left, tokens=tokens)
         assert encoded.labels is not None
-        predictions[source.data.task.name, split] = (logits, encoded.labels)
-    scores = retained.scores(predictions, {source.data.task.name: source.data.task.metrics})
+        predictions[task.name, split] = (task.predictions(finite(logits)), encoded.labels)
+    scores = retained.scores(predictions, {task.name: task.metrics})
     return retained.glue_average(scores)
 
 
@@ -119,8 +120,7 @@ class Floats:
     def __init__(self, machine: Machine, source: Source) -> None:
         self.source, self.machine = source, machine
         self.orders: dict[tuple[str, bool], list[str]] = {}
-        count = source.data.task.num_labels
-        self.model = teacher.load_classifier(source.folder, count, pad_id=source.tokenizer.pad_token_id)
+        self.model = teacher.load_for(source.data.task, source.folder, pad_id=source.tokenizer.pad_token_id)
         self.model.to(machine.device).eval()
         self.always = always_float(self.model)
         self.run = runners.torch_run(

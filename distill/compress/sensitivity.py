@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from distill import checkpoint, family, student
@@ -25,9 +25,11 @@ from distill.compress.search import Losses, Shape, falling
 from distill.config import Prune
 from distill.data.collate import pad
 from distill.data.encode import encode_task
+from distill.data.kinds import Kind, labelled
 from distill.data.tasks import TaskData
 from distill.engine.schedule import linear
 from distill.evaluate.predict import batches
+from distill.losses import supervised
 from distill.losses.precision import working
 from distill.student.shape import setting
 from distill.student.training import only_used_embeddings, quick_attention
@@ -76,6 +78,7 @@ class Subject:
         With `then` > 0: at most that many batches of `LESSON` rows from the other rows, in random order.
         """
         train, tokenizer = self.data.train, self.tokenizer
+        train = train.select(np.flatnonzero(labelled(np.asarray(train["label"]))))
         drawn = np.random.default_rng(self.seed).permutation(len(train))
         count = min(examples, len(drawn) // 2)
         drawn = drawn[count : count + then * LESSON] if then else drawn[:count]
@@ -85,7 +88,7 @@ class Subject:
         lessons = [np.arange(len(drawn))[at : at + LESSON] for at in range(0, len(drawn), LESSON)]
         for rows in lessons if then else batches(np.asarray(encoded.lengths), TOKENS):
             batch = dict(pad(encoded, rows, tokenizer.pad_token_id, tokenizer.padding_side == "left"))
-            batch["labels"] = encoded.labels[rows]
+            batch["labels"] = encoded.labels[rows].ravel()
             sampled.append({key: torch.from_numpy(value).to(self.model.device) for key, value in batch.items()})
         return sampled
 
@@ -137,7 +140,7 @@ def sensitivity(
     model, measured_on = subject.model, subject.sample(settings.examples)
     rows = sum(len(batch["labels"]) for batch in measured_on)
     log(f"{subject.name}: importance of layers, heads and channels on {rows} rows")
-    scores = bind(settings.importance, "importance")(model, measured_on, row_loss)
+    scores = bind(settings.importance, "importance")(model, measured_on, partial(row_loss, subject.data.task.kind))
     if (gates := subject.folder / SCORES).is_file():
         trained = vars(read(gates))
         scores = replace(scores, **{kind: trained[kind] for kind in ("heads", "ffn", "hidden") if trained[kind].any()})
@@ -160,7 +163,7 @@ def sensitivity(
     def loss_of_widths(hidden: int, ffn: int) -> float:
         return loss_of(cut(model, range(depth), scores, hidden, ffn))
 
-    before, scale = loss_of_widths(width, inner), _constant_loss(measured_on, subject.data.task.num_labels)
+    before, scale = loss_of_widths(width, inner), _constant_loss(measured_on)
     hidden, ffn = {shape.hidden for shape in shapes}, {shape.ffn for shape in shapes}
     losses = Losses(
         before,
@@ -201,29 +204,26 @@ def retrained(model: Any, lessons: Sequence[Batch], loss: Loss, steps: int) -> A
     return model.eval()
 
 
-def _constant_loss(batches: list[Batch], num_labels: int) -> float:
-    """Loss of the best constant prediction: the entropy of the labels, or their variance for a regression."""
+def _constant_loss(batches: list[Batch]) -> float:
+    """Loss of the best constant prediction: the entropy of the labels, or the variance of numbers."""
     labels = torch.cat([batch["labels"] for batch in batches]).cpu()
-    if num_labels == 1:
+    if labels.is_floating_point():
         return max(labels.float().var(correction=0).item(), 1e-6)
-    shares = torch.bincount(labels, minlength=num_labels) / len(labels)
+    shares = torch.bincount(labels) / len(labels)
     return max(-(shares * shares.clamp(min=1e-9).log()).sum().item(), 1e-6)
 
 
-def row_loss(model: nn.Module, batch: Batch) -> Tensor:
-    """The loss of each row [B]: cross-entropy, or squared error for a regression."""
-    logits = working(model(**family.inputs(model, batch)).logits)
-    if logits.shape[1] == 1:
-        return F.mse_loss(logits[:, 0], batch["labels"].to(logits.dtype), reduction="none")
-    return F.cross_entropy(logits, batch["labels"], reduction="none")
+def row_loss(kind: Kind, model: nn.Module, batch: Batch) -> Tensor:
+    """The loss on the label of each row [R] that the kind of task makes of the model's outputs."""
+    return supervised(kind.rows(working(model(**family.inputs(model, batch)).logits)), batch["labels"])
 
 
-def in_precision(precision: str) -> Loss:
+def in_precision(precision: str, kind: Kind) -> Loss:
     """`row_loss` in the precision of training: bf16 is twice as fast and exact enough to rank sizes."""
 
     def loss(model: nn.Module, batch: Batch) -> Tensor:
         bf16 = precision == "bf16" and family.family_of(model).bf16
         with torch.autocast(batch["input_ids"].device.type, torch.bfloat16, enabled=bf16):
-            return row_loss(model, batch)
+            return row_loss(kind, model, batch)
 
     return loss

@@ -14,8 +14,9 @@ from distill.context import fingerprints
 from distill.context.folder import CORPUS, RunFolder
 from distill.context.given import GivenModels
 from distill.data import align, corpus, encode
-from distill.data.tasks import TaskData, load_tasks
+from distill.data.tasks import Loaded, TaskData, load_tasks
 from distill.errors import UserError
+from distill.family.head import stored_head
 from distill.machine import Machine
 from distill.plan import STUDENT, TEACHER, Given, Plan, Source, Step, tokenizer_of
 
@@ -62,17 +63,23 @@ class Context:
     @functools.cached_property
     def tasks(self) -> dict[str, TaskData]:
         """Name -> rows of every task, in order."""
-        return self._loaded[0]
+        return self._loaded.tasks
 
     @property
     def coverage(self) -> list[dict[str, Any]]:
         """A row for each split of each task: the number of rows it has, and officially should have."""
-        return self._loaded[1]
+        return self._loaded.coverage
+
+    @property
+    def notes(self) -> list[str]:
+        """Which columns and labels of own tasks were chosen, and which rows were left out."""
+        return self._loaded.notes
 
     @functools.cached_property
-    def _loaded(self) -> tuple[dict[str, TaskData], list[dict[str, Any]]]:
+    def _loaded(self) -> Loaded:
+        head = stored_head(self.given.teacher)  # on every process, because finding the teacher synchronizes them
         with self.machine.main_first():
-            return load_tasks(self.config.tasks, self.config.limit, self.config.seed)
+            return load_tasks(self.config.tasks, self.config.limit, self.config.seed, head)
 
     @functools.cached_property
     def texts(self) -> tuple[Sequence[str], dict[str, Any]]:

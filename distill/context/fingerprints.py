@@ -18,6 +18,9 @@ from distill.plan import STUDENT, TEACHER, Step
 CACHE = ".fingerprints.json"
 """File in the run folder with size, modification time and hash of every fingerprinted file."""
 
+_AT_ONCE = 8192
+"""Rows of tasks that are hashed at once."""
+
 NAMES = {
     "teacher": "the teacher",
     "student": "the given student",
@@ -52,13 +55,14 @@ def of_tasks(tasks: Mapping[str, TaskData]) -> str:
     """Hash of all rows of all tasks, in order."""
     digest = hashlib.sha256()
     for task, data in tasks.items():
-        for split, rows in {"train": data.train, **data.validation}.items():
+        digest.update(f"{data.task.kind.name} {data.task.labels} {data.task.metrics}".encode())
+        for split, rows in {"train": data.train, **data.validation, **data.reported}.items():
             digest.update(f"{task} {split}".encode())
-            table = rows.with_format("arrow")[:]
-            stream = pa.BufferOutputStream()
-            with pa.ipc.new_stream(stream, table.schema.remove_metadata()) as writer:
-                writer.write_table(table.replace_schema_metadata(None).combine_chunks())
-            digest.update(memoryview(stream.getvalue()))
+            for part in rows.with_format("arrow").iter(_AT_ONCE):
+                stream = pa.BufferOutputStream()
+                with pa.ipc.new_stream(stream, part.schema.remove_metadata()) as writer:
+                    writer.write_table(part.replace_schema_metadata(None).combine_chunks())
+                digest.update(memoryview(stream.getvalue()))
     return digest.hexdigest()[:16]
 
 

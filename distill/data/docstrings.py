@@ -23,9 +23,10 @@ import numpy as np
 
 from distill.data import harvest
 from distill.data.harvest import Document
-from distill.data.records import CLASSES, TRAIN, VALIDATION
 from distill.errors import DataError
 
+CLASSES = 8
+"""Classes of the task `package`: the first eight of distill.data.harvest.PACKAGES that are installed."""
 _LONGEST = 60
 """Maximum number of words in the text of a single-text task."""
 _PAIR_LONGEST = 40
@@ -34,8 +35,15 @@ _PAIR_LONGEST = 40
 Columns = dict[str, list[Any]]
 
 
-def rows(task: str, split: str) -> Columns:
-    """Columns of a task's `train` or `validation` rows, labels in `label`, in random order.
+def labels(task: str) -> list[str] | None:
+    """Names of the classes of `package`, which depend on the installed packages; None for any other task."""
+    return list(harvest.versions())[:CLASSES] if task == "package" else None
+
+
+def rows(task: str, split: str, count: int) -> Columns:
+    """Columns of `count` `train` or `validation` rows of a task, labels in `label`, in random order.
+
+    There are fewer rows if there are too few documents, and at most `count` rows that are a multiple of the classes.
 
     DataError where too few packages are installed.
     """
@@ -43,7 +51,7 @@ def rows(task: str, split: str) -> Columns:
     documents = [d for d in harvest.documents() if d.validation != train]
     rng = np.random.default_rng(zlib.crc32(f"{task}/{split}".encode()))
     documents = [documents[i] for i in rng.permutation(len(documents))]
-    return _shuffled(_BUILDERS[task](documents, TRAIN if train else VALIDATION, rng), rng)
+    return _shuffled(_BUILDERS[task](documents, count, rng), rng)
 
 
 @functools.cache

@@ -1,27 +1,31 @@
-"""Loads labelled tasks: GLUE from disk or the hub, and the five generated from docstrings."""
+"""Loads labelled tasks: from files, from the hub, or generated from docstrings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import glob
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from datasets import Dataset
 
 from distill import config
-from distill.data import docstrings, tables
-from distill.data.records import TASKS, Task
+from distill.data import docstrings, files
+from distill.data.files import Table
+from distill.data.kinds import KINDS
+from distill.data.labelled import Labelled, Split, labelled_rows
+from distill.data.task import Task, chosen, is_own
 from distill.errors import ConfigError, DataError
+from distill.family.head import Head
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 SMOKE_TRAIN, SMOKE_VALIDATION = 48, 24
 """Maximum number of rows of a split under `limit.smoke`."""
-
-HIGHEST = 5
-"""Labels of regressions (STS-B, `overlap`) are between 0 and this."""
 
 _VALIDATION_SEED = 0
 """A limited validation split has the same rows for every seed, so that runs can be compared."""
@@ -29,150 +33,205 @@ _VALIDATION_SEED = 0
 
 @dataclass(frozen=True)
 class TaskData:
-    """A task and its rows, which have the text columns and `label` (int64, or float32 for a regression)."""
+    """A task and its rows, which have the text columns and `label`: class numbers (int64; -100 without a label), 0 and
+    1 for each label (int64 lists), or numbers (float32; NaN without a label)."""
 
     task: Task
     train: Dataset
     validation: dict[str, Dataset]
-    """Split -> rows. Missing splits are left out; the coverage lists them with 0 rows."""
+    """Split on which choices are made -> rows. Missing splits are left out; the coverage lists them with 0 rows."""
+    reported: dict[str, Dataset]
+    """Split on which scores are reported -> rows: the test split if there is one, else those of `validation`."""
 
 
-def load_tasks(tasks: config.Tasks, limit: config.Limit, seed: int) -> tuple[dict[str, TaskData], list[dict[str, Any]]]:
-    """The tasks named in `tasks` (all where it names none), and their coverage: a row for every split, also if missing.
+@dataclass(frozen=True)
+class Loaded:
+    tasks: dict[str, TaskData]
+    coverage: list[dict[str, Any]]
+    """A row for every split, also if it is missing: {task, split, rows, official_rows, limited}."""
+    notes: list[str]
+    """Which columns and labels were chosen and which rows were left out, in lines for the user."""
 
-    A coverage row is {task, split, rows, official_rows, limited}; `limited` is true if `limit` removed rows. Generated
-    rows that replace real data under `limit.smoke` also have `stand_in: true`. A task without train or validation rows
-    is an error if it is named in `tasks.names`; otherwise it is skipped, and still listed in the coverage.
+
+def load_tasks(tasks: config.Tasks, limit: config.Limit, seed: int, head: Head | None = None) -> Loaded:
+    """The tasks named in `tasks` (all where it names none).
+
+    `limited` in the coverage is true if `limit` removed rows. Generated rows that replace real data under `limit.smoke`
+    also have `stand_in: true`. A task of a published data set without train or validation rows is an error if it is
+    named in `tasks.names`; otherwise it is skipped, and still listed in the coverage.
+
+    Args:
+        head: the classifier of the teacher, by whose names the labels of own tasks are ordered.
 
     Raises:
-        ConfigError: an unknown kind or task, or no task at `tasks.path`.
+        ConfigError: an unknown task, settings that do not fit the files, or no task at `tasks.path`.
         DataError: a file that cannot be used, or a named task without rows.
     """
-    records = TASKS.get(tasks.kind)
-    if records is None:
-        raise ConfigError(f"tasks.kind: got {tasks.kind}; must be {' or '.join(TASKS)}; choose one")
-    if unknown := [name for name in tasks.names or () if name not in records]:
-        raise ConfigError(f"tasks.names: got {unknown}; must be of {list(records)}; correct them")
-    stand_in = limit.smoke and not (tasks.kind == "glue" and tasks.path)
     loaded: dict[str, TaskData] = {}
     coverage: list[dict[str, Any]] = []
-    for task in (records[name] for name in dict.fromkeys(tasks.names or records)):
-        whole = _stand_in(task) if stand_in else _splits(task, tasks)
-        kept = {split: _limited(rows, split, limit, seed) for split, rows in whole.items()}
-        for split, official in task.official.items():
-            rows = kept[split].num_rows if split in kept else 0
-            limited = split in kept and rows < whole[split].num_rows
-            row = {"task": task.name, "split": split, "rows": rows}
-            row |= {"official_rows": official, "limited": limited}
+    notes: list[str] = []
+    for name, settings in wanted(tasks).items():
+        stand_in = limit.smoke and not (settings.train is not None and (tasks.path or is_own(tasks)))
+        rows = read_task(name, settings, tasks, head, stand_in=stand_in)
+        parts = {} if rows is None else _parts(rows)
+        kept = {split: _limited(part, split, limit, seed) for split, part in parts.items()}
+        for split in settings.rows or parts:
+            row = {"task": name, "split": split, "rows": len(kept.get(split, ()))}
+            row["official_rows"] = settings.rows.get(split)
+            row["limited"] = split in kept and len(kept[split]) < len(parts[split].rows)
             coverage.append(row | {"stand_in": True} if stand_in else row)
-        validation = {split: kept[split] for split in task.validation if split in kept}
-        if "train" in kept and validation:
-            loaded[task.name] = TaskData(task, kept["train"], validation)
+        if rows is not None and rows.train is not None and rows.validation:
+            validation, reported = ({s: kept[s] for s in named} for named in (rows.validation, rows.reported))
+            loaded[name] = TaskData(rows.task, kept["train"], validation, reported)
+            notes += rows.notes
         elif tasks.names:
             raise DataError(
-                f"{tasks.path}/{task.name}: got {sorted(kept)}; must hold train-*.parquet and "
-                f"{task.validation[0]}-*.parquet; add them or take {task.name} out of tasks.names"
+                f"{tasks.path}/{name}: got {sorted(kept)}; must hold train-*.parquet and "
+                f"{next(iter(_patterns(settings, 'validation')))}-*.parquet; add them or take {name} out of tasks.names"
             )
     if not loaded:
         raise ConfigError(
             f"tasks.path: got {tasks.path}; must be a folder in the layout of nyu-mll/glue "
             "(<task>/<split>-*.parquet); set tasks.path=DIR"
         )
-    return loaded, coverage
+    return Loaded(loaded, coverage, notes)
 
 
-def _splits(task: Task, tasks: config.Tasks) -> dict[str, Dataset]:
-    if tasks.kind == "docstrings":
-        return {
-            split: check(task, pa.table(docstrings.rows(task.name, split)), f"{task.name} {split}")
-            for split in task.official
+def wanted(tasks: config.Tasks) -> dict[str, config.Task]:
+    """Name -> settings of the tasks in `tasks.names`, or of all. ConfigError for an unknown name."""
+    every = chosen(tasks)
+    if not every:
+        raise ConfigError("tasks.train: got nothing; must be a file with labelled rows; set tasks.train=FILE")
+    if unknown := [name for name in tasks.names or () if name not in every]:
+        raise ConfigError(f"tasks.names: got {unknown}; must be of {list(every)}; correct them")
+    return {name: every[name] for name in dict.fromkeys(tasks.names or every)}
+
+
+def check_files(tasks: config.Tasks, head: Head | None) -> None:
+    """Refuse own files with errors. Without torch, so that they are refused at once."""
+    for name, settings in wanted(tasks).items():
+        if settings.train is not None and not settings.rows:
+            read_task(name, settings, tasks, head, stand_in=False)
+
+
+def read_task(
+    name: str, settings: config.Task, tasks: config.Tasks, head: Head | None, *, stand_in: bool
+) -> Labelled | None:
+    """The rows of a task; None if a published data set has no file at `tasks.path`."""
+    key = "tasks" if is_own(tasks) else f"tasks.each.{name}"
+    if stand_in:
+        settings, tables = _stand_in(name, settings)
+    elif settings.docstrings:
+        settings = replace(settings, labels=settings.labels or docstrings.labels(name))
+        tables = {
+            split: _generated(docstrings.rows(name, split, count), f"{name} {split}")
+            for split, count in settings.rows.items()
         }
-    return _from_disk(task, Path(tasks.path)) if tasks.path else _from_hub(task)
+    elif settings.train is not None and (tasks.path or settings.hub is None):
+        tables = _from_files(settings, tasks.path, key)
+    else:
+        tables = _from_hub(settings, key)
+    return labelled_rows(name, settings, tables, head, key) if tables else None
 
 
-def _from_disk(task: Task, folder: Path) -> dict[str, Dataset]:
-    splits = {}
-    for split in task.official:
-        files = sorted((folder / task.name).glob(f"{split}-*.parquet"))
-        parts = [check(task, tables.read_parquet(file, (*task.columns, "label")), file).data.table for file in files]
-        if parts and not any(part.num_rows for part in parts):
-            raise DataError(
-                f"{', '.join(map(str, files))}: got no rows; must hold at least one; add rows, or take {task.name} out "
-                "of tasks.names"
-            )
-        if parts:
-            splits[split] = Dataset(pa.concat_tables(parts))
-    return splits
+def _generated(columns: Mapping[str, Any], name: str) -> Table:
+    return Table(pa.table(dict(columns)), (name,), (0,))
 
 
-def _from_hub(task: Task) -> dict[str, Dataset]:
-    from datasets import load_dataset
+def _patterns(settings: config.Task, role: str) -> dict[str, Any]:
+    """Split -> its files. `role`: train, validation or test."""
+    value = getattr(settings, role)
+    if value is None:
+        return {}
+    return dict(value) if isinstance(value, dict) else {role: value}
 
+
+def _from_files(settings: config.Task, folder: str | None, key: str) -> dict[str, Table]:
+    """The tables of the files of each split. A published data set may lack splits, and only parquet files are its."""
+    tables = {}
+    for role in ("train", "validation", "test"):
+        for split, patterns in _patterns(settings, role).items():
+            paths = [_below(folder, str(path)) for path in (patterns if isinstance(patterns, list) else [patterns])]
+            if settings.rows and not any(glob.glob(path) for path in paths):
+                continue
+            tables[split] = files.read(paths, f"{key}.{role}", settings.separator)
+    return tables
+
+
+def _below(folder: str | None, path: str) -> str:
+    return path if folder is None else str(Path(folder) / path)
+
+
+def _from_hub(settings: config.Task, key: str) -> dict[str, Table]:
+    """The tables of a data set on the hub; names in place of class numbers."""
+    from datasets import ClassLabel, load_dataset
+
+    assert settings.hub is not None
+    parts = settings.hub.split("/")
+    owner_and_name, subset = "/".join(parts[:2]), "/".join(parts[2:])
     try:
-        splits = load_dataset("nyu-mll/glue", task.name)
+        splits = load_dataset(owner_and_name, subset or None, revision=settings.revision)
     # The libraries that `datasets` uses raise many unrelated errors when a host is unreachable.
     except Exception as error:
+        action = "set tasks.path=DIR" if settings.train is not None else "set tasks.train=FILE"
         raise ConfigError(
-            "tasks.path: got null; must be a folder in the layout of nyu-mll/glue because the hub "
-            "is unreachable; set tasks.path=DIR"
+            f"{key}.hub: got {settings.hub}; must be a data set on the Hugging Face hub (it is unreachable, or has no "
+            f"such data set); {action}"
         ) from error
-    return {
-        split: check(task, splits[split].data.table, f"nyu-mll/glue {task.name} {split}")
-        for split in task.official
-        if split in splits
-    }
+    names = [*settings.rows] or [split for split in ("train", "validation", "test") if split in splits]
+    tables = {}
+    for split in names:
+        if split in splits:
+            rows = splits[split]
+            table = rows.data.table
+            for column, feature in rows.features.items():
+                if isinstance(feature, ClassLabel):
+                    names_of = [feature.int2str(n) if n is not None and n >= 0 else None for n in rows[column]]
+                    index = table.column_names.index(column)
+                    table = table.set_column(index, column, pa.array(names_of, pa.string()))
+            tables[split] = Table(table, (f"{settings.hub} {split}",), (0,))
+    return tables
 
 
-def check(task: Task, table: pa.Table, where: object) -> Dataset:
-    """The rows of a table as a data set. DataError for a row without text or with a label that the task does not allow.
-
-    The error counts rows from 0. One text of a pair may be empty, as in a few official QQP rows, but not both.
-    """
-    empty = np.ones(table.num_rows, dtype=np.bool_)
-    data: dict[str, Any] = {}
-    for column in task.columns:
-        data[column] = tables.texts(table, column, where)
-        empty &= tables.blank(data[column])
-    if empty.any():
-        raise DataError(
-            f"{where}, row {tables.first(empty)}: got no text in {' or '.join(task.columns)}; must "
-            "be text; remove the row"
-        )
-    labels = table["label"].to_numpy()
-    if labels.dtype.kind not in "iuf":
-        raise DataError(f"{where}: got labels of type {labels.dtype}; must be numbers; convert them")
-    if task.num_labels == 1:
-        bad, rule = ~((labels >= 0) & (labels <= HIGHEST)), f"a number from 0 to {HIGHEST}"
-    else:
-        bad = ~((labels >= 0) & (labels < task.num_labels) & (labels == np.floor(labels)))
-        rule = f"a whole number from 0 to {task.num_labels - 1}"
-    if bad.any():
-        row = tables.first(bad)
-        raise DataError(f"{where}, row {row}: got label {labels[row]}; must be {rule}; correct the row")
-    data["label"] = labels.astype(np.float32 if task.num_labels == 1 else np.int64)
-    return Dataset(pa.table(data))
+def _stand_in(name: str, settings: config.Task) -> tuple[config.Task, dict[str, Table]]:
+    """Rows with the task's columns and meaningless labels."""
+    sentences: Iterator[str] = cycle(docstrings.sample(200))
+    kind = KINDS[settings.kind or "classification"]
+    labels = settings.labels or [str(number) for number in range(docstrings.CLASSES)]
+    settings = replace(
+        settings,
+        kind=kind.name,
+        text=settings.text or "text",
+        label=settings.label or "label",
+        labels=labels if kind.named else None,
+    )
+    columns = [column for column in (settings.text, settings.text_pair) if column is not None]
+    tables = {}
+    for split in settings.rows or ("train", "validation"):
+        count = SMOKE_TRAIN if split == "train" else SMOKE_VALIDATION
+        data: dict[str, Any] = {column: list(islice(sentences, count)) for column in columns}
+        values = np.arange(count) % (len(labels) if kind.named else 6)
+        data[str(settings.label)] = [labels[value] for value in values] if kind.named else values
+        tables[split] = _generated(data, f"{name} {split}")
+    return settings, tables
 
 
-def _limited(rows: Dataset, split: str, limit: config.Limit, seed: int) -> Dataset:
-    """A random sample of the rows if there are more than the limit, else all of them."""
-    train = split == "train"
+def _parts(rows: Labelled) -> dict[str, Split]:
+    train = {} if rows.train is None else {"train": rows.train}
+    return train | rows.validation | rows.reported
+
+
+def _limited(part: Split, split: str, limit: config.Limit, seed: int) -> Dataset:
+    """The rows of a split, or a random sample of them if there are more than the limit."""
+    from datasets import Dataset
+
+    train, count = split == "train", len(part.rows)
     bounds = [limit.examples if train else limit.validation]
     if limit.smoke:
         bounds.append(SMOKE_TRAIN if train else SMOKE_VALIDATION)
-    most = min((bound for bound in bounds if bound is not None), default=rows.num_rows)
-    if rows.num_rows <= most:
-        return rows
-    order = np.random.default_rng(seed if train else _VALIDATION_SEED).permutation(rows.num_rows)
-    return rows.select(order[:most])
-
-
-def _stand_in(task: Task) -> dict[str, Dataset]:
-    """Rows with the task's columns and meaningless labels."""
-    sentences: Iterator[str] = cycle(docstrings.sample(200))
-    splits = {}
-    for split in task.official:
-        count = SMOKE_TRAIN if split == "train" else SMOKE_VALIDATION
-        data: dict[str, Any] = {c: list(islice(sentences, count)) for c in task.columns}
-        data["label"] = np.arange(count) % (task.num_labels if task.num_labels > 1 else 6)
-        splits[split] = check(task, pa.table(data), f"{task.name} {split}")
-    return splits
+    most = min((bound for bound in bounds if bound is not None), default=count)
+    rows = part.rows
+    if count > most:
+        rows = rows[np.random.default_rng(seed if train else _VALIDATION_SEED).permutation(count)[:most]]
+    whole = Dataset(part.table)
+    return whole if len(rows) == whole.num_rows and (rows == np.arange(len(rows))).all() else whole.select(rows)

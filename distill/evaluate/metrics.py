@@ -1,7 +1,8 @@
-"""The metrics of GLUE in numpy. Each takes logits `[N, C]` (or predictions `[N]`) and labels `[N]`.
+"""Metrics in numpy. Each takes predictions and labels of one form: class numbers `[N]`, numbers `[N]`, or 0 and 1 for
+each label `[N, K]`.
 
-The predicted class is the argmax; a single column is a regression. An undefined metric (no positive prediction, a
-constant column) is 0.0, as in scikit-learn, but without a warning.
+An undefined metric (no positive prediction, a constant column) is 0.0, as in scikit-learn, but without a warning. They
+are not scikit-learn's, whose checks of its arguments take longer than the metrics: an interval needs hundreds of each.
 """
 
 from __future__ import annotations
@@ -15,28 +16,44 @@ from distill.errors import UserError
 Metric = Callable[[np.ndarray, np.ndarray], float]
 
 
-def predictions(logits: np.ndarray) -> np.ndarray:
-    """`[N, C]` -> class indexes `[N]`; `[N, 1]` -> values `[N]`; `[N]` is returned unchanged."""
-    if logits.ndim == 1:
-        return logits
-    return logits[:, 0] if logits.shape[1] == 1 else logits.argmax(axis=1)
+def accuracy(predicted: np.ndarray, labels: np.ndarray) -> float:
+    """Share of correct predictions, 0 to 1; of several labels, all must be correct."""
+    same = predicted == labels
+    return float(np.mean(same if same.ndim == 1 else same.all(axis=1)))
 
 
-def accuracy(logits: np.ndarray, labels: np.ndarray) -> float:
-    """Share of correct predictions, 0 to 1."""
-    return float(np.mean(predictions(logits) == labels))
-
-
-def f1(logits: np.ndarray, labels: np.ndarray) -> float:
+def f1(predicted: np.ndarray, labels: np.ndarray) -> float:
     """Harmonic mean of precision and recall of class 1, 0 to 1."""
-    predicted, true = predictions(logits) == 1, labels == 1
+    return f1_micro(predicted == 1, labels == 1)
+
+
+def f1_micro(predicted: np.ndarray, labels: np.ndarray) -> float:
+    """Harmonic mean of precision and recall over all labels of all texts, 0 to 1."""
+    predicted, true = predicted.astype(np.bool_), labels.astype(np.bool_)
     total = predicted.sum() + true.sum()
     return float(2 * (predicted & true).sum() / total) if total else 0.0
 
 
-def matthews(logits: np.ndarray, labels: np.ndarray) -> float:
+def f1_macro(predicted: np.ndarray, labels: np.ndarray) -> float:
+    """Mean over labels of the harmonic mean of precision and recall, 0 to 1.
+
+    Of classes, those that neither occur nor are predicted do not count. Every label of several does, as in
+    scikit-learn.
+    """
+    if labels.ndim == 1:
+        wrong = predicted != labels
+        size = int(max(predicted.max(), labels.max())) + 1
+        false = np.bincount(predicted[wrong], minlength=size) + np.bincount(labels[wrong], minlength=size)
+        true = np.bincount(labels[~wrong], minlength=size)
+        occurs = true + false > 0
+        return float(np.mean(2 * true[occurs] / (2 * true + false)[occurs]))
+    both, either = (predicted & labels).sum(axis=0), predicted.sum(axis=0) + labels.sum(axis=0)
+    return float(np.mean(np.divide(2 * both, either, out=np.zeros(len(both)), where=either > 0)))
+
+
+def matthews(predicted: np.ndarray, labels: np.ndarray) -> float:
     """Matthews correlation, any number of classes (Gorodkin 2004), -1 to 1."""
-    predicted, true = predictions(logits).astype(np.int64), labels.astype(np.int64)
+    predicted, true = predicted.astype(np.int64), labels.astype(np.int64)
     classes = int(max(predicted.max(), true.max())) + 1
     pairs = np.bincount(true * classes + predicted, minlength=classes**2)
     confusion = pairs.reshape(classes, classes).astype(np.float64)
@@ -46,9 +63,9 @@ def matthews(logits: np.ndarray, labels: np.ndarray) -> float:
     return float((correct * total - of_true @ of_predicted) / np.sqrt(spread)) if spread > 0 else 0.0
 
 
-def pearson(logits: np.ndarray, labels: np.ndarray) -> float:
+def pearson(predicted: np.ndarray, labels: np.ndarray) -> float:
     """Linear correlation, -1 to 1."""
-    predicted, true = predictions(logits).astype(np.float64), labels.astype(np.float64)
+    predicted, true = predicted.astype(np.float64), labels.astype(np.float64)
     # Not by the standard deviation, which need not be 0: the mean of a constant column may be rounded.
     if np.ptp(predicted) == 0 or np.ptp(true) == 0:
         return 0.0
@@ -63,26 +80,33 @@ def _ranks(values: np.ndarray) -> np.ndarray:
     return (last - (counts - 1) / 2)[inverse]
 
 
-def spearman(logits: np.ndarray, labels: np.ndarray) -> float:
+def spearman(predicted: np.ndarray, labels: np.ndarray) -> float:
     """Correlation of the ranks, -1 to 1."""
-    return pearson(_ranks(predictions(logits)), _ranks(labels))
+    return pearson(_ranks(predicted), _ranks(labels))
 
 
 METRICS: dict[str, Metric] = {
     "accuracy": accuracy,
     "f1": f1,
+    "f1_macro": f1_macro,
+    "f1_micro": f1_micro,
     "matthews": matthews,
     "pearson": pearson,
     "spearman": spearman,
 }
 
 
-def score(metrics: Sequence[str], logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Metric -> value in percent (a correlation times 100). UserError if a logit is not finite."""
-    broken = int((~np.isfinite(logits)).any(axis=-1).sum())
+def score(metrics: Sequence[str], predicted: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """Metric -> value in percent (a correlation times 100)."""
+    return {name: 100 * METRICS[name](predicted, labels) for name in metrics}
+
+
+def finite(outputs: np.ndarray) -> np.ndarray:
+    """The outputs `[N, C]`. UserError if one is not finite."""
+    broken = int((~np.isfinite(outputs)).any(axis=-1).sum())
     if broken:
         raise UserError(
-            f"logits: got {broken} rows of {len(logits)} with NaN or infinity; must be finite; "
+            f"logits: got {broken} rows of {len(outputs)} with NaN or infinity; must be finite; "
             "training diverged or the scheme overflows: lower the learning rate or set precision"
         )
-    return {name: 100 * METRICS[name](logits, labels) for name in metrics}
+    return outputs

@@ -15,7 +15,7 @@ from distill.evaluate import metrics
 Scores = Mapping[str, Mapping[str, float]]
 """Task -> metric -> percent."""
 Predictions = Mapping[tuple[str, str], tuple[np.ndarray, np.ndarray]]
-"""(task, split) -> (logits [N, C], labels [N])."""
+"""(task, split) -> (predictions, labels), as `distill.evaluate.metrics` takes them."""
 
 NOISE = "wnli"
 """It has 71 validation rows, chosen to contradict the training rows: most papers leave it out."""
@@ -27,9 +27,9 @@ def scores(predictions: Predictions, names: Mapping[str, Sequence[str]]) -> dict
     A metric on split `validation_matched` is called e.g. `accuracy_matched`.
     """
     result: dict[str, dict[str, float]] = {}
-    for (task, split), (logits, labels) in predictions.items():
-        for metric, value in metrics.score(names[task], logits, labels).items():
-            result.setdefault(task, {})[metric + split.removeprefix("validation")] = value
+    for (task, split), (predicted, labels) in predictions.items():
+        for metric, value in metrics.score(names[task], predicted, labels).items():
+            result.setdefault(task, {})[metric + split.removeprefix("validation").removeprefix("test")] = value
     return result
 
 
@@ -99,13 +99,13 @@ def bootstrap(
     """
     without = [*_no_ratio(scores(teacher, names)), NOISE]
     columns = []
-    for (task, split), (logits, labels) in teacher.items():
+    for (task, split), (of_teacher, labels) in teacher.items():
         if task in without:
             continue
-        logits_of_student, same_labels = student[task, split]
+        of_student, same_labels = student[task, split]
         if not np.array_equal(labels, same_labels):
             raise ValueError(f"{task} {split}: got other labels for student and teacher; must be the same rows")
-        columns.append(((task, split), metrics.predictions(logits_of_student), metrics.predictions(logits), labels))
+        columns.append(((task, split), of_student, of_teacher, labels))
     random = np.random.default_rng(seed)
     drawn: list[float] = []
     for _ in range(resamples if columns else 0):

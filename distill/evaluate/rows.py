@@ -16,8 +16,8 @@ from distill.evaluate.cost import gmacs, parameters, size_mib
 from distill.evaluate.timing import TASK_LENGTHS, Times, name_of
 from distill.evaluate.variants import FLOAT32, Variant, same_backend
 
-Predictions = dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]
-"""(task, split) -> logits [n, C] and labels [n]."""
+Outputs = dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]
+"""(task, split) -> outputs [n, C] and labels."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Measured:
     variants: Sequence[Variant]
     reference: str
     """Name of the variant that all others are compared with."""
-    predictions: dict[str, Predictions]
+    outputs: dict[str, Outputs]
     times: Times
     shapes: Sequence[Sequence[int]]
     """All timed shapes; speedups are reported at the middle one."""
@@ -48,7 +48,7 @@ def row(
 ) -> dict[str, Any]:
     """One row of `models`. `sources`: its float checkpoints; `paths`: the files that are run; `run`: the run folder."""
     names = {task: data.task.metrics for task, data in measured.tasks.items()}
-    own, best = measured.predictions[variant.name], measured.predictions[measured.reference]
+    own, best = (_predictions(measured, name) for name in (variant.name, measured.reference))
     scores, times = retained.scores(own, names), measured.times[variant.name]
     middle = name_of(measured.shapes[len(measured.shapes) // 2])
     inside = paths[0] if len(paths) == 1 and paths[0].is_relative_to(run) else None
@@ -62,7 +62,7 @@ def row(
         "throughput_per_second": rate,
         "scores": scores,
         "glue": retained.glue_average(scores) if scores else None,
-        "calibration_error": _calibration(own, measured.tasks),
+        "calibration_error": _calibration(measured.outputs[variant.name], measured.tasks),
         "retained": _retained(own, best, names) if scores and variant.name != measured.reference else None,
         "speedup": _speedup(variant, measured, middle),
     }
@@ -76,17 +76,27 @@ def _latency(inputs: str, values: list[float]) -> dict[str, Any]:
     return {"batch": int(batch), "length": int(length), **summary}
 
 
-def _calibration(own: Predictions, tasks: dict[str, TaskData]) -> float | None:
-    """Mean over the classification splits; None if there is none with predictions."""
+def _predictions(measured: Measured, name: str) -> retained.Predictions:
+    """Predictions of the variant of this name."""
+    return {
+        (task, split): (measured.tasks[task].task.predictions(outputs), labels)
+        for (task, split), (outputs, labels) in measured.outputs[name].items()
+    }
+
+
+def _calibration(own: Outputs, tasks: dict[str, TaskData]) -> float | None:
+    """Mean over the splits of tasks with classes or labels; None if there is none with predictions."""
     errors = [
-        expected_calibration_error(logits, labels)
-        for (task, _), (logits, labels) in own.items()
-        if tasks[task].task.num_labels > 1
+        expected_calibration_error(tasks[task].task.kind.rows(outputs), labels.ravel())
+        for (task, _), (outputs, labels) in own.items()
+        if tasks[task].task.kind.named
     ]
     return float(np.mean(errors)) if errors else None
 
 
-def _retained(own: Predictions, best: Predictions, names: dict[str, tuple[str, ...]]) -> dict[str, Any]:
+def _retained(
+    own: retained.Predictions, best: retained.Predictions, names: dict[str, tuple[str, ...]]
+) -> dict[str, Any]:
     kept = retained.retained(retained.scores(own, names), retained.scores(best, names))
     interval = retained.bootstrap(own, best, names)
     return kept | {"ci95": None if interval is None else list(interval)}

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from distill.backends import BACKENDS
-from distill.data import records
+from distill.data.task import about, names_in
 from distill.report.schema import Model, Results
 from distill.report.timed import at, middle_shape
 
 SMOKE = "SMOKE RUN: tiny stand-in models and data. These numbers mean nothing."
 NO_STUDENT = "No student was scored, so there is no result."
 NO_BASELINE = "There is no baseline in the same variant: the gain from distillation is unknown."
-GLUE = tuple(records.GLUE)
+GLUE = names_in("glue")
 
 
 def variant(model: Model) -> str:
@@ -282,8 +282,8 @@ def coverage(results: Results) -> list[str]:
     stand_ins = list(dict.fromkeys(row["task"] for row in rows if row.get("stand_in")))
     if stand_ins:
         sentences.append(f"Generated stand-ins in place of the real data: {', '.join(stand_ins)}.")
-    elif tasks and tasks.keys() <= records.DOCSTRINGS.keys():
-        sentences.append(records.ABOUT_DOCSTRINGS)
+    elif sentence := about(set(tasks)):
+        sentences.append(sentence)
     return sentences
 
 

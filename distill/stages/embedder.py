@@ -36,7 +36,7 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
         "spearman": {
             task: [_similarity(data, teacher_embedder, ctx.given.tokenizer), _similarity(data, student, tokenizer)]
             for task, data in tasks.items()
-            if data.task.num_labels == 1 and len(data.task.columns) == 2
+            if not data.task.kind.named and len(data.task.columns) == 2
         },
     }
     assert isinstance(step.start, Step)
@@ -82,7 +82,7 @@ def _similarity(data: TaskData, embedder: Embedder, tokenizer: Any) -> float:
     """Spearman correlation, in percent, between the cosines of a task's pairs and their labels, without fine-tuning."""
     rows = next(iter(data.validation.values()))
     first, second = (vectors(embedder, tokenizer, list(rows[column])) for column in data.task.columns)
-    return 100 * spearman((first * second).sum(1, keepdims=True), np.asarray(rows["label"]))
+    return 100 * spearman((first * second).sum(1), np.asarray(rows["label"]))
 
 
 def _summary(measured: dict[str, Any]) -> str:

@@ -32,16 +32,16 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
     began, folder, all_variants = time.monotonic(), ctx.folder.of(step), variants_of(ctx, step)
     _same_conditions(ctx, step, folder)
     failed: dict[str, str] = dict(_failures(ctx, all_variants))
-    predictions: dict[str, rows.Predictions] = {variant.name: {} for variant in all_variants}
+    outputs: dict[str, rows.Outputs] = {variant.name: {} for variant in all_variants}
     for task, data in ctx.tasks.items():
         scored = [variant for variant in all_variants if variant.scored and variant.name not in failed]
         for name, split, logits, labels in _predictions(ctx, folder / f"{task}.npz", scored, data, failed):
-            predictions[name][task, split] = (logits, labels)
+            outputs[name][task, split] = (logits, labels)
     shapes = timing.shapes(settings.shapes, ctx.config.target.shape if ctx.plan.has_target else None)
     working = [variant for variant in all_variants if variant.name not in failed]
     times = _times(ctx, folder, settings, shapes, working, failed)
     reference = variants.reference(ctx.machine.float32)
-    measured = rows.Measured(ctx.tasks, all_variants, reference, predictions, times, shapes, settings.shapes[-1])
+    measured = rows.Measured(ctx.tasks, all_variants, reference, outputs, times, shapes, settings.shapes[-1])
     models = []
     for variant in all_variants:
         if variant.name in failed:
@@ -92,10 +92,10 @@ def _failures(ctx: Context, all_variants: list[Variant]) -> Iterator[tuple[str, 
 
 
 def _encoded(ctx: Context, data: TaskData, tokenizer: Any) -> dict[str, Encoded]:
-    """Validation split -> its encoded rows."""
+    """Reported split -> its encoded rows."""
     return {
         split: encode_task(split_rows, data.task.columns, tokenizer, ctx.config.tasks.max_length)
-        for split, split_rows in data.validation.items()
+        for split, split_rows in data.reported.items()
     }
 
 
@@ -143,7 +143,7 @@ def _predictions(
         with np.load(file, allow_pickle=False) as stored:
             logits = dict(stored)
     for variant in scored:
-        for split in data.validation:
+        for split in data.reported:
             inputs = [encoded[id(tokenizer)][split] for tokenizer in _tokenizers(ctx, variant)]
             if (key := f"{variant.name}|{split}") in logits:
                 continue

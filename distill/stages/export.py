@@ -15,7 +15,9 @@ from distill import checkpoint
 from distill.backends import BACKENDS
 from distill.config import Export
 from distill.context import Context
+from distill.data.task import Task
 from distill.data.tasks import TaskData
+from distill.evaluate.metrics import accuracy
 from distill.export import onnx
 from distill.export.huggingface import export_folder
 from distill.export.proof import Artifact, difference, fresh, logits_of
@@ -54,13 +56,15 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
     with checkpoint.writing(ctx.folder.of(step)) as temporary:
         exported = [artifact for task in tasks for artifact in _export(ctx, step, task, temporary / task)]
         ctx.machine.log(f"{step.folder}: {len(exported)} artifacts are verified in a fresh process without distill")
-        proofs = _verified(exported, texts, longest)
+        proofs = _verified(exported, tasks, texts, longest)
         manifest = {"proofs": proofs, "seconds": time.monotonic() - began}
         checkpoint.write_json(temporary / checkpoint.MANIFEST, manifest)
     return manifest
 
 
-def _verified(exported: list[Exported], texts: dict[str, list[list[str]]], longest: int) -> dict[str, dict[str, Any]]:
+def _verified(
+    exported: list[Exported], tasks: dict[str, TaskData], texts: dict[str, list[list[str]]], longest: int
+) -> dict[str, dict[str, Any]]:
     """Task -> artifact -> difference of its logits in a fresh process from those of its source and of the float model.
 
     Raises:
@@ -81,7 +85,7 @@ def _verified(exported: list[Exported], texts: dict[str, list[list[str]]], longe
             "rows": len(texts[artifact.task]),
             "largest_difference": difference(artifact.copy.path, got, expected),
             "from_float": float(np.abs(got - in_float).max()),
-            "agreement": _agreement(got, in_float),
+            "agreement": _agreement(tasks[artifact.task].task, got, in_float),
         }
     return proofs
 
@@ -127,9 +131,9 @@ def _quantized(ctx: Context, step: Step, task: str) -> Iterator[tuple[str, str, 
             yield f"{scheme.backend} {scheme.scheme}", runtime, folder / scheme.file, name_in_folder
 
 
-def _agreement(logits: np.ndarray, expected: np.ndarray) -> float | None:
-    """Share of rows with the same predicted class; None for regression."""
-    return float((logits.argmax(1) == expected.argmax(1)).mean()) if logits.shape[1] > 1 else None
+def _agreement(task: Task, outputs: np.ndarray, expected: np.ndarray) -> float | None:
+    """Share of rows with the same prediction; None for numbers."""
+    return accuracy(task.predictions(outputs), task.predictions(expected)) if task.kind.named else None
 
 
 def _texts(data: TaskData, count: int) -> list[list[str]]:

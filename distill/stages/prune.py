@@ -112,7 +112,7 @@ def _choice(ctx: Context, step: Step, settings: Prune, search: Search) -> dict[s
 def _subject(ctx: Context, step: Step, data: TaskData) -> Subject:
     """A task's model on the device, with the data to measure it."""
     tokenizer, folder = ctx.tokenizer(step.start), ctx.checkpoint(step.start, data.task.name)
-    model = teacher.load_classifier(folder, data.task.num_labels, pad_id=tokenizer.pad_token_id)
+    model = teacher.load_for(data.task, folder, pad_id=tokenizer.pad_token_id)
     name, longest = f"{step.stage}/{data.task.name}", ctx.config.tasks.max_length
     return Subject(name, model.to(ctx.machine.device), tokenizer, data, folder, longest, ctx.config.seed)
 
@@ -126,7 +126,7 @@ def _sensitivity(ctx: Context, step: Step, settings: Prune, data: TaskData, sear
             _subject(ctx, step, data),
             settings,
             search.shapes,
-            in_precision(ctx.machine.precision),
+            in_precision(ctx.machine.precision, data.task.kind),
             layers=ctx.config.student.layers,
             search=ctx.plan.has_target,
             retrain_steps=steps,
@@ -141,7 +141,11 @@ def _cut(
 ) -> dict[str, Any]:
     """Write a task's model of this shape to `out`. Returns its manifest: kept layers, and losses before and after."""
     measured, subject = _sensitivity(ctx, step, settings, data, search), _subject(ctx, step, data)
-    model, parts, loss = subject.model, subject.sample(settings.examples), in_precision(ctx.machine.precision)
+    model, parts, loss = (
+        subject.model,
+        subject.sample(settings.examples),
+        in_precision(ctx.machine.precision, data.task.kind),
+    )
     layers = measured.layers[shape.layers]
     scores = replace(measured.scores, grams=gram_matrices(model, parts) if measured.refit else None)
     small = _small(ctx, settings, model, layers, scores, shape)

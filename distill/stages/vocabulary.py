@@ -37,7 +37,7 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
     with checkpoint.writing(ctx.folder.of(step)) as temporary:
         for task, data in ctx.tasks.items():
             source, folder, rows = ctx.checkpoint(step.start, task), temporary / task, texts_of(data)
-            model = teacher.load_classifier(source, data.task.num_labels, pad_id=tokenizer.pad_token_id)
+            model = teacher.load_for(data.task, source, pad_id=tokenizer.pad_token_id)
             with write_model(folder, pruned_embeddings(model, kept, small), small, {}) as inside:
                 if (source / SCORES).is_file():  # scores of gates, for a later prune stage
                     shutil.copy2(source / SCORES, inside)

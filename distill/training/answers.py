@@ -68,7 +68,7 @@ def _logits(
     ctx: Context, folder: Path, tokenizer: Any, data: TaskData, rows: Dataset, window: int | None
 ) -> np.ndarray:
     """Logits [rows, C] of one teacher, with its own tokenizer; of windows of `window` tokens unless it is None."""
-    model = frozen(ctx, teacher.load_classifier(folder, data.task.num_labels, pad_id=tokenizer.pad_token_id))
+    model = frozen(ctx, teacher.load_for(data.task, folder, pad_id=tokenizer.pad_token_id))
     encoded = encode_task(rows, data.task.columns, tokenizer, ctx.config.tasks.max_length)
     run = in_windows(_run(ctx, model), tokenizer, window)
     return predict(run, encoded, pad_id=tokenizer.pad_token_id, left=tokenizer.padding_side == "left")

@@ -21,6 +21,7 @@ from distill.data.collate import pad
 from distill.data.encode import encode_task
 from distill.data.tasks import TaskData
 from distill.data.windows import split, windows
+from distill.family.head import stored_head
 from distill.objective import Objective
 from distill.plan import TEACHER, Step
 from distill.student.training import only_used_embeddings
@@ -49,6 +50,11 @@ def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: i
     seed = ctx.config.seed + member
     torch.manual_seed(seed)
     tokenizer = ctx.tokenizer(step, member)
+    if settings.skip_if_head and stored_head(ctx.checkpoints(step.start, data.task.name)[member]) is not None:
+        ctx.machine.log(f"{name}: the given model has a head for this task and is used as it is")
+        model, manifest = _start(ctx, step, data, member, tokenizer), dict.fromkeys(("steps", "tokens", "seconds"), 0)
+        _save(ctx, name, model, manifest | {"given": True}, tokenizer, None)
+        return
     model = prepared(ctx, settings, _start(ctx, step, data, member, tokenizer))
     rows = held_out(ctx, data)[0] if settings.role == "teacher" else data.train
     encoded = encode_task(rows, data.task.columns, tokenizer, ctx.config.tasks.max_length)
@@ -62,7 +68,7 @@ def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: i
     def collate(rows: np.ndarray, epoch: int) -> Arrays:
         assert encoded.labels is not None
         batch: Arrays = dict(pad(encoded, rows, tokenizer.pad_token_id, tokenizer.padding_side == "left"))
-        batch["labels"] = encoded.labels[rows]
+        batch["labels"] = encoded.labels[rows].ravel()
         if inside:
             batch["real"] = np.flatnonzero(batch["attention_mask"])
         if targets is not None:
@@ -74,7 +80,7 @@ def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: i
     in_int8 = linears(model) if settings.quantization_aware else []
     with only_used_embeddings(model, np.append(encoded.ids, tokenizer.pad_token_id)), faked(model, in_int8):
         kept = kept_layers(ctx, step, data.task.name) if teachers else None
-        objective = Objective(model, bound_terms, teachers, pooling, gates=gates, kept=kept)
+        objective = Objective(model, bound_terms, teachers, pooling, gates=gates, kept=kept, rows=data.task.kind.rows)
         done = trained(ctx, name, settings, objective, encoded.lengths, collate, seed)
     done.seconds += teacher_seconds
     _save(ctx, name, model, summary(done), tokenizer, gates)
@@ -84,9 +90,9 @@ def _start(ctx: Context, step: Step, data: TaskData, member: int, tokenizer: Any
     """The classifier that training starts from."""
     # A given or random student has no weights of the teacher.
     copied = ctx.config.student.init == "teacher_layers" and not ctx.plan.given_student
-    return teacher.load_classifier(
+    return teacher.load_for(
+        data.task,
         ctx.checkpoints(step.start, data.task.name)[member],
-        data.task.num_labels,
         ctx.given.teachers[member] if copied or step.start is TEACHER else None,
         tokenizer.pad_token_id,
     )
@@ -101,7 +107,7 @@ def _teachers_or_logits(
     if inside:
         # It runs in each step, because stored hidden states of all rows would fill a disk.
         folder = ctx.checkpoint(step.teacher, data.task.name)
-        model = teacher.load_classifier(folder, data.task.num_labels, pad_id=tokenizer.pad_token_id)
+        model = teacher.load_for(data.task, folder, pad_id=tokenizer.pad_token_id)
         return [frozen(ctx, model)], None
     if any(term.against == "teacher" for term in bound_terms.values()):
         return [], teacher_logits(ctx, step.teacher, data)

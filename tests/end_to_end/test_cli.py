@@ -78,7 +78,7 @@ def distill(folder: Path, *arguments: str, trap: Path | None = None, **environme
             [RECIPE, "temprature=3", "student.layers=3", "seed=-1"],
             [
                 "temprature: got 3; must be a setting that exists; did you mean temperature?",
-                "student.layers: got 3; must be a list, as in KEY=[a,b]; see distill/config.py",
+                "student.layers: got 3; must be a list, as in KEY=[a,b]; see distill/config",
                 "seed: got -1; must be >= 0; 0 is the default",
             ],
         ),

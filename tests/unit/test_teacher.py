@@ -15,6 +15,7 @@ import torch
 from distill import family, teacher
 from distill.config import Teacher
 from distill.errors import ConfigError, DataError
+from distill.teacher import folders
 
 TEXTS = ["The kettle sings before the tea is ready.", "A green kettle, and the blue cup beside it."]
 
@@ -51,7 +52,7 @@ def test_random_teacher_is_a_language_model_with_its_tokenizer(folder: Path) -> 
 
 def test_random_teacher_is_the_same_in_every_process(folder: Path, tmp_path: Path) -> None:
     code = f"from distill.teacher import random_teacher; random_teacher({str(tmp_path / 'again')!r}, 4, {TEXTS!r})"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(teacher.__file__).parent.parent)
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(teacher.__file__).parents[2])
     for name in ("model.safetensors", "tokenizer.json"):
         assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes()
 
@@ -259,7 +260,7 @@ def test_a_hub_teacher_needs_a_name() -> None:
 
 
 def test_the_error_for_a_missing_embedded_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(teacher, "EMBEDDED_PACKAGE", "no_such_package")
+    monkeypatch.setattr(folders, "EMBEDDED_PACKAGE", "no_such_package")
     with pytest.raises(ConfigError) as caught:
         teacher.resolve(Teacher())
     assert caught.value.messages == [

@@ -1,120 +1,11 @@
-"""Every setting, as typed dataclasses, and their registration with Hydra.
-
-Only hydra, omegaconf, yaml and the standard library are imported here, so that a wrong setting is reported at once.
-"""
+"""Settings of the stages and of the terms, batches and gates of a training."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import yaml
-from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING, OmegaConf
-
-
-@dataclass
-class Teacher:
-    kind: str = "embedded"
-    """embedded (its weights come inside an installed package), hub (a hub name or a local folder), ensemble (several
-    hub names or local folders, whose probabilities are averaged) or random (tiny, for smoke runs)."""
-    name: str | None = None
-    """Hub name or local folder when kind is hub."""
-    revision: str | None = None
-    """Revision on the hub; the newest when null."""
-    names: list[str] = field(default_factory=list)
-    """Hub names or local folders when kind is ensemble. Students are built from the first."""
-    weights: Any = None
-    """Weight of each of `names` in the mean of their probabilities, e.g. [2,1]; equal weights when null. With
-    `learned`, each task has the weights that score best on every tenth training row, on which no teacher is fine-tuned;
-    on a corpus they are equal."""
-    window: int | None = None
-    """Maximum tokens of a task's text that the teacher reads at once. A longer text is read in overlapping windows,
-    whose probabilities are averaged. When null, no text may be longer than the teacher can read."""
-
-
-@dataclass
-class Student:
-    layers: list[int] | None = None
-    """Teacher layers that initialize the student's, or that a prune stage keeps, counted from 0. When null: half of
-    them, evenly spaced; with a prune stage, `num_hidden_layers` or the target decides."""
-    num_hidden_layers: int | None = None
-    """Number of layers after a prune stage, chosen by measured loss; all when null and no target is set."""
-    init: str = "teacher_layers"
-    """teacher_layers (layers, embeddings and language-model head are copied, or some of their channels) or random."""
-    name: str | None = None
-    """Hub name or local folder of a pretrained student, in recipes whose stages start from `student`."""
-    tokenizer: str | None = None
-    """Hub name or local folder of the student's own tokenizer; the teacher's tokenizer when null."""
-    family: str | None = None
-    """Model type of the student, e.g. distilbert or albert; the teacher's when null."""
-    hidden_size: int | None = None
-    """Width of the student's layers; the teacher's when null."""
-    num_attention_heads: int | None = None
-    """Number of attention heads in each layer. When null, heads are as wide as the teacher's."""
-    intermediate_size: int | None = None
-    """Width of the feed-forward part of each layer. When null, its ratio to hidden_size is the teacher's."""
-    embedding_size: int | None = None
-    """Width of the embeddings, in families where it may be smaller than hidden_size; the teacher's when null."""
-
-
-@dataclass
-class Target:
-    """Requirements that pruned models must meet."""
-
-    speedup: Any = None
-    """Speedup over the unpruned model, in torch float32. A list, here or below, makes one model for each number."""
-    latency_ms: Any = None
-    """Maximum milliseconds for one batch of `shape`."""
-    size_mib: Any = None
-    """Maximum MiB of float32 weights."""
-    retained: float | None = None
-    """Percent of the teacher's macro score. Of several pruned models, the report names the fastest that keeps it."""
-    shape: list[int] = field(default_factory=lambda: [8, 128])
-    """[batch size, length in tokens] at which models are timed to meet the target."""
-
-
-@dataclass
-class Corpus:
-    kind: str = "docstrings"
-    """docstrings (of installed Python packages), parquet, text (one document per line) or hub."""
-    path: str | None = None
-    """File or folder when kind is parquet or text. Parquet files need a `text` column."""
-    name: list[str] = field(default_factory=list)
-    """Data sets on the hub when kind is hub, as `name` or `name/config`."""
-    max_length: int = 128
-    """Maximum tokens in a training sequence, special tokens included."""
-
-
-@dataclass
-class Tasks:
-    kind: str = "docstrings"
-    """docstrings (five tasks of the same types as GLUE's, made from installed Python packages) or glue."""
-    path: str | None = None
-    """Folder in the layout of nyu-mll/glue when kind is glue. When null, GLUE is read from the hub."""
-    names: list[str] | None = None
-    """Names of the tasks to use; all tasks when null."""
-    max_length: int = 128
-    """Maximum tokens in an example, special tokens included. Longer examples are truncated."""
-
-
-@dataclass
-class Limit:
-    """Caps on data and training, for quick runs."""
-
-    examples: int | None = None
-    """Maximum training examples per task; no maximum when null, here and below."""
-    validation: int | None = None
-    """Maximum validation examples per split."""
-    documents: int | None = None
-    """Maximum documents of the corpus."""
-    steps: int | None = None
-    """Maximum optimizer steps per training stage."""
-    repeats: int | None = None
-    """Maximum timing rounds."""
-    smoke: bool = False
-    """Use a tiny random teacher and small stand-ins for every download. The numbers of such a run mean nothing."""
+from omegaconf import MISSING
 
 
 @dataclass
@@ -205,6 +96,8 @@ class Train(Stage):
     """Train the head alone. The encoder, and what the head shares with it, does not change."""
     skip_if_mlm_head: bool = False
     """Skip the stage when the checkpoint that it starts from already has a language-model head."""
+    skip_if_head: bool = False
+    """Do not train on a task when the checkpoint that it starts from already has a head for it; use it as it is."""
     temperature: float = "${temperature}"  # type: ignore[assignment]
     """Softmax temperature of the soft targets."""
     terms: dict[str, Term] = field(default_factory=dict)
@@ -327,72 +220,3 @@ class Export(Stage):
     """Quantize stage whose models are exported too."""
     evaluated: str | None = None
     """Evaluate stage whose results the model card contains."""
-
-
-@dataclass
-class Config:
-    """All settings of a run."""
-
-    teacher: Teacher = field(default_factory=Teacher)
-    student: Student = field(default_factory=Student)
-    target: Target = field(default_factory=Target)
-    corpus: Corpus = field(default_factory=Corpus)
-    tasks: Tasks = field(default_factory=Tasks)
-    limit: Limit = field(default_factory=Limit)
-    pipeline: list[str] = field(default_factory=list)
-    """Names of the stages in the order in which they run."""
-    stages: dict[str, Stage] = field(default_factory=dict)
-    """Settings of each stage, by its name."""
-    temperature: float = 2.0
-    """Softmax temperature of the soft targets, in each stage that does not set its own."""
-    seed: int = 0
-    """Seed of all random numbers."""
-    precision: str = "auto"
-    """Arithmetic of training: bf16, fp32, or auto (bf16 if the hardware has it, else fp32). Weights are float32."""
-    device: str = "auto"
-    """cpu, cuda, or auto (a GPU if there is one)."""
-    threads: int | None = None
-    """Number of CPU threads; one for each core when null."""
-    push: str | None = None
-    """Repository on the Hugging Face hub to upload exported folders to, e.g. me/student. Several folders go to one
-    repository each, with the folder's target and task appended to this name. Nothing is uploaded when null."""
-    push_private: bool = True
-    """Whether the repositories that `push` creates are private. An existing repository keeps its visibility."""
-    output: str | None = None
-    """Run folder. When null, a folder under outputs/ that is named after the recipe and the changed settings."""
-
-
-def folder(name: str) -> Path:
-    """Path of `conf` or `recipes`: inside an installed package, or beside the package in a checkout."""
-    inside = Path(__file__).parent / name
-    return inside if inside.is_dir() else Path(__file__).parent.parent / name
-
-
-def recipes() -> dict[str, Path]:
-    """Name (e.g. `paper/distilbert`) -> file of every recipe."""
-    root = folder("recipes")
-    return {p.relative_to(root).with_suffix("").as_posix(): p for p in sorted(root.rglob("*.yaml"))}
-
-
-def register() -> None:
-    """Register the schemas and the recipes with Hydra. A recipe is a config of group `recipe`, package `_global_`."""
-    store = ConfigStore.instance()
-    store.store(name="schema", node=Config)
-    for node in (Train, Baseline, Prune, Vocabulary, Quantize, Evaluate, Export):
-        store.store(group="stage", name=f"{node.kind}_schema", node=node)
-    for name, path in recipes().items():
-        group, _, leaf = f"recipe/{name}".rpartition("/")
-        store.store(group=group, name=leaf, node=yaml.safe_load(path.read_text(encoding="utf-8")), package="_global_")
-
-
-def load_config(overrides: list[str]) -> Config:
-    """Compose the config from command-line settings, e.g. `["recipe=distilbert", "seed=1"]`. It is not checked yet."""
-    from hydra import compose, initialize_config_dir
-
-    with initialize_config_dir(str(folder("conf").resolve()), version_base="1.3"):
-        loaded = OmegaConf.to_object(compose("config", overrides=overrides))
-    assert isinstance(loaded, Config)
-    return loaded
-
-
-register()

@@ -1,0 +1,61 @@
+"""Checks of the settings of tasks, before any file is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from distill.check.rules import existing, nearest
+from distill.config import Task, Tasks
+from distill.data.kinds import KINDS
+from distill.data.task import chosen, is_own
+
+
+def tasks(settings: Tasks) -> Iterator[str]:
+    """Problems of the tasks."""
+    every = chosen(settings)
+    yield from _sources(settings, every)
+    for name in settings.names or []:
+        if name not in every:
+            yield f"tasks.names: got {name}; must be one of {', '.join(every)}; {nearest(name, list(every))}"
+    for name, task in every.items():
+        yield from _task("tasks" if is_own(settings) else f"tasks.each.{name}", task)
+
+
+def _sources(settings: Tasks, every: dict[str, Task]) -> Iterator[str]:
+    """Problems of the files, folders and data sets of all tasks."""
+    if not every:
+        yield "tasks.train: got nothing; must be a file with labelled rows; set tasks.train=FILE"
+    if settings.train is not None and settings.hub is not None:
+        yield f"tasks.hub: got {settings.hub}; must be null with tasks.train; leave one of them out"
+    if settings.train is None and settings.hub is None:
+        for name in ("validation", "test"):
+            if getattr(settings, name) is not None:
+                yield f"tasks.train: got nothing; must be set with tasks.{name}; set tasks.train=FILE"
+    if settings.path is not None and not any(task.train for task in every.values()):
+        yield f"tasks.path: got {settings.path}; must be null where rows are not from files; add tasks=glue"
+    elif settings.path is not None:
+        yield from existing("tasks.path", settings.path, "a folder of task files, e.g. in the layout of nyu-mll/glue,")
+
+
+def _task(key: str, task: Task) -> Iterator[str]:
+    """Problems of one task. `key`: its setting."""
+    if task.train is None and task.hub is None and not task.docstrings:
+        yield f"{key}.train: got nothing; must be a file with labelled rows; set {key}.train=FILE"
+    kinds = [KINDS[task.kind]] if task.kind in KINDS else list(KINDS.values())
+    names = list(dict.fromkeys(metric for kind in kinds for metric in kind.all_metrics))
+    for metric in task.metrics or []:
+        if metric not in names:
+            yield f"{key}.metrics: got {metric}; must be of {', '.join(names)}; {nearest(metric, names)}"
+    if task.metrics == []:
+        yield f"{key}.metrics: got []; must be one or more of {', '.join(names)}; leave it out for those of its kind"
+    if task.range is not None and not (len(task.range) == 2 and task.range[0] < task.range[1]):
+        yield f"{key}.range: got {task.range}; must be [lowest, highest]; e.g. [0,5]"
+    if task.labels is not None and (len(task.labels) < 2 or len(set(task.labels)) < len(task.labels)):
+        yield f"{key}.labels: got {task.labels}; must be two different labels or more; e.g. [no,yes]"
+    several = isinstance(task.label, list)
+    if several and (task.kind not in (None, "multi_label") or len(task.label) < 2):
+        yield f"{key}.label: got {task.label}; must be one column, or for multi_label two or more; name one"
+    if task.label is not None and not several and not isinstance(task.label, str):
+        yield f"{key}.label: got {task.label}; must be the name of a column; correct it"
+    if task.text is None and task.text_pair is not None:
+        yield f"{key}.text: got nothing; must be set where {key}.text_pair is; set {key}.text=COLUMN"

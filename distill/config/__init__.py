@@ -1,0 +1,138 @@
+"""Every setting, as typed dataclasses, and their registration with Hydra.
+
+Only hydra, omegaconf, yaml and the standard library are imported here, so that a wrong setting is reported at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import yaml
+from hydra.core.config_store import ConfigStore
+from omegaconf import OmegaConf
+
+from distill.config.data import Corpus, Limit, Task, Tasks
+from distill.config.models import Student, Target, Teacher
+from distill.config.stages import (
+    DIMENSIONS,
+    REFERENCES,
+    Baseline,
+    Batch,
+    Evaluate,
+    Export,
+    Gates,
+    Masking,
+    Prune,
+    Quantize,
+    Stage,
+    Term,
+    Train,
+    Vocabulary,
+)
+
+__all__ = [
+    "DIMENSIONS",
+    "REFERENCES",
+    "Baseline",
+    "Batch",
+    "Config",
+    "Corpus",
+    "Evaluate",
+    "Export",
+    "Gates",
+    "Limit",
+    "Masking",
+    "Prune",
+    "Quantize",
+    "Stage",
+    "Student",
+    "Target",
+    "Task",
+    "Tasks",
+    "Teacher",
+    "Term",
+    "Train",
+    "Vocabulary",
+    "folder",
+    "implied",
+    "load_config",
+    "recipes",
+]
+
+
+@dataclass
+class Config:
+    """All settings of a run."""
+
+    teacher: Teacher = field(default_factory=Teacher)
+    student: Student = field(default_factory=Student)
+    target: Target = field(default_factory=Target)
+    corpus: Corpus = field(default_factory=Corpus)
+    tasks: Tasks = field(default_factory=Tasks)
+    limit: Limit = field(default_factory=Limit)
+    pipeline: list[str] = field(default_factory=list)
+    """Names of the stages in the order in which they run."""
+    stages: dict[str, Stage] = field(default_factory=dict)
+    """Settings of each stage, by its name."""
+    temperature: float = 2.0
+    """Softmax temperature of the soft targets, in each stage that does not set its own."""
+    seed: int = 0
+    """Seed of all random numbers."""
+    precision: str = "auto"
+    """Arithmetic of training: bf16, fp32, or auto (bf16 if the hardware has it, else fp32). Weights are float32."""
+    device: str = "auto"
+    """cpu, cuda, or auto (a GPU if there is one)."""
+    threads: int | None = None
+    """Number of CPU threads; one for each core when null."""
+    push: str | None = None
+    """Repository on the Hugging Face hub to upload exported folders to, e.g. me/student. Several folders go to one
+    repository each, with the folder's target and task appended to this name. Nothing is uploaded when null."""
+    push_private: bool = True
+    """Whether the repositories that `push` creates are private. An existing repository keeps its visibility."""
+    output: str | None = None
+    """Run folder. When null, a folder under outputs/ that is named after the recipe and the changed settings."""
+
+
+def folder(name: str) -> Path:
+    """Path of `conf` or `recipes`: inside an installed package, or beside the package in a checkout."""
+    package = Path(__file__).parents[1]
+    return package / name if (package / name).is_dir() else package.parent / name
+
+
+def recipes() -> dict[str, Path]:
+    """Name (e.g. `paper/distilbert`) -> file of every recipe."""
+    root = folder("recipes")
+    return {p.relative_to(root).with_suffix("").as_posix(): p for p in sorted(root.rglob("*.yaml"))}
+
+
+def register() -> None:
+    """Register the schemas and the recipes with Hydra. A recipe is a config of group `recipe`, package `_global_`."""
+    store = ConfigStore.instance()
+    store.store(name="schema", node=Config)
+    for node in (Train, Baseline, Prune, Vocabulary, Quantize, Evaluate, Export):
+        store.store(group="stage", name=f"{node.kind}_schema", node=node)
+    for name, path in recipes().items():
+        group, _, leaf = f"recipe/{name}".rpartition("/")
+        store.store(group=group, name=leaf, node=yaml.safe_load(path.read_text(encoding="utf-8")), package="_global_")
+
+
+def load_config(overrides: list[str]) -> Config:
+    """Compose the config from command-line settings, e.g. `["recipe=distilbert", "seed=1"]`. It is not checked yet."""
+    from hydra import compose, initialize_config_dir
+
+    with initialize_config_dir(str(folder("conf").resolve()), version_base="1.3"):
+        loaded = OmegaConf.to_object(compose("config", overrides=overrides))
+    assert isinstance(loaded, Config)
+    return implied(loaded)
+
+
+def implied(settings: Config) -> Config:
+    """The config with the choices that other settings imply: a teacher with a name is one of kind hub."""
+    teacher = settings.teacher
+    if teacher.kind == "embedded" and teacher.name is not None:
+        teacher = replace(teacher, kind="hub")
+    return replace(settings, teacher=teacher)
+
+
+register()

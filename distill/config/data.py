@@ -1,0 +1,97 @@
+"""Settings of the corpus, the tasks and their limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Corpus:
+    kind: str = "docstrings"
+    """docstrings (of installed Python packages), parquet, text (one document per line) or hub."""
+    path: str | None = None
+    """File or folder when kind is parquet or text. Parquet files need a `text` column."""
+    name: list[str] = field(default_factory=list)
+    """Data sets on the hub when kind is hub, as `name` or `name/config`."""
+    max_length: int = 128
+    """Maximum tokens in a training sequence, special tokens included."""
+
+
+@dataclass
+class Task:
+    """One task: its files, columns, kind and metrics. What is null is told from the files."""
+
+    train: Any = None
+    """File with the training rows: CSV, TSV, JSON Lines or parquet; a pattern such as data/*.csv, a URL, or a list."""
+    validation: Any = None
+    """File with the rows on which choices are made and, without `test`, scores are reported. Several splits are a
+    mapping from their names to files. When null, a tenth of `train` is set aside, by a hash of the text."""
+    test: Any = None
+    """File with the rows on which scores are reported in place of those of `validation`."""
+    hub: str | None = None
+    """Data set on the hub, as `name` or `name/config`, in place of files."""
+    revision: str | None = None
+    """Revision of the data set on the hub; the newest when null."""
+    docstrings: bool = False
+    """Whether rows are generated from the docstrings of installed packages."""
+    kind: str | None = None
+    """classification, multi_label (any number of labels for a text) or regression (a number)."""
+    text: str | None = None
+    """Column of the text, or of the first text of a pair."""
+    text_pair: str | None = None
+    """Column of the second text of a pair."""
+    label: Any = None
+    """Column of the label. For multi_label also a list of columns that are 0 or 1."""
+    labels: list[str] | None = None
+    """Names of the labels in the order of the model's outputs. When null, those of a teacher that has them, else those
+    in the files, sorted."""
+    separator: str | None = None
+    """Character between the columns of a CSV file; a comma when null."""
+    metrics: list[str] | None = None
+    """Metrics, whose mean is the task's score: accuracy, f1 (of class 1), f1_macro, f1_micro, matthews, pearson,
+    spearman. When null, those usual for the kind."""
+    range: list[float] | None = None
+    """Lowest and highest label of a regression; those of the training rows when null."""
+    threshold: float | None = None
+    """Probability above which a model outputs a label of multi_label; 0.5 when null."""
+    drop_leaked: bool | None = None
+    """Whether training rows whose text is also a validation or test row are left out; they are when null."""
+    rows: dict[str, int] = field(default_factory=dict)
+    """Split -> number of rows that it should have, by which a report detects partial data."""
+
+
+@dataclass
+class Tasks(Task):
+    """The tasks. With `train` or `hub` there is one, and `each` is not used."""
+
+    name: str | None = None
+    """Name of the task given by `train` or `hub`; that of the file or data set when null."""
+    each: dict[str, Task] = field(default_factory=dict)
+    """Name -> task. A setting that a task leaves null is taken from `tasks`."""
+    about: str | None = None
+    """A sentence for the report about where these tasks come from."""
+    path: str | None = None
+    """Folder that the files of each task are relative to. When null, tasks that have `hub` are downloaded."""
+    names: list[str] | None = None
+    """Names of the tasks to use; all tasks when null."""
+    max_length: int = 128
+    """Maximum tokens in an example, special tokens included. Longer examples are truncated."""
+
+
+@dataclass
+class Limit:
+    """Caps on data and training, for quick runs."""
+
+    examples: int | None = None
+    """Maximum training examples per task; no maximum when null, here and below."""
+    validation: int | None = None
+    """Maximum validation examples per split."""
+    documents: int | None = None
+    """Maximum documents of the corpus."""
+    steps: int | None = None
+    """Maximum optimizer steps per training stage."""
+    repeats: int | None = None
+    """Maximum timing rounds."""
+    smoke: bool = False
+    """Use a tiny random teacher and small stand-ins for every download. The numbers of such a run mean nothing."""

@@ -1,0 +1,67 @@
+"""Settings of the given models, the student and the target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Teacher:
+    kind: str = "embedded"
+    """embedded (its weights come inside an installed package), hub (a hub name or a local folder), ensemble (several
+    hub names or local folders, whose probabilities are averaged) or random (tiny, for smoke runs)."""
+    name: str | None = None
+    """Hub name or local folder when kind is hub."""
+    revision: str | None = None
+    """Revision on the hub; the newest when null."""
+    names: list[str] = field(default_factory=list)
+    """Hub names or local folders when kind is ensemble. Students are built from the first."""
+    weights: Any = None
+    """Weight of each of `names` in the mean of their probabilities, e.g. [2,1]; equal weights when null. With
+    `learned`, each task has the weights that score best on every tenth training row, on which no teacher is fine-tuned;
+    on a corpus they are equal."""
+    window: int | None = None
+    """Maximum tokens of a task's text that the teacher reads at once. A longer text is read in overlapping windows,
+    whose probabilities are averaged. When null, no text may be longer than the teacher can read."""
+
+
+@dataclass
+class Student:
+    layers: list[int] | None = None
+    """Teacher layers that initialize the student's, or that a prune stage keeps, counted from 0. When null: half of
+    them, evenly spaced; with a prune stage, `num_hidden_layers` or the target decides."""
+    num_hidden_layers: int | None = None
+    """Number of layers after a prune stage, chosen by measured loss; all when null and no target is set."""
+    init: str = "teacher_layers"
+    """teacher_layers (layers, embeddings and language-model head are copied, or some of their channels) or random."""
+    name: str | None = None
+    """Hub name or local folder of a pretrained student, in recipes whose stages start from `student`."""
+    tokenizer: str | None = None
+    """Hub name or local folder of the student's own tokenizer; the teacher's tokenizer when null."""
+    family: str | None = None
+    """Model type of the student, e.g. distilbert or albert; the teacher's when null."""
+    hidden_size: int | None = None
+    """Width of the student's layers; the teacher's when null."""
+    num_attention_heads: int | None = None
+    """Number of attention heads in each layer. When null, heads are as wide as the teacher's."""
+    intermediate_size: int | None = None
+    """Width of the feed-forward part of each layer. When null, its ratio to hidden_size is the teacher's."""
+    embedding_size: int | None = None
+    """Width of the embeddings, in families where it may be smaller than hidden_size; the teacher's when null."""
+
+
+@dataclass
+class Target:
+    """Requirements that pruned models must meet."""
+
+    speedup: Any = None
+    """Speedup over the unpruned model, in torch float32. A list, here or below, makes one model for each number."""
+    latency_ms: Any = None
+    """Maximum milliseconds for one batch of `shape`."""
+    size_mib: Any = None
+    """Maximum MiB of float32 weights."""
+    retained: float | None = None
+    """Percent of the teacher's macro score. Of several pruned models, the report names the fastest that keeps it."""
+    shape: list[int] = field(default_factory=lambda: [8, 128])
+    """[batch size, length in tokens] at which models are timed to meet the target."""

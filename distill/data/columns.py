@@ -1,0 +1,178 @@
+"""Which columns of a file are text and label, and which kind a task is, unless settings state it. Without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distill import config
+from distill.data.kinds import KINDS, Kind
+from distill.data.kinds.classification import label_names
+from distill.data.kinds.regression import numeric
+from distill.errors import ConfigError, DataError
+
+LABELS = (
+    "label", "labels", "target", "class", "category", "intent", "sentiment", "topic", "emotion", "score", "similarity",
+    "rating", "stars", "y",
+)  # fmt: skip
+"""Usual names of label columns."""
+
+PAIRS = (
+    ("sentence1", "sentence2"), ("text1", "text2"), ("text_a", "text_b"), ("text", "text_pair"),
+    ("premise", "hypothesis"), ("question1", "question2"), ("question", "sentence"), ("question", "passage"),
+    ("query", "document"), ("query", "passage"), ("query", "title"),
+)  # fmt: skip
+"""Usual names of the two columns of a text pair."""
+
+TEXTS = (
+    "text", "sentence", "content", "body", "message", "review", "comment", "document", "utterance", "description",
+    "question", "query", "title",
+)  # fmt: skip
+"""Usual names of text columns."""
+
+SAMPLE = 10_000
+"""Rows by which columns and kind are chosen."""
+
+MOST_NUMBERS = 20
+"""A column of more different whole numbers is a regression, of fewer a classification."""
+
+MOST_CLASSES = 0.5
+"""Maximum number of different labels of a classification, as a share of the rows."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    text: tuple[str, ...]
+    """The text column, or the two columns of a text pair."""
+    label: tuple[str, ...]
+    """The label column, or several columns of 0 and 1."""
+    kind: Kind
+
+
+def columns_of(settings: config.Task, table: pa.Table, key: str, file: str) -> Columns:
+    """The columns that the settings name, and for those they do not name, the most likely of the table.
+
+    Args:
+        key: setting of the task, e.g. `tasks`, for messages.
+        file: name of the table's file.
+
+    Raises:
+        ConfigError: for a column that the file does not have, and where no column is a likely text or label.
+        DataError: for a text column that contains no text.
+    """
+    sample = table.slice(0, SAMPLE)
+    label = _label(settings, sample, key, file)
+    text = _text(settings, sample, label, key, file)
+    return Columns(text, label, _kind(settings, sample, label, key, file))
+
+
+def _label(settings: config.Task, table: pa.Table, key: str, file: str) -> tuple[str, ...]:
+    if settings.label is not None:
+        names = settings.label if isinstance(settings.label, list) else [settings.label]
+        return tuple(_present(str(name), table, f"{key}.label", file) for name in names)
+    text = {settings.text, settings.text_pair}
+    usual = _usual(table, LABELS, text)
+    if usual is not None:
+        return (usual,)
+    others = [name for name in table.column_names if name not in text]
+    likely = [name for name in others if _few_values(table[name])]
+    if len(likely) == 1:
+        return (likely[0],)
+    raise ConfigError(
+        f"{key}.label: got nothing, and no column of {file} is named as a label; must be one of "
+        f"{', '.join(table.column_names)}; set {key}.label=COLUMN"
+    )
+
+
+def _few_values(column: pa.ChunkedArray) -> bool:
+    """Whether a column has lists, or so few different values that they repeat."""
+    if _is_list(column.type):
+        return True
+    return 2 <= pc.count_distinct(column).as_py() <= MOST_CLASSES * len(column)
+
+
+def _text(settings: config.Task, table: pa.Table, label: Sequence[str], key: str, file: str) -> tuple[str, ...]:
+    if settings.text is not None or settings.text_pair is not None:
+        if settings.text is None:
+            raise ConfigError(f"{key}.text: got nothing; must be set where {key}.text_pair is; set {key}.text=COLUMN")
+        names = [settings.text, *([] if settings.text_pair is None else [settings.text_pair])]
+        chosen = [_present(name, table, f"{key}.text{'_pair' * n}", file) for n, name in enumerate(names)]
+        return tuple(chosen)
+    texts = [name for name in table.column_names if name not in label and is_text(table[name].type)]
+    lower = {name.lower(): name for name in texts}
+    for pair in PAIRS:
+        if all(name in lower for name in pair):
+            return lower[pair[0]], lower[pair[1]]
+    usual = _usual(table.select(texts), TEXTS, set())
+    if usual is not None:
+        return (usual,)
+    if not texts:
+        raise ConfigError(
+            f"{key}.text: got nothing, and no column of {file} but the label is text; must be one of "
+            f"{', '.join(table.column_names)}; set {key}.text=COLUMN"
+        )
+    return (max(texts, key=lambda name: pc.sum(pc.utf8_length(table[name])).as_py() or 0),)
+
+
+def _kind(settings: config.Task, table: pa.Table, label: Sequence[str], key: str, file: str) -> Kind:
+    if settings.kind is not None:
+        return KINDS[settings.kind]
+    if len(label) > 1:
+        return KINDS["multi_label"]
+    column = table[label[0]]
+    if _is_list(column.type):
+        return KINDS["multi_label"]
+    if _is_number(column):
+        return KINDS["regression"]
+    names = label_names(column)
+    count, rows = pc.count_distinct(names).as_py(), len(names) - names.null_count
+    if count > max(MOST_NUMBERS, MOST_CLASSES * rows):
+        raise ConfigError(
+            f"{key}.label: got {label[0]}, with {count} different values in {rows} rows of {file}; must be a column of "
+            f"labels or numbers; set {key}.label=COLUMN (of {', '.join(table.column_names)})"
+        )
+    return KINDS["classification"]
+
+
+def _is_number(column: pa.ChunkedArray) -> bool:
+    """Whether a label column is a regression: numbers with fractions, or many different ones."""
+    if pa.types.is_boolean(column.type):
+        return False
+    values, bad = numeric(column)
+    values = values[~np.isnan(values)]
+    if bad.any() or not len(values):
+        return False
+    return bool((values != np.floor(values)).any()) or len(np.unique(values)) > MOST_NUMBERS
+
+
+def _present(name: str, table: pa.Table, key: str, file: str) -> str:
+    if name not in table.column_names:
+        raise ConfigError(
+            f"{key}: got {name}; must be a column of {file}, which has {', '.join(table.column_names)}; correct it"
+        )
+    return name
+
+
+def _usual(table: pa.Table, names: Sequence[str], without: set[str | None]) -> str | None:
+    """The column with the first of these names, in any case; None if there is none."""
+    lower = {name.lower(): name for name in table.column_names if name not in without}
+    return next((lower[name] for name in names if name in lower), None)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+
+
+def check_texts(table: pa.Table, columns: Sequence[str], where: object) -> None:
+    """DataError unless the columns are text."""
+    for column in columns:
+        if not is_text(table[column].type):
+            raise DataError(f"{where}: got {table[column].type} in column {column}; must be text; convert it")

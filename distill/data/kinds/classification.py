@@ -1,0 +1,60 @@
+"""Classification of one or two texts into one of any number of classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distill.data.kinds.kind import MISSING, Kind, Where
+from distill.errors import DataError
+
+
+def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: str) -> np.ndarray:
+    names = label_names(column)
+    numbers = pc.index_in(names, value_set=pa.array(labels, pa.string()))
+    unknown = pc.and_(pc.is_valid(names), pc.is_null(numbers))
+    if pc.any(unknown).as_py():
+        row = pc.index(unknown, True).as_py()
+        raise DataError(
+            f"{where(row)}: got label {names[row].as_py()!r}; must be one of {', '.join(labels)}; correct the row, or "
+            f"list all labels in {key.rpartition('.')[0]}.labels"
+        )
+    encoded: np.ndarray = pc.fill_null(numbers, MISSING).to_numpy().astype(np.int64)
+    return encoded
+
+
+def label_names(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The labels of a column as text, without surrounding spaces; null for a row without a label.
+
+    1 and 1.0 are the same label.
+    """
+    kind = column.type
+    if pa.types.is_floating(kind):
+        whole = pc.all(pc.equal(pc.floor(column), column)).as_py() is not False
+        return pc.cast(pc.cast(column, pa.int64()), pa.string()) if whole else pc.cast(column, pa.string())
+    text = pc.utf8_trim_whitespace(pc.cast(column, pa.string()))
+    return pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
+
+
+def _rows(outputs: Any) -> Any:
+    return outputs
+
+
+def _decode(outputs: np.ndarray, threshold: float) -> np.ndarray:
+    return outputs.argmax(axis=1)
+
+
+CLASSIFICATION = Kind(
+    "classification",
+    "chooses one of several classes",
+    "single_label_classification",
+    ("accuracy", "f1_macro"),
+    ("accuracy", "f1", "f1_macro", "matthews"),
+    _encode,
+    _rows,
+    _decode,
+)

@@ -1,0 +1,47 @@
+"""What a kind of task is: its labels, the rows that losses compare, its predictions and its metrics. Without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+Where = Callable[[int], str]
+"""Row of a table, from 0 -> its file and its number there."""
+
+MISSING = -100
+"""Class number of a row without a label: the number that torch's cross-entropy ignores."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of task. A model outputs [n, outputs] numbers for n texts."""
+
+    name: str
+    summary: str
+    """What a model of this kind does, in a few words."""
+    problem: str
+    """`problem_type` of the model's config in transformers."""
+    metrics: tuple[str, ...]
+    """Metrics of a task that names none. Their mean is the task's score."""
+    all_metrics: tuple[str, ...]
+    """Metrics that a task of this kind may name."""
+    encode: Callable[[pa.ChunkedArray, Sequence[str], Where, str], np.ndarray]
+    """(column, labels, where, setting of the column) -> targets [n] or [n, labels]. Rows without a label have `MISSING`
+    or NaN. DataError for a value that is no label."""
+    rows: Callable[[Any], Any]
+    """Outputs [n, outputs], of torch or numpy, -> logits [R, C] whose softmax is compared; C = 1 is a number."""
+    decode: Callable[[np.ndarray, float], np.ndarray]
+    """(outputs, threshold) -> predictions of the form of the targets."""
+    named: bool = True
+    """Whether the model has one output for each named label. If false, it has one output, a number."""
+
+
+def labelled(targets: np.ndarray) -> np.ndarray:
+    """[n] whether a row has a label."""
+    first = targets if targets.ndim == 1 else targets[:, 0]
+    flags: np.ndarray = ~np.isnan(first) if first.dtype.kind == "f" else first != MISSING
+    return flags

@@ -1,0 +1,75 @@
+"""Multi-label classification: any number of labels for one or two texts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from distill.data.kinds.kind import MISSING, Kind, Where
+from distill.errors import DataError
+
+SEPARATORS = re.compile(r"\s*[|;,]\s*")
+"""What separates labels where a row has them in one text, as in `billing|urgent`."""
+
+
+def split(value: Any) -> list[str] | None:
+    """The labels of a row: a list, or a text of names between separators. None for a row without labels (null)."""
+    if value is None:
+        return None
+    parts = SEPARATORS.split(value.strip()) if isinstance(value, str) else value
+    return [str(part).strip() for part in parts if str(part).strip()]
+
+
+def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: str) -> np.ndarray:
+    numbers = {label: number for number, label in enumerate(labels)}
+    targets = np.zeros((len(column), len(labels)), np.int64)
+    for row, value in enumerate(column):
+        parts = split(value.as_py())
+        if parts is None:
+            targets[row] = MISSING
+            continue
+        for part in parts:
+            if part not in numbers:
+                raise DataError(
+                    f"{where(row)}: got label {part!r}; must be of {', '.join(labels)}; correct the row, or list all "
+                    f"labels in {key.rpartition('.')[0]}.labels"
+                )
+            targets[row, numbers[part]] = 1
+    return targets
+
+
+def _rows(outputs: Any) -> Any:
+    """Each label is a row of two classes with logits 0 and z: their softmax is the sigmoid of z, so that cross-entropy
+    is the binary one and KL that of Bernoulli distributions."""
+    flat = outputs.reshape(-1, 1)
+    if isinstance(flat, np.ndarray):
+        return np.concatenate([np.zeros_like(flat), flat], axis=1)
+    return _padded(flat)
+
+
+def _padded(flat: Any) -> Any:
+    import torch.nn.functional as F
+
+    return F.pad(flat, (1, 0))
+
+
+def _decode(outputs: np.ndarray, threshold: float) -> np.ndarray:
+    """1 where the sigmoid of an output is above the threshold."""
+    above: np.ndarray = outputs > np.log(threshold / (1 - threshold))
+    return above.astype(np.int64)
+
+
+MULTI_LABEL = Kind(
+    "multi_label",
+    "chooses any number of labels",
+    "multi_label_classification",
+    ("f1_micro", "f1_macro"),
+    ("f1_micro", "f1_macro", "accuracy"),
+    _encode,
+    _rows,
+    _decode,
+)

@@ -1,0 +1,61 @@
+"""Regression: a number for one or two texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distill.data.kinds.kind import Kind, Where
+from distill.errors import DataError
+
+
+def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: str) -> np.ndarray:
+    numbers, bad = numeric(column)
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise DataError(
+            f"{where(row)}: got {column[row].as_py()!r} in column {key}; must be a finite number; correct the row, or "
+            "leave the value empty"
+        )
+    return numbers.astype(np.float32)
+
+
+def numeric(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
+    """The values of a column as float64, NaN for a row without a value, and whether each is no finite number."""
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        text = pc.fill_null(pc.utf8_trim_whitespace(column), "")
+        fits = pc.match_substring_regex(text, r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
+        plain = pc.if_else(fits, pc.replace_substring_regex(text, r"^\+", ""), pa.scalar(None, pa.string()))
+        values, bad = pc.cast(plain, pa.float64()), pc.and_(pc.invert(fits), pc.not_equal(text, ""))
+    elif pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        values = pc.cast(column, pa.float64())
+        bad = pc.fill_null(pc.invert(pc.is_finite(values)), False)
+    else:
+        return np.full(len(column), np.nan), np.ones(len(column), np.bool_)
+    return pc.fill_null(values, np.nan).to_numpy(), bad.to_numpy()
+
+
+def _rows(outputs: Any) -> Any:
+    return outputs
+
+
+def _decode(outputs: np.ndarray, threshold: float) -> np.ndarray:
+    return outputs[:, 0]
+
+
+REGRESSION = Kind(
+    "regression",
+    "outputs a number",
+    "regression",
+    ("pearson", "spearman"),
+    ("pearson", "spearman"),
+    _encode,
+    _rows,
+    _decode,
+    named=False,
+)

@@ -1,0 +1,284 @@
+"""The labelled rows of a task, from tables to targets: checked, divided into splits, without leaks. Without torch."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distill import config
+from distill.data.columns import Columns, check_texts, columns_of
+from distill.data.files import Table
+from distill.data.kinds import Kind, labelled
+from distill.data.labels import Labels, labels_of
+from distill.data.task import Task
+from distill.errors import DataError
+from distill.family.head import Head
+
+SET_ASIDE, MOST_ASIDE = 0.2, 10_000
+"""Without a validation file, this share of the training rows validates, but no more than this number of rows."""
+
+LONGEST = 1_000_000
+"""Maximum characters of a text. A longer one is most likely several rows, joined by a missing quote."""
+
+FEWEST = {"train": 8, "validation": 2}
+"""Minimum number of labelled rows of own tasks; other splits than train need as many as validation."""
+
+_AT_ONCE = 8192
+"""Rows whose texts are in memory at once."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Rows of a table that form a split. The table stays memory-mapped."""
+
+    table: pa.Table
+    """Text columns and `label`, the targets."""
+    rows: np.ndarray
+    """Numbers of the table's rows that belong to the split, in order."""
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A task and its rows."""
+
+    task: Task
+    train: Split | None
+    validation: dict[str, Split]
+    """Splits on which choices are made."""
+    reported: dict[str, Split]
+    """Splits on which scores are reported: the test split, else those of `validation`."""
+    notes: tuple[str, ...] = field(default=())
+    """What was chosen or left out, in lines for the user."""
+
+
+def labelled_rows(
+    name: str, settings: config.Task, tables: Mapping[str, Table], head: Head | None, key: str
+) -> Labelled:
+    """The rows of a task whose splits `tables` has, `train` first if it is there.
+
+    Args:
+        head: the classifier of the teacher, by whose names labels are ordered; None without.
+        key: setting of the task, e.g. `tasks`, for messages.
+
+    Raises:
+        ConfigError: for settings that do not fit the files, and for labels that are not those of the head.
+        DataError: for rows that cannot be used.
+    """
+    first = next(iter(tables.values()))
+    columns = columns_of(settings, first.rows, key, first.files[0])
+    for table in tables.values():
+        _check_columns(table, columns)
+    joined = {split: _labels(table, columns) for split, table in tables.items()}
+    labels = labels_of(settings, columns.kind, joined, head, key)
+    splits: dict[str, Split] = {}
+    for split, table in tables.items():
+        targets = columns.kind.encode(joined[split], labels.spelled, table.where, f"{key}.label")
+        _check_range(settings.range, targets, table)
+        content = table.rows.select(columns.text).append_column("label", _column(targets))
+        splits[split] = Split(content, _usable(table, columns.text))
+    notes = [*_described(name, settings, columns, labels), *labels.notes]
+    own = settings.labels is None and settings.range is None
+    divided = _divided(splits, columns, notes, name)
+    kept = _without_leaks(divided, columns, settings.drop_leaked is not False, notes, name)
+    kept = {s: part if s == "train" else _with_labels(part, notes, f"{name} {s}") for s, part in kept.items()}
+    if settings.rows == {}:
+        _check_enough(kept, tables, columns.kind)
+    task = Task(
+        name,
+        columns.kind,
+        columns.text,
+        labels.names,
+        tuple(settings.metrics or columns.kind.metrics),
+        None if columns.kind.named else _range(settings.range, kept.get("train")),
+        settings.threshold or 0.5,
+        dict(settings.rows),
+    )
+    validation = {s: part for s, part in kept.items() if s not in ("train", "test")}
+    reported = {"test": kept["test"]} if "test" in kept else validation
+    return Labelled(task, kept.get("train"), validation, reported, tuple(notes) if own or len(notes) > 1 else ())
+
+
+def _check_columns(table: Table, columns: Columns) -> None:
+    missing = [name for name in (*columns.text, *columns.label) if name not in table.rows.column_names]
+    where = ", ".join(table.files)
+    if missing:
+        raise DataError(
+            f"{where}: got columns {', '.join(table.rows.column_names)}; must have {', '.join(missing)}, as the "
+            "training rows do; add or rename it"
+        )
+    check_texts(table.rows, columns.text, where)
+
+
+def _labels(table: Table, columns: Columns) -> pa.ChunkedArray:
+    """The label column; of several columns of 0 and 1, the names of those that are 1."""
+    if len(columns.label) == 1:
+        return table.rows[columns.label[0]]
+    flags = [_flags(table, name) for name in columns.label]
+    return pa.chunked_array(
+        [pa.array([[n for n, f in zip(columns.label, row, strict=True) if f] for row in zip(*flags, strict=True)])]
+    )
+
+
+def _flags(table: Table, name: str) -> np.ndarray:
+    values = pc.utf8_lower(pc.utf8_trim_whitespace(pc.cast(table.rows[name], pa.string())))
+    yes = pc.fill_null(pc.is_in(values, pa.array(["1", "1.0", "true"])), False).to_numpy()
+    no = pc.fill_null(pc.is_in(values, pa.array(["0", "0.0", "false"])), False).to_numpy()
+    if not (yes | no).all():
+        row = int(np.flatnonzero(~(yes | no))[0])
+        raise DataError(
+            f"{table.where(row)}: got {table.rows[name][row].as_py()!r} in {name}; must be 0 or 1; correct the row"
+        )
+    return np.asarray(yes)
+
+
+def _column(targets: np.ndarray) -> pa.Array:
+    if targets.ndim == 1:
+        return pa.array(targets)
+    return pa.FixedSizeListArray.from_arrays(pa.array(targets.ravel()), targets.shape[1])
+
+
+def _usable(table: Table, columns: Sequence[str]) -> np.ndarray:
+    """Numbers of all rows. DataError for the first row without text, or with a text that is too long."""
+    empty = np.ones(table.rows.num_rows, np.bool_)
+    for column in columns:
+        values = table.rows[column]
+        if values.null_count:
+            row = pc.index(pc.is_null(values), True).as_py()
+            raise DataError(f"{table.where(row)}: got null in {column}; must be text; remove the row")
+        long = pc.greater(pc.utf8_length(values), LONGEST)
+        if (row := pc.index(long, True).as_py()) >= 0:
+            raise DataError(
+                f"{table.where(row)}: got a text of {len(values[row].as_py()):,} characters in {column}; must be at "
+                f"most {LONGEST:,}; check for a missing quote, or split the text"
+            )
+        empty &= pc.equal(pc.utf8_length(pc.utf8_trim_whitespace(values)), 0).to_numpy()
+    if empty.any():
+        row = int(np.flatnonzero(empty)[0])
+        raise DataError(f"{table.where(row)}: got no text in {' or '.join(columns)}; must be text; remove the row")
+    return np.arange(table.rows.num_rows)
+
+
+def _check_range(allowed: list[float] | None, targets: np.ndarray, table: Table) -> None:
+    if allowed is None:
+        return
+    low, high = allowed
+    bad = np.flatnonzero((targets < low) | (targets > high))
+    if len(bad):
+        raise DataError(
+            f"{table.where(bad[0])}: got label {targets[bad[0]]:g}; must be a number from {low:g} to {high:g}; correct "
+            "the row"
+        )
+
+
+def _range(allowed: list[float] | None, train: Split | None) -> tuple[float, float] | None:
+    if allowed is not None:
+        return float(allowed[0]), float(allowed[1])
+    if train is None:
+        return None
+    values = targets_of(train)
+    return float(np.nanmin(values)), float(np.nanmax(values))
+
+
+def targets_of(split: Split) -> np.ndarray:
+    """Targets [rows] or [rows, labels] of a split."""
+    column = split.table["label"].combine_chunks()
+    if pa.types.is_fixed_size_list(column.type):
+        return column.flatten().to_numpy().reshape(len(column), -1)[split.rows]
+    values: np.ndarray = column.to_numpy()[split.rows]
+    return values
+
+
+def _divided(splits: dict[str, Split], columns: Columns, notes: list[str], name: str) -> dict[str, Split]:
+    """The splits, with a part of `train` set aside as `validation` if there is no split but train and test.
+
+    The part depends on a hash of the text alone, so that all copies of a text are in the same split.
+    """
+    if "train" not in splits or any(split not in ("train", "test") for split in splits):
+        return splits
+    train = splits["train"]
+    share = min(SET_ASIDE, MOST_ASIDE / max(1, len(train.rows)))
+    aside = hashes(train, columns.text) < share * 2.0**64
+    notes.append(
+        f"{name}: {int(aside.sum()):,} of {len(aside):,} training rows are set aside for validation, by a hash of "
+        "their text"
+    )
+    test = {"test": splits["test"]} if "test" in splits else {}
+    parts = {"train": train.rows[~aside], "validation": train.rows[aside]}
+    return {split: Split(train.table, rows) for split, rows in parts.items()} | test
+
+
+def hashes(split: Split, columns: Sequence[str]) -> np.ndarray:
+    """[rows] 64-bit hash of each row's text, without surrounding spaces."""
+    return np.fromiter(_hashes(split, columns), np.uint64, len(split.rows))
+
+
+def _hashes(split: Split, columns: Sequence[str]) -> Iterator[int]:
+    for start in range(0, len(split.rows), _AT_ONCE):
+        part = split.table.select(columns).take(split.rows[start : start + _AT_ONCE])
+        for texts in zip(*(part[column].to_pylist() for column in columns), strict=True):
+            content = "\0".join(text.strip() for text in texts).encode("utf-8", "surrogatepass")
+            yield int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
+
+
+def _without_leaks(
+    splits: dict[str, Split], columns: Columns, drop: bool, notes: list[str], name: str
+) -> dict[str, Split]:
+    """The splits without the training rows whose text is also a validation or test row."""
+    others = [part for split, part in splits.items() if split != "train"]
+    if "train" not in splits or not others:
+        return splits
+    held = np.unique(np.concatenate([hashes(part, columns.text) for part in others]))
+    train = splits["train"]
+    leaked = np.isin(hashes(train, columns.text), held)
+    if not leaked.any():
+        return splits
+    example = train.table[columns.text[0]][int(train.rows[leaked][0])].as_py()
+    count = int(leaked.sum())
+    action = "left out of training" if drop else "kept in training, because drop_leaked is false"
+    notes.append(
+        f"{name}: {count:,} training rows have the text of a validation or test row and are {action}, e.g. "
+        f"{_short(example)!r}"
+    )
+    return splits | {"train": Split(train.table, train.rows[~leaked])} if drop else splits
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _with_labels(split: Split, notes: list[str], name: str) -> Split:
+    """The rows of a split that have a label."""
+    flags = labelled(targets_of(split))
+    if flags.all():
+        return split
+    notes.append(f"{name}: {int((~flags).sum()):,} rows without a label are left out")
+    return Split(split.table, split.rows[flags])
+
+
+def _check_enough(splits: dict[str, Split], tables: Mapping[str, Table], kind: Kind) -> None:
+    """DataError for a split with too few labelled rows, and for training rows that all have the same label."""
+    for split, part in splits.items():
+        where = ", ".join(tables.get(split, tables.get("train", next(iter(tables.values())))).files)
+        targets = targets_of(part)
+        rows, fewest = int(labelled(targets).sum()), FEWEST.get(split, FEWEST["validation"])
+        if rows < fewest:
+            raise DataError(f"{where}: got {rows} labelled {split} rows; must have {fewest} or more; add rows")
+        values = targets[labelled(targets)]
+        if split == "train" and len(np.unique(values, axis=0)) < 2:
+            raise DataError(f"{where}: got the same label in all rows; must be two labels or more; add rows")
+
+
+def _described(name: str, settings: config.Task, columns: Columns, labels: Labels) -> Iterator[str]:
+    """A line about what was chosen, unless the settings state all of it."""
+    if None in (settings.text, settings.label, settings.kind):
+        shown = ", ".join(labels.names[:12]) + (", ..." if len(labels.names) > 12 else "")
+        classes = f" with {len(labels.names)} labels ({shown})" if labels.names else ""
+        yield (
+            f"{name}: text from {' and '.join(columns.text)}, label from {', '.join(columns.label)}: "
+            f"{columns.kind.name}{classes}"
+        )

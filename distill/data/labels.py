@@ -1,0 +1,132 @@
+"""The labels of a task, in the order of the model's outputs: those of the settings, of the teacher, or of the files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distill import config
+from distill.data.kinds import Kind
+from distill.data.kinds.classification import label_names
+from distill.data.kinds.multi_label import MULTI_LABEL, split
+from distill.data.task import Task
+from distill.errors import ConfigError
+from distill.family.head import Head
+
+_SHOWN = 20
+"""Maximum number of labels in a message."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    names: tuple[str, ...]
+    """Names in the order of the model's outputs; empty for a number."""
+    spelled: tuple[str, ...]
+    """The same labels as the files spell them."""
+    notes: tuple[str, ...] = ()
+    """How labels were matched, in lines for the user."""
+
+
+def labels_of(
+    settings: config.Task, kind: Kind, columns: Mapping[str, pa.ChunkedArray], head: Head | None, key: str
+) -> Labels:
+    """The labels of a task.
+
+    Args:
+        columns: split -> column of labels.
+        head: the classifier of the teacher, by whose names labels are ordered; None without.
+        key: setting of the task, e.g. `tasks`, for messages.
+
+    Raises:
+        ConfigError: if the labels are not those of the head, or their order is unknown.
+    """
+    if not kind.named:
+        return Labels((), ())
+    in_files = _sorted(_names(kind, columns))
+    if settings.labels is not None:
+        names = tuple(str(name) for name in settings.labels)
+        if (head is not None and head.outputs != len(names)) or len(set(names)) < len(names):
+            wanted = f"{head.outputs} different labels, one for each output" if head else "different labels"
+            raise ConfigError(f"{key}.labels: got {_shown(names)}; must be {wanted} of the teacher; correct them")
+        return Labels(names, _spelled(names, in_files) or names)
+    if head is None:
+        return Labels(in_files, in_files)
+    return _of_head(head, in_files, key)
+
+
+def _names(kind: Kind, columns: Mapping[str, pa.ChunkedArray]) -> set[str]:
+    """The names of all labels of the training rows, or of all rows if there are none."""
+    names: set[str] = set()
+    for column in [columns["train"]] if "train" in columns else columns.values():
+        if kind is MULTI_LABEL:
+            names.update(*(split(value.as_py()) or () for value in column))
+        else:
+            names.update(value for value in pc.unique(label_names(column)).to_pylist() if value is not None)
+    return names
+
+
+def _of_head(head: Head, in_files: tuple[str, ...], key: str) -> Labels:
+    """The head's labels, and how the files spell them: the same names, or the numbers of the outputs."""
+    names = head.labels or tuple(map(str, range(head.outputs)))
+    spelled = _spelled(names, in_files)
+    if spelled is None and not head.labels:
+        spelled = _spelled(tuple(f"LABEL_{number}" for number in range(head.outputs)), in_files)
+    if spelled is not None:
+        numbers = spelled != names and spelled == tuple(map(str, range(len(names))))
+        pairs = ", ".join(f"{number} is {name}" for number, name in enumerate(names[:_SHOWN]))
+        return Labels(
+            names, spelled, (f"the labels in the files are the teacher's outputs: {pairs}",) if numbers else ()
+        )
+    if head.labels:
+        raise ConfigError(
+            f"{key}.label: got {_shown(in_files)}; must be labels of the teacher, which are {_shown(head.labels)}; "
+            "rename them in the file, choose another teacher, or fine-tune it anew with "
+            "stages.finetune_teacher.skip_if_head=false"
+        )
+    raise ConfigError(
+        f"{key}.labels: got nothing, and the teacher's {head.outputs} outputs have no names; must be the labels in the "
+        f"order of its outputs; set '{key}.labels=[{','.join(in_files[:_SHOWN])}]' in that order"
+    )
+
+
+def head_order(head: Head, task: Task) -> tuple[int, ...] | None:
+    """For each label of a task, the output of a classifier that has its name; None if the labels are not the same.
+
+    Outputs without names are those of the labels in order.
+    """
+    if head.outputs != task.outputs or (head.problem == "multi_label_classification") != (task.kind is MULTI_LABEL):
+        return None
+    if not task.labels or not head.labels or task.labels == tuple(map(str, range(task.outputs))):
+        return tuple(range(head.outputs))
+    numbers = {_plain(label): number for number, label in enumerate(head.labels)}
+    order = tuple(numbers.get(_plain(label), -1) for label in task.labels)
+    return order if sorted(order) == list(range(head.outputs)) else None
+
+
+def _spelled(names: tuple[str, ...], in_files: tuple[str, ...]) -> tuple[str, ...] | None:
+    """The spelling in the files of each name. None if a label of the files is neither a name nor a number of one."""
+    plain = {_plain(name): name for name in in_files}
+    known = {_plain(name) for name in names}
+    if set(plain) <= known and len(plain) == len(in_files):
+        return tuple(plain.get(_plain(name), name) for name in names)
+    numbers = tuple(map(str, range(len(names))))
+    return numbers if set(in_files) <= set(numbers) else None
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\s_-]+", " ", name.strip()).casefold()
+
+
+def _sorted(names: set[str]) -> tuple[str, ...]:
+    """Numbers by size, other names by alphabet."""
+    if all(re.fullmatch(r"-?\d+", name) for name in names):
+        return tuple(sorted(names, key=int))
+    return tuple(sorted(names))
+
+
+def _shown(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

@@ -1,0 +1,107 @@
+"""A task whose columns, kind and labels are known, and the tasks that a config chooses. Without torch."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from distill import config
+from distill.data.kinds import Kind
+
+UNNAMED = ("train", "training", "data", "dataset")
+"""Names of files that are no names of a task: it is named after their folder."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task: its kind, columns, labels and metrics."""
+
+    name: str
+    kind: Kind
+    columns: tuple[str, ...]
+    """The text column, or the two columns of a text pair."""
+    labels: tuple[str, ...]
+    """Names of the labels, in the order of the model's outputs; empty for a number."""
+    metrics: tuple[str, ...]
+    """Names of metrics in distill.evaluate; their mean is the task's score."""
+    range: tuple[float, float] | None = None
+    """Lowest and highest label of a number."""
+    threshold: float = 0.5
+    """Probability above which a label of multi_label is output."""
+    official: dict[str, int] = field(default_factory=dict)
+    """Split -> number of rows that it should have."""
+
+    @property
+    def outputs(self) -> int:
+        """Number of the model's outputs."""
+        return len(self.labels) or 1
+
+    def predictions(self, outputs: np.ndarray) -> np.ndarray:
+        """Predictions of the form of the targets, for outputs [n, outputs]: class numbers, 0 or 1, or numbers."""
+        return self.kind.decode(outputs, self.threshold)
+
+
+def is_own(tasks: config.Tasks) -> bool:
+    """Whether `tasks` itself is the only task, given by files or by a data set on the hub."""
+    return tasks.train is not None or tasks.hub is not None
+
+
+def chosen(tasks: config.Tasks) -> dict[str, config.Task]:
+    """Name -> settings of every task, also of those not in `tasks.names`. What a task leaves null is that of `tasks`."""
+    if is_own(tasks):
+        return {own_name(tasks): config.Task(**{f.name: getattr(tasks, f.name) for f in fields(config.Task)})}
+    shared = {f.name: getattr(tasks, f.name) for f in fields(config.Task) if f.name not in ("train", "hub")}
+    shared = {name: value for name, value in shared.items() if value not in (None, False, {})}
+    return {
+        name: replace(task, **{key: value for key, value in shared.items() if getattr(task, key) is None})
+        for name, task in tasks.each.items()
+    }
+
+
+def own_name(tasks: config.Tasks) -> str:
+    """Name of the task that `tasks` itself is: `tickets` for `data/tickets.csv` and for `tickets/train.csv`."""
+    if tasks.name is not None:
+        return tasks.name
+    if tasks.hub is not None:
+        return _identifier(tasks.hub.split("/")[1 if tasks.hub.count("/") else 0])
+    first = tasks.train[0] if isinstance(tasks.train, list) and tasks.train else tasks.train
+    path = Path(str(first))
+    while path.suffix and path.stem:
+        path = path.with_suffix("")
+    stem = path.name.strip("*_-. ")
+    if re.split(r"[-_.*]", stem)[0].lower() in UNNAMED:
+        stem = path.absolute().parent.name
+    return _identifier(stem)
+
+
+def _identifier(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "_", name).strip("._-") or "task"
+
+
+@cache
+def names_in(group: str) -> tuple[str, ...]:
+    """Names of the tasks in `conf/tasks/GROUP.yaml`."""
+    return tuple(_group(group)["each"])
+
+
+def about(names: set[str]) -> str | None:
+    """The sentence about the group in `conf/tasks` that has all these tasks; None if there is none."""
+    for file in sorted((config.folder("conf") / "tasks").glob("*.yaml")):
+        group = _group(file.stem)
+        if names and names <= set(group.get("each", ())):
+            sentence: str | None = group.get("about")
+            return sentence
+    return None
+
+
+@cache
+def _group(name: str) -> dict[str, Any]:
+    file = config.folder("conf") / "tasks" / f"{name}.yaml"
+    loaded: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
+    return loaded

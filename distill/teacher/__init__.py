@@ -1,0 +1,31 @@
+"""Fetches, checks and loads models and tokenizers.
+
+Weights are loaded from safetensors only, and code in a model's folder is never run. Only `fetch` connects to the hub;
+everything else loads from local folders.
+"""
+
+from distill.teacher.embedder import POOLING, embedder_length, pooling
+from distill.teacher.files import check_weights
+from distill.teacher.folders import EMBEDDED_NAME, EMBEDDED_PACKAGE, TOKENIZER, fetch, licence, resolve
+from distill.teacher.load import check_vocabulary, load_classifier, load_for, load_mlm, load_tokenizer, read_config
+from distill.teacher.random import random_teacher
+
+__all__ = [
+    "EMBEDDED_NAME",
+    "EMBEDDED_PACKAGE",
+    "POOLING",
+    "TOKENIZER",
+    "check_vocabulary",
+    "check_weights",
+    "embedder_length",
+    "fetch",
+    "licence",
+    "load_classifier",
+    "load_for",
+    "load_mlm",
+    "load_tokenizer",
+    "pooling",
+    "random_teacher",
+    "read_config",
+    "resolve",
+]

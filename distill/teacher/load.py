@@ -1,0 +1,185 @@
+"""Loads models and tokenizers from local folders: weights from safetensors only, and no code of a model's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from distill import family
+from distill.data.labels import head_order
+from distill.data.task import Task
+from distill.errors import ConfigError, DataError
+from distill.family.head import stored_head
+from distill.family.record import position_table_after_padding
+from distill.teacher.files import check_weights, quiet, readable, stored
+
+TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spm.model", "spiece.model", "sentencepiece.bpe.model")
+
+
+def load_tokenizer(path: str | Path) -> Any:
+    """The tokenizer of a folder, without the truncation and padding that its files may switch on.
+
+    These would silently cut or pad every text to one length. They stay off when the tokenizer is saved again.
+
+    Raises:
+        DataError: if the folder has no tokenizer, or one that cannot be loaded.
+    """
+    from transformers import AutoTokenizer
+
+    # Without these files transformers silently builds a tokenizer that has only special tokens.
+    if not any((Path(path) / name).is_file() for name in TOKENIZER_FILES):
+        raise DataError(
+            f"{path}: got no tokenizer; must contain one of {', '.join(TOKENIZER_FILES)}; "
+            "save the model's tokenizer into it with save_pretrained"
+        )
+    with readable(path), quiet():
+        tokenizer = AutoTokenizer.from_pretrained(str(path), trust_remote_code=False, local_files_only=True)
+        tokenizer.backend_tokenizer.no_truncation()
+        tokenizer.backend_tokenizer.no_padding()
+    return tokenizer
+
+
+def load_mlm(path: str | Path) -> tuple[Any, bool]:
+    """The masked language model of a folder, float32 in eval mode, and whether its head was stored.
+
+    A head that is not stored is initialized at random by torch's default generator: seed it first.
+    """
+    from transformers import AutoModelForMaskedLM
+
+    model, missing = _load(AutoModelForMaskedLM, path)
+    heads = tuple(f"{module}." for module in family.family_of(model).mlm_head)
+    return model, not any(key.startswith(heads) for key in missing)
+
+
+def load_for(task: Task, path: str | Path, pooler: str | Path | None = None, pad_id: int | None = None) -> Any:
+    """A model for a task on the encoder of a folder, as from `load_classifier`, with the task's labels as its outputs.
+
+    Outputs of a stored head whose labels are in another order are put in the order of the task.
+    """
+    model = load_classifier(path, task.outputs, pooler, pad_id, problem=task.kind.problem)
+    head = stored_head(path)
+    order = None if head is None else head_order(head, task)
+    if order is not None and list(order) != sorted(order):
+        _reorder(model.get_submodule(family.family_of(model).head), order)
+    if task.labels:
+        model.config.id2label = dict(enumerate(task.labels))
+        model.config.label2id = {label: number for number, label in enumerate(task.labels)}
+    return model
+
+
+def load_classifier(
+    path: str | Path,
+    num_labels: int,
+    pooler: str | Path | None = None,
+    pad_id: int | None = None,
+    problem: str = "single_label_classification",
+) -> Any:
+    """A sequence classifier on the encoder of a folder, float32 in eval mode.
+
+    A head that is not stored is initialized at random by torch's default generator: seed it first.
+
+    Args:
+        num_labels: number of outputs.
+        pooler: folder whose pooler is used if `path` has none, because language models are saved without one.
+        pad_id: padding token of the tokenizer, by which a decoder finds the last token of a text.
+        problem: `problem_type` of its config.
+    """
+    from transformers import AutoModelForSequenceClassification
+
+    model, missing = _load(AutoModelForSequenceClassification, path, num_labels=num_labels, problem_type=problem)
+    record = family.family_of(model)
+    for name in record.unused:
+        model.get_parameter(name).requires_grad_(False)
+    if record.layer is None:
+        model.config.pad_token_id = model.config.pad_token_id if pad_id is None else pad_id
+        for name in ("use_cache", "use_mems_eval"):  # outputs that are not used
+            if getattr(model.config, name, False):
+                setattr(model.config, name, False)
+    if pooler is not None:
+        keys = {key for key in missing if record.pooler and key.startswith(f"{record.pooler}.")}
+        names = {key.removeprefix(f"{record.encoder}."): key for key in keys} | {key: key for key in keys}
+        with torch.no_grad():
+            for key, value in stored(pooler, names):
+                parameter = model.get_parameter(names[key])
+                if parameter.shape == value.shape:
+                    parameter.copy_(value)
+    return model
+
+
+@torch.no_grad()
+def _reorder(head: Any, order: Sequence[int]) -> None:
+    """Put the outputs of a linear layer in another order, in place."""
+    for parameter in head.parameters():
+        parameter.copy_(parameter[list(order)].clone())
+
+
+def read_config(path: str | Path, key: str = "teacher.name") -> Any:
+    """The config of a model folder.
+
+    Raises:
+        ConfigError: about the setting `key`, for a model of an unknown family.
+        DataError: for a config that cannot be loaded.
+    """
+    from transformers import AutoConfig
+
+    with readable(path), quiet():
+        loaded = AutoConfig.from_pretrained(str(path), trust_remote_code=False, local_files_only=True)
+    family.family_of(loaded, key)
+    if getattr(loaded, "inner_group_num", 1) != 1:
+        raise ConfigError(
+            f"{key}: got {path}, with inner_group_num {loaded.inner_group_num}; must be 1, as in the published "
+            "models of type albert; choose such a teacher"
+        )
+    return loaded
+
+
+def check_vocabulary(tokenizer: Any, config: Any, key: str = "teacher.name") -> None:
+    """Check that the tokenizer belongs to the model.
+
+    Raises:
+        ConfigError: about the setting `key`, if the model lacks an embedding for a token, if one of the two has no
+            padding token, or if these differ in a family that counts positions from it.
+    """
+    if len(tokenizer) > config.vocab_size:
+        raise ConfigError(
+            f"{key}: got a tokenizer of {len(tokenizer)} tokens and a model of "
+            f"{config.vocab_size}; must be a model with an embedding for every token; "
+            "use the tokenizer that belongs to the model"
+        )
+    if tokenizer.pad_token_id is None:
+        raise ConfigError(f"{key}: got a tokenizer without a padding token; must have one; set pad_token and save it")
+    if family.family_of(config).layer is not None and config.pad_token_id is None:
+        raise ConfigError(f"{key}: got a config without pad_token_id; must have one; set it and save the config")
+    after_padding = family.family_of(config).max_length is position_table_after_padding
+    if after_padding and tokenizer.pad_token_id != config.pad_token_id:
+        raise ConfigError(
+            f"{key}: got a tokenizer that pads with token {tokenizer.pad_token_id} and a model that counts "
+            f"positions from token {config.pad_token_id}; must be the same; use the tokenizer that belongs to the model"
+        )
+
+
+def _load(auto: Any, path: str | Path, **settings: Any) -> tuple[Any, set[str]]:
+    """Model of a folder, and the names of its parameters that are neither stored nor tied to a stored one."""
+    check_weights(path)
+    if getattr(read_config(path), "legacy", None) is False:
+        settings["legacy"] = True  # DeBERTa's other language-model head also needs the embeddings as input
+    with readable(path), quiet():
+        try:
+            model, info = auto.from_pretrained(
+                str(path),
+                dtype=torch.float32,
+                use_safetensors=True,
+                trust_remote_code=False,
+                local_files_only=True,
+                output_loading_info=True,
+                **settings,
+            )
+        except RuntimeError as error:
+            raise DataError(
+                f"{path}: got weights whose shapes differ from config.json or from the task's number of classes; "
+                "must be an encoder, or a classifier of that number of classes; use the model it was fine-tuned from"
+            ) from error
+    return model, set(info["missing_keys"])
