@@ -81,7 +81,7 @@ def test_no_circular_import() -> None:
     assert not remaining, f"a circle of imports among {sorted(remaining)}"
 
 
-LIGHT = "config bind backends schemes family data.kinds data.task check check.hydra report __main__".split()
+LIGHT = "config bind backends schemes family data.kinds data.task data.files check check.hydra report __main__".split()
 WATCHED = """
 import importlib, sys
 for name in sys.argv[1:]:
