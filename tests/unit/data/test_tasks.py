@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from distill.data.records import GLUE, TASKS, Task
 
 from distill.config import Limit, Tasks
-from distill.data.records import GLUE, TASKS, Task
 from distill.data.tasks import load_tasks
 from distill.errors import ConfigError, DataError
 
