@@ -9,14 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
-from distill.data.records import TASKS
 
+import distill
 from distill import check, checkpoint, config, errors, report
+from distill.backends import BACKENDS
 from distill.check import rules
 from distill.config import Baseline, Config, Evaluate, Export, Train
 from distill.context.given import SMOKE_LAYERS
+from distill.data.task import chosen
+from distill.export import proof, record
 from distill.plan import Plan, expanded, resolve
 from distill.student import half_depth
 
@@ -48,9 +52,10 @@ def few_tasks(recipe: str) -> list[str]:
     """Pairs in classes and pairs with a number: both for the recipe of the demo; to save time the former alone for a
     recipe that extends another, and the latter for the rest.
     """
-    kind = composed(recipe).tasks.kind
-    pairs = [task for task in TASKS[kind].values() if len(task.columns) == 2]
-    classes, number = (next(t.name for t in pairs if (t.num_labels == 1) == one) for one in (False, True))
+    pairs = {name: task.kind for name, task in chosen(composed(recipe).tasks).items() if task.text_pair}
+    classes, number = (
+        next(name for name, kind in pairs.items() if kind == wanted) for wanted in ("classification", "regression")
+    )
     if recipe == "distilbert":
         return [classes, number]
     return [classes] if extends(recipe) else [number]
@@ -292,7 +297,7 @@ def test_the_student_of_every_task_loads_with_transformers_alone(finished: Finis
         batch = AutoTokenizer.from_pretrained(folder)(["a kettle sings"], ["the tea is ready"], return_tensors="pt")
         with torch.no_grad():
             logits = model.eval()(**batch).logits
-        assert logits.shape == (1, TASKS[finished.settings.tasks.kind][task].num_labels)
+        assert logits.shape == (1, len(chosen(finished.settings.tasks)[task].labels or [0]))
         assert torch.isfinite(logits).all()
         assert (folder / "README.md").is_file()
         proofs = checkpoint.read_json(finished.folder / export.folder / checkpoint.MANIFEST)["proofs"][task]
