@@ -72,6 +72,12 @@ def columns_of(settings: config.Task, table: pa.Table, head: Head | None, key: s
     return Columns(text, label, _kind(settings, sample, label, head, key, file))
 
 
+def text_columns(settings: config.Task, table: pa.Table, key: str, file: str) -> tuple[str, ...]:
+    """The text columns as from `columns_of`, of a file that may have no labels."""
+    usual = _usual(table, LABELS, {settings.text, settings.text_pair})
+    return _text(settings, table.slice(0, SAMPLE), () if usual is None else (usual,), key, file)
+
+
 def _label(settings: config.Task, table: pa.Table, key: str, file: str) -> tuple[str, ...]:
     if settings.label is not None:
         names = settings.label if isinstance(settings.label, list) else [settings.label]

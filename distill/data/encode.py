@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ from distill.data.cache import cache_folder
 if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedTokenizerBase
+
+T = TypeVar("T")
 
 SHORTEST = 12
 """Corpus sequences with fewer tokens, special tokens included, are dropped (DistilBERT drops 11 and fewer)."""
@@ -105,34 +107,44 @@ def stored_corpus(folder: Path) -> Encoded:
 def encode_task(
     dataset: Dataset, columns: Sequence[str], tokenizer: PreTrainedTokenizerBase, max_length: int
 ) -> Encoded:
-    """Encode a task's rows: one text column, or two for pairs. Labels are taken from the column `label` if it exists.
+    """Encode a task's rows, as `encode_texts` does. Labels are taken from the column `label` if it exists.
 
-    Rows are truncated to `max_length` tokens, of a pair the longer text first. Where the tokenizer puts no separator
-    between the texts of a pair, a line break is inserted. `STORED` rows or more are memory-mapped from the user's
-    cache, where they are stored by a hash of texts, tokenizer and `max_length`.
+    `STORED` rows or more are memory-mapped from the user's cache, where they are stored by a hash of texts, tokenizer
+    and `max_length`.
     """
-    parts = _tokens(dataset, columns, tokenizer, max_length)
+    encoded = _tokens(_parts(dataset, columns), tokenizer, max_length)
     if len(dataset) < STORED:
-        ids, types, lengths = zip(*parts, strict=True) if len(dataset) else ((), (), ())
-        flat, segments = np.concatenate([np.zeros(0, np.int32), *ids]), np.concatenate([np.zeros(0, np.int8), *types])
-        return Encoded(flat, _offsets(list(lengths)), segments, _labels(dataset))
+        return replace(_joined(encoded), labels=_labels(dataset))
     content = [_VERSION, _hash(dataset, columns), tokenizer.backend_tokenizer.to_str(), max_length]
     file = cache_folder("encoded") / fingerprint([*content, type(tokenizer).__name__])
     if not file.with_suffix(".npy").is_file():
-        _store(file, parts)
+        _store(file, encoded)
     flat, segments = (np.asarray(np.memmap(file.with_suffix(f".{kind}"), kind, "r")) for kind in ("int32", "int8"))
     return Encoded(flat, np.load(file.with_suffix(".npy"), mmap_mode="r"), segments, _labels(dataset))
 
 
+def encode_texts(texts: Sequence[Sequence[str]], tokenizer: PreTrainedTokenizerBase, max_length: int) -> Encoded:
+    """Encode one list of texts, or two of the same length for pairs. The result has no labels.
+
+    Rows are truncated to `max_length` tokens, of a pair the longer text first. Where the tokenizer puts no separator
+    between the texts of a pair, a line break is inserted.
+    """
+    starts = range(0, len(texts[0]), _AT_ONCE)
+    return _joined(_tokens(([c[s : s + _AT_ONCE] for c in texts] for s in starts), tokenizer, max_length))
+
+
+_Tokens = tuple[NDArray[np.int32], NDArray[np.int8], NDArray[np.int64]]
+"""Token ids and token types of consecutive rows, flat, and the number of tokens of each row."""
+
+
 def _tokens(
-    dataset: Dataset, columns: Sequence[str], tokenizer: PreTrainedTokenizerBase, max_length: int
-) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int8], NDArray[np.int64]]]:
-    """Token ids and token types of consecutive rows, flat, and the number of tokens of each row."""
-    between = "" if len(columns) < 2 or _separates(tokenizer) else "\n"
+    parts: Iterable[list[Sequence[str]]], tokenizer: PreTrainedTokenizerBase, max_length: int
+) -> Iterator[_Tokens]:
+    """The tokens of consecutive parts of the rows; each part is one list of texts, or two for pairs."""
     try:
-        for part in _parts(dataset, columns):
-            texts = [part[column].to_pylist() for column in columns]
-            texts[1:] = [[between + text for text in column] for column in texts[1:]]
+        for texts in parts:
+            if len(texts) == 2 and not _separates(tokenizer):
+                texts = [texts[0], [f"\n{text}" for text in texts[1]]]
             out = tokenizer(
                 *texts, truncation=True, max_length=max_length, return_attention_mask=False, return_token_type_ids=True
             )
@@ -143,12 +155,23 @@ def _tokens(
         tokenizer.backend_tokenizer.no_truncation()
 
 
-def _parts(dataset: Dataset, columns: Sequence[str]) -> Iterator[Any]:
-    """The columns of consecutive rows as Arrow tables."""
-    return dataset.select_columns(list(columns)).with_format("arrow").iter(_AT_ONCE)
+def _joined(parts: Iterable[_Tokens]) -> Encoded:
+    """All parts in memory."""
+    ids, types, lengths = [np.zeros(0, np.int32)], [np.zeros(0, np.int8)], list[NDArray[np.int64]]()
+    for part in parts:
+        ids.append(part[0])
+        types.append(part[1])
+        lengths.append(part[2])
+    return Encoded(np.concatenate(ids), _offsets(lengths), np.concatenate(types), None)
 
 
-def _store(file: Path, parts: Iterable[tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]]) -> None:
+def _parts(dataset: Dataset, columns: Sequence[str]) -> Iterator[list[Sequence[str]]]:
+    """The texts of consecutive rows, one list for each column."""
+    for part in dataset.select_columns(list(columns)).with_format("arrow").iter(_AT_ONCE):
+        yield [part[column].to_pylist() for column in columns]
+
+
+def _store(file: Path, parts: Iterable[_Tokens]) -> None:
     """Write `.int32` (token ids), `.int8` (token types) and last `.npy` (offsets)."""
     lengths = []
     with writing_file(file.with_suffix(".int32")) as ids_file, writing_file(file.with_suffix(".int8")) as types_file:
@@ -165,10 +188,9 @@ def _store(file: Path, parts: Iterable[tuple[NDArray[Any], NDArray[Any], NDArray
 def _hash(dataset: Dataset, columns: Sequence[str]) -> str:
     """Hash of the texts, in order."""
     digest = hashlib.sha256()
-    for part in _parts(dataset, columns):
-        for column in columns:
-            values = part[column].to_pylist()
-            digest.update("\0".join(values).encode("utf-8", "surrogatepass") + b"\1")
+    for texts in _parts(dataset, columns):
+        for column in texts:
+            digest.update("\0".join(column).encode("utf-8", "surrogatepass") + b"\1")
     return digest.hexdigest()
 
 
@@ -190,8 +212,8 @@ def _offsets(lengths: list[NDArray[np.int64]]) -> NDArray[np.int64]:
     return np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths]))
 
 
-def batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    """The texts in lists of at most 1024, in order."""
+def batches(texts: Iterable[T]) -> Iterator[list[T]]:
+    """The texts, or other rows, in lists of at most 1024, in order."""
     rest = iter(texts)
     while batch := list(islice(rest, _AT_ONCE)):
         yield batch

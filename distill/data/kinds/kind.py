@@ -36,6 +36,8 @@ class Kind:
     """Outputs [n, outputs], of torch or numpy, -> logits [R, C] whose softmax is compared; C = 1 is a number."""
     decode: Callable[[np.ndarray, float], np.ndarray]
     """(outputs, threshold) -> predictions of the form of the targets."""
+    answer: Callable[[np.ndarray, Sequence[str], float], list[dict[str, Any]]]
+    """(outputs, labels, threshold) -> for each text, the prediction that `Model.predict` returns, as JSON values."""
     named: bool = True
     """Whether the model has one output for each named label. If false, it has one output, a number."""
 

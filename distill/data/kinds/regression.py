@@ -48,6 +48,10 @@ def _decode(outputs: np.ndarray, threshold: float) -> np.ndarray:
     return outputs[:, 0]
 
 
+def _answer(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> list[dict[str, Any]]:
+    return [{"score": score} for score in _decode(outputs, threshold).tolist()]
+
+
 REGRESSION = Kind(
     "regression",
     "outputs a number",
@@ -57,5 +61,6 @@ REGRESSION = Kind(
     _encode,
     _rows,
     _decode,
+    _answer,
     named=False,
 )
