@@ -65,12 +65,13 @@ def columns_of(settings: config.Task, table: pa.Table, key: str, file: str) -> C
         DataError: for a text column that contains no text.
     """
     sample = table.slice(0, SAMPLE)
-    label = _label(settings, sample, key, file)
-    text = _text(settings, sample, label, key, file)
+    label = label_columns(settings, sample, key, file)
+    text = text_columns(settings, sample, label, key, file)
     return Columns(text, label, _kind(settings, sample, label, key, file))
 
 
-def _label(settings: config.Task, table: pa.Table, key: str, file: str) -> tuple[str, ...]:
+def label_columns(settings: config.Task, table: pa.Table, key: str, file: str) -> tuple[str, ...]:
+    """The label column, or several columns of 0 and 1. ConfigError if it is not set and no column is likely."""
     if settings.label is not None:
         names = settings.label if isinstance(settings.label, list) else [settings.label]
         return tuple(_present(str(name), table, f"{key}.label", file) for name in names)
@@ -95,7 +96,8 @@ def _few_values(column: pa.ChunkedArray) -> bool:
     return 2 <= pc.count_distinct(column).as_py() <= MOST_CLASSES * len(column)
 
 
-def _text(settings: config.Task, table: pa.Table, label: Sequence[str], key: str, file: str) -> tuple[str, ...]:
+def text_columns(settings: config.Task, table: pa.Table, label: Sequence[str], key: str, file: str) -> tuple[str, ...]:
+    """The text column, or the two of a text pair, of those that are not in `label`. ConfigError if there is none."""
     if settings.text is not None or settings.text_pair is not None:
         if settings.text is None:
             raise ConfigError(f"{key}.text: got nothing; must be set where {key}.text_pair is; set {key}.text=COLUMN")

@@ -48,6 +48,15 @@ def _decode(outputs: np.ndarray, threshold: float) -> np.ndarray:
     return outputs[:, 0]
 
 
+def _difference(outputs: np.ndarray, other: np.ndarray) -> np.ndarray:
+    distance: np.ndarray = np.abs(outputs[:, 0].astype(np.float64) - other[:, 0])
+    return distance
+
+
+def _brief(answer: dict[str, Any]) -> str:
+    return f"{answer['score']:.4g}"
+
+
 REGRESSION = Kind(
     "regression",
     "outputs a number",
@@ -57,5 +66,7 @@ REGRESSION = Kind(
     _encode,
     _rows,
     _decode,
+    _difference,
+    _brief,
     named=False,
 )
