@@ -7,9 +7,9 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_PUBLIC = {"load_config": "distill.config", "Config": "distill.config", "run": "distill.walk"}
+_PUBLIC = {"load_config": "distill.config", "Config": "distill.config", "load": "distill.serve", "run": "distill.walk"}
 
-__all__ = ["Config", "__version__", "load_config", "losses", "run"]
+__all__ = ["Config", "__version__", "load", "load_config", "losses", "run"]
 
 
 def __getattr__(name: str) -> Any:

@@ -66,7 +66,7 @@ def columns_of(settings: config.Task, table: pa.Table, key: str, file: str) -> C
     """
     sample = table.slice(0, SAMPLE)
     label = label_columns(settings, sample, key, file)
-    text = text_columns(settings, sample, label, key, file)
+    text = _text(settings, sample, label, key, file)
     return Columns(text, label, _kind(settings, sample, label, key, file))
 
 
@@ -96,8 +96,7 @@ def _few_values(column: pa.ChunkedArray) -> bool:
     return 2 <= pc.count_distinct(column).as_py() <= MOST_CLASSES * len(column)
 
 
-def text_columns(settings: config.Task, table: pa.Table, label: Sequence[str], key: str, file: str) -> tuple[str, ...]:
-    """The text column, or the two of a text pair, of those that are not in `label`. ConfigError if there is none."""
+def _text(settings: config.Task, table: pa.Table, label: Sequence[str], key: str, file: str) -> tuple[str, ...]:
     if settings.text is not None or settings.text_pair is not None:
         if settings.text is None:
             raise ConfigError(f"{key}.text: got nothing; must be set where {key}.text_pair is; set {key}.text=COLUMN")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -95,19 +95,27 @@ def stored_corpus(folder: Path) -> Encoded:
 def encode_task(
     dataset: Dataset, columns: Sequence[str], tokenizer: PreTrainedTokenizerBase, max_length: int
 ) -> Encoded:
-    """Encode a task's rows: one text column, or two for pairs. Labels are taken from the column `label` if it exists.
+    """Encode a task's rows, as `encode_texts` does. Labels are taken from the column `label` if it exists."""
+    encoded = encode_texts([list(dataset[column]) for column in columns], tokenizer, max_length)
+    if "label" not in dataset.column_names:
+        return encoded
+    values = np.asarray(dataset["label"])
+    return replace(encoded, labels=values.astype(np.float32 if values.dtype.kind == "f" else np.int64))
+
+
+def encode_texts(texts: Sequence[Sequence[str]], tokenizer: PreTrainedTokenizerBase, max_length: int) -> Encoded:
+    """Encode one list of texts, or two of the same length for pairs. The result has no labels.
 
     Rows are truncated to `max_length` tokens, of a pair the longer text first. Where the tokenizer puts no separator
     between the texts of a pair, a line break is inserted.
     """
-    texts = [list(dataset[column]) for column in columns]
     if len(texts) == 2 and not _separates(tokenizer):
-        texts[1] = [f"\n{text}" for text in texts[1]]
+        texts = [texts[0], [f"\n{text}" for text in texts[1]]]
     ids, lengths, types = [], [], []
     try:
-        for start in range(0, len(dataset), _AT_ONCE):
+        for start in range(0, len(texts[0]), _AT_ONCE):
             out = tokenizer(
-                *(text[start : start + _AT_ONCE] for text in texts),
+                *(column[start : start + _AT_ONCE] for column in texts),
                 truncation=True,
                 max_length=max_length,
                 return_attention_mask=False,
@@ -120,12 +128,8 @@ def encode_task(
     finally:
         # A fast tokenizer keeps its last truncation setting, which would be saved with the model.
         tokenizer.backend_tokenizer.no_truncation()
-    labels = None
-    if "label" in dataset.column_names:
-        values = np.asarray(dataset["label"])
-        labels = values.astype(np.float32 if values.dtype.kind == "f" else np.int64)
     segments = np.concatenate(types) if types else np.zeros(0, np.int8)
-    return _encoded(ids, lengths, segments, labels)
+    return Encoded(np.concatenate([np.zeros(0, np.int32), *ids]), _offsets(lengths), segments, None)
 
 
 def _separates(tokenizer: PreTrainedTokenizerBase) -> bool:
@@ -133,15 +137,6 @@ def _separates(tokenizer: PreTrainedTokenizerBase) -> bool:
     special = tokenizer("a", "a", return_special_tokens_mask=True)["special_tokens_mask"]
     text = [index for index, flag in enumerate(special) if not flag]
     return not text or any(special[text[0] : text[-1] + 1])
-
-
-def _encoded(
-    ids: list[NDArray[np.int32]],
-    lengths: list[NDArray[np.int64]],
-    segments: NDArray[np.int8],
-    labels: NDArray[Any] | None,
-) -> Encoded:
-    return Encoded(np.concatenate([np.zeros(0, np.int32), *ids]), _offsets(lengths), segments, labels)
 
 
 def _offsets(lengths: list[NDArray[np.int64]]) -> NDArray[np.int64]:

@@ -13,26 +13,29 @@ from distill.evaluate.mixture import average_by_text
 from distill.evaluate.runners import Batch, Run
 
 
-def batches(lengths: np.ndarray, tokens: int) -> list[np.ndarray]:
+def batches(lengths: np.ndarray, tokens: int, rows: int | None = None) -> list[np.ndarray]:
     """Row indexes of each batch, longest rows first, so that out-of-memory errors come at the start.
 
-    Rows times longest length is at most `tokens`, except for a single row that is longer.
+    Rows times longest length is at most `tokens`, except for a single row that is longer. With `rows`, each batch has
+    that number of rows instead.
     """
     order = np.argsort(-lengths, kind="stable")
     parts, start = [], 0
     while start < len(order):
-        size = max(1, tokens // max(1, int(lengths[order[start]])))
+        size = rows or max(1, tokens // max(1, int(lengths[order[start]])))
         parts.append(order[start : start + size])
         start += size
     return parts
 
 
-def predict(run: Run, encoded: Encoded, *, pad_id: int, left: bool = False, tokens: int = 16384) -> np.ndarray:
-    """Logits float32 [n, C] of every row, in the order of the rows."""
-    parts = batches(np.asarray(encoded.lengths), tokens)
+def predict(
+    run: Run, encoded: Encoded, *, pad_id: int, left: bool = False, tokens: int = 16384, rows: int | None = None
+) -> np.ndarray:
+    """Logits float32 [n, C] of every row, in the order of the rows. `tokens`, `rows`: size of a batch, see `batches`."""
+    parts = batches(np.asarray(encoded.lengths), tokens, rows)
     if not parts:
         raise ValueError("encoded: got no rows; must have at least one")
-    logits = [run(pad(encoded, rows, pad_id, left)) for rows in parts]
+    logits = [run(pad(encoded, part, pad_id, left)) for part in parts]
     result = np.empty((sum(map(len, parts)), logits[0].shape[1]), dtype=np.float32)
     result[np.concatenate(parts)] = np.concatenate(logits)
     return result

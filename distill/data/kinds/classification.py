@@ -48,6 +48,17 @@ def _decode(outputs: np.ndarray, threshold: float) -> np.ndarray:
     return outputs.argmax(axis=1)
 
 
+def _answer(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> list[dict[str, Any]]:
+    """The most probable label with its probability, and the probability of every label."""
+    shifted = np.exp(outputs.astype(np.float64) - outputs.max(axis=1, keepdims=True))
+    scores = (shifted / shifted.sum(axis=1, keepdims=True)).tolist()
+    best = _decode(outputs, threshold).tolist()
+    return [
+        {"label": labels[number], "score": row[number], "scores": dict(zip(labels, row, strict=True))}
+        for number, row in zip(best, scores, strict=True)
+    ]
+
+
 def _brief(answer: dict[str, Any]) -> str:
     return f"{answer['label']} {answer['score']:.2f}"
 
@@ -71,6 +82,7 @@ CLASSIFICATION = Kind(
     _encode,
     _rows,
     _decode,
+    _answer,
     total_variation,
     _brief,
     _same,

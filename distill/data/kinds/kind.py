@@ -36,6 +36,8 @@ class Kind:
     """Outputs [n, outputs], of torch or numpy, -> logits [R, C] whose softmax is compared; C = 1 is a number."""
     decode: Callable[[np.ndarray, float], np.ndarray]
     """(outputs, threshold) -> predictions of the form of the targets."""
+    answer: Callable[[np.ndarray, Sequence[str], float], list[dict[str, Any]]]
+    """(outputs, labels, threshold) -> for each text, the prediction that `Model.predict` returns, as JSON values."""
     difference: Callable[[np.ndarray, np.ndarray], np.ndarray]
     """(outputs of a model, of another) -> [n], how far apart they are on each text."""
     brief: Callable[[dict[str, Any]], str]

@@ -63,6 +63,18 @@ def _decode(outputs: np.ndarray, threshold: float) -> np.ndarray:
     return above.astype(np.int64)
 
 
+def _answer(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> list[dict[str, Any]]:
+    """The labels whose probability is above the threshold, and the probability of every label."""
+    scores = (1 / (1 + np.exp(-outputs.astype(np.float64).clip(-700, 700)))).tolist()
+    return [
+        {
+            "labels": [label for label, flag in zip(labels, flags, strict=True) if flag],
+            "scores": dict(zip(labels, row, strict=True)),
+        }
+        for flags, row in zip(_decode(outputs, threshold).tolist(), scores, strict=True)
+    ]
+
+
 def _difference(outputs: np.ndarray, other: np.ndarray) -> np.ndarray:
     """The largest difference of the probabilities of a label."""
     largest: np.ndarray = total_variation(_rows(outputs), _rows(other)).reshape(len(outputs), -1).max(axis=1)
@@ -91,6 +103,7 @@ MULTI_LABEL = Kind(
     _encode,
     _rows,
     _decode,
+    _answer,
     _difference,
     _brief,
     _same,

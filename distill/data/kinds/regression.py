@@ -48,6 +48,10 @@ def _decode(outputs: np.ndarray, threshold: float) -> np.ndarray:
     return outputs[:, 0]
 
 
+def _answer(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> list[dict[str, Any]]:
+    return [{"score": score} for score in _decode(outputs, threshold).tolist()]
+
+
 def _difference(outputs: np.ndarray, other: np.ndarray) -> np.ndarray:
     distance: np.ndarray = np.abs(outputs[:, 0].astype(np.float64) - other[:, 0])
     return distance
@@ -66,6 +70,7 @@ REGRESSION = Kind(
     _encode,
     _rows,
     _decode,
+    _answer,
     _difference,
     _brief,
     named=False,
