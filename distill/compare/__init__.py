@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +17,7 @@ from distill.compare.result import sentences
 from distill.compare.rows import Rows, Targets, read_rows, targets
 from distill.data.kinds import Kind, labelled
 from distill.environment import hardware
-from distill.errors import ConfigError
+from distill.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
     from distill.serve import Model
@@ -35,6 +37,7 @@ def compare(
     text: str | None = None,
     text_pair: str | None = None,
     label: str | None = None,
+    separator: str | None = None,
     top: int = TOP,
     batch_size: int = 32,
     backends: tuple[str | None, str | None] = (None, None),
@@ -44,6 +47,7 @@ def compare(
 
     Args:
         text, text_pair, label: columns of the file; when None, those that B was made from, or likely ones.
+        separator: between the values of a CSV; a comma, or a tab in .tsv, when None.
         top: number of rows to list, of those on which the models' outputs differ most.
         backends: of A and of B; None for the default of `distill.load`.
 
@@ -53,7 +57,7 @@ def compare(
     Raises:
         UserError: for a file or a model that cannot be used, and for models that cannot be compared.
     """
-    settings = config.Task(text=text, text_pair=text_pair, label=label)
+    settings = config.Task(text=text, text_pair=text_pair, label=label, separator=separator)
     rows = read_rows(file, settings, _columns(b))
     models = _loaded((a, b), backends, log)
     _check_columns(models, rows)
@@ -92,8 +96,20 @@ def _columns(folder: str | Path) -> Sequence[str]:
     """The text columns that an exported folder states; none for any other."""
     from distill.export.record import located, read
 
-    record = read(located(folder))
+    with _named("B"):
+        record = read(located(folder))
     return () if record is None else record.columns
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Name the model and the options in errors about its folder."""
+    try:
+        yield
+    except UserError as error:
+        error.messages = [re.sub("^folder:", f"{name}:", message) for message in error.messages]
+        error.messages = [re.sub("^backend:", f"--backend, {name}:", message) for message in error.messages]
+        raise
 
 
 def _threads() -> int:
@@ -107,7 +123,8 @@ def _loaded(folders: Sequence[str | Path], backends: Sequence[str | None], log: 
 
     models: list[Model] = []
     for name, folder, backend in zip("AB", folders, backends, strict=True):
-        models.append(load(folder, backend=backend, threads=_threads()))
+        with _named(name):
+            models.append(load(folder, backend=backend, threads=_threads()))
         log(f"{name}: {folder}, {models[-1].backend} {models[-1].scheme}")
     return models
 

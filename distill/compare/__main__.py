@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from distill.backends import BACKENDS
 from distill.errors import ConfigError, UserError
@@ -24,8 +25,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message.removeprefix('argument ')}; see python -m distill.compare --help")
+
+
+def _parser() -> _Parser:
+    parser = _Parser(
         prog="python -m distill.compare",
         description="Compare two models on the rows of a file: agreement, scores, classes, lengths and latency.",
     )
@@ -35,6 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--text", metavar="COLUMN", help="column of the text, or of the first text of a pair")
     parser.add_argument("--text-pair", metavar="COLUMN", help="column of the second text of a pair")
     parser.add_argument("--label", metavar="COLUMN", help="column of the label")
+    parser.add_argument("--separator", help="between the values of a CSV")
     parser.add_argument("--output", metavar="FOLDER", type=Path, help="default: outputs/compare/A-vs-B")
     parser.add_argument(
         "--rows", metavar="N", type=_count, default=10, help="rows to list where the models differ most"
@@ -52,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"got {text}; must be a whole number of 1 or more")
+        raise argparse.ArgumentTypeError(f"got {text}; must be a whole number from 1; correct it")
     return int(text)
 
 
@@ -79,6 +86,7 @@ def _run(options: argparse.Namespace) -> None:
         text=options.text,
         text_pair=options.text_pair,
         label=options.label,
+        separator=options.separator,
         top=options.rows,
         batch_size=options.batch_size,
         backends=(backends[0], backends[-1]),

@@ -22,6 +22,9 @@ from distill.family.head import Head
 KEY = "compare"
 """Stands for the command's options in messages of functions that other commands share."""
 
+_SETTING = re.compile(rf"\b(?:{KEY}|tasks)\.(\w+)(=?)")
+"""The same, and the one setting that `read` names itself."""
+
 Texts = list[str] | list[tuple[str, str]]
 
 
@@ -64,7 +67,7 @@ def read_rows(file: str, settings: config.Task, columns: Sequence[str]) -> Rows:
         DataError: for a malformed file, and for a row without text.
     """
     with options():
-        table = read(file, "FILE")
+        table = read(file, "FILE", settings.separator)
         if not table.rows.num_rows:
             raise DataError(f"{file}: got no rows; must have one or more; add rows")
         known = settings.text is None and set(columns) <= set(table.rows.column_names)
@@ -80,8 +83,8 @@ def read_rows(file: str, settings: config.Task, columns: Sequence[str]) -> Rows:
 
 
 def _text(settings: config.Task, table: Table, file: str) -> tuple[str, ...]:
-    sample = table.rows.slice(0, SAMPLE)
-    return text_columns(settings, sample, _label(settings, sample, file), KEY, file)
+    others = [name for name in table.rows.column_names if name != settings.label]
+    return text_columns(settings, table.rows.select(others), KEY, file)
 
 
 def _label(settings: config.Task, sample: pa.Table, file: str) -> tuple[str, ...]:
@@ -136,11 +139,11 @@ def _encoded(rows: Rows, label: tuple[str, ...], kind: Kind, head: Head) -> np.n
 
 @contextmanager
 def options() -> Iterator[None]:
-    """Name the command's options in messages of user errors, e.g. `--text-pair` in place of `compare.text_pair`."""
+    """Name the command's options in messages of user errors, e.g. `--text-pair` in place of a setting."""
     try:
         yield
     except UserError as error:
-        error.messages = [re.sub(rf"\b{KEY}\.(\w+)(=?)", _option, message) for message in error.messages]
+        error.messages = [_SETTING.sub(_option, message) for message in error.messages]
         raise
 
 

@@ -70,6 +70,12 @@ def columns_of(settings: config.Task, table: pa.Table, key: str, file: str) -> C
     return Columns(text, label, _kind(settings, sample, label, key, file))
 
 
+def text_columns(settings: config.Task, table: pa.Table, key: str, file: str) -> tuple[str, ...]:
+    """The text columns as from `columns_of`, of a file that may have no labels."""
+    usual = _usual(table, LABELS, {settings.text, settings.text_pair})
+    return _text(settings, table.slice(0, SAMPLE), () if usual is None else (usual,), key, file)
+
+
 def label_columns(settings: config.Task, table: pa.Table, key: str, file: str) -> tuple[str, ...]:
     """The label column, or several columns of 0 and 1. ConfigError if it is not set and no column is likely."""
     if settings.label is not None:

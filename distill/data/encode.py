@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedTokenizerBase
+
+T = TypeVar("T")
 
 SHORTEST = 12
 """Corpus sequences with fewer tokens, special tokens included, are dropped (DistilBERT drops 11 and fewer)."""
@@ -143,8 +145,8 @@ def _offsets(lengths: list[NDArray[np.int64]]) -> NDArray[np.int64]:
     return np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths]))
 
 
-def batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    """The texts in lists of at most 1024, in order."""
+def batches(texts: Iterable[T]) -> Iterator[list[T]]:
+    """The texts, or other rows, in lists of at most 1024, in order."""
     rest = iter(texts)
     while batch := list(islice(rest, _AT_ONCE)):
         yield batch

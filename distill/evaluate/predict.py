@@ -31,7 +31,7 @@ def batches(lengths: np.ndarray, tokens: int, rows: int | None = None) -> list[n
 def predict(
     run: Run, encoded: Encoded, *, pad_id: int, left: bool = False, tokens: int = 16384, rows: int | None = None
 ) -> np.ndarray:
-    """Logits float32 [n, C] of every row, in the order of the rows. `tokens`, `rows`: size of a batch, see `batches`."""
+    """Logits float32 [n, C] of every row, in their order. `tokens` and `rows` limit a batch, as in `batches`."""
     parts = batches(np.asarray(encoded.lengths), tokens, rows)
     if not parts:
         raise ValueError("encoded: got no rows; must have at least one")

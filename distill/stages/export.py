@@ -18,11 +18,12 @@ from distill.context import Context
 from distill.data.task import Task
 from distill.data.tasks import TaskData
 from distill.evaluate.metrics import accuracy
-from distill.export import onnx
+from distill.export import onnx, record
 from distill.export.huggingface import export_folder
 from distill.export.proof import Artifact, difference, fresh, logits_of
 from distill.plan import Step
-from distill.report import model_card, plain_card
+from distill.report import model_card, plain_card, timed
+from distill.report.schema import Model, Results
 from distill.results import origin, results
 from distill.schemes import ONNX, SCHEMES
 from distill.stages import embedder
@@ -38,12 +39,20 @@ class Exported:
     """One artifact of a task's model."""
 
     task: str
-    name: str
-    """Its backend and scheme."""
+    backend: str
+    scheme: str
+    """`backend` and `scheme` are its names in results.json."""
+    path: str
+    """Its path below the exported folder; `.` for the folder itself."""
     source: Artifact
     """The artifact in the folder of the step that produced it."""
     copy: Artifact
     """The artifact in the exported folder."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the manifest."""
+        return "torch float" if self.path == "." else f"{self.backend} {self.scheme}"
 
 
 def run(ctx: Context, step: Step) -> dict[str, Any]:
@@ -57,6 +66,9 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
         exported = [artifact for task in tasks for artifact in _export(ctx, step, task, temporary / task)]
         ctx.machine.log(f"{step.folder}: {len(exported)} artifacts are verified in a fresh process without distill")
         proofs = _verified(exported, tasks, texts, longest)
+        for task, data in tasks.items():
+            entries = [*_entries(ctx, step, [a for a in exported if a.task == task], proofs[task])]
+            record.write(temporary / task, _record(data.task, longest, entries))
         manifest = {"proofs": proofs, "seconds": time.monotonic() - began}
         checkpoint.write_json(temporary / checkpoint.MANIFEST, manifest)
     return manifest
@@ -90,45 +102,73 @@ def _verified(
     return proofs
 
 
+def _entries(
+    ctx: Context, step: Step, exported: list[Exported], proofs: dict[str, dict[str, Any]]
+) -> Iterator[record.Entry]:
+    """The artifacts of a task with their times at the middle shape of the evaluation."""
+    measured = _measured(ctx, step)
+    shape = None if measured is None else timed.middle_shape(measured)
+    models = {name: model for name, model in _students(measured, step).items() if "failed" not in model}
+    for artifact in exported:
+        row = timed.latency(models.get((artifact.backend, artifact.scheme), {}), shape) or {}
+        times = (row.get("median"), row.get("batch"), row.get("length"))
+        yield record.Entry(artifact.backend, artifact.scheme, artifact.path, *times, proofs[artifact.name]["agreement"])
+
+
+def _record(task: Task, longest: int, entries: list[record.Entry]) -> record.Record:
+    return record.Record(
+        task.name, task.kind, task.labels, task.columns, longest, tuple(entries), task.threshold, task.range
+    )
+
+
+def _measured(ctx: Context, step: Step) -> Results | None:
+    """The results of the evaluation that the export names; None without one."""
+    evaluated = step.source("evaluated")
+    return results(ctx, evaluated) if isinstance(evaluated, Step) else None
+
+
+def _students(measured: Results | None, step: Step) -> dict[tuple[str, str], Model]:
+    """(backend, scheme) -> row of results.json, for each variant of the student of the step's target."""
+    return {
+        (model["backend"], model["scheme"]): model
+        for model in (measured or {}).get("models", [])
+        if (model["role"], model["target"]) == ("student", step.target or None)
+    }
+
+
 def _export(ctx: Context, step: Step, task: str, out: Path) -> list[Exported]:
     """Write one task's folder. Returns its artifacts, the float model first."""
     settings: Export = step.settings
-    source, evaluated = ctx.checkpoint(step.start, task), step.source("evaluated")
-    measured = results(ctx, evaluated) if isinstance(evaluated, Step) else None
+    source, measured = ctx.checkpoint(step.start, task), _measured(ctx, step)
     target = step.target or None
     card = plain_card(origin(ctx), settings.start, task) if measured is None else model_card(measured, target, task)
-    failed = {
-        f"{model['backend']} {model['scheme']}"
-        for model in (measured or {}).get("models", [])
-        if (model["role"], model["target"]) == ("student", target) and "failed" in model
-    }
-    quantized = [model for model in _quantized(ctx, step, task) if model[0] not in failed]
+    failed = {name for name, model in _students(measured, step).items() if "failed" in model}
+    quantized = [model for model in _quantized(ctx, step, task) if model[:2] not in failed]
     export_folder(source, out, card, [(path, name_in_folder) for _, _, path, name_in_folder in quantized])
-    in_float = Exported(task, "torch float", Artifact("torch", source, source), Artifact("torch", out, out))
-    return [
-        in_float,
-        *(
-            Exported(task, name, Artifact(loader, path, source), Artifact(loader, out / name_in_folder, out))
-            for name, loader, path, name_in_folder in quantized
-        ),
-    ]
+    in_float = Exported(task, "torch", "fp32", ".", Artifact("torch", source, source), Artifact("torch", out, out))
+    return [in_float, *(_exported(task, source, out, *model) for model in quantized)]
+
+
+def _exported(task: str, source: Path, out: Path, backend: str, scheme: str, path: Path, place: str) -> Exported:
+    runtime = BACKENDS[backend].runtime
+    copy = Artifact(runtime, out / place, out)
+    return Exported(task, backend, scheme, place, Artifact(runtime, path, source), copy)
 
 
 def _quantized(ctx: Context, step: Step, task: str) -> Iterator[tuple[str, str, Path, str]]:
-    """(backend and scheme, backend that loads it, its path, its path in the exported folder) of each artifact that
-    the quantize stage has for a task: the float32 ONNX file and the quantized models."""
+    """(backend, scheme, path, path in the exported folder) of each artifact that the quantize stage has for a task:
+    the float32 ONNX file and the quantized models."""
     quantized = step.source("quantized")
     if not isinstance(quantized, Step):
         return
     folder = ctx.folder.of(quantized) / task
     if (folder / ONNX).is_file():
-        yield FLOAT_ONNX, "onnxruntime", folder / ONNX, f"onnx/{ONNX}"
+        yield "onnxruntime", "fp32", folder / ONNX, f"onnx/{ONNX}"
     for name in ctx.folder.manifest(quantized)["schemes"]:
         scheme = SCHEMES[name]
         if (folder / scheme.file).exists():
             name_in_folder = f"onnx/{scheme.file}" if scheme.backend == "onnxruntime" else scheme.file
-            runtime = BACKENDS[scheme.backend].runtime
-            yield f"{scheme.backend} {scheme.scheme}", runtime, folder / scheme.file, name_in_folder
+            yield scheme.backend, scheme.scheme, folder / scheme.file, name_in_folder
 
 
 def _agreement(task: Task, outputs: np.ndarray, expected: np.ndarray) -> float | None:

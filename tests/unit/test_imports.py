@@ -19,7 +19,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 ORDER = (
     "errors config bind plan terms checkpoint backends schemes family data.kinds data.task check explain data"
     " teacher student losses features rows objective engine machine environment evaluate compress"
-    " export serve context training results report stages inputs walk __main__"
+    " export serve context training results report stages inputs walk predict compare __main__"
 ).split()
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager"}
 
@@ -81,7 +81,10 @@ def test_no_circular_import() -> None:
     assert not remaining, f"a circle of imports among {sorted(remaining)}"
 
 
-LIGHT = "config bind backends schemes family data.kinds data.task check check.hydra report __main__".split()
+LIGHT = (
+    "config bind backends schemes family data.kinds data.task check check.hydra export.record report predict"
+    " compare compare.page compare.write __main__"
+).split()
 WATCHED = """
 import importlib, sys
 for name in sys.argv[1:]:

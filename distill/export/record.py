@@ -1,0 +1,162 @@
+"""`distill.json`: the task and the proved artifacts of an exported folder, for `distill.load`. Without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from distill import __version__, checkpoint
+from distill.backends import BACKENDS
+from distill.data.kinds import KINDS, Kind
+from distill.errors import ConfigError, DataError
+
+FILE = "distill.json"
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An artifact of the folder."""
+
+    backend: str
+    scheme: str
+    path: str
+    """Its file or folder, below the exported folder; `.` for that folder itself."""
+    ms: float | None = None
+    """Median time of a batch; None if it was not timed."""
+    batch: int | None = None
+    length: int | None = None
+    """Shape of the timed batch."""
+    agreement: float | None = None
+    """Share of validation rows with the same prediction as the float model; None for numbers."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.backend} {self.scheme}"
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a user of an exported folder needs besides its models."""
+
+    task: str
+    kind: Kind
+    labels: tuple[str, ...]
+    """Names of the outputs; empty for a number."""
+    columns: tuple[str, ...]
+    """The text columns of the task's files; empty if they are unknown."""
+    max_length: int
+    artifacts: tuple[Entry, ...]
+    """The float32 model first."""
+    threshold: float = 0.5
+    range: tuple[float, float] | None = None
+
+
+def located(folder: str | Path) -> Path:
+    """The model folder that a user means: the folder itself, or the only exported folder in it.
+
+    Raises:
+        ConfigError: for a path without a folder, and for a folder that has no exported folder or several.
+    """
+    path = Path(folder)
+    if not path.is_dir():
+        raise ConfigError(f"folder: got {folder}; must be a local folder; check the path (from {Path.cwd()})")
+    if any((path / name).exists() for name in (FILE, "config.json")):
+        return path
+    inside = sorted(file.parent for pattern in ("*", "*/*") for file in path.glob(f"{pattern}/{FILE}"))
+    if len(inside) == 1:
+        return inside[0]
+    wanted = "must be one exported folder, or a folder that transformers loads"
+    if not inside:
+        raise ConfigError(f"folder: got {folder}, which has no config.json; {wanted}; choose another")
+    raise ConfigError(f"folder: got {folder}, with several exported folders; {wanted}; choose {_one_of(inside)}")
+
+
+def _one_of(names: Sequence[object]) -> str:
+    *most, last = map(str, names)
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+def write(folder: Path, record: Record) -> None:
+    """Write the file atomically. Values that are unknown are left out of its artifacts."""
+    artifacts = [
+        {key: value for key, value in asdict(entry).items() if value is not None} for entry in record.artifacts
+    ]
+    content: dict[str, Any] = {"schema": SCHEMA, "version": __version__, "task": record.task}
+    content |= {"kind": record.kind.name, "labels": record.labels, "columns": record.columns}
+    content |= {"max_length": record.max_length, "threshold": record.threshold, "range": record.range}
+    checkpoint.write_json(folder / FILE, content | {"artifacts": artifacts})
+
+
+def read(folder: Path) -> Record | None:
+    """The record of a folder; None if it has none.
+
+    Raises:
+        DataError: for a file that is damaged, or of another schema.
+    """
+    file = folder / FILE
+    if not file.exists():
+        return None
+    try:
+        return _record(checkpoint.read_json(file))
+    except KeyError as error:
+        problem = f"no {error}"
+    except (OSError, ValueError) as error:
+        problem = " ".join(str(error).split())[:200]
+    raise DataError(
+        f"{file}: got {problem}; must be the file that the export stage of distill {__version__} writes; copy the "
+        "folder again, or install the version of distill that exported it"
+    )
+
+
+def _record(content: Any) -> Record:
+    """KeyError for a missing value, ValueError for a wrong one."""
+    if not isinstance(content, dict):
+        raise ValueError(f"a {type(content).__name__}")
+    _check("schema", content["schema"], content["schema"] == SCHEMA)
+    kind, labels, longest, threshold = (content[key] for key in ("kind", "labels", "max_length", "threshold"))
+    _check("task", content["task"], isinstance(content["task"], str))
+    _check("kind", kind, kind in list(KINDS))
+    _check("labels", labels, _texts(labels) and bool(labels) == KINDS[kind].named and len(set(labels)) == len(labels))
+    _check("columns", content["columns"], _texts(content["columns"]) and len(content["columns"]) in (1, 2))
+    _check("max_length", longest, type(longest) is int and longest > 0)
+    _check("threshold", threshold, _number(threshold) and 0 < threshold < 1)
+    ends, artifacts = content["range"], content["artifacts"]
+    _check("range", ends, ends is None or (isinstance(ends, list) and len(ends) == 2 and all(map(_number, ends))))
+    _check("artifacts", artifacts, isinstance(artifacts, list) and bool(artifacts))
+    return Record(
+        content["task"],
+        KINDS[kind],
+        tuple(labels),
+        tuple(content["columns"]),
+        longest,
+        tuple(map(_entry, artifacts)),
+        float(threshold),
+        None if ends is None else (float(ends[0]), float(ends[1])),
+    )
+
+
+def _entry(content: Any) -> Entry:
+    _check("artifact", content, isinstance(content, dict))
+    backend, scheme, path, ms = content["backend"], content["scheme"], content["path"], content.get("ms")
+    _check("backend", backend, backend in list(BACKENDS))
+    _check("scheme", scheme, isinstance(scheme, str))
+    inside = isinstance(path, str) and not PurePosixPath(path).is_absolute() and ".." not in PurePosixPath(path).parts
+    _check("path", path, inside)
+    _check("ms", ms, ms is None or (_number(ms) and ms > 0))
+    return Entry(backend, scheme, path, ms, content.get("batch"), content.get("length"), content.get("agreement"))
+
+
+def _check(key: str, value: Any, right: bool) -> None:
+    if not right:
+        raise ValueError(f"{key} {value!r}"[:100])
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,190 @@
+"""Loads a model folder to predict with it: an exported one with its artifacts, or any that transformers loads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from distill import family, teacher
+from distill.backends import BACKENDS
+from distill.data.collate import MULTIPLE
+from distill.data.kinds import kind_of_model
+from distill.errors import ConfigError, DataError
+from distill.evaluate.runners import Batch, Run
+from distill.evaluate.runners import load as load_runner
+from distill.export.record import Entry, Record, located, read
+from distill.family.head import stored_head
+from distill.machine import cores
+from distill.schemes import SCHEMES
+from distill.serve.model import Model
+from distill.teacher.files import quiet, readable
+
+__all__ = ["Model", "load"]
+
+SHORTEST = 8
+"""Least maximum length in tokens, as in `tasks.max_length`."""
+TORCH = Entry("torch", "fp32", ".")
+"""The artifact of a folder without a record."""
+
+
+def load(
+    folder: str | Path,
+    *,
+    backend: str | None = None,
+    scheme: str | None = None,
+    device: str = "cpu",
+    threads: int | None = None,
+    max_length: int | None = None,
+) -> Model:
+    """Load a model folder: an exported one, the folder that contains it, or any sequence classifier of transformers.
+
+    By default the artifact that was fastest when the run timed it, of those whose backend is installed, and torch
+    float32 if none was timed. Nothing is downloaded, and no code in the folder is run.
+
+        model = distill.load("outputs/distilbert/default/export/tickets")
+        model.predict(["my card was swallowed"])
+        # [{"label": "card", "score": 0.97, "scores": {"access": 0.01, "card": 0.97, "invoice": 0.02}}]
+
+    Args:
+        backend: torch, onnxruntime, openvino, bitsandbytes or torchao, instead of the fastest.
+        scheme: fp32, int8, ..., instead of the fastest.
+        device: of torch: cpu, cuda or cuda:1.
+        threads: of the CPU; all cores by default.
+        max_length: tokens to which a text is truncated; by default as in training.
+
+    Raises:
+        ConfigError: for an argument that does not fit the folder or the machine.
+        DataError: for a damaged folder.
+    """
+    folder = located(folder)
+    _check_device(device)
+    if threads is not None and threads < 1:
+        raise ConfigError(f"threads: got {threads}; must be at least 1; correct it")
+    config = teacher.read_config(folder, "folder")
+    tokenizer = _tokenizer(folder, config)
+    record = read(folder) or _plain(folder, tokenizer.model_max_length, config)
+    record = replace(record, max_length=_length(record.max_length, max_length, family.max_length(config)))
+    entry = chosen(record.artifacts, backend, scheme, device)
+    run = _runner(folder / entry.path, entry, device, threads or cores())
+    model = Model(
+        folder,
+        record.kind,
+        record.labels,
+        entry.backend,
+        entry.scheme,
+        record.max_length,
+        record.threshold,
+        record.columns,
+        tokenizer,
+        within(run, family.max_length(config)),
+        any((s.backend, s.scheme, s.row_by_row) == (entry.backend, entry.scheme, True) for s in SCHEMES.values()),
+    )
+    _try(model, folder / entry.path)
+    return model
+
+
+def chosen(entries: tuple[Entry, ...], backend: str | None, scheme: str | None, device: str) -> Entry:
+    """The fastest of the artifacts of a backend and a scheme that this machine can run; the first if none was timed.
+
+    Raises:
+        ConfigError: if there is none.
+    """
+    asked = " ".join(filter(None, (backend, scheme)))
+    key = " and ".join(name for name, value in (("backend", backend), ("scheme", scheme)) if value is not None)
+    fitting = [e for e in entries if backend in (None, e.backend) and scheme in (None, e.scheme)]
+    if not fitting:
+        raise ConfigError(f"{key}: got {asked}; must be of {', '.join(e.name for e in entries)}; choose one of these")
+    installed = [e for e in fitting if not missing(e.backend)]
+    if not installed:
+        first = fitting[0].backend
+        extra = BACKENDS[first].extra
+        packages = " ".join(missing(first)) if extra is None else f"'distill[{extra}]'"
+        raise ConfigError(f"backend: got {first}; must be installed here; pip install {packages}, or choose another")
+    usable = [e for e in installed if device == "cpu" or not BACKENDS[e.backend].cpu_only]
+    if not usable:
+        raise ConfigError(f"device: got {device}; must be cpu for {installed[0].name}; set it, or choose torch")
+    timed = [e for e in usable if e.ms is not None]
+    return min(timed or usable[:1], key=lambda e: e.ms or 0.0)
+
+
+def missing(backend: str) -> list[str]:
+    """The packages of a backend that are not installed."""
+    return [package for package in BACKENDS[backend].packages if find_spec(package) is None]
+
+
+def within(run: Run, longest: int) -> Run:
+    """`run` without the padding beyond the model's maximum length: `pad` rounds lengths up.
+
+    Every family that has a maximum length is padded on the right.
+    """
+    if longest % MULTIPLE == 0:
+        return run
+
+    def clipped(batch: Batch) -> Any:
+        return run({name: values[:, :longest] for name, values in batch.items()})
+
+    return clipped
+
+
+def _check_device(device: str) -> None:
+    import torch
+
+    wanted = "must be a device that this machine has; choose cpu"
+    try:
+        kind = torch.device(device).type
+    except RuntimeError as error:
+        raise ConfigError(f"device: got {device}; {wanted}") from error
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"device: got {device}; {wanted}")
+
+
+def _tokenizer(folder: Path, config: Any) -> Any:
+    """The tokenizer of a folder, which pads on the side that the model's family needs, whatever was stored."""
+    tokenizer = teacher.load_tokenizer(folder)
+    teacher.check_vocabulary(tokenizer, config, "folder")
+    if getattr(config, "pad_token_id", None) is None:
+        raise ConfigError(f"folder: got {folder}, whose config has no pad_token_id; must have one; set it and save it")
+    tokenizer.padding_side = "left" if family.family_of(config).pads_left else "right"
+    return tokenizer
+
+
+def _plain(folder: Path, most: int, config: Any) -> Record:
+    """What a folder without a record states itself. `most`: maximum length of its tokenizer."""
+    teacher.check_weights(folder)
+    head = stored_head(folder)
+    if head is None:
+        raise DataError(
+            f"{folder}: got a model without a classifier; must be a sequence classifier; fine-tune it first"
+        )
+    kind = kind_of_model(head.problem, head.outputs)
+    labels = (head.labels or tuple(map(str, range(head.outputs)))) if kind.named else ()
+    return Record(folder.name, kind, labels, (), min(most, family.max_length(config)), (TORCH,))
+
+
+def _length(stored: int, asked: int | None, most: int) -> int:
+    if asked is not None and not SHORTEST <= asked <= most:
+        raise ConfigError(f"max_length: got {asked}; must be from {SHORTEST} to {most}, the model's limit; correct it")
+    return min(stored, most) if asked is None else asked
+
+
+def _runner(path: Path, entry: Entry, device: str, threads: int) -> Run:
+    if not path.exists():
+        raise DataError(f"{path}: got no such file; must be the artifact {entry.name}; copy the folder again")
+    if BACKENDS[entry.backend].loads == "transformers":
+        teacher.check_weights(path)
+    with readable(path, "a whole artifact; copy the folder again"), quiet():
+        backend, scheme = entry.backend, entry.scheme
+        return load_runner(entry.name, path, backend=backend, scheme=scheme, device=device, threads=threads).run
+
+
+def _try(model: Model, path: Path) -> None:
+    """DataError unless the model runs, and has an output for each label."""
+    with readable(path, "a whole artifact; copy the folder again"), quiet():
+        outputs = model.outputs(["a"] if len(model.columns) < 2 else [("a", "a")])
+    expected = len(model.labels) or 1
+    if outputs.shape[1] != expected:
+        raise DataError(
+            f"{path}: got {outputs.shape[1]} outputs; must be {expected}, one for each label; copy the folder again"
+        )

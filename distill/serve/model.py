@@ -1,0 +1,108 @@
+"""A loaded model: it checks texts, computes outputs in batches, and turns them into predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from distill.data.encode import encode_texts
+from distill.data.kinds import Kind
+from distill.errors import DataError
+from distill.evaluate.predict import predict
+from distill.evaluate.runners import Run
+
+Texts = Sequence[str] | Sequence[tuple[str, str]]
+"""Texts, or pairs of texts."""
+_MEND = "pass a list such as ['a text'] or [('a text', 'its pair')]"
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model in one scheme on one backend, from `distill.load`."""
+
+    folder: Path
+    kind: Kind
+    labels: tuple[str, ...]
+    """Names of the outputs; empty for a number."""
+    backend: str
+    scheme: str
+    max_length: int
+    """Number of tokens to which a text, or a pair of texts, is truncated."""
+    threshold: float
+    """Probability above which a label of multi-label classification is predicted."""
+    columns: tuple[str, ...]
+    """The text columns of the task's files; empty if they are unknown."""
+    tokenizer: Any = field(repr=False)
+    run: Run = field(repr=False)
+    """Batch -> outputs."""
+    row_by_row: bool
+    """Whether texts are run one at a time, because activations share one scale for the batch, so that the outputs of a
+    text would depend on the other texts."""
+
+    def outputs(self, texts: Texts, batch_size: int = 32) -> np.ndarray:
+        """Outputs float32 [n, outputs] of n texts or pairs, in their order. A batch has texts of similar length.
+
+        Raises:
+            DataError: for texts of another form, and for outputs that are not finite.
+        """
+        columns = columns_of(texts, len(self.columns))
+        if not columns:
+            return np.zeros((0, len(self.labels) or 1), np.float32)
+        encoded = encode_texts(columns, self.tokenizer, self.max_length)
+        _check(encoded.lengths > 0, "no text", "a text with at least one token")
+        left, rows = self.tokenizer.padding_side == "left", 1 if self.row_by_row else batch_size
+        outputs = predict(self.run, encoded, pad_id=self.tokenizer.pad_token_id, left=left, rows=rows)
+        if not np.isfinite(outputs).all():
+            raise DataError(
+                f"{self.folder}: got outputs of {self.backend} {self.scheme} that are not finite; must be numbers; "
+                "choose another scheme"
+            )
+        return outputs
+
+    def predict(self, texts: Texts, batch_size: int = 32) -> list[dict[str, Any]]:
+        """The prediction for each text or pair, in their order, as JSON values.
+
+        `{"label": "billing", "score": 0.97, "scores": {"billing": 0.97, ...}}` for a classification,
+        `{"labels": ["billing"], "scores": {...}}` for several labels, `{"score": 3.2}` for a number.
+        """
+        return self.kind.answer(self.outputs(texts, batch_size), self.labels, self.threshold)
+
+
+def columns_of(texts: Texts, wanted: int = 0) -> list[list[str]]:
+    """The texts as one list, or the two texts of each pair as two. Empty if there are none.
+
+    Args:
+        wanted: 1 for texts, 2 for pairs, 0 for either.
+
+    Raises:
+        DataError: for anything else.
+    """
+    if isinstance(texts, str | bytes) or not hasattr(texts, "__iter__"):
+        raise DataError(f"texts: got a {type(texts).__name__}; must be a list of texts or of pairs of texts; {_MEND}")
+    rows = [(text,) if isinstance(text, str) else text for text in texts]
+    width = wanted or (len(rows[0]) if rows and isinstance(rows[0], tuple | list) else 1)
+    form = "texts" if width == 1 else "pairs of texts"
+    for number, row in enumerate(rows, 1):
+        if not (isinstance(row, tuple | list) and len(row) == width in (1, 2) and all(isinstance(t, str) for t in row)):
+            shown = repr(row[0] if isinstance(row, tuple) and len(row) == 1 else row)[:80]
+            raise DataError(f"texts, number {number}: got {shown}; must be {form}, as the others; {_MEND}")
+    _check([all(map(_unicode, row)) for row in rows], "a lone surrogate", "Unicode text, decoded from its own encoding")
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _check(right: Sequence[bool] | np.ndarray, problem: str, rule: str) -> None:
+    wrong = np.flatnonzero(~np.asarray(right, np.bool_))
+    if len(wrong):
+        raise DataError(f"texts, number {wrong[0] + 1}: got {problem}; must be {rule}; correct it, or leave it out")
+
+
+def _unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
