@@ -40,7 +40,9 @@ def _parser() -> _Parser:
     parser.add_argument("file", metavar="FILE", help="CSV, TSV, JSON Lines or parquet, with labels or without")
     parser.add_argument("--text", metavar="COLUMN", help="column of the text, or of the first text of a pair")
     parser.add_argument("--text-pair", metavar="COLUMN", help="column of the second text of a pair")
-    parser.add_argument("--label", metavar="COLUMN", help="column of the label")
+    parser.add_argument(
+        "--label", metavar="COLUMN", action="append", help="column of the label; repeated, columns of 0 and 1"
+    )
     parser.add_argument("--separator", help="between the values of a CSV")
     parser.add_argument("--output", metavar="FOLDER", type=Path, help="default: outputs/compare/A-vs-B")
     parser.add_argument(
@@ -73,7 +75,7 @@ def _run(options: argparse.Namespace) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from distill.compare import compare
+    from distill.compare.comparison import compare
     from distill.compare.page import blocks
     from distill.compare.write import write
     from distill.report.terminal import show_blocks

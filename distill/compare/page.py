@@ -12,8 +12,8 @@ from distill.report.table import Row, Table, number, times, with_interval
 
 Comparison = dict[str, Any]
 
-_CLASSES, _TEXTS = 20, 3
-"""Classes and rows that a terminal shows. The page shows all of them."""
+_CLASSES, _TEXTS, _CHARACTERS = 20, 3, 60
+"""Classes, rows and characters of a text that a terminal shows. The page shows all of them."""
 
 
 def title(comparison: Comparison) -> str:
@@ -48,8 +48,8 @@ def models(comparison: Comparison) -> Table:
     rows: list[Row] = []
     for name, model in comparison["models"].items():
         texts = (name.upper(), model["name"], model["folder"], model["backend"], model["scheme"])
-        rows.append((*texts, f"{model['max_length']:,}", f"{model['longer_rows']:,}"))
-    columns = ("", "Model", "Folder", "Backend", "Scheme", "Maximum tokens", "Longer rows")
+        rows.append((*texts, f"{model['max_length']:,}", f"{model['truncated_rows']:,}"))
+    columns = ("", "Model", "Folder", "Backend", "Scheme", "Maximum tokens", "Truncated rows")
     return Table("Models", columns, rows, 5)
 
 
@@ -127,13 +127,19 @@ def differences(comparison: Comparison, whole: bool) -> Table:
     kind, every = KINDS[comparison["kind"]], comparison["differences"]
     rows: list[Row] = []
     for each in every if whole else every[:_TEXTS]:
-        label = each["label"]
-        shown = "-" if label is None else f"{label:.4g}" if isinstance(label, float) else label or "no label"
         text = " / ".join(" ".join(text.split()) for text in each["texts"])
-        rows.append(
-            (text, each["row"], shown, kind.brief(each["a"]), kind.brief(each["b"]), number(each["difference"], 3))
-        )
+        place = each["row"].removeprefix(f"{comparison['file']}, row ")
+        answers = (kind.brief(each["a"]), kind.brief(each["b"]))
+        rows.append((_cut(text, whole), place, _label(each["label"]), *answers, number(each["difference"], 3)))
     notes = ["Difference: of probabilities, 0 to 1." if kind.named else "Difference: absolute."]
     if len(rows) < len(every):
         notes.append(f"{len(every) - len(rows)} more rows are on the page.")
     return Table("Where they differ most", ("Text", "Row", "Label", "A", "B", "Difference"), rows, 5, notes)
+
+
+def _label(label: str | float | None) -> str:
+    return "-" if label is None else f"{label:.4g}" if isinstance(label, float) else label or "no label"
+
+
+def _cut(text: str, whole: bool) -> str:
+    return text if whole or len(text) <= _CHARACTERS else f"{text[: _CHARACTERS - 3]}..."

@@ -54,7 +54,7 @@ def agreement(kind: Kind, a: np.ndarray, b: np.ndarray) -> dict[str, Any]:
 
 
 def score(kind: Kind, predicted: np.ndarray, targets: np.ndarray) -> dict[str, float]:
-    """Metric of the kind -> value in percent; accuracy, which McNemar's test is about, is among them where it exists."""
+    """Metric -> value in percent: accuracy, which McNemar's test compares, if it is defined, and the kind's metrics."""
     accuracy = [name for name in kind.all_metrics if name == "accuracy"]
     return metrics.score(tuple(dict.fromkeys((*accuracy, *kind.metrics))), predicted, targets)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -59,8 +59,8 @@ def read_rows(file: str, settings: config.Task, columns: Sequence[str]) -> Rows:
     """The rows of a file.
 
     Args:
-        columns: text columns that the models were made from, which are used if the file has them and the settings name
-            none; empty if unknown.
+        columns: text columns that B was made from, which are used if the file has them and the settings name none;
+            empty if unknown.
 
     Raises:
         ConfigError: for a column that the file does not have, and where no column is a likely text.
@@ -72,18 +72,16 @@ def read_rows(file: str, settings: config.Task, columns: Sequence[str]) -> Rows:
             raise DataError(f"{file}: got no rows; must have one or more; add rows")
         known = settings.text is None and set(columns) <= set(table.rows.column_names)
         text = tuple(columns) if known and columns else _text(settings, table, file)
-        if len(columns) == 2 and len(text) == 1:
-            raise ConfigError(
-                f"{KEY}.text_pair: got nothing; must be a column of {file}, because B was made for pairs of texts "
-                f"({columns[0]}, {columns[1]}); set {KEY}.text=COLUMN {KEY}.text_pair=COLUMN"
-            )
+        if settings.label is not None:
+            label_columns(settings, table.rows, KEY, file)
         check_texts(table.rows, text, file)
         usable_rows(table, text)
     return Rows(table, text)
 
 
 def _text(settings: config.Task, table: Table, file: str) -> tuple[str, ...]:
-    others = [name for name in table.rows.column_names if name != settings.label]
+    label = settings.label if isinstance(settings.label, list) else [settings.label]
+    others = [name for name in table.rows.column_names if name not in label]
     return text_columns(settings, table.rows.select(others), KEY, file)
 
 
@@ -95,6 +93,15 @@ def _label(settings: config.Task, sample: pa.Table, file: str) -> tuple[str, ...
         if settings.label is not None:
             raise
         return ()
+
+
+def check_width(name: str, columns: Sequence[str], rows: Rows) -> None:
+    """ConfigError unless the rows have as many texts as those that model `name` was made from, if these are known."""
+    if columns and len(columns) != len(rows.text):
+        raise ConfigError(
+            f"--text: got {' and '.join(rows.text)}; must be {len(columns)} for {name}, which was made from "
+            f"{' and '.join(columns)}; set --text COLUMN{' --text-pair COLUMN' * (len(columns) == 2)}"
+        )
 
 
 def targets(rows: Rows, settings: config.Task, kind: Kind, head: Head) -> Targets:
@@ -125,13 +132,15 @@ def targets(rows: Rows, settings: config.Task, kind: Kind, head: Head) -> Target
 
 def _encoded(rows: Rows, label: tuple[str, ...], kind: Kind, head: Head) -> np.ndarray:
     column = label_column(rows.table, Columns(rows.text, label, kind))
+    numbered = tuple(map(str, range(head.outputs)))
     try:
-        spelled = labels_of(config.Task(), kind, {"train": column}, head, KEY).spelled
+        named = replace(head, labels=head.labels or numbered)
+        spelled = labels_of(config.Task(), kind, {"train": column}, named, KEY).spelled
     except ConfigError as error:
         got = error.messages[0].partition(": ")[2].partition(";")[0]
-        names = ", ".join(head.labels[:20]) or f"numbers from 0 to {head.outputs - 1}, because neither model names them"
+        names = ", ".join(head.labels[:20]) or f"{', '.join(numbered[:20])}, because neither model names its outputs"
         raise DataError(
-            f"{KEY}.label: in column {', '.join(label)} {got}; must be labels of the models: {names}; rename them in "
+            f"{KEY}.label: {got} in column {', '.join(label)}; must be labels of the models: {names}; rename them in "
             f"the file, or set {KEY}.label=COLUMN"
         ) from error
     return kind.encode(column, spelled, rows.table.where, f"{KEY}.label")
@@ -143,8 +152,7 @@ def options() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        error.messages = [_SETTING.sub(_option, message) for message in error.messages]
-        raise
+        raise type(error)([_SETTING.sub(_option, message) for message in error.messages]) from error
 
 
 def _option(match: re.Match[str]) -> str:

@@ -20,14 +20,7 @@ ROUNDS = 15
 """Rounds; each times both models at every batch size."""
 
 
-def timed(
-    models: Sequence[Model],
-    rows: Rows,
-    lengths: np.ndarray,
-    *,
-    rounds: int = ROUNDS,
-    least_ms: float = latency.LEAST_MS,
-) -> list[dict[str, Any]]:
+def timed(models: Sequence[Model], rows: Rows, lengths: np.ndarray) -> list[dict[str, Any]]:
     """Milliseconds of A and B for a batch, and how many times as fast B is, at each size of batch.
 
     The texts are random rows; a batch contains rows of similar length. Tokenizing is included.
@@ -39,7 +32,7 @@ def timed(
     keyed: dict[latency.Key, dict[str, list[Batch]]] = {
         size: {runner.name: batches for runner in runners} for size, batches in inputs.items()
     }
-    times = latency.measure(runners, keyed, repeats=rounds, least_ms=least_ms)
+    times = latency.measure(runners, keyed, repeats=ROUNDS, least_ms=latency.LEAST_MS)
     result = []
     for size, batches in inputs.items():
         of_a, of_b = ([ms / len(batches) for ms in times[name, size]] for name in "ab")

@@ -44,6 +44,7 @@ def parts(block: Block, width: int) -> Iterator[RenderableType]:
         case Banner():
             yield Text(block.text, style="bold red")
         case Heading() | Headline():
+            yield from [""] * (isinstance(block, Heading) and block.level > 1)
             yield Text(block.text, style="bold")
         case Paragraph() | Code():
             yield Text(block.text)

@@ -83,7 +83,7 @@ def test_no_circular_import() -> None:
 
 LIGHT = (
     "config bind backends schemes family data.kinds data.task check check.hydra export.record report predict"
-    " compare compare.page compare.write __main__"
+    " compare.comparison compare.page compare.write __main__"
 ).split()
 WATCHED = """
 import importlib, sys
