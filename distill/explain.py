@@ -53,7 +53,7 @@ def messages(error: BaseException, arguments: list[str]) -> list[str] | None:
     overrides, lines = _overrides(arguments), []
     composed: Config | BaseException = error
     if not any(_key(a) == "recipe" for a in overrides):
-        lines, overrides = settings(Config(), None), [f"recipe={USUAL}", *overrides]
+        lines, overrides = settings(Config(), None)[:1], [f"recipe={USUAL}", *overrides]
         composed = _composed(*overrides)
     while isinstance(composed, BaseException):
         cause = _cause(composed, overrides)

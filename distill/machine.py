@@ -65,13 +65,7 @@ class Machine:
 
 def start(config: Config) -> Machine:
     """Set up device, threads and precision by the settings. ConfigError for a device that the machine does not have."""
-    from transformers.utils import logging
-
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    # transformers imports torchao where it is installed, and torchao warns about absent GPUs.
-    for noisy in ("torchao", "torch.utils._pytree"):
-        getLogger(noisy).setLevel(ERROR)
+    silence()
     world = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     threads = config.threads or max(1, cores() // world)
     torch.set_num_threads(threads)
@@ -94,6 +88,17 @@ def start(config: Config) -> Machine:
         f"{accelerator.num_processes} process(es) on {accelerator.device}, {threads} threads, training in {precision}"
     )
     return machine
+
+
+def silence() -> None:
+    """Turn off progress bars and warnings of libraries, for a command line that prints its own."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    # transformers imports torchao where it is installed, and torchao warns about absent GPUs.
+    for noisy in ("torchao", "torch.utils._pytree"):
+        getLogger(noisy).setLevel(ERROR)
 
 
 def detect_precision(setting: str, device: torch.device) -> str:

@@ -102,7 +102,9 @@ def _predict(options: argparse.Namespace) -> None:
     from distill import serve
     from distill.data.encode import batches
     from distill.engine.progress import Bar
+    from distill.machine import silence
 
+    silence()
     model = serve.load(folder, backend=options.backend, scheme=options.scheme)
     done, columns = 0, KEYS[: len(record.columns)] if record else KEYS
     with _opened(options) as write, Bar(_console(options, source), "predict", source.total or 0) as bar:

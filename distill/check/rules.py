@@ -12,7 +12,6 @@ from typing import Any
 
 from distill import terms
 from distill.config import Baseline
-from distill.data.kinds import KINDS
 from distill.plan import SHARED
 
 Rule = tuple[str, Callable[[Any], bool], str, str]
@@ -34,10 +33,6 @@ def _one_of(*names: str) -> Callable[[Any], bool]:
 def _repository(name: Any) -> bool:
     pattern = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]{0,95}"
     return isinstance(name, str) and re.fullmatch(pattern, name) is not None
-
-
-def _character(value: Any) -> bool:
-    return isinstance(value, str) and len(value) == 1
 
 
 RULES: tuple[Rule, ...] = (
@@ -71,15 +66,6 @@ RULES: tuple[Rule, ...] = (
         "choose with corpus=NAME",
     ),
     ("corpus.max_length", _number(16), ">= 16", "128 is the default"),
-    *(
-        rule
-        for key in ("tasks", "tasks.each.*")
-        for rule in (
-            (f"{key}.kind", _one_of(*KINDS), " or ".join(KINDS), "null chooses it by the labels"),
-            (f"{key}.threshold", _above(0, 1), "between 0 and 1", "0.5 is the default"),
-            (f"{key}.separator", _character, "one character", "a comma is the default; write '\\t' for a tab"),
-        )
-    ),
     ("tasks.max_length", _number(8), ">= 8", "128 is the default"),
     ("limit.*", _number(1), ">= 1", "null sets no limit"),
     (

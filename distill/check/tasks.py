@@ -48,6 +48,15 @@ def _task(key: str, task: Task) -> Iterator[str]:
             yield f"{key}.metrics: got {metric}; must be of {', '.join(names)}; {nearest(metric, names)}"
     if task.metrics == []:
         yield f"{key}.metrics: got []; must be one or more of {', '.join(names)}; leave it out for those of its kind"
+    if task.kind is not None and task.kind not in KINDS:
+        yield f"{key}.kind: got {task.kind}; must be {' or '.join(KINDS)}; null chooses it by the labels"
+    if task.threshold is not None and not 0 < task.threshold < 1:
+        yield f"{key}.threshold: got {task.threshold:g}; must be between 0 and 1; 0.5 is the default"
+    yield from _labels(key, task)
+
+
+def _labels(key: str, task: Task) -> Iterator[str]:
+    """Problems of the settings of a task's labels and text columns."""
     if task.range is not None and not (len(task.range) == 2 and task.range[0] < task.range[1]):
         yield f"{key}.range: got {task.range}; must be [lowest, highest]; e.g. [0,5]"
     if task.labels is not None and (len(task.labels) < 2 or len(set(task.labels)) < len(task.labels)):

@@ -14,6 +14,7 @@ from distill.data.kinds import KINDS, Kind
 from distill.data.kinds.classification import label_names
 from distill.data.kinds.regression import numeric
 from distill.errors import ConfigError, DataError
+from distill.family.head import Head
 
 LABELS = (
     "label", "labels", "target", "class", "category", "intent", "sentiment", "topic", "emotion", "score", "similarity",
@@ -53,10 +54,11 @@ class Columns:
     kind: Kind
 
 
-def columns_of(settings: config.Task, table: pa.Table, key: str, file: str) -> Columns:
+def columns_of(settings: config.Task, table: pa.Table, head: Head | None, key: str, file: str) -> Columns:
     """The columns that the settings name, and for those they do not name, the most likely of the table.
 
     Args:
+        head: the classifier of the teacher, from which the kind follows; None without.
         key: setting of the task, e.g. `tasks`, for messages.
         file: name of the table's file.
 
@@ -67,7 +69,7 @@ def columns_of(settings: config.Task, table: pa.Table, key: str, file: str) -> C
     sample = table.slice(0, SAMPLE)
     label = label_columns(settings, sample, key, file)
     text = _text(settings, sample, label, key, file)
-    return Columns(text, label, _kind(settings, sample, label, key, file))
+    return Columns(text, label, _kind(settings, sample, label, head, key, file))
 
 
 def text_columns(settings: config.Task, table: pa.Table, key: str, file: str) -> tuple[str, ...]:
@@ -125,12 +127,14 @@ def _text(settings: config.Task, table: pa.Table, label: Sequence[str], key: str
     return (max(texts, key=lambda name: pc.sum(pc.utf8_length(table[name])).as_py() or 0),)
 
 
-def _kind(settings: config.Task, table: pa.Table, label: Sequence[str], key: str, file: str) -> Kind:
+def _kind(settings: config.Task, table: pa.Table, label: Sequence[str], head: Head | None, key: str, file: str) -> Kind:
     if settings.kind is not None:
         return KINDS[settings.kind]
-    if len(label) > 1:
+    if len(label) > 1 or (head is not None and head.problem == "multi_label_classification"):
         return KINDS["multi_label"]
     column = table[label[0]]
+    if head is not None and head.outputs == 1:
+        return KINDS["regression"]
     if _is_list(column.type):
         return KINDS["multi_label"]
     if _is_number(column):

@@ -67,11 +67,11 @@ def batches(
             yield from _parquet(source, name)
             return
         start = _start(source, name)
-        text = io.TextIOWrapper(source, "utf-8-sig", errors="surrogateescape", newline="")
-        if EXTENSIONS[suffix] == "csv":
-            yield from _csv(text, name, separator or SEPARATORS[suffix], guess=separator is None)
-        else:
-            yield from jsonl.batches(text, name, suffix == ".json" and start.startswith(b"["), schema)
+        with io.TextIOWrapper(source, "utf-8-sig", errors="surrogateescape", newline="") as text:
+            if EXTENSIONS[suffix] == "csv":
+                yield from _csv(text, name, separator or SEPARATORS[suffix], guess=separator is None)
+            else:
+                yield from jsonl.batches(text, name, suffix == ".json" and start.startswith(b"["), schema)
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise DataError(f"{name}: got {str(error)!r}; must be a whole gzip file; compress or copy it again") from error
     except OSError as error:
@@ -191,7 +191,9 @@ def _parquet(file: Any, name: str) -> Iterator[pa.RecordBatch]:
                 _check_utf8(batch, name, row)
                 row += batch.num_rows
                 yield batch.cast(schema)
-    except (pa.ArrowException, OSError) as error:
+            if row - 1 != source.metadata.num_rows:
+                raise OSError(f"{row - 1} rows, and {source.metadata.num_rows} in the footer")
+    except (pa.ArrowException, OSError, UnicodeError) as error:
         problem = str(error).strip().splitlines()[0][:200]
         raise DataError(f"{name}: got {problem!r}; must be a whole parquet file; copy or fetch it again") from error
 

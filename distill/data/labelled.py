@@ -70,7 +70,7 @@ def labelled_rows(
         DataError: for rows that cannot be used.
     """
     first = next(iter(tables.values()))
-    columns = columns_of(settings, first.rows, key, first.files[0])
+    columns = columns_of(settings, first.rows, head, key, first.files[0])
     for table in tables.values():
         _check_columns(table, columns)
     joined = {split: label_column(table, columns) for split, table in tables.items()}
@@ -82,11 +82,12 @@ def labelled_rows(
         content = table.rows.select(columns.text).append_column("label", _column(targets))
         splits[split] = Split(content, usable_rows(table, columns.text))
     notes = [*_described(name, settings, columns, labels), *labels.notes]
-    own = settings.labels is None and settings.range is None
-    divided = _divided(splits, columns, notes, name)
-    kept = _without_leaks(divided, columns, settings.drop_leaked is not False, notes, name)
-    kept = {s: part if s == "train" else _with_labels(part, notes, f"{name} {s}") for s, part in kept.items()}
-    if settings.rows == {}:
+    published = bool(settings.rows)  # its splits are used as they are
+    if not published:
+        splits = _divided(splits, columns, notes, name)
+        splits = _without_leaks(splits, columns, settings.drop_leaked is not False, notes, name)
+    kept = {s: part if s == "train" else _with_labels(part, notes, f"{name} {s}") for s, part in splits.items()}
+    if not published:
         _check_enough(kept, tables, columns.kind)
     task = Task(
         name,
@@ -100,7 +101,7 @@ def labelled_rows(
     )
     validation = {s: part for s, part in kept.items() if s not in ("train", "test")}
     reported = {"test": kept["test"]} if "test" in kept else validation
-    return Labelled(task, kept.get("train"), validation, reported, tuple(notes) if own or len(notes) > 1 else ())
+    return Labelled(task, kept.get("train"), validation, reported, tuple(notes))
 
 
 def _check_columns(table: Table, columns: Columns) -> None:

@@ -49,10 +49,10 @@ def labels_of(
     in_files = _sorted(_names(kind, columns))
     if settings.labels is not None:
         names = tuple(str(name) for name in settings.labels)
-        if (head is not None and head.outputs != len(names)) or len(set(names)) < len(names):
-            wanted = f"{head.outputs} different labels, one for each output" if head else "different labels"
-            raise ConfigError(f"{key}.labels: got {_shown(names)}; must be {wanted} of the teacher; correct them")
-        return Labels(names, _spelled(names, in_files) or names)
+        numbers = tuple(map(str, range(len(names))))
+        # A wrong label is refused with its row later, so here most of them decide.
+        by_number = len({*numbers} & {*in_files}) > len({_plain(n) for n in names} & {_plain(n) for n in in_files})
+        return Labels(names, numbers if by_number else _spelled(names, in_files) or names)
     if head is None:
         return Labels(in_files, in_files)
     return _of_head(head, in_files, key)

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from distill.errors import DataError
 
-LONGEST = 1 << 24
+LONGEST = 1 << 23
 """Characters of a line, of a value of a CSV or of an object of a JSON array: all of them are in memory at once."""
 ROWS = 8192
 CHARACTERS = 1 << 22

@@ -53,11 +53,11 @@ def is_own(tasks: config.Tasks) -> bool:
 
 
 def chosen(tasks: config.Tasks) -> dict[str, config.Task]:
-    """Name -> settings of every task, also of those not in `tasks.names`. What a task leaves null is that of `tasks`."""
+    """Name -> settings of every task, in `tasks.names` or not. What a task leaves null is that of `tasks`."""
     if is_own(tasks):
         return {own_name(tasks): config.Task(**{f.name: getattr(tasks, f.name) for f in fields(config.Task)})}
     shared = {f.name: getattr(tasks, f.name) for f in fields(config.Task) if f.name not in ("train", "hub")}
-    shared = {name: value for name, value in shared.items() if value not in (None, False, {})}
+    shared = {name: value for name, value in shared.items() if value not in (None, {})}
     return {
         name: replace(task, **{key: value for key, value in shared.items() if getattr(task, key) is None})
         for name, task in tasks.each.items()

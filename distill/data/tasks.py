@@ -110,7 +110,7 @@ def wanted(tasks: config.Tasks) -> dict[str, config.Task]:
 def check_files(tasks: config.Tasks, head: Head | None) -> None:
     """Refuse own files with errors. Without torch, so that they are refused at once."""
     for name, settings in wanted(tasks).items():
-        if settings.train is not None and not settings.rows:
+        if settings.train is not None and (tasks.path or settings.hub is None):
             read_task(name, settings, tasks, head, stand_in=False)
 
 

@@ -9,14 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
+import distill
 from distill import check, checkpoint, config, errors, report
+from distill.backends import BACKENDS
 from distill.check import rules
 from distill.config import Baseline, Config, Evaluate, Export, Train
 from distill.context.given import SMOKE_LAYERS
-from distill.data.records import TASKS
+from distill.data.task import chosen
+from distill.export import proof, record
 from distill.plan import Plan, expanded, resolve
 from distill.student import half_depth
 
@@ -48,9 +52,10 @@ def few_tasks(recipe: str) -> list[str]:
     """Pairs in classes and pairs with a number: both for the recipe of the demo; to save time the former alone for a
     recipe that extends another, and the latter for the rest.
     """
-    kind = composed(recipe).tasks.kind
-    pairs = [task for task in TASKS[kind].values() if len(task.columns) == 2]
-    classes, number = (next(t.name for t in pairs if (t.num_labels == 1) == one) for one in (False, True))
+    pairs = {name: task.kind for name, task in chosen(composed(recipe).tasks).items() if task.text_pair}
+    classes, number = (
+        next(name for name, kind in pairs.items() if kind == wanted) for wanted in ("classification", "regression")
+    )
     if recipe == "distilbert":
         return [classes, number]
     return [classes] if extends(recipe) else [number]
@@ -292,7 +297,7 @@ def test_the_student_of_every_task_loads_with_transformers_alone(finished: Finis
         batch = AutoTokenizer.from_pretrained(folder)(["a kettle sings"], ["the tea is ready"], return_tensors="pt")
         with torch.no_grad():
             logits = model.eval()(**batch).logits
-        assert logits.shape == (1, TASKS[finished.settings.tasks.kind][task].num_labels)
+        assert logits.shape == (1, len(chosen(finished.settings.tasks)[task].labels or [0]))
         assert torch.isfinite(logits).all()
         assert (folder / "README.md").is_file()
         proofs = checkpoint.read_json(finished.folder / export.folder / checkpoint.MANIFEST)["proofs"][task]
@@ -302,6 +307,27 @@ def test_the_student_of_every_task_loads_with_transformers_alone(finished: Finis
             assert {"model.onnx", "model_int8.onnx"} <= {file.name for file in (folder / "onnx").iterdir()}
             assert {"torch float", "onnxruntime fp32", "onnxruntime int8"} <= set(proofs)
         assert max(proof["largest_difference"] for proof in proofs.values()) <= 1e-5
+
+
+def test_every_exported_artifact_is_loaded_to_predict(finished: Finished) -> None:
+    export = next(step for step in finished.plan.of(Export) if not step.embeds)
+    task = (finished.settings.tasks.names or [])[0]
+    folder, runtime = finished.folder / export.folder / task, {name: b.runtime for name, b in BACKENDS.items()}
+    described, texts = record.read(folder), [("a kettle sings", "the tea is ready"), ("two goats", "on the roof")]
+    assert described is not None
+    students = [m for m in finished.results["models"] if m["target"] == (export.target or None)]
+    students = [m for m in students if m["role"] == "student" and "failed" not in m]
+    times = {(m["backend"], m["scheme"]): [row["median"] for row in m["latency_ms"]] for m in students}
+    for entry in described.artifacts:
+        assert entry.ms in times[entry.backend, entry.scheme]
+        model = distill.load(folder, backend=entry.backend, scheme=entry.scheme, threads=1)
+        path = proof.Artifact(runtime[entry.backend], folder / entry.path, folder)
+        expected = proof.logits_of(path, [list(pair) for pair in texts], described.max_length)
+        # Padding is part of what the activations of one batch are scaled by.
+        tolerance = 1e-4 if entry.scheme == "fp32" else 0.1
+        assert np.abs(model.outputs(texts) - expected).max() <= tolerance
+    fastest = min(described.artifacts, key=lambda entry: entry.ms or 0.0)
+    assert (distill.load(folder).backend, distill.load(folder).scheme) == (fastest.backend, fastest.scheme)
 
 
 def test_the_same_command_again_does_nothing_again(finished: Finished, run: Any, capsys: pytest.CaptureFixture) -> None:

@@ -88,7 +88,7 @@ def distill(folder: Path, *arguments: str, trap: Path | None = None, **environme
                 "student.layer: got [0]; must be a setting that exists; did you mean layers?",
                 "temperature: got -1.0; must be > 0; 2 is usual",
                 "seed: got -1; must be >= 0; 0 is the default",
-                "tasks.names: got cola; must be a task of tasks=docstrings; "
+                "tasks.names: got cola; must be one of package, corrupted, body, order, overlap; "
                 "choose from package, corrupted, body, order, overlap",
             ],
         ),

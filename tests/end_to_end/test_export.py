@@ -7,11 +7,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from huggingface_hub import constants
 
+import distill
 from distill import check, checkpoint, config, explain, teacher
 from distill.errors import ConfigError, UserError
+from distill.export import record
 from distill.export.proof import plain_logits
 from distill.export.push import MARKER, create, exported, repositories, upload
 from distill.plan import resolve
@@ -74,6 +77,25 @@ def test_each_task_gets_its_repository(hub: Any, run: Any, cwd: Path, capsys: py
     there = Path(teacher.fetch("me/student-order", "teacher.name"))
     assert there != exported / "order"
     assert (plain_logits(there, texts) == plain_logits(exported / "order", texts)).all()
+
+
+@pytest.mark.parametrize(("task", "kind"), [("order", "classification"), ("overlap", "regression")])
+def test_the_exported_folder_is_loaded_to_predict(cwd: Path, task: str, kind: str) -> None:
+    folder, texts = cwd / "run" / "export" / task, [("some text", "and more"), ("this", "that"), ("a kettle", "sings")]
+    described = record.read(folder)
+    assert described is not None
+    assert (described.task, described.kind.name, len(described.columns)) == (task, kind, 2)
+    agreement = 1.0 if kind == "classification" else None
+    assert described.artifacts == (record.Entry("torch", "fp32", ".", agreement=agreement),)
+    model = distill.load(folder)
+    expected = plain_logits(folder, [list(pair) for pair in texts], described.max_length)
+    assert np.abs(model.outputs(texts) - expected).max() <= 1e-5
+    scores = [prediction["score"] for prediction in model.predict(texts)]
+    assert len(scores) == 3
+    if kind == "regression":
+        assert np.abs(np.asarray(scores) - expected[:, 0]).max() <= 1e-5
+    with pytest.raises(ConfigError, match=r"with several exported folders; .*export/order or .*export/overlap$"):
+        distill.load(cwd / "run" / "export")
 
 
 def test_a_full_disk_leaves_no_exported_folder(run: Any, cwd: Path, small_disk: Any) -> None:

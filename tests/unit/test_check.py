@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import sys
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -14,9 +15,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from distill import bind, check
 from distill.check import hydra, rules
-from distill.config import Config, Prune, Term, Train, Vocabulary, folder, load_config, recipes
+from distill.config import Config, Prune, Task, Tasks, Term, Train, Vocabulary, folder, load_config, recipes
 
 NAN, INFINITY = math.nan, math.inf
+GLUE, DOCSTRINGS = (load_config([f"tasks={name}"]).tasks for name in ("glue", "docstrings"))
 
 EXAMPLES: dict[str, tuple[str, list[Any], list[Any]]] = {
     "temperature": ("temperature", [0.0, -1.0, NAN, INFINITY, "warm"], [0.1, 2.0]),
@@ -39,7 +41,6 @@ EXAMPLES: dict[str, tuple[str, list[Any], list[Any]]] = {
     "target.size_mib": ("target.size_mib", [0, -1.0], [20.0]),
     "corpus.kind": ("corpus.kind", ["csv"], ["docstrings"]),
     "corpus.max_length": ("corpus.max_length", [15, 0], [16, 512]),
-    "tasks.kind": ("tasks.kind", ["superglue"], ["docstrings", "glue"]),
     "tasks.max_length": ("tasks.max_length", [7], [8, 512]),
     "limit.*": ("limit.examples", [0, -1], [1, None]),
     "stages.*.role": ("stages.pretrain.role", ["pupil", "baseline"], ["teacher", "student"]),
@@ -152,8 +153,8 @@ def test_all_problems_are_reported_at_once(config: Config) -> None:
     assert problems == [
         "temperature: got -1.0; must be > 0; 2 is usual",
         "seed: got -2; must be >= 0; 0 is the default",
-        "tasks.names: got cola; must be a task of tasks=docstrings; choose from package, corrupted, body, order, "
-        "overlap",
+        "tasks.names: got cola; must be one of package, corrupted, body, order, overlap; choose from package, "
+        "corrupted, body, order, overlap",
         "stages.finetune.start: got pretrian; must be an earlier stage of the pipeline; did you mean pretrain?",
         "student.layers: got [2, 1]; must be distinct ascending layer numbers from 0; e.g. [0,2,5]",
         "stages.pretrain.terms.mlm.loss.temperature: got 2.0; must be a parameter of distill.losses.mlm; leave it out",
@@ -161,10 +162,10 @@ def test_all_problems_are_reported_at_once(config: Config) -> None:
 
 
 def test_settings_are_checked_without_a_recipe_too() -> None:
-    assert check.settings(Config(), None) == [
+    assert check.settings(load_config([]), None) == [
         f"recipe: got nothing; must be one of {', '.join(recipes())}; choose one, e.g. recipe=distilbert"
     ]
-    first, second = check.settings(Config(temperature=-1.0), None)
+    first, second = check.settings(load_config(["temperature=-1.0"]), None)
     assert first.startswith("recipe: got nothing")
     assert second == "temperature: got -1.0; must be > 0; 2 is usual"
 
@@ -403,11 +404,30 @@ def test_parameters_of_an_optimizer_are_those_of_its_class(config: Config) -> No
         ({"corpus__kind": "text", "corpus__path": __file__}, ""),
         ({"corpus__path": __file__}, f"corpus.path: got {__file__}; must be null with corpus=docstrings; "),
         ({"corpus__kind": "hub"}, "corpus.name: got nothing; must name hub data sets; "),
-        ({"tasks__path": "."}, "tasks.path: got .; must be null with tasks=docstrings; add tasks=glue"),
-        ({"tasks__kind": "glue", "tasks__path": "no/such"}, "tasks.path: got no/such; must be a folder in the layout "),
-        ({"tasks__kind": "glue", "tasks__path": "."}, ""),
-        ({"tasks__kind": "glue"}, ""),
-        ({"tasks__kind": "glue", "tasks__names": ["sst"]}, "tasks.names: got sst; must be a task of tasks=glue; did "),
+        ({"tasks__path": "."}, "tasks.path: got .; must be null where rows are not from files; add tasks=glue"),
+        (
+            {"tasks": replace(GLUE, path="no/such")},
+            "tasks.path: got no/such; must be a folder of task files, e.g. in the ",
+        ),
+        ({"tasks": replace(GLUE, path=".")}, ""),
+        ({"tasks": GLUE}, ""),
+        ({"tasks": replace(GLUE, names=["sst"])}, "tasks.names: got sst; must be one of cola, sst2, "),
+        ({"tasks": Tasks(train="a.csv", kind="squad")}, "tasks.kind: got squad; must be classification or "),
+        ({"tasks": Tasks(train="a.csv", threshold=1.0)}, "tasks.threshold: got 1; must be between 0 and 1; "),
+        ({"tasks": Tasks(train="a.csv", metrics=["bleu"])}, "tasks.metrics: got bleu; must be of accuracy, "),
+        ({"tasks": Tasks(train="a.csv", metrics=[])}, "tasks.metrics: got []; must be one or more of accuracy, "),
+        ({"tasks": Tasks(train="a.csv", labels=["yes", "yes"])}, "tasks.labels: got ['yes', 'yes']; must be two "),
+        ({"tasks": Tasks(train="a.csv", range=[5, 0])}, "tasks.range: got [5, 0]; must be [lowest, highest]; "),
+        (
+            {"tasks": Tasks(train="a.csv", label=["a"])},
+            "tasks.label: got ['a']; must be one column, or for ",
+        ),
+        ({"tasks": Tasks(train="a.csv", label=3)}, "tasks.label: got 3; must be the name of a column; "),
+        ({"tasks": Tasks(train="a.csv", text_pair="b")}, "tasks.text: got nothing; must be set where "),
+        ({"tasks": Tasks(train="a.csv", hub="a/b")}, "tasks.hub: got a/b; must be null with tasks.train; "),
+        ({"tasks": replace(DOCSTRINGS, validation="b.csv")}, "tasks.train: got nothing; must be set with tasks.valid"),
+        ({"tasks": Tasks()}, "tasks.train: got nothing; must be a file with labelled rows; "),
+        ({"tasks": Tasks(each={"a": Task()})}, "tasks.each.a.train: got nothing; must be a file with labelled rows; "),
         ({"tasks__names": ["order", "overlap"]}, ""),
         ({"student__layers": []}, "student.layers: got []; must be distinct ascending"),
         ({"student__layers": [0, 0]}, "student.layers: got [0, 0]; must be distinct ascending"),

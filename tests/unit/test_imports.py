@@ -82,7 +82,7 @@ def test_no_circular_import() -> None:
 
 
 LIGHT = (
-    "config bind backends schemes family data.kinds data.task check check.hydra export.record report predict"
+    "config bind backends schemes family data.kinds data.task data.files check check.hydra export.record report predict"
     " compare.comparison compare.page compare.write __main__"
 ).split()
 WATCHED = """

@@ -14,7 +14,10 @@ import torch
 
 from distill import family, teacher
 from distill.config import Teacher
+from distill.data.kinds import KINDS
+from distill.data.task import Task
 from distill.errors import ConfigError, DataError
+from distill.family.head import Head, stored_head
 from distill.teacher import folders
 
 TEXTS = ["The kettle sings before the tea is ready.", "A green kettle, and the blue cup beside it."]
@@ -113,7 +116,8 @@ def test_a_new_classifier_head_depends_only_on_the_seed(name: str, tiny_model, t
 
 def test_a_classifier_is_float32_and_has_its_problem_type(tiny_model, tmp_path: Path) -> None:
     tiny_model("bert").bfloat16().save_pretrained(tmp_path)
-    regression, classes = teacher.load_classifier(tmp_path, 1), teacher.load_classifier(tmp_path, 2)
+    number = Task("similarity", KINDS["regression"], ("text",), (), ("pearson",))
+    regression, classes = teacher.load_for(number, tmp_path), teacher.load_classifier(tmp_path, 2)
     assert regression.dtype == classes.dtype == torch.float32
     assert regression.config.problem_type == "regression"
     assert classes.config.problem_type == "single_label_classification"
@@ -139,7 +143,7 @@ def test_the_error_names_damaged_weights(damage, folder: Path, tmp_path: Path) -
     bad = copy(folder, tmp_path / "bad")
     weights = bad / "model.safetensors"
     weights.write_bytes(damage(weights.read_bytes()))
-    for load in (teacher.load_mlm, lambda path: teacher.load_classifier(path, 2), teacher.head_labels):
+    for load in (teacher.load_mlm, lambda path: teacher.load_classifier(path, 2)):
         with pytest.raises(DataError) as caught:
             load(bad)
         assert caught.value.messages[0].startswith(f"{weights}: got a damaged file")
@@ -297,19 +301,45 @@ def test_a_missing_pooler_is_loaded_from_another_folder(tiny_model: Any, folder:
 
 
 @pytest.mark.parametrize(
-    ("name", "head", "classes"),
+    ("name", "kind", "classes"),
     [
         ("bert", "MaskedLM", None),
+        ("bert", "TokenClassification", None),
         ("bert", "SequenceClassification", 3),
         ("roberta", "SequenceClassification", 3),
         ("distilbert", "SequenceClassification", 3),
     ],
 )
-def test_number_of_classes_of_a_stored_head(
-    tiny_model: Any, tmp_path: Path, name: str, head: str, classes: int | None
+def test_a_stored_head_is_read_from_the_files(
+    tiny_model: Any, tmp_path: Path, name: str, kind: str, classes: int | None
 ) -> None:
-    tiny_model(name, head).save_pretrained(tmp_path)
-    assert teacher.head_labels(tmp_path) == classes
+    model = tiny_model(name, kind)
+    model.save_pretrained(tmp_path)
+    head = stored_head(tmp_path)
+    assert head == (None if classes is None else Head(classes, (), model.config.problem_type))
+    if classes is None:
+        return
+    model.config.id2label = {0: "cat", 1: "dog", 2: "cow"}
+    model.save_pretrained(tmp_path)
+    named = stored_head(tmp_path)
+    assert named is not None
+    assert named.labels == ("cat", "dog", "cow")
+    (tmp_path / "model.safetensors").write_bytes(b"damaged")
+    assert stored_head(tmp_path) is None
+
+
+@pytest.mark.parametrize("name", [*family.STUDENTS, "bart", "xlnet", "qwen2"])
+def test_outputs_are_put_in_the_order_of_the_tasks_labels(name: str, tiny_model: Any, tmp_path: Path) -> None:
+    model = tiny_model(name, "SequenceClassification")
+    model.config.id2label, model.config.label2id = {0: "Cat", 1: "dog", 2: "COW"}, {"Cat": 0, "dog": 1, "COW": 2}
+    model.save_pretrained(tmp_path)
+    task = Task("animals", KINDS["classification"], ("text",), ("cow", "cat", "dog"), ("accuracy",))
+    ordered = teacher.load_for(task, tmp_path, pad_id=1)
+    assert ordered.config.id2label == {0: "cow", 1: "cat", 2: "dog"}
+    batch = {"input_ids": torch.tensor([[0, 5, 6, 7, 2]]), "attention_mask": torch.ones(1, 5, dtype=torch.int64)}
+    with torch.no_grad():
+        before, after = teacher.load_classifier(tmp_path, 3, pad_id=1)(**batch).logits, ordered(**batch).logits
+    torch.testing.assert_close(after, before[:, [2, 0, 1]])
 
 
 @pytest.mark.parametrize("name", ["deberta", "deberta-v2"])

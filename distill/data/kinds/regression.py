@@ -18,8 +18,8 @@ def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: s
     if bad.any():
         row = int(np.flatnonzero(bad)[0])
         raise DataError(
-            f"{where(row)}: got {column[row].as_py()!r} in column {key}; must be a finite number; correct the row, or "
-            "leave the value empty"
+            f"{where(row)}: got label {column[row].as_py()!r}; must be a finite number; correct the row, or leave the "
+            "label empty"
         )
     return numbers.astype(np.float32)
 

@@ -93,7 +93,7 @@ def test_numbers_are_those_of_scikit_learn_and_of_the_probabilities(model: Save,
 
     folders, file = (model("a"), model("b", 1)), rows(tmp_path, label=label)
     comparison = compare(*folders, file, top=12)
-    texts = [row["body"] for row in csv.DictReader(Path(file).open(encoding="utf-8"))]
+    texts = [row["body"] for row in csv.DictReader(Path(file).read_text(encoding="utf-8").splitlines())]
     outputs = [distill.load(folder).outputs(texts) for folder in folders]
     wanted, (a, b) = [row % 3 for row in range(12)], [each.argmax(axis=1) for each in outputs]
     assert comparison["agreement"]["percent"] == pytest.approx(100 * (a == b).mean())

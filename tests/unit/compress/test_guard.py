@@ -18,6 +18,8 @@ from distill.compress.guard import Floats, Source, load, score
 from distill.compress.quantize import MAKE, linears
 from distill.config import Quantize
 from distill.data.encode import Encoded
+from distill.data.kinds import KINDS
+from distill.data.task import Task
 from distill.evaluate.latency import synthetic
 from distill.evaluate.runners import torch_runner
 from distill.export.onnx import export_onnx
@@ -77,7 +79,7 @@ def source_of(folder: Path) -> Source:
     assert 0.1 < labels.mean() < 0.9
     encoded = Encoded(ids.ravel().astype(np.int32), np.arange(0, ids.size + 1, 16), types.ravel(), labels)
     rows = [{key: value[i : i + 1] for key, value in batch.items()} for i in range(48)]
-    data: Any = SimpleNamespace(task=SimpleNamespace(name="own", num_labels=2, metrics=("accuracy",)))
+    data: Any = SimpleNamespace(task=Task("own", KINDS["classification"], ("text",), ("no", "yes"), ("accuracy",)))
     return Source(folder, teacher.load_tokenizer(folder), data, rows, {"validation": encoded})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
@@ -12,8 +13,10 @@ from distill import family
 from distill.compress.choose import by_loss, mean_loss, most_important
 from distill.compress.importance import Importance, fisher, magnitude, masked, taylor
 from distill.compress.prune import everything, pruned
-from distill.compress.sensitivity import row_loss
+from distill.compress.sensitivity import row_loss as loss_of_kind
+from distill.data.kinds import KINDS
 
+row_loss = functools.partial(loss_of_kind, KINDS["classification"])
 NAMES = list(family.STUDENTS)
 SIZES = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 24, "num_labels": 3}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import runpy
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,8 +14,11 @@ from datasets import Dataset
 
 from distill import teacher
 from distill.compress.choose import mean_loss
-from distill.compress.sensitivity import LESSON, Subject, retrained, row_loss
+from distill.compress.sensitivity import LESSON, Subject, retrained
+from distill.compress.sensitivity import row_loss as loss_of_kind
+from distill.data.kinds import KINDS
 
+row_loss = functools.partial(loss_of_kind, KINDS["classification"])
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 
 
@@ -22,7 +26,7 @@ def rows(count: int, labels: int) -> Any:
     """A task whose label is a letter in the text; with as many labels as rows it is the row's number."""
     texts = [f"it is {chr(ord('a') + n % labels % 26)}" for n in range(count)]
     data = Dataset.from_dict({"text": texts, "label": [n % labels for n in range(count)]})
-    return SimpleNamespace(train=data, task=SimpleNamespace(columns=("text",), num_labels=2))
+    return SimpleNamespace(train=data, task=SimpleNamespace(columns=("text",)))
 
 
 @pytest.fixture

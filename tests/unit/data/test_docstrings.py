@@ -8,12 +8,20 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from distill.config import Limit, Tasks
-from distill.data import docstrings, harvest, records, tasks
+from distill.config import Limit, load_config
+from distill.data import docstrings, harvest, tasks
 from distill.data.harvest import Document
 from distill.errors import DataError
 
 PACKAGES = [f"pack{letter}" for letter in "abcdefgh"]
+COUNT = {"train": 680, "validation": 400}
+COLUMNS = {
+    "package": ("text",),
+    "corrupted": ("sentence",),
+    "body": ("summary", "body"),
+    "order": ("sentence1", "sentence2"),
+    "overlap": ("text1", "text2"),
+}
 
 
 def document(package: str, number: int) -> Document:
@@ -32,7 +40,7 @@ def documents(monkeypatch: pytest.MonkeyPatch) -> tuple[Document, ...]:
 
 
 def made(task: str, split: str = "train") -> Iterator[dict[str, object]]:
-    columns = docstrings.rows(task, split)
+    columns = docstrings.rows(task, split, COUNT[split])
     return (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
 
 
@@ -40,10 +48,10 @@ def numbers(text: object) -> set[str]:
     return {"".join(c for c in word if c.isdigit()) for word in str(text).split()} - {""}
 
 
-@pytest.mark.parametrize("task", records.DOCSTRINGS)
+@pytest.mark.parametrize("task", COLUMNS)
 def test_same_rows_every_time_from_files_of_the_split(documents: tuple[Document, ...], task: str) -> None:
-    assert docstrings.rows(task, "train") == docstrings.rows(task, "train")
-    columns = records.DOCSTRINGS[task].columns
+    assert docstrings.rows(task, "train", 680) == docstrings.rows(task, "train", 680)
+    columns = COLUMNS[task]
     seen = {
         split: set().union(*(numbers(row[c]) for row in made(task, split) for c in columns))
         for split in ("train", "validation")
@@ -58,7 +66,7 @@ def test_same_rows_every_time_from_files_of_the_split(documents: tuple[Document,
 @pytest.mark.parametrize("task", ["package", "corrupted", "body", "order"])
 def test_labels_are_balanced(documents: tuple[Document, ...], task: str) -> None:
     counts = Counter(row["label"] for row in made(task))
-    assert sorted(counts) == list(range(records.DOCSTRINGS[task].num_labels))
+    assert sorted(counts) == list(range(docstrings.CLASSES if task == "package" else 2))
     assert max(counts.values()) - min(counts.values()) <= 1
 
 
@@ -82,7 +90,7 @@ def test_package_needs_eight(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(harvest, "documents", lambda: (document("packa", 0),))
     monkeypatch.setattr(harvest, "versions", lambda: {"packa": "1"})
     with pytest.raises(DataError, match=r"must be 8 packages"):
-        docstrings.rows("package", "train")
+        docstrings.rows("package", "train", 680)
 
 
 def test_corrupted_differs_from_every_document(documents: tuple[Document, ...]) -> None:
@@ -118,10 +126,11 @@ def test_overlap_is_the_share_of_common_words(documents: tuple[Document, ...]) -
 
 
 def test_load_tasks_gives_them_all(documents: tuple[Document, ...]) -> None:
-    loaded, coverage = tasks.load_tasks(Tasks(), Limit(examples=100), 0)
-    assert list(loaded) == list(records.DOCSTRINGS)
-    assert [row["rows"] for row in coverage if row["split"] == "train"] == [100] * 5
-    assert all(data.train.num_rows == 100 for data in loaded.values())
+    loaded = tasks.load_tasks(load_config([]).tasks, Limit(examples=100), 0)
+    assert {name: data.task.columns for name, data in loaded.tasks.items()} == COLUMNS
+    assert [row["rows"] for row in loaded.coverage if row["split"] == "train"] == [100] * 5
+    assert all(data.train.num_rows == 100 for data in loaded.tasks.values())
+    assert loaded.tasks["package"].task.labels == (*PACKAGES[:8],)
 
 
 def test_sample_is_short_real_text() -> None:

@@ -70,7 +70,7 @@ NAMES = {"sst2": ["accuracy"], "stsb": ["pearson", "spearman"], "mnli": ["accura
 
 
 def _predictions(quality: float, seed: int, rows: int = 300) -> Predictions:
-    """Labels depend on `rows` only, logits also on `seed` and `quality`."""
+    """Labels depend on `rows` only, predictions also on `seed` and `quality`."""
     result = {}
     for place, (task, split) in enumerate(
         [
@@ -83,11 +83,11 @@ def _predictions(quality: float, seed: int, rows: int = 300) -> Predictions:
         truth, noise = np.random.default_rng(place), np.random.default_rng([seed, place])
         if task == "stsb":
             labels = truth.uniform(0, 5, rows)
-            logits = (quality * labels + noise.normal(size=rows))[:, None]
+            predicted = quality * labels + noise.normal(size=rows)
         else:
             labels = truth.integers(0, 3, rows)
-            logits = quality * np.eye(3)[labels] + noise.normal(size=(rows, 3))
-        result[task, split] = (logits.astype(np.float32), labels)
+            predicted = (quality * np.eye(3)[labels] + noise.normal(size=(rows, 3))).argmax(axis=1)
+        result[task, split] = (predicted, labels)
     return result
 
 
@@ -128,7 +128,7 @@ def test_the_interval_narrows_with_the_square_root_of_the_rows() -> None:
 def test_rows_are_drawn_in_pairs() -> None:
     """The interval is narrower for a student with the errors of its teacher than for one with other errors."""
     teacher = _predictions(2.0, 0)
-    near = {key: (logits + 0.01, labels) for key, (logits, labels) in teacher.items()}
+    near = {key: (predicted + 0.01 * (key[0] == "stsb"), labels) for key, (predicted, labels) in teacher.items()}
     low, high = bootstrap(near, teacher, NAMES) or (0.0, 0.0)
     other_low, other_high = bootstrap(_predictions(2.0, 7), teacher, NAMES) or (0.0, 0.0)
     assert high - low < 0.01 < 1.0 < other_high - other_low
@@ -136,15 +136,15 @@ def test_rows_are_drawn_in_pairs() -> None:
 
 def test_no_interval_without_a_ratio() -> None:
     labels = np.array([0, 1, 0, 1])
-    flat = {("cola", "validation"): (np.tile([1.0, 0.0], (4, 1)), labels)}
+    flat = {("cola", "validation"): (np.zeros(4, np.int64), labels)}
     assert bootstrap(flat, flat, {"cola": ["matthews"]}) is None
-    only = {("wnli", "validation"): (np.eye(2)[labels], labels)}
+    only = {("wnli", "validation"): (labels, labels)}
     assert bootstrap(only, only, {"wnli": ["accuracy"]}) is None
 
 
 def test_other_rows_are_refused() -> None:
     teacher, student = _predictions(2.0, 0), dict(_predictions(2.0, 0))
-    logits, labels = student["sst2", "validation"]
-    student["sst2", "validation"] = (logits, labels[::-1])
+    predicted, labels = student["sst2", "validation"]
+    student["sst2", "validation"] = (predicted, labels[::-1])
     with pytest.raises(ValueError, match="same rows"):
         bootstrap(student, teacher, NAMES)

@@ -1,0 +1,41 @@
+"""Tiny models of several families and kinds, as folders that transformers loads."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
+_SIZES = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "initializer_range": 0.2}
+
+
+def _names(*labels: str) -> dict[str, Any]:
+    return {"id2label": dict(enumerate(labels)), "label2id": {label: number for number, label in enumerate(labels)}}
+
+
+MODELS: dict[str, dict[str, Any]] = {
+    "bert": {"num_labels": 3} | _names("boat", "baker", "storm"),
+    "roberta": {"num_labels": 4},
+    "distilbert": {"num_labels": 1},
+    "multi_label": {"num_labels": 3, "problem_type": "multi_label_classification"} | _names("a", "b", "c"),
+}
+
+
+@pytest.fixture(scope="package")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Name -> folder of a random classifier of texts of at most 45 tokens."""
+    root = tmp_path_factory.mktemp("models")
+    families = {name: "bert" if name == "multi_label" else name for name in MODELS}
+    return {
+        name: _TINY["save"](root / name, families[name], "SequenceClassification", length=45, **_SIZES, **more)
+        for name, more in MODELS.items()
+    }
+
+
+@pytest.fixture
+def sentences() -> list[str]:
+    """Texts of different lengths: an empty one, and one that is longer than the models' maximum, among them."""
+    return [*_TINY["SENTENCES"], "", "boat", " ".join(_TINY["SENTENCES"])]

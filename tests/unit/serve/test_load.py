@@ -1,0 +1,274 @@
+"""Loaded models against plain transformers, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distill
+from distill import serve
+from distill.data.kinds import KINDS
+from distill.errors import ConfigError, DataError, UserError
+from distill.export.proof import plain_logits
+from distill.export.record import FILE, Entry, Record, read, write
+
+Folders = dict[str, Path]
+
+
+def recorded(folder: Path, *entries: Entry, **more: Any) -> Path:
+    """The folder with a record of the model `bert`."""
+    task: dict[str, Any] = {"kind": KINDS["classification"], "labels": ("boat", "baker", "storm"), "columns": ("body",)}
+    artifacts = entries or (Entry("torch", "fp32", "."),)
+    write(folder, Record("tickets", max_length=40, artifacts=artifacts, **(task | more)))
+    return folder
+
+
+@pytest.fixture
+def copy(folders: Folders, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(folders["bert"], tmp_path / "copy"))
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "distilbert"])
+@pytest.mark.parametrize("size", [1, 3, 32])
+def test_outputs_are_those_of_plain_transformers_in_order(
+    name: str, size: int, folders: Folders, sentences: list[str]
+) -> None:
+    model = serve.load(folders[name], threads=1)
+    expected = plain_logits(folders[name], [[text] for text in sentences], max_length=45)
+    assert (model.backend, model.scheme, model.max_length, model.columns) == ("torch", "fp32", 45, ())
+    assert np.abs(model.outputs(sentences, batch_size=size) - expected).max() <= 1e-5
+    assert np.ptp(expected, axis=0).min() > 1e-2
+    # Called with one pair, a tokenizer of transformers takes an empty second text for none.
+    pairs = [(first, second or "dawn") for first, second in zip(sentences, reversed(sentences), strict=True)]
+    expected = plain_logits(folders[name], [list(pair) for pair in pairs], max_length=45)
+    assert np.abs(model.outputs(pairs, batch_size=size) - expected).max() <= 1e-5
+
+
+def test_batches_have_no_more_rows_than_asked(folders: Folders, sentences: list[str]) -> None:
+    model, rows = serve.load(folders["bert"]), list[int]()
+    run = model.run
+    object.__setattr__(model, "run", lambda batch: [rows.append(len(batch["input_ids"])), run(batch)][1])
+    model.outputs(sentences, batch_size=4)
+    object.__setattr__(model, "row_by_row", True)
+    model.outputs(sentences[:3], batch_size=4)
+    assert rows == [4, 4, 3, 1, 1, 1]
+
+
+def test_predictions_of_each_kind(folders: Folders, sentences: list[str]) -> None:
+    model = distill.load(folders["bert"])
+    assert model.predict([]) == []
+    logits = model.outputs(sentences).astype(np.float64)
+    shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    for prediction, row in zip(model.predict(sentences), shares, strict=True):
+        assert list(prediction) == ["label", "score", "scores"]
+        assert list(prediction["scores"]) == ["boat", "baker", "storm"] == list(model.labels)
+        assert np.allclose(list(prediction["scores"].values()), row, atol=1e-9)
+        assert prediction["label"] == model.labels[row.argmax()]
+        assert prediction["score"] == max(prediction["scores"].values())
+    assert list(serve.load(folders["roberta"]).predict(["boat"])[0]["scores"]) == ["0", "1", "2", "3"]
+    number = serve.load(folders["distilbert"])
+    assert number.labels == ()
+    assert number.predict(sentences) == [{"score": value} for value in number.outputs(sentences)[:, 0].tolist()]
+    assert json.loads(json.dumps(model.predict(sentences))) == model.predict(sentences)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_labels_above_the_threshold(share: float, folders: Folders, sentences: list[str], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(folders["multi_label"], tmp_path / "copy"))
+    scores = 1 / (1 + np.exp(-serve.load(folder, max_length=40).outputs(sentences).astype(np.float64)))
+    threshold = float(np.quantile(scores, share, method="midpoint"))
+    recorded(folder, kind=KINDS["multi_label"], labels=("a", "b", "c"), threshold=threshold)
+    model = serve.load(folder)
+    for prediction, row in zip(model.predict(sentences), scores, strict=True):
+        assert np.allclose(list(prediction["scores"].values()), row, atol=1e-9)
+        assert prediction["labels"] == [label for label, score in zip("abc", row, strict=True) if score > threshold]
+    assert 0 < sum(len(p["labels"]) for p in model.predict(sentences)) < 3 * len(sentences)
+
+
+def test_a_folder_without_a_record_has_the_kind_of_its_config(folders: Folders) -> None:
+    kinds = {name: serve.load(folder).kind.name for name, folder in folders.items()}
+    assert kinds == {
+        "bert": "classification", "roberta": "classification", "distilbert": "regression", "multi_label": "multi_label",
+    }  # fmt: skip
+
+
+def test_the_record_is_read_as_it_was_written(copy: Path) -> None:
+    entries = (Entry("torch", "fp32", "."), Entry("onnxruntime", "int8", "onnx/x.onnx", 1.13, 8, 128, 0.99))
+    record = Record("t", KINDS["regression"], (), ("q", "s"), 64, entries, 0.5, (1.0, 5.0))
+    write(copy, record)
+    assert read(copy) == record
+    assert "ms" not in json.loads((copy / FILE).read_text())["artifacts"][0]
+    recorded(copy)
+    model = serve.load(copy)
+    assert (model.max_length, model.columns, serve.load(copy, max_length=12).max_length) == (40, ("body",), 12)
+
+
+ENTRIES = (
+    Entry("torch", "fp32", ".", 4.0),
+    Entry("onnxruntime", "fp32", "onnx/model.onnx", 3.0),
+    Entry("onnxruntime", "int8", "onnx/model_int8.onnx", 2.0),
+    Entry("openvino", "int8", "openvino", 1.0),
+    Entry("bitsandbytes", "int8", "bitsandbytes"),
+)
+
+
+def test_the_fastest_installed_artifact_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def name(backend: str | None = None, scheme: str | None = None, device: str = "cpu") -> str:
+        return serve.chosen(ENTRIES, backend, scheme, device).name
+
+    absent = {"openvino"}
+    monkeypatch.setattr(serve, "find_spec", lambda package: None if package in absent else object())
+    assert name() == "onnxruntime int8"
+    assert name(device="cuda") == "torch fp32"
+    assert name("onnxruntime") == "onnxruntime int8"
+    assert name("onnxruntime", "fp32") == "onnxruntime fp32"
+    assert name(scheme="fp32") == "onnxruntime fp32"
+    assert name("bitsandbytes") == "bitsandbytes int8"
+    with pytest.raises(ConfigError, match=r"^backend: got openvino; .*pip install 'distill\[openvino\]'"):
+        name("openvino")
+    with pytest.raises(ConfigError, match=r"^device: got cuda; must be cpu for onnxruntime fp32"):
+        name("onnxruntime", device="cuda")
+    with pytest.raises(ConfigError, match=r"^backend and scheme: got torch int8; must be of torch fp32, onnxruntime"):
+        name("torch", "int8")
+    absent.clear()
+    assert name() == "openvino int8"
+    untimed = tuple(Entry(e.backend, e.scheme, e.path) for e in ENTRIES)
+    assert serve.chosen(untimed, None, None, "cpu").name == "torch fp32"
+
+
+def test_the_only_exported_folder_in_a_folder_is_meant(folders: Folders, tmp_path: Path) -> None:
+    first = Path(shutil.copytree(folders["bert"], tmp_path / "run" / "export" / "tickets"))
+    recorded(first)
+    assert serve.load(tmp_path / "run" / "export").folder == first
+    assert serve.load(str(tmp_path / "run")).folder == first
+    recorded(Path(shutil.copytree(folders["bert"], tmp_path / "run" / "export" / "topics")))
+    with pytest.raises(ConfigError, match=r"with several exported folders; .*tickets or .*topics$"):
+        serve.load(tmp_path / "run" / "export")
+
+
+ARGUMENTS: list[tuple[dict[str, Any], str]] = [
+    ({"backend": "tensorrt"}, r"^backend: got tensorrt; must be of torch fp32; "),
+    ({"scheme": "int8"}, r"^scheme: got int8; must be of torch fp32; "),
+    ({"device": "tpu9"}, r"^device: got tpu9; must be a device"),
+    ({"threads": 0}, r"^threads: got 0; must be at least 1"),
+    ({"max_length": 46}, r"^max_length: got 46; must be from 8 to 45"),
+    ({"max_length": 2}, r"^max_length: got 2; must be from 8 to 45"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), ARGUMENTS, ids=str)
+def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str, folders: Folders) -> None:
+    with pytest.raises(ConfigError, match=message) as refused:
+        serve.load(folders["bert"], **arguments)
+    assert len(refused.value.messages) == 1
+
+
+TEXTS: list[tuple[Any, str]] = [
+    ("boat", "^texts: got a str; must be a list"),
+    (3, "^texts: got a int; must be a list"),
+    (["boat", 3], "^texts, number 2: got 3; must be texts, as the others"),
+    (["boat", None], "^texts, number 2: got None; must be texts"),
+    ([("a", "b"), "boat"], "^texts, number 2: got 'boat'; must be pairs of texts"),
+    (["boat", ("a", "b")], "^texts, number 2: got \\('a', 'b'\\); must be texts"),
+    ([("a", "b", "c")], "^texts, number 1: got \\('a', 'b', 'c'\\)"),
+    ([("a", 1)], "^texts, number 1: got \\('a', 1\\)"),
+    (["fine", "bad \udcff"], "^texts, number 2: got a lone surrogate; must be Unicode"),
+]
+
+
+@pytest.mark.parametrize(("texts", "message"), TEXTS, ids=str)
+def test_wrong_texts_are_refused(texts: Any, message: str, folders: Folders) -> None:
+    model = serve.load(folders["bert"])
+    with pytest.raises(DataError, match=message):
+        model.predict(texts)
+
+
+def test_single_texts_for_a_model_of_pairs_are_refused(copy: Path) -> None:
+    model = serve.load(recorded(copy, columns=("q", "s")))
+    assert len(model.predict([("boat", "storm"), ["a", "b"]])) == 2  # type: ignore[list-item]
+    with pytest.raises(DataError, match="number 1: got 'boat'; must be pairs of texts"):
+        model.predict(["boat"])
+
+
+def changed(**more: Any) -> Callable[[Path], Any]:
+    def change(folder: Path) -> None:
+        content = json.loads((recorded(folder) / FILE).read_text())
+        (folder / FILE).write_text(json.dumps({k: v for k, v in (content | more).items() if v != "absent"}))
+
+    return change
+
+
+def artifact(**more: Any) -> Callable[[Path], Any]:
+    return changed(artifacts=[{"backend": "torch", "scheme": "fp32", "path": "."} | more])
+
+
+def onnx(folder: Path) -> None:
+    recorded(folder, Entry("onnxruntime", "int8", "onnx/model_int8.onnx", 1.0))
+    (folder / "onnx").mkdir()
+    (folder / "onnx" / "model_int8.onnx").write_bytes(b"cut short")
+
+
+DAMAGED: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "no JSON": (lambda f: (f / FILE).write_text("{"), "distill.json: got Expecting property name"),
+    "not UTF-8": (lambda f: (f / FILE).write_bytes(b"\xff"), "distill.json: got 'utf-8' codec"),
+    "a folder": (lambda f: (f / FILE).mkdir(), "distill.json: got .*Is a directory"),
+    "a list": (lambda f: (f / FILE).write_text("[]"), "distill.json: got a list; must be"),
+    "no labels": (changed(labels="absent"), "distill.json: got no 'labels'; must be"),
+    "a newer schema": (changed(schema=2), "distill.json: got schema 2; must be"),
+    "an unknown kind": (changed(kind="poems"), "got kind 'poems'"),
+    "a kind that is a list": (changed(kind=[]), r"got kind \[\]"),
+    "labels without names": (changed(labels=[]), r"got labels \[\]"),
+    "one name twice": (changed(labels=["a", "a", "b"]), "got labels"),
+    "too few labels": (changed(labels=["a", "b"]), r"copy: got 3 outputs; must be 2, one for each label"),
+    "three columns": (changed(columns=["a", "b", "c"]), "got columns"),
+    "a length in words": (changed(max_length="long"), "got max_length 'long'"),
+    "a threshold of 1": (changed(threshold=1), "got threshold 1"),
+    "half a range": (changed(range=[1]), r"got range \[1\]"),
+    "no artifact": (changed(artifacts=[]), r"got artifacts \[\]"),
+    "an artifact without a path": (changed(artifacts=[{"backend": "torch", "scheme": "fp32"}]), "got no 'path'"),
+    "an unknown backend": (artifact(backend="tensorrt"), "got backend 'tensorrt'"),
+    "a path outside": (artifact(path="../bert"), "got path '../bert'"),
+    "an absolute path": (artifact(path="/etc"), "got path '/etc'"),
+    "a time in words": (artifact(ms="fast"), "got ms 'fast'"),
+    "an artifact that is absent": (artifact(path="onnx"), "onnx: got no such file; must be the artifact torch fp32"),
+    "an ONNX file cut short": (onnx, r"model_int8\.onnx: got files that cannot be loaded .*; must be a whole artifact"),
+    "weights cut short": (lambda f: (f / "model.safetensors").write_bytes(b"{"), "safetensors: got a damaged file"),
+    "no weights": (lambda f: (f / "model.safetensors").unlink(), r"got no \*.safetensors"),
+    "no config": (lambda f: (f / "config.json").unlink(), "copy, which has no config.json; must be"),
+    "a config cut short": (lambda f: (f / "config.json").write_text("{"), "copy: got files that cannot be loaded"),
+    "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "copy: got no tokenizer; must contain"),
+    "another model's record": (changed(kind="regression", labels=[]), "copy: got 3 outputs; must be 1"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_folder_is_refused_in_one_line(name: str, copy: Path) -> None:
+    damage, message = DAMAGED[name]
+    damage(copy)
+    with pytest.raises(UserError) as refused:
+        serve.load(copy)
+    (line,) = refused.value.messages
+    assert re.search(message, line), line
+    assert "\n" not in line
+    assert "; must " in line
+
+
+def test_folders_that_cannot_be_served_are_refused(tmp_path: Path, folders: Folders, copy: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^folder: got bert-base-uncased; must be a local folder; "):
+        serve.load("bert-base-uncased")
+    with pytest.raises(ConfigError, match=r"which has no config.json; must be one exported folder"):
+        serve.load(tmp_path)
+    settings = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(settings | {"architectures": ["BertForMaskedLM"]}))
+    with pytest.raises(DataError, match="got a model without a classifier; must be a sequence classifier"):
+        serve.load(copy)
+    (copy / "config.json").write_text(json.dumps(settings | {"model_type": "vit"}))
+    with pytest.raises(UserError, match="got "):
+        serve.load(copy)
