@@ -87,6 +87,7 @@ RULES: tuple[Rule, ...] = (
     ("stages.*.batch.accumulate", _number(1), ">= 1", "1 computes a step in one part"),
     ("stages.*.masking.probability", _above(0, 1), "between 0 and 1", "0.15 is usual"),
     ("stages.*.masking.smoothing", _number(0, 1), "from 0 to 1", "0 masks every token alike, 0.7 rare ones more often"),
+    ("stages.*.base_lr", _above(0), "> 0", "1e-4 is the default"),
     ("stages.*.optimizer.lr", _above(0), "> 0", "5e-5 is usual"),
     ("stages.*.schedule.warmup", _number(0, 1), "from 0 to 1", "it is a share of the steps"),
     ("stages.*.terms.*.weight", _number(0), ">= 0", "drop the term with weight 0"),

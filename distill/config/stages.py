@@ -112,6 +112,9 @@ class Train(Stage):
     """Maximum optimizer steps; no maximum when null."""
     min_steps: int = 0
     """Minimum optimizer steps. A small task is trained for more epochs until this number is reached."""
+    base_lr: float = 1e-4
+    """Learning rate for a model of width 384. That for another width is base_lr x 384 / width, where the width is the
+    hidden size of the given model that the stage's lineage starts from. Not used where `optimizer.lr` is set."""
     optimizer: Any = MISSING
     """`_target_` of an optimizer, with `_partial_: true` and its settings."""
     schedule: Any = MISSING

@@ -58,7 +58,7 @@ def on_corpus(ctx: Context, step: Step, settings: Train, member: int, name: str)
     pooling, kept = teacher.pooling(ctx.given.teacher), kept_layers(ctx, step, None)
     objective = Objective(model, terms(settings), teachers, pooling, weights, kept=kept)
     collate = _collate(ctx, step, settings, corpus, model)
-    done = trained(ctx, name, settings, objective, encoded.lengths, collate, ctx.config.seed)
+    done = trained(ctx, step, name, settings, objective, encoded.lengths, collate, ctx.config.seed)
     manifest = summary(done) | {"corpus": source, "sequences": len(encoded), "corpus_tokens": len(encoded.ids)}
     _save(ctx, name, model, manifest, ctx.tokenizer(step, member), _projection(objective))
     return manifest

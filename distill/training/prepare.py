@@ -17,7 +17,8 @@ from distill.config import Prune, Train
 from distill.context import Context
 from distill.context.folder import STATE
 from distill.objective import BoundTerm, Objective
-from distill.plan import Given, Step
+from distill.plan import STUDENT, Given, Step
+from distill.student.shape import setting
 from distill.student.training import quick_attention
 from distill.terms import KINDS
 
@@ -95,9 +96,18 @@ def terms(settings: Train) -> dict[str, BoundTerm]:
 
 
 def trained(
-    ctx: Context, name: str, settings: Train, objective: Objective, lengths: np.ndarray, collate: Collate, seed: int
+    ctx: Context,
+    step: Step,
+    name: str,
+    settings: Train,
+    objective: Objective,
+    lengths: np.ndarray,
+    collate: Collate,
+    seed: int,
 ) -> engine.Trained:
     """Train the student of an objective in place. `name`: its folder, relative to the run folder."""
+    lr = learning_rate(ctx, step, settings)
+    ctx.machine.log(f"{name}: learning rate {lr:.2g}")
     named = [(name, p) for name, p in objective.named_parameters() if p.requires_grad]
     named = [(name, p) for name, p in named if not name.startswith("gates.")]
     # Norms and biases are not decayed, as in BERT.
@@ -116,12 +126,28 @@ def trained(
             settings=settings,
             seed=seed,
             most_steps=ctx.config.limit.steps,
-            optimizer=bind(settings.optimizer, "optimizer")(groups),
+            optimizer=bind(settings.optimizer | {"lr": lr}, "optimizer")(groups),
             schedule=bind(settings.schedule, "schedule"),
             accelerator=ctx.machine.accelerator,
             state_folder=state_folder(ctx, name),
             console=ctx.machine.console,
         )
+
+
+BASE_WIDTH = 384
+"""Hidden size of the model that `base_lr` is for."""
+
+
+def learning_rate(ctx: Context, step: Step, settings: Train) -> float:
+    """`optimizer.lr` if it is set, else base_lr x 384 / width of the given model that the step's lineage starts from.
+
+    The best learning rate of Adam for weight matrices is inversely proportional to the width (Yang et al. 2022, arXiv
+    2203.03466, table 8). Deviation: the embeddings, norms and biases, for which it is constant there, get the same.
+    """
+    if (lr := settings.optimizer.get("lr")) is not None:
+        return float(lr)
+    given = ctx.given.student if step.lineage[-1] is STUDENT else ctx.given.teacher
+    return settings.base_lr * BASE_WIDTH / int(setting(teacher.read_config(given), "hidden_size"))
 
 
 def state_folder(ctx: Context, name: str) -> Path:

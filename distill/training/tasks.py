@@ -81,7 +81,7 @@ def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: i
     with only_used_embeddings(model, np.append(encoded.ids, tokenizer.pad_token_id)), faked(model, in_int8):
         kept = kept_layers(ctx, step, data.task.name) if teachers else None
         objective = Objective(model, bound_terms, teachers, pooling, gates=gates, kept=kept, rows=data.task.kind.rows)
-        done = trained(ctx, name, settings, objective, encoded.lengths, collate, seed)
+        done = trained(ctx, step, name, settings, objective, encoded.lengths, collate, seed)
     done.seconds += teacher_seconds
     _save(ctx, name, model, summary(done), tokenizer, gates)
 

@@ -57,6 +57,7 @@ EXAMPLES: dict[str, tuple[str, list[Any], list[Any]]] = {
     "stages.*.batch.accumulate": ("stages.pretrain.batch.accumulate", [0], [1]),
     "stages.*.masking.probability": ("stages.pretrain.masking.probability", [0.0, 1.0, NAN], [0.15]),
     "stages.*.masking.smoothing": ("stages.pretrain.masking.smoothing", [-0.1, 1.1], [0.0, 1.0]),
+    "stages.*.base_lr": ("stages.pretrain.base_lr", [0.0, -1e-4, INFINITY], [1e-4]),
     "stages.*.optimizer.lr": ("stages.pretrain.optimizer.lr", [0.0, -1e-4, "fast", [1e-4]], [1e-4]),
     "stages.*.schedule.warmup": ("stages.pretrain.schedule.warmup", [-0.1, 1.1, "long"], [0, 1.0]),
     "stages.*.terms.*.weight": ("stages.pretrain.terms.mlm.weight", [-1.0, INFINITY], [0.0, 5.0]),
