@@ -60,12 +60,20 @@ def score(kind: Kind, predicted: np.ndarray, targets: np.ndarray) -> dict[str, f
 
 
 def scores(kind: Kind, a: np.ndarray, b: np.ndarray, targets: np.ndarray) -> dict[str, dict[str, Any]]:
-    """Metric -> score of both models, and their difference with its interval."""
+    """Metric -> score of both models, and their difference with its interval.
+
+    The interval is None if all resamples have the same difference: these rows then do not show how far it varies.
+    """
     intervals = statistics.bootstrap(functools.partial(score, kind), a, b, targets)
     of_a, of_b = score(kind, a, targets), score(kind, b, targets)
     return {
-        metric: {"a": of_a[metric], "b": of_b[metric], "difference": of_b[metric] - of_a[metric], "ci95": interval}
-        for metric, interval in intervals.items()
+        metric: {
+            "a": of_a[metric],
+            "b": of_b[metric],
+            "difference": of_b[metric] - of_a[metric],
+            "ci95": [low, high] if low < high else None,
+        }
+        for metric, (low, high) in intervals.items()
     }
 
 

@@ -23,10 +23,9 @@ def _scores(comparison: dict[str, Any]) -> Iterator[str]:
     metric = next(iter(comparison["scores"]))
     values, rows = comparison["scores"][metric], comparison["labelled_rows"]
     numbers = f"{values['a']:.1f} (A) and {values['b']:.1f} (B) on {counted(rows, 'labelled row')}"
-    low, high = values["ci95"]
-    interval = f"95% interval of B - A, by a paired bootstrap: {low:+.1f} to {high:+.1f}"
     test = comparison["mcnemar"]
-    detected = low > 0 or high < 0 if test is None else test["p"] < LEVEL
+    interval, apart = _interval(values["ci95"])
+    detected = apart if test is None else test["p"] < LEVEL
     stated = "" if test is None else f"McNemar's exact test, {probability(test['p'])}; "
     if detected:
         comparative = "higher" if values["difference"] > 0 else "lower"
@@ -35,9 +34,16 @@ def _scores(comparison: dict[str, Any]) -> Iterator[str]:
     yield f"No difference in {metric} was detected: {numbers} ({stated}{interval})."
     if test is not None and (only := test["only_a"] + test["only_b"]) < FEWEST:
         yield (
-            f"Only one of the models is correct on {counted(only, 'row')}; with fewer than {FEWEST} such rows, this "
-            "test detects no difference, however large it is on other data."
+            f"Exactly one of the models is correct on {counted(only, 'row')}; with fewer than {FEWEST} such rows, "
+            "McNemar's exact test cannot detect a difference."
         )
+
+
+def _interval(ends: list[float] | None) -> tuple[str, bool]:
+    """An interval of the difference in words, and whether it is without 0."""
+    if ends is None:
+        return "no interval, because the difference is the same in every resample", False
+    return f"95% interval of B - A, by a paired bootstrap: {ends[0]:+.1f} to {ends[1]:+.1f}", ends[0] > 0 or ends[1] < 0
 
 
 def _agreement(comparison: dict[str, Any]) -> str:

@@ -125,6 +125,8 @@ def test_labels_in_another_order_are_matched_by_name(model: Save, tmp_path: Path
     assert comparison["differences"][0]["difference"] == pytest.approx(0, abs=1e-6)
     assert comparison["labels"] == list(LABELS)
     assert comparison["result"][0].startswith("No difference in accuracy was detected")
+    assert comparison["scores"]["accuracy"]["ci95"] is None
+    assert "cannot detect a difference" in comparison["result"][1]
     assert "equal" not in " ".join(comparison["result"])
 
 
