@@ -323,9 +323,7 @@ def test_every_exported_artifact_is_loaded_to_predict(finished: Finished) -> Non
         model = distill.load(folder, backend=entry.backend, scheme=entry.scheme, threads=1)
         path = proof.Artifact(runtime[entry.backend], folder / entry.path, folder)
         expected = proof.logits_of(path, [list(pair) for pair in texts], described.max_length)
-        # Padding is part of what the activations of one batch are scaled by.
-        tolerance = 1e-4 if entry.scheme == "fp32" else 0.1
-        assert np.abs(model.outputs(texts) - expected).max() <= tolerance
+        assert np.abs(model.outputs(texts) - expected).max() <= proof.TOLERANCE
     fastest = min(described.artifacts, key=lambda entry: entry.ms or 0.0)
     assert (distill.load(folder).backend, distill.load(folder).scheme) == (fastest.backend, fastest.scheme)
 
