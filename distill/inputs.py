@@ -10,14 +10,19 @@ from distill import family, student, teacher
 from distill.compress.zeros import STEP
 from distill.config import Evaluate, Prune, Quantize, Train, Vocabulary
 from distill.context import Context
+from distill.data.encode import encode_task
 from distill.data.labels import head_order
 from distill.errors import ConfigError
 from distill.family.head import stored_head
+from distill.family.record import UNBOUNDED
 from distill.plan import STUDENT, Step
 from distill.schemes import SCHEMES
 from distill.stages.prune import check_reach
 from distill.student.shape import projects, setting
 from distill.training.answers import APART
+
+SAMPLE, SHARE_CUT = 1000, 0.01
+"""Number of training rows whose lengths are measured, and the share of longer texts from which they are reported."""
 
 PROBE = "Zoë isn't naïve: 42% of THIS\tcosts 3.50 €"
 """Text that is tokenized differently with and without folding of case or accents, or splitting of numbers."""
@@ -44,6 +49,8 @@ def prepare(ctx: Context, pending: list[Step]) -> None:
     _check_models(ctx, pending)
     if any(not step.on_corpus for step in pending):
         for line in (*ctx.notes, coverage(ctx.coverage)):
+            ctx.machine.log(line)
+        for line in _cut(ctx):
             ctx.machine.log(line)
         for folder in ctx.given.teachers:
             _check_head(ctx, ctx.given.key, folder)
@@ -92,6 +99,19 @@ def coverage(rows: list[dict[str, Any]]) -> str:
         official = "" if row["official_rows"] in (None, row["rows"]) else f" of {row['official_rows']}"
         lines.setdefault(row["task"], []).append(f"{row['split']} {row['rows']}{official}")
     return "\n".join(f"{task}: {', '.join(splits)} rows" for task, splits in lines.items())
+
+
+def _cut(ctx: Context) -> Iterator[str]:
+    """A line for each task with many texts of more than `tasks.max_length` tokens."""
+    most = ctx.config.tasks.max_length
+    for name, data in ctx.tasks.items():
+        sample = data.train.select(range(min(SAMPLE, len(data.train))))
+        lengths = encode_task(sample, data.task.columns, ctx.given.tokenizer, UNBOUNDED).lengths
+        if (share := float((lengths > most).mean())) >= SHARE_CUT:
+            yield (
+                f"{name}: {100 * share:.0f}% of {len(sample):,} training texts have more than {most} tokens, at most "
+                f"{lengths.max():,}, and are cut; to keep more of them, set tasks.max_length"
+            )
 
 
 def _check_rows(ctx: Context, steps: list[Step]) -> None:

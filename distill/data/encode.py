@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
@@ -10,6 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from distill.checkpoint import fingerprint, writing_file
+from distill.data.cache import cache_folder
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -26,6 +30,12 @@ MOST_UNKNOWN = 0.5
 _AT_ONCE = 1024
 """Texts per call of the tokenizer."""
 
+STORED = 2048
+"""A task's rows are stored in the cache if there are this many; fewer are encoded faster than they are found there."""
+
+_VERSION = 1
+"""Raise it when the same texts give other tokens than before."""
+
 _IDS, _OFFSETS = "ids.int32", "offsets.npy"
 """Files of a stored corpus."""
 
@@ -41,7 +51,7 @@ class Encoded:
     segments: NDArray[np.int8] | None
     """Token type of each id, flat; None where all are 0 (a corpus)."""
     labels: NDArray[Any] | None
-    """[n] class numbers (int64), or the targets of a regression (float32); None for a corpus."""
+    """[n] or [n, labels] targets of the kind of task (int64, or float32 for numbers); None for a corpus."""
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -97,12 +107,20 @@ def stored_corpus(folder: Path) -> Encoded:
 def encode_task(
     dataset: Dataset, columns: Sequence[str], tokenizer: PreTrainedTokenizerBase, max_length: int
 ) -> Encoded:
-    """Encode a task's rows, as `encode_texts` does. Labels are taken from the column `label` if it exists."""
-    encoded = encode_texts([list(dataset[column]) for column in columns], tokenizer, max_length)
-    if "label" not in dataset.column_names:
-        return encoded
-    values = np.asarray(dataset["label"])
-    return replace(encoded, labels=values.astype(np.float32 if values.dtype.kind == "f" else np.int64))
+    """Encode a task's rows, as `encode_texts` does. Labels are taken from the column `label` if it exists.
+
+    `STORED` rows or more are memory-mapped from the user's cache, where they are stored by a hash of texts, tokenizer
+    and `max_length`.
+    """
+    encoded = _tokens(_parts(dataset, columns), tokenizer, max_length)
+    if len(dataset) < STORED:
+        return replace(_joined(encoded), labels=_labels(dataset))
+    content = [_VERSION, _hash(dataset, columns), tokenizer.backend_tokenizer.to_str(), max_length]
+    file = cache_folder("encoded") / fingerprint([*content, type(tokenizer).__name__])
+    if not file.with_suffix(".npy").is_file():
+        _store(file, encoded)
+    flat, segments = (np.asarray(np.memmap(file.with_suffix(f".{kind}"), kind, "r")) for kind in ("int32", "int8"))
+    return Encoded(flat, np.load(file.with_suffix(".npy"), mmap_mode="r"), segments, _labels(dataset))
 
 
 def encode_texts(texts: Sequence[Sequence[str]], tokenizer: PreTrainedTokenizerBase, max_length: int) -> Encoded:
@@ -111,27 +129,76 @@ def encode_texts(texts: Sequence[Sequence[str]], tokenizer: PreTrainedTokenizerB
     Rows are truncated to `max_length` tokens, of a pair the longer text first. Where the tokenizer puts no separator
     between the texts of a pair, a line break is inserted.
     """
-    if len(texts) == 2 and not _separates(tokenizer):
-        texts = [texts[0], [f"\n{text}" for text in texts[1]]]
-    ids, lengths, types = [], [], []
+    starts = range(0, len(texts[0]), _AT_ONCE)
+    return _joined(_tokens(([c[s : s + _AT_ONCE] for c in texts] for s in starts), tokenizer, max_length))
+
+
+_Tokens = tuple[NDArray[np.int32], NDArray[np.int8], NDArray[np.int64]]
+"""Token ids and token types of consecutive rows, flat, and the number of tokens of each row."""
+
+
+def _tokens(
+    parts: Iterable[list[Sequence[str]]], tokenizer: PreTrainedTokenizerBase, max_length: int
+) -> Iterator[_Tokens]:
+    """The tokens of consecutive parts of the rows; each part is one list of texts, or two for pairs."""
     try:
-        for start in range(0, len(texts[0]), _AT_ONCE):
+        for texts in parts:
+            if len(texts) == 2 and not _separates(tokenizer):
+                texts = [texts[0], [f"\n{text}" for text in texts[1]]]
             out = tokenizer(
-                *(column[start : start + _AT_ONCE] for column in texts),
-                truncation=True,
-                max_length=max_length,
-                return_attention_mask=False,
-                return_token_type_ids=True,
+                *texts, truncation=True, max_length=max_length, return_attention_mask=False, return_token_type_ids=True
             )
-            flat, length = _flatten(out["input_ids"])
-            ids.append(flat)
-            lengths.append(length)
-            types.append(_flatten(out["token_type_ids"])[0].astype(np.int8))
+            ids, lengths = _flatten(out["input_ids"])
+            yield ids, _flatten(out["token_type_ids"])[0].astype(np.int8), lengths
     finally:
         # A fast tokenizer keeps its last truncation setting, which would be saved with the model.
         tokenizer.backend_tokenizer.no_truncation()
-    segments = np.concatenate(types) if types else np.zeros(0, np.int8)
-    return Encoded(np.concatenate([np.zeros(0, np.int32), *ids]), _offsets(lengths), segments, None)
+
+
+def _joined(parts: Iterable[_Tokens]) -> Encoded:
+    """All parts in memory."""
+    ids, types, lengths = [np.zeros(0, np.int32)], [np.zeros(0, np.int8)], list[NDArray[np.int64]]()
+    for part in parts:
+        ids.append(part[0])
+        types.append(part[1])
+        lengths.append(part[2])
+    return Encoded(np.concatenate(ids), _offsets(lengths), np.concatenate(types), None)
+
+
+def _parts(dataset: Dataset, columns: Sequence[str]) -> Iterator[list[Sequence[str]]]:
+    """The texts of consecutive rows, one list for each column."""
+    for part in dataset.select_columns(list(columns)).with_format("arrow").iter(_AT_ONCE):
+        yield [part[column].to_pylist() for column in columns]
+
+
+def _store(file: Path, parts: Iterable[_Tokens]) -> None:
+    """Write `.int32` (token ids), `.int8` (token types) and last `.npy` (offsets)."""
+    lengths = []
+    with writing_file(file.with_suffix(".int32")) as ids_file, writing_file(file.with_suffix(".int8")) as types_file:
+        with ids_file.open("wb") as to_ids, types_file.open("wb") as to_types:
+            for ids, types, length in parts:
+                ids.tofile(to_ids)
+                types.tofile(to_types)
+                lengths.append(length)
+    with writing_file(file.with_suffix(".npy")) as offsets_file:
+        with offsets_file.open("wb") as to_offsets:
+            np.save(to_offsets, _offsets(lengths))
+
+
+def _hash(dataset: Dataset, columns: Sequence[str]) -> str:
+    """Hash of the texts, in order."""
+    digest = hashlib.sha256()
+    for texts in _parts(dataset, columns):
+        for column in texts:
+            digest.update("\0".join(column).encode("utf-8", "surrogatepass") + b"\1")
+    return digest.hexdigest()
+
+
+def _labels(dataset: Dataset) -> NDArray[Any] | None:
+    if "label" not in dataset.column_names:
+        return None
+    values = np.asarray(dataset.with_format("numpy")["label"][:])
+    return values.astype(np.float32 if values.dtype.kind == "f" else np.int64)
 
 
 def _separates(tokenizer: PreTrainedTokenizerBase) -> bool:

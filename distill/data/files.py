@@ -9,10 +9,8 @@ torch is not imported, so that a bad file is refused within a second.
 
 from __future__ import annotations
 
-import functools
 import glob
 import os
-import tempfile
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,6 +23,7 @@ import pyarrow as pa
 
 from distill.checkpoint import fingerprint, writing_file
 from distill.data import formats
+from distill.data.cache import cache_folder, writable
 from distill.data.jsonl import Wider
 from distill.errors import ConfigError, DataError, UserError, reason
 
@@ -82,7 +81,7 @@ def read(paths: str | Sequence[str], key: str, separator: str | None = None, cac
     files = expand(paths, key)
     for file in files:
         _check_extension(file, key, separator)
-    folder = _folder(cache)
+    folder = cache_folder("tables") if cache is None else writable(cache)
     tables = [_table(file, key, separator, folder) for file in files]
     starts = (0, *accumulate(table.num_rows for table in tables))[:-1]
     return Table(_joined(files, tables), tuple(files), starts)
@@ -166,23 +165,6 @@ def _check_extension(file: str, key: str, separator: str | None) -> None:
         raise ConfigError(f"{key}: got {file}; {wanted}; decompress it, as parquet is compressed already")
     if suffix == ".txt" and separator is None:
         raise ConfigError(rf"{key}: got {file}; {wanted}; set tasks.separator='\t' if its values are separated by tabs")
-
-
-def _folder(cache: Path | None) -> Path:
-    home = os.environ.get("XDG_CACHE_HOME")
-    folder = cache or Path(home or Path.home() / ".cache") / "distill" / "tables"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return folder
-    except OSError:
-        return Path(_temporary().name)
-
-
-@functools.cache
-def _temporary() -> tempfile.TemporaryDirectory[str]:
-    """One folder for the process, which is removed when it ends."""
-    return tempfile.TemporaryDirectory(prefix="distill-tables-", ignore_cleanup_errors=True)
 
 
 def _source(file: str, key: str) -> tuple[str, Callable[[], BinaryIO]]:
