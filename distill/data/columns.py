@@ -67,7 +67,7 @@ def columns_of(settings: config.Task, table: pa.Table, head: Head | None, key: s
         DataError: for a text column that contains no text.
     """
     sample = table.slice(0, SAMPLE)
-    label = _label(settings, sample, key, file)
+    label = label_columns(settings, sample, key, file)
     text = _text(settings, sample, label, key, file)
     return Columns(text, label, _kind(settings, sample, label, head, key, file))
 
@@ -78,7 +78,8 @@ def text_columns(settings: config.Task, table: pa.Table, key: str, file: str) ->
     return _text(settings, table.slice(0, SAMPLE), () if usual is None else (usual,), key, file)
 
 
-def _label(settings: config.Task, table: pa.Table, key: str, file: str) -> tuple[str, ...]:
+def label_columns(settings: config.Task, table: pa.Table, key: str, file: str) -> tuple[str, ...]:
+    """The label column, or several columns of 0 and 1. ConfigError if it is not set and no column is likely."""
     if settings.label is not None:
         names = settings.label if isinstance(settings.label, list) else [settings.label]
         return tuple(_present(str(name), table, f"{key}.label", file) for name in names)

@@ -73,14 +73,14 @@ def labelled_rows(
     columns = columns_of(settings, first.rows, head, key, first.files[0])
     for table in tables.values():
         _check_columns(table, columns)
-    joined = {split: _labels(table, columns) for split, table in tables.items()}
+    joined = {split: label_column(table, columns) for split, table in tables.items()}
     labels = labels_of(settings, columns.kind, joined, head, key)
     splits: dict[str, Split] = {}
     for split, table in tables.items():
         targets = columns.kind.encode(joined[split], labels.spelled, table.where, f"{key}.label")
         _check_range(settings.range, targets, table)
         content = table.rows.select(columns.text).append_column("label", _column(targets))
-        splits[split] = Split(content, _usable(table, columns.text))
+        splits[split] = Split(content, usable_rows(table, columns.text))
     notes = [*_described(name, settings, columns, labels), *labels.notes]
     published = bool(settings.rows)  # its splits are used as they are
     if not published:
@@ -115,7 +115,7 @@ def _check_columns(table: Table, columns: Columns) -> None:
     check_texts(table.rows, columns.text, where)
 
 
-def _labels(table: Table, columns: Columns) -> pa.ChunkedArray:
+def label_column(table: Table, columns: Columns) -> pa.ChunkedArray:
     """The label column; of several columns of 0 and 1, the names of those that are 1."""
     if len(columns.label) == 1:
         return table.rows[columns.label[0]]
@@ -143,7 +143,7 @@ def _column(targets: np.ndarray) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(pa.array(targets.ravel()), targets.shape[1])
 
 
-def _usable(table: Table, columns: Sequence[str]) -> np.ndarray:
+def usable_rows(table: Table, columns: Sequence[str]) -> np.ndarray:
     """Numbers of all rows. DataError for the first row without text, or with a text that is too long."""
     empty = np.ones(table.rows.num_rows, np.bool_)
     for column in columns:

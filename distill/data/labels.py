@@ -100,11 +100,12 @@ def head_order(head: Head, task: Task) -> tuple[int, ...] | None:
     """
     if head.outputs != task.outputs or (head.problem == "multi_label_classification") != (task.kind is MULTI_LABEL):
         return None
-    if not task.labels or not head.labels or task.labels == tuple(map(str, range(task.outputs))):
-        return tuple(range(head.outputs))
+    unnamed = not task.labels or not head.labels or task.labels == tuple(map(str, range(task.outputs)))
     numbers = {_plain(label): number for number, label in enumerate(head.labels)}
     order = tuple(numbers.get(_plain(label), -1) for label in task.labels)
-    return order if sorted(order) == list(range(head.outputs)) else None
+    if order and sorted(order) == list(range(head.outputs)):
+        return order
+    return tuple(range(head.outputs)) if unnamed else None
 
 
 def _spelled(names: tuple[str, ...], in_files: tuple[str, ...]) -> tuple[str, ...] | None:

@@ -79,6 +79,8 @@ def load_tasks(tasks: config.Tasks, limit: config.Limit, seed: int, head: Head |
             row = {"task": name, "split": split, "rows": len(kept.get(split, ()))}
             row["official_rows"] = settings.rows.get(split)
             row["limited"] = split in kept and len(kept[split]) < len(parts[split].rows)
+            if rows is not None and split in kept and not settings.rows:
+                row |= {"labels": _counts(rows.task, kept[split])} if rows.task.labels else {}
             coverage.append(row | {"stand_in": True} if stand_in else row)
         if rows is not None and rows.train is not None and rows.validation:
             validation, reported = ({s: kept[s] for s in named} for named in (rows.validation, rows.reported))
@@ -219,6 +221,14 @@ def _stand_in(name: str, settings: config.Task) -> tuple[config.Task, dict[str, 
 def _parts(rows: Labelled) -> dict[str, Split]:
     train = {} if rows.train is None else {"train": rows.train}
     return train | rows.validation | rows.reported
+
+
+def _counts(task: Task, rows: Dataset) -> dict[str, int]:
+    """Label -> number of rows that have it."""
+    targets = np.asarray(rows.with_format("numpy")["label"][:])
+    if targets.ndim == 1:
+        return {label: int((targets == number).sum()) for number, label in enumerate(task.labels)}
+    return {label: int((targets[:, number] == 1).sum()) for number, label in enumerate(task.labels)}
 
 
 def _limited(part: Split, split: str, limit: config.Limit, seed: int) -> Dataset:

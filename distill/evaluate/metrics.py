@@ -101,6 +101,14 @@ def score(metrics: Sequence[str], predicted: np.ndarray, labels: np.ndarray) -> 
     return {name: 100 * METRICS[name](predicted, labels) for name in metrics}
 
 
+def recalls(predicted: np.ndarray, labels: np.ndarray, count: int) -> dict[int, tuple[float, int]]:
+    """Label number -> (percent of its rows that are predicted, number of its rows), for the labels that occur."""
+    if labels.ndim == 1:
+        labels, predicted = labels[:, None] == np.arange(count), predicted[:, None] == np.arange(count)
+    rows, hits = (labels == 1).sum(axis=0), ((labels == 1) & (predicted == 1)).sum(axis=0)
+    return {int(n): (float(100 * hits[n] / rows[n]), int(rows[n])) for n in np.flatnonzero(rows)}
+
+
 def finite(outputs: np.ndarray) -> np.ndarray:
     """The outputs `[N, C]`. UserError if one is not finite."""
     broken = int((~np.isfinite(outputs)).any(axis=-1).sum())

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distill.data.kinds.kind import MISSING, Kind, Where
+from distill.data.kinds.kind import MISSING, Kind, Where, total_variation
 from distill.errors import DataError
 
 
@@ -59,6 +59,20 @@ def _answer(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> lis
     ]
 
 
+def _brief(answer: dict[str, Any]) -> str:
+    return f"{answer['label']} {answer['score']:.2f}"
+
+
+def _same(predicted: np.ndarray, other: np.ndarray) -> np.ndarray:
+    equal: np.ndarray = predicted == other
+    return equal
+
+
+def _flags(values: np.ndarray, labels: int) -> np.ndarray:
+    flags: np.ndarray = values[:, None] == np.arange(labels)
+    return flags
+
+
 CLASSIFICATION = Kind(
     "classification",
     "chooses one of several classes",
@@ -69,4 +83,8 @@ CLASSIFICATION = Kind(
     _rows,
     _decode,
     _answer,
+    total_variation,
+    _brief,
+    _same,
+    _flags,
 )

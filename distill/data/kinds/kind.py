@@ -38,8 +38,29 @@ class Kind:
     """(outputs, threshold) -> predictions of the form of the targets."""
     answer: Callable[[np.ndarray, Sequence[str], float], list[dict[str, Any]]]
     """(outputs, labels, threshold) -> for each text, the prediction that `Model.predict` returns, as JSON values."""
+    difference: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    """(outputs of a model, of another) -> [n], how far apart they are on each text."""
+    brief: Callable[[dict[str, Any]], str]
+    """What `answer` returns for a text, in a few words."""
+    same: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
+    """(predictions, predictions or targets) -> [n] whether they are the same. None for numbers, which seldom are."""
+    flags: Callable[[np.ndarray, int], np.ndarray] | None = None
+    """(predictions or targets, labels) -> [n, labels] whether each label is output. None without labels."""
     named: bool = True
     """Whether the model has one output for each named label. If false, it has one output, a number."""
+
+
+def total_variation(rows: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """[R] distance of the probabilities of logits [R, C] from those of other logits, 0 to 1: half the sum of the
+    absolute differences."""
+    distance: np.ndarray = np.abs(_probabilities(rows) - _probabilities(other)).sum(axis=1) / 2
+    return distance
+
+
+def _probabilities(rows: np.ndarray) -> np.ndarray:
+    exponentials = np.exp(rows.astype(np.float64) - rows.max(axis=1, keepdims=True))
+    probabilities: np.ndarray = exponentials / exponentials.sum(axis=1, keepdims=True)
+    return probabilities
 
 
 def labelled(targets: np.ndarray) -> np.ndarray:

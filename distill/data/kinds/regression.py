@@ -52,6 +52,15 @@ def _answer(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> lis
     return [{"score": score} for score in _decode(outputs, threshold).tolist()]
 
 
+def _difference(outputs: np.ndarray, other: np.ndarray) -> np.ndarray:
+    distance: np.ndarray = np.abs(outputs[:, 0].astype(np.float64) - other[:, 0])
+    return distance
+
+
+def _brief(answer: dict[str, Any]) -> str:
+    return f"{answer['score']:.4g}"
+
+
 REGRESSION = Kind(
     "regression",
     "outputs a number",
@@ -62,5 +71,7 @@ REGRESSION = Kind(
     _rows,
     _decode,
     _answer,
+    _difference,
+    _brief,
     named=False,
 )
