@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import glob
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -90,6 +91,8 @@ def load_tasks(tasks: config.Tasks, limit: config.Limit, seed: int, head: Head |
         if rows is not None and rows.train is not None and rows.validation:
             validation, reported = ({s: kept[s] for s in named} for named in (rows.validation, rows.reported))
             loaded[name] = TaskData(rows.task, kept["train"], validation, reported)
+            if _is_on_hub(settings, tasks) and not stand_in and (revision := pinned_revision(settings)):
+                notes.append(f"{name}: {settings.hub} on the hub, revision {revision}")
             notes += rows.notes
         elif tasks.names:
             raise DataError(
@@ -102,6 +105,10 @@ def load_tasks(tasks: config.Tasks, limit: config.Limit, seed: int, head: Head |
             "(<task>/<split>-*.parquet); set tasks.path=DIR"
         )
     return Loaded(loaded, coverage, notes)
+
+
+def _is_on_hub(settings: config.Task, tasks: config.Tasks) -> bool:
+    return settings.hub is not None and (settings.train is None or tasks.path is None)
 
 
 def wanted(tasks: config.Tasks) -> dict[str, config.Task]:
@@ -117,7 +124,7 @@ def wanted(tasks: config.Tasks) -> dict[str, config.Task]:
 def check_files(tasks: config.Tasks, head: Head | None) -> None:
     """Refuse own files with errors. Without torch, so that they are refused at once."""
     for name, settings in wanted(tasks).items():
-        if settings.train is not None and (tasks.path or settings.hub is None):
+        if settings.train is not None and not _is_on_hub(settings, tasks):
             read_task(name, settings, tasks, head, stand_in=False)
 
 
@@ -134,7 +141,7 @@ def read_task(
             split: _generated(docstrings.rows(name, split, count), f"{name} {split}")
             for split, count in settings.rows.items()
         }
-    elif settings.train is not None and (tasks.path or settings.hub is None):
+    elif settings.train is not None and not _is_on_hub(settings, tasks):
         tables = _from_files(settings, tasks.path, key)
     else:
         tables = _from_hub(settings, key)
@@ -177,7 +184,7 @@ def _from_hub(settings: config.Task, key: str) -> dict[str, Table]:
     parts = settings.hub.split("/")
     owner_and_name, subset = "/".join(parts[:2]), "/".join(parts[2:])
     try:
-        splits = load_dataset(owner_and_name, subset or None, revision=settings.revision)
+        splits = load_dataset(owner_and_name, subset or None, revision=pinned_revision(settings))
     # The libraries that `datasets` uses raise many unrelated errors when a host is unreachable.
     except Exception as error:
         action = "set tasks.path=DIR" if settings.train is not None else "set tasks.train=FILE"
@@ -198,6 +205,24 @@ def _from_hub(settings: config.Task, key: str) -> dict[str, Table]:
                     table = table.set_column(index, column, pa.array(names_of, pa.string()))
             tables[split] = Table(table, (f"{settings.hub} {split}",), (0,))
     return tables
+
+
+@functools.cache
+def _newest(name: str) -> str | None:
+    """The newest commit of a data set; None if the hub cannot be reached, where the cached one is used."""
+    from huggingface_hub import HfApi
+
+    try:
+        return HfApi().dataset_info(name).sha
+    # Besides its own errors, the library raises those of the network.
+    except Exception:
+        return None
+
+
+def pinned_revision(settings: config.Task) -> str | None:
+    """The revision of a data set on the hub that is loaded: the given one, or the newest commit, by its hash."""
+    assert settings.hub is not None
+    return settings.revision or _newest("/".join(settings.hub.split("/")[:2]))
 
 
 def _stand_in(name: str, settings: config.Task) -> tuple[config.Task, dict[str, Table]]:
