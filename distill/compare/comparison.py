@@ -75,6 +75,7 @@ def compare(
     measured = _latency(models, rows, lengths)
     of_a, of_b = (kind.decode(values, model.threshold) for values, model in zip(outputs, models, strict=True))
     log("scoring")
+    truth = None if given.values is None else kind.truth(given.values, rows.table.rows[rows.text[0]].to_pylist())
     names = head.labels or (tuple(map(str, range(head.outputs))) if kind.named else ())
     result = {
         "schema": 1,
@@ -87,7 +88,7 @@ def compare(
         "rows": len(rows),
         "labelled_rows": 0 if given.values is None else int(labelled(given.values).sum()),
         "models": {name: _described(model, lengths) for name, model in zip("ab", models, strict=True)},
-        **predictions.compared(kind, of_a, of_b, given.values, names, lengths),
+        **predictions.compared(kind, of_a, of_b, truth, names, lengths),
         "differences": _differences(models, outputs, rows, given, names, top),
         "latency": measured,
         "environment": hardware(_threads()),

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import binomtest
 
+from distill.evaluate.metrics import resampled
+
 Score = Callable[[np.ndarray, np.ndarray], Mapping[str, float]]
 """(predictions, targets) -> metric -> value."""
 
@@ -29,11 +31,11 @@ def bootstrap(
 
     A paired bootstrap: both are scored on the same resampled rows, so that rows that are hard for both cancel out.
     """
-    random, rows = np.random.default_rng(seed), len(targets)
+    random = np.random.default_rng(seed)
     drawn: dict[str, list[float]] = {}
     for _ in range(resamples):
-        chosen = random.integers(0, rows, rows)
-        of_a, of_b = score(a[chosen], targets[chosen]), score(b[chosen], targets[chosen])
+        chosen, wanted = resampled(targets, random)
+        of_a, of_b = score(a[chosen], wanted), score(b[chosen], wanted)
         for metric, value in of_b.items():
             drawn.setdefault(metric, []).append(value - of_a[metric])
     return {metric: [float(end) for end in np.percentile(values, [2.5, 97.5])] for metric, values in drawn.items()}

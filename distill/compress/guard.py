@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +88,7 @@ def source_of(folder: Path, tokenizer: Any, data: TaskData, examples: int, max_l
     left = tokenizer.padding_side == "left"
     rows = [pad(encoded, [row], tokenizer.pad_token_id, left) for row in range(count)]
     validation = {
-        split: encode_task(split_rows, data.task.columns, tokenizer, max_length)
+        split: replace(encode_task(split_rows, data.task.columns, tokenizer, max_length), labels=data.truth(split_rows))
         for split, split_rows in data.validation.items()
     }
     return Source(folder, tokenizer, data, rows, validation)

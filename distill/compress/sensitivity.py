@@ -88,7 +88,7 @@ class Subject:
         lessons = [np.arange(len(drawn))[at : at + LESSON] for at in range(0, len(drawn), LESSON)]
         for rows in lessons if then else batches(np.asarray(encoded.lengths), TOKENS):
             batch = dict(pad(encoded, rows, tokenizer.pad_token_id, tokenizer.padding_side == "left"))
-            batch["labels"] = encoded.labels[rows].ravel()
+            batch["labels"] = self.data.task.kind.loss_targets(encoded.labels[rows])
             sampled.append({key: torch.from_numpy(value).to(self.model.device) for key, value in batch.items()})
         return sampled
 
@@ -215,7 +215,7 @@ def _constant_loss(batches: list[Batch]) -> float:
 
 def row_loss(kind: Kind, model: nn.Module, batch: Batch) -> Tensor:
     """The loss on the label of each row [R] that the kind of task makes of the model's outputs."""
-    return supervised(kind.rows(working(model(**family.inputs(model, batch)).logits)), batch["labels"])
+    return supervised(kind.on_labels(working(model(**family.inputs(model, batch)).logits)), batch["labels"])
 
 
 def in_precision(precision: str, kind: Kind) -> Loss:

@@ -29,6 +29,9 @@ PAIRS = (
 )  # fmt: skip
 """Usual names of the two columns of a text pair."""
 
+QUERIES = (["query", "document"], ["query", "passage"])
+"""Names of text pairs that a reranker scores."""
+
 TEXTS = (
     "text", "sentence", "content", "body", "message", "review", "comment", "document", "utterance", "description",
     "question", "query", "title",
@@ -69,7 +72,7 @@ def columns_of(settings: config.Task, table: pa.Table, head: Head | None, key: s
     sample = table.slice(0, SAMPLE)
     label = label_columns(settings, sample, key, file)
     text = _text(settings, sample, label, key, file)
-    return Columns(text, label, _kind(settings, sample, label, head, key, file))
+    return Columns(text, label, _kind(settings, sample, text, label, head, key, file))
 
 
 def text_columns(settings: config.Task, table: pa.Table, key: str, file: str) -> tuple[str, ...]:
@@ -127,12 +130,22 @@ def _text(settings: config.Task, table: pa.Table, label: Sequence[str], key: str
     return (max(texts, key=lambda name: pc.sum(pc.utf8_length(table[name])).as_py() or 0),)
 
 
-def _kind(settings: config.Task, table: pa.Table, label: Sequence[str], head: Head | None, key: str, file: str) -> Kind:
+def _kind(
+    settings: config.Task,
+    table: pa.Table,
+    text: Sequence[str],
+    label: Sequence[str],
+    head: Head | None,
+    key: str,
+    file: str,
+) -> Kind:
     if settings.kind is not None:
         return KINDS[settings.kind]
     if len(label) > 1 or (head is not None and head.problem == "multi_label_classification"):
         return KINDS["multi_label"]
     column = table[label[0]]
+    if (head is None or head.outputs == 1) and [name.lower() for name in text] in QUERIES and _numeric(column):
+        return KINDS["reranking"]
     if head is not None and head.outputs == 1:
         return KINDS["regression"]
     if _is_list(column.type):
@@ -147,6 +160,10 @@ def _kind(settings: config.Task, table: pa.Table, label: Sequence[str], head: He
             f"labels or numbers; set {key}.label=COLUMN (of {', '.join(table.column_names)})"
         )
     return KINDS["classification"]
+
+
+def _numeric(column: pa.ChunkedArray) -> bool:
+    return not pa.types.is_boolean(column.type) and not numeric(column)[1].any()
 
 
 def _is_number(column: pa.ChunkedArray) -> bool:

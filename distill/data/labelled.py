@@ -84,7 +84,8 @@ def labelled_rows(
     notes = [*_described(name, settings, columns, labels), *labels.notes]
     published = bool(settings.rows)  # its splits are used as they are
     if not published:
-        splits = _divided(splits, columns, notes, name)
+        # The rows of a group stay together.
+        splits = _divided(splits, columns.text[:1] if columns.kind.grouped else columns.text, notes, name)
         splits = _without_leaks(splits, columns, settings.drop_leaked is not False, notes, name)
     kept = {s: part if s == "train" else _with_labels(part, notes, f"{name} {s}") for s, part in splits.items()}
     if not published:
@@ -194,16 +195,16 @@ def targets_of(split: Split) -> np.ndarray:
     return values
 
 
-def _divided(splits: dict[str, Split], columns: Columns, notes: list[str], name: str) -> dict[str, Split]:
+def _divided(splits: dict[str, Split], texts: Sequence[str], notes: list[str], name: str) -> dict[str, Split]:
     """The splits, with a part of `train` set aside as `validation` if there is no split but train and test.
 
-    The part depends on a hash of the text alone, so that all copies of a text are in the same split.
+    The part depends on a hash of the columns `texts` alone, so that all copies of a text are in the same split.
     """
     if "train" not in splits or any(split not in ("train", "test") for split in splits):
         return splits
     train = splits["train"]
     share = min(SET_ASIDE, MOST_ASIDE / max(1, len(train.rows)))
-    aside = hashes(train, columns.text) < share * 2.0**64
+    aside = hashes(train, texts) < share * 2.0**64
     notes.append(
         f"{name}: {int(aside.sum()):,} of {len(aside):,} training rows are set aside for validation, by a hash of "
         "their text"

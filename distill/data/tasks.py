@@ -43,6 +43,11 @@ class TaskData:
     reported: dict[str, Dataset]
     """Split on which scores are reported -> rows: the test split if there is one, else those of `validation`."""
 
+    def truth(self, rows: Dataset) -> np.ndarray:
+        """Targets of rows, as metrics take them."""
+        targets = np.asarray(rows.with_format("numpy")["label"][:])
+        return self.task.kind.truth(targets, rows[self.task.columns[0]])
+
 
 @dataclass(frozen=True)
 class Loaded:

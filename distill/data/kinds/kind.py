@@ -48,6 +48,20 @@ class Kind:
     """(predictions or targets, labels) -> [n, labels] whether each label is output. None without labels."""
     named: bool = True
     """Whether the model has one output for each named label. If false, it has one output, a number."""
+    grouped: bool = False
+    """Whether rows with the same first text form a group, which is scored and resampled as a whole."""
+    label_rows: Callable[[Any], Any] | None = None
+    """Outputs -> logits [R, C] that are compared with labels; `rows` when None."""
+    loss_targets: Callable[[np.ndarray], np.ndarray] = np.ravel
+    """Targets -> [R] the labels of `label_rows`."""
+
+    def on_labels(self, outputs: Any) -> Any:
+        """Outputs [n, outputs] -> logits [R, C] that are compared with `loss_targets`."""
+        return (self.label_rows or self.rows)(outputs)
+
+    def truth(self, targets: np.ndarray, first_texts: Sequence[str]) -> np.ndarray:
+        """Targets as metrics take them: with the number of its group for each row, if there are groups."""
+        return grouped(targets, first_texts) if self.grouped else targets
 
 
 def total_variation(rows: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -63,8 +77,23 @@ def _probabilities(rows: np.ndarray) -> np.ndarray:
     return probabilities
 
 
+GROUPED = np.dtype([("label", np.float32), ("group", np.int64)])
+"""Targets of a kind with groups."""
+
+
+def grouped(targets: np.ndarray, first_texts: Sequence[str]) -> np.ndarray:
+    """[n] of `GROUPED`: rows with the same first text have the same group."""
+    result = np.empty(len(targets), GROUPED)
+    result["label"] = targets
+    numbers: dict[str, int] = {}
+    result["group"] = [numbers.setdefault(text.strip(), len(numbers)) for text in first_texts]
+    return result
+
+
 def labelled(targets: np.ndarray) -> np.ndarray:
     """[n] whether a row has a label."""
+    if targets.dtype.names is not None:
+        targets = targets["label"]
     first = targets if targets.ndim == 1 else targets[:, 0]
     flags: np.ndarray = ~np.isnan(first) if first.dtype.kind == "f" else first != MISSING
     return flags

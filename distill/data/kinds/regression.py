@@ -62,16 +62,16 @@ def _brief(answer: dict[str, Any]) -> str:
 
 
 REGRESSION = Kind(
-    "regression",
-    "outputs a number",
-    "regression",
-    ("pearson", "spearman"),
-    ("pearson", "spearman"),
-    _encode,
-    _rows,
-    _decode,
-    _answer,
-    _difference,
-    _brief,
+    name="regression",
+    summary="outputs a number",
+    problem="regression",
+    metrics=("pearson", "spearman"),
+    all_metrics=("pearson", "spearman"),
+    encode=_encode,
+    rows=_rows,
+    decode=_decode,
+    answer=_answer,
+    difference=_difference,
+    brief=_brief,
     named=False,
 )
