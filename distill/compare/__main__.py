@@ -78,9 +78,11 @@ def _run(options: argparse.Namespace) -> None:
     from distill.compare.comparison import compare
     from distill.compare.page import blocks
     from distill.compare.write import write
+    from distill.machine import silence
     from distill.report.terminal import show_blocks
 
     messages = Console(stderr=True)
+    silence()
     comparison = compare(
         options.a,
         options.b,

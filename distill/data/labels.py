@@ -84,8 +84,7 @@ def _of_head(head: Head, in_files: tuple[str, ...], key: str) -> Labels:
     if head.labels:
         raise ConfigError(
             f"{key}.label: got {_shown(in_files)}; must be labels of the teacher, which are {_shown(head.labels)}; "
-            "rename them in the file, choose another teacher, or fine-tune it anew with "
-            "stages.finetune_teacher.skip_if_head=false"
+            "rename them in the file, or choose another teacher, e.g. the encoder that this one was fine-tuned from"
         )
     raise ConfigError(
         f"{key}.labels: got nothing, and the teacher's {head.outputs} outputs have no names; must be the labels in the "
