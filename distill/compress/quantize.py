@@ -63,20 +63,21 @@ def always_float(model: Any) -> list[str]:
 def without_weights(folder: Path) -> Any:
     """The classifier of a folder on the meta device, without weights, for the names and sizes of its modules."""
     import torch
-    from transformers import AutoConfig, AutoModelForSequenceClassification
+    from transformers import AutoConfig
 
     with torch.device("meta"):
-        return AutoModelForSequenceClassification.from_config(
-            AutoConfig.from_pretrained(folder, trust_remote_code=False), trust_remote_code=False
-        )
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        return family.auto_class(config).from_config(config, trust_remote_code=False)
 
 
 def _with_transformers(folder: Path, out: Path, settings: Any) -> None:
     """Write a checkpoint, with its tokenizer, that plain `from_pretrained` loads where the quantizer is installed."""
     import torch
-    from transformers import AutoModelForSequenceClassification
 
-    model = AutoModelForSequenceClassification.from_pretrained(
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    model = family.auto_class(config).from_pretrained(
         folder,
         quantization_config=settings,
         dtype=torch.float32,

@@ -57,13 +57,12 @@ def measure(
     groups, so that changes in the machine's speed between groups cancel.
     """
     import torch
-    from transformers import AutoModelForSequenceClassification
 
     def runner(name: str, shape: Shape) -> Runner:
         config = config_of(shape)
         config.vocab_size = max(VOCABULARY, (config.pad_token_id or 0) + 1)
         with torch.random.fork_rng(devices=[]):
-            model = AutoModelForSequenceClassification.from_config(config, trust_remote_code=False).eval().to(device)
+            model = family.auto_class(config).from_config(config, trust_remote_code=False).eval().to(device)
         return Runner(name, "torch", scheme, torch_run(model, scheme=scheme, device=device, threads=threads))
 
     groups: dict[int, list[int]] = {}

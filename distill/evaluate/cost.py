@@ -34,10 +34,9 @@ def size_mib(path: Path) -> float:
 def size_mib_of(config: Any) -> float:
     """Size of a sequence classifier's float32 weights in MiB, computed from its config."""
     import torch
-    from transformers import AutoModelForSequenceClassification
 
     with torch.device("meta"), torch.random.fork_rng(devices=[]):
-        model = AutoModelForSequenceClassification.from_config(config, trust_remote_code=False)
+        model = auto_class(config).from_config(config, trust_remote_code=False)
     return sum(parameter.numel() for parameter in model.parameters()) * 4 / 2**20
 
 
@@ -55,12 +54,12 @@ def gmacs(folder: Path) -> float:
 def _gmacs(folder: Path, device: str) -> float:
     import torch
     from torch.utils.flop_counter import FlopCounterMode
-    from transformers import AutoConfig, AutoModelForSequenceClassification
+    from transformers import AutoConfig
 
     with torch.device(device), torch.random.fork_rng(devices=[]):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         model = (
-            AutoModelForSequenceClassification.from_config(config, attn_implementation="eager", trust_remote_code=False)
+            auto_class(config).from_config(config, attn_implementation="eager", trust_remote_code=False)
             .eval()
             .requires_grad_(False)
         )

@@ -14,14 +14,14 @@ import numpy as np
 
 from distill.backends import BACKENDS
 from distill.evaluate.mixture import average
-from distill.family import input_names
+from distill.family import auto_class, input_names
 from distill.machine import arithmetic
 from distill.schemes import SCHEMES
 
 Batch = dict[str, np.ndarray]
 """int64 input_ids, attention_mask and token_type_ids, each [B, L]. A runner uses those that its model has."""
 Run = Callable[[Batch], np.ndarray]
-"""Batch -> logits float32 [B, C]."""
+"""Batch -> logits float32 [B, C], or [B, L, C] of a model that classifies tokens."""
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,15 @@ def torch_runner(name: str, folder: Path | str, *, scheme: str, device: str, thr
     # bitsandbytes logs, for every layer and call, that it casts the input.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     import torch
-    from transformers import AutoModelForSequenceClassification
+    from transformers import AutoConfig
 
     plain = scheme.removesuffix(COMPILED)
     if plain not in FLOATS + QUANTIZED:
         raise ValueError(
             f"scheme: got {scheme}; must be {', '.join(FLOATS + QUANTIZED)}, or one of these with the suffix {COMPILED}"
         )
-    model = AutoModelForSequenceClassification.from_pretrained(
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    model = auto_class(config).from_pretrained(
         folder,
         dtype={"bf16": torch.bfloat16, "fp16": torch.float16}.get(plain, torch.float32),
         use_safetensors=True,

@@ -19,7 +19,7 @@ MANY = 32
 
 
 def runner(backend: str, path: str) -> Callable[[dict[str, Any]], Any]:
-    """Batch of numpy arrays -> logits [B, C], on one thread, so that results are bit-identical."""
+    """Batch of numpy arrays -> logits [B, C] or, of tokens, [B, L, C], on one thread, so that results are bit-identical."""
     if backend == "onnxruntime":
         import onnxruntime
 
@@ -39,12 +39,13 @@ def runner(backend: str, path: str) -> Callable[[dict[str, Any]], Any]:
         request = model.create_infer_request()
         return lambda batch: request.infer({name: batch[name] for name in inputs})[0].copy()
     import torch
-    from transformers import AutoModelForSequenceClassification
+    import transformers
 
+    names = transformers.AutoConfig.from_pretrained(path, trust_remote_code=False).architectures or []
+    tokens = any(name.endswith("ForTokenClassification") for name in names)
+    auto = getattr(transformers, f"AutoModelFor{'Token' if tokens else 'Sequence'}Classification")
     # By default a model quantized by bitsandbytes is loaded onto a GPU, if there is one.
-    classifier = AutoModelForSequenceClassification.from_pretrained(
-        path, device_map={"": "cpu"}, trust_remote_code=False
-    ).eval()
+    classifier = auto.from_pretrained(path, device_map={"": "cpu"}, trust_remote_code=False).eval()
 
     def run(batch: dict[str, Any]) -> Any:
         threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
@@ -65,7 +66,7 @@ def runner(backend: str, path: str) -> Callable[[dict[str, Any]], Any]:
 def logits(
     backend: str, path: str, tokenizer: Any, texts: list[list[str]], max_length: int, extremes: bool
 ) -> list[list[float]]:
-    """Logits of each row of one or two texts, one row at a time; with `extremes` also of a single token, of a text of
+    """Logits of each row of one or two texts, flat, one row at a time; with `extremes` also of a single token, of a text of
     the maximum length, and of the first rows as one batch.
     """
     run, options = runner(backend, path), {"truncation": True, "max_length": max_length, "return_tensors": "np"}
@@ -75,8 +76,10 @@ def logits(
         rows.append(run(token)[0])
         rows.append(run(dict(tokenizer(" ".join(texts[0]) * max_length, **options)))[0])
         columns = [[row[column] for row in texts[:MANY]] for column in range(len(texts[0]))]
-        rows.extend(run(dict(tokenizer(*columns, padding=True, **options))))
-    return [[float(value) for value in row] for row in rows]
+        batch = dict(tokenizer(*columns, padding=True, **options))
+        real = batch["attention_mask"].astype(bool)
+        rows.extend(row[mask] if row.ndim == 2 else row for row, mask in zip(run(batch), real, strict=True))
+    return [[float(value) for value in row.ravel()] for row in rows]
 
 
 def vectors(path: str, texts: list[list[str]], batch: bool) -> list[list[float]]:

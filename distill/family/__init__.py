@@ -7,6 +7,7 @@ tests. Importing this package does not import torch.
 from __future__ import annotations
 
 from distill.family.model import (
+    auto_class,
     depth,
     encode,
     encoder,
@@ -28,6 +29,7 @@ __all__ = [
     "FAMILIES",
     "STUDENTS",
     "Family",
+    "auto_class",
     "depth",
     "encode",
     "encoder",

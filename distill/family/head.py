@@ -12,8 +12,10 @@ from safetensors import SafetensorError, safe_open
 
 from distill.family.records import FAMILIES
 
-ARCHITECTURE = "ForSequenceClassification"
-"""Ending of the class names of models with a classifier of whole texts."""
+TEXTS, TOKENS = "ForSequenceClassification", "ForTokenClassification"
+"""Endings of the class names of models with a classifier of whole texts, and of each token."""
+TOKEN_HEADS = ("classifier", "score")
+"""Names of the linear layer that classifies tokens, in every family."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ class Head:
     """Names of the outputs; empty where the config has none but `LABEL_0` and so on, transformers' defaults."""
     problem: str | None
     """`problem_type` of the config."""
+    per_token: bool = False
+    """Whether it classifies each token, and not the whole text."""
 
 
 def stored_head(folder: str | Path) -> Head | None:
@@ -40,15 +44,20 @@ def stored_head(folder: str | Path) -> Head | None:
     labels = tuple(names[number] for number in range(outputs)) if sorted(names) == list(range(outputs)) else ()
     if all(re.fullmatch(r"LABEL_\d+", label) for label in labels):
         labels = ()
-    return Head(outputs, labels, config.get("problem_type"))
+    return Head(outputs, labels, config.get("problem_type"), _per_token(config))
+
+
+def _per_token(config: dict[str, Any]) -> bool:
+    return any(str(name).endswith(TOKENS) for name in config.get("architectures") or [])
 
 
 def _outputs(folder: Path, config: dict[str, Any]) -> int | None:
     """Number of rows of the classifier's last weight matrix."""
     architectures = config.get("architectures") or []
-    if architectures and not any(str(name).endswith(ARCHITECTURE) for name in architectures):
+    if architectures and not any(str(name).endswith((TEXTS, TOKENS)) for name in architectures):
         return None
-    weights = {f"{family.head}.weight" for family in FAMILIES.values()}
+    heads = TOKEN_HEADS if _per_token(config) else {family.head for family in FAMILIES.values()}
+    weights = {f"{head}.weight" for head in heads}
     for file in sorted(folder.glob("*.safetensors")):
         with safe_open(file, framework="np") as tensors:
             for name in sorted(weights & set(tensors.keys())):

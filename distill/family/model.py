@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from distill.family.head import TOKENS
 from distill.family.records import family_of
 
 if TYPE_CHECKING:
@@ -89,3 +90,11 @@ def freeze_mlm_head(model: nn.Module) -> None:
 def max_length(config: Any) -> int:
     """Maximum number of tokens in a sequence, special tokens included; `record.UNBOUNDED` if there is none."""
     return family_of(config).max_length(config)
+
+
+def auto_class(config: Any) -> Any:
+    """The class of transformers that loads the classifier of a config: of tokens if its architecture is, else of texts."""
+    from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
+
+    tokens = any(name.endswith(TOKENS) for name in getattr(config, "architectures", None) or [])
+    return AutoModelForTokenClassification if tokens else AutoModelForSequenceClassification
