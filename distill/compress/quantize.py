@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from distill import family
 from distill.checkpoint import MANIFEST, writing_file
 
 Arrays = Mapping[str, np.ndarray]
@@ -73,7 +74,6 @@ def without_weights(folder: Path) -> Any:
 def _with_transformers(folder: Path, out: Path, settings: Any) -> None:
     """Write a checkpoint, with its tokenizer, that plain `from_pretrained` loads where the quantizer is installed."""
     import torch
-
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)

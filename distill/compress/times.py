@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from distill import family
 from distill.compress.search import Shape, Table
 from distill.evaluate import latency
 from distill.evaluate.runners import Runner, torch_run

@@ -97,7 +97,9 @@ def head_order(head: Head, task: Task) -> tuple[int, ...] | None:
 
     Outputs without names are those of the labels in order.
     """
-    if head.outputs != task.outputs or (head.problem == "multi_label_classification") != (task.kind is MULTI_LABEL):
+    if (head.outputs, head.per_token) != (task.outputs, task.kind.per_token):
+        return None
+    if (head.problem == "multi_label_classification") != (task.kind is MULTI_LABEL):
         return None
     unnamed = not task.labels or not head.labels or task.labels == tuple(map(str, range(task.outputs)))
     numbers = {_plain(label): number for number, label in enumerate(head.labels)}

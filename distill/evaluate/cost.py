@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from distill.family import max_length
+from distill.family import auto_class, max_length
 
 LENGTH = 128
 
@@ -59,7 +59,8 @@ def _gmacs(folder: Path, device: str) -> float:
     with torch.device(device), torch.random.fork_rng(devices=[]):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         model = (
-            auto_class(config).from_config(config, attn_implementation="eager", trust_remote_code=False)
+            auto_class(config)
+            .from_config(config, attn_implementation="eager", trust_remote_code=False)
             .eval()
             .requires_grad_(False)
         )

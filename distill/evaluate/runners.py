@@ -63,13 +63,17 @@ def torch_runner(name: str, folder: Path | str, *, scheme: str, device: str, thr
             f"scheme: got {scheme}; must be {', '.join(FLOATS + QUANTIZED)}, or one of these with the suffix {COMPILED}"
         )
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    model = auto_class(config).from_pretrained(
-        folder,
-        dtype={"bf16": torch.bfloat16, "fp16": torch.float16}.get(plain, torch.float32),
-        use_safetensors=True,
-        device_map={"": device} if plain in QUANTIZED else None,
-        trust_remote_code=False,
-    ).eval()
+    model = (
+        auto_class(config)
+        .from_pretrained(
+            folder,
+            dtype={"bf16": torch.bfloat16, "fp16": torch.float16}.get(plain, torch.float32),
+            use_safetensors=True,
+            device_map={"": device} if plain in QUANTIZED else None,
+            trust_remote_code=False,
+        )
+        .eval()
+    )
     if plain not in QUANTIZED:
         model.to(device)
     if plain != scheme:

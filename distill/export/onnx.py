@@ -43,9 +43,11 @@ def export_onnx(folder: Path, path: Path) -> None:
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    whole = auto_class(config).from_pretrained(
-        folder, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
-    ).eval()
+    whole = (
+        auto_class(config)
+        .from_pretrained(folder, dtype=torch.float32, use_safetensors=True, trust_remote_code=False)
+        .eval()
+    )
     model = squeezed(whole)
     example = _example((2, 16), model.config, padded=True)
     tensors = {key: torch.from_numpy(value) for key, value in example.items()}

@@ -39,12 +39,21 @@ Texts = Mapping[Path, list[list[str]]]
 
 
 def logits_of(artifact: Artifact, texts: list[list[str]], max_length: int, extremes: bool = False) -> np.ndarray:
-    """Logits float32 [n, C], computed as a user does, one row at a time; with `extremes`, of extreme inputs too."""
+    """Logits float32 [n, C], computed as a user does, one row at a time; with `extremes`, of extreme inputs too.
+
+    Those of a model that classifies tokens are flat, because texts have different lengths.
+    """
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(artifact.tokenizer, trust_remote_code=False)
     rows = reload.logits(artifact.backend, str(artifact.path), tokenizer, texts, max_length, extremes)
-    return np.asarray(rows, dtype=np.float32)
+    return _array(rows)
+
+
+def _array(rows: list[list[float]]) -> np.ndarray:
+    """Rows of one length as [n, C], others flat."""
+    same = len({len(row) for row in rows}) == 1
+    return np.asarray(rows if same else [value for row in rows for value in row], dtype=np.float32)
 
 
 def fresh(artifacts: Sequence[Artifact], texts: Texts, max_length: int, extremes: bool = False) -> list[np.ndarray]:
@@ -64,7 +73,7 @@ def fresh(artifacts: Sequence[Artifact], texts: Texts, max_length: int, extremes
         names = ", ".join(str(artifact.path) for artifact in artifacts)
         raise UserError(f"{names}: does not load in a fresh process without distill: {reason}")
     # Libraries may print lines before the result.
-    return [np.asarray(rows, np.float32) for rows in json.loads(output.splitlines()[-1])]
+    return [_array(rows) for rows in json.loads(output.splitlines()[-1])]
 
 
 def run_script(request: str) -> tuple[int, str, str]:
@@ -126,8 +135,8 @@ def prove_same(model: Any, folder: Path, texts: list[list[str]], max_length: int
     with torch.no_grad():
         for text in texts:
             batch = tokenizer(*text, truncation=True, max_length=max_length, return_tensors="pt").to(model.device)
-            rows.append(model(**batch).logits[0].float().cpu().numpy())
-    largest = float(np.abs(np.stack(rows) - plain_logits(folder, texts, max_length)).max())
+            rows.append(model(**batch).logits[0].float().cpu().numpy().ravel())
+    largest = float(np.abs(np.concatenate(rows) - plain_logits(folder, texts, max_length).ravel()).max())
     # NaN must fail too.
     if not largest <= WRITTEN_TOLERANCE:
         raise UserError(

@@ -19,7 +19,7 @@ MANY = 32
 
 
 def runner(backend: str, path: str) -> Callable[[dict[str, Any]], Any]:
-    """Batch of numpy arrays -> logits [B, C] or, of tokens, [B, L, C], on one thread, so that results are bit-identical."""
+    """Batch of numpy arrays -> logits [B, C], or [B, L, C] of tokens, on one thread, for results that are bit-identical."""
     if backend == "onnxruntime":
         import onnxruntime
 
@@ -66,8 +66,9 @@ def runner(backend: str, path: str) -> Callable[[dict[str, Any]], Any]:
 def logits(
     backend: str, path: str, tokenizer: Any, texts: list[list[str]], max_length: int, extremes: bool
 ) -> list[list[float]]:
-    """Logits of each row of one or two texts, flat, one row at a time; with `extremes` also of a single token, of a text of
-    the maximum length, and of the first rows as one batch.
+    """Logits of each row of one or two texts, flat, one row at a time.
+
+    With `extremes` also of a single token, of a text of the maximum length, and of the first rows as one batch.
     """
     run, options = runner(backend, path), {"truncation": True, "max_length": max_length, "return_tensors": "np"}
     rows = [run(dict(tokenizer(*row, **options)))[0] for row in texts]

@@ -93,7 +93,7 @@ def max_length(config: Any) -> int:
 
 
 def auto_class(config: Any) -> Any:
-    """The class of transformers that loads the classifier of a config: of tokens if its architecture is, else of texts."""
+    """The class of transformers for the classifier of a config: of tokens if its architecture is, else of texts."""
     from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
     tokens = any(name.endswith(TOKENS) for name in getattr(config, "architectures", None) or [])

@@ -173,7 +173,8 @@ def _quantized(ctx: Context, step: Step, task: str) -> Iterator[tuple[str, str, 
 
 def _agreement(task: Task, outputs: np.ndarray, expected: np.ndarray) -> float | None:
     """Share of rows with the same prediction; None for numbers."""
-    return accuracy(task.predictions(outputs), task.predictions(expected)) if task.kind.named else None
+    both = (task.predictions(values.reshape(-1, task.outputs)) for values in (outputs, expected))
+    return accuracy(*both) if task.kind.named else None
 
 
 def _texts(data: TaskData, count: int) -> list[list[str]]:

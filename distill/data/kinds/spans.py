@@ -1,0 +1,70 @@
+"""Spans of words with labels: from tags in one of the usual schemes, and how many of them two taggings share.
+
+A tag is `O` (outside), or a prefix and a type: `B-` begins a span, `I-` continues it, `E-` ends it, `S-` is a span of one
+word. Tags without prefixes are types: neighbours of one type form a span. As in seqeval's default mode, a span also
+begins where the type changes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+OUTSIDE = "O"
+_PREFIXED = re.compile(r"([BIESLU])-(.+)")
+_STARTS, _ENDS = "BSU", "ESLU"
+CODES = {"B": 0, "I": 1, "E": 2, "L": 2, "S": 3, "U": 3}
+"""Prefix -> its number; `BILOU` writes L for E and U for S."""
+
+
+def split_tag(tag: str) -> tuple[str, str]:
+    """(prefix, type) of a tag; ("", "") outside of spans."""
+    if tag == OUTSIDE:
+        return "", ""
+    match = _PREFIXED.fullmatch(tag)
+    return (match[1], match[2]) if match else ("I", tag)
+
+
+def types_of(labels: Sequence[str]) -> list[str]:
+    """Types of all tags, in order."""
+    return list(dict.fromkeys(kind for label in labels if (kind := split_tag(label)[1])))
+
+
+def codes(labels: Sequence[str]) -> np.ndarray:
+    """[labels] code of each tag: -1 outside, else 4 x type + prefix."""
+    types = types_of(labels)
+    pairs = map(split_tag, labels)
+    return np.array([4 * types.index(kind) + CODES[prefix] if kind else -1 for prefix, kind in pairs], np.int64)
+
+
+def spans(tags: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """[S, 3] first word, last word and type of each span, of codes [words] whose texts are numbered by `group`.
+
+    Words are numbered over all texts.
+    """
+    kind, prefix = np.where(tags < 0, -1, tags // 4), np.where(tags < 0, -1, tags % 4)
+    before, after = np.r_[-1, kind[:-1]], np.r_[kind[1:], -1]
+    new_text, last_of_text = np.r_[True, group[1:] != group[:-1]], np.r_[group[1:] != group[:-1], True]
+    closed = np.isin(np.r_[-1, prefix[:-1]], (CODES["E"], CODES["S"]))
+    opens = np.isin(np.r_[prefix[1:], -1], (CODES["B"], CODES["S"]))
+    inside = kind >= 0
+    starts = inside & (new_text | (before != kind) | closed | np.isin(prefix, (CODES["B"], CODES["S"])))
+    ends = inside & (last_of_text | (after != kind) | opens | np.isin(prefix, (CODES["E"], CODES["S"])))
+    return np.stack([np.flatnonzero(starts), np.flatnonzero(ends), kind[starts]], axis=1)
+
+
+def counts(predicted: np.ndarray, truth: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """[types] each: spans in both, in the prediction, in the truth, of codes [words]."""
+    ours, theirs = (np.unique(spans(tags, group), axis=0) for tags in (predicted, truth))
+    both = _shared(ours, theirs)
+    size = 1 + int(max([*ours[:, 2], *theirs[:, 2], 0]))
+    shared, predictions, true = (np.bincount(part[:, 2], minlength=size) for part in (both, ours, theirs))
+    return shared, predictions, true
+
+
+def _shared(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    row = np.dtype([("first", np.int64), ("last", np.int64), ("kind", np.int64)])
+    same = np.intersect1d(*(np.ascontiguousarray(part, np.int64).view(row).ravel() for part in (ours, theirs)))
+    return same.view(np.int64).reshape(-1, 3)
