@@ -73,10 +73,11 @@ def compare(
     outputs[1] = outputs[1][:, order]
     log("timing both models in turn")
     measured = _latency(models, rows, lengths)
-    of_a, of_b = (kind.decode(values, model.threshold) for values, model in zip(outputs, models, strict=True))
-    log("scoring")
-    truth = None if given.values is None else kind.truth(given.values, rows.table.rows[rows.text[0]].to_pylist())
     names = head.labels or (tuple(map(str, range(head.outputs))) if kind.named else ())
+    of_a, of_b = (kind.decode(values, names, model.threshold) for values, model in zip(outputs, models, strict=True))
+    log("scoring")
+    texts = rows.table.rows[rows.text[0]].to_pylist()
+    truth = None if given.values is None else kind.truth(given.values, texts, names)
     result = {
         "schema": 1,
         "version": __version__,
@@ -180,7 +181,9 @@ def _differences(
     kind = models[0].kind
     distance = kind.difference(outputs[0], outputs[1])
     numbers = statistics.largest(distance, top)
-    answers = [kind.answer(own[numbers], names, model.threshold) for own, model in zip(outputs, models, strict=True)]
+    answers = [
+        kind.answer(own[numbers], names, model.threshold, ()) for own, model in zip(outputs, models, strict=True)
+    ]
     return [
         {
             "row": rows.table.where(int(number)),

@@ -18,7 +18,7 @@ from distill.data.collate import pad
 from distill.data.encode import Encoded, encode_task
 from distill.data.tasks import TaskData
 from distill.evaluate import retained, runners
-from distill.evaluate.metrics import finite, recalls
+from distill.evaluate.metrics import finite
 from distill.evaluate.predict import predict
 from distill.evaluate.runners import Batch, Run
 from distill.machine import Machine
@@ -35,7 +35,7 @@ class Quality:
     score: float
     """Mean over splits of the mean of the task's metrics, in points."""
     recalls: dict[str, tuple[float, int]]
-    """Label -> (recall in percent, number of its rows); empty for numbers."""
+    """Label, or type of spans -> (recall in percent, number of its rows); empty for numbers."""
 
 
 @dataclass(frozen=True)
@@ -145,11 +145,9 @@ def quality(run: Run, source: Source, row_by_row: bool = False) -> Quality:
         predictions[task.name, split] = (task.predictions(finite(logits)), encoded.labels)
     scores = retained.scores(predictions, {task.name: task.metrics})
     by_label: dict[str, tuple[float, int]] = {}
-    if task.kind.named:
+    if task.kind.recalls is not None:
         predicted, labels = map(np.concatenate, zip(*predictions.values(), strict=True))
-        by_label = {
-            task.labels[number]: value for number, value in recalls(predicted, labels, len(task.labels)).items()
-        }
+        by_label = task.kind.recalls(predicted, labels, task.labels)
     return Quality(retained.glue_average(scores), by_label)
 
 

@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from distill import config
-from distill.data.kinds import Kind
-from distill.data.kinds.classification import label_names
-from distill.data.kinds.multi_label import MULTI_LABEL, split
+from distill.data.kinds import Kind, sorted_names
+from distill.data.kinds.multi_label import MULTI_LABEL
 from distill.data.task import Task
 from distill.errors import ConfigError
 from distill.family.head import Head
@@ -46,7 +44,7 @@ def labels_of(
     """
     if not kind.named:
         return Labels((), ())
-    in_files = _sorted(_names(kind, columns))
+    in_files = sorted_names(_names(kind, columns))
     if settings.labels is not None:
         names = tuple(str(name) for name in settings.labels)
         numbers = tuple(map(str, range(len(names))))
@@ -54,19 +52,14 @@ def labels_of(
         by_number = len({*numbers} & {*in_files}) > len({_plain(n) for n in names} & {_plain(n) for n in in_files})
         return Labels(names, numbers if by_number else _spelled(names, in_files) or names)
     if head is None:
-        return Labels(in_files, in_files)
+        ordered = kind.order(set(in_files))
+        return Labels(ordered, ordered)
     return _of_head(head, in_files, key)
 
 
 def _names(kind: Kind, columns: Mapping[str, pa.ChunkedArray]) -> set[str]:
     """The names of all labels of the training rows, or of all rows if there are none."""
-    names: set[str] = set()
-    for column in [columns["train"]] if "train" in columns else columns.values():
-        if kind is MULTI_LABEL:
-            names.update(*(split(value.as_py()) or () for value in column))
-        else:
-            names.update(value for value in pc.unique(label_names(column)).to_pylist() if value is not None)
-    return names
+    return set().union(*map(kind.names, [columns["train"]] if "train" in columns else columns.values()))
 
 
 def _of_head(head: Head, in_files: tuple[str, ...], key: str) -> Labels:
@@ -121,13 +114,6 @@ def _spelled(names: tuple[str, ...], in_files: tuple[str, ...]) -> tuple[str, ..
 
 def _plain(name: str) -> str:
     return re.sub(r"[\s_-]+", " ", name.strip()).casefold()
-
-
-def _sorted(names: set[str]) -> tuple[str, ...]:
-    """Numbers by size, other names by alphabet."""
-    if all(re.fullmatch(r"-?\d+", name) for name in names):
-        return tuple(sorted(names, key=int))
-    return tuple(sorted(names))
 
 
 def _shown(names: tuple[str, ...]) -> str:

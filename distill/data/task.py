@@ -43,8 +43,9 @@ class Task:
         return len(self.labels) or 1
 
     def predictions(self, outputs: np.ndarray) -> np.ndarray:
-        """Predictions of the form of the targets, for outputs [n, outputs]: class numbers, 0 or 1, or numbers."""
-        return self.kind.decode(outputs, self.threshold)
+        """Predictions as metrics take them, for outputs [n, outputs]: class numbers, 0 or 1, numbers, or codes of
+        tags."""
+        return self.kind.decode(outputs, self.labels, self.threshold)
 
 
 def is_own(tasks: config.Tasks) -> bool:

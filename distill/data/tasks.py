@@ -16,7 +16,7 @@ import pyarrow as pa
 from distill import config
 from distill.data import docstrings, files
 from distill.data.files import Table
-from distill.data.kinds import KINDS
+from distill.data.kinds import KINDS, targets_in
 from distill.data.labelled import Labelled, Split, labelled_rows
 from distill.data.task import Task, chosen, is_own
 from distill.errors import ConfigError, DataError
@@ -46,8 +46,12 @@ class TaskData:
 
     def truth(self, rows: Dataset) -> np.ndarray:
         """Targets of rows, as metrics take them."""
-        targets = np.asarray(rows.with_format("numpy")["label"][:])
-        return self.task.kind.truth(targets, rows[self.task.columns[0]])
+        return self.task.kind.truth(targets_of(rows), rows[self.task.columns[0]], self.task.labels)
+
+
+def targets_of(rows: Dataset) -> np.ndarray:
+    """Targets of rows: [n], [n, labels] or, of words, [n] arrays."""
+    return targets_in(rows.with_format("arrow")["label"][:])
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
-"""Metrics in numpy. Each takes predictions and labels of one form: class numbers `[N]`, numbers `[N]`, or 0 and 1 for
-each label `[N, K]`.
+"""Metrics in numpy. Each takes predictions and labels of one form: class numbers `[N]`, numbers `[N]`, 0 and 1 for each
+label `[N, K]`, or codes of tags `[N]` of words.
 
 An undefined metric (no positive prediction, a constant column) is 0.0, as in scikit-learn, but without a warning. They
 are not scikit-learn's, whose checks of its arguments take longer than the metrics: an interval needs hundreds of each.
@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from distill.data.kinds.spans import counts
 from distill.errors import UserError
 
 Metric = Callable[[np.ndarray, np.ndarray], float]
@@ -18,7 +19,7 @@ Metric = Callable[[np.ndarray, np.ndarray], float]
 
 def accuracy(predicted: np.ndarray, labels: np.ndarray) -> float:
     """Share of correct predictions, 0 to 1; of several labels, all must be correct."""
-    same = predicted == labels
+    same = predicted == (labels if labels.dtype.names is None else labels["label"])
     return float(np.mean(same if same.ndim == 1 else same.all(axis=1)))
 
 
@@ -124,6 +125,18 @@ def _ranking(values: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.nda
     return order, group, np.arange(len(order)) - starts[group]
 
 
+def span_f1(predicted: np.ndarray, labels: np.ndarray) -> float:
+    """Harmonic mean of precision and recall of spans, 0 to 1, over all types together.
+
+    A predicted span is correct if its first word, last word and type are those of a true one (Tjong Kim Sang and De
+    Meulder 2003).
+
+    labels: of `distill.data.kinds.spans.TAGGED`.
+    """
+    shared, ours, true = (part.sum() for part in counts(predicted, labels["label"], labels["group"]))
+    return float(2 * shared / (ours + true)) if ours + true else 0.0
+
+
 def resampled(labels: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Numbers of rows drawn with replacement, and their labels. Rows of a group are drawn together, as a new group."""
     if labels.dtype.names is None:
@@ -150,6 +163,7 @@ METRICS: dict[str, Metric] = {
     "mrr_at_10": mrr_at_10,
     "ndcg_at_10": ndcg_at_10,
     "pearson": pearson,
+    "span_f1": span_f1,
     "spearman": spearman,
 }
 
@@ -157,14 +171,6 @@ METRICS: dict[str, Metric] = {
 def score(metrics: Sequence[str], predicted: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     """Metric -> value in percent (a correlation times 100)."""
     return {name: 100 * METRICS[name](predicted, labels) for name in metrics}
-
-
-def recalls(predicted: np.ndarray, labels: np.ndarray, count: int) -> dict[int, tuple[float, int]]:
-    """Label number -> (percent of its rows that are predicted, number of its rows), for the labels that occur."""
-    if labels.ndim == 1:
-        labels, predicted = labels[:, None] == np.arange(count), predicted[:, None] == np.arange(count)
-    rows, hits = (labels == 1).sum(axis=0), ((labels == 1) & (predicted == 1)).sum(axis=0)
-    return {int(n): (float(100 * hits[n] / rows[n]), int(rows[n])) for n in np.flatnonzero(rows)}
 
 
 def finite(outputs: np.ndarray) -> np.ndarray:

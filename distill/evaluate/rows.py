@@ -13,7 +13,6 @@ from distill.data.tasks import TaskData
 from distill.evaluate import latency, retained
 from distill.evaluate.calibration import expected_calibration_error
 from distill.evaluate.cost import gmacs, parameters, size_mib
-from distill.evaluate.metrics import recalls
 from distill.evaluate.timing import TASK_LENGTHS, Times, name_of
 from distill.evaluate.variants import FLOAT32, Variant, same_backend
 
@@ -87,12 +86,12 @@ def _predictions(measured: Measured, name: str) -> retained.Predictions:
 
 
 def _recall(own: retained.Predictions, tasks: dict[str, TaskData]) -> dict[str, dict[str, float]]:
-    """Task -> label -> percent of its rows that are predicted, on the first reported split."""
+    """Task -> label, or type of spans -> percent of its rows that are predicted, on the first reported split."""
     result: dict[str, dict[str, float]] = {}
     for (name, _), (predicted, labels) in own.items():
-        if (task := tasks[name].task).kind.named and name not in result:
-            by_number = recalls(predicted, labels, len(task.labels))
-            result[name] = {task.labels[number]: percent for number, (percent, _) in by_number.items()}
+        if (recalls := (task := tasks[name].task).kind.recalls) is not None and name not in result:
+            by_label = recalls(predicted, labels, task.labels)
+            result[name] = {label: percent for label, (percent, _) in by_label.items()}
     return result
 
 
@@ -101,7 +100,7 @@ def _calibration(own: Outputs, tasks: dict[str, TaskData]) -> float | None:
     errors = [
         expected_calibration_error(tasks[task].task.kind.rows(outputs), labels.ravel())
         for (task, _), (outputs, labels) in own.items()
-        if tasks[task].task.kind.named
+        if tasks[task].task.kind.named and not tasks[task].task.kind.per_token
     ]
     return float(np.mean(errors)) if errors else None
 

@@ -19,7 +19,10 @@ MANY = 32
 
 
 def runner(backend: str, path: str) -> Callable[[dict[str, Any]], Any]:
-    """Batch of numpy arrays -> logits [B, C], or [B, L, C] of tokens, on one thread, for results that are bit-identical."""
+    """Batch of numpy arrays -> logits [B, C] or, of tokens, [B, L, C].
+
+    It runs on one thread, so that results are bit-identical.
+    """
     if backend == "onnxruntime":
         import onnxruntime
 

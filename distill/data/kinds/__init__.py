@@ -1,22 +1,39 @@
 """Records of the kinds of tasks: one file for each. Nothing else depends on which kind a task is. Without torch."""
 
 from distill.data.kinds.classification import CLASSIFICATION
-from distill.data.kinds.kind import MISSING, Kind, Where, labelled
+from distill.data.kinds.kind import MISSING, WORDS, Kind, Where, flat, labelled, sorted_names, targets_in
 from distill.data.kinds.multi_label import MULTI_LABEL
 from distill.data.kinds.regression import REGRESSION
 from distill.data.kinds.reranking import RERANKING
+from distill.data.kinds.token_classification import TOKEN_CLASSIFICATION
 
-__all__ = ["KINDS", "MISSING", "Kind", "Where", "kind_of_model", "labelled"]
+__all__ = [
+    "KINDS",
+    "MISSING",
+    "WORDS",
+    "Kind",
+    "Where",
+    "flat",
+    "kind_of_model",
+    "labelled",
+    "sorted_names",
+    "targets_in",
+]
 
-KINDS: dict[str, Kind] = {kind.name: kind for kind in (CLASSIFICATION, MULTI_LABEL, REGRESSION, RERANKING)}
+KINDS: dict[str, Kind] = {
+    kind.name: kind for kind in (CLASSIFICATION, MULTI_LABEL, REGRESSION, RERANKING, TOKEN_CLASSIFICATION)
+}
 """Setting `tasks.kind` -> kind."""
 
 
-def kind_of_model(problem: str | None, outputs: int) -> Kind:
-    """The kind of a model that is known only by the `problem_type` of its config and its number of outputs.
+def kind_of_model(problem: str | None, outputs: int, per_token: bool = False) -> Kind:
+    """The kind of a model that is known only by the `problem_type` of its config, its number of outputs, and whether it
+    classifies each token.
 
-    As in transformers, a model with one output is a regression.
+    As in transformers, a model of texts with one output is a regression.
     """
+    if per_token:
+        return TOKEN_CLASSIFICATION
     if outputs == 1:
         return REGRESSION
     return MULTI_LABEL if problem == MULTI_LABEL.problem else CLASSIFICATION

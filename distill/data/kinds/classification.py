@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distill.data.kinds.kind import MISSING, Kind, Where, total_variation
+from distill.data.kinds.kind import MISSING, Kind, Where, Words, recalls, total_variation
 from distill.errors import DataError
 
 
@@ -40,19 +40,25 @@ def label_names(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
 
 
+def _names(column: pa.ChunkedArray) -> set[str]:
+    return {name for name in pc.unique(label_names(column)).to_pylist() if name is not None}
+
+
 def _rows(outputs: Any) -> Any:
     return outputs
 
 
-def _decode(outputs: np.ndarray, threshold: float) -> np.ndarray:
+def _decode(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> np.ndarray:
     return outputs.argmax(axis=1)
 
 
-def _answer(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> list[dict[str, Any]]:
+def _answer(
+    outputs: np.ndarray, labels: Sequence[str], threshold: float, words: Sequence[Words]
+) -> list[dict[str, Any]]:
     """The most probable label with its probability, and the probability of every label."""
     shifted = np.exp(outputs.astype(np.float64) - outputs.max(axis=1, keepdims=True))
     scores = (shifted / shifted.sum(axis=1, keepdims=True)).tolist()
-    best = _decode(outputs, threshold).tolist()
+    best = _decode(outputs, labels, threshold).tolist()
     return [
         {"label": labels[number], "score": row[number], "scores": dict(zip(labels, row, strict=True))}
         for number, row in zip(best, scores, strict=True)
@@ -87,4 +93,6 @@ CLASSIFICATION = Kind(
     brief=_brief,
     same=_same,
     flags=_flags,
+    names=_names,
+    recalls=recalls,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,10 +16,31 @@ Where = Callable[[int], str]
 MISSING = -100
 """Class number of a row without a label: the number that torch's cross-entropy ignores."""
 
+WORDS = "word_offsets"
+"""Column with the first character and the end of each word of a text, flat, of tasks whose rows are words."""
+
+Words = tuple[str, Sequence[tuple[int, int]]]
+"""A text, and the first character and the end of each of its words."""
+
+
+def _unchanged(targets: np.ndarray, first_texts: Sequence[str], labels: Sequence[str]) -> np.ndarray:
+    return targets
+
+
+def _no_names(column: pa.ChunkedArray) -> set[str]:
+    return set()
+
+
+def sorted_names(names: set[str]) -> tuple[str, ...]:
+    """Numbers by size, other names by alphabet."""
+    if all(re.fullmatch(r"-?\d+", name) for name in names):
+        return tuple(sorted(names, key=int))
+    return tuple(sorted(names))
+
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of task. A model outputs [n, outputs] numbers for n texts."""
+    """A kind of task. A model outputs [n, outputs] numbers for n rows, which are texts or, with `per_token`, words."""
 
     name: str
     summary: str
@@ -34,10 +56,11 @@ class Kind:
     or NaN. DataError for a value that is no label."""
     rows: Callable[[Any], Any]
     """Outputs [n, outputs], of torch or numpy, -> logits [R, C] whose softmax is compared; C = 1 is a number."""
-    decode: Callable[[np.ndarray, float], np.ndarray]
-    """(outputs, threshold) -> predictions of the form of the targets."""
-    answer: Callable[[np.ndarray, Sequence[str], float], list[dict[str, Any]]]
-    """(outputs, labels, threshold) -> for each text, the prediction that `Model.predict` returns, as JSON values."""
+    decode: Callable[[np.ndarray, Sequence[str], float], np.ndarray]
+    """(outputs, labels, threshold) -> predictions [n] or [n, labels], as metrics take them."""
+    answer: Callable[[np.ndarray, Sequence[str], float, Sequence[Words]], list[dict[str, Any]]]
+    """(outputs, labels, threshold, texts in words) -> for each text, the prediction that `Model.predict` returns, as
+    JSON values. Only kinds with `per_token` need the words."""
     difference: Callable[[np.ndarray, np.ndarray], np.ndarray]
     """(outputs of a model, of another) -> [n], how far apart they are on each text."""
     brief: Callable[[dict[str, Any]], str]
@@ -54,14 +77,25 @@ class Kind:
     """Outputs -> logits [R, C] that are compared with labels; `rows` when None."""
     loss_targets: Callable[[np.ndarray], np.ndarray] = np.ravel
     """Targets -> [R] the labels of `label_rows`."""
+    truth: Callable[[np.ndarray, Sequence[str], Sequence[str]], np.ndarray] = _unchanged
+    """(targets, first texts, labels) -> targets [n] or [n, labels] as metrics take them."""
+    names: Callable[[pa.ChunkedArray], set[str]] = _no_names
+    """Column -> names of its labels."""
+    order: Callable[[set[str]], tuple[str, ...]] = sorted_names
+    """Names of labels -> the labels of a task without other names, in the order of the model's outputs."""
+    recalls: Callable[[np.ndarray, np.ndarray, Sequence[str]], dict[str, tuple[float, int]]] | None = None
+    """(predictions, truth, labels) -> label -> (percent of its rows that are predicted, number of its rows), for the
+    labels that occur. None without labels."""
+    per_token: bool = False
+    """Whether the model classifies each token of a text. Rows are then words: the outputs of a word are those of its
+    first token, and the targets of all texts are flat. Only the column of targets has one list for each text."""
+    prepare: Callable[[pa.Table, str, str, Where], pa.Table] | None = None
+    """(table, text column, label column, where) -> a table with these two columns as `encode` takes them, and
+    `WORDS`. None for kinds whose rows are texts."""
 
     def on_labels(self, outputs: Any) -> Any:
         """Outputs [n, outputs] -> logits [R, C] that are compared with `loss_targets`."""
         return (self.label_rows or self.rows)(outputs)
-
-    def truth(self, targets: np.ndarray, first_texts: Sequence[str]) -> np.ndarray:
-        """Targets as metrics take them: with the number of its group for each row, if there are groups."""
-        return grouped(targets, first_texts) if self.grouped else targets
 
 
 def total_variation(rows: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -81,7 +115,7 @@ GROUPED = np.dtype([("label", np.float32), ("group", np.int64)])
 """Targets of a kind with groups."""
 
 
-def grouped(targets: np.ndarray, first_texts: Sequence[str]) -> np.ndarray:
+def grouped(targets: np.ndarray, first_texts: Sequence[str], labels: Sequence[str]) -> np.ndarray:
     """[n] of `GROUPED`: rows with the same first text have the same group."""
     result = np.empty(len(targets), GROUPED)
     result["label"] = targets
@@ -90,8 +124,43 @@ def grouped(targets: np.ndarray, first_texts: Sequence[str]) -> np.ndarray:
     return result
 
 
+def recalls(predicted: np.ndarray, truth: np.ndarray, labels: Sequence[str]) -> dict[str, tuple[float, int]]:
+    """Recall of each label, for class numbers [n] or 0 and 1 [n, labels]: see `Kind.recalls`."""
+    if truth.ndim == 1:
+        numbers = np.arange(len(labels))
+        truth, predicted = truth[:, None] == numbers, predicted[:, None] == numbers
+    rows, hits = (truth == 1).sum(axis=0), ((truth == 1) & (predicted == 1)).sum(axis=0)
+    return {labels[n]: (float(100 * hits[n] / rows[n]), int(rows[n])) for n in np.flatnonzero(rows)}
+
+
+def targets_in(column: pa.ChunkedArray) -> np.ndarray:
+    """Targets of a stored column: [n], [n, labels] or, of words, [n] arrays."""
+    values = column.combine_chunks()
+    values = pa.concat_arrays(values.chunks) if isinstance(values, pa.ChunkedArray) else values
+    if pa.types.is_fixed_size_list(values.type):
+        return np.asarray(values.flatten()).reshape(len(values), -1)
+    if not pa.types.is_list(values.type):
+        return np.asarray(values)
+    targets = np.empty(len(values), object)
+    ends = np.cumsum(np.asarray(values.value_lengths()))
+    targets[:] = (
+        np.split(np.asarray(values.flatten()), ends[:-1]) if len(values) > 1 else [np.asarray(values.flatten())]
+    )
+    return targets
+
+
+def flat(targets: np.ndarray) -> np.ndarray:
+    """Targets with one row for each word, of texts in words; others unchanged."""
+    if targets.dtype != object:
+        return targets
+    words: np.ndarray = np.concatenate([np.zeros(0, np.int64), *targets])
+    return words
+
+
 def labelled(targets: np.ndarray) -> np.ndarray:
-    """[n] whether a row has a label."""
+    """[n] whether a row, or a text in words, has a label."""
+    if targets.dtype == object:
+        return np.array([len(words) > 0 and bool((words != MISSING).any()) for words in targets], np.bool_)
     if targets.dtype.names is not None:
         targets = targets["label"]
     first = targets if targets.ndim == 1 else targets[:, 0]

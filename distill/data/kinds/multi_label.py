@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from distill.data.kinds.kind import MISSING, Kind, Where, total_variation
+from distill.data.kinds.kind import MISSING, Kind, Where, Words, recalls, total_variation
 from distill.errors import DataError
 
 SEPARATORS = re.compile(r"\s*[|;,]\s*")
@@ -42,6 +42,10 @@ def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: s
     return targets
 
 
+def _names(column: pa.ChunkedArray) -> set[str]:
+    return {name for value in column for name in split(value.as_py()) or ()}
+
+
 def _rows(outputs: Any) -> Any:
     """Each label is a row of two classes with logits 0 and z: their softmax is the sigmoid of z, so that cross-entropy
     is the binary one and KL that of Bernoulli distributions."""
@@ -57,13 +61,15 @@ def _padded(flat: Any) -> Any:
     return F.pad(flat, (1, 0))
 
 
-def _decode(outputs: np.ndarray, threshold: float) -> np.ndarray:
+def _decode(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> np.ndarray:
     """1 where the sigmoid of an output is above the threshold."""
     above: np.ndarray = outputs > np.log(threshold / (1 - threshold))
     return above.astype(np.int64)
 
 
-def _answer(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> list[dict[str, Any]]:
+def _answer(
+    outputs: np.ndarray, labels: Sequence[str], threshold: float, words: Sequence[Words]
+) -> list[dict[str, Any]]:
     """The labels whose probability is above the threshold, and the probability of every label."""
     scores = (1 / (1 + np.exp(-outputs.astype(np.float64).clip(-700, 700)))).tolist()
     return [
@@ -71,7 +77,7 @@ def _answer(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> lis
             "labels": [label for label, flag in zip(labels, flags, strict=True) if flag],
             "scores": dict(zip(labels, row, strict=True)),
         }
-        for flags, row in zip(_decode(outputs, threshold).tolist(), scores, strict=True)
+        for flags, row in zip(_decode(outputs, labels, threshold).tolist(), scores, strict=True)
     ]
 
 
@@ -108,4 +114,6 @@ MULTI_LABEL = Kind(
     brief=_brief,
     same=_same,
     flags=_flags,
+    names=_names,
+    recalls=recalls,
 )

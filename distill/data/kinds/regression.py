@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distill.data.kinds.kind import Kind, Where
+from distill.data.kinds.kind import Kind, Where, Words
 from distill.errors import DataError
 
 
@@ -44,12 +44,14 @@ def _rows(outputs: Any) -> Any:
     return outputs
 
 
-def _decode(outputs: np.ndarray, threshold: float) -> np.ndarray:
+def _decode(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> np.ndarray:
     return outputs[:, 0]
 
 
-def _answer(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> list[dict[str, Any]]:
-    return [{"score": score} for score in _decode(outputs, threshold).tolist()]
+def _answer(
+    outputs: np.ndarray, labels: Sequence[str], threshold: float, words: Sequence[Words]
+) -> list[dict[str, Any]]:
+    return [{"score": score} for score in _decode(outputs, labels, threshold).tolist()]
 
 
 def _difference(outputs: np.ndarray, other: np.ndarray) -> np.ndarray:

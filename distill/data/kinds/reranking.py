@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from distill.data.kinds.kind import MISSING, Kind
+from distill.data.kinds.kind import MISSING, Kind, grouped
 from distill.data.kinds.regression import REGRESSION
 
 
@@ -41,6 +41,7 @@ RERANKING = Kind(
     brief=REGRESSION.brief,
     named=False,
     grouped=True,
+    truth=grouped,
     label_rows=_label_rows,
     loss_targets=_loss_targets,
 )

@@ -12,9 +12,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+TAGGED = np.dtype([("label", np.int64), ("group", np.int64)])
+"""A word as metrics take it: the code of its tag, and the number of its text."""
+
 OUTSIDE = "O"
 _PREFIXED = re.compile(r"([BIESLU])-(.+)")
-_STARTS, _ENDS = "BSU", "ESLU"
 CODES = {"B": 0, "I": 1, "E": 2, "L": 2, "S": 3, "U": 3}
 """Prefix -> its number; `BILOU` writes L for E and U for S."""
 
@@ -55,16 +57,15 @@ def spans(tags: np.ndarray, group: np.ndarray) -> np.ndarray:
     return np.stack([np.flatnonzero(starts), np.flatnonzero(ends), kind[starts]], axis=1)
 
 
-def counts(predicted: np.ndarray, truth: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """[types] each: spans in both, in the prediction, in the truth, of codes [words]."""
-    ours, theirs = (np.unique(spans(tags, group), axis=0) for tags in (predicted, truth))
-    both = _shared(ours, theirs)
-    size = 1 + int(max([*ours[:, 2], *theirs[:, 2], 0]))
+def counts(
+    predicted: np.ndarray, truth: np.ndarray, group: np.ndarray, types: int = 0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """[types] each: spans in both, in the prediction, in the truth, of codes [words]. `types`: least number of types."""
+    ours, theirs = spans(predicted, group), spans(truth, group)
+    size = max(types, 1 + int(max([*ours[:, 2], *theirs[:, 2], -1])))
+    # No two spans of a tagging share their first word.
+    at = np.full((len(truth), 2), -1)
+    at[theirs[:, 0]] = theirs[:, 1:]
+    both = ours[(at[ours[:, 0]] == ours[:, 1:]).all(axis=1)]
     shared, predictions, true = (np.bincount(part[:, 2], minlength=size) for part in (both, ours, theirs))
     return shared, predictions, true
-
-
-def _shared(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-    row = np.dtype([("first", np.int64), ("last", np.int64), ("kind", np.int64)])
-    same = np.intersect1d(*(np.ascontiguousarray(part, np.int64).view(row).ravel() for part in (ours, theirs)))
-    return same.view(np.int64).reshape(-1, 3)

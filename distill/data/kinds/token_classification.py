@@ -1,4 +1,7 @@
-"""Token classification: a tag for each word of a text, by which spans are found, as in named-entity recognition."""
+"""Token classification: a tag for each word of a text, by which spans are found, as in named-entity recognition.
+
+A file has one list of words and one of tags for each text, or texts with spans of characters.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from distill.data.kinds.kind import GROUPED, MISSING, Kind, Where, total_variation
-from distill.data.kinds.spans import OUTSIDE, codes, spans, split_tag, types_of
+from distill.data.kinds.kind import MISSING, WORDS, Kind, Where, Words, flat, total_variation
+from distill.data.kinds.spans import CODES, OUTSIDE, TAGGED, codes, counts, spans, split_tag, types_of
 from distill.errors import DataError
 
 WORD = re.compile(r"\w+|[^\w\s]")
@@ -25,8 +29,8 @@ def words_of(text: str) -> list[tuple[int, int]]:
     return [match.span() for match in WORD.finditer(text)]
 
 
-def from_words(words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
-    """The text of a row's words, joined by spaces, and the first character and end of each word in it."""
+def from_words(words: Sequence[str]) -> Words:
+    """The text of words, joined by spaces, and the first character and end of each word in it."""
     ends = np.cumsum([len(word) + 1 for word in words]) - 1
     return " ".join(words), [(int(end) - len(word), int(end)) for word, end in zip(words, ends, strict=True)]
 
@@ -42,7 +46,9 @@ def tags_of_spans(text: str, given: Sequence[dict[str, Any]], where: str) -> lis
         if not isinstance(start, int) or not isinstance(end, int) or not isinstance(kind, str):
             raise DataError(f"{where}: got span {span}; must have start, end and label; correct the row")
         if not 0 <= start < end <= len(text):
-            raise DataError(f"{where}: got a span from {start} to {end}; must lie in the text's {len(text)} characters; correct it")
+            raise DataError(
+                f"{where}: got a span from {start} to {end}; must lie in the text's {len(text)} characters; correct it"
+            )
         if start not in starts or end not in ends:
             raise DataError(
                 f"{where}: got the span {text[start:end]!r}, from {start} to {end}; must begin and end with a word; "
@@ -55,34 +61,168 @@ def tags_of_spans(text: str, given: Sequence[dict[str, Any]], where: str) -> lis
     return tags
 
 
-def check_tags(tags: Sequence[str], where: str) -> None:
-    """DataError for a tag that continues or ends a span that has not begun."""
-    before = ("", "")
-    for number, tag in enumerate(tags, 1):
-        prefix, kind = split_tag(tag)
-        open_before = before[0] in ("B", "I") and before[1] == kind
-        if prefix in ("I", "E", "L") and not open_before and tag != kind:
-            raise DataError(
-                f"{where}: got {tag} at word {number} without B-{kind} before it; must be tags in the scheme BIO; correct "
-                "the row, or convert the file"
-            )
-        before = (prefix, kind)
+def _prepare(rows: pa.Table, text: str, label: str, where: Where) -> pa.Table:
+    """Texts, the tags of their words (`list<dictionary>`, null for a text without tags), and the places of the words."""
+    if is_words(rows[text].type):
+        return _of_words(rows, text, label, where)
+    return _of_spans(rows, text, label, where)
+
+
+def is_words(kind: pa.DataType) -> bool:
+    """Whether a column has a list of words for each text."""
+    listed = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return listed and (pa.types.is_string(kind.value_type) or pa.types.is_large_string(kind.value_type))
+
+
+def is_spans(kind: pa.DataType) -> bool:
+    """Whether a column has a list of spans for each text."""
+    return (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and pa.types.is_struct(kind.value_type)
+
+
+def _of_words(rows: pa.Table, text: str, label: str, where: Where) -> pa.Table:
+    words, given = _list(rows[text]), rows[label]
+    listed = pa.types.is_list(given.type) or pa.types.is_large_list(given.type)
+    if not listed or pa.types.is_nested(given.type.value_type):
+        raise DataError(
+            f"{where(0)}: got {given.type} in {label}; must be a list of tags, one for each word in {text}; correct the "
+            "file, or name another column"
+        )
+    tags = _list(given)
+    sizes, tagged = _sizes(words), np.asarray(tags.is_valid())
+    wrong = np.flatnonzero(tagged & np.asarray(words.is_valid()) & (_sizes(tags) != sizes))
+    if len(wrong):
+        row = int(wrong[0])
+        raise DataError(
+            f"{where(row)}: got {sizes[row]} words in {text} and {_sizes(tags)[row]} tags in {label}; must be one tag "
+            "for each word; correct the row"
+        )
+    flat_words = words.flatten()
+    ends = np.asarray(pc.fill_null(pc.utf8_length(flat_words), 0)).astype(np.int64)
+    group = np.repeat(np.arange(len(words)), sizes)
+    # Ends in the joined text: words of earlier texts and their spaces are subtracted.
+    total = np.cumsum(ends + 1) - 1
+    first = np.cumsum(sizes) - sizes
+    before = np.r_[0, total + 1][first] if len(total) else np.zeros(len(first), np.int64)
+    ends, starts = total - before[group], total - before[group] - ends
+    known = pc.utf8_trim_whitespace(pc.cast(tags.flatten(), pa.string())).dictionary_encode()
+    _check_tags(known, group[np.repeat(tagged, sizes)], label, where)
+    numbers = np.full(len(group), -1, np.int64)
+    numbers[np.repeat(tagged, sizes)] = np.asarray(pc.fill_null(known.indices, -1))
+    return pa.table(
+        {
+            text: pc.binary_join(words, " "),
+            label: _tags(numbers, sizes, known.dictionary),
+            WORDS: _lists(np.stack([starts, ends], axis=1).ravel(), 2 * sizes),
+        }
+    )
+
+
+def _of_spans(rows: pa.Table, text: str, label: str, where: Where) -> pa.Table:
+    if not (pa.types.is_string(rows[text].type) or pa.types.is_large_string(rows[text].type)):
+        raise DataError(f"{where(0)}: got {rows[text].type} in {text}; must be text, or a list of words; convert it")
+    if not is_spans(rows[label].type) and not pa.types.is_null(getattr(rows[label].type, "value_type", pa.null())):
+        raise DataError(
+            f"{where(0)}: got {rows[label].type} in {label}; must be a list of spans with start, end and label, because "
+            f"{text} is not a list of words; correct the file, or name other columns"
+        )
+    names: dict[str, int] = {}
+    numbers, places, sizes = list[int](), list[int](), list[int]()
+    for row, (value, given) in enumerate(zip(rows[text].to_pylist(), rows[label].to_pylist(), strict=True)):
+        words = words_of(value or "")
+        tags = [None] * len(words) if given is None else tags_of_spans(value or "", given, where(row))
+        numbers += [-1 if tag is None else names.setdefault(tag, len(names)) for tag in tags]
+        places += [place for word in words for place in word]
+        sizes.append(len(words))
+    counted = np.array(sizes, np.int64)
+    tags = _tags(np.array(numbers, np.int64), counted, pa.array(list(names), pa.string()))
+    return pa.table({text: rows[text], label: tags, WORDS: _lists(np.array(places, np.int64), 2 * counted)})
+
+
+def _list(column: pa.ChunkedArray) -> pa.Array:
+    """A column of lists as one array."""
+    values = column.combine_chunks()
+    values = pa.concat_arrays(values.chunks) if isinstance(values, pa.ChunkedArray) else values
+    return values.cast(pa.list_(values.type.value_type))
+
+
+def _sizes(lists: pa.Array) -> np.ndarray:
+    return np.asarray(pc.fill_null(lists.value_lengths(), 0)).astype(np.int64)
+
+
+def _lists(values: np.ndarray | pa.Array, sizes: np.ndarray) -> pa.Array:
+    return pa.ListArray.from_arrays(np.r_[0, np.cumsum(sizes)].astype(np.int32), pa.array(values))
+
+
+def _tags(numbers: np.ndarray, sizes: np.ndarray, names: pa.Array) -> pa.Array:
+    """Lists of tags, of their numbers [words] in `names`; null for -1."""
+    indices = pa.array(numbers.astype(np.int32), mask=numbers < 0)
+    return _lists(pa.DictionaryArray.from_arrays(indices, names), sizes)
+
+
+def _check_tags(tags: pa.DictionaryArray, group: np.ndarray, label: str, where: Where) -> None:
+    """DataError for a word without a tag in a text with tags, and, in tags with beginnings, for a tag that continues or
+    ends a span that has not begun. `group`: row of each word."""
+    if tags.null_count:
+        raise DataError(
+            f"{where(int(group[np.flatnonzero(np.asarray(tags.is_null()))[0]]))}: got null in {label}; must be a tag for "
+            "each word, or null in place of the whole list; correct the row"
+        )
+    names = tags.dictionary.to_pylist()
+    if not any(name.startswith(("B-", "S-", "U-")) for name in names):
+        return
+    numbers, tags_of = np.asarray(tags.indices), codes(names)
+    prefixed = np.array([split_tag(name)[0] != "" and name != split_tag(name)[1] for name in names])
+    code, explicit = tags_of[numbers], prefixed[numbers]
+    same_text = np.r_[False, group[1:] == group[:-1]]
+    before = np.where(same_text, np.r_[-1, code[:-1]], -1)
+    is_open = (before >= 0) & (before // 4 == code // 4) & np.isin(before % 4, (CODES["B"], CODES["I"]))
+    wrong = np.flatnonzero(explicit & np.isin(code % 4, (CODES["I"], CODES["E"])) & (code >= 0) & ~is_open)
+    if len(wrong):
+        at = int(wrong[0])
+        row, name = int(group[at]), names[numbers[at]]
+        raise DataError(
+            f"{where(row)}: got {name} at word {at - int(np.argmax(group == row)) + 1} in {label} without "
+            f"B-{split_tag(name)[1]} before it; must be tags in the scheme BIO; correct the row, or convert the file"
+        )
+
+
+def _names(column: pa.ChunkedArray) -> set[str]:
+    return {name for name in pc.unique(column.combine_chunks().flatten()).to_pylist() if name is not None}
+
+
+def _order(names: set[str]) -> tuple[str, ...]:
+    """`O` first, then the other tags by type. Where tags have prefixes, each type has a tag that begins a span and one
+    that continues it, because other texts may need it."""
+    tags = names - {OUTSIDE}
+    if all(re.fullmatch(r"-?\d+", tag) for tag in names):
+        raise DataError(
+            f"tasks.labels: got the numbers {', '.join(sorted(names, key=int)[:20])} as tags; must have names; set "
+            "tasks.labels=[O,B-NAME,I-NAME,...] in the order of the numbers"
+        )
+    prefixed = {tag: prefix for tag in tags if (prefix := split_tag(tag)[0]) and tag != split_tag(tag)[1]}
+    if set(prefixed.values()) <= {"B", "I"}:
+        tags |= {f"{prefix}-{split_tag(tag)[1]}" for tag in prefixed for prefix in "BI"}
+    return (OUTSIDE, *sorted(tags, key=lambda tag: (split_tag(tag)[1], "BSUIEL".find(split_tag(tag)[0]))))
 
 
 def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: str) -> np.ndarray:
+    lists = column.combine_chunks()
+    lists = pa.concat_arrays(lists.chunks) if isinstance(lists, pa.ChunkedArray) else lists
+    sizes, tags = _sizes(lists), lists.flatten()
+    names, given = tags.dictionary.to_pylist(), set(np.asarray(pc.fill_null(tags.indices, -1)).tolist())
     numbers = {label: number for number, label in enumerate(labels)}
-    targets = np.empty(len(column), object)
-    for row, value in enumerate(column.to_pylist()):
-        if value is None:
-            targets[row] = None
-            continue
-        tags = [str(tag) for tag in value]
-        if unknown := [tag for tag in tags if tag not in numbers]:
+    for number, name in enumerate(names):
+        if name not in numbers and number in given:
+            word = int(np.flatnonzero(np.asarray(pc.fill_null(tags.indices, -1)) == number)[0])
             raise DataError(
-                f"{where(row)}: got tag {unknown[0]!r}; must be one of {', '.join(labels)}; correct the row, or list all "
-                f"tags in {key.rpartition('.')[0]}.labels"
+                f"{where(int(np.searchsorted(np.cumsum(sizes), word, side='right')))}: got tag {name!r}; must be one of "
+                f"{', '.join(labels)}; correct the row, or list all tags in {key.rpartition('.')[0]}.labels"
             )
-        targets[row] = np.array([numbers[tag] for tag in tags], np.int64)
+    table = np.array([*(numbers.get(name, MISSING) for name in names), MISSING], np.int64)
+    words = table[np.asarray(pc.fill_null(tags.indices, -1))]
+    targets = np.empty(len(sizes), object)
+    for row, part in enumerate(np.split(words, np.cumsum(sizes)[:-1])):
+        targets[row] = part
     return targets
 
 
@@ -90,5 +230,72 @@ def _rows(outputs: Any) -> Any:
     return outputs
 
 
-def _decode(outputs: np.ndarray, threshold: float) -> np.ndarray:
-    return outputs.argmax(axis=1)
+def _truth(targets: np.ndarray, first_texts: Sequence[str], labels: Sequence[str]) -> np.ndarray:
+    """[words] of `TAGGED`."""
+    words = np.empty(sum(map(len, targets)), TAGGED)
+    words["label"] = codes(labels)[flat(targets)]
+    words["group"] = np.repeat(np.arange(len(targets)), [len(part) for part in targets])
+    return words
+
+
+def _decode(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> np.ndarray:
+    """Codes of tags. A word that was truncated has outputs of 0 and is outside of spans."""
+    return np.where((outputs == 0).all(axis=1), -1, codes(labels)[outputs.argmax(axis=1)])
+
+
+def _answer(
+    outputs: np.ndarray, labels: Sequence[str], threshold: float, words: Sequence[Words]
+) -> list[dict[str, Any]]:
+    """The spans of each text, with the mean probability of their words' tags."""
+    shifted = np.exp(outputs.astype(np.float64) - outputs.max(axis=1, keepdims=True, initial=-np.inf))
+    best = (shifted / shifted.sum(axis=1, keepdims=True)).max(axis=1, initial=0)
+    places = [place for _, part in words for place in part]
+    group = np.repeat(np.arange(len(words)), [len(part) for _, part in words])
+    answers: list[dict[str, Any]] = [{"spans": []} for _ in words]
+    types = types_of(labels)
+    for first, last, kind in spans(_decode(outputs, labels, threshold), group).tolist():
+        text, start, end = words[group[first]][0], places[first][0], places[last][1]
+        score = float(best[first : last + 1].mean())
+        answers[group[first]]["spans"].append(
+            {"text": text[start:end], "label": types[kind], "start": start, "end": end, "score": score}
+        )
+    return answers
+
+
+def _brief(answer: dict[str, Any]) -> str:
+    return ", ".join(f"{span['text']} ({span['label']})" for span in answer["spans"]) or "no span"
+
+
+def _same(predicted: np.ndarray, other: np.ndarray) -> np.ndarray:
+    equal: np.ndarray = predicted == (other if other.dtype.names is None else other["label"])
+    return equal
+
+
+def _recalls(predicted: np.ndarray, truth: np.ndarray, labels: Sequence[str]) -> dict[str, tuple[float, int]]:
+    """Recall of each type of spans."""
+    types = types_of(labels)
+    shared, _, true = counts(predicted, truth["label"], truth["group"], len(types))
+    return {types[n]: (float(100 * shared[n] / true[n]), int(true[n])) for n in np.flatnonzero(true)}
+
+
+TOKEN_CLASSIFICATION = Kind(
+    name="token_classification",
+    summary="finds spans with labels in a text",
+    problem="single_label_classification",
+    metrics=("span_f1",),
+    all_metrics=("span_f1", "accuracy"),
+    encode=_encode,
+    rows=_rows,
+    decode=_decode,
+    answer=_answer,
+    difference=total_variation,
+    brief=_brief,
+    same=_same,
+    loss_targets=flat,
+    truth=_truth,
+    names=_names,
+    order=_order,
+    recalls=_recalls,
+    per_token=True,
+    prepare=_prepare,
+)
