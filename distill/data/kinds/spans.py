@@ -1,7 +1,7 @@
 """Spans of words with labels: from tags in one of the usual schemes, and how many of them two taggings share.
 
-A tag is `O` (outside), or a prefix and a type: `B-` begins a span, `I-` continues it, `E-` ends it, `S-` is a span of one
-word. Tags without prefixes are types: neighbours of one type form a span. As in seqeval's default mode, a span also
+A tag is `O` (outside), or a prefix and a type: `B-` begins a span, `I-` continues it, `E-` ends it, `S-` is a span of
+one word. Tags without prefixes are types: neighbours of one type form a span. As in seqeval's default mode, a span also
 begins where the type changes.
 """
 
@@ -60,7 +60,10 @@ def spans(tags: np.ndarray, group: np.ndarray) -> np.ndarray:
 def counts(
     predicted: np.ndarray, truth: np.ndarray, group: np.ndarray, types: int = 0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """[types] each: spans in both, in the prediction, in the truth, of codes [words]. `types`: least number of types."""
+    """[types] each: spans in both, in the prediction, in the truth, of codes [words].
+
+    `types`: minimum number of types.
+    """
     ours, theirs = spans(predicted, group), spans(truth, group)
     size = max(types, 1 + int(max([*ours[:, 2], *theirs[:, 2], -1])))
     # No two spans of a tagging share their first word.

@@ -62,7 +62,7 @@ def tags_of_spans(text: str, given: Sequence[dict[str, Any]], where: str) -> lis
 
 
 def _prepare(rows: pa.Table, text: str, label: str, where: Where) -> pa.Table:
-    """Texts, the tags of their words (`list<dictionary>`, null for a text without tags), and the places of the words."""
+    """Texts, the tags of their words (`list<dictionary>`, nulls for a text without tags), and the places of words."""
     if is_words(rows[text].type):
         return _of_words(rows, text, label, where)
     return _of_spans(rows, text, label, where)
@@ -84,8 +84,8 @@ def _of_words(rows: pa.Table, text: str, label: str, where: Where) -> pa.Table:
     listed = pa.types.is_list(given.type) or pa.types.is_large_list(given.type)
     if not listed or pa.types.is_nested(given.type.value_type):
         raise DataError(
-            f"{where(0)}: got {given.type} in {label}; must be a list of tags, one for each word in {text}; correct the "
-            "file, or name another column"
+            f"{where(0)}: got {given.type} in {label}; must be a list of tags, one for each word in {text}; correct "
+            "the file, or name another column"
         )
     tags = _list(given)
     sizes, tagged = _sizes(words), np.asarray(tags.is_valid())
@@ -122,8 +122,8 @@ def _of_spans(rows: pa.Table, text: str, label: str, where: Where) -> pa.Table:
         raise DataError(f"{where(0)}: got {rows[text].type} in {text}; must be text, or a list of words; convert it")
     if not is_spans(rows[label].type) and not pa.types.is_null(getattr(rows[label].type, "value_type", pa.null())):
         raise DataError(
-            f"{where(0)}: got {rows[label].type} in {label}; must be a list of spans with start, end and label, because "
-            f"{text} is not a list of words; correct the file, or name other columns"
+            f"{where(0)}: got {rows[label].type} in {label}; must be a list of spans with start, end and label, "
+            f"because {text} is not a list of words; correct the file, or name other columns"
         )
     names: dict[str, int] = {}
     numbers, places, sizes = list[int](), list[int](), list[int]()
@@ -163,9 +163,10 @@ def _check_tags(tags: pa.DictionaryArray, group: np.ndarray, label: str, where: 
     """DataError for a word without a tag in a text with tags, and, in tags with beginnings, for a tag that continues or
     ends a span that has not begun. `group`: row of each word."""
     if tags.null_count:
+        row = int(group[np.flatnonzero(np.asarray(tags.is_null()))[0]])
         raise DataError(
-            f"{where(int(group[np.flatnonzero(np.asarray(tags.is_null()))[0]]))}: got null in {label}; must be a tag for "
-            "each word, or null in place of the whole list; correct the row"
+            f"{where(row)}: got null among the tags in {label}; must be a tag for each word, or null in place of the "
+            "whole list; correct the row"
         )
     names = tags.dictionary.to_pylist()
     if not any(name.startswith(("B-", "S-", "U-")) for name in names):
@@ -209,17 +210,16 @@ def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: s
     lists = column.combine_chunks()
     lists = pa.concat_arrays(lists.chunks) if isinstance(lists, pa.ChunkedArray) else lists
     sizes, tags = _sizes(lists), lists.flatten()
-    names, given = tags.dictionary.to_pylist(), set(np.asarray(pc.fill_null(tags.indices, -1)).tolist())
+    given, names = np.asarray(pc.fill_null(tags.indices, -1)), tags.dictionary.to_pylist()
     numbers = {label: number for number, label in enumerate(labels)}
     for number, name in enumerate(names):
-        if name not in numbers and number in given:
-            word = int(np.flatnonzero(np.asarray(pc.fill_null(tags.indices, -1)) == number)[0])
+        if name not in numbers and (words := np.flatnonzero(given == number)).size:
+            row = int(np.searchsorted(np.cumsum(sizes), words[0], side="right"))
             raise DataError(
-                f"{where(int(np.searchsorted(np.cumsum(sizes), word, side='right')))}: got tag {name!r}; must be one of "
-                f"{', '.join(labels)}; correct the row, or list all tags in {key.rpartition('.')[0]}.labels"
+                f"{where(row)}: got tag {name!r}; must be one of {', '.join(labels)}; correct the row, or list all "
+                f"tags in {key.rpartition('.')[0]}.labels"
             )
-    table = np.array([*(numbers.get(name, MISSING) for name in names), MISSING], np.int64)
-    words = table[np.asarray(pc.fill_null(tags.indices, -1))]
+    words = np.array([*(numbers.get(name, MISSING) for name in names), MISSING], np.int64)[given]
     targets = np.empty(len(sizes), object)
     for row, part in enumerate(np.split(words, np.cumsum(sizes)[:-1])):
         targets[row] = part

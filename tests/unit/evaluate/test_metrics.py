@@ -7,9 +7,9 @@ import pytest
 from scipy import stats
 from sklearn import metrics as sk
 
-from distill.data.kinds.kind import grouped
+from distill.data.kinds.kind import grouped, recalls
 from distill.errors import UserError
-from distill.evaluate.metrics import METRICS, finite, recalls, resampled, score
+from distill.evaluate.metrics import METRICS, finite, resampled, score
 
 
 def _sample(seed: int, classes: int, rows: int = 211) -> tuple[np.ndarray, np.ndarray]:
@@ -136,8 +136,9 @@ def test_rows_of_a_query_are_drawn_together() -> None:
 def test_recall_of_each_label_equals_scikit_learn() -> None:
     predicted, labels = _sample(2, 5)
     expected = sk.recall_score(labels, predicted, average=None)
-    assert {n: percent for n, (percent, _) in recalls(predicted, labels, 6).items()} == pytest.approx(
-        dict(enumerate(100 * expected))
+    names = tuple("abcdef")
+    assert {name: percent for name, (percent, _) in recalls(predicted, labels, names).items()} == pytest.approx(
+        dict(zip(names, 100 * expected, strict=False))
     )
     flags = np.eye(6, dtype=np.int64)
-    assert recalls(flags[predicted], flags[labels], 6) == recalls(predicted, labels, 6)
+    assert recalls(flags[predicted], flags[labels], names) == recalls(predicted, labels, names)
