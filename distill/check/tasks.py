@@ -66,5 +66,7 @@ def _labels(key: str, task: Task) -> Iterator[str]:
         yield f"{key}.label: got {task.label}; must be one column, or for multi_label two or more; name one"
     if task.label is not None and not several and not isinstance(task.label, str):
         yield f"{key}.label: got {task.label}; must be the name of a column; correct it"
+    if task.kind in KINDS and KINDS[task.kind].per_token and task.text_pair is not None:
+        yield f"{key}.text_pair: got {task.text_pair}; must be null for {task.kind}; leave it out"
     if task.text is None and task.text_pair is not None:
         yield f"{key}.text: got nothing; must be set where {key}.text_pair is; set {key}.text=COLUMN"

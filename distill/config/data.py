@@ -36,14 +36,15 @@ class Task:
     docstrings: bool = False
     """Whether rows are generated from the docstrings of installed packages."""
     kind: str | None = None
-    """classification, multi_label (any number of labels for a text), regression (a number), or reranking (a score for a
-    query, the text, and a document, the second text)."""
+    """classification, multi_label (any number of labels for a text), regression (a number), reranking (a score for a
+    query, the text, and a document, the second text), or token_classification (a tag for each word, or spans)."""
     text: str | None = None
-    """Column of the text, or of the first text of a pair."""
+    """Column of the text, or of the first text of a pair. For token_classification also lists of words."""
     text_pair: str | None = None
     """Column of the second text of a pair."""
     label: Any = None
-    """Column of the label. For multi_label also a list of columns that are 0 or 1."""
+    """Column of the label. For multi_label also a list of columns that are 0 or 1. For token_classification lists of
+    tags or of spans."""
     labels: list[str] | None = None
     """Names of the labels in the order of the model's outputs. When null, those of a teacher that has them, else those
     in the files, sorted."""
@@ -51,7 +52,7 @@ class Task:
     """Character between the columns of a CSV file; a comma when null."""
     metrics: list[str] | None = None
     """Metrics, whose mean is the task's score: accuracy, f1 (of class 1), f1_macro, f1_micro, matthews, pearson,
-    spearman, ndcg_at_10, mrr_at_10. When null, those usual for the kind."""
+    spearman, ndcg_at_10, mrr_at_10, span_f1. When null, those usual for the kind."""
     range: list[float] | None = None
     """Lowest and highest label of a regression; those of the training rows when null."""
     threshold: float | None = None

@@ -13,6 +13,7 @@ from distill import config
 from distill.data.kinds import KINDS, Kind
 from distill.data.kinds.classification import label_names
 from distill.data.kinds.regression import numeric
+from distill.data.kinds.token_classification import TOKEN_CLASSIFICATION, is_spans, is_words
 from distill.errors import ConfigError, DataError
 from distill.family.head import Head
 
@@ -21,6 +22,9 @@ LABELS = (
     "rating", "stars", "y",
 )  # fmt: skip
 """Usual names of label columns."""
+
+TAGS = ("ner_tags", "tags", "spans", "entities", "pos_tags")
+"""Usual names of columns with a list of tags or of spans for each text."""
 
 PAIRS = (
     ("sentence1", "sentence2"), ("text1", "text2"), ("text_a", "text_b"), ("text", "text_pair"),
@@ -31,6 +35,9 @@ PAIRS = (
 
 QUERIES = (["query", "document"], ["query", "passage"])
 """Names of text pairs that a reranker scores."""
+
+WORD_LISTS = ("tokens", "words")
+"""Usual names of columns with a list of words for each text."""
 
 TEXTS = (
     "text", "sentence", "content", "body", "message", "review", "comment", "document", "utterance", "description",
@@ -72,7 +79,12 @@ def columns_of(settings: config.Task, table: pa.Table, head: Head | None, key: s
     sample = table.slice(0, SAMPLE)
     label = label_columns(settings, sample, key, file)
     text = _text(settings, sample, label, key, file)
-    return Columns(text, label, _kind(settings, sample, text, label, head, key, file))
+    kind = _kind(settings, sample, text, label, head, key, file)
+    if kind.per_token and len(text) > 1:
+        raise ConfigError(
+            f"{key}.text: got {' and '.join(text)}; must be one column for {kind.name}; set {key}.text=COLUMN"
+        )
+    return Columns(text, label, kind)
 
 
 def text_columns(settings: config.Task, table: pa.Table, key: str, file: str) -> tuple[str, ...]:
@@ -87,7 +99,8 @@ def label_columns(settings: config.Task, table: pa.Table, key: str, file: str) -
         names = settings.label if isinstance(settings.label, list) else [settings.label]
         return tuple(_present(str(name), table, f"{key}.label", file) for name in names)
     text = {settings.text, settings.text_pair}
-    usual = _usual(table, LABELS, text)
+    lists = [name for name in table.column_names if _is_list(table[name].type)]
+    usual = _usual(table, LABELS, text) or _usual(table.select(lists), TAGS, text)
     if usual is not None:
         return (usual,)
     others = [name for name in table.column_names if name not in text]
@@ -115,6 +128,8 @@ def _text(settings: config.Task, table: pa.Table, label: Sequence[str], key: str
         chosen = [_present(name, table, f"{key}.text{'_pair' * n}", file) for n, name in enumerate(names)]
         return tuple(chosen)
     texts = [name for name in table.column_names if name not in label and is_text(table[name].type)]
+    if len(label) == 1 and (words := _word_list(table, label[0])) is not None:
+        return (words,)
     lower = {name.lower(): name for name in texts}
     for pair in PAIRS:
         if all(name in lower for name in pair):
@@ -130,6 +145,21 @@ def _text(settings: config.Task, table: pa.Table, label: Sequence[str], key: str
     return (max(texts, key=lambda name: pc.sum(pc.utf8_length(table[name])).as_py() or 0),)
 
 
+def _word_list(table: pa.Table, label: str) -> str | None:
+    """The column with the words to which a column of lists has a tag each; None if there is none."""
+    if not _is_list(table[label].type) or is_spans(table[label].type):
+        return None
+    lists = [name for name in table.column_names if name != label and is_words(table[name].type)]
+    sizes = pc.list_value_length(table[label])
+    # Most rows decide, because a row with another number of words is refused later.
+    alike = [name for name in lists if _share(pc.equal(pc.list_value_length(table[name]), sizes)) > 0.5]
+    return _usual(table.select(alike), WORD_LISTS, set()) or (alike[0] if len(alike) == 1 else None)
+
+
+def _share(flags: pa.ChunkedArray) -> float:
+    return pc.mean(flags).as_py() or 0.0
+
+
 def _kind(
     settings: config.Task,
     table: pa.Table,
@@ -141,6 +171,8 @@ def _kind(
 ) -> Kind:
     if settings.kind is not None:
         return KINDS[settings.kind]
+    if any(is_words(table[name].type) for name in text) or is_spans(table[label[0]].type):
+        return TOKEN_CLASSIFICATION
     if len(label) > 1 or (head is not None and head.problem == "multi_label_classification"):
         return KINDS["multi_label"]
     column = table[label[0]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from distill import config
 from distill.data.columns import Columns, check_texts, columns_of
 from distill.data.files import Table
-from distill.data.kinds import Kind, labelled
+from distill.data.kinds import WORDS, Kind, flat, labelled, targets_in
 from distill.data.labels import Labels, labels_of
 from distill.data.task import Task
 from distill.errors import DataError
@@ -73,13 +73,19 @@ def labelled_rows(
     columns = columns_of(settings, first.rows, head, key, first.files[0])
     for table in tables.values():
         _check_columns(table, columns)
+    if columns.kind.prepare is not None:
+        tables = {split: _prepared(table, columns) for split, table in tables.items()}
+    for table in tables.values():
+        check_texts(table.rows, columns.text, ", ".join(table.files))
     joined = {split: label_column(table, columns) for split, table in tables.items()}
     labels = labels_of(settings, columns.kind, joined, head, key)
     splits: dict[str, Split] = {}
     for split, table in tables.items():
         targets = columns.kind.encode(joined[split], labels.spelled, table.where, f"{key}.label")
-        _check_range(settings.range, targets, table)
-        content = table.rows.select(columns.text).append_column("label", _column(targets))
+        if not columns.kind.per_token:
+            _check_range(settings.range, targets, table)
+        extra = [WORDS] if columns.kind.per_token else []
+        content = table.rows.select([*columns.text, *extra]).append_column("label", _column(targets))
         splits[split] = Split(content, usable_rows(table, columns.text))
     notes = [*_described(name, settings, columns, labels), *labels.notes]
     published = bool(settings.rows)  # its splits are used as they are
@@ -113,7 +119,11 @@ def _check_columns(table: Table, columns: Columns) -> None:
             f"{where}: got columns {', '.join(table.rows.column_names)}; must have {', '.join(missing)}, as the "
             "training rows do; add or rename it"
         )
-    check_texts(table.rows, columns.text, where)
+
+
+def _prepared(table: Table, columns: Columns) -> Table:
+    assert columns.kind.prepare is not None
+    return replace(table, rows=columns.kind.prepare(table.rows, columns.text[0], columns.label[0], table.where))
 
 
 def label_column(table: Table, columns: Columns) -> pa.ChunkedArray:
@@ -139,6 +149,9 @@ def _flags(table: Table, name: str) -> np.ndarray:
 
 
 def _column(targets: np.ndarray) -> pa.Array:
+    if targets.dtype == object:
+        ends = np.cumsum([0, *map(len, targets)])
+        return pa.ListArray.from_arrays(ends.astype(np.int32), pa.array(flat(targets)))
     if targets.ndim == 1:
         return pa.array(targets)
     return pa.FixedSizeListArray.from_arrays(pa.array(targets.ravel()), targets.shape[1])
@@ -187,12 +200,9 @@ def _range(allowed: list[float] | None, train: Split | None) -> tuple[float, flo
 
 
 def targets_of(split: Split) -> np.ndarray:
-    """Targets [rows] or [rows, labels] of a split."""
-    column = split.table["label"].combine_chunks()
-    if pa.types.is_fixed_size_list(column.type):
-        return column.flatten().to_numpy().reshape(len(column), -1)[split.rows]
-    values: np.ndarray = column.to_numpy()[split.rows]
-    return values
+    """Targets [rows] or [rows, labels] of a split; of words, an array for each row."""
+    targets: np.ndarray = targets_in(split.table["label"])[split.rows]
+    return targets
 
 
 def _divided(splits: dict[str, Split], texts: Sequence[str], notes: list[str], name: str) -> dict[str, Split]:
@@ -270,7 +280,7 @@ def _check_enough(splits: dict[str, Split], tables: Mapping[str, Table], kind: K
         rows, fewest = int(labelled(targets).sum()), FEWEST.get(split, FEWEST["validation"])
         if rows < fewest:
             raise DataError(f"{where}: got {rows} labelled {split} rows; must have {fewest} or more; add rows")
-        values = targets[labelled(targets)]
+        values = flat(targets[labelled(targets)])
         if split == "train" and len(np.unique(values, axis=0)) < 2:
             raise DataError(f"{where}: got the same label in all rows; must be two labels or more; add rows")
 

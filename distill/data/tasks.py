@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import glob
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
 from pathlib import Path
@@ -16,7 +16,7 @@ import pyarrow as pa
 from distill import config
 from distill.data import docstrings, files
 from distill.data.files import Table
-from distill.data.kinds import KINDS, targets_in
+from distill.data.kinds import KINDS, labelled, targets_in
 from distill.data.labelled import Labelled, Split, labelled_rows
 from distill.data.task import Task, chosen, is_own
 from distill.errors import ConfigError, DataError
@@ -35,7 +35,8 @@ _VALIDATION_SEED = 0
 @dataclass(frozen=True)
 class TaskData:
     """A task and its rows, which have the text columns and `label`: class numbers (int64; -100 without a label), 0 and
-    1 for each label (int64 lists), or numbers (float32; NaN without a label)."""
+    1 for each label (int64 lists), numbers (float32; NaN without a label), or class numbers of words (lists of any
+    length), with `WORDS`."""
 
     task: Task
     train: Dataset
@@ -203,10 +204,14 @@ def _from_hub(settings: config.Task, key: str) -> dict[str, Table]:
             rows = splits[split]
             table = rows.data.table
             for column, feature in rows.features.items():
+                index = table.column_names.index(column)
+                inner = getattr(feature, "feature", None)
                 if isinstance(feature, ClassLabel):
                     names_of = [feature.int2str(n) if n is not None and n >= 0 else None for n in rows[column]]
-                    index = table.column_names.index(column)
                     table = table.set_column(index, column, pa.array(names_of, pa.string()))
+                elif isinstance(inner, ClassLabel):
+                    lists = [None if row is None else [inner.int2str(n) for n in row] for row in rows[column]]
+                    table = table.set_column(index, column, pa.array(lists, pa.list_(pa.string())))
             tables[split] = Table(table, (f"{settings.hub} {split}",), (0,))
     return tables
 
@@ -248,8 +253,17 @@ def _stand_in(name: str, settings: config.Task) -> tuple[config.Task, dict[str, 
         data: dict[str, Any] = {column: list(islice(sentences, count)) for column in columns}
         values = np.arange(count) % (len(labels) if kind.named else 6)
         data[str(settings.label)] = [labels[value] for value in values] if kind.named else values
+        if kind.per_token:
+            data |= _in_words(data, columns[0], str(settings.label), labels)
         tables[split] = _generated(data, f"{name} {split}")
     return settings, tables
+
+
+def _in_words(data: Mapping[str, Any], text: str, label: str, labels: Sequence[str]) -> dict[str, Any]:
+    """The texts as lists of words, of which the first has the label of the text, and the others the first label."""
+    words = [value.split() for value in data[text]]
+    tags = [[tag, *[labels[0]] * (len(part) - 1)] for tag, part in zip(data[label], words, strict=True)]
+    return {text: words, label: tags}
 
 
 def _parts(rows: Labelled) -> dict[str, Split]:
@@ -258,8 +272,12 @@ def _parts(rows: Labelled) -> dict[str, Split]:
 
 
 def _counts(task: Task, rows: Dataset) -> dict[str, int]:
-    """Label -> number of rows that have it."""
-    targets = np.asarray(rows.with_format("numpy")["label"][:])
+    """Label -> number of rows that have it; of words, type -> number of spans."""
+    targets = targets_of(rows)
+    if task.kind.per_token and task.kind.recalls is not None:
+        given = targets[labelled(targets)]
+        truth = task.kind.truth(given, [""] * len(given), task.labels)
+        return {label: count for label, (_, count) in task.kind.recalls(truth["label"], truth, task.labels).items()}
     if targets.ndim == 1:
         return {label: int((targets == number).sum()) for number, label in enumerate(task.labels)}
     return {label: int((targets[:, number] == 1).sum()) for number, label in enumerate(task.labels)}

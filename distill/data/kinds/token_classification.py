@@ -120,16 +120,18 @@ def _of_words(rows: pa.Table, text: str, label: str, where: Where) -> pa.Table:
 def _of_spans(rows: pa.Table, text: str, label: str, where: Where) -> pa.Table:
     if not (pa.types.is_string(rows[text].type) or pa.types.is_large_string(rows[text].type)):
         raise DataError(f"{where(0)}: got {rows[text].type} in {text}; must be text, or a list of words; convert it")
-    if not is_spans(rows[label].type) and not pa.types.is_null(getattr(rows[label].type, "value_type", pa.null())):
+    given = rows[label].type
+    empty = pa.types.is_list(given) and pa.types.is_null(given.value_type)  # no row of the file has a span
+    if not is_spans(given) and not empty:
         raise DataError(
-            f"{where(0)}: got {rows[label].type} in {label}; must be a list of spans with start, end and label, "
+            f"{where(0)}: got {given} in {label}; must be a list of spans with start, end and label, "
             f"because {text} is not a list of words; correct the file, or name other columns"
         )
     names: dict[str, int] = {}
     numbers, places, sizes = list[int](), list[int](), list[int]()
-    for row, (value, given) in enumerate(zip(rows[text].to_pylist(), rows[label].to_pylist(), strict=True)):
+    for row, (value, marked) in enumerate(zip(rows[text].to_pylist(), rows[label].to_pylist(), strict=True)):
         words = words_of(value or "")
-        tags = [None] * len(words) if given is None else tags_of_spans(value or "", given, where(row))
+        tags = [None] * len(words) if marked is None else tags_of_spans(value or "", marked, where(row))
         numbers += [-1 if tag is None else names.setdefault(tag, len(names)) for tag in tags]
         places += [place for word in words for place in word]
         sizes.append(len(words))
