@@ -21,7 +21,8 @@ class Features:
     """Outputs of one forward pass over a batch of B sequences of length L. Layers are numbered from 0."""
 
     logits: Tensor | None
-    """Task logits [B, C]. None for a language model: `family.mlm_logits` gives those of chosen positions."""
+    """Task logits, as from `outputs_of`. None for a language model: `family.mlm_logits` gives those of chosen
+    positions."""
     mask: Tensor
     """1 at tokens, 0 at padding [B, L]."""
     hidden: dict[int, Tensor] = field(default_factory=dict)
@@ -33,6 +34,12 @@ class Features:
     scores: dict[int, Tensor] = field(default_factory=dict)
     """Layer -> attention scores before mask and softmax [B, heads, L, L], float32 even for bf16 queries and keys.
     Scores at padding are arbitrary."""
+
+
+def outputs_of(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+    """Task logits [B, C]; of the positions `words` [W, C], if the batch has them."""
+    logits: Tensor = model(**family.inputs(model, dict(batch))).logits
+    return logits.flatten(0, 1)[batch["words"]] if "words" in batch else logits
 
 
 ATTENTION = ("queries", "keys", "values", "scores")
@@ -53,7 +60,7 @@ def capture(model: nn.Module, batch: dict[str, Tensor], needs: Mapping[str, Sequ
         if family.has_mlm_head(model):
             family.encode(model, batch)
         else:
-            logits = model(**family.inputs(model, batch)).logits
+            logits = outputs_of(model, batch)
     features = Features(logits, batch["attention_mask"], recorder.hidden)
     for number in attended:
         _attention(model, number, recorder.calls[number], needs, features)

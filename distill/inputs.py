@@ -50,6 +50,7 @@ def prepare(ctx: Context, pending: list[Step]) -> None:
     if any(not step.on_corpus for step in pending):
         for line in (*ctx.notes, coverage(ctx.coverage)):
             ctx.machine.log(line)
+        _check_words(ctx)
         for line in _cut(ctx):
             ctx.machine.log(line)
         for folder in ctx.given.teachers:
@@ -112,6 +113,28 @@ def _cut(ctx: Context) -> Iterator[str]:
                 f"{name}: {100 * share:.0f}% of {len(sample):,} training texts have more than {most} tokens, at most "
                 f"{lengths.max():,}, and are cut; to keep more of them, set tasks.max_length"
             )
+
+
+def _check_words(ctx: Context) -> None:
+    """Refuse settings and models that do not support tasks whose rows are words."""
+    tasks = [data.task for data in ctx.tasks.values() if data.task.kind.per_token]
+    if not tasks:
+        return
+    settings, name, errors = ctx.config.teacher, tasks[0].kind.name, list[str]()
+    if settings.window is not None:
+        errors.append(f"teacher.window: got {settings.window}; must be null for {name}; leave it out")
+    if settings.weights == "learned":
+        errors.append(f"teacher.weights: got learned; must be numbers or null for {name}; set them, or leave it out")
+    for folder in ctx.given.teachers:
+        record = family.family_of(teacher.read_config(folder, ctx.given.key))
+        if not record.per_token:
+            types = ", ".join(each.name for each in family.FAMILIES.values() if each.per_token)
+            errors.append(
+                f"{ctx.given.key}: got a model of type {record.name}; must be one of {types} for {name}; choose such a "
+                "model"
+            )
+    if errors:
+        raise ConfigError(errors)
 
 
 def _check_rows(ctx: Context, steps: list[Step]) -> None:

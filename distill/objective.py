@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from distill import family, losses
 from distill.data.kinds import MISSING
 from distill.errors import ConfigError
-from distill.features import Features, capture
+from distill.features import Features, capture, outputs_of
 from distill.losses.precision import working
 from distill.rows import ROWS, Part
 from distill.terms import GATES, KINDS, LOGITS, Kind
@@ -105,7 +105,7 @@ class Objective(nn.Module):
     `aligned` and `teacher_aligned` `[P]` of tokens that end at the same character, where hidden states are compared.
     A task batch has `labels` `[R]`, one for each row that `rows` makes of the model's outputs, and no `masked`. It has
     `teacher_logits` `[B, outputs]` if a term needs them and no teacher runs. Terms against labels leave out rows that
-    have none.
+    have none. If it has flat positions `words` `[W]`, outputs are `[W, outputs]`, those at these positions.
 
     Args:
         pooling: how the hidden states of a text become one vector: mean, cls or max.
@@ -157,7 +157,7 @@ class Objective(nn.Module):
     def _task(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         layer_sums, soft = dict[str, Tensor](), batch.get("teacher_logits")
         if not self._pairs:
-            logits = self.student(**family.inputs(self.student, batch)).logits
+            logits = outputs_of(self.student, batch)
         else:
             student, (teacher, *_) = self._captured(self.student, batch, side=0), self._of_teachers(batch)
             logits, layer_sums, soft = student.logits, self._layer_sums(student, teacher, batch), teacher.logits

@@ -30,9 +30,9 @@ _OPTION = re.compile(r"\btasks\.(text_pair|text|separator|file)\b(=?)")
 
 @dataclass(frozen=True)
 class Source:
-    """Texts, or pairs of texts, in their order."""
+    """Texts, pairs of texts, or texts in words, in their order."""
 
-    rows: Iterable[tuple[str, ...]]
+    rows: Iterable[tuple[Any, ...]]
     total: int | None
     """Number of rows; None if it is unknown."""
 
@@ -103,6 +103,7 @@ def _predict(options: argparse.Namespace) -> None:
     from distill.data.encode import batches
     from distill.engine.progress import Bar
     from distill.machine import silence
+    from distill.serve.model import joined
 
     silence()
     model = serve.load(folder, backend=options.backend, scheme=options.scheme)
@@ -111,7 +112,7 @@ def _predict(options: argparse.Namespace) -> None:
         for rows in batches(source.rows):
             texts: Any = [row[0] if len(row) == 1 else row for row in rows]
             predictions = model.predict(texts, options.batch_size)
-            pairs = zip(rows, predictions, strict=True)
+            pairs = zip(map(joined, rows), predictions, strict=True)
             write([dict(zip(columns, row, strict=False)) | prediction for row, prediction in pairs])
             done += len(rows)
             bar.update(done, f"texts, {model.backend} {model.scheme}")
@@ -165,6 +166,7 @@ def _columns(options: argparse.Namespace, record: Record | None, table: Table) -
     """The text columns: those of the options, those of the task, or the most likely ones."""
     from distill import config
     from distill.data.columns import check_texts, text_columns
+    from distill.data.kinds.token_classification import is_words
 
     expected, file = record.columns if record else (), table.files[0]
     set_by_user = options.text is not None or options.text_pair is not None
@@ -178,7 +180,8 @@ def _columns(options: argparse.Namespace, record: Record | None, table: Table) -
             f"--text: got {', '.join(columns)}; must be {len(expected)} for this model ({', '.join(expected)}); "
             f"set --text COLUMN{' --text-pair COLUMN' * (len(expected) == 2)}"
         )
-    check_texts(table.rows, columns, file)
+    if record is None or not record.kind.per_token or not is_words(table.rows[columns[0]].type):
+        check_texts(table.rows, columns, file)
     for column in columns:
         if table.rows[column].null_count:
             row = table.rows[column].is_null().index(True).as_py()

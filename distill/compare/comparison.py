@@ -66,6 +66,11 @@ def compare(
     models = _loaded((a, b), backends, log)
     check_width("A", models[0].columns, rows)
     kind = models[0].kind
+    if kind.per_token:
+        raise UserError(
+            f"A: got a model that {kind.summary} ({kind.name}); must be of another kind, because words are not "
+            "compared yet; evaluate both models on labelled rows instead"
+        )
     head, order = common((kind, models[1].kind), (models[0].labels, models[1].labels))
     given = targets(rows, settings, kind, head)
     lengths = _lengths(models[0], rows)

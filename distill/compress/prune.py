@@ -160,12 +160,12 @@ def _outside(model: Any, inside: set[nn.Module], hidden: Tensor, heads: Tensor) 
         projection = model.get_submodule(shape.projection)
         yield Cut(projection, "out", hidden)
         narrow.add(projection)
-    tokens = model.get_input_embeddings().weight
+    tokens, head = model.get_input_embeddings().weight, family.head_of(model)
     for path, module in model.named_modules():
         if module in inside or module in narrow:
             continue
         if isinstance(module, nn.Linear):
-            if module.weight is not tokens and path != record.head and module.out_features == width:
+            if module.weight is not tokens and path != head and module.out_features == width:
                 yield Cut(module, "out", hidden)
             if module.in_features == width:
                 yield Cut(module, "in", hidden)

@@ -23,12 +23,13 @@ from distill.compress.prune import everything, pruned
 from distill.compress.reconstruct import refitted
 from distill.compress.search import Losses, Shape, falling
 from distill.config import Prune
-from distill.data.collate import pad
+from distill.data.collate import task_batch
 from distill.data.encode import encode_task
 from distill.data.kinds import Kind, labelled
-from distill.data.tasks import TaskData
+from distill.data.tasks import TaskData, targets_of
 from distill.engine.schedule import linear
 from distill.evaluate.predict import batches
+from distill.features import outputs_of
 from distill.losses import supervised
 from distill.losses.precision import working
 from distill.student.shape import setting
@@ -80,7 +81,7 @@ class Subject:
         With `then` > 0: at most that many batches of `LESSON` rows from the other rows, in random order.
         """
         train, tokenizer = self.data.train, self.tokenizer
-        train = train.select(np.flatnonzero(labelled(np.asarray(train["label"]))))
+        train = train.select(np.flatnonzero(labelled(targets_of(train))))
         drawn = np.random.default_rng(self.seed).permutation(len(train))
         count = min(examples, len(drawn) // 2)
         drawn = drawn[count : count + then * LESSON] if then else drawn[:count]
@@ -89,8 +90,8 @@ class Subject:
         sampled = []
         lessons = [np.arange(len(drawn))[at : at + LESSON] for at in range(0, len(drawn), LESSON)]
         for rows in lessons if then else batches(np.asarray(encoded.lengths), TOKENS):
-            batch = dict(pad(encoded, rows, tokenizer.pad_token_id, tokenizer.padding_side == "left"))
-            batch["labels"] = self.data.task.kind.loss_targets(encoded.labels[rows])
+            batch, numbers = task_batch(encoded, rows, tokenizer.pad_token_id, tokenizer.padding_side == "left")
+            batch["labels"] = self.data.task.kind.loss_targets(encoded.labels[numbers])
             sampled.append({key: torch.from_numpy(value).to(self.model.device) for key, value in batch.items()})
         return sampled
 
@@ -219,7 +220,7 @@ def _constant_loss(batches: list[Batch]) -> float:
 
 def row_loss(kind: Kind, model: nn.Module, batch: Batch) -> Tensor:
     """The loss on the label of each row [R] that the kind of task makes of the model's outputs."""
-    return supervised(kind.on_labels(working(model(**family.inputs(model, batch)).logits)), batch["labels"])
+    return supervised(kind.on_labels(working(outputs_of(model, batch))), batch["labels"])
 
 
 def in_precision(precision: str, kind: Kind) -> Loss:

@@ -50,6 +50,35 @@ def pad(
     return {"input_ids": ids, "attention_mask": real.astype(np.int64), "token_type_ids": types}
 
 
+def word_positions(
+    encoded: Encoded, rows: Sequence[int] | NDArray[Any], width: int, left: bool = False
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The words of these rows that have a token: flat positions of their first tokens in a batch [B, `width`] of `pad`,
+    and their numbers among all words."""
+    assert encoded.words is not None
+    index = np.asarray(rows, dtype=np.int64)
+    starts, ends = encoded.words.offsets[index], encoded.words.offsets[index + 1]
+    numbers = np.concatenate([np.zeros(0, np.int64), *map(np.arange, starts, ends)])
+    shift = np.arange(len(index)) * width
+    if left:
+        shift += width - (encoded.offsets[index + 1] - encoded.offsets[index])
+    inside = encoded.words.positions[numbers]
+    positions = inside + np.repeat(shift, ends - starts)
+    return positions[inside >= 0], numbers[inside >= 0]
+
+
+def task_batch(
+    encoded: Encoded, rows: Sequence[int] | NDArray[Any], pad_id: int, left: bool = False
+) -> tuple[dict[str, NDArray[np.int64]], NDArray[np.int64]]:
+    """A batch as from `pad`, with the flat positions `words` if the rows of the task are words; and the numbers of the
+    task's rows in it."""
+    batch = pad(encoded, rows, pad_id, left)
+    if encoded.words is None:
+        return batch, np.asarray(rows, dtype=np.int64)
+    batch["words"], numbers = word_positions(encoded, rows, batch["input_ids"].shape[1], left)
+    return batch, numbers
+
+
 def mask_tokens(
     input_ids: NDArray[np.int64],
     maskable: NDArray[np.bool_],

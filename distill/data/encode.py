@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from distill.checkpoint import fingerprint, writing_file
 from distill.data.cache import cache_folder
+from distill.data.kinds import WORDS, flat, targets_in
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -41,6 +42,21 @@ _IDS, _OFFSETS = "ids.int32", "offsets.npy"
 
 
 @dataclass(frozen=True)
+class Words:
+    """The W words of all rows. Those of row r are `offsets[r]` to `offsets[r + 1]`."""
+
+    positions: NDArray[np.int64]
+    """[W] position, in its row, of the first token of each word; -1 for a word without a token, because it was
+    truncated or the tokenizer drops its characters."""
+    offsets: NDArray[np.int64]
+    """[n + 1] number of the first word of each row, and the number of all words."""
+
+    def only(self, flags: NDArray[np.bool_]) -> Words:
+        """The same words; those without a flag [W] have no token."""
+        return Words(np.where(flags, self.positions, -1), self.offsets)
+
+
+@dataclass(frozen=True)
 class Encoded:
     """Rows of token ids in one flat array. Row r is `ids[offsets[r]:offsets[r + 1]]`."""
 
@@ -51,7 +67,10 @@ class Encoded:
     segments: NDArray[np.int8] | None
     """Token type of each id, flat; None where all are 0 (a corpus)."""
     labels: NDArray[Any] | None
-    """[n] or [n, labels] targets of the kind of task (int64, or float32 for numbers); None for a corpus."""
+    """[n] or [n, labels] targets of the kind of task (int64, or float32 for numbers); [W] of a task whose rows are
+    words; None for a corpus."""
+    words: Words | None = None
+    """The words of all rows, of a task whose rows are words."""
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -110,8 +129,11 @@ def encode_task(
     """Encode a task's rows, as `encode_texts` does. Labels are taken from the column `label` if it exists.
 
     `STORED` rows or more are memory-mapped from the user's cache, where they are stored by a hash of texts, tokenizer
-    and `max_length`.
+    and `max_length`; rows in words are not.
     """
+    if WORDS in dataset.column_names:
+        texts = list(chain.from_iterable(part[0] for part in _parts(dataset, columns)))
+        return replace(encode_words(texts, _places(dataset), tokenizer, max_length), labels=_labels(dataset))
     encoded = _tokens(_parts(dataset, columns), tokenizer, max_length)
     if len(dataset) < STORED:
         return replace(_joined(encoded), labels=_labels(dataset))
@@ -131,6 +153,55 @@ def encode_texts(texts: Sequence[Sequence[str]], tokenizer: PreTrainedTokenizerB
     """
     starts = range(0, len(texts[0]), _AT_ONCE)
     return _joined(_tokens(([c[s : s + _AT_ONCE] for c in texts] for s in starts), tokenizer, max_length))
+
+
+def encode_words(
+    texts: Sequence[str],
+    places: Sequence[NDArray[np.int64]],
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int,
+) -> Encoded:
+    """Encode texts, as `encode_texts` does, and find the first token of each word.
+
+    places: [words, 2] first character and end of each word of each text.
+    """
+    positions: list[NDArray[np.int64]] = []
+
+    def parts() -> Iterator[_Tokens]:
+        for start in range(0, len(texts), _AT_ONCE):
+            out = tokenizer(
+                list(texts[start : start + _AT_ONCE]),
+                truncation=True,
+                max_length=max_length,
+                return_attention_mask=False,
+                return_token_type_ids=True,
+                return_offsets_mapping=True,
+            )
+            ids, lengths = _flatten(out["input_ids"])
+            rows = zip(out["offset_mapping"], places[start : start + _AT_ONCE], strict=True)
+            positions.extend(_first_tokens(np.array(offsets).reshape(-1, 2), words) for offsets, words in rows)
+            yield ids, _flatten(out["token_type_ids"])[0].astype(np.int8), lengths
+
+    try:
+        encoded = _joined(parts())
+    finally:
+        tokenizer.backend_tokenizer.no_truncation()
+    offsets = np.cumsum([0, *map(len, positions)])
+    return replace(encoded, words=Words(np.concatenate([np.zeros(0, np.int64), *positions]), offsets))
+
+
+def _first_tokens(tokens: NDArray[np.int64], words: NDArray[np.int64]) -> NDArray[np.int64]:
+    """[words] index of the first token that shares a character with each word; -1 if there is none.
+
+    Special tokens have no characters. Those of text may begin with the space before the word.
+    """
+    real = np.flatnonzero(tokens[:, 0] < tokens[:, 1])
+    if not len(real):
+        return np.full(len(words), -1)
+    first = np.searchsorted(tokens[real, 1], words[:, 0], side="right")
+    nearest = real[np.minimum(first, len(real) - 1)]
+    shares = (first < len(real)) & (tokens[nearest, 0] < words[:, 1])
+    return np.where(shares, nearest, -1)
 
 
 _Tokens = tuple[NDArray[np.int32], NDArray[np.int8], NDArray[np.int64]]
@@ -197,8 +268,13 @@ def _hash(dataset: Dataset, columns: Sequence[str]) -> str:
 def _labels(dataset: Dataset) -> NDArray[Any] | None:
     if "label" not in dataset.column_names:
         return None
-    values = np.asarray(dataset.with_format("numpy")["label"][:])
+    values = flat(targets_in(dataset.with_format("arrow")["label"][:]))
     return values.astype(np.float32 if values.dtype.kind == "f" else np.int64)
+
+
+def _places(dataset: Dataset) -> list[NDArray[np.int64]]:
+    """[words, 2] first character and end of each word of each row."""
+    return [places.reshape(-1, 2) for places in targets_in(dataset.with_format("arrow")[WORDS][:])]
 
 
 def _separates(tokenizer: PreTrainedTokenizerBase) -> bool:

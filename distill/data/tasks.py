@@ -68,8 +68,9 @@ def load_tasks(tasks: config.Tasks, limit: config.Limit, seed: int, head: Head |
     """The tasks named in `tasks` (all where it names none).
 
     `limited` in the coverage is true if `limit` removed rows. Generated rows that replace real data under `limit.smoke`
-    also have `stand_in: true`. A task of a published data set without train or validation rows is an error if it is
-    named in `tasks.names`; otherwise it is skipped, and still listed in the coverage.
+    also have `stand_in: true`. Of rows in words, which have `spans: true`, the labels that are counted are types of
+    spans. A task of a published data set without train or validation rows is an error if it is named in `tasks.names`;
+    otherwise it is skipped, and still listed in the coverage.
 
     Args:
         head: the classifier of the teacher, by whose names the labels of own tasks are ordered.
@@ -92,6 +93,7 @@ def load_tasks(tasks: config.Tasks, limit: config.Limit, seed: int, head: Head |
             row["limited"] = split in kept and len(kept[split]) < len(parts[split].rows)
             if rows is not None and split in kept and not settings.rows:
                 row |= {"labels": _counts(rows.task, kept[split])} if rows.task.labels else {}
+                row |= {"spans": True} if rows.task.kind.per_token else {}
             coverage.append(row | {"stand_in": True} if stand_in else row)
         if rows is not None and rows.train is not None and rows.validation:
             validation, reported = ({s: kept[s] for s in named} for named in (rows.validation, rows.reported))

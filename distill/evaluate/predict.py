@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from distill.data.collate import pad
+from distill.data.collate import pad, word_positions
 from distill.data.encode import Encoded
 from distill.data.windows import split, windows
 from distill.evaluate.mixture import average_by_text
@@ -31,13 +31,33 @@ def batches(lengths: np.ndarray, tokens: int, rows: int | None = None) -> list[n
 def predict(
     run: Run, encoded: Encoded, *, pad_id: int, left: bool = False, tokens: int = 16384, rows: int | None = None
 ) -> np.ndarray:
-    """Logits float32 [n, C] of every row, in their order. `tokens` and `rows` limit a batch, as in `batches`."""
+    """Logits float32 [n, C] of every row, in their order. `tokens` and `rows` limit a batch, as in `batches`.
+
+    Of rows in words [W, C], with zeros for words without a token.
+    """
     parts = batches(np.asarray(encoded.lengths), tokens, rows)
     if not parts:
         raise ValueError("encoded: got no rows; must have at least one")
+    if encoded.words is not None:
+        return _of_words(run, encoded, parts, pad_id, left)
     logits = [run(pad(encoded, part, pad_id, left)) for part in parts]
     result = np.empty((sum(map(len, parts)), logits[0].shape[1]), dtype=np.float32)
     result[np.concatenate(parts)] = np.concatenate(logits)
+    return result
+
+
+def _of_words(run: Run, encoded: Encoded, parts: list[np.ndarray], pad_id: int, left: bool) -> np.ndarray:
+    assert encoded.words is not None
+    outputs, numbers = [], []
+    for part in parts:
+        batch = pad(encoded, part, pad_id, left)
+        width = batch["input_ids"].shape[1]
+        positions, words = word_positions(encoded, part, width, left)
+        # By row and column, because the logits may lack columns of padding.
+        outputs.append(run(batch)[positions // width, positions % width])
+        numbers.append(words)
+    result = np.zeros((len(encoded.words.positions), outputs[0].shape[1]), dtype=np.float32)
+    result[np.concatenate(numbers)] = np.concatenate(outputs)
     return result
 
 

@@ -9,4 +9,4 @@ from distill.family.record import Family
 QWEN2 = Family(name="qwen2", encoder="model", layers="layers", embeddings="embed_tokens", head="score")
 QWEN3 = replace(QWEN2, name="qwen3")
 GEMMA2 = replace(QWEN2, name="gemma2", attention=("eager",))
-GEMMA3 = replace(QWEN2, name="gemma3_text")
+GEMMA3 = replace(QWEN2, name="gemma3_text", per_token=False)

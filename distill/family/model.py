@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from distill.family.head import TOKENS
+from distill.family.head import TOKEN_HEADS, TOKENS
 from distill.family.records import family_of
 
 if TYPE_CHECKING:
@@ -90,6 +90,13 @@ def freeze_mlm_head(model: nn.Module) -> None:
 def max_length(config: Any) -> int:
     """Maximum number of tokens in a sequence, special tokens included; `record.UNBOUNDED` if there is none."""
     return family_of(config).max_length(config)
+
+
+def head_of(model: nn.Module) -> str:
+    """Path of the last linear module of a classifier of texts or of tokens."""
+    if type(model).__name__.endswith(TOKENS):
+        return next(name for name in TOKEN_HEADS if hasattr(model, name))
+    return family_of(model).head
 
 
 def auto_class(config: Any) -> Any:

@@ -124,6 +124,8 @@ class Family:
     """Whether a student must start from layer 0, which has other modules than the others."""
     attention: tuple[str, ...] = ("eager", "sdpa")
     """Attention implementations that transformers has for it."""
+    per_token: bool = True
+    """Whether transformers has a classifier of tokens for it."""
     onnx: bool = True
     """Whether torch's ONNX exporter supports it."""
     bf16: bool = True

@@ -10,6 +10,7 @@ BART = Family(
     layers="layers",
     embeddings="embed_tokens",
     head="classification_head.out_proj",
+    per_token=False,
 )
 
 T5 = Family(

@@ -22,10 +22,11 @@ LIMITS = (
 )
 
 
-def model_card(results: Results, target: str | None, task: str) -> str:
+def model_card(results: Results, target: str | None, task: str, pipeline: str = "text-classification") -> str:
     """README.md of the student for `target` (None for a run without targets), fine-tuned on `task`.
 
-    The scores in the front matter are those of the student's first scored variant.
+    The scores in the front matter are those of the student's first scored variant. `pipeline` is the hub's name of what
+    the model does.
     ValueError if all variants of the student failed.
     """
     students = [m for m in headline.of_role(results, "student") if m["target"] == target and "failed" not in m]
@@ -49,10 +50,10 @@ def model_card(results: Results, target: str | None, task: str) -> str:
         *_how_it_was_made(results, stages),
         *_limitations([*headline.coverage(results), headline.timing(results), *limits]),
     ]
-    return _card(_front_matter(results, scored, task), blocks)
+    return _card(_front_matter(results, scored, task, pipeline), blocks)
 
 
-def plain_card(origin: Results, stage: str, task: str) -> str:
+def plain_card(origin: Results, stage: str, task: str, pipeline: str = "text-classification") -> str:
     """README.md of a model for `task` that was made by `stage` of a run and was not evaluated."""
     blocks: list[Block] = [
         Heading(task, 1),
@@ -60,7 +61,7 @@ def plain_card(origin: Results, stage: str, task: str) -> str:
         *_how_it_was_made(origin, [stage]),
         *_limitations(["It was not evaluated.", *LIMITS]),
     ]
-    return _card(_classifier(origin), blocks)
+    return _card(_classifier(origin, pipeline), blocks)
 
 
 def embedder_card(origin: Results, stage: str, measured: dict[str, Any]) -> str:
@@ -132,22 +133,22 @@ def _sources(results: Results) -> Iterator[str]:
         yield f"Made from {place}: {f'licence {name}' if name else unknown}."
 
 
-def _classifier(results: Results) -> dict[str, Any]:
+def _classifier(results: Results, pipeline: str) -> dict[str, Any]:
     """Front matter of any classifier."""
-    kind = {"library_name": "transformers", "pipeline_tag": "text-classification", "tags": [*TAGS]}
+    kind = {"library_name": "transformers", "pipeline_tag": pipeline, "tags": [*TAGS]}
     return {**_origin(results), **kind}
 
 
-def _front_matter(results: Results, model: Model, task: str) -> dict[str, Any]:
+def _front_matter(results: Results, model: Model, task: str, pipeline: str) -> dict[str, Any]:
     """Front matter of a student, with its scores on `task`."""
-    front = _classifier(results)
+    front = _classifier(results, pipeline)
     scores = model["scores"].get(task)
     if scores and not results.get("smoke"):  # the numbers of a smoke run must not get onto a leaderboard
         metrics = [
             {"type": name, "name": f"{name}, in percent", "value": round(score, 2)} for name, score in scores.items()
         ]
         result = {
-            "task": {"type": "text-classification"},
+            "task": {"type": pipeline},
             "dataset": _dataset(results, task),
             "metrics": metrics,
         }

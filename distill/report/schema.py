@@ -114,7 +114,8 @@ _MODEL = _record(
 }
 _COVERAGE = _record(
     {"task": _TEXT, "split": _TEXT, "rows": _COUNT, "official_rows": _or_null(_COUNT)},
-    {"limited": _FLAG, "stand_in": _FLAG, "labels": _map(_COUNT)},
+    # labels: label -> number of rows, or with spans: type of spans -> number of spans
+    {"limited": _FLAG, "stand_in": _FLAG, "labels": _map(_COUNT), "spans": _FLAG},
 )
 _STAGE = _record(
     {

@@ -38,7 +38,7 @@ def load(
     threads: int | None = None,
     max_length: int | None = None,
 ) -> Model:
-    """Load a model folder: an exported one, the folder that contains it, or any sequence classifier of transformers.
+    """Load a model folder: an exported one, the folder that contains it, or any classifier of texts or tokens of transformers.
 
     By default the artifact that was fastest when the run timed it, of those whose backend is installed, and torch
     float32 if none was timed. Nothing is downloaded, and no code in the folder is run.
@@ -156,9 +156,9 @@ def _plain(folder: Path, most: int, config: Any) -> Record:
     head = stored_head(folder)
     if head is None:
         raise DataError(
-            f"{folder}: got a model without a classifier; must be a sequence classifier; fine-tune it first"
+            f"{folder}: got a model without a classifier; must be a classifier of texts or tokens; fine-tune it first"
         )
-    kind = kind_of_model(head.problem, head.outputs)
+    kind = kind_of_model(head.problem, head.outputs, head.per_token)
     labels = (head.labels or tuple(map(str, range(head.outputs)))) if kind.named else ()
     return Record(folder.name, kind, labels, (), min(most, family.max_length(config)), (TORCH,))
 

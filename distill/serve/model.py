@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from distill.data.encode import encode_texts
-from distill.data.kinds import Kind
+from distill.data.encode import encode_texts, encode_words
+from distill.data.kinds import Kind, Words
 from distill.errors import DataError
 from distill.evaluate.predict import predict
 from distill.evaluate.runners import Run
 
-Texts = Sequence[str] | Sequence[tuple[str, str]]
-"""Texts, or pairs of texts."""
+Texts = Sequence[str] | Sequence[tuple[str, str]] | Sequence[Sequence[str]]
+"""Texts, pairs of texts, or for token classification also lists of the words of each text."""
 _MEND = "pass a list such as ['a text'] or [('a text', 'its pair')]"
 
 
@@ -46,13 +46,29 @@ class Model:
     def outputs(self, texts: Texts, batch_size: int = 32) -> np.ndarray:
         """Outputs float32 [n, outputs] of n texts or pairs, in their order. A batch has texts of similar length.
 
+        For token classification, of the words of all texts, with zeros for a word beyond `max_length`.
+
         Raises:
             DataError: for texts of another form, and for outputs that are not finite.
         """
-        columns = columns_of(texts, len(self.columns))
-        if not columns:
+        return self._outputs(texts, self._words(texts), batch_size)
+
+    def _words(self, texts: Texts) -> list[Words]:
+        """The texts in words; empty for kinds whose rows are texts."""
+        if self.kind.divide is None:
+            return []
+        columns_of(joined(texts), 1)
+        return [self.kind.divide(text) for text in texts]
+
+    def _outputs(self, texts: Texts, words: list[Words], batch_size: int) -> np.ndarray:
+        columns = [[text for text, _ in words]] if self.kind.per_token else columns_of(texts, len(self.columns))
+        if not columns or not columns[0]:
             return np.zeros((0, len(self.labels) or 1), np.float32)
-        encoded = encode_texts(columns, self.tokenizer, self.max_length)
+        if self.kind.per_token:
+            places = [np.array(part, np.int64).reshape(-1, 2) for _, part in words]
+            encoded = encode_words(columns[0], places, self.tokenizer, self.max_length)
+        else:
+            encoded = encode_texts(columns, self.tokenizer, self.max_length)
         _check(encoded.lengths > 0, "no text", "a text with at least one token")
         left, rows = self.tokenizer.padding_side == "left", 1 if self.row_by_row else batch_size
         outputs = predict(self.run, encoded, pad_id=self.tokenizer.pad_token_id, left=left, rows=rows)
@@ -67,9 +83,23 @@ class Model:
         """The prediction for each text or pair, in their order, as JSON values.
 
         `{"label": "billing", "score": 0.97, "scores": {"billing": 0.97, ...}}` for a classification,
-        `{"labels": ["billing"], "scores": {...}}` for several labels, `{"score": 3.2}` for a number.
+        `{"labels": ["billing"], "scores": {...}}` for several labels, `{"score": 3.2}` for a number, and
+        `{"spans": [{"text": "Oslo", "label": "LOC", "start": 7, "end": 11, "score": 0.97}]}` for token classification,
+        where a list of words stands for the text that has a space between them.
         """
-        return self.kind.answer(self.outputs(texts, batch_size), self.labels, self.threshold)
+        words = self._words(texts)
+        return self.kind.answer(self._outputs(texts, words, batch_size), self.labels, self.threshold, words)
+
+
+def joined(texts: Texts) -> Texts:
+    """The same texts, with words joined by spaces; anything else unchanged."""
+    if isinstance(texts, str | bytes) or not hasattr(texts, "__iter__"):
+        return texts
+    return [" ".join(text) if _is_words(text) else text for text in texts]  # type: ignore[return-value]
+
+
+def _is_words(text: object) -> bool:
+    return isinstance(text, list | tuple) and all(isinstance(word, str) for word in text)
 
 
 def columns_of(texts: Texts, wanted: int = 0) -> list[list[str]]:

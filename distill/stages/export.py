@@ -141,7 +141,11 @@ def _export(ctx: Context, step: Step, task: str, out: Path) -> list[Exported]:
     settings: Export = step.settings
     source, measured = ctx.checkpoint(step.start, task), _measured(ctx, step)
     target = step.target or None
-    card = plain_card(origin(ctx), settings.start, task) if measured is None else model_card(measured, target, task)
+    does = ctx.tasks[task].task.kind.pipeline
+    if measured is None:
+        card = plain_card(origin(ctx), settings.start, task, does)
+    else:
+        card = model_card(measured, target, task, does)
     failed = {name for name, model in _students(measured, step).items() if "failed" in model}
     quantized = [model for model in _quantized(ctx, step, task) if model[:2] not in failed]
     export_folder(source, out, card, [(path, name_in_folder) for _, _, path, name_in_folder in quantized])

@@ -10,6 +10,7 @@ from torch import nn
 
 from distill import family
 from distill.errors import ConfigError
+from distill.family.head import TOKENS
 from distill.student.shape import SIZES, check_layers, half_depth, projects, setting, student_config
 from distill.student.transfer import can_transfer, transfer
 from distill.student.vocabulary import config_for, pieces, with_vocabulary
@@ -115,6 +116,8 @@ def _class(model: Any, config: Any) -> Any:
     if config.model_type == model.config.model_type:
         return type(model)
     masked = family.has_mlm_head(model)
+    if type(model).__name__.endswith(TOKENS):
+        return modeling_auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING[type(config)]
     table = (
         modeling_auto.MODEL_FOR_MASKED_LM_MAPPING if masked else modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
     )

@@ -59,11 +59,12 @@ def load_for(task: Task, path: str | Path, pooler: str | Path | None = None, pad
 
     Outputs of a stored head whose labels are in another order are put in the order of the task.
     """
-    model = load_classifier(path, task.outputs, pooler, pad_id, problem=task.kind.problem)
+    per_token = task.kind.per_token
+    model = load_classifier(path, task.outputs, pooler, pad_id, problem=task.kind.problem, per_token=per_token)
     head = stored_head(path)
     order = None if head is None else head_order(head, task)
     if order is not None and list(order) != sorted(order):
-        _reorder(model.get_submodule(family.family_of(model).head), order)
+        _reorder(model.get_submodule(family.head_of(model)), order)
     if task.labels:
         model.config.id2label = dict(enumerate(task.labels))
         model.config.label2id = {label: number for number, label in enumerate(task.labels)}
@@ -76,8 +77,9 @@ def load_classifier(
     pooler: str | Path | None = None,
     pad_id: int | None = None,
     problem: str = "single_label_classification",
+    per_token: bool = False,
 ) -> Any:
-    """A sequence classifier on the encoder of a folder, float32 in eval mode.
+    """A classifier of texts, or with `per_token` of tokens, on the encoder of a folder, float32 in eval mode.
 
     A head that is not stored is initialized at random by torch's default generator: seed it first.
 
@@ -87,9 +89,10 @@ def load_classifier(
         pad_id: padding token of the tokenizer, by which a decoder finds the last token of a text.
         problem: `problem_type` of its config.
     """
-    from transformers import AutoModelForSequenceClassification
+    from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
-    model, missing = _load(AutoModelForSequenceClassification, path, num_labels=num_labels, problem_type=problem)
+    auto = AutoModelForTokenClassification if per_token else AutoModelForSequenceClassification
+    model, missing = _load(auto, path, num_labels=num_labels, problem_type=problem)
     record = family.family_of(model)
     for name in record.unused:
         model.get_parameter(name).requires_grad_(False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from distill.compress.quantize import linears
 from distill.config import Train
 from distill.context import Context
 from distill.context.write import write_model
-from distill.data.collate import pad
+from distill.data.collate import task_batch
 from distill.data.encode import encode_task
 from distill.data.tasks import TaskData
 from distill.data.windows import split, windows
@@ -66,15 +67,19 @@ def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: i
     teacher_seconds = time.monotonic() - began
 
     kind = data.task.kind
+    if targets is not None and encoded.words is not None:
+        # A teacher with another tokenizer may have truncated words that the student has.
+        encoded = replace(encoded, words=encoded.words.only(targets.any(axis=1)))
 
     def collate(rows: np.ndarray, epoch: int) -> Arrays:
         assert encoded.labels is not None
-        batch: Arrays = dict(pad(encoded, rows, tokenizer.pad_token_id, tokenizer.padding_side == "left"))
-        batch["labels"] = kind.loss_targets(encoded.labels[rows])
+        padded, numbers = task_batch(encoded, rows, tokenizer.pad_token_id, tokenizer.padding_side == "left")
+        batch: Arrays = dict(padded)
+        batch["labels"] = kind.loss_targets(encoded.labels[numbers])
         if inside:
             batch["real"] = np.flatnonzero(batch["attention_mask"])
         if targets is not None:
-            batch["teacher_logits"] = targets[rows]
+            batch["teacher_logits"] = targets[numbers]
         return batch
 
     gates = _gates(settings, model)

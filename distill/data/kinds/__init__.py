@@ -1,7 +1,7 @@
 """Records of the kinds of tasks: one file for each. Nothing else depends on which kind a task is. Without torch."""
 
 from distill.data.kinds.classification import CLASSIFICATION
-from distill.data.kinds.kind import MISSING, WORDS, Kind, Where, flat, labelled, sorted_names, targets_in
+from distill.data.kinds.kind import MISSING, WORDS, Kind, Where, Words, flat, labelled, sorted_names, targets_in
 from distill.data.kinds.multi_label import MULTI_LABEL
 from distill.data.kinds.regression import REGRESSION
 from distill.data.kinds.reranking import RERANKING
@@ -13,6 +13,7 @@ __all__ = [
     "WORDS",
     "Kind",
     "Where",
+    "Words",
     "flat",
     "kind_of_model",
     "labelled",

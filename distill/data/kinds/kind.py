@@ -89,6 +89,10 @@ class Kind:
     per_token: bool = False
     """Whether the model classifies each token of a text. Rows are then words: the outputs of a word are those of its
     first token, and the targets of all texts are flat. Only the column of targets has one list for each text."""
+    divide: Callable[[str | Sequence[str]], Words] | None = None
+    """(text, or its words) -> the text in words. None for kinds whose rows are texts."""
+    pipeline: str = "text-classification"
+    """Name of what a model of this kind does on the Hugging Face hub."""
     prepare: Callable[[pa.Table, str, str, Where], pa.Table] | None = None
     """(table, text column, label column, where) -> a table with these two columns as `encode` takes them, and
     `WORDS`. None for kinds whose rows are texts."""
@@ -130,7 +134,7 @@ def recalls(predicted: np.ndarray, truth: np.ndarray, labels: Sequence[str]) -> 
         numbers = np.arange(len(labels))
         truth, predicted = truth[:, None] == numbers, predicted[:, None] == numbers
     rows, hits = (truth == 1).sum(axis=0), ((truth == 1) & (predicted == 1)).sum(axis=0)
-    return {labels[n]: (float(100 * hits[n] / rows[n]), int(rows[n])) for n in np.flatnonzero(rows)}
+    return {labels[int(n)]: (float(100 * hits[n] / rows[n]), int(rows[n])) for n in np.flatnonzero(rows)}
 
 
 def targets_in(column: pa.ChunkedArray) -> np.ndarray:

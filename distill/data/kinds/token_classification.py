@@ -61,6 +61,10 @@ def tags_of_spans(text: str, given: Sequence[dict[str, Any]], where: str) -> lis
     return tags
 
 
+def _divide(text: str | Sequence[str]) -> Words:
+    return (text, words_of(text)) if isinstance(text, str) else from_words(text)
+
+
 def _prepare(rows: pa.Table, text: str, label: str, where: Where) -> pa.Table:
     """Texts, the tags of their words (`list<dictionary>`, nulls for a text without tags), and the places of words."""
     if is_words(rows[text].type):
@@ -299,5 +303,7 @@ TOKEN_CLASSIFICATION = Kind(
     order=_order,
     recalls=_recalls,
     per_token=True,
+    divide=_divide,
+    pipeline="token-classification",
     prepare=_prepare,
 )
