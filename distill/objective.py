@@ -157,11 +157,13 @@ class Objective(nn.Module):
     def _task(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         layer_sums, soft = dict[str, Tensor](), batch.get("teacher_logits")
         if not self._pairs:
-            logits = outputs_of(self.student, batch)
+            outputs = outputs_of(self.student, batch)
         else:
             student, (teacher, *_) = self._captured(self.student, batch, side=0), self._of_teachers(batch)
-            logits, layer_sums, soft = student.logits, self._layer_sums(student, teacher, batch), teacher.logits
-        outputs, labels = logits, batch["labels"]
+            assert student.logits is not None
+            outputs, soft = student.logits, teacher.logits
+            layer_sums = self._layer_sums(student, teacher, batch)
+        labels = batch["labels"]
         given = labelled(labels)
         sums = {}
         for name, term in self.terms.items():

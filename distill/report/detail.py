@@ -136,9 +136,8 @@ def recall_table(results: Results) -> Table | None:
             rows.append((task, label, number(train[label], 0), number(100 * train[label] / total), *both))
     name = f"{student['name']} {headline.variant(student)}"
     columns = ("Task", "Label", "Training rows", "Share %", "Recall %, teacher", f"Recall %, {name}")
-    notes = [
-        "Recall: share of the label's reported rows for which the model outputs it; - for a label without such rows."
-    ]
+    note = "Recall: share of the label's reported rows for which the model outputs it; - for a label without such rows."
+    notes = [note]
     if of_spans := dict.fromkeys(row["task"] for row in results["coverage"] if row.get("spans")):
         notes.append(f"For {', '.join(of_spans)}, a label is a type of span, and its rows are the spans of this type.")
     return Table("Labels", columns, rows, 2, notes)

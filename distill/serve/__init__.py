@@ -38,7 +38,7 @@ def load(
     threads: int | None = None,
     max_length: int | None = None,
 ) -> Model:
-    """Load a model folder: an exported one, the folder that contains it, or any classifier of texts or tokens of transformers.
+    """Load a model folder: an exported one, the folder that contains it, or any classifier of transformers.
 
     By default the artifact that was fastest when the run timed it, of those whose backend is installed, and torch
     float32 if none was timed. Nothing is downloaded, and no code in the folder is run.

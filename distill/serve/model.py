@@ -95,7 +95,7 @@ def joined(texts: Texts) -> Texts:
     """The same texts, with words joined by spaces; anything else unchanged."""
     if isinstance(texts, str | bytes) or not hasattr(texts, "__iter__"):
         return texts
-    return [" ".join(text) if _is_words(text) else text for text in texts]  # type: ignore[return-value]
+    return [" ".join(text) if _is_words(text) else text for text in texts]
 
 
 def _is_words(text: object) -> bool:

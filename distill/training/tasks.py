@@ -69,7 +69,7 @@ def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: i
     kind = data.task.kind
     if targets is not None and encoded.words is not None:
         # A teacher with another tokenizer may have truncated words that the student has.
-        encoded = replace(encoded, words=encoded.words.only(targets.any(axis=1)))
+        encoded = replace(encoded, words=encoded.words.only(np.asarray(targets.any(axis=1))))
 
     def collate(rows: np.ndarray, epoch: int) -> Arrays:
         assert encoded.labels is not None
