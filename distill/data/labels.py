@@ -57,7 +57,7 @@ def labels_of(
         names = tuple(str(name) for name in settings.labels)
         numbers = tuple(map(str, range(len(names))))
         # A wrong label is refused with its row later, so here most of them decide.
-        by_number = len({*numbers} & {*in_files}) > len({plain(n) for n in names} & {plain(n) for n in in_files})
+        by_number = len({*numbers} & {*in_files}) > len({_plain(n) for n in names} & {_plain(n) for n in in_files})
         return Labels(names, numbers if by_number else _in_spelling(names, in_files))
     if head is None:
         return Labels(in_files, in_files)
@@ -108,8 +108,8 @@ def head_order(head: Head, task: Task) -> tuple[int, ...] | None:
         return None
     if not task.labels or not head.labels or task.labels == tuple(map(str, range(task.outputs))):
         return tuple(range(head.outputs))
-    numbers = {plain(label): number for number, label in enumerate(head.labels)}
-    order = tuple(numbers.get(plain(label), -1) for label in task.labels)
+    numbers = {_plain(label): number for number, label in enumerate(head.labels)}
+    order = tuple(numbers.get(_plain(label), -1) for label in task.labels)
     return order if sorted(order) == list(range(head.outputs)) else None
 
 
@@ -127,8 +127,8 @@ def check_head(head: Head | None, tasks: Iterable[Task], key: str) -> None:
 
 def _spelled(names: tuple[str, ...], in_files: tuple[str, ...]) -> tuple[str, ...] | None:
     """The spelling in the files of each name. None if a label of the files is neither a name nor a number of one."""
-    files = {plain(name): name for name in in_files}
-    known = {plain(name) for name in names}
+    files = {_plain(name): name for name in in_files}
+    known = {_plain(name) for name in names}
     if set(files) <= known and len(files) == len(in_files):
         return _in_spelling(names, in_files)
     numbers = tuple(map(str, range(len(names))))
@@ -136,11 +136,11 @@ def _spelled(names: tuple[str, ...], in_files: tuple[str, ...]) -> tuple[str, ..
 
 
 def _in_spelling(names: tuple[str, ...], in_files: tuple[str, ...]) -> tuple[str, ...]:
-    files = {plain(name): name for name in in_files}
-    return tuple(files.get(plain(name), name) for name in names)
+    files = {_plain(name): name for name in in_files}
+    return tuple(files.get(_plain(name), name) for name in names)
 
 
-def plain(name: str) -> str:
+def _plain(name: str) -> str:
     """A label without its case and with one space between words: labels that are equal after this are the same."""
     return re.sub(r"[\s_-]+", " ", name.strip()).casefold()
 
