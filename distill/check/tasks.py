@@ -82,9 +82,8 @@ def _labels(key: str, task: Task) -> Iterator[str]:
     """Problems of the settings of a task's labels and text columns."""
     if task.range is not None and not (len(task.range) == 2 and task.range[0] < task.range[1]):
         yield f"{key}.range: got {task.range}; must be [lowest, highest]; e.g. [0,5]"
-    if task.labels is not None and (
-        len(task.labels) < 2 or len({label.strip().casefold() for label in task.labels}) < len(task.labels)
-    ):
+    names = {label.strip().casefold() for label in task.labels or ()}
+    if task.labels is not None and (len(names) < 2 or len(names) < len(task.labels)):
         yield f"{key}.labels: got {task.labels}; must be two different labels or more; e.g. [no,yes]"
     several = isinstance(task.label, list)
     if several and len({*map(str, task.label)}) < len(task.label):

@@ -43,6 +43,9 @@ SAMPLE = 10_000
 MOST_NUMBERS = 20
 """A column of more different whole numbers is a regression, of fewer a classification."""
 
+MOST_MISTAKES = 0.1
+"""A column of numbers has at most this share of other values."""
+
 MOST_REPEATED = 0.5
 """A column without a usual name may be the label if its different values are at most this share of its rows."""
 
@@ -159,12 +162,15 @@ def _is_joined(column: pa.ChunkedArray) -> bool:
 
 
 def _is_number(column: pa.ChunkedArray) -> bool:
-    """Whether a label column is a regression: numbers with fractions, or many different ones."""
+    """Whether a label column is a regression: numbers with fractions, or many different ones.
+
+    A few other values are mistakes, which are refused with their row.
+    """
     if not KINDS["regression"].accepts(column.type):
         return False
     values, bad = numeric(column)
-    values = values[~np.isnan(values)]
-    if bad.any() or not len(values):
+    values = values[~np.isnan(values) & ~bad]
+    if not len(values) or bad.sum() > MOST_MISTAKES * len(values):
         return False
     return bool((values != np.floor(values)).any()) or len(np.unique(values)) > MOST_NUMBERS
 

@@ -97,23 +97,23 @@ def labelled_rows(
     published = bool(settings.rows)  # its splits are used as they are
     if not published:
         splits = _divided(splits, columns, notes, name)
-        splits = _without_leaks(splits, columns, settings.drop_leaked is not False, notes, name)
-    kept = {s: part if s == "train" else _with_labels(part, notes, f"{name} {s}") for s, part in splits.items()}
+    splits = {s: part if s == "train" else _with_labels(part, notes, f"{name} {s}") for s, part in splits.items()}
     if not published:
-        _check_enough(kept, tables, columns.kind)
+        splits = _without_leaks(splits, columns, settings.drop_leaked is not False, notes, name)
+        _check_enough(splits, tables, columns.kind)
     task = Task(
         name,
         columns.kind,
         columns.text,
         labels.names,
         tuple(settings.metrics or columns.kind.metrics),
-        None if columns.kind.named else _range(settings.range, kept.get("train")),
+        None if columns.kind.named else _range(settings.range, splits.get("train")),
         settings.threshold or 0.5,
         dict(settings.rows),
     )
-    validation = {s: part for s, part in kept.items() if s not in ("train", "test")}
-    reported = {"test": kept["test"]} if "test" in kept else validation
-    return Labelled(task, kept.get("train"), validation, reported, tuple(notes))
+    validation = {s: part for s, part in splits.items() if s not in ("train", "test")}
+    reported = {"test": splits["test"]} if "test" in splits else validation
+    return Labelled(task, splits.get("train"), validation, reported, tuple(notes))
 
 
 def _check_settings(settings: config.Task, kind: Kind, key: str) -> None:
