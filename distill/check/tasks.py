@@ -33,7 +33,7 @@ def tasks(settings: Tasks) -> Iterator[str]:
 
 def _sources(settings: Tasks, every: dict[str, Task]) -> Iterator[str]:
     """Problems of the files, folders and data sets of all tasks."""
-    if not every:
+    if not every and settings.validation is None and settings.test is None:
         yield "tasks.train: got nothing; must be a file with labelled rows; set tasks.train=FILE"
     if settings.train is not None and settings.hub is not None:
         yield f"tasks.hub: got {settings.hub}; must be null with tasks.train; leave one of them out"
