@@ -94,12 +94,11 @@ def labelled_rows(
         content = table.rows.select(columns.text).append_column("label", _column(targets))
         splits[split] = Split(content, _usable(table, columns.text))
     notes = [*_described(name, settings, columns, labels), *labels.notes]
-    published = bool(settings.rows)  # its splits are used as they are
-    if not published:
-        splits = _divided(splits, columns, notes, name)
     splits = {s: part if s == "train" else _with_labels(part, notes, f"{name} {s}") for s, part in splits.items()}
-    if not published:
+    if not settings.rows:  # the splits of a published data set are used as they are
+        # Leaks first: a row of the test file must not be set aside.
         splits = _without_leaks(splits, columns, settings.drop_leaked is not False, notes, name)
+        splits = _divided(splits, columns, notes, name)
         _check_enough(splits, tables, columns.kind)
     task = Task(
         name,
@@ -254,20 +253,20 @@ def _divided(splits: dict[str, Split], columns: Columns, notes: list[str], name:
     """The splits, with a part of `train` set aside as `validation` if there is no split but train and test.
 
     The part depends on a hash of the text alone, so that all copies of a text are in the same split. Rows without a
-    label stay in `train`, because they cannot validate.
+    label stay in `train`, because they cannot validate, unless a copy of their text does.
     """
     if "train" not in splits or any(split not in ("train", "test") for split in splits):
         return splits
     train = splits["train"]
-    can = labelled(targets_of(train))
-    share = min(SET_ASIDE, MOST_ASIDE / max(1, int(can.sum())))
-    aside = can & (hashes(train, columns.text) < share * 2.0**64)
+    can, codes = labelled(targets_of(train)), hashes(train, columns.text)
+    aside = can & (codes < min(SET_ASIDE, MOST_ASIDE / max(1, int(can.sum()))) * 2.0**64)
+    copies = ~can & np.isin(codes, codes[aside])
     notes.append(
         f"{name}: {int(aside.sum()):,} of {int(can.sum()):,} labelled training rows are set aside for validation, by a "
-        "hash of their text"
+        f"hash of their text{f'; {int(copies.sum()):,} copies without a label are left out' if copies.any() else ''}"
     )
     test = {"test": splits["test"]} if "test" in splits else {}
-    parts = {"train": train.rows[~aside], "validation": train.rows[aside]}
+    parts = {"train": train.rows[~(aside | copies)], "validation": train.rows[aside]}
     return {split: Split(train.table, rows) for split, rows in parts.items()} | test
 
 

@@ -132,7 +132,8 @@ def _spelled(names: tuple[str, ...], in_files: tuple[str, ...]) -> tuple[str, ..
     if set(files) <= known and len(files) == len(in_files):
         return _in_spelling(names, in_files)
     numbers = tuple(map(str, range(len(names))))
-    return numbers if set(in_files) <= set(numbers) else None
+    from_0 = "0" in in_files  # else they may be counted from 1
+    return numbers if from_0 and set(in_files) <= set(numbers) else None
 
 
 def _in_spelling(names: tuple[str, ...], in_files: tuple[str, ...]) -> tuple[str, ...]:
