@@ -1,10 +1,12 @@
-# make demo | make test | make test-all | make lint. Everything is installed into .venv, once, with the versions of constraints.txt.
+# make install | make demo | make test | make test-all | make lint. Everything is installed into .venv, once, with the versions of constraints.txt.
 PYTHON ?= python3
 PIP = .venv/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 PYTEST = HF_HUB_OFFLINE=1 .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 ARGS ?=
 
-.PHONY: demo test test-all lint format clean
+.PHONY: install demo test test-all lint format clean
+
+install: .venv/.embedded
 
 demo: .venv/.embedded
 	.venv/bin/python -m distill recipe=distilbert $(ARGS)

@@ -4,8 +4,8 @@
     python benchmarks/results_table.py --check                        # exit code 1 if a document differs
 
 Reads every results.json below docs/results, and step.json and quantize.json in benchmarks/results. Writes
-docs/results/README.md, the picture of each run, and README.md between its markers. Without the name of a run, the
-table in README.md stays that of the same run.
+docs/results/README.md, the picture of each run, and README.md and docs/compressing.md between their markers. Without
+the name of a run, the table in README.md stays that of the same run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from distill.report.table import Table, models_table, number, times, with_interv
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, BENCHMARKS = Path("docs/results"), Path("benchmarks/results")
+README, COMPRESSING = Path("README.md"), Path("docs/compressing.md")
 PICTURE = "frontier.png"
 """PNG on white: a transparent SVG is unreadable on a dark page."""
 PRUNED, COMPRESSED = "pruned.png", "compressed.png"
@@ -78,7 +79,7 @@ def _name(root: Path, folder: Path) -> str:
 
 def documents(root: Path, runs: dict[str, Results], shown: str | None) -> dict[Path, str]:
     """Path below `root` -> text of each document. `shown` is the run README.md shows."""
-    readme = (root / "README.md").read_text(encoding="utf-8")
+    readme, compressing = ((root / document).read_text(encoding="utf-8") for document in (README, COMPRESSING))
     if shown is None:
         link = re.search(rf"{RESULTS}/([^)]+)/results\.json", readme)
         shown = link[1] if link and link[1] in runs else next(iter(runs), None)
@@ -89,13 +90,19 @@ def documents(root: Path, runs: dict[str, Results], shown: str | None) -> dict[P
         read_json(file) if (file := root / BENCHMARKS / f"{name}.json").is_file() else None
         for name in ("step", "quantize")
     )
-    readme = between(readme, "results", "No result is committed yet." if shown is None else main_part(shown, runs))
-    readme = between(readme, "compressed", compressed_part(overview.entries(_compressed(runs))))
-    readme = between(readme, "step", "Not measured yet." if step is None else measured_part(step_table(step)))
-    readme = between(
-        readme, "quantize", "Not measured yet." if quantize is None else measured_part(quantize_table(quantize))
-    )
-    return {Path("README.md"): readme, RESULTS / "README.md": results_page(runs)}
+    parts = {
+        "results": "No result is committed yet." if shown is None else main_part(shown, runs),
+        "compressed": compressed_part(overview.entries(_compressed(runs))),
+        "step": _measured(step, step_table),
+    }
+    for name, content in parts.items():
+        readme = between(README, readme, name, content)
+    compressing = between(COMPRESSING, compressing, "quantize", _measured(quantize, quantize_table))
+    return {README: readme, COMPRESSING: compressing, RESULTS / "README.md": results_page(runs)}
+
+
+def _measured(measured: dict[str, Any] | None, table: Callable[[dict[str, Any]], Table]) -> str:
+    return "Not measured yet." if measured is None else measured_part(table(measured))
 
 
 def differing(root: Path, runs: dict[str, Results], texts: dict[Path, str]) -> list[Path]:
@@ -107,12 +114,12 @@ def differing(root: Path, runs: dict[str, Results], texts: dict[Path, str]) -> l
     return wrong + [path for path in pictures if not (root / path).is_file()]
 
 
-def between(text: str, name: str, content: str) -> str:
-    """`text` with `content` between the markers with this name."""
+def between(document: Path, text: str, name: str, content: str) -> str:
+    """`text`, that of `document`, with `content` between the markers with this name."""
     before, begin, rest = text.partition(f"<!-- {name}:begin -->")
     _, end, after = rest.partition(f"<!-- {name}:end -->")
     if not end:
-        raise DataError(f"README.md: got no {name} markers; must have <!-- {name}:begin --> and <!-- {name}:end -->")
+        raise DataError(f"{document}: got no {name} markers; must have <!-- {name}:begin --> and <!-- {name}:end -->")
     return f"{before}{begin}\n{content}\n{end}{after}"
 
 

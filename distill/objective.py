@@ -114,6 +114,7 @@ class Objective(nn.Module):
             training loop sets `progress`, the share of training steps that are done.
         kept: for each layer of the student, the teacher's layer that it was copied from; None if none was copied.
         rows: outputs of a task's model `[B, outputs]` -> the rows `[R, C]` that terms compare (`distill.data.kinds`).
+        label_rows: the same for terms against labels; `rows` when None.
 
     Raises:
         ConfigError: a term cannot compare these two models.
@@ -129,9 +130,10 @@ class Objective(nn.Module):
         gates: Any = None,
         kept: Sequence[int] | None = None,
         rows: Callable[[Tensor], Tensor] = lambda outputs: outputs,
+        label_rows: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         super().__init__()
-        self.rows = rows
+        self.rows, self.label_rows = rows, label_rows or rows
         self.student, self.gates, self.progress = student, gates, 0.0
         self.terms = dict(terms)
         if gates is not None:
@@ -159,15 +161,15 @@ class Objective(nn.Module):
         else:
             student, (teacher, *_) = self._captured(self.student, batch, side=0), self._of_teachers(batch)
             logits, layer_sums, soft = student.logits, self._layer_sums(student, teacher, batch), teacher.logits
-        logits, labels = self.rows(logits), batch["labels"]
+        outputs, labels = logits, batch["labels"]
         given = labelled(labels)
         sums = {}
         for name, term in self.terms.items():
             if term.kind.head and term.against == "labels":
-                sums[name] = term.loss(logits[given], labels[given]).sum()
+                sums[name] = term.loss(self.label_rows(outputs)[given], labels[given]).sum()
             elif term.kind.head:
                 assert soft is not None
-                sums[name] = term.loss(logits, self.rows(soft)).sum()
+                sums[name] = term.loss(self.rows(outputs), self.rows(soft)).sum()
         return layer_sums | sums
 
     def _corpus(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -214,8 +214,9 @@ def _opened(options: argparse.Namespace) -> Iterator[Any]:
                 sys.stdout.reconfigure(encoding="utf-8")
             yield lines(sys.stdout)
             return
-        with writing_file(Path(options.output)) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-            yield lines(file)
+        with writing_file(Path(options.output)) as temporary:
+            with temporary.open("w", encoding="utf-8", newline="") as file:
+                yield lines(file)
     except BrokenPipeError:
         raise
     except OSError as error:

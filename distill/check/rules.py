@@ -104,6 +104,7 @@ RULES: tuple[Rule, ...] = (
     ("stages.*.examples", _number(32), ">= 32", "fewer rows measure too coarsely; 256 is the default"),
     ("stages.*.retrain_steps", _number(0), ">= 0", "0 measures right after the cut; 20 is the default"),
     ("stages.*.max_drop", _number(0), ">= 0", "null sets no limit"),
+    ("stages.*.max_recall_drop", _number(0), ">= 0", "null sets no limit"),
     ("stages.*.gates.kind", _one_of("none", "l0", "movement"), "none, l0 or movement", "see distill/config"),
     ("stages.*.gates.heads", _above(0, 1 + 1e-9), "above 0 and at most 1", "1 keeps them all"),
     ("stages.*.gates.ffn", _above(0, 1 + 1e-9), "above 0 and at most 1", "1 keeps them all"),

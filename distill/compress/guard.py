@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from distill.data.collate import pad
 from distill.data.encode import Encoded, encode_task
 from distill.data.tasks import TaskData
 from distill.evaluate import retained, runners
-from distill.evaluate.metrics import finite
+from distill.evaluate.metrics import finite, recalls
 from distill.evaluate.predict import predict
 from distill.evaluate.runners import Batch, Run
 from distill.machine import Machine
@@ -26,6 +26,45 @@ from distill.schemes import ONNX, Scheme
 
 SENSITIVITY_ROWS = 64
 """Training rows on which the sensitivity of modules is measured."""
+
+
+@dataclass(frozen=True)
+class Quality:
+    """What a model achieves on a task's validation rows."""
+
+    score: float
+    """Mean over splits of the mean of the task's metrics, in points."""
+    recalls: dict[str, tuple[float, int]]
+    """Label -> (recall in percent, number of its rows); empty for numbers."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Maximum losses of a quantized model. None sets no maximum."""
+
+    drop: float | None = None
+    """Of the score, in points."""
+    recall_drop: float | None = None
+    """Of the recall of each label, in points; one row may always be lost."""
+
+    def exceeded(self, before: Quality, after: Quality) -> str | None:
+        """A description of the largest loss above a limit; None if there is none."""
+        # Negated comparisons, because a loss that is not a number must exceed every limit.
+        drop = before.score - after.score
+        if self.drop is not None and not drop <= self.drop:
+            return f"{drop:.1f} points, more than max_drop={self.drop:g}"
+        if self.recall_drop is None:
+            return None
+        lost = {label: recall - after.recalls[label][0] for label, (recall, _) in before.recalls.items()}
+        over = [
+            label
+            for label, (_, rows) in before.recalls.items()
+            if not lost[label] <= max(self.recall_drop, 100 / rows) + 1e-9
+        ]
+        if not over:
+            return None
+        worst = max(over, key=lambda label: lost[label])
+        return f"{lost[worst]:.1f} points of recall of {worst}, more than max_recall_drop={self.recall_drop:g}"
 
 
 @dataclass(frozen=True)
@@ -49,7 +88,7 @@ def source_of(folder: Path, tokenizer: Any, data: TaskData, examples: int, max_l
     left = tokenizer.padding_side == "left"
     rows = [pad(encoded, [row], tokenizer.pad_token_id, left) for row in range(count)]
     validation = {
-        split: encode_task(split_rows, data.task.columns, tokenizer, max_length)
+        split: replace(encode_task(split_rows, data.task.columns, tokenizer, max_length), labels=data.truth(split_rows))
         for split, split_rows in data.validation.items()
     }
     return Source(folder, tokenizer, data, rows, validation)
@@ -60,34 +99,31 @@ def guarded(
     source: Source,
     out: Path,
     floats: Floats,
-    limit: float | None,
+    limits: Limits,
     log: Callable[[str], None],
 ) -> list[str]:
-    """Quantize into the folder `out`, leaving modules in float until the score drops by at most `limit` points.
+    """Quantize into the folder `out`, leaving modules in float until the model loses no more than the limits.
 
-    The number of modules in float is doubled, from the most sensitive one on, up to half of them. With `limit` None the
-    score is not measured. Returns the names of the modules in float, and of those whose sizes the scheme does not
-    support. ValueError if the score still drops by more than `limit`.
+    The number of modules in float is doubled, from the most sensitive one on, up to half of them. Without limits the
+    model is not scored. Returns the names of the modules in float, and of those whose sizes the scheme does not
+    support. ValueError if it still loses more.
     """
     unfit, kept = floats.unfit(scheme), list[str]()
     while True:
         remove(out / scheme.file)
         start = out / ONNX if scheme.onnx else source.folder
         MAKE[scheme.name](start, out / scheme.file, [*floats.always, *kept], source.rows)
-        if limit is None:
+        if limits == Limits():
             return unfit
         run = load(scheme, out / scheme.file, floats.machine)
-        drop = floats.score - score(run, source, row_by_row=scheme.row_by_row)
-        if drop <= limit:
+        lost = limits.exceeded(floats.quality, quality(run, source, row_by_row=scheme.row_by_row))
+        if lost is None:
             return unfit + kept
-        log(f"{scheme.backend} {scheme.scheme} loses {drop:.1f} points with {len(kept)} modules left in float")
+        log(f"{scheme.backend} {scheme.scheme} loses {lost} with {len(kept)} modules left in float")
         order = [name for name in floats.order(scheme) if name not in unfit]
         half = len(order) // 2
         if len(kept) >= half:
-            raise ValueError(
-                f"it loses {drop:.1f} points, more than max_drop={limit:g}, even with {half} of {len(order)} modules "
-                "left in float"
-            )
+            raise ValueError(f"it loses {lost}, even with {half} of {len(order)} modules left in float")
         kept = order[: min(max(1, 2 * len(kept)), half)]
 
 
@@ -99,11 +135,8 @@ def load(scheme: Scheme, path: Path, machine: Machine) -> Run:
     ).run
 
 
-def score(run: Run, source: Source, row_by_row: bool = False) -> float:
-    """Score on the validation splits, in points: mean over splits of the mean of the task's metrics.
-
-    With `row_by_row` every batch has a single row.
-    """
+def quality(run: Run, source: Source, row_by_row: bool = False) -> Quality:
+    """Score and recalls on the validation splits. With `row_by_row` every batch has a single row."""
     left, predictions, task = source.tokenizer.padding_side == "left", {}, source.data.task
     for split, encoded in source.validation.items():
         tokens = 1 if row_by_row else 16384
@@ -111,7 +144,13 @@ def score(run: Run, source: Source, row_by_row: bool = False) -> float:
         assert encoded.labels is not None
         predictions[task.name, split] = (task.predictions(finite(logits)), encoded.labels)
     scores = retained.scores(predictions, {task.name: task.metrics})
-    return retained.glue_average(scores)
+    by_label: dict[str, tuple[float, int]] = {}
+    if task.kind.named:
+        predicted, labels = map(np.concatenate, zip(*predictions.values(), strict=True))
+        by_label = {
+            task.labels[number]: value for number, value in recalls(predicted, labels, len(task.labels)).items()
+        }
+    return Quality(retained.glue_average(scores), by_label)
 
 
 class Floats:
@@ -128,9 +167,9 @@ class Floats:
         )
 
     @functools.cached_property
-    def score(self) -> float:
-        """Score of the float32 model, in points."""
-        return score(self.run, self.source)
+    def quality(self) -> Quality:
+        """Score and recalls of the float32 model."""
+        return quality(self.run, self.source)
 
     def unfit(self, scheme: Scheme) -> list[str]:
         """Linear modules whose sizes a scheme does not support. ValueError if these are all of them."""

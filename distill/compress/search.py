@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from scipy.optimize import isotonic_regression
+
 from distill.errors import ConfigError
 
 
@@ -62,13 +64,19 @@ def falling(
 ) -> dict[int, float]:
     """Size -> loss, from `full`, whose loss is `before`, down to the first size with less than `LEAST` of the margin.
 
-    `scale` is the loss of a constant prediction. `Losses` extrapolates to smaller sizes.
+    `scale` is the loss of a constant prediction. `Losses` extrapolates to smaller sizes. A smaller size has at least
+    the loss of a larger one: the measurements are noisy, and are replaced by the nearest such sequence (isotonic
+    regression), so that the search does not mistake noise for a size that costs nothing.
     """
     losses = {full: before}
     for size in sorted({*sizes} - {full}, reverse=True):
         losses[size] = loss_of(size)
         if scale - losses[size] < LEAST * (scale - before):
             break
+    smaller = [size for size in losses if size != full]
+    if smaller:
+        rising = isotonic_regression([losses[size] for size in smaller]).x
+        losses |= {size: max(float(loss), before) for size, loss in zip(smaller, rising, strict=True)}
     return losses
 
 

@@ -38,7 +38,9 @@ TOKENS = 4096
 """Maximum number of tokens in a batch on which importance and loss are measured."""
 
 LESSON, RATE, WARMUP = 16, 1e-4, 0.2
-"""Rows per batch, peak learning rate and warm-up share of the training before a pruned model's loss is measured."""
+"""Rows per batch, peak learning rate of a model of width 384 and warm-up share of the training before a pruned model's
+loss is measured. As for `base_lr`, the learning rate is inversely proportional to the width of the unpruned model."""
+WIDTH = 384
 
 NUMBERS = "losses.json"
 """File of the layers and losses."""
@@ -88,7 +90,7 @@ class Subject:
         lessons = [np.arange(len(drawn))[at : at + LESSON] for at in range(0, len(drawn), LESSON)]
         for rows in lessons if then else batches(np.asarray(encoded.lengths), TOKENS):
             batch = dict(pad(encoded, rows, tokenizer.pad_token_id, tokenizer.padding_side == "left"))
-            batch["labels"] = encoded.labels[rows].ravel()
+            batch["labels"] = self.data.task.kind.loss_targets(encoded.labels[rows])
             sampled.append({key: torch.from_numpy(value).to(self.model.device) for key, value in batch.items()})
         return sampled
 
@@ -158,12 +160,14 @@ def sensitivity(
     width, inner = family.width(model), setting(model.config, "intermediate_size")
 
     def loss_of(smaller: Any) -> float:
-        return mean_loss(retrained(smaller, lessons, loss, retrain_steps), measured_on, loss)
+        return mean_loss(retrained(smaller, lessons, loss, retrain_steps, RATE * WIDTH / width), measured_on, loss)
 
     def loss_of_widths(hidden: int, ffn: int) -> float:
         return loss_of(cut(model, range(depth), scores, hidden, ffn))
 
-    before, scale = loss_of_widths(width, inner), _constant_loss(measured_on)
+    # Training may also harm a model that has converged, which would make all smaller sizes look as good.
+    before = min(mean_loss(model, measured_on, loss), loss_of_widths(width, inner))
+    scale = _constant_loss(measured_on)
     hidden, ffn = {shape.hidden for shape in shapes}, {shape.ffn for shape in shapes}
     losses = Losses(
         before,
@@ -181,7 +185,7 @@ def cut(model: Any, layers: Sequence[int], scores: Importance, hidden: int, ffn:
     return pruned(model if scores.grams is None else refitted(model, kept, scores.grams), kept)
 
 
-def retrained(model: Any, lessons: Sequence[Batch], loss: Loss, steps: int) -> Any:
+def retrained(model: Any, lessons: Sequence[Batch], loss: Loss, steps: int, rate: float = RATE) -> Any:
     """The model after a few steps of training, in eval mode; it is changed in place.
 
     Loss right after pruning predicts recovered loss badly: it overstates the cost of width. Minitron, Muralidharan et
@@ -194,9 +198,9 @@ def retrained(model: Any, lessons: Sequence[Batch], loss: Loss, steps: int) -> A
     tokens = np.concatenate([batch["input_ids"].cpu().numpy().ravel() for batch in lessons])
     lengths = [batch["input_ids"].shape[1] for batch in lessons]
     with only_used_embeddings(model, tokens), quick_attention(model.train(), lengths):
-        optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, fused=True)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=rate, fused=True)
         for step in range(steps):
-            optimizer.param_groups[0]["lr"] = RATE * linear(step, steps, warmup=WARMUP)
+            optimizer.param_groups[0]["lr"] = rate * linear(step, steps, warmup=WARMUP)
             loss(model, lessons[step % len(lessons)]).mean().backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
@@ -215,7 +219,7 @@ def _constant_loss(batches: list[Batch]) -> float:
 
 def row_loss(kind: Kind, model: nn.Module, batch: Batch) -> Tensor:
     """The loss on the label of each row [R] that the kind of task makes of the model's outputs."""
-    return supervised(kind.rows(working(model(**family.inputs(model, batch)).logits)), batch["labels"])
+    return supervised(kind.on_labels(working(model(**family.inputs(model, batch)).logits)), batch["labels"])
 
 
 def in_precision(precision: str, kind: Kind) -> Loss:

@@ -37,7 +37,8 @@ class Task:
     docstrings: bool = False
     """Whether rows are generated from the docstrings of installed packages."""
     kind: str | None = None
-    """classification, multi_label (any number of labels for a text) or regression (a number)."""
+    """classification, multi_label (any number of labels for a text), regression (a number), or reranking (a score for a
+    query, the text, and a document, the second text)."""
     text: str | None = None
     """Column of the text, or of the first text of a pair."""
     text_pair: str | None = None
@@ -51,7 +52,7 @@ class Task:
     """Character between the columns of a CSV file; a comma when null."""
     metrics: list[str] | None = None
     """Metrics, whose mean is the task's score: accuracy, f1 (of class 1), f1_macro, f1_micro, matthews, pearson,
-    spearman. When null, those usual for the kind."""
+    spearman, ndcg_at_10, mrr_at_10. When null, those usual for the kind."""
     range: list[float] | None = None
     """Lowest and highest label of a regression; those of the training rows when null."""
     threshold: float | None = None

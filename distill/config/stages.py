@@ -193,6 +193,9 @@ class Quantize(Stage):
     max_drop: float | None = 2.0
     """Maximum points of a task's validation score that a scheme may lose. Beyond it, up to half of its modules stay in
     float; if that is not enough, it fails for all tasks. No maximum when null, nor for WNLI, which is too small."""
+    max_recall_drop: float | None = 10.0
+    """Maximum points of the recall of any label that a scheme may lose, as `max_drop`. A label may always lose one
+    row."""
 
 
 @dataclass

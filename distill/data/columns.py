@@ -31,6 +31,9 @@ PAIRS = (
 )  # fmt: skip
 """Usual names of the two columns of a text pair."""
 
+QUERIES = (["query", "document"], ["query", "passage"])
+"""Names of text pairs that a reranker scores."""
+
 TEXTS = (
     "text", "sentence", "content", "body", "message", "review", "comment", "document", "utterance", "description",
     "question", "query", "title",
@@ -72,14 +75,14 @@ def columns_of(settings: config.Task, table: pa.Table, head: Head | None, key: s
         DataError: for a text column that contains no text.
     """
     sample = table.slice(0, SAMPLE)
-    label = _label(settings, sample, key, file)
+    label = label_columns(settings, sample, key, file)
     text = _text(settings, sample, label, key, file)
     if repeated := next((name for n, name in enumerate((*text, *label)) if name in (*text, *label)[:n]), None):
         raise ConfigError(
             f"{key}.label: got {', '.join(label)}, with text from {' and '.join(text)}; must be different columns of "
             f"{file}; name {repeated} once"
         )
-    return Columns(text, label, _kind(settings, sample, label, head))
+    return Columns(text, label, _kind(settings, sample, text, label, head))
 
 
 def text_columns(settings: config.Task, table: pa.Table, key: str, file: str) -> tuple[str, ...]:
@@ -88,7 +91,8 @@ def text_columns(settings: config.Task, table: pa.Table, key: str, file: str) ->
     return _text(settings, table.slice(0, SAMPLE), () if usual is None else (usual,), key, file)
 
 
-def _label(settings: config.Task, table: pa.Table, key: str, file: str) -> tuple[str, ...]:
+def label_columns(settings: config.Task, table: pa.Table, key: str, file: str) -> tuple[str, ...]:
+    """The label column, or several columns of 0 and 1. ConfigError if it is not set and no column is likely."""
     if settings.label is not None:
         names = settings.label if isinstance(settings.label, list) else [settings.label]
         return tuple(_present(str(name), table, f"{key}.label", file) for name in names)
@@ -138,12 +142,14 @@ def _text(settings: config.Task, table: pa.Table, label: Sequence[str], key: str
     return (max(texts, key=lambda name: pc.sum(pc.utf8_length(table[name])).as_py() or 0),)
 
 
-def _kind(settings: config.Task, table: pa.Table, label: Sequence[str], head: Head | None) -> Kind:
+def _kind(settings: config.Task, table: pa.Table, text: Sequence[str], label: Sequence[str], head: Head | None) -> Kind:
     if settings.kind is not None:
         return KINDS[settings.kind]
     column = table[label[0]]
     if len(label) > 1 or is_list(column.type):
         return KINDS["multi_label"]
+    if (head is None or head.outputs == 1) and [name.lower() for name in text] in QUERIES and _numeric(column):
+        return KINDS["reranking"]
     if head is not None:
         several = "multi_label" if head.problem == KINDS["multi_label"].problem else "classification"
         return KINDS["regression" if head.outputs == 1 else several]
@@ -161,17 +167,20 @@ def _is_joined(column: pa.ChunkedArray) -> bool:
     return any(JOINED.search(value) for value in values) and len(parts) < len(values)
 
 
-def _is_number(column: pa.ChunkedArray) -> bool:
-    """Whether a label column is a regression: numbers with fractions, or many different ones.
-
-    A few other values are mistakes, which are refused with their row.
-    """
+def _numeric(column: pa.ChunkedArray) -> bool:
+    """Whether a label column contains numbers, but for a few mistakes, which are refused with their row."""
     if not KINDS["regression"].accepts(column.type):
         return False
     values, bad = numeric(column)
-    values = values[~np.isnan(values) & ~bad]
-    if not len(values) or bad.sum() > MOST_MISTAKES * len(values):
+    return bool(bad.sum() <= MOST_MISTAKES * (~np.isnan(values) & ~bad).sum())
+
+
+def _is_number(column: pa.ChunkedArray) -> bool:
+    """Whether a label column is a regression: numbers with fractions, or many different ones."""
+    if not _numeric(column):
         return False
+    values, bad = numeric(column)
+    values = values[~np.isnan(values) & ~bad]
     return bool((values != np.floor(values)).any()) or len(np.unique(values)) > MOST_NUMBERS
 
 

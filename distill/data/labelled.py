@@ -27,7 +27,11 @@ SET_ASIDE, MOST_ASIDE = 0.2, 10_000
 LONGEST = 1_000_000
 """Maximum characters of a text. A longer one is most likely several rows, joined by a missing quote."""
 
-FOR_KINDS = {"labels": ("classification", "multi_label"), "range": ("regression",), "threshold": ("multi_label",)}
+FOR_KINDS = {
+    "labels": ("classification", "multi_label"),
+    "range": ("regression", "reranking"),
+    "threshold": ("multi_label",),
+}
 """Setting of a task -> the kinds that it is for."""
 
 FEWEST = {"train": 8, "validation": 2}
@@ -82,7 +86,7 @@ def labelled_rows(
     _check_settings(settings, columns.kind, key)
     for table in tables.values():
         _check_columns(table, columns, key)
-    joined = {split: _labels(table, columns) for split, table in tables.items()}
+    joined = {split: label_column(table, columns) for split, table in tables.items()}
     several = columns.label if len(columns.label) > 1 else ()
     labels = labels_of(settings, columns.kind, joined, head, key, several)
     if columns.kind.named and settings.labels is None and head is None:
@@ -92,13 +96,13 @@ def labelled_rows(
         targets = columns.kind.encode(joined[split], labels.spelled, table.where, f"{key}.label")
         _check_range(settings.range, targets, table)
         content = table.rows.select(columns.text).append_column("label", _column(targets))
-        splits[split] = Split(content, _usable(table, columns.text))
+        splits[split] = Split(content, usable_rows(table, columns.text))
     notes = [*_described(name, settings, columns, labels), *labels.notes]
     splits = {s: part if s == "train" else _with_labels(part, notes, f"{name} {s}") for s, part in splits.items()}
     if not settings.rows:  # the splits of a published data set are used as they are
-        # Leaks first: a row of the test file must not be set aside.
+        # Leaks first: a row of the test file must not be set aside. The rows of a group stay together.
         splits = _without_leaks(splits, columns, settings.drop_leaked is not False, notes, name)
-        splits = _divided(splits, columns, notes, name)
+        splits = _divided(splits, columns.text[:1] if columns.kind.grouped else columns.text, notes, name)
         _check_enough(splits, tables, columns.kind)
     task = Task(
         name,
@@ -170,7 +174,7 @@ def _check_columns(table: Table, columns: Columns, key: str) -> None:
             )
 
 
-def _labels(table: Table, columns: Columns) -> pa.ChunkedArray:
+def label_column(table: Table, columns: Columns) -> pa.ChunkedArray:
     """The label column; of several columns of 0 and 1, the names of those that are 1."""
     if len(columns.label) == 1:
         return table.rows[columns.label[0]]
@@ -198,7 +202,7 @@ def _column(targets: np.ndarray) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(pa.array(targets.ravel()), targets.shape[1])
 
 
-def _usable(table: Table, columns: Sequence[str]) -> np.ndarray:
+def usable_rows(table: Table, columns: Sequence[str]) -> np.ndarray:
     """Numbers of all rows. DataError for the first row without text, or with a text that is too long."""
     empty = np.ones(table.rows.num_rows, np.bool_)
     for column in columns:
@@ -249,16 +253,16 @@ def targets_of(split: Split) -> np.ndarray:
     return values
 
 
-def _divided(splits: dict[str, Split], columns: Columns, notes: list[str], name: str) -> dict[str, Split]:
+def _divided(splits: dict[str, Split], texts: Sequence[str], notes: list[str], name: str) -> dict[str, Split]:
     """The splits, with a part of `train` set aside as `validation` if there is no split but train and test.
 
-    The part depends on a hash of the text alone, so that all copies of a text are in the same split. Rows without a
-    label stay in `train`, because they cannot validate, unless a copy of their text does.
+    The part depends on a hash of the columns `texts` alone, so that all copies of a text are in the same split. Rows
+    without a label stay in `train`, because they cannot validate, unless a row with the same text does.
     """
     if "train" not in splits or any(split not in ("train", "test") for split in splits):
         return splits
     train = splits["train"]
-    can, codes = labelled(targets_of(train)), hashes(train, columns.text)
+    can, codes = labelled(targets_of(train)), hashes(train, texts)
     aside = can & (codes < min(SET_ASIDE, MOST_ASIDE / max(1, int(can.sum()))) * 2.0**64)
     copies = ~can & np.isin(codes, codes[aside])
     notes.append(

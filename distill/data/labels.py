@@ -90,7 +90,7 @@ def _of_head(head: Head, in_files: tuple[str, ...], key: str) -> Labels:
     if head.labels:
         raise ConfigError(
             f"{key}.label: got {_shown(in_files)}; must be labels of the teacher, which are {_shown(head.labels)}; "
-            "rename them in the file, or choose another teacher, e.g. one without a head"
+            "rename them in the file, or choose another teacher, e.g. the encoder that this one was fine-tuned from"
         )
     raise ConfigError(
         f"{key}.labels: got nothing, and the teacher's {head.outputs} outputs have no names; must be the labels in the "
@@ -106,11 +106,12 @@ def head_order(head: Head, task: Task) -> tuple[int, ...] | None:
     several = (head.problem or task.kind.problem) == MULTI_LABEL.problem  # many configs state no problem
     if head.outputs != task.outputs or several != (task.kind is MULTI_LABEL):
         return None
-    if not task.labels or not head.labels or task.labels == tuple(map(str, range(task.outputs))):
-        return tuple(range(head.outputs))
+    unnamed = not task.labels or not head.labels or task.labels == tuple(map(str, range(task.outputs)))
     numbers = {_plain(label): number for number, label in enumerate(head.labels)}
     order = tuple(numbers.get(_plain(label), -1) for label in task.labels)
-    return order if sorted(order) == list(range(head.outputs)) else None
+    if order and sorted(order) == list(range(head.outputs)):
+        return order
+    return tuple(range(head.outputs)) if unnamed else None
 
 
 def check_head(head: Head | None, tasks: Iterable[Task], key: str) -> None:

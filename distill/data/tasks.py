@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import glob
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -44,6 +45,11 @@ class TaskData:
     reported: dict[str, Dataset]
     """Split on which scores are reported -> rows: the test split if there is one, else those of `validation`."""
 
+    def truth(self, rows: Dataset) -> np.ndarray:
+        """Targets of rows, as metrics take them."""
+        targets = np.asarray(rows.with_format("numpy")["label"][:])
+        return self.task.kind.truth(targets, rows[self.task.columns[0]])
+
 
 @dataclass(frozen=True)
 class Loaded:
@@ -80,10 +86,14 @@ def load_tasks(tasks: config.Tasks, limit: config.Limit, seed: int, head: Head |
             row = {"task": name, "split": split, "rows": len(kept.get(split, ()))}
             row["official_rows"] = settings.rows.get(split)
             row["limited"] = split in kept and len(kept[split]) < len(parts[split].rows)
+            if rows is not None and split in kept and not settings.rows:
+                row |= {"labels": _counts(rows.task, kept[split])} if rows.task.labels else {}
             coverage.append(row | {"stand_in": True} if stand_in else row)
         if rows is not None and rows.train is not None and rows.validation:
             validation, reported = ({s: kept[s] for s in named} for named in (rows.validation, rows.reported))
             loaded[name] = TaskData(rows.task, kept["train"], validation, reported)
+            if _is_on_hub(settings, tasks) and not stand_in and (revision := pinned_revision(settings)):
+                notes.append(f"{name}: {settings.hub} on the hub, revision {revision}")
             notes += rows.notes
         elif tasks.names:
             raise DataError(
@@ -98,6 +108,10 @@ def load_tasks(tasks: config.Tasks, limit: config.Limit, seed: int, head: Head |
     return Loaded(loaded, coverage, notes)
 
 
+def _is_on_hub(settings: config.Task, tasks: config.Tasks) -> bool:
+    return settings.hub is not None and (settings.train is None or tasks.path is None)
+
+
 def wanted(tasks: config.Tasks) -> dict[str, config.Task]:
     """Name -> settings of the tasks in `tasks.names`, or of all. ConfigError for an unknown name."""
     every = chosen(tasks)
@@ -110,7 +124,8 @@ def wanted(tasks: config.Tasks) -> dict[str, config.Task]:
 
 def check_files(tasks: config.Tasks, head: Head | None) -> None:
     """Refuse own files with errors, and a teacher's head that does not fit them. Without torch, so at once."""
-    own = {n: task for n, task in wanted(tasks).items() if task.train is not None and (tasks.path or task.hub is None)}
+    every = wanted(tasks)
+    own = {n: task for n, task in every.items() if task.train is not None and not _is_on_hub(task, tasks)}
     read = [read_task(name, settings, tasks, head, stand_in=False) for name, settings in own.items()]
     check_head(head, [rows.task for rows in read if rows is not None], "teacher.name")
 
@@ -128,7 +143,7 @@ def read_task(
             split: _generated(docstrings.rows(name, split, count), f"{name} {split}")
             for split, count in settings.rows.items()
         }
-    elif settings.train is not None and (tasks.path or settings.hub is None):
+    elif settings.train is not None and not _is_on_hub(settings, tasks):
         tables = _from_files(settings, tasks.path, key)
     else:
         tables = _from_hub(settings, key)
@@ -171,7 +186,7 @@ def _from_hub(settings: config.Task, key: str) -> dict[str, Table]:
     parts = settings.hub.split("/")
     owner_and_name, subset = "/".join(parts[:2]), "/".join(parts[2:])
     try:
-        splits = load_dataset(owner_and_name, subset or None, revision=settings.revision)
+        splits = load_dataset(owner_and_name, subset or None, revision=pinned_revision(settings))
     # The libraries that `datasets` uses raise many unrelated errors when a host is unreachable.
     except Exception as error:
         action = "set tasks.path=DIR" if settings.train is not None else "set tasks.train=FILE"
@@ -192,6 +207,24 @@ def _from_hub(settings: config.Task, key: str) -> dict[str, Table]:
                     table = table.set_column(index, column, pa.array(names_of, pa.string()))
             tables[split] = Table(table, (f"{settings.hub} {split}",), (0,))
     return tables
+
+
+@functools.cache
+def _newest(name: str) -> str | None:
+    """The newest commit of a data set; None if the hub cannot be reached, where the cached one is used."""
+    from huggingface_hub import HfApi
+
+    try:
+        return HfApi().dataset_info(name).sha
+    # Besides its own errors, the library raises those of the network.
+    except Exception:
+        return None
+
+
+def pinned_revision(settings: config.Task) -> str | None:
+    """The revision of a data set on the hub that is loaded: the given one, or the newest commit, by its hash."""
+    assert settings.hub is not None
+    return settings.revision or _newest("/".join(settings.hub.split("/")[:2]))
 
 
 def _stand_in(name: str, settings: config.Task) -> tuple[config.Task, dict[str, Table]]:
@@ -220,6 +253,14 @@ def _stand_in(name: str, settings: config.Task) -> tuple[config.Task, dict[str, 
 def _parts(rows: Labelled) -> dict[str, Split]:
     train = {} if rows.train is None else {"train": rows.train}
     return train | rows.validation | rows.reported
+
+
+def _counts(task: Task, rows: Dataset) -> dict[str, int]:
+    """Label -> number of rows that have it."""
+    targets = np.asarray(rows.with_format("numpy")["label"][:])
+    if targets.ndim == 1:
+        return {label: int((targets == number).sum()) for number, label in enumerate(task.labels)}
+    return {label: int((targets[:, number] == 1).sum()) for number, label in enumerate(task.labels)}
 
 
 def _limited(part: Split, split: str, limit: config.Limit, seed: int) -> Dataset:

@@ -85,12 +85,70 @@ def spearman(predicted: np.ndarray, labels: np.ndarray) -> float:
     return pearson(_ranks(predicted), _ranks(labels))
 
 
+def ndcg_at_10(predicted: np.ndarray, labels: np.ndarray) -> float:
+    """Mean over groups of the normalized discounted cumulative gain of the first ten rows, 0 to 1.
+
+    Järvelin and Kekäläinen 2002, with the label as the gain. Groups without a label above 0 do not count.
+
+    labels: of `distill.data.kinds.kind.GROUPED`.
+    """
+    gains, ideal = (_gain(values, labels) for values in (predicted, labels["label"]))
+    return float(np.mean(gains[ideal > 0] / ideal[ideal > 0])) if (ideal > 0).any() else 0.0
+
+
+def _gain(values: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Discounted cumulative gain of each group, its rows in descending order of `values`."""
+    order, group, rank = _ranking(values, labels)
+    gains = np.where(rank < TOP, np.maximum(labels["label"][order], 0) / np.log2(rank + 2), 0)
+    return np.bincount(group, weights=gains)
+
+
+def mrr_at_10(predicted: np.ndarray, labels: np.ndarray) -> float:
+    """Mean over groups of 1 / rank of the first row with a label above 0, or 0 if it is not among the first ten.
+
+    Groups without a label above 0 do not count.
+    """
+    order, group, rank = _ranking(predicted, labels)
+    relevant = labels["label"][order] > 0
+    best = np.full(group.max() + 1, np.iinfo(np.int64).max)
+    np.minimum.at(best, group[relevant], rank[relevant])
+    counted = best[best < np.iinfo(np.int64).max]
+    return float(np.mean(np.where(counted < TOP, 1 / (counted + 1), 0))) if len(counted) else 0.0
+
+
+def _ranking(values: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows by group and descending value; the number of each row's group, from 0; and its rank there, from 0."""
+    order = np.lexsort((-values, labels["group"]))
+    _, group, counts = np.unique(labels["group"][order], return_inverse=True, return_counts=True)
+    starts = np.cumsum(counts) - counts
+    return order, group, np.arange(len(order)) - starts[group]
+
+
+def resampled(labels: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of rows drawn with replacement, and their labels. Rows of a group are drawn together, as a new group."""
+    if labels.dtype.names is None:
+        rows = random.integers(0, len(labels), len(labels))
+        return rows, labels[rows]
+    order = np.argsort(labels["group"], kind="stable")
+    _, starts, counts = np.unique(labels["group"][order], return_index=True, return_counts=True)
+    drawn = random.integers(0, len(starts), len(starts))
+    rows = np.concatenate([order[starts[n] : starts[n] + counts[n]] for n in drawn])
+    copy = labels[rows]
+    copy["group"] = np.repeat(np.arange(len(drawn)), counts[drawn])
+    return rows, copy
+
+
+TOP = 10
+"""Rows of a group that metrics of rankings consider."""
+
 METRICS: dict[str, Metric] = {
     "accuracy": accuracy,
     "f1": f1,
     "f1_macro": f1_macro,
     "f1_micro": f1_micro,
     "matthews": matthews,
+    "mrr_at_10": mrr_at_10,
+    "ndcg_at_10": ndcg_at_10,
     "pearson": pearson,
     "spearman": spearman,
 }
@@ -99,6 +157,14 @@ METRICS: dict[str, Metric] = {
 def score(metrics: Sequence[str], predicted: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     """Metric -> value in percent (a correlation times 100)."""
     return {name: 100 * METRICS[name](predicted, labels) for name in metrics}
+
+
+def recalls(predicted: np.ndarray, labels: np.ndarray, count: int) -> dict[int, tuple[float, int]]:
+    """Label number -> (percent of its rows that are predicted, number of its rows), for the labels that occur."""
+    if labels.ndim == 1:
+        labels, predicted = labels[:, None] == np.arange(count), predicted[:, None] == np.arange(count)
+    rows, hits = (labels == 1).sum(axis=0), ((labels == 1) & (predicted == 1)).sum(axis=0)
+    return {int(n): (float(100 * hits[n] / rows[n]), int(rows[n])) for n in np.flatnonzero(rows)}
 
 
 def finite(outputs: np.ndarray) -> np.ndarray:

@@ -112,8 +112,8 @@ def bootstrap(
         ours: dict[tuple[str, str], tuple[np.ndarray, np.ndarray]] = {}
         theirs: dict[tuple[str, str], tuple[np.ndarray, np.ndarray]] = {}
         for key, of_student, of_teacher, labels in columns:
-            rows = random.integers(0, len(labels), len(labels))
-            ours[key], theirs[key] = (of_student[rows], labels[rows]), (of_teacher[rows], labels[rows])
+            rows, same = metrics.resampled(labels, random)
+            ours[key], theirs[key] = (of_student[rows], same), (of_teacher[rows], same)
         ratio = _macro(scores(ours, names), scores(theirs, names), without)
         # The score of a teacher near 0 may be 0 in a resample, which then has no ratio.
         if ratio is not None:

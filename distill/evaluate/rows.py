@@ -13,6 +13,7 @@ from distill.data.tasks import TaskData
 from distill.evaluate import latency, retained
 from distill.evaluate.calibration import expected_calibration_error
 from distill.evaluate.cost import gmacs, parameters, size_mib
+from distill.evaluate.metrics import recalls
 from distill.evaluate.timing import TASK_LENGTHS, Times, name_of
 from distill.evaluate.variants import FLOAT32, Variant, same_backend
 
@@ -63,6 +64,7 @@ def row(
         "scores": scores,
         "glue": retained.glue_average(scores) if scores else None,
         "calibration_error": _calibration(measured.outputs[variant.name], measured.tasks),
+        **({"recall": recall} if (recall := _recall(own, measured.tasks)) else {}),
         "retained": _retained(own, best, names) if scores and variant.name != measured.reference else None,
         "speedup": _speedup(variant, measured, middle),
     }
@@ -82,6 +84,16 @@ def _predictions(measured: Measured, name: str) -> retained.Predictions:
         (task, split): (measured.tasks[task].task.predictions(outputs), labels)
         for (task, split), (outputs, labels) in measured.outputs[name].items()
     }
+
+
+def _recall(own: retained.Predictions, tasks: dict[str, TaskData]) -> dict[str, dict[str, float]]:
+    """Task -> label -> percent of its rows that are predicted, on the first reported split."""
+    result: dict[str, dict[str, float]] = {}
+    for (name, _), (predicted, labels) in own.items():
+        if (task := tasks[name].task).kind.named and name not in result:
+            by_number = recalls(predicted, labels, len(task.labels))
+            result[name] = {task.labels[number]: percent for number, (percent, _) in by_number.items()}
+    return result
 
 
 def _calibration(own: Outputs, tasks: dict[str, TaskData]) -> float | None:

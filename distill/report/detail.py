@@ -119,6 +119,27 @@ def coverage_table(results: Results) -> Table:
     return Table("Coverage", ("Task", "Split", "Status", "Rows", "Official rows"), rows, 3)
 
 
+def recall_table(results: Results) -> Table | None:
+    """Rows and recall of each label of own tasks, for the teacher and the student of the headline."""
+    counts = {(row["task"], row["split"]): row["labels"] for row in results["coverage"] if "labels" in row}
+    tasks = list(dict.fromkeys(task for task, _ in counts))
+    student = headline.chosen(results, next(iter(headline.targets(results)), None))
+    teacher = next((m for m in headline.of_role(results, "teacher") if m.get("recall")), None)
+    if not tasks or student is None or teacher is None:
+        return None
+    rows = []
+    for task in tasks:
+        train = counts.get((task, "train"), {})
+        total = sum(train.values()) or 1
+        for label in train:
+            both = (number(model.get("recall", {}).get(task, {}).get(label)) for model in (teacher, student))
+            rows.append((task, label, number(train[label], 0), number(100 * train[label] / total), *both))
+    name = f"{student['name']} {headline.variant(student)}"
+    columns = ("Task", "Label", "Training rows", "Share %", "Recall %, teacher", f"Recall %, {name}")
+    note = "Recall: share of the label's reported rows for which the model outputs it; - for a label without such rows."
+    return Table("Labels", columns, rows, 2, [note])
+
+
 def latency_table(results: Results) -> Table:
     """Median and 90th percentile in ms at every shape."""
     names = shapes(results)
@@ -206,6 +227,7 @@ def tables(results: Results) -> list[Table]:
         gain_table(results),
         scores_table(results),
         retained_table(results),
+        recall_table(results),
         coverage_table(results),
         latency_table(results),
         by_shape_table(results),

@@ -257,6 +257,8 @@ def average_name(results: Results) -> str:
         if len(tasks) == len(GLUE):
             return "GLUE (9 tasks)" if complete else f"Partial GLUE ({sum(tasks.values())} of 9 tasks complete)"
         return f"Partial GLUE ({len(tasks)} of 9 tasks)"
+    if len(tasks) == 1:
+        return f"{'Score' if complete else 'Partial score'} of {next(iter(tasks))}"
     return f"{'Average' if complete else 'Partial average'} ({len(tasks)} tasks)"
 
 
@@ -264,10 +266,10 @@ def coverage(results: Results) -> list[str]:
     """What the average covers and what it does not, in sentences."""
     tasks = _evaluated(results)
     rows = results["coverage"]
-    sentences = [
-        f"{average_name(results)} is the macro score: the mean over {', '.join(tasks) or 'no task'} of the mean of "
-        "each task's metrics on its validation splits."
-    ]
+    reported = "test" if any(row["split"] == "test" for row in rows) else "validation"
+    several = f"the macro score: the mean over {', '.join(tasks) or 'no task'} of the mean of each task's metrics"
+    single = f"the macro score: the mean of {' and '.join(_metrics(results))}"
+    sentences = [f"{average_name(results)} is {single if len(tasks) == 1 else several} on its {reported} splits."]
     named = list(dict.fromkeys([*tasks, *(row["task"] for row in rows)]))
     expected = GLUE if set(named) <= set(GLUE) else named
     if absent := [task for task in expected if task not in tasks]:
@@ -285,6 +287,12 @@ def coverage(results: Results) -> list[str]:
     elif sentence := about(set(tasks)):
         sentences.append(sentence)
     return sentences
+
+
+def _metrics(results: Results) -> list[str]:
+    """Names of the metrics of all tasks."""
+    scores = [scores for model in results["models"] for scores in model.get("scores", {}).values()]
+    return list(dict.fromkeys(metric for of_task in scores for metric in of_task))
 
 
 def _share(row: dict[str, object]) -> str:

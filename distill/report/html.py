@@ -36,10 +36,14 @@ th, td { padding: .42rem .7rem; text-align: left; border-bottom: 1px solid var(-
 th { background: var(--panel); color: var(--soft); font-weight: 600; vertical-align: bottom; white-space: normal; }
 tr:last-child td { border-bottom: 0; }
 .n { text-align: right; }
+td.long { white-space: normal; min-width: 24rem; overflow-wrap: anywhere; }
 tr.student td:first-child { box-shadow: inset 3px 0 var(--accent); font-weight: 600; }
 tr.teacher td, tr.member td { color: var(--soft); }
 tr.baseline td:first-child { box-shadow: inset 3px 0 #2e9e6b; }
 """
+
+_LONG, _WRAPPED = 80, ' class="long"'
+"""Characters of the longest cell on one line, and the class of a longer one."""
 
 
 def document(title: str, blocks: Sequence[Block]) -> str:
@@ -81,7 +85,10 @@ def _table(table: Table) -> str:
     head = "".join(f"<th{kind}>{escape(cell)}</th>" for kind, cell in zip(kinds, table.columns, strict=True))
     rows = []
     for role, row in zip(table.roles or [""] * len(table.rows), table.rows, strict=True):
-        cells = "".join(f"<td{kind}>{escape(cell)}</td>" for kind, cell in zip(kinds, row, strict=True))
+        cells = "".join(
+            f"<td{_WRAPPED if len(cell) > _LONG else kind}>{escape(cell)}</td>"
+            for kind, cell in zip(kinds, row, strict=True)
+        )
         rows.append(f'<tr class="{escape(role)}">{cells}</tr>' if role else f"<tr>{cells}</tr>")
     body = "\n".join(rows)
     return f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>'

@@ -103,6 +103,8 @@ _MODEL = _record(
         "throughput_per_second": _or_null(_AMOUNT),
         "glue": _or_null(_NUMBER),
         "calibration_error": _or_null(_AMOUNT),
+        # task -> label -> percent
+        "recall": _map(_map(_NUMBER)),
         "failed": _TEXT,
     },
 ) | {
@@ -112,7 +114,7 @@ _MODEL = _record(
 }
 _COVERAGE = _record(
     {"task": _TEXT, "split": _TEXT, "rows": _COUNT, "official_rows": _or_null(_COUNT)},
-    {"limited": _FLAG, "stand_in": _FLAG},
+    {"limited": _FLAG, "stand_in": _FLAG, "labels": _map(_COUNT)},
 )
 _STAGE = _record(
     {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import assert_never
 
@@ -23,8 +23,15 @@ _OMITTED = ("Role", "Speedup, same backend")
 
 def show(results: Results, paths: Mapping[str, Path] | None = None, console: Console | None = None) -> None:
     """Print the summary of a run, then `paths` (name of a file -> its path)."""
+    show_blocks(summary(results), paths, console)
+
+
+def show_blocks(
+    blocks: Sequence[Block], paths: Mapping[str, Path] | None = None, console: Console | None = None
+) -> None:
+    """Print blocks, then `paths` (name of a file -> its path)."""
     out = console or Console()
-    for block in summary(results):
+    for block in blocks:
         for part in parts(block, out.width):
             out.print(part)
     for name, path in (paths or {}).items():
@@ -37,6 +44,7 @@ def parts(block: Block, width: int) -> Iterator[RenderableType]:
         case Banner():
             yield Text(block.text, style="bold red")
         case Heading() | Headline():
+            yield from [""] * (isinstance(block, Heading) and block.level > 1)
             yield Text(block.text, style="bold")
         case Paragraph() | Code():
             yield Text(block.text)

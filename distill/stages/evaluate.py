@@ -94,7 +94,10 @@ def _failures(ctx: Context, all_variants: list[Variant]) -> Iterator[tuple[str, 
 def _encoded(ctx: Context, data: TaskData, tokenizer: Any) -> dict[str, Encoded]:
     """Reported split -> its encoded rows."""
     return {
-        split: encode_task(split_rows, data.task.columns, tokenizer, ctx.config.tasks.max_length)
+        split: replace(
+            encode_task(split_rows, data.task.columns, tokenizer, ctx.config.tasks.max_length),
+            labels=data.truth(split_rows),
+        )
         for split, split_rows in data.reported.items()
     }
 

@@ -11,7 +11,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from distill import checkpoint
-from distill.compress.guard import Floats, Source, guarded, remove, source_of
+from distill.compress.guard import Floats, Limits, Source, guarded, remove, source_of
 from distill.config import Quantize
 from distill.context import Context
 from distill.errors import reason
@@ -33,9 +33,9 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
             longest, seed = ctx.config.tasks.max_length, ctx.config.seed
             start, tokenizer = ctx.checkpoint(step.start, task), ctx.tokenizer(step.start)
             source = source_of(start, tokenizer, data, settings.examples, longest, seed)
-            limit = allowed_drop(settings, task, ctx.config.limit.smoke)
+            limits = limits_of(settings, task, ctx.config.limit.smoke)
             with checkpoint.writing(folder) as temporary:
-                manifest = quantized(settings.schemes, source, temporary, limit, ctx.machine, name)
+                manifest = quantized(settings.schemes, source, temporary, limits, ctx.machine, name)
                 checkpoint.write_json(temporary / checkpoint.MANIFEST, manifest)
         manifests[task] = checkpoint.read_json(folder / checkpoint.MANIFEST)
     failed = {scheme: f"{task}: {text}" for task, m in manifests.items() for scheme, text in m["failed"].items()}
@@ -48,13 +48,13 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
     }
 
 
-def allowed_drop(settings: Quantize, task: str, smoke: bool) -> float | None:
-    """Maximum points that a variant may lose; None under limit=smoke and on WNLI, whose scores are mostly noise."""
-    return None if smoke or task == retained.NOISE else settings.max_drop
+def limits_of(settings: Quantize, task: str, smoke: bool) -> Limits:
+    """What a variant may lose: anything under limit=smoke and on WNLI, whose scores are mostly noise."""
+    return Limits() if smoke or task == retained.NOISE else Limits(settings.max_drop, settings.max_recall_drop)
 
 
 def quantized(
-    schemes: list[str], source: Source, out: Path, limit: float | None, machine: Machine, name: str
+    schemes: list[str], source: Source, out: Path, limits: Limits, machine: Machine, name: str
 ) -> dict[str, Any]:
     """Write a task's model in every scheme to `out`. Returns the manifest, which names schemes that failed and why."""
     failed, floats = dict[str, str](), Floats(machine, source)
@@ -78,7 +78,7 @@ def quantized(
         manifest["onnx_difference"] = attempt(ONNX, ONNX, exported)
     for label in schemes:
         scheme, log = SCHEMES[label], functools.partial(_log, machine, name)
-        quantize = functools.partial(guarded, scheme, source, out, floats, limit, log)
+        quantize = functools.partial(guarded, scheme, source, out, floats, limits, log)
         if scheme.onnx and ONNX in failed:
             failed[label] = failed[ONNX]
         elif in_float := attempt(label, scheme.file, quantize):

@@ -65,10 +65,12 @@ def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: i
     teachers, targets = _teachers_or_logits(ctx, step, data, bound_terms, inside, tokenizer)
     teacher_seconds = time.monotonic() - began
 
+    kind = data.task.kind
+
     def collate(rows: np.ndarray, epoch: int) -> Arrays:
         assert encoded.labels is not None
         batch: Arrays = dict(pad(encoded, rows, tokenizer.pad_token_id, tokenizer.padding_side == "left"))
-        batch["labels"] = encoded.labels[rows].ravel()
+        batch["labels"] = kind.loss_targets(encoded.labels[rows])
         if inside:
             batch["real"] = np.flatnonzero(batch["attention_mask"])
         if targets is not None:
@@ -80,7 +82,9 @@ def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: i
     in_int8 = linears(model) if settings.quantization_aware else []
     with only_used_embeddings(model, np.append(encoded.ids, tokenizer.pad_token_id)), faked(model, in_int8):
         kept = kept_layers(ctx, step, data.task.name) if teachers else None
-        objective = Objective(model, bound_terms, teachers, pooling, gates=gates, kept=kept, rows=data.task.kind.rows)
+        objective = Objective(
+            model, bound_terms, teachers, pooling, gates=gates, kept=kept, rows=kind.rows, label_rows=kind.label_rows
+        )
         done = trained(ctx, step, name, settings, objective, encoded.lengths, collate, seed)
     done.seconds += teacher_seconds
     _save(ctx, name, model, summary(done), tokenizer, gates)

@@ -24,6 +24,9 @@ between
 <!-- compressed:end -->
 <!-- step:begin -->
 <!-- step:end -->
+end
+"""
+COMPRESSING = """# Compressing
 <!-- quantize:begin -->
 <!-- quantize:end -->
 end
@@ -70,7 +73,7 @@ def drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A checkout with two committed runs, `big` and `small`."""
-    (tmp_path / "README.md").write_text(README)
+    write_documents(tmp_path)
     small = complete()
     small["coverage"] = [row for row in small["coverage"] if row["task"] != "wnli"]
     for model in small["models"]:
@@ -81,6 +84,12 @@ def root(tmp_path: Path) -> Path:
         write(tmp_path / "docs/results" / name / "results.json", results)
     write(tmp_path / "benchmarks/results/step.json", STEP)
     return tmp_path
+
+
+def write_documents(root: Path) -> None:
+    (root / "docs").mkdir()
+    (root / "README.md").write_text(README)
+    (root / "docs/compressing.md").write_text(COMPRESSING)
 
 
 def write(path: Path, value: dict[str, Any]) -> None:
@@ -102,7 +111,7 @@ def test_readme_shows_the_named_run_until_another_is_named(root: Path) -> None:
     assert "small" not in second
     assert "The int8 student (onnxruntime) retains 93.1% (95% interval 92.0 to 94.0)" in second
     assert second.startswith("# Title\n<!-- results:begin -->\n**The int8")
-    assert second.endswith("<!-- quantize:end -->\nend\n")
+    assert second.endswith("<!-- step:end -->\nend\n")
     assert "-->\nbetween\n<!--" in second
 
 
@@ -169,10 +178,10 @@ QUANTIZED: dict[str, Any] = {
 }
 
 
-def test_readme_shows_the_quantized_variants(root: Path) -> None:
+def test_the_page_on_compressing_shows_the_quantized_variants(root: Path) -> None:
     write(root / "benchmarks/results/quantize.json", QUANTIZED)
     assert results_table.main([], root) == 0
-    text = (root / "README.md").read_text()
+    text = (root / "docs/compressing.md").read_text()
     assert "| onnxruntime | int8 | 110 | 181.0 | 2.40x [2.30, 2.50] |" in text
     assert "2 threads, Example CPU 9000, torch 2.13.0, onnxruntime 1.31.1. Speedup: over onnxruntime fp32" in text
 
@@ -209,11 +218,12 @@ def test_a_number_typed_by_hand_is_found(root: Path) -> None:
 
 
 def test_documents_without_results(tmp_path: Path) -> None:
-    (tmp_path / "README.md").write_text(README)
+    write_documents(tmp_path)
     assert results_table.main([], tmp_path) == 0
     text = (tmp_path / "README.md").read_text()
     assert "No result is committed yet." in text
     assert "Not measured yet." in text
+    assert "Not measured yet." in (tmp_path / "docs/compressing.md").read_text()
     assert "No result is committed yet." in (tmp_path / "docs/results/README.md").read_text()
 
 
@@ -226,12 +236,14 @@ def test_documents_without_results(tmp_path: Path) -> None:
             "docs/results/bog/results.json: got no such file; must be a committed run; choose of big, small",
         ),
         ([], "<!-- step:end -->", "README.md: got no step markers"),
+        ([], "<!-- quantize:end -->", "docs/compressing.md: got no quantize markers"),
     ],
 )
 def test_errors_are_one_line(
     root: Path, arguments: list[str], lost: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (root / "README.md").write_text(README.replace(lost, "") if lost else README)
+    for document in (root / "README.md", root / "docs/compressing.md"):
+        document.write_text(document.read_text().replace(lost, "") if lost else document.read_text())
     assert results_table.main(arguments, root) == 2
     error = capsys.readouterr().err
     assert error.startswith(message)

@@ -69,6 +69,7 @@ EXAMPLES: dict[str, tuple[str, list[Any], list[Any]]] = {
     "stages.*.examples": ("stages.prune.examples", [0, 31], [32]),
     "stages.*.retrain_steps": ("stages.prune.retrain_steps", [-1], [0, 20]),
     "stages.*.max_drop": ("stages.quantize.max_drop", [-1], [None, 0, 0.5]),
+    "stages.*.max_recall_drop": ("stages.quantize.max_recall_drop", [-1], [None, 0, 0.5]),
     "stages.*.gates.kind": ("stages.adapt.gates.kind", ["hard"], ["none", "l0", "movement"]),
     "stages.*.gates.heads": ("stages.adapt.gates.heads", [0, 1.5], [0.5, 1.0]),
     "stages.*.gates.ffn": ("stages.adapt.gates.ffn", [0, 1.5], [0.5, 1.0]),

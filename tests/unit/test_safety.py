@@ -33,6 +33,7 @@ CONTEXTS = ("writing", "writing_file", "write_model")
 """What yields a temporary name and puts the whole file or folder in its place."""
 
 UNDER_WRITING = {
+    ("predict.py", "main"): "to nowhere, once the reader of a pipe is gone",
     ("compress/importance.py", "write"): "into a folder of `write_model`, or of a measurement",
     ("compress/quantize.py", "_with_transformers"): "into the temporary folder of the quantize stage",
     ("compress/quantize.py", "openvino_int8"): "into the temporary folder of the quantize stage",

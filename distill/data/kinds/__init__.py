@@ -4,10 +4,11 @@ from distill.data.kinds.classification import CLASSIFICATION
 from distill.data.kinds.kind import MISSING, Kind, Where, labelled
 from distill.data.kinds.multi_label import MULTI_LABEL
 from distill.data.kinds.regression import REGRESSION
+from distill.data.kinds.reranking import RERANKING
 
 __all__ = ["KINDS", "MISSING", "Kind", "Where", "kind_of_model", "labelled"]
 
-KINDS: dict[str, Kind] = {kind.name: kind for kind in (CLASSIFICATION, MULTI_LABEL, REGRESSION)}
+KINDS: dict[str, Kind] = {kind.name: kind for kind in (CLASSIFICATION, MULTI_LABEL, REGRESSION, RERANKING)}
 """Setting `tasks.kind` -> kind."""
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distill.data.kinds.kind import MISSING, Kind, Where, is_number, is_text
+from distill.data.kinds.kind import MISSING, Kind, Where, is_number, is_text, total_variation
 from distill.errors import DataError
 
 
@@ -62,16 +62,34 @@ def _answer(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> lis
     ]
 
 
+def _brief(answer: dict[str, Any]) -> str:
+    return f"{answer['label']} {answer['score']:.2f}"
+
+
+def _same(predicted: np.ndarray, other: np.ndarray) -> np.ndarray:
+    equal: np.ndarray = predicted == other
+    return equal
+
+
+def _flags(values: np.ndarray, labels: int) -> np.ndarray:
+    flags: np.ndarray = values[:, None] == np.arange(labels)
+    return flags
+
+
 CLASSIFICATION = Kind(
-    "classification",
-    "chooses one of several classes",
-    "single_label_classification",
-    ("accuracy", "f1_macro"),
-    ("accuracy", "f1", "f1_macro", "matthews"),
-    _accepts,
-    "text, whole numbers or booleans",
-    _encode,
-    _rows,
-    _decode,
-    _answer,
+    name="classification",
+    summary="chooses one of several classes",
+    problem="single_label_classification",
+    metrics=("accuracy", "f1_macro"),
+    all_metrics=("accuracy", "f1", "f1_macro", "matthews"),
+    accepts=_accepts,
+    form="text, whole numbers or booleans",
+    encode=_encode,
+    rows=_rows,
+    decode=_decode,
+    answer=_answer,
+    difference=total_variation,
+    brief=_brief,
+    same=_same,
+    flags=_flags,
 )

@@ -42,8 +42,56 @@ class Kind:
     """(outputs, threshold) -> predictions of the form of the targets."""
     answer: Callable[[np.ndarray, Sequence[str], float], list[dict[str, Any]]]
     """(outputs, labels, threshold) -> for each text, the prediction that `Model.predict` returns, as JSON values."""
+    difference: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    """(outputs of a model, of another) -> [n], how far apart they are on each text."""
+    brief: Callable[[dict[str, Any]], str]
+    """What `answer` returns for a text, in a few words."""
+    same: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
+    """(predictions, predictions or targets) -> [n] whether they are the same. None for numbers, which seldom are."""
+    flags: Callable[[np.ndarray, int], np.ndarray] | None = None
+    """(predictions or targets, labels) -> [n, labels] whether each label is output. None without labels."""
     named: bool = True
     """Whether the model has one output for each named label. If false, it has one output, a number."""
+    grouped: bool = False
+    """Whether rows with the same first text form a group, which is scored and resampled as a whole."""
+    label_rows: Callable[[Any], Any] | None = None
+    """Outputs -> logits [R, C] that are compared with labels; `rows` when None."""
+    loss_targets: Callable[[np.ndarray], np.ndarray] = np.ravel
+    """Targets -> [R] the labels of `label_rows`."""
+
+    def on_labels(self, outputs: Any) -> Any:
+        """Outputs [n, outputs] -> logits [R, C] that are compared with `loss_targets`."""
+        return (self.label_rows or self.rows)(outputs)
+
+    def truth(self, targets: np.ndarray, first_texts: Sequence[str]) -> np.ndarray:
+        """Targets as metrics take them: with the number of its group for each row, if there are groups."""
+        return grouped(targets, first_texts) if self.grouped else targets
+
+
+def total_variation(rows: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """[R] distance of the probabilities of logits [R, C] from those of other logits, 0 to 1: half the sum of the
+    absolute differences."""
+    distance: np.ndarray = np.abs(_probabilities(rows) - _probabilities(other)).sum(axis=1) / 2
+    return distance
+
+
+def _probabilities(rows: np.ndarray) -> np.ndarray:
+    exponentials = np.exp(rows.astype(np.float64) - rows.max(axis=1, keepdims=True))
+    probabilities: np.ndarray = exponentials / exponentials.sum(axis=1, keepdims=True)
+    return probabilities
+
+
+GROUPED = np.dtype([("label", np.float32), ("group", np.int64)])
+"""Targets of a kind with groups."""
+
+
+def grouped(targets: np.ndarray, first_texts: Sequence[str]) -> np.ndarray:
+    """[n] of `GROUPED`: rows with the same first text have the same group."""
+    result = np.empty(len(targets), GROUPED)
+    result["label"] = targets
+    numbers: dict[str, int] = {}
+    result["group"] = [numbers.setdefault(text.strip(), len(numbers)) for text in first_texts]
+    return result
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -60,6 +108,8 @@ def is_list(kind: pa.DataType) -> bool:
 
 def labelled(targets: np.ndarray) -> np.ndarray:
     """[n] whether a row has a label."""
+    if targets.dtype.names is not None:
+        targets = targets["label"]
     first = targets if targets.ndim == 1 else targets[:, 0]
     flags: np.ndarray = ~np.isnan(first) if first.dtype.kind == "f" else first != MISSING
     return flags

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from distill.data.kinds.kind import MISSING, Kind, Where, is_list, is_number, is_text
+from distill.data.kinds.kind import MISSING, Kind, Where, is_list, is_number, is_text, total_variation
 from distill.errors import DataError
 
 SEPARATORS = re.compile(r"\s*[|;,]\s*")
@@ -92,16 +92,39 @@ def _answer(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> lis
     ]
 
 
+def _difference(outputs: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """The largest difference of the probabilities of a label."""
+    largest: np.ndarray = total_variation(_rows(outputs), _rows(other)).reshape(len(outputs), -1).max(axis=1)
+    return largest
+
+
+def _brief(answer: dict[str, Any]) -> str:
+    return ", ".join(f"{label} {answer['scores'][label]:.2f}" for label in answer["labels"]) or "no label"
+
+
+def _same(predicted: np.ndarray, other: np.ndarray) -> np.ndarray:
+    equal: np.ndarray = (predicted == other).all(axis=1)
+    return equal
+
+
+def _flags(values: np.ndarray, labels: int) -> np.ndarray:
+    return values.astype(np.bool_)
+
+
 MULTI_LABEL = Kind(
-    "multi_label",
-    "chooses any number of labels",
-    "multi_label_classification",
-    ("f1_micro", "f1_macro"),
-    ("f1_micro", "f1_macro", "accuracy"),
-    _accepts,
-    "lists of labels, or text such as a|b",
-    _encode,
-    _rows,
-    _decode,
-    _answer,
+    name="multi_label",
+    summary="chooses any number of labels",
+    problem="multi_label_classification",
+    metrics=("f1_micro", "f1_macro"),
+    all_metrics=("f1_micro", "f1_macro", "accuracy"),
+    accepts=_accepts,
+    form="lists of labels, or text such as a|b",
+    encode=_encode,
+    rows=_rows,
+    decode=_decode,
+    answer=_answer,
+    difference=_difference,
+    brief=_brief,
+    same=_same,
+    flags=_flags,
 )

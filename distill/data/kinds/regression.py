@@ -57,17 +57,28 @@ def _answer(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> lis
     return [{"score": score} for score in _decode(outputs, threshold).tolist()]
 
 
+def _difference(outputs: np.ndarray, other: np.ndarray) -> np.ndarray:
+    distance: np.ndarray = np.abs(outputs[:, 0].astype(np.float64) - other[:, 0])
+    return distance
+
+
+def _brief(answer: dict[str, Any]) -> str:
+    return f"{answer['score']:.4g}"
+
+
 REGRESSION = Kind(
-    "regression",
-    "outputs a number",
-    "regression",
-    ("pearson", "spearman"),
-    ("pearson", "spearman"),
-    _accepts,
-    "numbers",
-    _encode,
-    _rows,
-    _decode,
-    _answer,
+    name="regression",
+    summary="outputs a number",
+    problem="regression",
+    metrics=("pearson", "spearman"),
+    all_metrics=("pearson", "spearman"),
+    accepts=_accepts,
+    form="numbers",
+    encode=_encode,
+    rows=_rows,
+    decode=_decode,
+    answer=_answer,
+    difference=_difference,
+    brief=_brief,
     named=False,
 )

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from transformers import AutoModelForSequenceClassification
 
 from distill import teacher
-from distill.compress.guard import Floats, Source, load, score
+from distill.compress.guard import Floats, Limits, Quality, Source, load, quality
 from distill.compress.quantize import MAKE, linears
 from distill.config import Quantize
 from distill.data.encode import Encoded
@@ -42,7 +42,7 @@ def machine() -> Any:
 
 def quantized(scheme: str | list[str], limit: float | None, source: Source, out: Path, machine: Any) -> dict[str, Any]:
     schemes = [scheme] if isinstance(scheme, str) else scheme
-    return quantize.quantized(schemes, source, out, limit, machine, "quantize/own")
+    return quantize.quantized(schemes, source, out, Limits(limit), machine, "quantize/own")
 
 
 @pytest.fixture
@@ -87,19 +87,19 @@ def source_of(folder: Path) -> Source:
 def test_sensitive_modules_are_left_in_float(scheme: str, machine: Any, folder: Path, tmp_path: Path) -> None:
     source = source_of(folder)
     floats = Floats(machine, source)
-    assert floats.score == 100
+    assert floats.quality.score == 100
     assert floats.order(SCHEMES[scheme])[0] == HURT
     out = tmp_path / "out"
     out.mkdir()
     collapsed = quantized(scheme, None, source, out, machine)
     assert (collapsed["failed"], collapsed["kept"]) == ({}, {})
     run = load(SCHEMES[scheme], out / SCHEMES[scheme].file, machine)
-    assert score(run, source, row_by_row=True) < 90
+    assert quality(run, source, row_by_row=True).score < 90
     guarded = quantized(scheme, 8, source, out, machine)
     assert guarded["failed"] == {}
     assert guarded["kept"][scheme][0] == HURT
     run = load(SCHEMES[scheme], out / SCHEMES[scheme].file, machine)
-    assert score(run, source, row_by_row=True) >= 92
+    assert quality(run, source, row_by_row=True).score >= 92
 
 
 @pytest.mark.slow
@@ -147,9 +147,31 @@ def test_a_scheme_that_stays_over_the_limit_is_refused_and_removed(machine: Any,
     assert not (tmp_path / SCHEMES["onnxruntime"].file).exists()
 
 
-@pytest.mark.parametrize(("task", "smoke", "limit"), [("rte", False, 0.5), ("wnli", False, None), ("rte", True, None)])
-def test_small_tasks_and_smoke_runs_set_no_limit(task: str, smoke: bool, limit: float | None) -> None:
-    assert quantize.allowed_drop(Quantize(max_drop=0.5), task, smoke) == limit
+@pytest.mark.parametrize(
+    ("task", "smoke", "limited"), [("rte", False, True), ("wnli", False, False), ("rte", True, False)]
+)
+def test_small_tasks_and_smoke_runs_set_no_limit(task: str, smoke: bool, limited: bool) -> None:
+    limits = quantize.limits_of(Quantize(max_drop=0.5, max_recall_drop=3), task, smoke)
+    assert limits == (Limits(0.5, 3) if limited else Limits())
+
+
+@pytest.mark.parametrize(
+    ("score", "recall", "rows", "expected"),
+    [
+        (88.0, 90.0, 100, None),
+        (87.9, 90.0, 100, "2.1 points, more than max_drop=2"),
+        (float("nan"), 90.0, 100, "nan points, more than max_drop=2"),
+        (90.0, 80.0, 100, None),
+        (90.0, 79.0, 100, "11.0 points of recall of rare, more than max_recall_drop=10"),
+        (90.0, 40.0, 2, None),
+        (90.0, float("nan"), 100, "nan points of recall of rare, more than max_recall_drop=10"),
+    ],
+)
+def test_the_score_and_each_label_have_a_limit(score: float, recall: float, rows: int, expected: str | None) -> None:
+    before = Quality(90.0, {"usual": (90.0, 500), "rare": (90.0, rows)})
+    after = Quality(score, {"usual": (90.0, 500), "rare": (recall, rows)})
+    assert Limits(2.0, 10.0).exceeded(before, after) == expected
+    assert Limits().exceeded(before, after) is None
 
 
 def test_files_of_a_failed_scheme_are_removed(

@@ -224,3 +224,10 @@ def test_sizes_below_the_first_extrapolated_one_are_not_measured(seed: int) -> N
 
 def test_every_size_of_a_model_without_a_margin_is_measured() -> None:
     assert falling(4, 0.7, 0.7, [1, 2, 3, 4], lambda size: 0.7) == dict.fromkeys([4, 3, 2, 1], 0.7)
+
+
+def test_noise_does_not_make_a_smaller_size_look_better() -> None:
+    measured = {5: 0.3, 4: 0.1, 3: 0.2, 2: 0.6, 1: 0.5}
+    losses = falling(6, 0.15, 1.0, measured, measured.__getitem__)
+    assert losses == pytest.approx({6: 0.15, 5: 0.2, 4: 0.2, 3: 0.2, 2: 0.55, 1: 0.55})
+    assert falling(2, 0.4, 1.0, [1], lambda size: 0.3) == {2: 0.4, 1: 0.4}

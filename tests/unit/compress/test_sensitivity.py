@@ -26,7 +26,7 @@ def rows(count: int, labels: int) -> Any:
     """A task whose label is a letter in the text; with as many labels as rows it is the row's number."""
     texts = [f"it is {chr(ord('a') + n % labels % 26)}" for n in range(count)]
     data = Dataset.from_dict({"text": texts, "label": [n % labels for n in range(count)]})
-    return SimpleNamespace(train=data, task=SimpleNamespace(columns=("text",)))
+    return SimpleNamespace(train=data, task=SimpleNamespace(columns=("text",), kind=KINDS["classification"]))
 
 
 @pytest.fixture

@@ -116,6 +116,7 @@ ROWS = {
     ),
 }
 """Kind -> what it must do."""
+ROWS["reranking"] = ROWS["regression"]
 
 
 def test_every_kind_has_a_row() -> None:
@@ -169,8 +170,8 @@ def test_metrics_of_a_kind_exist_and_take_its_predictions(name: str) -> None:
     kind = KINDS[name]
     assert set(kind.metrics) <= set(kind.all_metrics) <= set(METRICS)
     outputs = np.random.default_rng(0).normal(size=(40, 3 if kind.named else 1))
-    predicted = kind.decode(outputs, 0.5)
-    same = score(kind.all_metrics, predicted, predicted)
+    predicted = kind.decode(outputs if kind.named else abs(outputs), 0.5)
+    same = score(kind.all_metrics, predicted, kind.truth(predicted, ["query"] * 40))
     assert same == pytest.approx(dict.fromkeys(kind.all_metrics, 100.0))
 
 
@@ -234,14 +235,40 @@ def test_rows_of_numpy_are_those_of_torch(name: str, outputs: tuple[torch.Tensor
     np.testing.assert_array_equal(KINDS[name].rows(given.numpy()), KINDS[name].rows(given).numpy())
 
 
+def test_a_reranker_learns_relevance_from_labels_and_scores_from_a_teacher(
+    outputs: tuple[torch.Tensor, torch.Tensor],
+) -> None:
+    student, teacher = outputs[0][:, :1], outputs[1][:, :1]
+    kind, targets = KINDS["reranking"], np.array([0, 1, 3, 0.5, NAN, 0, -1], np.float32)
+    relevant = kind.loss_targets(targets)
+    assert relevant.tolist() == [0, 1, 1, 1, MISSING, 0, 0]
+    given = torch.from_numpy(labelled(targets))
+    values = supervised(kind.on_labels(student)[given], torch.from_numpy(relevant)[given])
+    expected = torch.nn.functional.binary_cross_entropy_with_logits(
+        student[given, 0], torch.from_numpy(relevant)[given].double(), reduction="none"
+    )
+    torch.testing.assert_close(values, expected, rtol=1e-12, atol=1e-12)
+    soft = soft_targets(kind.rows(student), kind.rows(teacher), temperature=2.0)
+    torch.testing.assert_close(soft, (student - teacher)[:, 0] ** 2)
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_targets_have_one_entry_for_each_row(name: str) -> None:
     """A loss takes rows and flat targets in the same order."""
     kind, row = KINDS[name], ROWS[name]
     values, _ = row.encoded[0]
     targets = kind.encode(values, row.labels, where, "tasks.label")
-    rows = kind.rows(np.zeros((len(targets), len(row.labels) or 1)))
-    assert len(rows) == targets.size
+    rows = kind.on_labels(torch.zeros((len(targets), len(row.labels) or 1)))
+    assert len(rows) == kind.loss_targets(targets).size == targets.size
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_equal_outputs_do_not_differ(name: str) -> None:
+    kind = KINDS[name]
+    outputs = np.random.default_rng(0).normal(size=(5, 3 if kind.named else 1))
+    other = outputs + np.array([[0], [1], [0], [0], [-2]]) * np.eye(1, outputs.shape[1])
+    assert (kind.difference(outputs, outputs) == 0).all()
+    assert (kind.difference(outputs, other) > 0).tolist() == [False, True, False, False, True]
 
 
 @pytest.mark.parametrize("threshold", [0.1, 0.5, 0.9])

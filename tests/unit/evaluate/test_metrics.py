@@ -7,8 +7,9 @@ import pytest
 from scipy import stats
 from sklearn import metrics as sk
 
+from distill.data.kinds.kind import grouped
 from distill.errors import UserError
-from distill.evaluate.metrics import METRICS, finite, score
+from distill.evaluate.metrics import METRICS, finite, recalls, resampled, score
 
 
 def _sample(seed: int, classes: int, rows: int = 211) -> tuple[np.ndarray, np.ndarray]:
@@ -89,3 +90,54 @@ def test_logits_that_are_not_finite_are_refused(broken: float) -> None:
     outputs[[3, 8], 1] = broken
     with pytest.raises(UserError, match="got 2 rows of 211"):
         finite(outputs)
+
+
+def _groups(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of documents, and their labels by query in random order; one query has no relevant document."""
+    random = np.random.default_rng(seed)
+    group = random.permutation(np.repeat(np.arange(12), random.integers(2, 30, 12)))
+    labels = grouped(random.integers(0, 4, len(group)), [f"query {number}" for number in group])
+    labels["label"][labels["group"] == 5] = 0
+    return labels["label"] + random.normal(size=len(group)).astype(np.float32), labels
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rankings_equal_scikit_learn_by_query(seed: int) -> None:
+    scores, labels = _groups(seed)
+    gains, ranks = [], []
+    for number in range(12):
+        of_query = labels["group"] == number
+        wanted, given = labels["label"][of_query], scores[of_query]
+        if wanted.any():
+            gains.append(sk.ndcg_score([wanted], [given], k=10))
+            first = 1 + int(np.flatnonzero(wanted[np.argsort(-given)] > 0)[0])
+            ranks.append(1 / first if first <= 10 else 0)
+    assert METRICS["ndcg_at_10"](scores, labels) == pytest.approx(np.mean(gains), rel=1e-6)
+    assert METRICS["mrr_at_10"](scores, labels) == pytest.approx(np.mean(ranks), rel=1e-6)
+
+
+def test_rankings_without_a_relevant_document_score_nothing() -> None:
+    scores, labels = _groups(0)
+    labels["label"] = 0
+    assert METRICS["ndcg_at_10"](scores, labels) == METRICS["mrr_at_10"](scores, labels) == 0.0
+
+
+def test_rows_of_a_query_are_drawn_together() -> None:
+    _, labels = _groups(1)
+    rows, drawn = resampled(labels, np.random.default_rng(0))
+    assert len(np.unique(drawn["group"])) == 12
+    whole = {tuple(sorted(np.flatnonzero(labels["group"] == number))) for number in range(12)}
+    for number in range(12):
+        assert tuple(sorted(rows[drawn["group"] == number])) in whole
+    np.testing.assert_array_equal(drawn["label"], labels["label"][rows])
+    assert len(np.unique(labels["group"][rows])) < 12, "with replacement"
+
+
+def test_recall_of_each_label_equals_scikit_learn() -> None:
+    predicted, labels = _sample(2, 5)
+    expected = sk.recall_score(labels, predicted, average=None)
+    assert {n: percent for n, (percent, _) in recalls(predicted, labels, 6).items()} == pytest.approx(
+        dict(enumerate(100 * expected))
+    )
+    flags = np.eye(6, dtype=np.int64)
+    assert recalls(flags[predicted], flags[labels], 6) == recalls(predicted, labels, 6)

@@ -1,0 +1,208 @@
+"""Compares two models on the rows of a file: `compare` returns the content of compare.json. torch is imported late."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from distill import __version__, config
+from distill.compare import predictions, statistics
+from distill.compare.labels import common
+from distill.compare.result import sentences
+from distill.compare.rows import Rows, Targets, check_width, read_rows, targets
+from distill.data.kinds import Kind, labelled
+from distill.environment import hardware
+from distill.errors import UserError
+
+if TYPE_CHECKING:
+    from distill.serve import Model
+
+_AT_ONCE = 4096
+"""Rows whose texts are in memory at once."""
+_CHARACTERS = 200
+"""Characters of a text that are shown."""
+TOP = 10
+
+
+def compare(
+    a: str | Path,
+    b: str | Path,
+    file: str,
+    *,
+    text: str | None = None,
+    text_pair: str | None = None,
+    label: str | Sequence[str] | None = None,
+    separator: str | None = None,
+    top: int = TOP,
+    batch_size: int = 32,
+    backends: tuple[str | None, str | None] = (None, None),
+    log: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Two models of one kind and with the same labels, on the rows of a file, labelled or not.
+
+    Args:
+        text, text_pair, label: columns of the file; when None, those that B was made from, or likely ones.
+            Several label columns are of 0 and 1.
+        separator: between the values of a CSV; a comma, or a tab in .tsv, when None.
+        top: number of rows to list, of those on which the models' outputs differ most.
+        backends: of A and of B; None for the default of `distill.load`.
+
+    Returns:
+        The content of compare.json.
+
+    Raises:
+        UserError: for a file or a model that cannot be used, and for models that cannot be compared.
+    """
+    own = label if label is None or isinstance(label, str) else list(label)
+    settings = config.Task(text=text, text_pair=text_pair, label=own, separator=separator)
+    columns = _columns(b)
+    rows = read_rows(file, settings, columns)
+    check_width("B", columns, rows)
+    models = _loaded((a, b), backends, log)
+    check_width("A", models[0].columns, rows)
+    kind = models[0].kind
+    head, order = common((kind, models[1].kind), (models[0].labels, models[1].labels))
+    given = targets(rows, settings, kind, head)
+    lengths = _lengths(models[0], rows)
+    outputs = [_outputs(model, name, rows, batch_size, log) for name, model in zip("AB", models, strict=True)]
+    outputs[1] = outputs[1][:, order]
+    log("timing both models in turn")
+    measured = _latency(models, rows, lengths)
+    of_a, of_b = (kind.decode(values, model.threshold) for values, model in zip(outputs, models, strict=True))
+    log("scoring")
+    truth = None if given.values is None else kind.truth(given.values, rows.table.rows[rows.text[0]].to_pylist())
+    names = head.labels or (tuple(map(str, range(head.outputs))) if kind.named else ())
+    result = {
+        "schema": 1,
+        "version": __version__,
+        "file": str(file),
+        "columns": list(rows.text),
+        "label": list(given.label),
+        "kind": kind.name,
+        "labels": list(names),
+        "rows": len(rows),
+        "labelled_rows": 0 if given.values is None else int(labelled(given.values).sum()),
+        "models": {name: _described(model, lengths) for name, model in zip("ab", models, strict=True)},
+        **predictions.compared(kind, of_a, of_b, truth, names, lengths),
+        "differences": _differences(models, outputs, rows, given, names, top),
+        "latency": measured,
+        "environment": hardware(_threads()),
+        "notes": [given.note] if given.note else [],
+    }
+    return result | {"result": sentences(result)}
+
+
+def _columns(folder: str | Path) -> Sequence[str]:
+    """The text columns that an exported folder states; none for any other."""
+    from distill.export.record import located, read
+
+    with _named("B"):
+        record = read(located(folder))
+    return () if record is None else record.columns
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Name the model and the options in errors about its folder."""
+    try:
+        yield
+    except UserError as error:
+        messages = [re.sub("^folder:", f"{name}:", message) for message in error.messages]
+        raise type(error)([re.sub("^backend:", f"--backend, {name}:", message) for message in messages]) from error
+
+
+def _threads() -> int:
+    from distill.machine import cores
+
+    return cores()
+
+
+def _loaded(folders: Sequence[str | Path], backends: Sequence[str | None], log: Callable[[str], None]) -> list[Model]:
+    from distill.serve import load
+
+    models: list[Model] = []
+    for name, folder, backend in zip("AB", folders, backends, strict=True):
+        with _named(name):
+            models.append(load(folder, backend=backend, threads=_threads()))
+        log(f"{name}: {folder}, {models[-1].backend} {models[-1].scheme}")
+    return models
+
+
+def _lengths(model: Model, rows: Rows) -> np.ndarray:
+    """[n] number of tokens of each row for the tokenizer of a model, not truncated."""
+    backend = model.tokenizer.backend_tokenizer
+    counts: list[int] = []
+    for numbers in _parts(rows):
+        counts += [len(encoding.ids) for encoding in backend.encode_batch_fast(rows.texts(numbers))]
+    return np.array(counts, np.int64)
+
+
+def _parts(rows: Rows) -> list[np.ndarray]:
+    return [np.arange(start, min(start + _AT_ONCE, len(rows))) for start in range(0, len(rows), _AT_ONCE)]
+
+
+def _outputs(model: Model, name: str, rows: Rows, batch_size: int, log: Callable[[str], None]) -> np.ndarray:
+    log(f"predicting {len(rows):,} rows with {name}")
+    return np.concatenate([model.outputs(rows.texts(numbers), batch_size) for numbers in _parts(rows)])
+
+
+def _latency(models: Sequence[Model], rows: Rows, lengths: np.ndarray) -> list[dict[str, Any]]:
+    from distill.compare.timing import timed
+
+    return timed(models, rows, lengths)
+
+
+def _described(model: Model, lengths: np.ndarray) -> dict[str, Any]:
+    return {
+        "name": model.folder.resolve().name,
+        "folder": str(model.folder),
+        "backend": model.backend,
+        "scheme": model.scheme,
+        "max_length": model.max_length,
+        "truncated_rows": int((lengths > model.max_length).sum()),
+    }
+
+
+def _differences(
+    models: Sequence[Model],
+    outputs: Sequence[np.ndarray],
+    rows: Rows,
+    given: Targets,
+    names: Sequence[str],
+    top: int,
+) -> list[dict[str, Any]]:
+    """The rows on which the outputs differ most."""
+    kind = models[0].kind
+    distance = kind.difference(outputs[0], outputs[1])
+    numbers = statistics.largest(distance, top)
+    answers = [kind.answer(own[numbers], names, model.threshold) for own, model in zip(outputs, models, strict=True)]
+    return [
+        {
+            "row": rows.table.where(int(number)),
+            "texts": [_short(text) for text in ([texts] if isinstance(texts, str) else texts)],
+            "label": _label(kind, given.values, int(number), names),
+            "difference": float(distance[number]),
+            "a": of_a,
+            "b": of_b,
+        }
+        for number, texts, of_a, of_b in zip(numbers, rows.texts(numbers), *answers, strict=True)
+    ]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _CHARACTERS else f"{text[: _CHARACTERS - 3]}..."
+
+
+def _label(kind: Kind, values: np.ndarray | None, row: int, names: Sequence[str]) -> str | float | None:
+    """The label of a row: names of labels, or a number; None without one."""
+    if values is None or not labelled(values[row : row + 1])[0]:
+        return None
+    if kind.flags is None:
+        return float(values[row])
+    flags = kind.flags(values[row : row + 1], len(names))[0]
+    return ", ".join(name for name, flag in zip(names, flags, strict=True) if flag)

@@ -1,0 +1,55 @@
+"""Latency of two models as they are served: from texts to outputs, timed in turn on rows of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from distill.compare.rows import Rows
+from distill.evaluate import latency
+from distill.evaluate.runners import Batch, Runner
+
+if TYPE_CHECKING:
+    from distill.serve import Model
+
+BATCHES = (1, 8)
+TIMED_ROWS = 16
+ROUNDS = 15
+"""Rounds; each times both models at every batch size."""
+
+
+def timed(models: Sequence[Model], rows: Rows, lengths: np.ndarray) -> list[dict[str, Any]]:
+    """Milliseconds of A and B for a batch, and how many times as fast B is, at each size of batch.
+
+    The texts are random rows; a batch contains rows of similar length. Tokenizing is included.
+    """
+    drawn = np.random.default_rng(0).permutation(len(rows))[:TIMED_ROWS]
+    drawn = drawn[np.argsort(lengths[drawn], kind="stable")]
+    runners = [_runner(name, model) for name, model in zip("ab", models, strict=True)]
+    inputs = {str(size): _batches(rows, drawn, size) for size in BATCHES}
+    keyed: dict[latency.Key, dict[str, list[Batch]]] = {
+        size: {runner.name: batches for runner in runners} for size, batches in inputs.items()
+    }
+    times = latency.measure(runners, keyed, repeats=ROUNDS, least_ms=latency.LEAST_MS)
+    result = []
+    for size, batches in inputs.items():
+        of_a, of_b = ([ms / len(batches) for ms in times[name, size]] for name in "ab")
+        summaries = {"a": latency.summary(of_a), "b": latency.summary(of_b)}
+        row = {"batch": int(size), "rows": len(drawn), **summaries, "speedup": latency.speedup(of_a, of_b)}
+        result.append(row)
+    return result
+
+
+def _runner(name: str, model: Model) -> Runner:
+    def run(batch: Batch) -> np.ndarray:
+        texts = batch["texts"]
+        return model.outputs(texts.tolist() if texts.ndim == 1 else [(a, b) for a, b in texts], len(texts))
+
+    return Runner(name, model.backend, model.scheme, run)
+
+
+def _batches(rows: Rows, numbers: np.ndarray, size: int) -> list[Batch]:
+    parts = [numbers[start : start + size] for start in range(0, len(numbers), size)]
+    return [{"texts": np.array(rows.texts(part), dtype=object)} for part in parts]

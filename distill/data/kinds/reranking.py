@@ -1,0 +1,48 @@
+"""Reranking: a score for a query and a document, by which the documents of a query are ordered.
+
+The model is a cross-encoder with one output, as those that sentence-transformers trains. The raw output, a logit, is
+distilled by squared error; its sigmoid is the probability that the document is relevant, which labels train.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from distill.data.kinds.kind import MISSING, Kind
+from distill.data.kinds.regression import REGRESSION
+
+
+def _label_rows(outputs: Any) -> Any:
+    """Two classes with logits 0 and z: their softmax is the sigmoid of z, so that cross-entropy is the binary one."""
+    import torch.nn.functional as F
+
+    return F.pad(outputs, (1, 0))
+
+
+def _loss_targets(targets: np.ndarray) -> np.ndarray:
+    """1 for a document with a score above 0, else 0."""
+    relevant = np.where(np.isnan(targets), MISSING, targets > 0)
+    return relevant.astype(np.int64)
+
+
+RERANKING = Kind(
+    name="reranking",
+    summary="scores a document for a query",
+    problem="regression",
+    metrics=("ndcg_at_10", "mrr_at_10"),
+    all_metrics=("ndcg_at_10", "mrr_at_10"),
+    accepts=REGRESSION.accepts,
+    form="numbers",
+    encode=REGRESSION.encode,
+    rows=REGRESSION.rows,
+    decode=REGRESSION.decode,
+    answer=REGRESSION.answer,
+    difference=REGRESSION.difference,
+    brief=REGRESSION.brief,
+    named=False,
+    grouped=True,
+    label_rows=_label_rows,
+    loss_targets=_loss_targets,
+)

@@ -1,0 +1,85 @@
+"""Every kind of task on every family: labels and soft targets train it, and a saved model is loaded and predicts."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import distill
+from distill import family, teacher
+from distill.context.write import write_model
+from distill.data.collate import pad
+from distill.data.encode import encode_texts
+from distill.data.kinds import KINDS
+from distill.data.task import Task
+from distill.losses import soft_targets, supervised
+from distill.objective import BoundTerm, Objective
+
+TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
+FAMILIES = [name for name in family.FAMILIES if name not in TINY["SAME"]]
+LABELS = {"classification": ("boat", "goat", "clock"), "multi_label": ("sea", "roof", "old")}
+"""Kind -> labels; kinds of numbers have none."""
+TARGETS: dict[str, np.ndarray] = {
+    "classification": np.array([0, 1, 2, 0, -100, 1, 2, 0]),
+    "multi_label": np.array([[1, 0, 1], [0, 1, 0], [0, 0, 0], [1, 1, 1]] * 2),
+    "regression": np.linspace(-3, 9, 8, dtype=np.float32),
+    "reranking": np.array([0, 1, 0, 2, 0, 0, np.nan, 1], np.float32),
+}
+
+
+def test_every_kind_has_targets() -> None:
+    assert TARGETS.keys() == KINDS.keys()
+    assert LABELS.keys() == {name for name, kind in KINDS.items() if kind.named}
+
+
+QUICK = ("bert", "modernbert")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in FAMILIES])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_trains_saves_loads_and_predicts(kind: str, name: str, tmp_path: Path) -> None:
+    record, labels = KINDS[kind], LABELS.get(kind, ())
+    task = Task("own", record, ("text", "other"), labels, record.metrics)
+    TINY["save"](tmp_path / "given", name, "" if name in TINY["TEACHERS"] else "MaskedLM")
+    tokenizer = teacher.load_tokenizer(tmp_path / "given")
+    tokenizer.padding_side = "left" if family.FAMILIES[name].pads_left else "right"
+    torch.manual_seed(0)
+    model = teacher.load_for(task, tmp_path / "given", pad_id=tokenizer.pad_token_id)
+    assert model.config.problem_type == record.problem
+    assert model.config.num_labels == task.outputs
+    texts = TINY["SENTENCES"], TINY["SENTENCES"][::-1]
+    encoded = encode_texts(texts, tokenizer, 24)
+    batch: dict[str, Any] = dict(pad(encoded, range(8), tokenizer.pad_token_id, tokenizer.padding_side == "left"))
+    batch["labels"] = record.loss_targets(TARGETS[kind])
+    batch["teacher_logits"] = np.random.default_rng(0).normal(size=(8, task.outputs)).astype(np.float32)
+    tensors = {key: torch.from_numpy(value) for key, value in batch.items()}
+    terms = {
+        "supervised": BoundTerm(1.0, "logits", "labels", "all", supervised),
+        "soft": BoundTerm(1.0, "logits", "teacher", "all", lambda s, t: soft_targets(s, t, temperature=2.0)),
+    }
+    objective = Objective(model.train(), terms, rows=record.rows, label_rows=record.label_rows)
+    optimizer, losses = torch.optim.AdamW(model.parameters(), lr=3e-3), []
+    for _ in range(12):
+        loss = objective(tensors).sum()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    assert np.isfinite(losses).all()
+    assert min(losses[-3:]) < losses[0]
+    with write_model(tmp_path / "saved", model, tokenizer, {}):
+        pass
+    loaded = distill.load(tmp_path / "saved", max_length=24)
+    assert loaded.labels == labels
+    pairs = list(zip(*texts, strict=True))
+    answers = loaded.predict(pairs)
+    assert len(answers) == 8
+    with torch.no_grad():
+        expected = model.eval()(**family.inputs(model, tensors)).logits.numpy()
+    np.testing.assert_allclose(loaded.outputs(pairs), expected, atol=1e-4)
+    assert record.answer(expected, labels, 0.5)[0].keys() == answers[0].keys()
