@@ -159,12 +159,16 @@ def _kind(settings: config.Task, table: pa.Table, text: Sequence[str], label: Se
 
 
 def _is_joined(column: pa.ChunkedArray) -> bool:
-    """Whether texts of a label column combine a smaller number of labels, as in `billing|urgent`."""
+    """Whether texts of a label column combine labels, as in `billing|urgent`.
+
+    Then some label is also alone in a text, or there are fewer labels than combinations of them.
+    """
     if not is_text(column.type):
         return False
-    values = [value for value in pc.unique(label_names(column)).to_pylist() if value is not None]
-    parts = {part for value in values for part in split(value) or ()}
-    return any(JOINED.search(value) for value in values) and len(parts) < len(values)
+    values = {value for value in pc.unique(label_names(column)).to_pylist() if value is not None}
+    joined = {value for value in values if JOINED.search(value)}
+    parts = {part for value in joined for part in split(value) or ()}
+    return bool(joined) and (bool(parts & (values - joined)) or len(parts | (values - joined)) < len(values))
 
 
 def _numeric(column: pa.ChunkedArray) -> bool:

@@ -33,6 +33,7 @@ Files = dict[str, bytes]
 TICKETS: Rows = {"body": SUBJECTS, "queue": [QUEUES[i % 3] for i in range(COUNT)]}
 REVIEWS: Rows = {"review": SUBJECTS, "stars": [1 + i % 5 for i in range(COUNT)]}
 SCORES: Rows = {"text1": SUBJECTS, "text2": SUBJECTS[1:] + SUBJECTS[:1], "score": [i / COUNT for i in range(COUNT)]}
+QUERIES: Rows = {"query": SUBJECTS[:4] * 6, "document": SUBJECTS, "score": [i % 3 for i in range(COUNT)]}
 TAGS: Rows = {"text": SUBJECTS, "labels": [[QUEUES[i % 3]] + ["urgent"] * (i % 2) for i in range(COUNT)]}
 FLAGS: Rows = {"text": SUBJECTS, "urgent": [i % 2 for i in range(COUNT)], "angry": [i // 2 % 2 for i in range(COUNT)]}
 
@@ -250,6 +251,14 @@ MALFORMED: dict[str, Case] = {
     "one score": (lambda: tickets(SCORES | {"score": [0.5] * COUNT}), [], "tickets.csv: got the same label in all row"),
     "names of scores": (lambda: tickets(SCORES), ["tasks.labels=[a,b]"], r"tasks.labels: got \['a', 'b'\]; must be nu"),
     "words as scores": (tickets, ["tasks.kind=regression"], BODY.format(1) + "got label 'billing'; must be a finite n"),
+    # reranking
+    "a word as relevance": (
+        lambda: tickets(cell(QUERIES, "score", 9, "high")), [], BODY.format(9) + "got label 'high'; must be a",
+    ),
+    "one query": (
+        lambda: tickets(QUERIES | {"query": ["where is my card"] * COUNT}), [], "tickets.csv: got 0 labelled ",
+    ),
+    "accuracy of scores": (lambda: tickets(QUERIES), ["tasks.metrics=[accuracy]"], "tasks.metrics: got accuracy; must"),
     # multi_label
     "an unknown label in a list": (
         lambda: {"t.jsonl": to_jsonl(TAGS), "v.jsonl": to_jsonl(cell(TAGS, "labels", 4, ["billing", "sales"]))},

@@ -69,6 +69,20 @@ FILES: dict[str, tuple[dict[str, Sequence[Any]], Expected]] = {
         {"text": SUBJECTS, "tags": cycle(["a"], ["a", "b"], [])}, (("text",), ("tags",), "multi_label"),
     ),
     "bars": ({"text": SUBJECTS, "topic": cycle("a|b", "a", "b|c", "c")}, (("text",), ("topic",), "multi_label")),
+    "more and more bars": (
+        {"text": SUBJECTS, "topic": cycle("", "a", "a|b", "a|b|c")}, (("text",), ("topic",), "multi_label"),
+    ),
+    "bars in all rows": (
+        {"text": SUBJECTS, "topic": cycle("a;b", "b;c", "c;d", "a;c", "a;d")}, (("text",), ("topic",), "multi_label"),
+    ),
+    "levels": ({"text": SUBJECTS, "topic": cycle("x|a", "x|b", "y|c")}, (("text",), ("topic",), "classification")),
+    "a query and documents": (
+        {"query": TITLES, "passage": SUBJECTS, "label": BITS}, (("query", "passage"), ("label",), "reranking"),
+    ),
+    "a query and classes": (
+        {"query": TITLES, "passage": SUBJECTS, "label": cycle("yes", "no")},
+        (("query", "passage"), ("label",), "classification"),
+    ),
     "a bar in one name": ({"text": SUBJECTS, "topic": cycle("a|b", "c")}, (("text",), ("topic",), "classification")),
     "commas": ({"text": SUBJECTS, "topic": cycle("a, b", "a", "b")}, (("text",), ("topic",), "classification")),
     "unlabelled rows": (
