@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 from distill import config
 from distill.data.kinds import KINDS, Kind
 from distill.data.kinds.classification import label_names
+from distill.data.kinds.kind import is_list, is_text
+from distill.data.kinds.multi_label import JOINED, split
 from distill.data.kinds.regression import numeric
 from distill.errors import ConfigError, DataError
 from distill.family.head import Head
@@ -44,8 +46,11 @@ SAMPLE = 10_000
 MOST_NUMBERS = 20
 """A column of more different whole numbers is a regression, of fewer a classification."""
 
-MOST_CLASSES = 0.5
-"""Maximum number of different labels of a classification, as a share of the rows."""
+MOST_MISTAKES = 0.1
+"""A column of numbers has at most this share of other values."""
+
+MOST_REPEATED = 0.5
+"""A column without a usual name may be the label if its different values are at most this share of its rows."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,12 @@ def columns_of(settings: config.Task, table: pa.Table, head: Head | None, key: s
     sample = table.slice(0, SAMPLE)
     label = label_columns(settings, sample, key, file)
     text = _text(settings, sample, label, key, file)
-    return Columns(text, label, _kind(settings, sample, text, label, head, key, file))
+    if repeated := next((name for n, name in enumerate((*text, *label)) if name in (*text, *label)[:n]), None):
+        raise ConfigError(
+            f"{key}.label: got {', '.join(label)}, with text from {' and '.join(text)}; must be different columns of "
+            f"{file}; name {repeated} once"
+        )
+    return Columns(text, label, _kind(settings, sample, text, label, head))
 
 
 def text_columns(settings: config.Task, table: pa.Table, key: str, file: str) -> tuple[str, ...]:
@@ -96,15 +106,17 @@ def label_columns(settings: config.Task, table: pa.Table, key: str, file: str) -
         return (likely[0],)
     raise ConfigError(
         f"{key}.label: got nothing, and no column of {file} is named as a label; must be one of "
-        f"{', '.join(table.column_names)}; set {key}.label=COLUMN"
+        f"{', '.join(table.column_names)}; set {key}.label=COLUMN, or '{key}.label=[A,B]' for columns of 0 and 1"
     )
 
 
 def _few_values(column: pa.ChunkedArray) -> bool:
     """Whether a column has lists, or so few different values that they repeat."""
-    if _is_list(column.type):
-        return True
-    return 2 <= pc.count_distinct(column).as_py() <= MOST_CLASSES * len(column)
+    if is_list(column.type):
+        return KINDS["multi_label"].accepts(column.type)
+    if pa.types.is_null(column.type) or not KINDS["classification"].accepts(column.type):
+        return False
+    return 2 <= pc.count_distinct(column).as_py() <= MOST_REPEATED * len(column)
 
 
 def _text(settings: config.Task, table: pa.Table, label: Sequence[str], key: str, file: str) -> tuple[str, ...]:
@@ -130,50 +142,45 @@ def _text(settings: config.Task, table: pa.Table, label: Sequence[str], key: str
     return (max(texts, key=lambda name: pc.sum(pc.utf8_length(table[name])).as_py() or 0),)
 
 
-def _kind(
-    settings: config.Task,
-    table: pa.Table,
-    text: Sequence[str],
-    label: Sequence[str],
-    head: Head | None,
-    key: str,
-    file: str,
-) -> Kind:
+def _kind(settings: config.Task, table: pa.Table, text: Sequence[str], label: Sequence[str], head: Head | None) -> Kind:
     if settings.kind is not None:
         return KINDS[settings.kind]
-    if len(label) > 1 or (head is not None and head.problem == "multi_label_classification"):
-        return KINDS["multi_label"]
     column = table[label[0]]
+    if len(label) > 1 or is_list(column.type):
+        return KINDS["multi_label"]
     if (head is None or head.outputs == 1) and [name.lower() for name in text] in QUERIES and _numeric(column):
         return KINDS["reranking"]
-    if head is not None and head.outputs == 1:
-        return KINDS["regression"]
-    if _is_list(column.type):
-        return KINDS["multi_label"]
+    if head is not None:
+        several = "multi_label" if head.problem == KINDS["multi_label"].problem else "classification"
+        return KINDS["regression" if head.outputs == 1 else several]
     if _is_number(column):
         return KINDS["regression"]
-    names = label_names(column)
-    count, rows = pc.count_distinct(names).as_py(), len(names) - names.null_count
-    if count > max(MOST_NUMBERS, MOST_CLASSES * rows):
-        raise ConfigError(
-            f"{key}.label: got {label[0]}, with {count} different values in {rows} rows of {file}; must be a column of "
-            f"labels or numbers; set {key}.label=COLUMN (of {', '.join(table.column_names)})"
-        )
-    return KINDS["classification"]
+    return KINDS["multi_label" if _is_joined(column) else "classification"]
+
+
+def _is_joined(column: pa.ChunkedArray) -> bool:
+    """Whether texts of a label column combine a smaller number of labels, as in `billing|urgent`."""
+    if not is_text(column.type):
+        return False
+    values = [value for value in pc.unique(label_names(column)).to_pylist() if value is not None]
+    parts = {part for value in values for part in split(value) or ()}
+    return any(JOINED.search(value) for value in values) and len(parts) < len(values)
 
 
 def _numeric(column: pa.ChunkedArray) -> bool:
-    return not pa.types.is_boolean(column.type) and not numeric(column)[1].any()
+    """Whether a label column contains numbers, but for a few mistakes, which are refused with their row."""
+    if not KINDS["regression"].accepts(column.type):
+        return False
+    values, bad = numeric(column)
+    return bool(bad.sum() <= MOST_MISTAKES * (~np.isnan(values) & ~bad).sum())
 
 
 def _is_number(column: pa.ChunkedArray) -> bool:
     """Whether a label column is a regression: numbers with fractions, or many different ones."""
-    if pa.types.is_boolean(column.type):
+    if not _numeric(column):
         return False
     values, bad = numeric(column)
-    values = values[~np.isnan(values)]
-    if bad.any() or not len(values):
-        return False
+    values = values[~np.isnan(values) & ~bad]
     return bool((values != np.floor(values)).any()) or len(np.unique(values)) > MOST_NUMBERS
 
 
@@ -189,14 +196,6 @@ def _usual(table: pa.Table, names: Sequence[str], without: set[str | None]) -> s
     """The column with the first of these names, in any case; None if there is none."""
     lower = {name.lower(): name for name in table.column_names if name not in without}
     return next((lower[name] for name in names if name in lower), None)
-
-
-def is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
 
 
 def check_texts(table: pa.Table, columns: Sequence[str], where: object) -> None:

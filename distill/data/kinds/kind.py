@@ -29,6 +29,10 @@ class Kind:
     """Metrics of a task that names none. Their mean is the task's score."""
     all_metrics: tuple[str, ...]
     """Metrics that a task of this kind may name."""
+    accepts: Callable[[pa.DataType], bool]
+    """Whether a label column may have this type. `encode` is only called for columns that do."""
+    form: str
+    """What such a column contains, in a few words."""
     encode: Callable[[pa.ChunkedArray, Sequence[str], Where, str], np.ndarray]
     """(column, labels, where, setting of the column) -> targets [n] or [n, labels]. Rows without a label have `MISSING`
     or NaN. DataError for a value that is no label."""
@@ -88,6 +92,18 @@ def grouped(targets: np.ndarray, first_texts: Sequence[str]) -> np.ndarray:
     numbers: dict[str, int] = {}
     result["group"] = [numbers.setdefault(text.strip(), len(numbers)) for text in first_texts]
     return result
+
+
+def is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+
+
+def is_list(kind: pa.DataType) -> bool:
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
 
 
 def labelled(targets: np.ndarray) -> np.ndarray:
