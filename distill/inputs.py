@@ -11,7 +11,7 @@ from distill.compress.zeros import STEP
 from distill.config import Evaluate, Prune, Quantize, Train, Vocabulary
 from distill.context import Context
 from distill.data.encode import encode_task
-from distill.data.labels import head_order
+from distill.data.labels import check_head
 from distill.errors import ConfigError
 from distill.family.head import stored_head
 from distill.family.record import UNBOUNDED
@@ -54,10 +54,10 @@ def prepare(ctx: Context, pending: list[Step]) -> None:
         for line in _cut(ctx):
             ctx.machine.log(line)
         for folder in ctx.given.teachers:
-            _check_head(ctx, ctx.given.key, folder)
+            check_head(stored_head(folder), [data.task for data in ctx.tasks.values()], ctx.given.key)
         _check_rows(ctx, pending)
         if ctx.plan.given_student:
-            _check_head(ctx, "student.name", ctx.given.student)
+            check_head(stored_head(ctx.given.student), [data.task for data in ctx.tasks.values()], "student.name")
     for step in pending:
         if step.on_corpus:
             ctx.corpus(step)
@@ -347,18 +347,3 @@ def _no_student(key: str, config: Any) -> str:
     """Error message for a model of a family that cannot be a student."""
     types = ", ".join(family.STUDENTS)
     return f"{key}: got a model of type {config.model_type}; must be one of {types}; choose such a model"
-
-
-def _check_head(ctx: Context, key: str, folder: str) -> None:
-    """Refuse a stored classifier whose outputs are not the labels of a task."""
-    head = stored_head(folder)
-    if head is None:
-        return
-    wrong = [data.task for data in ctx.tasks.values() if head_order(head, data.task) is None]
-    if wrong:
-        labels = f" ({', '.join(head.labels[:12])})" if head.labels else ""
-        wanted = "; ".join(f"{task.name}: {', '.join(task.labels[:12]) or 'a number'}" for task in wrong)
-        raise ConfigError(
-            f"{key}: got a classifier of {head.outputs} outputs{labels}; must have a head for the labels of "
-            f"{wanted}, or none; choose the tasks it was trained for with tasks.names, or a model without a head"
-        )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from distill.check.rules import existing, nearest
 from distill.config import Task, Tasks
 from distill.data.kinds import KINDS
 from distill.data.task import chosen, is_own
+
+TASK_NAME = re.compile(r"\w[\w.-]*")
+"""Valid names of tasks, which are names of folders in the run folder too."""
 
 
 def tasks(settings: Tasks) -> Iterator[str]:
@@ -18,12 +22,18 @@ def tasks(settings: Tasks) -> Iterator[str]:
         if name not in every:
             yield f"tasks.names: got {name}; must be one of {', '.join(every)}; {nearest(name, list(every))}"
     for name, task in every.items():
+        if not TASK_NAME.fullmatch(name):
+            key = "tasks.name" if is_own(settings) else f"tasks.each.{name}"
+            yield (
+                f"{key}: got {name!r} as the name of a task; must be letters, digits, -, _ and dots, no dot first, "
+                "because it names a folder of the run; rename the task"
+            )
         yield from _task("tasks" if is_own(settings) else f"tasks.each.{name}", task)
 
 
 def _sources(settings: Tasks, every: dict[str, Task]) -> Iterator[str]:
     """Problems of the files, folders and data sets of all tasks."""
-    if not every:
+    if not every and settings.validation is None and settings.test is None:
         yield "tasks.train: got nothing; must be a file with labelled rows; set tasks.train=FILE"
     if settings.train is not None and settings.hub is not None:
         yield f"tasks.hub: got {settings.hub}; must be null with tasks.train; leave one of them out"
@@ -41,6 +51,7 @@ def _task(key: str, task: Task) -> Iterator[str]:
     """Problems of one task. `key`: its setting."""
     if task.train is None and task.hub is None and not task.docstrings:
         yield f"{key}.train: got nothing; must be a file with labelled rows; set {key}.train=FILE"
+    yield from _files(key, task)
     kinds = [KINDS[task.kind]] if task.kind in KINDS else list(KINDS.values())
     names = list(dict.fromkeys(metric for kind in kinds for metric in kind.all_metrics))
     for metric in task.metrics or []:
@@ -55,14 +66,29 @@ def _task(key: str, task: Task) -> Iterator[str]:
     yield from _labels(key, task)
 
 
+def _files(key: str, task: Task) -> Iterator[str]:
+    """Problems of the form of the settings of a task's files. Whether they exist is seen when they are read."""
+    for name in ("train", "test"):
+        if isinstance(getattr(task, name), dict):
+            yield f"{key}.{name}: got {getattr(task, name)}; must be a file or a list of files; name the files alone"
+    if isinstance(task.validation, dict):
+        for split in sorted({"train", "test"} & {*task.validation}):
+            yield f"{key}.validation: got a split {split}; must have another name; set {key}.{split}=FILE"
+        if not task.validation:
+            yield f"{key}.validation: got {{}}; must name a split and its file; leave it out"
+
+
 def _labels(key: str, task: Task) -> Iterator[str]:
     """Problems of the settings of a task's labels and text columns."""
     if task.range is not None and not (len(task.range) == 2 and task.range[0] < task.range[1]):
         yield f"{key}.range: got {task.range}; must be [lowest, highest]; e.g. [0,5]"
-    if task.labels is not None and (len(task.labels) < 2 or len(set(task.labels)) < len(task.labels)):
+    names = {label.strip().casefold() for label in task.labels or ()}
+    if task.labels is not None and (len(names) < 2 or len(names) < len(task.labels)):
         yield f"{key}.labels: got {task.labels}; must be two different labels or more; e.g. [no,yes]"
     several = isinstance(task.label, list)
-    if several and (task.kind not in (None, "multi_label") or len(task.label) < 2):
+    if several and len({*map(str, task.label)}) < len(task.label):
+        yield f"{key}.label: got {task.label}; must be different columns; name each once"
+    elif several and (task.kind not in (None, "multi_label") or len(task.label) < 2):
         yield f"{key}.label: got {task.label}; must be one column, or for multi_label two or more; name one"
     if task.label is not None and not several and not isinstance(task.label, str):
         yield f"{key}.label: got {task.label}; must be the name of a column; correct it"

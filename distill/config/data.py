@@ -26,7 +26,8 @@ class Task:
     """File with the training rows: CSV, TSV, JSON Lines or parquet; a pattern such as data/*.csv, a URL, or a list."""
     validation: Any = None
     """File with the rows on which choices are made and, without `test`, scores are reported. Several splits are a
-    mapping from their names to files. When null, a fifth of `train` is set aside, by a hash of the text."""
+    mapping from their names to files. When null, a fifth of the labelled rows of `train` (at most
+    10,000) is set aside, by a hash of the text."""
     test: Any = None
     """File with the rows on which scores are reported in place of those of `validation`."""
     hub: str | None = None

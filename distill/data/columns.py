@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 from distill import config
 from distill.data.kinds import KINDS, Kind
 from distill.data.kinds.classification import label_names
+from distill.data.kinds.kind import is_list, is_text
+from distill.data.kinds.multi_label import JOINED, split
 from distill.data.kinds.regression import numeric
 from distill.data.kinds.token_classification import TOKEN_CLASSIFICATION, is_spans, is_words
 from distill.errors import ConfigError, DataError
@@ -51,8 +53,11 @@ SAMPLE = 10_000
 MOST_NUMBERS = 20
 """A column of more different whole numbers is a regression, of fewer a classification."""
 
-MOST_CLASSES = 0.5
-"""Maximum number of different labels of a classification, as a share of the rows."""
+MOST_MISTAKES = 0.1
+"""A column of numbers has at most this share of other values."""
+
+MOST_REPEATED = 0.5
+"""A column without a usual name may be the label if its different values are at most this share of its rows."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,12 @@ def columns_of(settings: config.Task, table: pa.Table, head: Head | None, key: s
     sample = table.slice(0, SAMPLE)
     label = label_columns(settings, sample, key, file)
     text = _text(settings, sample, label, key, file)
-    kind = _kind(settings, sample, text, label, head, key, file)
+    if repeated := next((name for n, name in enumerate((*text, *label)) if name in (*text, *label)[:n]), None):
+        raise ConfigError(
+            f"{key}.label: got {', '.join(label)}, with text from {' and '.join(text)}; must be different columns of "
+            f"{file}; name {repeated} once"
+        )
+    kind = _kind(settings, sample, text, label, head)
     if kind.per_token and len(text) > 1:
         raise ConfigError(
             f"{key}.text: got {' and '.join(text)}; must be one column for {kind.name}; set {key}.text=COLUMN"
@@ -99,7 +109,7 @@ def label_columns(settings: config.Task, table: pa.Table, key: str, file: str) -
         names = settings.label if isinstance(settings.label, list) else [settings.label]
         return tuple(_present(str(name), table, f"{key}.label", file) for name in names)
     text = {settings.text, settings.text_pair}
-    lists = [name for name in table.column_names if _is_list(table[name].type)]
+    lists = [name for name in table.column_names if is_list(table[name].type)]
     usual = _usual(table, LABELS, text) or _usual(table.select(lists), TAGS, text)
     if usual is not None:
         return (usual,)
@@ -109,15 +119,17 @@ def label_columns(settings: config.Task, table: pa.Table, key: str, file: str) -
         return (likely[0],)
     raise ConfigError(
         f"{key}.label: got nothing, and no column of {file} is named as a label; must be one of "
-        f"{', '.join(table.column_names)}; set {key}.label=COLUMN"
+        f"{', '.join(table.column_names)}; set {key}.label=COLUMN, or '{key}.label=[A,B]' for columns of 0 and 1"
     )
 
 
 def _few_values(column: pa.ChunkedArray) -> bool:
     """Whether a column has lists, or so few different values that they repeat."""
-    if _is_list(column.type):
-        return True
-    return 2 <= pc.count_distinct(column).as_py() <= MOST_CLASSES * len(column)
+    if is_list(column.type):
+        return KINDS["multi_label"].accepts(column.type)
+    if pa.types.is_null(column.type) or not KINDS["classification"].accepts(column.type):
+        return False
+    return 2 <= pc.count_distinct(column).as_py() <= MOST_REPEATED * len(column)
 
 
 def _text(settings: config.Task, table: pa.Table, label: Sequence[str], key: str, file: str) -> tuple[str, ...]:
@@ -147,7 +159,7 @@ def _text(settings: config.Task, table: pa.Table, label: Sequence[str], key: str
 
 def _word_list(table: pa.Table, label: str) -> str | None:
     """The column with the words to which a column of lists has a tag each; None if there is none."""
-    if not _is_list(table[label].type) or is_spans(table[label].type):
+    if not is_list(table[label].type) or is_spans(table[label].type):
         return None
     lists = [name for name in table.column_names if name != label and is_words(table[name].type)]
     sizes = pc.list_value_length(table[label])
@@ -160,52 +172,51 @@ def _share(flags: pa.ChunkedArray) -> float:
     return pc.mean(flags).as_py() or 0.0
 
 
-def _kind(
-    settings: config.Task,
-    table: pa.Table,
-    text: Sequence[str],
-    label: Sequence[str],
-    head: Head | None,
-    key: str,
-    file: str,
-) -> Kind:
+def _kind(settings: config.Task, table: pa.Table, text: Sequence[str], label: Sequence[str], head: Head | None) -> Kind:
     if settings.kind is not None:
         return KINDS[settings.kind]
     if any(is_words(table[name].type) for name in text) or is_spans(table[label[0]].type):
         return TOKEN_CLASSIFICATION
-    if len(label) > 1 or (head is not None and head.problem == "multi_label_classification"):
-        return KINDS["multi_label"]
     column = table[label[0]]
+    if len(label) > 1 or is_list(column.type):
+        return KINDS["multi_label"]
     if (head is None or head.outputs == 1) and [name.lower() for name in text] in QUERIES and _numeric(column):
         return KINDS["reranking"]
-    if head is not None and head.outputs == 1:
-        return KINDS["regression"]
-    if _is_list(column.type):
-        return KINDS["multi_label"]
+    if head is not None:
+        several = "multi_label" if head.problem == KINDS["multi_label"].problem else "classification"
+        return KINDS["regression" if head.outputs == 1 else several]
     if _is_number(column):
         return KINDS["regression"]
-    names = label_names(column)
-    count, rows = pc.count_distinct(names).as_py(), len(names) - names.null_count
-    if count > max(MOST_NUMBERS, MOST_CLASSES * rows):
-        raise ConfigError(
-            f"{key}.label: got {label[0]}, with {count} different values in {rows} rows of {file}; must be a column of "
-            f"labels or numbers; set {key}.label=COLUMN (of {', '.join(table.column_names)})"
-        )
-    return KINDS["classification"]
+    return KINDS["multi_label" if _is_joined(column) else "classification"]
+
+
+def _is_joined(column: pa.ChunkedArray) -> bool:
+    """Whether texts of a label column combine labels, as in `billing|urgent`.
+
+    Then some label is also alone in a text, or there are fewer labels than combinations of them.
+    """
+    if not is_text(column.type):
+        return False
+    values = {value for value in pc.unique(label_names(column)).to_pylist() if value is not None}
+    joined = {value for value in values if JOINED.search(value)}
+    parts = {part for value in joined for part in split(value) or ()}
+    return bool(joined) and (bool(parts & (values - joined)) or len(parts | (values - joined)) < len(values))
 
 
 def _numeric(column: pa.ChunkedArray) -> bool:
-    return not pa.types.is_boolean(column.type) and not numeric(column)[1].any()
+    """Whether a label column contains numbers, but for a few mistakes, which are refused with their row."""
+    if not KINDS["regression"].accepts(column.type):
+        return False
+    values, bad = numeric(column)
+    return bool(bad.sum() <= MOST_MISTAKES * (~np.isnan(values) & ~bad).sum())
 
 
 def _is_number(column: pa.ChunkedArray) -> bool:
     """Whether a label column is a regression: numbers with fractions, or many different ones."""
-    if pa.types.is_boolean(column.type):
+    if not _numeric(column):
         return False
     values, bad = numeric(column)
-    values = values[~np.isnan(values)]
-    if bad.any() or not len(values):
-        return False
+    values = values[~np.isnan(values) & ~bad]
     return bool((values != np.floor(values)).any()) or len(np.unique(values)) > MOST_NUMBERS
 
 
@@ -221,14 +232,6 @@ def _usual(table: pa.Table, names: Sequence[str], without: set[str | None]) -> s
     """The column with the first of these names, in any case; None if there is none."""
     lower = {name.lower(): name for name in table.column_names if name not in without}
     return next((lower[name] for name in names if name in lower), None)
-
-
-def is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
 
 
 def check_texts(table: pa.Table, columns: Sequence[str], where: object) -> None:

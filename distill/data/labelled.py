@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -13,10 +14,11 @@ import pyarrow.compute as pc
 from distill import config
 from distill.data.columns import Columns, check_texts, columns_of
 from distill.data.files import Table
-from distill.data.kinds import WORDS, Kind, flat, labelled, targets_in
+from distill.data.kinds import KINDS, WORDS, Kind, flat, labelled, targets_in
+from distill.data.kinds.classification import label_names
 from distill.data.labels import Labels, labels_of
 from distill.data.task import Task
-from distill.errors import DataError
+from distill.errors import ConfigError, DataError
 from distill.family.head import Head
 
 SET_ASIDE, MOST_ASIDE = 0.2, 10_000
@@ -25,8 +27,18 @@ SET_ASIDE, MOST_ASIDE = 0.2, 10_000
 LONGEST = 1_000_000
 """Maximum characters of a text. A longer one is most likely several rows, joined by a missing quote."""
 
+FOR_KINDS = {
+    "labels": ("classification", "multi_label"),
+    "range": ("regression", "reranking"),
+    "threshold": ("multi_label",),
+}
+"""Setting of a task -> the kinds that it is for."""
+
 FEWEST = {"train": 8, "validation": 2}
 """Minimum number of labelled rows of own tasks; other splits than train need as many as validation."""
+
+MOST_LABELS, SHARE = 20, 0.5
+"""Unless they are listed, labels of more rows than the first number may be no more than this share of the rows."""
 
 _AT_ONCE = 8192
 """Rows whose texts are in memory at once."""
@@ -71,14 +83,18 @@ def labelled_rows(
     """
     first = next(iter(tables.values()))
     columns = columns_of(settings, first.rows, head, key, first.files[0])
+    _check_settings(settings, columns.kind, key)
     for table in tables.values():
-        _check_columns(table, columns)
+        _check_columns(table, columns, key)
     if columns.kind.prepare is not None:
         tables = {split: _prepared(table, columns) for split, table in tables.items()}
     for table in tables.values():
         check_texts(table.rows, columns.text, ", ".join(table.files))
     joined = {split: label_column(table, columns) for split, table in tables.items()}
-    labels = labels_of(settings, columns.kind, joined, head, key)
+    several = columns.label if len(columns.label) > 1 else ()
+    labels = labels_of(settings, columns.kind, joined, head, key, several)
+    if columns.kind.named and settings.labels is None and head is None:
+        _check_labels(labels.names, columns, first, key)
     splits: dict[str, Split] = {}
     for split, table in tables.items():
         targets = columns.kind.encode(joined[split], labels.spelled, table.where, f"{key}.label")
@@ -88,30 +104,65 @@ def labelled_rows(
         content = table.rows.select([*columns.text, *extra]).append_column("label", _column(targets))
         splits[split] = Split(content, usable_rows(table, columns.text))
     notes = [*_described(name, settings, columns, labels), *labels.notes]
-    published = bool(settings.rows)  # its splits are used as they are
-    if not published:
-        # The rows of a group stay together.
-        splits = _divided(splits, columns.text[:1] if columns.kind.grouped else columns.text, notes, name)
+    splits = {s: part if s == "train" else _with_labels(part, notes, f"{name} {s}") for s, part in splits.items()}
+    if not settings.rows:  # the splits of a published data set are used as they are
+        # Leaks first: a row of the test file must not be set aside. The rows of a group stay together.
         splits = _without_leaks(splits, columns, settings.drop_leaked is not False, notes, name)
-    kept = {s: part if s == "train" else _with_labels(part, notes, f"{name} {s}") for s, part in splits.items()}
-    if not published:
-        _check_enough(kept, tables, columns.kind)
+        splits = _divided(splits, columns.text[:1] if columns.kind.grouped else columns.text, notes, name)
+        _check_enough(splits, tables, columns.kind)
     task = Task(
         name,
         columns.kind,
         columns.text,
         labels.names,
         tuple(settings.metrics or columns.kind.metrics),
-        None if columns.kind.named else _range(settings.range, kept.get("train")),
+        None if columns.kind.named else _range(settings.range, splits.get("train")),
         settings.threshold or 0.5,
         dict(settings.rows),
     )
-    validation = {s: part for s, part in kept.items() if s not in ("train", "test")}
-    reported = {"test": kept["test"]} if "test" in kept else validation
-    return Labelled(task, kept.get("train"), validation, reported, tuple(notes))
+    validation = {s: part for s, part in splits.items() if s not in ("train", "test")}
+    reported = {"test": splits["test"]} if "test" in splits else validation
+    return Labelled(task, splits.get("train"), validation, reported, tuple(notes))
 
 
-def _check_columns(table: Table, columns: Columns) -> None:
+def _check_settings(settings: config.Task, kind: Kind, key: str) -> None:
+    """ConfigError for settings of another kind of task."""
+    unfit = [metric for metric in settings.metrics or () if metric not in kind.all_metrics]
+    if unfit:
+        raise ConfigError(
+            f"{key}.metrics: got {', '.join(unfit)}; must be of {', '.join(kind.all_metrics)} for {kind.name}; choose "
+            f"from these, or set {key}.kind"
+        )
+    for name, kinds in FOR_KINDS.items():
+        if getattr(settings, name) and kind.name not in kinds:
+            raise ConfigError(
+                f"{key}.{name}: got {getattr(settings, name)}; must be null for {kind.name}; leave it out, or set "
+                f"{key}.kind={kinds[0]}"
+            )
+
+
+def _check_labels(names: Sequence[str], columns: Columns, table: Table, key: str) -> None:
+    """Refuse a column whose values are no labels."""
+    label, file, rows = ", ".join(columns.label), table.files[0], table.rows.num_rows
+    fraction = next((name for name in names if re.fullmatch(r"[+-]?\d*\.\d+", name)), None)
+    if fraction is not None and columns.kind.name == "multi_label":
+        raise ConfigError(
+            f"{key}.kind: got multi_label, and {fraction} in {label} of {file}; must be regression for numbers; set "
+            f"{key}.kind=regression, or list the labels in {key}.labels"
+        )
+    if len(names) < 2:
+        raise DataError(
+            f"{file}: got {f'only the label {names[0]!r}' if names else 'no label'} in {label}; must be two labels or "
+            f"more; add rows, or set {key}.label=COLUMN"
+        )
+    if len(names) > max(MOST_LABELS, SHARE * rows):
+        raise ConfigError(
+            f"{key}.label: got {label}, with {len(names):,} different labels in {rows:,} rows of {file}; must be a "
+            f"column of labels or numbers; set {key}.label=COLUMN (of {', '.join(table.rows.column_names)})"
+        )
+
+
+def _check_columns(table: Table, columns: Columns, key: str) -> None:
     missing = [name for name in (*columns.text, *columns.label) if name not in table.rows.column_names]
     where = ", ".join(table.files)
     if missing:
@@ -119,6 +170,13 @@ def _check_columns(table: Table, columns: Columns) -> None:
             f"{where}: got columns {', '.join(table.rows.column_names)}; must have {', '.join(missing)}, as the "
             "training rows do; add or rename it"
         )
+    for name in columns.label:
+        kind = columns.kind if len(columns.label) == 1 else KINDS["classification"]
+        if not kind.accepts(table.rows[name].type):
+            raise DataError(
+                f"{where}: got {table.rows[name].type} in column {name}; must be {kind.form} for {columns.kind.name}; "
+                f"convert it, or set {key}.kind or {key}.label"
+            )
 
 
 def _prepared(table: Table, columns: Columns) -> Table:
@@ -137,9 +195,9 @@ def label_column(table: Table, columns: Columns) -> pa.ChunkedArray:
 
 
 def _flags(table: Table, name: str) -> np.ndarray:
-    values = pc.utf8_lower(pc.utf8_trim_whitespace(pc.cast(table.rows[name], pa.string())))
-    yes = pc.fill_null(pc.is_in(values, pa.array(["1", "1.0", "true"])), False).to_numpy()
-    no = pc.fill_null(pc.is_in(values, pa.array(["0", "0.0", "false"])), False).to_numpy()
+    values = pc.utf8_lower(label_names(table.rows[name]))
+    yes = pc.is_in(values, pa.array(["1", "true"])).to_numpy()
+    no = pc.is_in(values, pa.array(["0", "false"])).to_numpy()
     if not (yes | no).all():
         row = int(np.flatnonzero(~(yes | no))[0])
         raise DataError(
@@ -208,19 +266,21 @@ def targets_of(split: Split) -> np.ndarray:
 def _divided(splits: dict[str, Split], texts: Sequence[str], notes: list[str], name: str) -> dict[str, Split]:
     """The splits, with a part of `train` set aside as `validation` if there is no split but train and test.
 
-    The part depends on a hash of the columns `texts` alone, so that all copies of a text are in the same split.
+    The part depends on a hash of the columns `texts` alone, so that all copies of a text are in the same split. Rows
+    without a label stay in `train`, because they cannot validate, unless a row with the same text does.
     """
     if "train" not in splits or any(split not in ("train", "test") for split in splits):
         return splits
     train = splits["train"]
-    share = min(SET_ASIDE, MOST_ASIDE / max(1, len(train.rows)))
-    aside = hashes(train, texts) < share * 2.0**64
+    can, codes = labelled(targets_of(train)), hashes(train, texts)
+    aside = can & (codes < min(SET_ASIDE, MOST_ASIDE / max(1, int(can.sum()))) * 2.0**64)
+    copies = ~can & np.isin(codes, codes[aside])
     notes.append(
-        f"{name}: {int(aside.sum()):,} of {len(aside):,} training rows are set aside for validation, by a hash of "
-        "their text"
+        f"{name}: {int(aside.sum()):,} of {int(can.sum()):,} labelled training rows are set aside for validation, by a "
+        f"hash of their text{f'; {int(copies.sum()):,} copies without a label are left out' if copies.any() else ''}"
     )
     test = {"test": splits["test"]} if "test" in splits else {}
-    parts = {"train": train.rows[~aside], "validation": train.rows[aside]}
+    parts = {"train": train.rows[~(aside | copies)], "validation": train.rows[aside]}
     return {split: Split(train.table, rows) for split, rows in parts.items()} | test
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -30,7 +30,12 @@ class Labels:
 
 
 def labels_of(
-    settings: config.Task, kind: Kind, columns: Mapping[str, pa.ChunkedArray], head: Head | None, key: str
+    settings: config.Task,
+    kind: Kind,
+    columns: Mapping[str, pa.ChunkedArray],
+    head: Head | None,
+    key: str,
+    named: Sequence[str] = (),
 ) -> Labels:
     """The labels of a task.
 
@@ -38,21 +43,22 @@ def labels_of(
         columns: split -> column of labels.
         head: the classifier of the teacher, by whose names labels are ordered; None without.
         key: setting of the task, e.g. `tasks`, for messages.
+        named: the labels in the files if they are known; else they are those of the training rows, sorted.
 
     Raises:
         ConfigError: if the labels are not those of the head, or their order is unknown.
     """
     if not kind.named:
         return Labels((), ())
-    in_files = sorted_names(_names(kind, columns))
+    in_files = tuple(named) or sorted_names(_names(kind, columns))
     if settings.labels is not None:
         names = tuple(str(name) for name in settings.labels)
         numbers = tuple(map(str, range(len(names))))
         # A wrong label is refused with its row later, so here most of them decide.
         by_number = len({*numbers} & {*in_files}) > len({_plain(n) for n in names} & {_plain(n) for n in in_files})
-        return Labels(names, numbers if by_number else _spelled(names, in_files) or names)
+        return Labels(names, numbers if by_number else _in_spelling(names, in_files))
     if head is None:
-        ordered = kind.order(set(in_files))
+        ordered = tuple(named) or kind.order(set(in_files))
         return Labels(ordered, ordered)
     return _of_head(head, in_files, key)
 
@@ -90,9 +96,8 @@ def head_order(head: Head, task: Task) -> tuple[int, ...] | None:
 
     Outputs without names are those of the labels in order.
     """
-    if (head.outputs, head.per_token) != (task.outputs, task.kind.per_token):
-        return None
-    if (head.problem == "multi_label_classification") != (task.kind is MULTI_LABEL):
+    several = (head.problem or task.kind.problem) == MULTI_LABEL.problem  # many configs state no problem
+    if (head.outputs, head.per_token) != (task.outputs, task.kind.per_token) or several != (task.kind is MULTI_LABEL):
         return None
     unnamed = not task.labels or not head.labels or task.labels == tuple(map(str, range(task.outputs)))
     numbers = {_plain(label): number for number, label in enumerate(head.labels)}
@@ -102,17 +107,36 @@ def head_order(head: Head, task: Task) -> tuple[int, ...] | None:
     return tuple(range(head.outputs)) if unnamed else None
 
 
+def check_head(head: Head | None, tasks: Iterable[Task], key: str) -> None:
+    """ConfigError about the setting `key` of a model unless its classifier, if it has one, fits every task."""
+    wrong = [] if head is None else [task for task in tasks if head_order(head, task) is None]
+    if head is not None and wrong:
+        labels = f" ({_shown(head.labels)})" if head.labels else ""
+        wanted = "; ".join(f"{task.name}: {_shown(task.labels) or 'a number'}" for task in wrong)
+        raise ConfigError(
+            f"{key}: got a classifier of {head.outputs} outputs{labels}; must have a head for the labels of "
+            f"{wanted}, or none; choose the tasks it was trained for with tasks.names, or a model without a head"
+        )
+
+
 def _spelled(names: tuple[str, ...], in_files: tuple[str, ...]) -> tuple[str, ...] | None:
     """The spelling in the files of each name. None if a label of the files is neither a name nor a number of one."""
-    plain = {_plain(name): name for name in in_files}
+    files = {_plain(name): name for name in in_files}
     known = {_plain(name) for name in names}
-    if set(plain) <= known and len(plain) == len(in_files):
-        return tuple(plain.get(_plain(name), name) for name in names)
+    if set(files) <= known and len(files) == len(in_files):
+        return _in_spelling(names, in_files)
     numbers = tuple(map(str, range(len(names))))
-    return numbers if set(in_files) <= set(numbers) else None
+    from_0 = "0" in in_files  # else they may be counted from 1
+    return numbers if from_0 and set(in_files) <= set(numbers) else None
+
+
+def _in_spelling(names: tuple[str, ...], in_files: tuple[str, ...]) -> tuple[str, ...]:
+    files = {_plain(name): name for name in in_files}
+    return tuple(files.get(_plain(name), name) for name in names)
 
 
 def _plain(name: str) -> str:
+    """A label without its case and with one space between words: labels that are equal after this are the same."""
     return re.sub(r"[\s_-]+", " ", name.strip()).casefold()
 
 

@@ -18,6 +18,7 @@ from distill.data import docstrings, files
 from distill.data.files import Table
 from distill.data.kinds import KINDS, labelled, targets_in
 from distill.data.labelled import Labelled, Split, labelled_rows
+from distill.data.labels import check_head
 from distill.data.task import Task, chosen, is_own
 from distill.errors import ConfigError, DataError
 from distill.family.head import Head
@@ -129,10 +130,11 @@ def wanted(tasks: config.Tasks) -> dict[str, config.Task]:
 
 
 def check_files(tasks: config.Tasks, head: Head | None) -> None:
-    """Refuse own files with errors. Without torch, so that they are refused at once."""
-    for name, settings in wanted(tasks).items():
-        if settings.train is not None and not _is_on_hub(settings, tasks):
-            read_task(name, settings, tasks, head, stand_in=False)
+    """Refuse own files with errors, and a teacher's head that does not fit them. Without torch, so at once."""
+    every = wanted(tasks)
+    own = {n: task for n, task in every.items() if task.train is not None and not _is_on_hub(task, tasks)}
+    read = [read_task(name, settings, tasks, head, stand_in=False) for name, settings in own.items()]
+    check_head(head, [rows.task for rows in read if rows is not None], "teacher.name")
 
 
 def read_task(

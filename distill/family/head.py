@@ -36,11 +36,11 @@ def stored_head(folder: str | Path) -> Head | None:
     try:
         config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
         outputs = _outputs(Path(folder), config)
-    except (OSError, ValueError, SafetensorError):
+        names = {int(number): str(name) for number, name in (config.get("id2label") or {}).items()}
+    except (OSError, ValueError, SafetensorError, AttributeError, TypeError):  # also a config of another form
         return None
     if outputs is None:
         return None
-    names = {int(number): str(name) for number, name in (config.get("id2label") or {}).items()}
     labels = tuple(names[number] for number in range(outputs)) if sorted(names) == list(range(outputs)) else ()
     if all(re.fullmatch(r"LABEL_\d+", label) for label in labels):
         labels = ()

@@ -67,7 +67,10 @@ def load(
     record = read(folder) or _plain(folder, tokenizer.model_max_length, config)
     record = replace(record, max_length=_length(record.max_length, max_length, family.max_length(config)))
     entry = chosen(record.artifacts, backend, scheme, device)
-    run = _runner(folder / entry.path, entry, device, threads or cores())
+    run = within(_runner(folder / entry.path, entry, device, threads or cores()), family.max_length(config))
+    row_by_row = any(
+        (s.backend, s.scheme, s.row_by_row) == (entry.backend, entry.scheme, True) for s in SCHEMES.values()
+    )
     model = Model(
         folder,
         record.kind,
@@ -78,8 +81,8 @@ def load(
         record.threshold,
         record.columns,
         tokenizer,
-        within(run, family.max_length(config)),
-        any((s.backend, s.scheme, s.row_by_row) == (entry.backend, entry.scheme, True) for s in SCHEMES.values()),
+        unpadded(run) if row_by_row else run,
+        row_by_row,
     )
     _try(model, folder / entry.path)
     return model
@@ -126,6 +129,16 @@ def within(run: Run, longest: int) -> Run:
         return run({name: values[:, :longest] for name, values in batch.items()})
 
     return clipped
+
+
+def unpadded(run: Run) -> Run:
+    """`run` for batches of one row, without its padding, which would change the scale of the activations."""
+
+    def alone(batch: Batch) -> Any:
+        real = batch["attention_mask"][0] == 1
+        return run({name: values[:, real] for name, values in batch.items()})
+
+    return alone
 
 
 def _check_device(device: str) -> None:

@@ -122,6 +122,7 @@ def test_a_narrower_student_learns_a_map_to_its_teachers_vectors(
     assert not (made / checkpoint.MANIFEST).exists()
 
 
+@pytest.mark.slow
 def test_an_embedder_that_is_not_what_was_made_is_removed(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -179,7 +179,8 @@ def answers_alone(out: Path, model: Any, form: str, stage: str = "finetune_teach
     from distill.data import tasks
 
     words = AutoTokenizer.from_pretrained(out / stage / "order")
-    loaded, _ = tasks.load_tasks(config.Tasks(names=["order"]), config.Limit(smoke=True), 0)
+    settings = config.load_config(["tasks.names=[order]", "limit=smoke"])
+    loaded = tasks.load_tasks(settings.tasks, settings.limit, 0).tasks
     rows = loaded["order"].validation["validation"]
     with np.load(out / "evaluate" / "order.npz") as stored:
         found = stored[f"{form}|validation"]

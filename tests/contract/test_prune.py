@@ -47,7 +47,7 @@ def test_a_family_is_pruned_to_the_sizes_asked_for(name: str, run: Any, tmp_path
     assert len(manifest["tasks"]["order"]["layers"]) == 2
 
 
-@pytest.mark.parametrize("name", ["electra", "modernbert"])
+@pytest.mark.parametrize("name", [pytest.param("electra", marks=pytest.mark.slow), "modernbert"])
 def test_a_speed_is_met_whatever_a_family_calls_its_sizes(name: str, run: Any, tmp_path: Path) -> None:
     given = TINY["save"](tmp_path / "teacher", name, "", **SMALL)
     run(tmp_path, "prune", *settings(given, "target.speedup=1.2"))

@@ -17,6 +17,7 @@ TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 TASK = ["limit=smoke", "limit.steps=1", "tasks.names=[order]", "output=out", "stages.evaluate.shapes=[[1,16]]"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["roberta"])  # test_recipes.py has a BERT
 def test_the_smaller_vocabulary_is_read_by_all_that_comes_of_it(name: str, run: Any, tmp_path: Path) -> None:
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
@@ -41,7 +42,7 @@ def test_the_smaller_vocabulary_is_read_by_all_that_comes_of_it(name: str, run: 
     assert sizes["student"] == sizes["baseline"] < sizes["teacher"]
     # What was scored is what plain transformers says by the tokenizer that was cut.
     settings = config.load_config(["recipe=vocabulary", *TASK])
-    data = tasks.load_tasks(settings.tasks, settings.limit, settings.seed)[0]["order"]
+    data = tasks.load_tasks(settings.tasks, settings.limit, settings.seed).tasks["order"]
     ((split, rows),) = data.validation.items()
     texts = [[row[column] for column in data.task.columns] for row in rows]
     with np.load(root / "evaluate" / "order.npz") as stored:

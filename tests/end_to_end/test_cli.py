@@ -154,6 +154,7 @@ def mine(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_recipe_of_the_user_runs(mine: Path) -> None:
     done = distill(mine, "--config-dir", "mine", "recipe=x")
     assert (done.returncode, done.stderr) == (0, "")

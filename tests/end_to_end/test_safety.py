@@ -82,7 +82,7 @@ def test_the_command_line_refuses_it_too(mine: Path) -> None:
         (["corpus=text", "corpus.path=nope"], "corpus.path: got nope; must be a file or folder that exists; "),
         (
             ["tasks=glue", "tasks.path=nope"],
-            "tasks.path: got nope; must be a folder in the layout of nyu-mll/glue that ",
+            "tasks.path: got nope; must be a folder of task files, e.g. in the layout of ",
         ),
     ],
     ids=lambda value: value[-1].partition("=")[0] if isinstance(value, list) else "",
@@ -114,7 +114,7 @@ def test_a_validation_file_without_rows(tmp_path: Path, monkeypatch: pytest.Monk
     file = rte(tmp_path / "glue", "validation", 0)
     tasks = ("tasks=glue", f"tasks.path={tmp_path / 'glue'}", "tasks.names=[rte]", "pipeline=[finetune_teacher]")
     line = refused(*SMOKE[:3], *tasks, "output=run")
-    assert line == f"{file}: got no rows; must hold at least one; add rows, or take rte out of tasks.names"
+    assert line == f"{file}: got no rows; must have a row at least; add rows, or correct the path"
 
 
 @pytest.fixture

@@ -243,6 +243,7 @@ def test_help(call: Call, capsys: pytest.CaptureFixture[str]) -> None:
     assert "FOLDER [TEXT ...]" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_ends_quietly(model: Path, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("two goats\n" * 3000)
     command = [sys.executable, "-m", "distill.predict", str(model)]

@@ -53,6 +53,7 @@ def test_random_teacher_is_a_language_model_with_its_tokenizer(folder: Path) -> 
     assert torch.isfinite(family.mlm_logits(model, family.encode(model, batch))).all()
 
 
+@pytest.mark.slow
 def test_random_teacher_is_the_same_in_every_process(folder: Path, tmp_path: Path) -> None:
     code = f"from distill.teacher import random_teacher; random_teacher({str(tmp_path / 'again')!r}, 4, {TEXTS!r})"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(teacher.__file__).parents[2])

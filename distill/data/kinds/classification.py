@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distill.data.kinds.kind import MISSING, Kind, Where, Words, recalls, total_variation
+from distill.data.kinds.kind import MISSING, Kind, Where, Words, is_number, is_text, recalls, total_variation
 from distill.errors import DataError
 
 
@@ -28,20 +28,23 @@ def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: s
 
 
 def label_names(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The labels of a column as text, without surrounding spaces; null for a row without a label.
+    """The labels of a column as text, without surrounding spaces; null for a row without a label (NaN too).
 
-    1 and 1.0 are the same label.
+    1 and 1.0 are the same label: pandas writes whole numbers with a fraction where a row has none.
     """
-    kind = column.type
-    if pa.types.is_floating(kind):
-        whole = pc.all(pc.equal(pc.floor(column), column)).as_py() is not False
-        return pc.cast(pc.cast(column, pa.int64()), pa.string()) if whole else pc.cast(column, pa.string())
+    if pa.types.is_floating(column.type):
+        column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
     text = pc.utf8_trim_whitespace(pc.cast(column, pa.string()))
+    text = pc.replace_substring_regex(text, r"^([+-]?\d+)\.0+$", r"\1")
     return pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
 
 
 def _names(column: pa.ChunkedArray) -> set[str]:
     return {name for name in pc.unique(label_names(column)).to_pylist() if name is not None}
+
+
+def _accepts(kind: pa.DataType) -> bool:
+    return is_text(kind) or is_number(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)
 
 
 def _rows(outputs: Any) -> Any:
@@ -85,6 +88,8 @@ CLASSIFICATION = Kind(
     problem="single_label_classification",
     metrics=("accuracy", "f1_macro"),
     all_metrics=("accuracy", "f1", "f1_macro", "matthews"),
+    accepts=_accepts,
+    form="text, whole numbers or booleans",
     encode=_encode,
     rows=_rows,
     decode=_decode,

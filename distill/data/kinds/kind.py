@@ -51,6 +51,10 @@ class Kind:
     """Metrics of a task that names none. Their mean is the task's score."""
     all_metrics: tuple[str, ...]
     """Metrics that a task of this kind may name."""
+    accepts: Callable[[pa.DataType], bool]
+    """Whether a label column may have this type. `encode` is only called for columns that do."""
+    form: str
+    """What such a column contains, in a few words."""
     encode: Callable[[pa.ChunkedArray, Sequence[str], Where, str], np.ndarray]
     """(column, labels, where, setting of the column) -> targets [n] or [n, labels]. Rows without a label have `MISSING`
     or NaN. DataError for a value that is no label."""
@@ -159,6 +163,18 @@ def flat(targets: np.ndarray) -> np.ndarray:
         return targets
     words: np.ndarray = np.concatenate([np.zeros(0, np.int64), *targets])
     return words
+
+
+def is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+
+
+def is_list(kind: pa.DataType) -> bool:
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
 
 
 def labelled(targets: np.ndarray) -> np.ndarray:

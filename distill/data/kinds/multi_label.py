@@ -9,19 +9,46 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from distill.data.kinds.kind import MISSING, Kind, Where, Words, recalls, total_variation
+from distill.data.kinds.kind import (
+    MISSING,
+    Kind,
+    Where,
+    Words,
+    is_list,
+    is_number,
+    is_text,
+    recalls,
+    total_variation,
+)
 from distill.errors import DataError
 
 SEPARATORS = re.compile(r"\s*[|;,]\s*")
 """What separates labels where a row has them in one text, as in `billing|urgent`."""
 
+JOINED = re.compile(r"[|;]")
+"""A file whose labels contain these is taken for multi_label. A comma is common in the name of a single label."""
+
 
 def split(value: Any) -> list[str] | None:
-    """The labels of a row: a list, or a text of names between separators. None for a row without labels (null)."""
+    """The labels of a row: a list, or a text of names between separators. None for a row whose labels are unknown
+    (null). An empty text or list has none of the labels."""
     if value is None:
         return None
-    parts = SEPARATORS.split(value.strip()) if isinstance(value, str) else value
-    return [str(part).strip() for part in parts if str(part).strip()]
+    parts = SEPARATORS.split(value) if isinstance(value, str) else value
+    names = [_name(part) for part in parts if part is not None]
+    return [name for name in names if name]
+
+
+def _name(part: Any) -> str:
+    """A label as text; 1 and 1.0 are the same label, as in a classification."""
+    text = str(part).lower() if isinstance(part, bool) else str(part).strip()
+    return re.sub(r"^([+-]?\d+)\.0+$", r"\1", text)
+
+
+def _accepts(kind: pa.DataType) -> bool:
+    item = kind.value_type if is_list(kind) else kind
+    listed = is_list(kind) and (is_number(item) or pa.types.is_boolean(item))
+    return is_text(item) or pa.types.is_null(item) or listed
 
 
 def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: str) -> np.ndarray:
@@ -106,6 +133,8 @@ MULTI_LABEL = Kind(
     problem="multi_label_classification",
     metrics=("f1_micro", "f1_macro"),
     all_metrics=("f1_micro", "f1_macro", "accuracy"),
+    accepts=_accepts,
+    form="lists of labels, or text such as a|b",
     encode=_encode,
     rows=_rows,
     decode=_decode,

@@ -9,8 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distill.data.kinds.kind import Kind, Where, Words
+from distill.data.kinds.kind import Kind, Where, Words, is_number, is_text
 from distill.errors import DataError
+
+LARGEST = float(np.finfo(np.float32).max)
+"""Targets are float32."""
 
 
 def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: str) -> np.ndarray:
@@ -26,18 +29,20 @@ def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: s
 
 def numeric(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
     """The values of a column as float64, NaN for a row without a value, and whether each is no finite number."""
-    kind = column.type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if is_text(column.type):
         text = pc.fill_null(pc.utf8_trim_whitespace(column), "")
         fits = pc.match_substring_regex(text, r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
         plain = pc.if_else(fits, pc.replace_substring_regex(text, r"^\+", ""), pa.scalar(None, pa.string()))
-        values, bad = pc.cast(plain, pa.float64()), pc.and_(pc.invert(fits), pc.not_equal(text, ""))
-    elif pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        values = pc.cast(column, pa.float64())
-        bad = pc.fill_null(pc.invert(pc.is_finite(values)), False)
+        values, bad = pc.cast(plain, pa.float64()), pc.and_(pc.invert(fits), pc.not_equal(text, "")).to_numpy()
     else:
-        return np.full(len(column), np.nan), np.ones(len(column), np.bool_)
-    return pc.fill_null(values, np.nan).to_numpy(), bad.to_numpy()
+        values = pc.cast(column, pa.float64())
+        bad = pc.fill_null(pc.is_nan(values), False).to_numpy()
+    numbers = pc.fill_null(values, np.nan).to_numpy()
+    return numbers, bad | (np.abs(numbers) > LARGEST)
+
+
+def _accepts(kind: pa.DataType) -> bool:
+    return is_text(kind) or is_number(kind) or pa.types.is_null(kind)
 
 
 def _rows(outputs: Any) -> Any:
@@ -69,6 +74,8 @@ REGRESSION = Kind(
     problem="regression",
     metrics=("pearson", "spearman"),
     all_metrics=("pearson", "spearman"),
+    accepts=_accepts,
+    form="numbers",
     encode=_encode,
     rows=_rows,
     decode=_decode,

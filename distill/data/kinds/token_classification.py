@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distill.data.kinds.kind import MISSING, WORDS, Kind, Where, Words, flat, total_variation
+from distill.data.kinds.kind import MISSING, WORDS, Kind, Where, Words, flat, is_list, is_text, total_variation
 from distill.data.kinds.spans import CODES, OUTSIDE, TAGGED, codes, counts, spans, split_tag, types_of
 from distill.errors import DataError
 
@@ -72,21 +72,23 @@ def _prepare(rows: pa.Table, text: str, label: str, where: Where) -> pa.Table:
     return _of_spans(rows, text, label, where)
 
 
+def _accepts(kind: pa.DataType) -> bool:
+    return is_list(kind) and (is_spans(kind) or not pa.types.is_nested(kind.value_type))
+
+
 def is_words(kind: pa.DataType) -> bool:
     """Whether a column has a list of words for each text."""
-    listed = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    return listed and (pa.types.is_string(kind.value_type) or pa.types.is_large_string(kind.value_type))
+    return is_list(kind) and is_text(kind.value_type)
 
 
 def is_spans(kind: pa.DataType) -> bool:
     """Whether a column has a list of spans for each text."""
-    return (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and pa.types.is_struct(kind.value_type)
+    return is_list(kind) and pa.types.is_struct(kind.value_type)
 
 
 def _of_words(rows: pa.Table, text: str, label: str, where: Where) -> pa.Table:
     words, given = _list(rows[text]), rows[label]
-    listed = pa.types.is_list(given.type) or pa.types.is_large_list(given.type)
-    if not listed or pa.types.is_nested(given.type.value_type):
+    if is_spans(given.type):
         raise DataError(
             f"{where(0)}: got {given.type} in {label}; must be a list of tags, one for each word in {text}; correct "
             "the file, or name another column"
@@ -122,11 +124,10 @@ def _of_words(rows: pa.Table, text: str, label: str, where: Where) -> pa.Table:
 
 
 def _of_spans(rows: pa.Table, text: str, label: str, where: Where) -> pa.Table:
-    if not (pa.types.is_string(rows[text].type) or pa.types.is_large_string(rows[text].type)):
+    if not is_text(rows[text].type):
         raise DataError(f"{where(0)}: got {rows[text].type} in {text}; must be text, or a list of words; convert it")
     given = rows[label].type
-    empty = pa.types.is_list(given) and pa.types.is_null(given.value_type)  # no row of the file has a span
-    if not is_spans(given) and not empty:
+    if not is_spans(given) and not pa.types.is_null(given.value_type):  # null if no row of the file has a span
         raise DataError(
             f"{where(0)}: got {given} in {label}; must be a list of spans with start, end and label, "
             f"because {text} is not a list of words; correct the file, or name other columns"
@@ -290,6 +291,8 @@ TOKEN_CLASSIFICATION = Kind(
     problem="single_label_classification",
     metrics=("span_f1",),
     all_metrics=("span_f1", "accuracy"),
+    accepts=_accepts,
+    form="a list of tags for each word or of spans with start, end and label",
     encode=_encode,
     rows=_rows,
     decode=_decode,

@@ -83,7 +83,7 @@ def source_of(folder: Path) -> Source:
     return Source(folder, teacher.load_tokenizer(folder), data, rows, {"validation": encoded})
 
 
-@pytest.mark.parametrize("scheme", ["onnxruntime", "onnxruntime_static"])
+@pytest.mark.parametrize("scheme", ["onnxruntime", pytest.param("onnxruntime_static", marks=pytest.mark.slow)])
 def test_sensitive_modules_are_left_in_float(scheme: str, machine: Any, folder: Path, tmp_path: Path) -> None:
     source = source_of(folder)
     floats = Floats(machine, source)

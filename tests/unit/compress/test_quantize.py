@@ -172,6 +172,7 @@ assert asked == [], asked
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("nncf") is None, reason="an extra, absent")
 def test_openvino_sends_no_telemetry(classifier: Make, export_once: Make, tmp_path: Path) -> None:
     """Its import, and every conversion, would be reported over the network, and a number kept in the home folder."""

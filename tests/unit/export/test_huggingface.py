@@ -73,6 +73,7 @@ def test_a_fresh_process_outputs_the_same_bits_and_a_changed_model_is_refused(
         prove_reload({tmp_path / "out": (texts, expected)})
 
 
+@pytest.mark.slow
 def test_a_folder_that_does_not_load_is_refused_with_the_reason(
     classifier: Make, tmp_path: Path, texts: list[list[str]]
 ) -> None:

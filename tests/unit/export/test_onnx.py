@@ -53,6 +53,7 @@ def test_garbage_in_padding_changes_nothing(exported: tuple[Path, Path]) -> None
     assert np.array_equal(run(batch), before)
 
 
+@pytest.mark.slow
 def test_a_model_too_large_for_one_file_is_refused(
     classifier: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,6 +77,7 @@ def test_a_different_model_is_refused(exported: tuple[Path, Path], tmp_path: Pat
         onnx_parity(folder, tmp_path / "other.onnx")
 
 
+@pytest.mark.slow
 def test_the_export_prints_nothing(classifier: Make, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     folder = classifier()
     capfd.readouterr()

@@ -64,7 +64,7 @@ def test_results_are_those_of_the_given_evaluation(
     plan = resolve(settings)
     steps = {step.stage: step for step in plan.steps}
     given = SimpleNamespace(teachers=["x"], teacher="x")
-    ctx: Any = SimpleNamespace(folder=RunFolder(tmp_path), config=settings, plan=plan, tasks={}, given=given)
+    ctx: Any = SimpleNamespace(folder=RunFolder(tmp_path), config=settings, plan=plan, tasks={}, notes=[], given=given)
     content = results.results(ctx, evaluation and steps[evaluation])
     assert content is not None
     assert content["command"] == command

@@ -1,0 +1,458 @@
+"""A user's own files on the command line: each mistake is one line with file and row, before any model is loaded."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hydra._internal.hydra import Hydra
+from hydra.types import RunMode
+
+COUNT = 24
+WORDS = ("card", "transfer", "refund", "limit", "address", "password")
+SUBJECTS = [f"The {WORDS[i % 6]} of customer {i} does not work since {i + 2} days." for i in range(COUNT)]
+QUEUES = ("billing", "fraud", "other")
+
+Rows = dict[str, Sequence[Any]]
+Files = dict[str, bytes]
+"""Name of a file -> its content."""
+
+TICKETS: Rows = {"body": SUBJECTS, "queue": [QUEUES[i % 3] for i in range(COUNT)]}
+REVIEWS: Rows = {"review": SUBJECTS, "stars": [1 + i % 5 for i in range(COUNT)]}
+SCORES: Rows = {"text1": SUBJECTS, "text2": SUBJECTS[1:] + SUBJECTS[:1], "score": [i / COUNT for i in range(COUNT)]}
+QUERIES: Rows = {"query": SUBJECTS[:4] * 6, "document": SUBJECTS, "score": [i % 3 for i in range(COUNT)]}
+TAGS: Rows = {"text": SUBJECTS, "labels": [[QUEUES[i % 3]] + ["urgent"] * (i % 2) for i in range(COUNT)]}
+FLAGS: Rows = {"text": SUBJECTS, "urgent": [i % 2 for i in range(COUNT)], "angry": [i // 2 % 2 for i in range(COUNT)]}
+
+
+def cell(rows: Rows, column: str, row: int, value: Any) -> Rows:
+    """The rows with another value in one row, counted from 1."""
+    values = list(rows[column])
+    values[row - 1] = value
+    return rows | {column: values}
+
+
+def first(rows: Rows, count: int) -> Rows:
+    return {name: values[:count] for name, values in rows.items()}
+
+
+def to_csv(rows: Rows, separator: str = ",") -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text, delimiter=separator, lineterminator="\n")
+    writer.writerow(rows)
+    writer.writerows(zip(*rows.values(), strict=True))
+    return text.getvalue().encode()
+
+
+def to_jsonl(rows: Rows) -> bytes:
+    return b"".join(
+        json.dumps(dict(zip(rows, row, strict=True))).encode() + b"\n" for row in zip(*rows.values(), strict=True)
+    )
+
+
+def to_parquet(rows: Rows, **settings: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({name: pa.array(list(values)) for name, values in rows.items()}), sink, **settings)
+    return sink.getvalue().to_pybytes()
+
+
+def tickets(rows: Rows = TICKETS, **others: bytes) -> Files:
+    return {"tickets.csv": to_csv(rows)} | {f"{name}.csv": content for name, content in others.items()}
+
+
+Case = tuple[Callable[[], Files], list[str], str]
+"""(files, settings besides `tasks.train`, which is the first file, what the message is)."""
+
+BODY = "tickets.csv, row {}: "
+NO_TABLE: dict[str, Case] = {
+    "empty": (lambda: {"t.csv": b""}, [], "t.csv: got an empty file"),
+    "header only": (lambda: {"t.csv": b"body,queue\n"}, [], "t.csv: got no rows"),
+    "blank lines": (lambda: {"t.csv": b"\n\n\n"}, [], "t.csv: got only blank lines"),
+    "ragged": (lambda: {"t.csv": to_csv(TICKETS) + b"x,y,z\n"}, [], "t.csv, row 25: got 3 values; must be 2"),
+    "short row": (lambda: {"t.csv": to_csv(TICKETS) + b"x\n"}, [], "t.csv, row 25: got 1 values; must be 2"),
+    "open quote": (lambda: {"t.csv": to_csv(TICKETS) + b'"x,billing\n'}, [], "t.csv, row 25: got a quote that is not"),
+    "semicolons": (lambda: {"t.csv": to_csv(TICKETS, ";")}, [], "t.csv, header: got one column"),
+    "a wrong separator": (tickets, ["tasks.separator=';'"], "tasks.label: got nothing, and no column of tickets.csv i"),
+    "a separator of two": (tickets, ["tasks.separator=ab"], "tasks.separator: got 'ab'; must be one character"),
+    "commas in .tsv": (lambda: {"t.tsv": to_csv(TICKETS)}, [], "t.tsv, header: got one column"),
+    "two columns of a name": (lambda: {"t.csv": b"body,body\nx,y\n"}, [], "t.csv, header: got two columns 'body'"),
+    "pandas' index": (lambda: {"t.csv": b",body,queue\n0,x,y\n"}, [], "t.csv, header: got no name for column 1"),
+    "Latin-1": (lambda: {"t.csv": to_csv(TICKETS) + b"caf\xe9,billing\n"}, [], "t.csv, row 25: got byte 0xe9"),
+    "UTF-16": (lambda: {"t.csv": to_csv(TICKETS).decode().encode("utf-16")}, [], "t.csv: got UTF-16 text"),
+    "a NUL byte": (lambda: {"t.csv": to_csv(TICKETS) + b"a\0b,billing\n"}, [], "t.csv, row 25: got a NUL byte"),
+    "a workbook": (lambda: {"t.csv": b"PK\x03\x04\x14\0"}, [], "t.csv: got a zip file or an Excel workbook"),
+    "an .xlsx": (lambda: {"t.xlsx": b"PK\x03\x04\x14\0"}, [], "tasks.train: got t.xlsx; must end with"),
+    "a cut gzip": (lambda: {"t.csv.gz": gzip.compress(to_csv(TICKETS))[:-9]}, [], "t.csv.gz: got .* whole gzip"),
+    "a broken line": (lambda: {"t.jsonl": to_jsonl(TICKETS) + b'{"body": \n'}, [], "t.jsonl, row 25: got broken JSON"),
+    "a line that is a list": (lambda: {"t.jsonl": to_jsonl(TICKETS) + b"[1]\n"}, [], r"t.jsonl, row 25: got \[1\]"),
+    "NaN in JSON": (lambda: {"t.jsonl": to_jsonl(SCORES) + b'{"score": NaN}\n'}, [], "t.jsonl, row 25: got NaN"),
+    "mixed types": (lambda: {"t.jsonl": to_jsonl(TICKETS) + b'{"queue": 3}\n'}, [], "t.jsonl, row 25: got 3 in column"),
+    "a cut parquet": (lambda: {"t.parquet": to_parquet(TICKETS)[:-30]}, [], "t.parquet: got .* whole parquet"),
+    "an encrypted parquet": (
+        lambda: {"t.parquet": b"PARE" + to_parquet(TICKETS)[4:]}, [], "t.parquet: got an encrypted file",
+    ),
+    "a CSV named .parquet": (lambda: {"t.parquet": to_csv(TICKETS)}, [], "t.parquet: got .*must be a parquet file"),
+}  # fmt: skip
+"""Files that are no tables. Of these, `tests/unit/data/test_files.py` has more."""
+
+MALFORMED: dict[str, Case] = {
+    # settings of files
+    "no such file": (tickets, ["tasks.train=tickts.csv"], "tasks.train: got tickts.csv, which does not exist"),
+    "a folder": (lambda: {"data/t.csv": b""}, ["tasks.train=data"], "tasks.train: got the folder data"),
+    "no file in the list": (tickets, ["tasks.train=[]"], r"tasks.train: got \[\]; must be a file"),
+    "no such test file": (tickets, ["tasks.test=no.csv"], "tasks.test: got no.csv, which does not exist"),
+    "no such validation file": (tickets, ["tasks.validation=v*.csv"], r"tasks.validation: got v\*.csv, which matches"),
+    "validation without train": (
+        tickets, ["tasks.train=null", "tasks.validation=tickets.csv"], "tasks.train: got nothing; .* with tasks.valid",
+    ),
+    "a mapping as train": (tickets, ["tasks.train={a:b.csv}"], "tasks.train: got {'a': 'b.csv'}; must be a file or"),
+    "a split named train": (
+        tickets, ["tasks.validation={train:tickets.csv}"], "tasks.validation: got a split train; must have another",
+    ),
+    "train and hub": (tickets, ["tasks.hub=imdb"], "tasks.hub: got imdb; must be null with tasks.train"),
+    "a name that leaves the folder": (tickets, ["tasks.name=../up"], "tasks.name: got '../up' as the name of a task"),
+    "files of other columns": (
+        lambda: tickets(more=b"text,queue\nx,billing\n"),
+        ["tasks.train=[tickets.csv,more.csv]"],
+        r"more.csv: got columns \['text', 'queue'\]; must be",
+    ),
+    # columns
+    "no such label column": (tickets, ["tasks.label=nope"], "tasks.label: got nope; must be a column of tickets.csv, "),
+    "no such text column": (tickets, ["tasks.text=nope"], "tasks.text: got nope; must be a column of tickets.csv"),
+    "no such second text": (
+        tickets, ["tasks.text=body", "tasks.text_pair=nope"], "tasks.text_pair: got nope; must be a column of ti",
+    ),
+    "only the second text": (tickets, ["tasks.text_pair=body"], "tasks.text: got nothing; must be set where"),
+    "text and label are one": (
+        tickets, ["tasks.text=body", "tasks.label=body"], "tasks.label: got body, .* must be different columns of tick",
+    ),
+    "text and pair are one": (
+        tickets, ["tasks.text=body", "tasks.text_pair=body"], "tasks.label: got .* must be different columns of ticket",
+    ),
+    "no label among the columns": (
+        lambda: tickets({"body": SUBJECTS, "id": range(COUNT)}), [], "tasks.label: got nothing, and no column of tick",
+    ),
+    "two likely labels": (
+        lambda: tickets(TICKETS | {"lang": ["en", "de"] * 12}), [], "tasks.label: got nothing, and no column of ticket",
+    ),
+    "only a label": (
+        lambda: tickets({"label": ["a", "b"] * 12}), [], "tasks.text: got nothing, and no column of tickets.csv but th",
+    ),
+    "numbers as text": (
+        lambda: {"t.jsonl": to_jsonl({"body": range(COUNT), "label": ["a", "b"] * 12})},
+        ["tasks.text=body"],
+        "t.jsonl: got int64 in column body; must be text",
+    ),
+    "objects as labels": (
+        lambda: {"t.jsonl": to_jsonl(TICKETS | {"queue": [{"a": i} for i in range(COUNT)]})},
+        ["tasks.label=queue"],
+        "t.jsonl: got struct<a: int64> in column queue; must be text, whole numbers or booleans for classification",
+    ),
+    "free text as a label": (
+        lambda: tickets({"text": SUBJECTS, "label": SUBJECTS[::-1]}), [], "tasks.label: got label, with 24 different l",
+    ),
+    "validation with other columns": (
+        lambda: tickets(val=b"text,queue\nx,billing\n"), ["tasks.validation=val.csv"], "val.csv: got columns text, que",
+    ),
+    "test without labels": (
+        lambda: tickets(test=b"body\nx\n"), ["tasks.test=test.csv"], "test.csv: got columns body; must have queue",
+    ),
+    "validation of another type": (
+        lambda: {"t.jsonl": to_jsonl(TICKETS), "v.jsonl": to_jsonl(TICKETS | {"queue": [["billing"]] * COUNT})},
+        ["tasks.validation=v.jsonl"],
+        "v.jsonl: got list<.*> in column queue; must be text, whole numbers or booleans for classification",
+    ),
+    # rows
+    "an empty text": (lambda: tickets(cell(TICKETS, "body", 7, " ")), [], BODY.format(7) + "got no text in body"),
+    "a null text": (
+        lambda: {"t.jsonl": to_jsonl(cell(TICKETS, "body", 7, None))}, [], "t.jsonl, row 7: got null in body",
+    ),
+    "a text that is too long": (
+        lambda: tickets(cell(TICKETS, "body", 7, "x" * 1_000_001)), [], BODY.format(7) + "got a text of 1,000,001 char",
+    ),
+    "two rows": (lambda: tickets(first(TICKETS, 6)), ["tasks.label=queue"], "tickets.csv: got . labelled train rows"),
+    "one row to validate": (
+        lambda: tickets(val=to_csv(first(TICKETS, 1))),
+        ["tasks.validation=val.csv"],
+        "val.csv: got 1 labelled validation rows; must have 2 or more",
+    ),
+    "no label in any row": (
+        lambda: tickets(TICKETS | {"queue": [""] * COUNT}), ["tasks.label=queue"], "tickets.csv: got no label in queue",
+    ),
+    "no label in validation": (
+        lambda: tickets(val=to_csv(TICKETS | {"queue": [""] * COUNT})),
+        ["tasks.validation=val.csv"],
+        "val.csv: got 0 labelled validation rows",
+    ),
+    "every text leaks": (
+        lambda: tickets(val=to_csv(TICKETS)), ["tasks.validation=val.csv"], "tickets.csv: got 0 labelled train rows",
+    ),
+    # classification
+    "one class": (
+        lambda: tickets(TICKETS | {"queue": ["billing"] * COUNT}), ["tasks.label=queue"], "tickets.csv: got only the l",
+    ),
+    "an unknown label": (
+        lambda: tickets(val=to_csv(cell(TICKETS, "queue", 5, "sales"))),
+        ["tasks.validation=val.csv"],
+        "val.csv, row 5: got label 'sales'; must be one of billing, fraud, other",
+    ),
+    "a label that is not listed": (
+        tickets, ["tasks.labels=[billing,fraud]"], BODY.format(3) + "got label 'other'; must be one of billing, fraud",
+    ),
+    "labels that do not match": (tickets, ["tasks.labels=[a,b,c]"], BODY.format(1) + "got label 'billing'; must be on"),
+    "labels listed twice": (tickets, ["tasks.labels=[a,A]"], r"tasks.labels: got \['a', 'A'\]; must be two different"),
+    "lists as classes": (
+        lambda: {"t.jsonl": to_jsonl(TAGS)}, ["tasks.kind=classification"], "t.jsonl: got list<.*must be text, whole n",
+    ),
+    "an infinite class": (
+        lambda: {"t.parquet": to_parquet(cell(REVIEWS | {"stars": [1.0, 2.0] * 12}, "stars", 2, float("inf")))},
+        ["tasks.kind=classification", "tasks.labels=[1,2]"],
+        "t.parquet, row 2: got label 'inf'; must be one of 1, 2",
+    ),
+    "too many classes": (
+        lambda: tickets(SCORES), ["tasks.kind=classification"], "tasks.label: got score, with 24 different labels in 2",
+    ),
+    "a range of classes": (tickets, ["tasks.range=[0,5]"], r"tasks.range: got \[0.0, 5.0\]; must be null for classifi"),
+    "a threshold of classes": (tickets, ["tasks.threshold=0.3"], "tasks.threshold: got 0.3; must be null for classifi"),
+    "a metric of numbers": (tickets, ["tasks.metrics=[pearson]"], "tasks.metrics: got pearson; must be of accuracy"),
+    "no such kind": (tickets, ["tasks.kind=tagging"], "tasks.kind: got tagging; must be classification or"),
+    "no such metric": (tickets, ["tasks.metrics=[f2]"], "tasks.metrics: got f2; must be of accuracy"),
+    # regression
+    "a word among scores": (
+        lambda: tickets(cell(SCORES, "score", 9, "high")), ["tasks.kind=regression"], BODY.format(9) + "got label 'hig",
+    ),
+    "a decimal comma": (
+        lambda: tickets(cell(SCORES, "score", 9, "0,5")), ["tasks.kind=regression"], BODY.format(9) + "got label '0,5'",
+    ),
+    "a NaN score": (
+        lambda: {"t.parquet": to_parquet(cell(SCORES, "score", 9, float("nan")))}, [], "t.parquet, row 9: got label na",
+    ),
+    "an infinite score": (
+        lambda: {"t.parquet": to_parquet(cell(SCORES, "score", 9, np.inf))}, [], "t.parquet, row 9: got label inf",
+    ),
+    "a score too large": (lambda: tickets(cell(SCORES, "score", 9, "1e999")), [], BODY.format(9) + "got label '1e999'"),
+    "a score out of range": (
+        lambda: tickets(cell(SCORES, "score", 9, 1.5)), ["tasks.range=[0,1]"], BODY.format(9) + "got label 1.5; must b",
+    ),
+    "a range upside down": (lambda: tickets(SCORES), ["tasks.range=[1,0]"], r"tasks.range: got \[1.0, 0.0\]; must be"),
+    "one score": (lambda: tickets(SCORES | {"score": [0.5] * COUNT}), [], "tickets.csv: got the same label in all row"),
+    "names of scores": (lambda: tickets(SCORES), ["tasks.labels=[a,b]"], r"tasks.labels: got \['a', 'b'\]; must be nu"),
+    "words as scores": (tickets, ["tasks.kind=regression"], BODY.format(1) + "got label 'billing'; must be a finite n"),
+    # reranking
+    "a word as relevance": (
+        lambda: tickets(cell(QUERIES, "score", 9, "high")), [], BODY.format(9) + "got label 'high'; must be a",
+    ),
+    "one query": (
+        lambda: tickets(QUERIES | {"query": ["where is my card"] * COUNT}), [], "tickets.csv: got 0 labelled ",
+    ),
+    "accuracy of scores": (lambda: tickets(QUERIES), ["tasks.metrics=[accuracy]"], "tasks.metrics: got accuracy; must"),
+    # multi_label
+    "an unknown label in a list": (
+        lambda: {"t.jsonl": to_jsonl(TAGS), "v.jsonl": to_jsonl(cell(TAGS, "labels", 4, ["billing", "sales"]))},
+        ["tasks.validation=v.jsonl"],
+        "v.jsonl, row 4: got label 'sales'; must be of billing, fraud, other, urgent",
+    ),
+    "an unknown label between bars": (
+        lambda: tickets(cell(TICKETS, "queue", 4, "billing|sales")),
+        ["tasks.kind=multi_label", "tasks.labels=[billing,fraud,other]"],
+        BODY.format(4) + "got label 'sales'; must be of billing",
+    ),
+    "multi_label on fractions": (
+        lambda: tickets(SCORES), ["tasks.kind=multi_label"], "tasks.kind: got multi_label, and 0.* in score of tickets",
+    ),
+    "multi_label on numbers": (
+        lambda: {"t.jsonl": to_jsonl(REVIEWS)}, ["tasks.kind=multi_label"], "t.jsonl: got int64 in column stars; must ",
+    ),
+    "lists of lists": (
+        lambda: {"t.jsonl": to_jsonl(TAGS | {"labels": [[["a"]], [["b"]]] * 12})}, [], "t.jsonl: got list<.* in column",
+    ),
+    "empty lists only": (
+        lambda: {"t.jsonl": to_jsonl(TAGS | {"labels": [[]] * COUNT})}, [], "t.jsonl: got no label in labels",
+    ),
+    "one label in lists": (
+        lambda: {"t.jsonl": to_jsonl(TAGS | {"labels": [["a"], []] * 12})}, [], "t.jsonl: got only the label 'a'",
+    ),
+    "the same labels in all lists": (
+        lambda: {"t.jsonl": to_jsonl(TAGS | {"labels": [["a", "b"]] * COUNT})}, [], "t.jsonl: got the same label in al",
+    ),
+    "a column that is not 0 or 1": (
+        lambda: tickets(cell(FLAGS, "angry", 3, 2)), ["tasks.label=[urgent,angry]"], BODY.format(3) + "got '2' in angr",
+    ),
+    "a blank among 0 and 1": (
+        lambda: tickets(cell(FLAGS, "angry", 3, "")), ["tasks.label=[urgent,angry]"], BODY.format(3) + "got '' in angr",
+    ),
+    "lists among 0 and 1": (
+        lambda: {"t.jsonl": to_jsonl(FLAGS | {"angry": [[1]] * COUNT})},
+        ["tasks.label=[urgent,angry]"],
+        "t.jsonl: got list<.* in column angry",
+    ),
+    "one of several columns is missing": (
+        lambda: tickets(FLAGS), ["tasks.label=[urgent,rude]"], "tasks.label: got rude; must be a column of tickets.csv",
+    ),
+    "a column twice": (
+        lambda: tickets(FLAGS), ["tasks.label=[urgent,urgent]"], r"tasks.label: got \['urgent', 'urgent'\]; must be di",
+    ),
+    "columns as classes": (
+        lambda: tickets(FLAGS),
+        ["tasks.label=[urgent,angry]", "tasks.kind=classification"],
+        r"tasks.label: got \['urgent', 'angry'\]; must be one column",
+    ),
+    "a threshold of 1": (
+        lambda: tickets(FLAGS), ["tasks.label=[urgent,angry]", "tasks.threshold=1"], "tasks.threshold: got 1; must be ",
+    ),
+    "matthews of several labels": (
+        lambda: tickets(FLAGS),
+        ["tasks.label=[urgent,angry]", "tasks.metrics=[matthews]"],
+        "tasks.metrics: got matthews; must be of f1_micro",
+    ),
+}  # fmt: skip
+
+HEADS: dict[str, tuple[dict[str, Any], int, Callable[[], Files], list[str], str]] = {
+    "other labels": (
+        {"id2label": {"0": "spam", "1": "ham", "2": "eggs"}}, 3, tickets, [],
+        "tasks.label: got billing, fraud, other; must be labels of the teacher, which are spam, ham, eggs",
+    ),
+    "fewer labels": (
+        {"id2label": {"0": "billing", "1": "fraud"}}, 2, tickets, [],
+        "tasks.label: got billing, fraud, other; must be labels of the teacher, which are billing, fraud",
+    ),
+    "labels without names": ({}, 3, tickets, [], "tasks.labels: got nothing, and the teacher's 3 outputs have no name"),
+    "a number for classes": (
+        {}, 1, tickets, ["tasks.kind=classification"],
+        "tasks.labels: got nothing, and the teacher's 1 outputs have no names|teacher.name: got a classifier of 1 outp",
+    ),
+    "classes for a number": (
+        {"id2label": {"0": "bad", "1": "good"}}, 2, lambda: tickets(SCORES), ["tasks.kind=regression"],
+        r"teacher.name: got a classifier of 2 outputs \(bad, good\); must have a head for the labels of tickets: a num",
+    ),
+    "one label for several": (
+        {"id2label": {"0": "angry", "1": "urgent"}, "problem_type": "single_label_classification"}, 2,
+        lambda: tickets(FLAGS), ["tasks.label=[urgent,angry]"],
+        "teacher.name: got a classifier of 2 outputs .* must have a head for the labels of tickets: ",
+    ),
+    "labels set that are others": (
+        {"id2label": {"0": "billing", "1": "fraud", "2": "misc"}}, 3, tickets, ["tasks.labels=[other,fraud,billing]"],
+        "teacher.name: got a classifier of 3 outputs .* must have a head for the labels of tickets: other, fraud, bill",
+    ),
+}  # fmt: skip
+"""Case -> (config of the teacher, number of its outputs, files, settings, message)."""
+
+TUNE = """# @package _global_
+defaults:
+  - /stage@stages.finetune_teacher: finetune_teacher
+  - override /tasks: own
+  - _self_
+pipeline: [finetune_teacher]
+"""
+"""A recipe of one stage, which Hydra composes faster than others."""
+
+FORM = re.compile(r"[^:]+: got .+; (.*must|names must) .+; .+")
+
+
+@pytest.fixture
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """`refused(files, *settings)`: the line that the command line prints when it refuses the first of the files."""
+    from distill import __main__ as command
+
+    # Hydra composes the config twice, the first time to learn whether this is a sweep.
+    monkeypatch.setattr(Hydra, "get_mode", lambda *_, **settings: RunMode.RUN)
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")  # which the command line sets
+    monkeypatch.setattr(command, "_tracebacks", False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "mine" / "recipe").mkdir(parents=True)
+    (tmp_path / "mine" / "recipe" / "tune.yaml").write_text(TUNE)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+
+    def refuse(files: Files, *settings: str) -> str:
+        for name, content in files.items():
+            Path(name).parent.mkdir(exist_ok=True)
+            Path(name).write_bytes(content)
+        train = [] if any(s.startswith("tasks.train=") for s in settings) else [f"tasks.train={next(iter(files))}"]
+        arguments = ["--config-dir", str(tmp_path / "mine"), "recipe=tune", *train, *settings]
+        monkeypatch.setattr(sys, "argv", ["distill", *arguments])
+        monkeypatch.setattr(command, "_failed", [])
+        began = time.monotonic()
+        with pytest.raises(SystemExit) as stopped:
+            command.main()
+        assert time.monotonic() - began < 5
+        output = capsys.readouterr()
+        assert (stopped.value.code, output.out) == (2, "")
+        (line,) = output.err.splitlines()
+        assert FORM.fullmatch(line), line
+        assert not [path for path in Path().rglob("*") if path.suffix == ".safetensors" or path.name == "manifest.json"]
+        return line
+
+    return refuse
+
+
+@pytest.mark.parametrize("case", MALFORMED)
+def test_a_wrong_setting_or_row_is_one_line(case: str, refused: Callable[..., str]) -> None:
+    files, settings, expected = MALFORMED[case]
+    line = refused(files(), *settings)
+    assert re.match(expected, line), line
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", NO_TABLE)
+def test_a_file_that_is_no_table_is_one_line(case: str, refused: Callable[..., str]) -> None:
+    files, settings, expected = NO_TABLE[case]
+    line = refused(files(), *settings)
+    assert re.match(expected, line), line
+
+
+def teacher(folder: Path, outputs: int, **settings: Any) -> Path:
+    """A folder with the config of a BERT classifier and its head alone."""
+    from safetensors.numpy import save_file
+
+    folder.mkdir()
+    architectures = {"model_type": "bert", "architectures": ["BertForSequenceClassification"]}
+    (folder / "config.json").write_text(json.dumps(architectures | settings))
+    save_file({"classifier.weight": np.zeros((outputs, 4), np.float32)}, folder / "model.safetensors")
+    return folder
+
+
+@pytest.mark.parametrize("case", HEADS)
+def test_a_teacher_that_does_not_fit_is_one_line(case: str, refused: Callable[..., str], tmp_path: Path) -> None:
+    config, outputs, files, settings, expected = HEADS[case]
+    folder = teacher(tmp_path / "teacher", outputs, **config)
+    line = refused(files(), f"teacher.name={folder}", *settings)
+    assert re.match(expected, line), line
+
+
+NO_TORCH = """
+import runpy, sys
+try:
+    runpy.run_module("distill", run_name="__main__", alter_sys=True)
+finally:
+    print(*sorted({"torch", "transformers", "datasets"} & set(sys.modules)))
+"""
+
+
+def test_a_wrong_row_is_found_before_torch_is_imported(tmp_path: Path) -> None:
+    config = {"id2label": {"0": "fraud", "1": "other", "2": "billing"}}
+    folder = teacher(tmp_path / "teacher", 3, **config)
+    (tmp_path / "tickets.csv").write_bytes(to_csv(cell(TICKETS, "queue", 20, "")))
+    (tmp_path / "val.csv").write_bytes(to_csv(cell(TICKETS, "body", 5, "")))
+    settings = [f"teacher.name={folder}", "tasks.train=tickets.csv", "tasks.validation=val.csv"]
+    command = [sys.executable, "-c", NO_TORCH, "recipe=prune", *settings]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stdout) == (2, "\n"), done.stderr
+    assert done.stderr == "val.csv, row 5: got no text in body; must be text; remove the row\n"
+
+
+def test_there_are_many_cases() -> None:
+    assert len(MALFORMED) + len(NO_TABLE) + len(HEADS) >= 100

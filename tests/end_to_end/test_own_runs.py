@@ -1,0 +1,124 @@
+"""Whole runs on a user's own files, from a CSV to exported folders, and a given teacher that is used as it is."""
+
+from __future__ import annotations
+
+import csv
+import json
+import runpy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distill
+from distill import checkpoint
+from distill.data.kinds import KINDS
+from distill.family.head import stored_head
+
+TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
+COUNT = 64
+SUBJECTS = [f"{TINY['SENTENCES'][i % 8]} on day {i}" for i in range(COUNT)]
+QUEUES = ("billing", "fraud", "other")
+
+LABELS: dict[str, Sequence[Any]] = {
+    "classification": [QUEUES[i % 3] for i in range(COUNT)],
+    "multi_label": ["|".join(QUEUES[: i % 4]) for i in range(COUNT)],
+    "regression": [f"{i % 7 / 2:g}" for i in range(COUNT)],
+    "reranking": [i % 3 for i in range(COUNT)],
+}
+"""Kind -> values of the label column."""
+NAMES = {"classification": QUEUES, "multi_label": QUEUES}
+SMALL = (
+    "limit=smoke", "limit.documents=60", "limit.repeats=1", "tasks.max_length=32", "output=out",
+    "target.speedup=1.05", "target.shape=[1,16]", "stages.quantize.schemes=[onnxruntime]",
+    "stages.quantize.max_drop=null", "stages.evaluate.shapes=[[1,16]]", "stages.evaluate.baseline=null",
+    "pipeline=[finetune_teacher,prune,recover,quantize,evaluate,export]",
+)  # fmt: skip
+
+
+def write(file: Path, columns: dict[str, Sequence[Any]]) -> Path:
+    with file.open("w", newline="", encoding="utf-8") as to:
+        writer = csv.writer(to)
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
+    return file
+
+
+def test_every_kind_has_labels() -> None:
+    assert LABELS.keys() == KINDS.keys()
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(name, marks=[pytest.mark.slow] * (name != "multi_label")) for name in KINDS]
+)
+def test_a_csv_becomes_exported_models(kind: str, run: Any, tmp_path: Path) -> None:
+    columns: dict[str, Sequence[Any]] = {"body": SUBJECTS, "label": LABELS[kind]}
+    if kind == "reranking":
+        columns = {"query": [TINY["SENTENCES"][i // 8] for i in range(COUNT)], "document": SUBJECTS} | columns
+        del columns["body"]
+    results = run(tmp_path, "prune", *SMALL, f"tasks.train={write(tmp_path / 'tickets.csv', columns)}")
+    settings = json.loads((tmp_path / "out" / "export" / "tickets" / "config.json").read_text())
+    assert settings["problem_type"] == KINDS[kind].problem
+    names = NAMES.get(kind)
+    if names is not None:
+        assert settings["id2label"] == {str(number): name for number, name in enumerate(names)}
+        assert settings["label2id"] == {name: number for number, name in enumerate(names)}
+    rows = {row["split"]: row["rows"] for row in results["coverage"] if row["task"] == "tickets"}
+    assert rows.keys() == {"train", "validation"}
+    assert 32 <= rows["train"] <= 48
+    assert 2 <= rows["validation"] <= 24
+    assert any(note.startswith("tickets: text from ") and kind in note for note in results["notes"])
+    assert any("set aside for validation, by a hash of their text" in note for note in results["notes"])
+    scores = [model["scores"]["tickets"] for model in results["models"] if model["scores"].get("tickets")]
+    assert len(scores) >= 4  # teacher and student, each in float32 and int8
+    assert all(score.keys() == {*KINDS[kind].metrics} for score in scores)
+    model = distill.load(tmp_path / "out" / "export" / "tickets")
+    assert model.labels == (names or ())
+    given = [("a query", "a document")] if kind == "reranking" else ["the small boat"]
+    assert model.predict(given)[0].keys() >= (
+        {"label", "scores"} if kind == "classification" else {"score"} if names is None else {"labels"}
+    )
+
+
+@pytest.mark.parametrize("kind", ["classification", "multi_label"])
+def test_a_given_teacher_with_the_tasks_head_is_used_as_it_is(kind: str, run: Any, tmp_path: Path) -> None:
+    import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    order = ["Other", "billing", "FRAUD"]
+    names = {"id2label": dict(enumerate(order)), "label2id": {name: number for number, name in enumerate(order)}}
+    problem = {} if kind == "multi_label" else {"problem_type": KINDS[kind].problem}  # which many teachers lack
+    given = TINY["save"](
+        tmp_path / "given", "bert", "SequenceClassification", length=64, num_labels=3, std=0.3, **names, **problem
+    )
+    file = write(tmp_path / "tickets.csv", {"body": SUBJECTS, "queue": LABELS[kind]})
+    listed = "tasks.labels=[fraud,other,billing]"  # without it the teacher's order is the task's
+    settings = [
+        "limit=smoke",
+        "pipeline=[finetune_teacher]",
+        "target.speedup=null",
+        f"teacher.name={given}",
+        f"tasks.train={file}",
+    ]
+    settings += ["tasks.max_length=32", f"tasks.kind={kind}"]
+    run(tmp_path, "prune", *settings, listed, "output=out")
+    run(tmp_path, "prune", *settings, "output=as_it_is")
+    taken, same = (tmp_path / name / "finetune_teacher" / "tickets" for name in ("out", "as_it_is"))
+    for folder in (taken, same):
+        manifest = checkpoint.read_json(folder / checkpoint.MANIFEST)
+        assert manifest["given"] is True
+        assert (manifest["steps"], manifest["tokens"]) == (0, 0)
+    tokens = AutoTokenizer.from_pretrained(given)(TINY["SENTENCES"], return_tensors="pt", padding=True)
+
+    def logits(folder: Path) -> np.ndarray:
+        model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+        with torch.no_grad():
+            return np.asarray(model(**tokens).logits)
+
+    np.testing.assert_array_equal(logits(taken), logits(given)[:, [2, 0, 1]])
+    np.testing.assert_array_equal(logits(same), logits(given))
+    heads = [stored_head(folder) for folder in (taken, same)]
+    assert [head.labels for head in heads if head] == [("fraud", "other", "billing"), ("Other", "billing", "FRAUD")]
+    assert [head.problem for head in heads if head] == [KINDS[kind].problem] * 2

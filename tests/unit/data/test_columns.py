@@ -1,0 +1,172 @@
+"""Which columns and kind are chosen for usual files, and which files are ambiguous."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from distill import config
+from distill.data.columns import columns_of
+from distill.errors import ConfigError
+from distill.family.head import Head
+
+COUNT = 40
+SUBJECTS = [f"The order {i} of customer {i * 7} has not arrived yet, and nobody answers." for i in range(COUNT)]
+TITLES = [f"Order {i}" for i in range(COUNT)]
+QUEUES = ["billing", "fraud", "other", "sales"] * (COUNT // 4)
+BITS = ["0", "1"] * (COUNT // 2)
+BESIDE = {"id": [str(i) for i in range(COUNT)], "date": [f"2024-05-{i + 1:02}" for i in range(COUNT)]}
+CONSTANT = {"lang": ["en"] * COUNT}
+
+
+def cycle(*values: Any) -> list[Any]:
+    return [values[i % len(values)] for i in range(COUNT)]
+
+
+Expected = tuple[tuple[str, ...], tuple[str, ...], str]
+"""(text columns, label columns, kind)."""
+
+FILES: dict[str, tuple[dict[str, Sequence[Any]], Expected]] = {
+    "tickets": ({"body": SUBJECTS, "queue": QUEUES}, (("body",), ("queue",), "classification")),
+    "tickets with columns beside": (
+        {**BESIDE, **CONSTANT, "queue": QUEUES, "body": SUBJECTS}, (("body",), ("queue",), "classification"),
+    ),
+    "names in capitals": ({"Text": SUBJECTS, "LABEL": QUEUES}, (("Text",), ("LABEL",), "classification")),
+    "no usual name": (
+        {"title": TITLES, "complaint": SUBJECTS, "queue": QUEUES}, (("title",), ("queue",), "classification"),
+    ),
+    "the longest text": (
+        {"short": TITLES, "long": SUBJECTS, "queue": QUEUES}, (("long",), ("queue",), "classification"),
+    ),
+    "numbers of classes": ({"text": SUBJECTS, "label": BITS}, (("text",), ("label",), "classification")),
+    "booleans": ({"text": SUBJECTS, "spam": cycle(True, False)}, (("text",), ("spam",), "classification")),
+    "stars": (
+        {"review": SUBJECTS, "stars": cycle("1", "2", "3", "4", "5")}, (("review",), ("stars",), "classification"),
+    ),
+    "stars that pandas wrote": (
+        {"review": SUBJECTS, "stars": cycle("1.0", "2.0", "")}, (("review",), ("stars",), "classification"),
+    ),
+    "half stars": ({"review": SUBJECTS, "stars": cycle(0.5, 1.0, 1.5)}, (("review",), ("stars",), "regression")),
+    "many whole numbers": (
+        {"text": SUBJECTS, "score": [str(i) for i in range(COUNT)]}, (("text",), ("score",), "regression"),
+    ),
+    "scores with a mistake": (
+        {"text": SUBJECTS, "score": ["high", *(f"0.{i:02}" for i in range(1, COUNT))]},
+        (("text",), ("score",), "regression"),
+    ),
+    "pairs": (
+        {"sentence1": SUBJECTS, "sentence2": SUBJECTS, "score": [i / COUNT for i in range(COUNT)]},
+        (("sentence1", "sentence2"), ("score",), "regression"),
+    ),
+    "inference": (
+        {"id": BESIDE["id"], "hypothesis": TITLES, "premise": SUBJECTS, "label": cycle("yes", "no", "maybe")},
+        (("premise", "hypothesis"), ("label",), "classification"),
+    ),
+    "lists": (
+        {"text": SUBJECTS, "tags": cycle(["a"], ["a", "b"], [])}, (("text",), ("tags",), "multi_label"),
+    ),
+    "bars": ({"text": SUBJECTS, "topic": cycle("a|b", "a", "b|c", "c")}, (("text",), ("topic",), "multi_label")),
+    "more and more bars": (
+        {"text": SUBJECTS, "topic": cycle("", "a", "a|b", "a|b|c")}, (("text",), ("topic",), "multi_label"),
+    ),
+    "bars in all rows": (
+        {"text": SUBJECTS, "topic": cycle("a;b", "b;c", "c;d", "a;c", "a;d")}, (("text",), ("topic",), "multi_label"),
+    ),
+    "levels": ({"text": SUBJECTS, "topic": cycle("x|a", "x|b", "y|c")}, (("text",), ("topic",), "classification")),
+    "a query and documents": (
+        {"query": TITLES, "passage": SUBJECTS, "label": BITS}, (("query", "passage"), ("label",), "reranking"),
+    ),
+    "a query and classes": (
+        {"query": TITLES, "passage": SUBJECTS, "label": cycle("yes", "no")},
+        (("query", "passage"), ("label",), "classification"),
+    ),
+    "a bar in one name": ({"text": SUBJECTS, "topic": cycle("a|b", "c")}, (("text",), ("topic",), "classification")),
+    "commas": ({"text": SUBJECTS, "topic": cycle("a, b", "a", "b")}, (("text",), ("topic",), "classification")),
+    "unlabelled rows": (
+        {"text": SUBJECTS, "label": cycle("a", "b", "", "")}, (("text",), ("label",), "classification"),
+    ),
+    "objects beside": (
+        {"text": SUBJECTS, "queue": QUEUES, "meta": cycle({"a": 1}), "none": [None] * COUNT},
+        (("text",), ("queue",), "classification"),
+    ),
+}  # fmt: skip
+
+
+def chosen(data: dict[str, Sequence[Any]], head: Head | None = None, **settings: Any) -> Expected:
+    table = pa.table({name: pa.array(list(values)) for name, values in data.items()})
+    columns = columns_of(config.Task(**settings), table, head, "tasks", "rows.csv")
+    return columns.text, columns.label, columns.kind.name
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_columns_and_kind_of_usual_files(name: str) -> None:
+    data, expected = FILES[name]
+    assert chosen(data) == expected
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_order_of_columns_does_not_matter(name: str) -> None:
+    data, expected = FILES[name]
+    assert chosen(dict(reversed(data.items()))) == expected
+
+
+FLAGS: dict[str, Sequence[Any]] = {"text": SUBJECTS, "urgent": BITS, "angry": BITS[::-1]}
+
+
+def test_settings_win() -> None:
+    data = {**FILES["tickets with columns beside"][0], "title": TITLES, "score": BITS}
+    assert chosen(data) == (("body",), ("score",), "classification")
+    assert chosen(data, text="title", label="queue") == (("title",), ("queue",), "classification")
+    assert chosen(data, text="title", text_pair="body", label="queue")[0] == ("title", "body")
+    assert chosen(data, label="score", kind="regression")[2] == "regression"
+    assert chosen(FLAGS, label=["urgent", "angry"]) == (("text",), ("urgent", "angry"), "multi_label")
+    assert chosen(FLAGS, label=["angry"]) == (("text",), ("angry",), "classification")
+
+
+@pytest.mark.parametrize(
+    ("label", "head", "kind"),
+    [
+        ("queue", Head(4, (), None), "classification"),
+        ("queue", Head(4, (), "multi_label_classification"), "multi_label"),
+        ("stars", Head(1, (), None), "regression"),
+        ("stars", Head(5, (), None), "classification"),
+        ("intents", Head(77, (), None), "classification"),
+        ("intents", None, "regression"),
+        ("tags", Head(3, (), None), "multi_label"),
+    ],
+)
+def test_the_kind_is_that_of_the_teachers_head(label: str, head: Head | None, kind: str) -> None:
+    columns = {"queue": QUEUES, "stars": cycle("1", "2", "3"), "intents": list(range(COUNT)), "tags": cycle(["a"], [])}
+    assert chosen({"text": SUBJECTS, label: columns[label]}, head, label=label)[2] == kind
+
+
+WRONG: dict[str, tuple[dict[str, Sequence[Any]], dict[str, Any], str]] = {
+    "two likely labels": (
+        {"body": SUBJECTS, "queue": QUEUES, "country": cycle("de", "fr")}, {},
+        "tasks.label: got nothing, and no column of rows.csv is named as a label; must be one of body, queue, country; "
+        "set tasks.label=COLUMN, or 'tasks.label=[A,B]' for columns of 0 and 1",
+    ),
+    "several columns of 0 and 1": (FLAGS, {}, "tasks.label: got nothing, "),
+    "no label": ({"body": SUBJECTS, **BESIDE}, {}, "tasks.label: got nothing, "),
+    "no text": ({"label": QUEUES, "n": range(COUNT)}, {}, "tasks.text: got nothing, and no column of rows.csv but "),
+    "no such label": ({"body": SUBJECTS, "queue": QUEUES}, {"label": "Queue"},
+        "tasks.label: got Queue; must be a column of rows.csv, which has body, queue; correct it"),
+    "no such text": ({"body": SUBJECTS, "queue": QUEUES}, {"text": "x"}, "tasks.text: got x; must be a column of "),
+    "no such pair": (
+        {"body": SUBJECTS, "queue": QUEUES}, {"text": "body", "text_pair": "x"}, "tasks.text_pair: got x; must be a ",
+    ),
+    "text as label": ({"body": SUBJECTS, "queue": QUEUES}, {"text": "queue", "label": "queue"},
+        "tasks.label: got queue, with text from queue; must be different columns of rows.csv; name queue once"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_an_ambiguous_file_is_refused(name: str) -> None:
+    data, settings, message = WRONG[name]
+    with pytest.raises(ConfigError) as refused:
+        chosen(data, **settings)
+    (line,) = refused.value.messages
+    assert line.startswith(message)

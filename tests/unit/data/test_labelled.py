@@ -1,0 +1,289 @@
+"""Rows of own files become splits: what is set aside, what leaks, what has no label, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from distill import config
+from distill.data.files import Table
+from distill.data.kinds import MISSING
+from distill.data.labelled import MOST_ASIDE, Labelled, Split, hashes, labelled_rows, targets_of
+from distill.errors import ConfigError, DataError, UserError
+from distill.family.head import Head
+
+COUNT = 200
+TEXTS = [f"Customer {i} writes about order {i * 31 % 97}." for i in range(COUNT)]
+CLASSES = [("billing", "fraud", "other")[i * 7 % 3] for i in range(COUNT)]
+
+Rows = dict[str, Sequence[Any]]
+TICKETS: Rows = {"text": TEXTS, "label": CLASSES}
+
+
+def table(*parts: Rows, name: str = "train") -> Table:
+    tables = [pa.table({column: pa.array(list(values)) for column, values in part.items()}) for part in parts]
+    files = tuple(f"{name}{number or ''}.csv" for number in range(len(parts)))
+    return Table(pa.concat_tables(tables), files, (0, *accumulate(map(len, tables)))[:-1])
+
+
+def load(splits: dict[str, Rows], head: Head | None = None, **settings: Any) -> Labelled:
+    tables = {name: table(rows, name=name) for name, rows in splits.items()}
+    return labelled_rows("tickets", config.Task(**settings), tables, head, "tasks")
+
+
+def texts(split: Split | None) -> list[str]:
+    assert split is not None
+    return split.table["text"].take(split.rows).to_pylist()
+
+
+def refused(splits: dict[str, Rows], **settings: Any) -> str:
+    with pytest.raises(UserError) as caught:
+        load(splits, **settings)
+    (line,) = caught.value.messages
+    return line
+
+
+def test_rows_have_the_targets_of_their_labels() -> None:
+    rows = load({"train": TICKETS})
+    assert rows.task.labels == ("billing", "fraud", "other")
+    assert (rows.task.name, rows.task.columns, rows.task.outputs) == ("tickets", ("text",), 3)
+    for split in (rows.train, rows.validation["validation"]):
+        assert split is not None
+        expected = [rows.task.labels.index(CLASSES[TEXTS.index(text)]) for text in texts(split)]
+        assert targets_of(split).tolist() == expected
+    assert rows.notes[0] == (
+        "tickets: text from text, label from label: classification with 3 labels (billing, fraud, other)"
+    )
+
+
+def test_about_a_fifth_is_set_aside() -> None:
+    rows = load({"train": TICKETS})
+    kept, aside = texts(rows.train), texts(rows.validation["validation"])
+    assert sorted(kept + aside) == sorted(TEXTS)
+    assert 0.12 < len(aside) / COUNT < 0.28  # three standard deviations
+    assert rows.reported == rows.validation
+    assert rows.notes[1] == (
+        f"tickets: {len(aside)} of {COUNT} labelled training rows are set aside for validation, by a hash of their text"
+    )
+
+
+def test_no_more_than_a_number_of_rows_is_set_aside() -> None:
+    count = 20 * MOST_ASIDE
+    rows = load({"train": {"text": [str(i) for i in range(count)], "label": np.arange(count) % 2}})
+    assert len(rows.validation["validation"].rows) == pytest.approx(MOST_ASIDE, rel=0.05)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_order_of_rows_does_not_change_which_texts_validate(seed: int) -> None:
+    order = np.random.default_rng(seed).permutation(COUNT)
+    before = load({"train": TICKETS})
+    after = load({"train": {name: [values[i] for i in order] for name, values in TICKETS.items()}})
+    assert set(texts(after.validation["validation"])) == set(texts(before.validation["validation"]))
+    of = [dict(zip(texts(r.train), targets_of(r.train), strict=True)) for r in (before, after) if r.train is not None]
+    assert of[0] == of[1]
+
+
+def test_more_rows_keep_the_others_in_their_split() -> None:
+    before = load({"train": {name: values[:120] for name, values in TICKETS.items()}})
+    after = load({"train": TICKETS})
+    assert set(texts(before.validation["validation"])) <= set(texts(after.validation["validation"]))
+    assert set(texts(before.train)) <= set(texts(after.train))
+
+
+def test_copies_of_a_text_are_in_one_split() -> None:
+    copies = {"text": [*TEXTS, *(f" {text}\n" for text in TEXTS), *TEXTS], "label": CLASSES * 3}
+    rows = load({"train": copies})
+    kept, aside = ({text.strip() for text in texts(s)} for s in (rows.train, rows.validation["validation"]))
+    assert not kept & aside
+    assert kept | aside == set(TEXTS)
+    assert not any("have the text of a validation" in note for note in rows.notes)
+
+
+def test_a_pair_is_one_text() -> None:
+    settings = {"text": "text", "text_pair": "other"}
+    rows = load({"train": {"text": ["same"] * COUNT, "other": TEXTS, "label": CLASSES}}, **settings)
+    assert 0 < len(rows.validation["validation"].rows) < COUNT
+    first, second = (pa.table({"text": [a], "other": [b]}) for a, b in (("ab", "c"), ("a", "bc")))
+    row = np.zeros(1, np.int64)
+    assert hashes(Split(first, row), ("text", "other")) != hashes(Split(second, row), ("text", "other"))
+
+
+def test_a_given_validation_file_is_used_whole() -> None:
+    given = {"text": [f"Other text {i}." for i in range(9)], "label": CLASSES[:9]}
+    rows = load({"train": TICKETS, "validation": given})
+    assert texts(rows.validation["validation"]) == given["text"]
+    assert texts(rows.train) == TEXTS
+
+
+def test_a_test_file_is_reported_and_chooses_nothing() -> None:
+    given = {"text": [f"Other text {i}." for i in range(9)], "label": CLASSES[:9]}
+    rows = load({"train": TICKETS, "test": given})
+    assert list(rows.reported) == ["test"]
+    assert texts(rows.reported["test"]) == given["text"]
+    assert list(rows.validation) == ["validation"]
+    assert set(texts(rows.validation["validation"])) < set(TEXTS)
+    rows = load({"train": TICKETS, "validation": {name: values[:2] for name, values in given.items()}, "test": given})
+    assert len(rows.validation["validation"].rows) == 2
+    assert list(rows.reported) == ["test"]
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_leaked_rows_are_left_out_of_training(split: str) -> None:
+    leaked = {"text": [*(f"{text}  " for text in TEXTS[:10]), "Another."], "label": CLASSES[:11]}
+    rows = load({"train": TICKETS, split: leaked})
+    assert not {text.strip() for text in leaked["text"]} & set(texts(rows.train))
+    assert rows.notes[1] == (
+        "tickets: 10 training rows have the text of a validation or test row and are left out of training, e.g. "
+        f"{TEXTS[0]!r}"
+    )
+    kept = load({"train": TICKETS, split: leaked}, drop_leaked=False)
+    assert set(TEXTS[:10]) <= set(texts(kept.train)) | set(texts(kept.validation["validation"]))
+    assert "kept in training, because drop_leaked is false" in kept.notes[1]
+
+
+def test_a_test_text_does_not_validate() -> None:
+    """The part that is set aside has no text of the test file, on which scores are reported."""
+    leaked = {name: values[:60] for name, values in TICKETS.items()}
+    rows = load({"train": TICKETS, "test": leaked})
+    assert not set(texts(rows.validation["validation"])) & set(leaked["text"])
+
+
+def test_unlabelled_rows_train_and_do_not_validate() -> None:
+    blank = [i % 2 == 0 for i in range(COUNT)]
+    rows: Rows = TICKETS | {"label": ["" if b else label for b, label in zip(blank, CLASSES, strict=True)]}
+    got = load({"train": rows})
+    assert got.train is not None
+    assert (targets_of(got.train) == MISSING).sum() == sum(blank)
+    assert (targets_of(got.validation["validation"]) != MISSING).all()
+    given = load({"train": TICKETS, "validation": rows | {"text": [f"Other {i}." for i in range(COUNT)]}})
+    assert len(given.validation["validation"].rows) == COUNT // 2
+    assert given.notes[-1] == f"tickets validation: {COUNT // 2} rows without a label are left out"
+
+
+def test_an_unlabelled_validation_row_is_no_leak() -> None:
+    unlabelled = {"text": [*TEXTS[:5], "x", "y"], "label": [None] * 5 + ["billing", "fraud"]}
+    assert len(texts(load({"train": TICKETS, "validation": unlabelled}).train)) == COUNT
+
+
+def test_an_unlabelled_copy_of_a_validation_text_does_not_train() -> None:
+    rows: Rows = {"text": TEXTS * 2, "label": [*CLASSES, *[""] * COUNT]}
+    got = load({"train": rows})
+    assert not set(texts(got.train)) & set(texts(got.validation["validation"]))
+
+
+def test_columns_of_0_and_1_are_labels_in_their_order() -> None:
+    flags: Rows = {
+        "text": TEXTS,
+        "urgent": ["1", "0"] * 100,
+        "never": [0] * COUNT,
+        "angry": [True, False, False, True] * 50,
+    }
+    rows = load({"train": flags}, label=["urgent", "never", "angry"])
+    assert rows.task.labels == ("urgent", "never", "angry")
+    for split in (rows.train, rows.validation["validation"]):
+        assert split is not None
+        expected = [[TEXTS.index(t) % 2 == 0, False, TEXTS.index(t) % 4 in (0, 3)] for t in texts(split)]
+        np.testing.assert_array_equal(targets_of(split), expected)
+
+
+def test_a_head_orders_the_columns() -> None:
+    flags: Rows = {"text": TEXTS, "Urgent": [1, 0] * 100, "angry": [1, 1, 0, 0] * 50}
+    rows = load({"train": flags}, Head(2, ("angry", "urgent"), None), label=["Urgent", "angry"])
+    assert rows.task.labels == ("angry", "urgent")
+    assert targets_of(Split(rows.train.table, np.arange(4))).tolist() == [[1, 1], [1, 0], [0, 1], [0, 0]]  # type: ignore
+
+
+def test_the_range_of_numbers() -> None:
+    rows: Rows = {"text": TEXTS, "score": [None, *(i / 8 for i in range(1, COUNT))]}
+    task = load({"train": rows}, label="score").task
+    assert task.range is not None
+    assert task.outputs == 1
+    assert 0.1 < task.range[0] < 1 < 20 < task.range[1] <= 24.875
+    assert load({"train": rows}, label="score", range=[0, 30]).task.range == (0, 30)
+    assert refused({"train": rows}, label="score", range=[0, 20]).startswith(
+        "train.csv, row 162: got label 20.125; must "
+    )
+
+
+def test_rows_of_several_files_keep_their_place() -> None:
+    part = {name: values[:20] for name, values in TICKETS.items()}
+    other = part | {"label": [*CLASSES[:5], "sales", *CLASSES[6:20]]}
+    tables = {"train": table(TICKETS), "validation": table(part, other, name="val")}
+    with pytest.raises(
+        DataError, match=r"^val1\.csv, row 6: got label 'sales'; must be one of billing, fraud, other; "
+    ):
+        labelled_rows("tickets", config.Task(), tables, None, "tasks")
+
+
+def test_metrics_are_those_of_the_kind_unless_they_are_set() -> None:
+    assert load({"train": TICKETS}).task.metrics == ("accuracy", "f1_macro")
+    assert load({"train": TICKETS}, metrics=["matthews"]).task.metrics == ("matthews",)
+    with pytest.raises(
+        ConfigError, match=r"^tasks.metrics: got pearson, spearman; must be of accuracy, .* for classif"
+    ):
+        load({"train": TICKETS}, metrics=["pearson", "spearman", "accuracy"])
+
+
+SHORT: Rows = {name: values[:7] for name, values in TICKETS.items()}
+REFUSED: dict[str, tuple[dict[str, Rows], dict[str, Any], str]] = {
+    "too few rows": (
+        {"train": SHORT, "validation": TICKETS | {"text": TEXTS[::-1]}}, {"drop_leaked": False, "label": "label"},
+        "train.csv: got 7 labelled train rows; must have 8 or more; add rows",
+    ),
+    "too few to validate": (
+        {"train": TICKETS, "validation": {"text": ["x"], "label": ["fraud"]}}, {},
+        "validation.csv: got 1 labelled validation rows; must have 2 or more; add rows",
+    ),
+    "no label in the test file": (
+        {"train": TICKETS, "test": {"text": ["x", "y"], "label": ["", ""]}}, {},
+        "test.csv: got 0 labelled test rows; must have 2 or more; add rows",
+    ),
+    "one class": (
+        {"train": TICKETS | {"label": ["a"] * COUNT}}, {},
+        "train.csv: got only the label 'a' in label; must be two labels or more; add rows, or set tasks.label=COLUMN",
+    ),
+    "one class of two listed": (
+        {"train": TICKETS | {"label": ["a"] * COUNT}}, {"labels": ["a", "b"]},
+        "train.csv: got the same label in all rows; must be two labels or more; add rows",
+    ),
+    "no label": (
+        {"train": TICKETS | {"label": [None] * COUNT}}, {},
+        "train.csv: got no label in label; must be two labels or more; add rows, or set tasks.label=COLUMN",
+    ),
+    "no list with a label": (
+        {"train": TICKETS | {"label": [[]] * COUNT}}, {},
+        "train.csv: got no label in label; must be two labels or more; add rows, or set tasks.label=COLUMN",
+    ),
+    "one number": (
+        {"train": TICKETS | {"label": [0.5] * COUNT}}, {},
+        "train.csv: got the same label in all rows; must be two labels or more; add rows",
+    ),
+    "no label is a number": (
+        {"train": TICKETS | {"label": [None] * COUNT}}, {"kind": "regression"},
+        "train.csv: got 0 labelled train rows; must have 8 or more; add rows",
+    ),
+    "other columns": (
+        {"train": TICKETS, "test": {"body": ["x"], "label": ["fraud"]}}, {},
+        "test.csv: got columns body, label; must have text, as the training rows do; add or rename it",
+    ),
+    "numbers as texts": (
+        {"train": TICKETS, "test": {"text": [1], "label": ["fraud"]}}, {},
+        "test.csv: got int64 in column text; must be text; convert it",
+    ),
+    "lists as classes": (
+        {"train": TICKETS, "test": {"text": ["x"], "label": [["fraud"]]}}, {},
+        "test.csv: got list<item: string> in column label; must be text, whole numbers or booleans for classification; "
+        "convert it, or set tasks.kind or tasks.label",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_rows_that_cannot_be_used_are_refused(name: str) -> None:
+    splits, settings, message = REFUSED[name]
+    assert refused(splits, **settings) == message
