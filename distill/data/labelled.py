@@ -28,7 +28,7 @@ LONGEST = 1_000_000
 """Maximum characters of a text. A longer one is most likely several rows, joined by a missing quote."""
 
 FOR_KINDS = {
-    "labels": ("classification", "multi_label"),
+    "labels": tuple(name for name, kind in KINDS.items() if kind.named),
     "range": ("regression", "reranking"),
     "threshold": ("multi_label",),
 }

@@ -35,6 +35,11 @@ REVIEWS: Rows = {"review": SUBJECTS, "stars": [1 + i % 5 for i in range(COUNT)]}
 SCORES: Rows = {"text1": SUBJECTS, "text2": SUBJECTS[1:] + SUBJECTS[:1], "score": [i / COUNT for i in range(COUNT)]}
 QUERIES: Rows = {"query": SUBJECTS[:4] * 6, "document": SUBJECTS, "score": [i % 3 for i in range(COUNT)]}
 TAGS: Rows = {"text": SUBJECTS, "labels": [[QUEUES[i % 3]] + ["urgent"] * (i % 2) for i in range(COUNT)]}
+NAMES: Rows = {
+    "tokens": [subject.split()[:9] for subject in SUBJECTS],
+    "ner_tags": [["O"] * (7 - i % 2) + ["B-DAY"] + ["I-DAY"] * (1 + i % 2) for i in range(COUNT)],
+}
+SPANS: Rows = {"text": SUBJECTS, "spans": [[{"start": 4, "end": s.index(" of"), "label": "ITEM"}] for s in SUBJECTS]}
 FLAGS: Rows = {"text": SUBJECTS, "urgent": [i % 2 for i in range(COUNT)], "angry": [i // 2 % 2 for i in range(COUNT)]}
 
 
@@ -245,7 +250,7 @@ MALFORMED: dict[str, Case] = {
     ),
     "a score too large": (lambda: tickets(cell(SCORES, "score", 9, "1e999")), [], BODY.format(9) + "got label '1e999'"),
     "a score out of range": (
-        lambda: tickets(cell(SCORES, "score", 9, 1.5)), ["tasks.range=[0,1]"], BODY.format(9) + "got label 1.5; must b",
+        lambda: tickets(cell(SCORES, "score", 9, 1.5)), ["tasks.range=[0,1]"], BODY.format(9) + "got label 1.5; must",
     ),
     "a range upside down": (lambda: tickets(SCORES), ["tasks.range=[1,0]"], r"tasks.range: got \[1.0, 0.0\]; must be"),
     "one score": (lambda: tickets(SCORES | {"score": [0.5] * COUNT}), [], "tickets.csv: got the same label in all row"),
@@ -259,6 +264,84 @@ MALFORMED: dict[str, Case] = {
         lambda: tickets(QUERIES | {"query": ["where is my card"] * COUNT}), [], "tickets.csv: got 0 labelled ",
     ),
     "accuracy of scores": (lambda: tickets(QUERIES), ["tasks.metrics=[accuracy]"], "tasks.metrics: got accuracy; must"),
+    # token_classification
+    "words without a tag": (
+        lambda: {"t.jsonl": to_jsonl(cell(NAMES, "ner_tags", 7, ["O"]))},
+        [],
+        "t.jsonl, row 7: got 9 words in tokens and 1 tags in ner_tags; must be one tag",
+    ),
+    "a span that has not begun": (
+        lambda: {"t.jsonl": to_jsonl(cell(NAMES, "ner_tags", 7, ["O", "I-DAY", *["O"] * 7]))},
+        [],
+        "t.jsonl, row 7: got I-DAY at word 2 in ner_tags without B-DAY before it",
+    ),
+    "a null among tags": (
+        lambda: {"t.jsonl": to_jsonl(cell(NAMES, "ner_tags", 7, [None, *["O"] * 8]))},
+        [],
+        "t.jsonl, row 7: got null among the tags in ner_tags",
+    ),
+    "a null among words": (
+        lambda: {"t.jsonl": to_jsonl(cell(NAMES, "tokens", 7, [None, *["a"] * 8]))},
+        [],
+        "t.jsonl, row 7: got null in tokens; must be text",
+    ),
+    "no words": (
+        lambda: {"t.jsonl": to_jsonl(cell(cell(NAMES, "tokens", 7, []), "ner_tags", 7, []))},
+        [],
+        "t.jsonl, row 7: got no text in tokens",
+    ),
+    "an unknown tag": (
+        lambda: {"t.jsonl": to_jsonl(NAMES), "v.jsonl": to_jsonl(cell(NAMES, "ner_tags", 4, ["B-CITY", *["O"] * 8]))},
+        ["tasks.validation=v.jsonl"],
+        "v.jsonl, row 4: got tag 'B-CITY'; must be one of O, B-DAY",
+    ),
+    "tags that are numbers": (
+        lambda: {"t.parquet": to_parquet(NAMES | {"ner_tags": [[0] * 8 + [i % 2] for i in range(COUNT)]})},
+        [],
+        "tasks.labels: got the numbers 0, 1 as tags; must have names",
+    ),
+    "no tag but O": (
+        lambda: {"t.jsonl": to_jsonl(NAMES | {"ner_tags": [["O"] * 9] * COUNT})}, [], "t.jsonl: got only the label 'O'",
+    ),
+    "a span inside a word": (
+        lambda: {"t.jsonl": to_jsonl(cell(SPANS, "spans", 7, [{"start": 5, "end": 9, "label": "X"}]))},
+        [],
+        "t.jsonl, row 7: got the span .*, from 5 to 9; must begin and end with a word",
+    ),
+    "a span outside of the text": (
+        lambda: {"t.jsonl": to_jsonl(cell(SPANS, "spans", 7, [{"start": 0, "end": 999, "label": "X"}]))},
+        [],
+        "t.jsonl, row 7: got a span from 0 to 999; must lie in the text's",
+    ),
+    "a span without a label": (
+        lambda: {"t.jsonl": to_jsonl(cell(SPANS, "spans", 7, [{"start": 0, "end": 3}]))},
+        [],
+        "t.jsonl, row 7: got span {.*}; must have start, end and label",
+    ),
+    "spans that overlap": (
+        lambda: {"t.jsonl": to_jsonl(cell(SPANS, "spans", 7, [{"start": 0, "end": 3, "label": "X"}] * 2))},
+        [],
+        "t.jsonl, row 7: got spans that overlap at 'The'",
+    ),
+    "words and spans": (
+        lambda: {"t.jsonl": to_jsonl({"tokens": NAMES["tokens"], "spans": SPANS["spans"]})},
+        ["tasks.text=tokens"],
+        "t.jsonl, row 1: got list<.* in spans; must be a list of tags, one for each word in tokens",
+    ),
+    "a class for each text": (
+        tickets, ["tasks.kind=token_classification"], "tickets.csv: got string in column .*; must be a list of tags",
+    ),
+    "pairs": (
+        lambda: {"t.jsonl": to_jsonl(SPANS | {"text_pair": SUBJECTS})}, [], "tasks.text: got text and text_pair; must",
+    ),
+    "a second text with tags": (
+        lambda: {"t.jsonl": to_jsonl(SPANS)},
+        ["tasks.kind=token_classification", "tasks.text=text", "tasks.text_pair=other"],
+        "tasks.text_pair: got other; must be null for token_classification",
+    ),
+    "a metric of texts": (
+        lambda: {"t.jsonl": to_jsonl(NAMES)}, ["tasks.metrics=[f1_macro]"], "tasks.metrics: got f1_macro; must be of",
+    ),
     # multi_label
     "an unknown label in a list": (
         lambda: {"t.jsonl": to_jsonl(TAGS), "v.jsonl": to_jsonl(cell(TAGS, "labels", 4, ["billing", "sales"]))},

@@ -1,0 +1,91 @@
+"""Whole runs of token classification, from a file of words and tags or of texts and spans to predictions."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distill
+from distill.data.kinds.token_classification import words_of
+from distill.evaluate.metrics import METRICS
+
+TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
+COUNT = 64
+LABELS = ("O", "B-ANIMAL", "I-ANIMAL", "B-PLACE", "I-PLACE")
+TYPES = {"boat": "PLACE", "village": "PLACE", "street": "PLACE", "goats": "ANIMAL", "fishermen": "ANIMAL"}
+SMALL = (
+    "limit=smoke", "limit.documents=60", "limit.repeats=1", "tasks.max_length=32", "output=out",
+    "target.speedup=1.05", "target.shape=[1,16]", "stages.quantize.schemes=[onnxruntime]",
+    "stages.quantize.max_drop=100", "stages.quantize.max_recall_drop=100", "stages.evaluate.shapes=[[1,16]]",
+    "stages.evaluate.baseline=null", "pipeline=[finetune_teacher,prune,recover,quantize,evaluate,export]",
+)  # fmt: skip
+
+
+def words(number: int) -> dict[str, Any]:
+    tokens = [*TINY["SENTENCES"][number % 8].split(), f"{number}"]
+    tags = [f"B-{TYPES[token]}" if token in TYPES else "O" for token in tokens]
+    return {"tokens": tokens, "ner_tags": None if number == 5 else tags}
+
+
+def spans(number: int) -> dict[str, Any]:
+    text = f"{TINY['SENTENCES'][number % 8]}, {number}."
+    marked = [
+        {"start": start, "end": end, "label": TYPES[text[start:end]]}
+        for start, end in words_of(text)
+        if text[start:end] in TYPES
+    ]
+    return {"text": text, "spans": marked}
+
+
+@pytest.mark.parametrize("form", [words, pytest.param(spans, marks=pytest.mark.slow)])
+def test_a_file_becomes_exported_models_that_predict(form: Any, run: Any, tmp_path: Path) -> None:
+    file = tmp_path / "places.jsonl"
+    file.write_text("".join(json.dumps(form(number)) + "\n" for number in range(COUNT)))
+    results = run(tmp_path, "prune", *SMALL, f"tasks.train={file}")
+    folder = tmp_path / "out" / "export" / "places"
+    settings = json.loads((folder / "config.json").read_text())
+    assert settings["architectures"] == ["BertForTokenClassification"]
+    assert tuple(settings["id2label"].values()) == LABELS
+    assert "pipeline_tag: token-classification" in (folder / "README.md").read_text()
+    scores = [model["scores"]["places"] for model in results["models"] if model["scores"].get("places")]
+    assert len(scores) >= 4  # teacher and student, each in float32 and int8
+    assert all(score.keys() == {"span_f1"} for score in scores)
+    recalls = [model["recall"]["places"] for model in results["models"] if model["scores"].get("places")]
+    assert all(recall.keys() <= {"ANIMAL", "PLACE"} for recall in recalls)
+    (train,) = (row for row in results["coverage"] if row["split"] == "train")
+    assert train["spans"] is True
+    assert train["labels"].keys() == {"ANIMAL", "PLACE"}
+    assert "a label is a type of span" in (tmp_path / "out" / "report" / "report.md").read_text()
+    model = distill.load(folder)
+    assert model.labels == LABELS
+    texts = [spans(number)["text"] for number in range(8)]
+    for answer, text in zip(model.predict(texts), texts, strict=True):
+        for span in answer["spans"]:
+            assert text[span["start"] : span["end"]] == span["text"]
+            assert span["label"] in ("ANIMAL", "PLACE")
+            assert 0 < span["score"] <= 1
+    divided = [words(number)["tokens"] for number in range(8)]
+    assert model.outputs(divided).shape == (sum(map(len, divided)), len(LABELS))
+    np.testing.assert_allclose(model.outputs(divided), model.outputs([" ".join(part) for part in divided]), atol=1e-3)
+    assert len(model.predict(divided)) == 8
+    predicted = subprocess.run(
+        [sys.executable, "-m", "distill.predict", str(folder), "--file", str(file)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert predicted.returncode == 0, predicted.stderr
+    lines = [json.loads(line) for line in predicted.stdout.splitlines()]
+    assert [line["text"] for line in lines] == [
+        row["text"] if "text" in row else " ".join(row["tokens"]) for row in map(form, range(COUNT))
+    ]
+    assert all(isinstance(line["spans"], list) for line in lines)
+    assert "span_f1" in METRICS
