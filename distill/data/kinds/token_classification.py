@@ -40,11 +40,12 @@ def tags_of_spans(text: str, given: Sequence[dict[str, Any]], where: str) -> lis
     words = words_of(text)
     tags = [OUTSIDE] * len(words)
     starts, ends = ({span[n]: number for number, span in enumerate(words)} for n in (0, 1))
-    for span in given:
+    for each in given:
+        span = each or {}
         start, end = span.get("start"), span.get("end")
         kind = next((span[name] for name in SPAN_TYPES if span.get(name)), None)
         if not isinstance(start, int) or not isinstance(end, int) or not isinstance(kind, str):
-            raise DataError(f"{where}: got span {span}; must have start, end and label; correct the row")
+            raise DataError(f"{where}: got span {each}; must have start, end and label; correct the row")
         if not 0 <= start < end <= len(text):
             raise DataError(
                 f"{where}: got a span from {start} to {end}; must lie in the text's {len(text)} characters; correct it"
@@ -87,7 +88,7 @@ def is_spans(kind: pa.DataType) -> bool:
 
 
 def _of_words(rows: pa.Table, text: str, label: str, where: Where) -> pa.Table:
-    words, given = _list(rows[text]), rows[label]
+    words, given = _list(rows[text]).cast(pa.list_(pa.string())), rows[label]
     if is_spans(given.type):
         raise DataError(
             f"{where(0)}: got {given.type} in {label}; must be a list of tags, one for each word in {text}; correct "
@@ -95,7 +96,7 @@ def _of_words(rows: pa.Table, text: str, label: str, where: Where) -> pa.Table:
         )
     tags = _list(given)
     sizes, tagged = _sizes(words), np.asarray(tags.is_valid())
-    wrong = np.flatnonzero(tagged & np.asarray(words.is_valid()) & (_sizes(tags) != sizes))
+    wrong = np.flatnonzero(tagged & (_sizes(tags) != sizes))
     if len(wrong):
         row = int(wrong[0])
         raise DataError(
@@ -110,7 +111,8 @@ def _of_words(rows: pa.Table, text: str, label: str, where: Where) -> pa.Table:
     first = np.cumsum(sizes) - sizes
     before = np.r_[0, total + 1][first] if len(total) else np.zeros(len(first), np.int64)
     ends, starts = total - before[group], total - before[group] - ends
-    known = pc.utf8_trim_whitespace(pc.cast(tags.flatten(), pa.string())).dictionary_encode()
+    trimmed = pc.utf8_trim_whitespace(pc.cast(tags.flatten(), pa.string()))
+    known = pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, pa.string()), trimmed).dictionary_encode()
     _check_tags(known, group[np.repeat(tagged, sizes)], label, where)
     numbers = np.full(len(group), -1, np.int64)
     numbers[np.repeat(tagged, sizes)] = np.asarray(pc.fill_null(known.indices, -1))

@@ -138,6 +138,17 @@ def test_words_and_tags_become_texts() -> None:
     assert [[*row] for row in targets] == [[3, 0, 1, 0], [], [MISSING], [3, 4]]
 
 
+def test_large_lists_of_large_strings_are_words() -> None:
+    words = pa.array([["a", "bc"], ["d"]], pa.large_list(pa.large_string()))
+    table = prepared(tokens=words, tags=pa.array([["O", "X"], ["O"]], pa.large_list(pa.large_string())))
+    assert table["tokens"].to_pylist() == ["a bc", "d"]
+    assert table[WORDS].to_pylist() == [[0, 1, 2, 4], [0, 1]]
+    sliced = pa.table({"tokens": words, "tags": [["O", "O"], ["X"]]}).slice(1)
+    assert KIND.prepare is not None
+    table = KIND.prepare(sliced, "tokens", "tags", where)
+    assert (table["tokens"].to_pylist(), table["tags"].to_pylist()) == (["d"], [["X"]])
+
+
 def test_spans_of_characters_become_tags() -> None:
     table = prepared(
         text=["Anna Berg lives in Oslo.", "None", "Unlabelled text"],
@@ -162,6 +173,7 @@ SPANS: dict[str, tuple[Any, str]] = {
     "after the text": ({"start": 5, "end": 99, "label": "PER"}, "got a span from 5 to 99; must lie in the text's 14 "),
     "backwards": ({"start": 9, "end": 5, "label": "PER"}, "got a span from 9 to 5; must lie in"),
     "without label": ({"start": 0, "end": 4, "label": None}, "must have start, end and label"),
+    "null": (None, "got span None; must have start, end and label"),
     "overlap": ({"start": 10, "end": 14, "label": "PER"}, "got spans that overlap at 'Oslo'"),
 }
 

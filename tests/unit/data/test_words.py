@@ -144,6 +144,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "scheme": ({"tokens": ["a", "b"], "ner_tags": ["O", "I-PER"]}, "got I-PER at word 2 in ner_tags without B-PER"),
     "null word": ({"tokens": ["a", None], "ner_tags": ["O", "O"]}, "got null in tokens; must be text"),
     "no words": ({"tokens": [], "ner_tags": []}, "got no text in tokens; must be text"),
+    "null words with tags": ({"tokens": None}, "got 0 words in tokens and "),
+    "an empty tag": ({"tokens": ["a", "b"], "ner_tags": ["O", " "]}, "got null among the tags in ner_tags"),
     "null words": ({"tokens": None, "ner_tags": None}, "got null in tokens; must be text"),
 }
 
