@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 import distill
+from distill.compare import compare
 from distill.data.kinds.token_classification import words_of
+from distill.errors import ConfigError, UserError
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 COUNT = 64
@@ -69,6 +71,8 @@ def test_a_file_becomes_exported_models_that_predict(form: Any, run: Any, tmp_pa
             assert text[span["start"] : span["end"]] == span["text"]
             assert span["label"] in ("ANIMAL", "PLACE")
             assert 0 < span["score"] <= 1
+    with pytest.raises(UserError, match="A: got a model that finds spans .* words are not compared yet"):
+        compare(folder, folder, str(file))
     divided = [words(number)["tokens"] for number in range(8)]
     assert model.outputs(divided).shape == (sum(map(len, divided)), len(LABELS))
     np.testing.assert_allclose(model.outputs(divided), model.outputs([" ".join(part) for part in divided]), atol=1e-3)
@@ -86,3 +90,29 @@ def test_a_file_becomes_exported_models_that_predict(form: Any, run: Any, tmp_pa
         row["text"] if "text" in row else " ".join(row["tokens"]) for row in map(form, range(COUNT))
     ]
     assert all(isinstance(line["spans"], list) for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("teacher.window=16", "teacher.window: got 16; must be null for token_classification; "),
+        (
+            "teacher.name=bart",
+            "teacher.name: got a model of type bart; must be one of bert, .* for token_classification; ",
+        ),
+    ],
+)
+def test_what_words_do_not_support_is_refused(setting: str, message: str, run: Any, tmp_path: Path) -> None:
+    file = tmp_path / "places.jsonl"
+    file.write_text("".join(json.dumps(words(number)) + "\n" for number in range(COUNT)))
+    if setting == "teacher.name=bart":
+        setting = f"teacher.name={TINY['save'](tmp_path / 'bart', 'bart', '')}"
+    settings = (
+        "limit=smoke",
+        "output=out",
+        "tasks.max_length=16",
+        "pipeline=[finetune_teacher]",
+        f"tasks.train={file}",
+    )
+    with pytest.raises(ConfigError, match=message):
+        run(tmp_path, "task", *settings, setting)

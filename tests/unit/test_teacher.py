@@ -305,7 +305,7 @@ def test_a_missing_pooler_is_loaded_from_another_folder(tiny_model: Any, folder:
     ("name", "kind", "classes"),
     [
         ("bert", "MaskedLM", None),
-        ("bert", "TokenClassification", None),
+        ("bert", "TokenClassification", 3),
         ("bert", "SequenceClassification", 3),
         ("roberta", "SequenceClassification", 3),
         ("distilbert", "SequenceClassification", 3),
@@ -317,7 +317,8 @@ def test_a_stored_head_is_read_from_the_files(
     model = tiny_model(name, kind)
     model.save_pretrained(tmp_path)
     head = stored_head(tmp_path)
-    assert head == (None if classes is None else Head(classes, (), model.config.problem_type))
+    per_token = kind == "TokenClassification"
+    assert head == (None if classes is None else Head(classes, (), model.config.problem_type, per_token))
     if classes is None:
         return
     model.config.id2label = {0: "cat", 1: "dog", 2: "cow"}
