@@ -66,11 +66,7 @@ def compare(
     models = _loaded((a, b), backends, log)
     check_width("A", models[0].columns, rows)
     kind = models[0].kind
-    if kind.per_token:
-        raise UserError(
-            f"A: got a model that {kind.summary} ({kind.name}); must be of another kind, because words are not "
-            "compared yet; evaluate both models on labelled rows instead"
-        )
+    _check_kind("A", kind)
     head, order = common((kind, models[1].kind), (models[0].labels, models[1].labels))
     given = targets(rows, settings, kind, head)
     lengths = _lengths(models[0], rows)
@@ -109,7 +105,18 @@ def _columns(folder: str | Path) -> Sequence[str]:
 
     with _named("B"):
         record = read(located(folder))
-    return () if record is None else record.columns
+    if record is None:
+        return ()
+    _check_kind("B", record.kind)
+    return record.columns
+
+
+def _check_kind(name: str, kind: Kind) -> None:
+    if kind.per_token:
+        raise UserError(
+            f"{name}: got a model that {kind.summary} ({kind.name}); must be of another kind, because words are not "
+            "compared yet; evaluate both models on labelled rows instead"
+        )
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from distill.report import figure, html, markdown, model_card, show, validate, write
 from distill.report import page as pages
-from distill.report.detail import by_shape_table, gain_table, latency_table, stages_table, tables
+from distill.report.detail import by_shape_table, gain_table, latency_table, recall_table, stages_table, tables
 from distill.report.headline import SMOKE
 from distill.report.table import models_table
 from distill.report.timed import middle_shape
@@ -291,6 +291,30 @@ def test_card_has_the_licences_of_its_sources(
     keys = ("license", "license_name", "license_link", "base_model")
     assert {key: shown[key] for key in keys if key in shown} == front
     assert all(text in card for text in lines)
+
+
+def test_recall_of_spans_is_named_as_such(results: Results) -> None:
+    results["coverage"] += [
+        {
+            "task": "rte",
+            "split": split,
+            "rows": 9,
+            "official_rows": None,
+            "labels": {"PER": 4, "LOC": 12},
+            "spans": True,
+        }
+        for split in ("train", "validation")
+    ]
+    for model in results["models"]:
+        model["recall"] = {"rte": {"PER": 50.0, "LOC": 75.0}}
+    assert validate(results) == []
+    table = recall_table(results)
+    assert table is not None
+    assert [row[:4] for row in table.rows] == [("rte", "PER", "4", "25.0"), ("rte", "LOC", "12", "75.0")]
+    assert table.notes[-1] == "For rte, a label is a type of span, and its rows are the spans of this type."
+    card = model_card(results, None, "rte", "token-classification")
+    assert "pipeline_tag: token-classification" in card
+    assert "text-classification" not in card
 
 
 def test_write(results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
