@@ -127,4 +127,5 @@ MULTI_LABEL = Kind(
     brief=_brief,
     same=_same,
     flags=_flags,
+    averaged=False,
 )

@@ -6,19 +6,11 @@ distilled by squared error; its sigmoid is the probability that the document is 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from distill.data.kinds.kind import MISSING, Kind
+from distill.data.kinds.multi_label import MULTI_LABEL
 from distill.data.kinds.regression import REGRESSION
-
-
-def _label_rows(outputs: Any) -> Any:
-    """Two classes with logits 0 and z: their softmax is the sigmoid of z, so that cross-entropy is the binary one."""
-    import torch.nn.functional as F
-
-    return F.pad(outputs, (1, 0))
 
 
 def _loss_targets(targets: np.ndarray) -> np.ndarray:
@@ -43,6 +35,6 @@ RERANKING = Kind(
     brief=REGRESSION.brief,
     named=False,
     grouped=True,
-    label_rows=_label_rows,
+    label_rows=MULTI_LABEL.rows,  # the logit of one label: is the document relevant?
     loss_targets=_loss_targets,
 )
