@@ -144,6 +144,12 @@ def _check_rows(ctx: Context, steps: list[Step]) -> None:
     schemes = {name for step in steps if isinstance(step.settings, Quantize) for name in step.settings.schemes}
     calibrated = sorted(name for name in schemes if SCHEMES[name].calibrated)
     for name, data in ctx.tasks.items():
+        kind = data.task.kind.name
+        if not data.task.kind.averaged and (len(ctx.given.teachers) > 1 or ctx.config.teacher.window is not None):
+            errors.append(
+                f"tasks.kind: got {kind} for {name}; must not be {kind} with several teachers or teacher.window, whose "
+                "outputs are averaged as probabilities of classes; give one teacher, and leave teacher.window out"
+            )
         rows, fewest = len(data.train), APART * ROWS_PER_WEIGHT * len(ctx.given.teachers)
         if ctx.config.teacher.weights == "learned" and rows < fewest:
             errors.append(

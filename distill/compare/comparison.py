@@ -18,6 +18,7 @@ from distill.compare.rows import Rows, Targets, check_width, read_rows, targets
 from distill.data.kinds import Kind, labelled
 from distill.environment import hardware
 from distill.errors import UserError
+from distill.family.head import stored_head
 
 if TYPE_CHECKING:
     from distill.serve import Model
@@ -65,9 +66,10 @@ def compare(
     check_width("B", columns, rows)
     models = _loaded((a, b), backends, log)
     check_width("A", models[0].columns, rows)
-    kind = models[0].kind
+    kinds = _kinds(models)
+    kind = kinds[0]
     _check_kind("A", kind)
-    head, order = common((kind, models[1].kind), (models[0].labels, models[1].labels))
+    head, order = common(kinds, (models[0].labels, models[1].labels))
     given = targets(rows, settings, kind, head)
     lengths = _lengths(models[0], rows)
     outputs = [_outputs(model, name, rows, batch_size, log) for name, model in zip("AB", models, strict=True)]
@@ -91,7 +93,7 @@ def compare(
         "labelled_rows": 0 if given.values is None else int(labelled(given.values).sum()),
         "models": {name: _described(model, lengths) for name, model in zip("ab", models, strict=True)},
         **predictions.compared(kind, of_a, of_b, truth, names, lengths),
-        "differences": _differences(models, outputs, rows, given, names, top),
+        "differences": _differences(kind, models, outputs, rows, given, names, top),
         "latency": measured,
         "environment": hardware(_threads()),
         "notes": [given.note] if given.note else [],
@@ -146,6 +148,19 @@ def _loaded(folders: Sequence[str | Path], backends: Sequence[str | None], log: 
     return models
 
 
+def _kinds(models: Sequence[Model]) -> tuple[Kind, Kind]:
+    """The kinds of two models. A folder that was not exported states only `problem_type`, if that: where the other's
+    kind fits its outputs, as a reranker's does a regression's, it is of that kind."""
+    a, b = models
+    kinds = [model.kind for model in models]
+    for number, (model, other) in enumerate(((a, b), (b, a))):
+        head = None if model.columns else stored_head(model.folder)  # an export states its columns
+        fits = head is not None and head.problem in (None, other.kind.problem)
+        if fits and other.columns and bool(model.labels) == other.kind.named:
+            kinds[number] = other.kind
+    return kinds[0], kinds[1]
+
+
 def _lengths(model: Model, rows: Rows) -> np.ndarray:
     """[n] number of tokens of each row for the tokenizer of a model, not truncated."""
     backend = model.tokenizer.backend_tokenizer
@@ -182,6 +197,7 @@ def _described(model: Model, lengths: np.ndarray) -> dict[str, Any]:
 
 
 def _differences(
+    kind: Kind,
     models: Sequence[Model],
     outputs: Sequence[np.ndarray],
     rows: Rows,
@@ -190,7 +206,6 @@ def _differences(
     top: int,
 ) -> list[dict[str, Any]]:
     """The rows on which the outputs differ most."""
-    kind = models[0].kind
     distance = kind.difference(outputs[0], outputs[1])
     numbers = statistics.largest(distance, top)
     answers = [

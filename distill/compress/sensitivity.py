@@ -23,6 +23,7 @@ from distill.compress.prune import everything, pruned
 from distill.compress.reconstruct import refitted
 from distill.compress.search import Losses, Shape, falling
 from distill.config import Prune
+from distill.config.stages import BASE_WIDTH
 from distill.data.collate import task_batch
 from distill.data.encode import encode_task
 from distill.data.kinds import Kind, labelled
@@ -41,7 +42,6 @@ TOKENS = 4096
 LESSON, RATE, WARMUP = 16, 1e-4, 0.2
 """Rows per batch, peak learning rate of a model of width 384 and warm-up share of the training before a pruned model's
 loss is measured. As for `base_lr`, the learning rate is inversely proportional to the width of the unpruned model."""
-WIDTH = 384
 
 NUMBERS = "losses.json"
 """File of the layers and losses."""
@@ -161,7 +161,7 @@ def sensitivity(
     width, inner = family.width(model), setting(model.config, "intermediate_size")
 
     def loss_of(smaller: Any) -> float:
-        return mean_loss(retrained(smaller, lessons, loss, retrain_steps, RATE * WIDTH / width), measured_on, loss)
+        return mean_loss(retrained(smaller, lessons, loss, retrain_steps, RATE * BASE_WIDTH / width), measured_on, loss)
 
     def loss_of_widths(hidden: int, ffn: int) -> float:
         return loss_of(cut(model, range(depth), scores, hidden, ffn))

@@ -20,7 +20,7 @@ class Corpus:
 
 @dataclass
 class Task:
-    """One task: its files, columns, kind and metrics. What is null is told from the files."""
+    """One task: its files, columns, kind and metrics. Settings that are null are inferred from the files."""
 
     train: Any = None
     """File with the training rows: CSV, TSV, JSON Lines or parquet; a pattern such as data/*.csv, a URL, or a list."""

@@ -75,6 +75,9 @@ class Stage:
     """train, baseline, prune, vocabulary, quantize, evaluate or export."""
 
 
+BASE_WIDTH = 384
+"""Width, the hidden size, of the model that `base_lr` is for."""
+
 REFERENCES = ("start", "teacher", "student", "baseline", "pruned", "quantized", "evaluated")
 """Settings of a stage that name another stage, whose checkpoints, files or scores it uses."""
 

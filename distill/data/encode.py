@@ -139,7 +139,7 @@ def encode_task(
         return replace(_joined(encoded), labels=_labels(dataset))
     content = [_VERSION, _hash(dataset, columns), tokenizer.backend_tokenizer.to_str(), max_length]
     file = cache_folder("encoded") / fingerprint([*content, type(tokenizer).__name__])
-    if not file.with_suffix(".npy").is_file():
+    if not all(file.with_suffix(ending).is_file() for ending in (".npy", ".int32", ".int8")):
         _store(file, encoded)
     flat, segments = (np.asarray(np.memmap(file.with_suffix(f".{kind}"), kind, "r")) for kind in ("int32", "int8"))
     return Encoded(flat, np.load(file.with_suffix(".npy"), mmap_mode="r"), segments, _labels(dataset))

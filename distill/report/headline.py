@@ -247,13 +247,23 @@ def _evaluated(results: Results) -> dict[str, bool]:
     return tasks
 
 
+def _published(results: Results) -> set[str]:
+    """Tasks with an official number of rows. Own tasks have none, whatever they are called."""
+    return {row["task"] for row in results["coverage"] if row["official_rows"]}
+
+
+def glue_tasks(results: Results) -> set[str]:
+    """Tasks of GLUE in the coverage, without own tasks of the same names."""
+    return _published(results) & set(GLUE)
+
+
 def average_name(results: Results) -> str:
     """Name of the average: `GLUE` only for all nine tasks with complete validation splits."""
     tasks = _evaluated(results)
     complete = all(tasks.values())
     if any(row.get("stand_in") for row in results["coverage"]):
         return f"Stand-in average ({len(tasks)} tasks)"
-    if tasks and all(task in GLUE for task in tasks):
+    if tasks and set(tasks) <= glue_tasks(results):
         if len(tasks) == len(GLUE):
             return "GLUE (9 tasks)" if complete else f"Partial GLUE ({sum(tasks.values())} of 9 tasks complete)"
         return f"Partial GLUE ({len(tasks)} of 9 tasks)"
@@ -271,7 +281,7 @@ def coverage(results: Results) -> list[str]:
     single = f"the macro score: the mean of {' and '.join(_metrics(results))}"
     sentences = [f"{average_name(results)} is {single if len(tasks) == 1 else several} on its {reported} splits."]
     named = list(dict.fromkeys([*tasks, *(row["task"] for row in rows)]))
-    expected = GLUE if set(named) <= set(GLUE) else named
+    expected = GLUE if set(named) <= glue_tasks(results) else named
     if absent := [task for task in expected if task not in tasks]:
         sentences.append(f"Not in the average: {', '.join(absent)}.")
     short = [row for row in rows if row["official_rows"] and row["rows"] < row["official_rows"]]
@@ -284,7 +294,7 @@ def coverage(results: Results) -> list[str]:
     stand_ins = list(dict.fromkeys(row["task"] for row in rows if row.get("stand_in")))
     if stand_ins:
         sentences.append(f"Generated stand-ins in place of the real data: {', '.join(stand_ins)}.")
-    elif sentence := about(set(tasks)):
+    elif set(tasks) <= _published(results) and (sentence := about(set(tasks))):
         sentences.append(sentence)
     return sentences
 

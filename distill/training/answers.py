@@ -14,6 +14,7 @@ from torch import nn
 from distill import checkpoint, family, teacher
 from distill.context import Context
 from distill.data.encode import encode_task
+from distill.data.kinds import labelled
 from distill.data.tasks import TaskData
 from distill.evaluate.mixture import average, fit
 from distill.evaluate.predict import in_windows, predict
@@ -59,6 +60,7 @@ def held_out(ctx: Context, data: TaskData) -> tuple[Dataset, Dataset]:
 def learned_weights(ctx: Context, folders: list[Path], data: TaskData) -> list[float]:
     """Weight of each teacher, whose models are in `folders`: those with the least loss on the held-out rows."""
     _, rows = held_out(ctx, data)
+    rows = rows.select(np.flatnonzero(labelled(np.asarray(rows["label"]))))
     window = ctx.config.teacher.window
     logits = [_logits(ctx, f, t, data, rows, window) for f, t in zip(folders, ctx.given.tokenizers, strict=True)]
     return fit(logits, np.asarray(rows["label"]))

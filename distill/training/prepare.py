@@ -14,6 +14,7 @@ from distill import engine, family, student, teacher
 from distill.bind import bind
 from distill.compress.gates import parameter_groups
 from distill.config import Prune, Train
+from distill.config.stages import BASE_WIDTH
 from distill.context import Context
 from distill.context.folder import STATE
 from distill.objective import BoundTerm, Objective
@@ -132,10 +133,6 @@ def trained(
             state_folder=state_folder(ctx, name),
             console=ctx.machine.console,
         )
-
-
-BASE_WIDTH = 384
-"""Hidden size of the model that `base_lr` is for."""
 
 
 def learning_rate(ctx: Context, step: Step, settings: Train) -> float:

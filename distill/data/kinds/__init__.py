@@ -1,4 +1,7 @@
-"""Records of the kinds of tasks: one file for each. Nothing else depends on which kind a task is. Without torch."""
+"""Records of the kinds of tasks: one file for each. Without torch.
+
+Which kind a task is matters nowhere else but where the kind of a file or of a model is inferred.
+"""
 
 from distill.data.kinds.classification import CLASSIFICATION
 from distill.data.kinds.kind import MISSING, WORDS, Kind, Where, Words, flat, labelled, sorted_names, targets_in

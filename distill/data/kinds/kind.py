@@ -75,6 +75,9 @@ class Kind:
     """(predictions or targets, labels) -> [n, labels] whether each label is output. None without labels."""
     named: bool = True
     """Whether the model has one output for each named label. If false, it has one output, a number."""
+    averaged: bool = True
+    """Whether outputs of several teachers, or of a text's windows, are averaged: as probabilities of classes, of which
+    one is right, or as numbers."""
     grouped: bool = False
     """Whether rows with the same first text form a group, which is scored and resampled as a whole."""
     label_rows: Callable[[Any], Any] | None = None

@@ -145,4 +145,5 @@ MULTI_LABEL = Kind(
     flags=_flags,
     names=_names,
     recalls=recalls,
+    averaged=False,
 )

@@ -6,19 +6,11 @@ distilled by squared error; its sigmoid is the probability that the document is 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from distill.data.kinds.kind import MISSING, Kind, grouped
+from distill.data.kinds.multi_label import MULTI_LABEL
 from distill.data.kinds.regression import REGRESSION
-
-
-def _label_rows(outputs: Any) -> Any:
-    """Two classes with logits 0 and z: their softmax is the sigmoid of z, so that cross-entropy is the binary one."""
-    import torch.nn.functional as F
-
-    return F.pad(outputs, (1, 0))
 
 
 def _loss_targets(targets: np.ndarray) -> np.ndarray:
@@ -44,6 +36,6 @@ RERANKING = Kind(
     named=False,
     grouped=True,
     truth=grouped,
-    label_rows=_label_rows,
+    label_rows=MULTI_LABEL.rows,  # the logit of one label: is the document relevant?
     loss_targets=_loss_targets,
 )

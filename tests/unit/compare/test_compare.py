@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import runpy
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from distill.compare.labels import common
 from distill.data.kinds import KINDS
 from distill.errors import UserError
 from distill.evaluate import latency
+from distill.export import record
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 LABELS = ("harbour", "village", "street")
@@ -207,6 +209,27 @@ def test_is_refused_in_one_line(
     lines = capsys.readouterr().err.splitlines()
     assert lines[-1].startswith(message)
     assert not (tmp_path / "outputs").exists()
+
+
+def test_a_plain_teacher_is_of_the_kind_of_its_export(model: Save, tmp_path: Path) -> None:
+    """A reranker's config states a regression; only the export's record states that it ranks."""
+    teacher = model("ranker", num_labels=1, problem_type="regression", id2label={0: "LABEL_0"}, label2id={"LABEL_0": 0})
+    exported = tmp_path / "export"
+    shutil.copytree(teacher, exported)
+    artifacts = (record.Entry("torch", "fp32", "."),)
+    record.write(exported, record.Record("judged", KINDS["reranking"], (), ("query", "passage"), 32, artifacts))
+    file = tmp_path / "judged.csv"
+    lines = [f"{TINY['SENTENCES'][n // 4]},{TINY['SENTENCES'][n % 8]},{int(n % 4 == 1)}" for n in range(16)]
+    file.write_text("\n".join(["query,passage,relevance", *lines]))
+    for a, b in ((teacher, exported), (exported, teacher)):
+        found = compare(a, b, str(file), label="relevance")
+        assert found["kind"] == "reranking"
+        assert found["scores"].keys() == {"ndcg_at_10", "mrr_at_10"}
+        assert found["scores"]["ndcg_at_10"]["difference"] == 0
+    plain = compare(teacher, teacher, str(file), label="relevance")
+    assert plain["kind"] == "regression"
+    with pytest.raises(UserError, match=r"^B: got a model that scores a document.*must be of A's kind"):
+        compare(model("a"), exported, str(file), label="relevance")
 
 
 def test_models_of_different_kinds_or_labels_are_refused(model: Save, tmp_path: Path) -> None:

@@ -103,6 +103,20 @@ def test_name_of_the_average(results: Results) -> None:
     assert headline.average_name(results) == "Stand-in average (7 tasks)"
 
 
+def test_own_tasks_with_names_of_published_ones_are_own(results: Results) -> None:
+    for row in results["coverage"]:
+        row["official_rows"] = None
+    assert headline.average_name(results) == "Average (9 tasks)"
+    text = " ".join(headline.coverage(results))
+    assert "GLUE" not in text
+    for row in results["coverage"]:
+        row["task"] = "order"
+    for model in results["models"]:
+        model["scores"] = {"order": next(iter(model["scores"].values()))} if model["scores"] else {}
+    assert headline.average_name(results) == "Score of order"
+    assert "docstrings" not in " ".join(headline.coverage(results))
+
+
 def test_capped_training_is_named(results: Results) -> None:
     assert "Training is partial: sst2 10,000 of 67,349 rows." in headline.coverage(results)
 

@@ -1,0 +1,35 @@
+"""Inputs that do not fit together are refused once they are loaded, before any training."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from distill import inputs
+from distill.config import Config, Teacher
+from distill.data.kinds import KINDS
+from distill.data.task import Task
+from distill.errors import ConfigError
+
+
+def context(kind: str, teachers: int, window: int | None) -> Any:
+    task = Task("own", KINDS[kind], ("text",), ("a", "b") if KINDS[kind].named else (), KINDS[kind].metrics)
+    return SimpleNamespace(
+        config=Config(teacher=Teacher(window=window)),
+        given=SimpleNamespace(teachers=["x"] * teachers),
+        tasks={"own": SimpleNamespace(task=task, train=range(100))},
+    )
+
+
+@pytest.mark.parametrize(("teachers", "window"), [(1, None), (2, None), (1, 64)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_outputs_that_can_be_averaged_are(kind: str, teachers: int, window: int | None) -> None:
+    """The softmax over classes has no meaning for labels that do not exclude each other."""
+    refused = kind == "multi_label" and (teachers, window) != (1, None)
+    if not refused:
+        inputs._check_rows(context(kind, teachers, window), [])
+        return
+    with pytest.raises(ConfigError, match=r"^tasks.kind: got multi_label for own; must not be multi_label with sev"):
+        inputs._check_rows(context(kind, teachers, window), [])
