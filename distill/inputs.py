@@ -127,8 +127,8 @@ def _check_words(ctx: Context) -> None:
         errors.append(f"teacher.weights: got learned; must be numbers or null for {name}; set them, or leave it out")
     for folder in ctx.given.teachers:
         record = family.family_of(teacher.read_config(folder, ctx.given.key))
-        if not record.per_token:
-            types = ", ".join(each.name for each in family.FAMILIES.values() if each.per_token)
+        if tasks[0].kind.architecture in record.without:
+            types = ", ".join(f.name for f in family.FAMILIES.values() if tasks[0].kind.architecture not in f.without)
             errors.append(
                 f"{ctx.given.key}: got a model of type {record.name}; must be one of {types} for {name}; choose such a "
                 "model"

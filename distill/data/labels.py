@@ -97,7 +97,9 @@ def head_order(head: Head, task: Task) -> tuple[int, ...] | None:
     Outputs without names are those of the labels in order.
     """
     several = (head.problem or task.kind.problem) == MULTI_LABEL.problem  # many configs state no problem
-    if (head.outputs, head.per_token) != (task.outputs, task.kind.per_token) or several != (task.kind is MULTI_LABEL):
+    if (head.outputs, head.architecture) != (task.outputs, task.kind.architecture) or several != (
+        task.kind is MULTI_LABEL
+    ):
         return None
     unnamed = not task.labels or not head.labels or task.labels == tuple(map(str, range(task.outputs)))
     numbers = {_plain(label): number for number, label in enumerate(head.labels)}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from distill.family.model import (
     auto_class,
+    class_of,
     depth,
     encode,
     encoder,
@@ -31,6 +32,7 @@ __all__ = [
     "STUDENTS",
     "Family",
     "auto_class",
+    "class_of",
     "depth",
     "encode",
     "encoder",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from distill.family.record import Family
+from distill.family.record import TOKENS, Family
 
 QWEN2 = Family(name="qwen2", encoder="model", layers="layers", embeddings="embed_tokens", head="score")
 QWEN3 = replace(QWEN2, name="qwen3")
 GEMMA2 = replace(QWEN2, name="gemma2", attention=("eager",))
-GEMMA3 = replace(QWEN2, name="gemma3_text", per_token=False)
+GEMMA3 = replace(QWEN2, name="gemma3_text", without=(TOKENS,))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from distill.family.head import TOKEN_HEADS, TOKENS
+from distill.family.head import HEADS, architecture_of
+from distill.family.record import TEXTS
 from distill.family.records import family_of
 
 if TYPE_CHECKING:
@@ -93,15 +94,20 @@ def max_length(config: Any) -> int:
 
 
 def head_of(model: nn.Module) -> str:
-    """Path of the last linear module of a classifier of texts or of tokens."""
-    if type(model).__name__.endswith(TOKENS):
-        return next(name for name in TOKEN_HEADS if hasattr(model, name))
-    return family_of(model).head
+    """Path of the last linear module of a fine-tuned model."""
+    architecture = architecture_of([type(model).__name__]) or TEXTS
+    if architecture == TEXTS:
+        return family_of(model).head
+    return next(name for name in HEADS[architecture] if hasattr(model, name))
 
 
 def auto_class(config: Any) -> Any:
-    """The class of transformers for the classifier of a config: of tokens if its architecture is, else of texts."""
-    from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
+    """The class of transformers that loads the fine-tuned model of a config: a classifier of texts if it names none."""
+    return class_of(architecture_of(getattr(config, "architectures", None)) or TEXTS)
 
-    tokens = any(name.endswith(TOKENS) for name in getattr(config, "architectures", None) or [])
-    return AutoModelForTokenClassification if tokens else AutoModelForSequenceClassification
+
+def class_of(architecture: str) -> Any:
+    """The class of transformers that loads models of an architecture, e.g. AutoModelForTokenClassification."""
+    import transformers
+
+    return getattr(transformers, f"AutoModel{architecture}")

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+TEXTS, TOKENS = "ForSequenceClassification", "ForTokenClassification"
+"""Architectures: the part of a class name of transformers after the family's name."""
+
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments of a module's call."""
 
@@ -124,8 +127,8 @@ class Family:
     """Whether a student must start from layer 0, which has other modules than the others."""
     attention: tuple[str, ...] = ("eager", "sdpa")
     """Attention implementations that transformers has for it."""
-    per_token: bool = True
-    """Whether transformers has a classifier of tokens for it."""
+    without: tuple[str, ...] = ()
+    """Architectures that transformers does not have for it."""
     onnx: bool = True
     """Whether torch's ONNX exporter supports it."""
     bf16: bool = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distill.family.record import Family, no_table
+from distill.family.record import TOKENS, Family, no_table
 
 BART = Family(
     name="bart",
@@ -10,7 +10,7 @@ BART = Family(
     layers="layers",
     embeddings="embed_tokens",
     head="classification_head.out_proj",
-    per_token=False,
+    without=(TOKENS,),
 )
 
 T5 = Family(

@@ -171,7 +171,7 @@ def _plain(folder: Path, most: int, config: Any) -> Record:
         raise DataError(
             f"{folder}: got a model without a classifier; must be a classifier of texts or tokens; fine-tune it first"
         )
-    kind = kind_of_model(head.problem, head.outputs, head.per_token)
+    kind = kind_of_model(head.problem, head.outputs, head.architecture)
     labels = (head.labels or tuple(map(str, range(head.outputs)))) if kind.named else ()
     return Record(folder.name, kind, labels, (), min(most, family.max_length(config)), (TORCH,))
 

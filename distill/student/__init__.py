@@ -10,7 +10,8 @@ from torch import nn
 
 from distill import family
 from distill.errors import ConfigError
-from distill.family.head import TOKENS
+from distill.family.head import architecture_of
+from distill.family.record import TEXTS
 from distill.student.shape import SIZES, check_layers, half_depth, projects, setting, student_config
 from distill.student.transfer import can_transfer, transfer
 from distill.student.vocabulary import config_for, pieces, with_vocabulary
@@ -115,13 +116,9 @@ def _class(model: Any, config: Any) -> Any:
 
     if config.model_type == model.config.model_type:
         return type(model)
-    masked = family.has_mlm_head(model)
-    if type(model).__name__.endswith(TOKENS):
-        return modeling_auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING[type(config)]
-    table = (
-        modeling_auto.MODEL_FOR_MASKED_LM_MAPPING if masked else modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
-    )
-    return table[type(config)]
+    if family.has_mlm_head(model):
+        return modeling_auto.MODEL_FOR_MASKED_LM_MAPPING[type(config)]
+    return family.class_of(architecture_of([type(model).__name__]) or TEXTS)._model_mapping[type(config)]
 
 
 def set_dropout(model: nn.Module, p: float) -> None:

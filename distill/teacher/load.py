@@ -13,7 +13,7 @@ from distill.data.labels import head_order
 from distill.data.task import Task
 from distill.errors import ConfigError, DataError
 from distill.family.head import stored_head
-from distill.family.record import position_table_after_padding
+from distill.family.record import TEXTS, position_table_after_padding
 from distill.teacher.files import check_weights, quiet, readable, stored
 
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spm.model", "spiece.model", "sentencepiece.bpe.model")
@@ -59,8 +59,8 @@ def load_for(task: Task, path: str | Path, pooler: str | Path | None = None, pad
 
     Outputs of a stored head whose labels are in another order are put in the order of the task.
     """
-    per_token = task.kind.per_token
-    model = load_classifier(path, task.outputs, pooler, pad_id, problem=task.kind.problem, per_token=per_token)
+    kind = task.kind
+    model = load_classifier(path, task.outputs, pooler, pad_id, problem=kind.problem, architecture=kind.architecture)
     head = stored_head(path)
     order = None if head is None else head_order(head, task)
     if order is not None and list(order) != sorted(order):
@@ -77,9 +77,9 @@ def load_classifier(
     pooler: str | Path | None = None,
     pad_id: int | None = None,
     problem: str = "single_label_classification",
-    per_token: bool = False,
+    architecture: str = TEXTS,
 ) -> Any:
-    """A classifier of texts, or with `per_token` of tokens, on the encoder of a folder, float32 in eval mode.
+    """A model with a head, by default a classifier of texts, on the encoder of a folder, float32 in eval mode.
 
     A head that is not stored is initialized at random by torch's default generator: seed it first.
 
@@ -88,11 +88,9 @@ def load_classifier(
         pooler: folder whose pooler is used if `path` has none, because language models are saved without one.
         pad_id: padding token of the tokenizer, by which a decoder finds the last token of a text.
         problem: `problem_type` of its config.
+        architecture: of `family.head.HEADS`.
     """
-    from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
-
-    auto = AutoModelForTokenClassification if per_token else AutoModelForSequenceClassification
-    model, missing = _load(auto, path, num_labels=num_labels, problem_type=problem)
+    model, missing = _load(family.class_of(architecture), path, num_labels=num_labels, problem_type=problem)
     record = family.family_of(model)
     for name in record.unused:
         model.get_parameter(name).requires_grad_(False)

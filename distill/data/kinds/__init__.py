@@ -9,6 +9,7 @@ from distill.data.kinds.multi_label import MULTI_LABEL
 from distill.data.kinds.regression import REGRESSION
 from distill.data.kinds.reranking import RERANKING
 from distill.data.kinds.token_classification import TOKEN_CLASSIFICATION
+from distill.family.record import TEXTS
 
 __all__ = [
     "KINDS",
@@ -30,14 +31,14 @@ KINDS: dict[str, Kind] = {
 """Setting `tasks.kind` -> kind."""
 
 
-def kind_of_model(problem: str | None, outputs: int, per_token: bool = False) -> Kind:
-    """The kind of a model that is known only by the `problem_type` of its config, its number of outputs, and whether it
-    classifies each token.
+def kind_of_model(problem: str | None, outputs: int, architecture: str = TEXTS) -> Kind:
+    """The kind of a model that is known only by the `problem_type` of its config, its number of outputs, and its
+    architecture.
 
     As in transformers, a model of texts with one output is a regression.
     """
-    if per_token:
-        return TOKEN_CLASSIFICATION
+    if architecture != TEXTS:
+        return next(kind for kind in KINDS.values() if kind.architecture == architecture)
     if outputs == 1:
         return REGRESSION
     return MULTI_LABEL if problem == MULTI_LABEL.problem else CLASSIFICATION

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from distill.family.record import TEXTS
+
 Where = Callable[[int], str]
 """Row of a table, from 0 -> its file and its number there."""
 
@@ -93,6 +95,8 @@ class Kind:
     recalls: Callable[[np.ndarray, np.ndarray, Sequence[str]], dict[str, tuple[float, int]]] | None = None
     """(predictions, truth, labels) -> label -> (percent of its rows that are predicted, number of its rows), for the
     labels that occur. None without labels."""
+    architecture: str = TEXTS
+    """Of `distill.family.head.HEADS`: the class of transformers, without the name of the family."""
     per_token: bool = False
     """Whether the model classifies each token of a text. Rows are then words: the outputs of a word are those of its
     first token, and the targets of all texts are flat. Only the column of targets has one list for each text."""

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from distill.data.kinds.kind import MISSING, WORDS, Kind, Where, Words, flat, is_list, is_text, total_variation
 from distill.data.kinds.spans import CODES, OUTSIDE, TAGGED, codes, counts, spans, split_tag, types_of
 from distill.errors import DataError
+from distill.family.record import TOKENS
 
 WORD = re.compile(r"\w+|[^\w\s]")
 """A word of a text that is not divided into words by the file: letters and digits, or one other character."""
@@ -307,6 +308,7 @@ TOKEN_CLASSIFICATION = Kind(
     names=_names,
     order=_order,
     recalls=_recalls,
+    architecture=TOKENS,
     per_token=True,
     divide=_divide,
     pipeline="token-classification",

@@ -17,6 +17,7 @@ from distill.data.labels import Labels, check_head, head_order, labels_of
 from distill.data.task import Task
 from distill.errors import ConfigError
 from distill.family.head import Head, stored_head
+from distill.family.record import TOKENS
 
 
 def labels(values: list[Any], head: Head | None = None, kind: str = "classification", **settings: Any) -> Labels:
@@ -178,7 +179,7 @@ STORED: dict[str, tuple[Any, dict[str, Any], Head | None]] = {
     ),
     "no head": ({"model_type": "bert", "architectures": ["BertModel"]}, {"encoder.weight": (4, 4)}, None),
     "a head of words": (
-        CLASSIFIER | {"architectures": ["BertForTokenClassification"]}, WEIGHTS, Head(2, (), None, True),
+        CLASSIFIER | {"architectures": ["BertForTokenClassification"]}, WEIGHTS, Head(2, (), None, TOKENS),
     ),
     "no weights": (CLASSIFIER, {}, None),
     "broken JSON": ("{", WEIGHTS, None),

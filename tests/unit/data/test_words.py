@@ -16,6 +16,7 @@ from distill.data.kinds import MISSING, WORDS
 from distill.data.tasks import Loaded, load_tasks, targets_of
 from distill.errors import ConfigError, DataError
 from distill.family.head import Head
+from distill.family.record import TOKENS
 
 NAMES = ("Anna", "Omar", "Ines", "Kofi", "Yuki")
 PLACES = ("Oslo", "New York", "Accra")
@@ -101,9 +102,9 @@ def test_training_rows_may_lack_tags(tmp_path: Path) -> None:
 def test_a_teachers_head_orders_the_tags(tmp_path: Path) -> None:
     labels = ("B-LOC", "B-ORG", "B-PER", "I-LOC", "I-PER", "O")
     file = write(tmp_path / "ner.jsonl", [as_words(n) for n in range(40)])
-    assert load(file, Head(6, labels, None, True)).tasks["ner"].task.labels == labels
+    assert load(file, Head(6, labels, None, TOKENS)).tasks["ner"].task.labels == labels
     with pytest.raises(ConfigError, match=r"tasks.label: got .*; must be labels of the teacher, which are O, B-X"):
-        load(file, Head(2, ("O", "B-X"), None, True))
+        load(file, Head(2, ("O", "B-X"), None, TOKENS))
 
 
 def test_numbers_need_names(tmp_path: Path) -> None:
