@@ -103,7 +103,7 @@ def documents() -> tuple[Document, ...]:
 
 def read(package: str) -> Iterator[Document]:
     """The documents of one package, file by file."""
-    root = _folder(package)
+    root = folder(package)
     for file in sorted(root.rglob("*.py")):
         path = file.relative_to(root)
         if _SKIPPED.isdisjoint(path.parts) and not file.name.startswith("test_"):
@@ -163,7 +163,7 @@ def _spec(package: str) -> ModuleSpec | None:
     return PathFinder.find_spec(package) if package == "pip" else util.find_spec(package)
 
 
-def _folder(package: str) -> Path:
+def folder(package: str) -> Path:
     if package == "python":
         return Path(sysconfig.get_path("stdlib"))
     spec = _spec(package)

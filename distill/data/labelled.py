@@ -229,7 +229,10 @@ def usable_rows(table: Table, columns: Sequence[str]) -> np.ndarray:
                 f"{table.where(row)}: got a text of {len(values[row].as_py()):,} characters in {column}; must be at "
                 f"most {LONGEST:,}; check for a missing quote, or split the text"
             )
-        empty &= pc.equal(pc.utf8_length(pc.utf8_trim_whitespace(values)), 0).to_numpy()
+        # Part by part, because a trimmed copy of all texts may not fit into memory.
+        for start in range(0, len(values), _AT_ONCE):
+            trimmed = pc.utf8_trim_whitespace(values.slice(start, _AT_ONCE))
+            empty[start : start + _AT_ONCE] &= pc.equal(pc.utf8_length(trimmed), 0).to_numpy()
     if empty.any():
         row = int(np.flatnonzero(empty)[0])
         raise DataError(f"{table.where(row)}: got no text in {' or '.join(columns)}; must be text; remove the row")
@@ -291,7 +294,9 @@ def hashes(split: Split, columns: Sequence[str]) -> np.ndarray:
 
 def _hashes(split: Split, columns: Sequence[str]) -> Iterator[int]:
     for start in range(0, len(split.rows), _AT_ONCE):
-        part = split.table.select(columns).take(split.rows[start : start + _AT_ONCE])
+        rows = split.rows[start : start + _AT_ONCE]
+        # The rows are in order. `take` would copy the texts of the whole table, and not only of this slice.
+        part = split.table.select(columns).slice(rows[0], rows[-1] - rows[0] + 1).take(rows - rows[0])
         for texts in zip(*(part[column].to_pylist() for column in columns), strict=True):
             content = "\0".join(text.strip() for text in texts).encode("utf-8", "surrogatepass")
             yield int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")

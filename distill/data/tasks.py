@@ -299,5 +299,6 @@ def _limited(part: Split, split: str, limit: config.Limit, seed: int) -> Dataset
     rows = part.rows
     if count > most:
         rows = rows[np.random.default_rng(seed if train else _VALIDATION_SEED).permutation(count)[:most]]
-    whole = Dataset(part.table)
+    # By default `datasets` makes a fingerprint of a copy of the whole table in memory. Nothing here uses it.
+    whole = Dataset(part.table, fingerprint=split)
     return whole if len(rows) == whole.num_rows and (rows == np.arange(len(rows))).all() else whole.select(rows)

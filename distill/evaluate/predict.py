@@ -40,9 +40,12 @@ def predict(
         raise ValueError("encoded: got no rows; must have at least one")
     if encoded.words is not None:
         return _of_words(run, encoded, parts, pad_id, left)
-    logits = [run(pad(encoded, part, pad_id, left)) for part in parts]
-    result = np.empty((sum(map(len, parts)), logits[0].shape[1]), dtype=np.float32)
-    result[np.concatenate(parts)] = np.concatenate(logits)
+    first = run(pad(encoded, parts[0], pad_id, left))
+    result = np.empty((len(encoded), first.shape[1]), dtype=np.float32)
+    result[parts[0]] = first
+    for part in parts[1:]:
+        # Small arrays that are kept between large ones that are freed would fragment the memory.
+        result[part] = run(pad(encoded, part, pad_id, left))
     return result
 
 

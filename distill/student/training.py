@@ -13,6 +13,9 @@ from torch import Tensor, nn
 SHORT = 128
 """Mean number of tokens up to which, on a CPU, the backward pass of eager attention is faster than that of SDPA."""
 
+_AT_ONCE = 2**22
+"""Tokens that are counted at once."""
+
 
 @contextmanager
 def quick_attention(model: Any, lengths: np.ndarray | Sequence[int]) -> Iterator[None]:
@@ -32,8 +35,8 @@ def quick_attention(model: Any, lengths: np.ndarray | Sequence[int]) -> Iterator
 
 
 @contextmanager
-def only_used_embeddings(model: Any, ids: np.ndarray) -> Iterator[None]:
-    """Within the context, the token embedding has only the rows of the tokens `ids` and of padding.
+def only_used_embeddings(model: Any, ids: np.ndarray, extra: Sequence[int] = ()) -> Iterator[None]:
+    """Within the context, the token embedding has only the rows of the tokens `ids` [n] and `extra`, and of padding.
 
     A task uses a few thousand tokens. The rows of all others get no gradient, but an optimizer still reads and writes
     three numbers for each of their weights. On exit the trained rows are written back; the others keep their values
@@ -46,7 +49,11 @@ def only_used_embeddings(model: Any, ids: np.ndarray) -> Iterator[None]:
         yield
         return
     full, padding = embedding.weight, embedding.padding_idx
-    rows = np.union1d(ids, [0 if padding is None else padding])
+    is_used = np.zeros(len(full), np.bool_)
+    is_used[[0 if padding is None else padding, *extra]] = True
+    for start in range(0, len(ids), _AT_ONCE):  # because an index is copied to int64
+        is_used[ids[start : start + _AT_ONCE]] = True
+    rows = np.flatnonzero(is_used)
     used = torch.from_numpy(rows).to(full.device)
     # -1 for tokens without a row: looking one up is then an error and never another token's row.
     new_ids = torch.full((len(full),), -1, device=full.device)

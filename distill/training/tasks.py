@@ -85,7 +85,7 @@ def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: i
     gates = _gates(settings, model)
     pooling = teacher.pooling(ctx.given.teacher) if teachers else "mean"
     in_int8 = linears(model) if settings.quantization_aware else []
-    with only_used_embeddings(model, np.append(encoded.ids, tokenizer.pad_token_id)), faked(model, in_int8):
+    with only_used_embeddings(model, encoded.ids, [tokenizer.pad_token_id]), faked(model, in_int8):
         kept = kept_layers(ctx, step, data.task.name) if teachers else None
         objective = Objective(
             model, bound_terms, teachers, pooling, gates=gates, kept=kept, rows=kind.rows, label_rows=kind.label_rows

@@ -47,7 +47,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (root / "tests").mkdir(parents=True)
     (root / "__init__.py").write_text(SOURCE)
     (root / "tests" / "case.py").write_text('"""A text of the tests that is not to be read."""')
-    monkeypatch.setattr(harvest, "_folder", lambda name: root)
+    monkeypatch.setattr(harvest, "folder", lambda name: root)
     monkeypatch.setattr(harvest, "versions", lambda: {"weather": "1"})
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     harvest.documents.cache_clear()
