@@ -21,7 +21,7 @@ from distill.family.head import Head
 
 LABELS = (
     "label", "labels", "target", "class", "category", "intent", "sentiment", "topic", "emotion", "score", "similarity",
-    "rating", "stars", "y",
+    "rating", "stars", "relevance", "relevant", "y",
 )  # fmt: skip
 """Usual names of label columns."""
 

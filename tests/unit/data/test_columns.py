@@ -77,7 +77,8 @@ FILES: dict[str, tuple[dict[str, Sequence[Any]], Expected]] = {
     ),
     "levels": ({"text": SUBJECTS, "topic": cycle("x|a", "x|b", "y|c")}, (("text",), ("topic",), "classification")),
     "a query and documents": (
-        {"query": TITLES, "passage": SUBJECTS, "label": BITS}, (("query", "passage"), ("label",), "reranking"),
+        {"query": cycle("a", "b", "c"), "passage": SUBJECTS, "relevance": BITS},
+        (("query", "passage"), ("relevance",), "reranking"),
     ),
     "a query and classes": (
         {"query": TITLES, "passage": SUBJECTS, "label": cycle("yes", "no")},
