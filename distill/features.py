@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from distill import family
+from distill.data.kinds.kind import ABSENT
 from distill.family.record import Arguments
 from distill.losses.precision import working
 
@@ -37,9 +38,15 @@ class Features:
 
 
 def outputs_of(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
-    """Task logits [B, C]; of the positions `words` [W, C], if the batch has them."""
-    logits: Tensor = model(**family.inputs(model, dict(batch))).logits
-    return logits.flatten(0, 1)[batch["words"]] if "words" in batch else logits
+    """Task logits [B, C]; of the positions `words` [W, C], if the batch has them; of the sequences in `groups` [R, K]
+    as [R, K C], with `ABSENT` where a row has fewer than K."""
+    logits = family.logits(model, dict(batch))
+    if "words" in batch:
+        return logits.flatten(0, 1)[batch["words"]]
+    if "groups" not in batch:
+        return logits
+    groups = batch["groups"]
+    return logits[groups.clamp(min=0)].masked_fill(groups[:, :, None] < 0, ABSENT).flatten(1)
 
 
 ATTENTION = ("queries", "keys", "values", "scores")

@@ -10,7 +10,6 @@ from distill import family, student, teacher
 from distill.compress.zeros import STEP
 from distill.config import Evaluate, Prune, Quantize, Train, Vocabulary
 from distill.context import Context
-from distill.data.encode import encode_task
 from distill.data.labels import check_head
 from distill.errors import ConfigError
 from distill.family.head import stored_head
@@ -107,7 +106,7 @@ def _cut(ctx: Context) -> Iterator[str]:
     most = ctx.config.tasks.max_length
     for name, data in ctx.tasks.items():
         sample = data.train.select(range(min(SAMPLE, len(data.train))))
-        lengths = encode_task(sample, data.task.columns, ctx.given.tokenizer, UNBOUNDED).lengths
+        lengths = data.encoded(sample, ctx.given.tokenizer, UNBOUNDED).lengths
         if (share := float((lengths > most).mean())) >= SHARE_CUT:
             yield (
                 f"{name}: {100 * share:.0f}% of {len(sample):,} training texts have more than {most} tokens, at most "

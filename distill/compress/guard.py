@@ -15,7 +15,7 @@ from distill import teacher
 from distill.compress.fake import faked
 from distill.compress.quantize import FITS, MAKE, always_float, embeddings, linears
 from distill.data.collate import pad
-from distill.data.encode import Encoded, encode_task
+from distill.data.encode import Encoded
 from distill.data.tasks import TaskData
 from distill.evaluate import retained, runners
 from distill.evaluate.metrics import finite
@@ -84,11 +84,11 @@ def source_of(folder: Path, tokenizer: Any, data: TaskData, examples: int, max_l
     """A task's checkpoint with at most `examples` training rows, drawn at random, and all validation rows."""
     count = min(examples, len(data.train))
     drawn = np.random.default_rng(seed).permutation(len(data.train))[:count]
-    encoded = encode_task(data.train.select(drawn), data.task.columns, tokenizer, max_length)
+    encoded = data.encoded(data.train.select(drawn), tokenizer, max_length)
     left = tokenizer.padding_side == "left"
-    rows = [pad(encoded, [row], tokenizer.pad_token_id, left) for row in range(count)]
+    rows = [pad(encoded, [row], tokenizer.pad_token_id, left) for row in range(min(examples, len(encoded.sequences)))]
     validation = {
-        split: replace(encode_task(split_rows, data.task.columns, tokenizer, max_length), labels=data.truth(split_rows))
+        split: replace(data.encoded(split_rows, tokenizer, max_length), labels=data.truth(split_rows))
         for split, split_rows in data.validation.items()
     }
     return Source(folder, tokenizer, data, rows, validation)

@@ -62,7 +62,7 @@ def gram_matrices(model: Any, batches: Iterable[Batch]) -> list[tuple[Tensor, Te
         for batch in batches:
             real = batch["attention_mask"].bool()
             tokens += int(real.sum())
-            model(**family.inputs(model, batch))
+            family.logits(model, batch)
     finally:
         for handle in handles:
             handle.remove()

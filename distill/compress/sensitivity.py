@@ -25,7 +25,6 @@ from distill.compress.search import Losses, Shape, falling
 from distill.config import Prune
 from distill.config.stages import BASE_WIDTH
 from distill.data.collate import task_batch
-from distill.data.encode import encode_task
 from distill.data.kinds import Kind, labelled
 from distill.data.tasks import TaskData, targets_of
 from distill.engine.schedule import linear
@@ -85,7 +84,7 @@ class Subject:
         drawn = np.random.default_rng(self.seed).permutation(len(train))
         count = min(examples, len(drawn) // 2)
         drawn = drawn[count : count + then * LESSON] if then else drawn[:count]
-        encoded = encode_task(train.select(drawn), self.data.task.columns, tokenizer, self.max_length)
+        encoded = self.data.encoded(train.select(drawn), tokenizer, self.max_length)
         assert encoded.labels is not None
         sampled = []
         lessons = [np.arange(len(drawn))[at : at + LESSON] for at in range(0, len(drawn), LESSON)]

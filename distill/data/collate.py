@@ -30,7 +30,8 @@ _GOLDEN = 0x9E3779B97F4A7C15
 def pad(
     encoded: Encoded, rows: Sequence[int] | NDArray[Any], pad_id: int, left: bool = False
 ) -> dict[str, NDArray[np.int64]]:
-    """`input_ids`, `attention_mask` and `token_type_ids` of these rows: [B, L] int64.
+    """`input_ids`, `attention_mask` and `token_type_ids` of these sequences, which are rows unless rows have several:
+    [B, L] int64.
 
     L is the longest row, rounded up to a multiple of 8. Padding is on the right, or on the left with `left`.
     """
@@ -70,8 +71,18 @@ def word_positions(
 def task_batch(
     encoded: Encoded, rows: Sequence[int] | NDArray[Any], pad_id: int, left: bool = False
 ) -> tuple[dict[str, NDArray[np.int64]], NDArray[np.int64]]:
-    """A batch as from `pad`, with the flat positions `words` if the rows of the task are words; and the numbers of the
-    task's rows in it."""
+    """A batch as from `pad`, and the numbers of the task's rows in it.
+
+    It has the flat positions `words` if the rows of the task are words. If they have several sequences, it has `groups`
+    [rows, most]: the sequences of each row, -1 where a row has fewer.
+    """
+    if encoded.groups is not None:
+        index = np.asarray(rows, dtype=np.int64)
+        starts, ends = encoded.groups[index], encoded.groups[index + 1]
+        batch = pad(encoded, np.concatenate([*map(np.arange, starts, ends)]), pad_id, left)
+        place, first = np.arange(encoded.most), np.cumsum(ends - starts) - (ends - starts)
+        batch["groups"] = np.where(place < (ends - starts)[:, None], first[:, None] + place, -1)
+        return batch, index
     batch = pad(encoded, rows, pad_id, left)
     if encoded.words is None:
         return batch, np.asarray(rows, dtype=np.int64)

@@ -58,7 +58,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Encoded:
-    """Rows of token ids in one flat array. Row r is `ids[offsets[r]:offsets[r + 1]]`."""
+    """Rows of token ids in one flat array. Without `groups`, row r is `ids[offsets[r]:offsets[r + 1]]`."""
 
     ids: NDArray[np.int32]
     """Token ids of all rows, flat, special tokens included."""
@@ -71,14 +71,27 @@ class Encoded:
     words; None for a corpus."""
     words: Words | None = None
     """The words of all rows, of a task whose rows are words."""
+    groups: NDArray[np.int64] | None = None
+    """[n + 1] first sequence of each row, and the number of all sequences, of a task whose rows have several, such as a
+    question with each of its choices. Sequence s is then `ids[offsets[s]:offsets[s + 1]]`. None for one in each row."""
 
     @property
     def lengths(self) -> NDArray[np.int64]:
         """[n] number of tokens in each row."""
-        return np.diff(self.offsets)
+        return np.diff(self.offsets if self.groups is None else self.offsets[self.groups])
+
+    @property
+    def most(self) -> int:
+        """Largest number of sequences in a row."""
+        return 1 if self.groups is None else int(np.diff(self.groups).max(initial=0))
+
+    @property
+    def sequences(self) -> Encoded:
+        """The same tokens, with each sequence as a row, without labels."""
+        return replace(self, groups=None, labels=None)
 
     def __len__(self) -> int:
-        return len(self.offsets) - 1
+        return len(self.offsets if self.groups is None else self.groups) - 1
 
 
 def encode_corpus(

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from distill import config
 from distill.data import docstrings, files
+from distill.data.encode import Encoded, encode_task
 from distill.data.files import Table
 from distill.data.kinds import KINDS, labelled, targets_in
 from distill.data.labelled import Labelled, Split, labelled_rows
@@ -25,6 +26,7 @@ from distill.family.head import Head
 
 if TYPE_CHECKING:
     from datasets import Dataset
+    from transformers import PreTrainedTokenizerBase
 
 SMOKE_TRAIN, SMOKE_VALIDATION = 48, 24
 """Maximum number of rows of a split under `limit.smoke`."""
@@ -45,6 +47,14 @@ class TaskData:
     """Split on which choices are made -> rows. Missing splits are left out; the coverage lists them with 0 rows."""
     reported: dict[str, Dataset]
     """Split on which scores are reported -> rows: the test split if there is one, else those of `validation`."""
+
+    def encoded(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int) -> Encoded:
+        """The tokens of rows, as from `encode_task`."""
+        return encode_task(rows, self.task.columns, tokenizer, max_length)
+
+    def inputs(self, rows: Dataset) -> list[list[str]]:
+        """The texts of each sequence of rows, one or two: what a user's own code passes to the tokenizer."""
+        return [list(texts) for texts in zip(*(rows[column] for column in self.task.columns), strict=True)]
 
     def truth(self, rows: Dataset) -> np.ndarray:
         """Targets of rows, as metrics take them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from distill.family import auto_class, max_length
+from distill.family import auto_class, logits, max_length
 
 LENGTH = 128
 
@@ -67,5 +67,5 @@ def _gmacs(folder: Path, device: str) -> float:
         ids = torch.zeros((1, min(LENGTH, max_length(config))), dtype=torch.long)
         ids[:, -1] = getattr(config, "eos_token_id", None) or 0  # BART and T5 classify at the last token
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        model(input_ids=ids)
+        logits(model, {"input_ids": ids})
     return counter.get_total_flops() / 2 / 1e9

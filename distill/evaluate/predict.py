@@ -8,6 +8,7 @@ import numpy as np
 
 from distill.data.collate import pad, word_positions
 from distill.data.encode import Encoded
+from distill.data.kinds import ABSENT
 from distill.data.windows import split, windows
 from distill.evaluate.mixture import average_by_text
 from distill.evaluate.runners import Batch, Run
@@ -33,13 +34,17 @@ def predict(
 ) -> np.ndarray:
     """Logits float32 [n, C] of every row, in their order. `tokens` and `rows` limit a batch, as in `batches`.
 
-    Of rows in words [W, C], with zeros for words without a token.
+    Of rows in words [W, C], with zeros for words without a token. Of rows with up to K sequences [n, K C], with
+    `ABSENT` where a row has fewer.
     """
     parts = batches(np.asarray(encoded.lengths), tokens, rows)
     if not parts:
         raise ValueError("encoded: got no rows; must have at least one")
     if encoded.words is not None:
         return _of_words(run, encoded, parts, pad_id, left)
+    if encoded.groups is not None:
+        outputs = predict(run, encoded.sequences, pad_id=pad_id, left=left, tokens=tokens, rows=rows)
+        return grouped(outputs, encoded.groups)
     first = run(pad(encoded, parts[0], pad_id, left))
     result = np.empty((len(encoded), first.shape[1]), dtype=np.float32)
     result[parts[0]] = first
@@ -47,6 +52,16 @@ def predict(
         # Small arrays that are kept between large ones that are freed would fragment the memory.
         result[part] = run(pad(encoded, part, pad_id, left))
     return result
+
+
+def grouped(outputs: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Outputs [sequences, C] as [n, K C], for rows of up to K sequences. `groups`: as in `Encoded`."""
+    sizes = np.diff(groups)
+    place = np.arange(int(sizes.max(initial=0)))
+    has, numbers = place < sizes[:, None], groups[:-1, None] + place
+    result = np.full((*numbers.shape, outputs.shape[1]), ABSENT, np.float32)
+    result[has] = outputs[numbers[has]]
+    return result.reshape(len(sizes), -1)
 
 
 def _of_words(run: Run, encoded: Encoded, parts: list[np.ndarray], pad_id: int, left: bool) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,14 @@ import numpy as np
 
 from distill.backends import BACKENDS
 from distill.evaluate.mixture import average
-from distill.family import auto_class, input_names
+from distill.family import auto_class, logits
 from distill.machine import arithmetic
 from distill.schemes import SCHEMES
 
 Batch = dict[str, np.ndarray]
 """int64 input_ids, attention_mask and token_type_ids, each [B, L]. A runner uses those that its model has."""
 Run = Callable[[Batch], np.ndarray]
-"""Batch -> logits float32 [B, C], or [B, L, C] of a model that classifies tokens."""
+"""Batch -> logits float32 [B, C], or [B, L, C] of a model with outputs for each token, as `family.logits`."""
 
 
 @dataclass(frozen=True)
@@ -88,14 +88,13 @@ def torch_run(model: Any, *, scheme: str, device: str, threads: int) -> Run:
     import torch
 
     precision = "medium" if scheme == "fp32_medium" else "highest"
-    names = input_names(model.config)
 
     def run(batch: Batch) -> np.ndarray:
         with torch.inference_mode(), arithmetic(precision, threads):
-            tensors = {key: torch.from_numpy(value).to(device) for key, value in batch.items() if key in names}
+            tensors = {key: torch.from_numpy(value).to(device) for key, value in batch.items()}
             # Copying the logits to the CPU waits for the device, so that a timing covers the whole call.
-            logits: np.ndarray = model(**tensors).logits.float().cpu().numpy()
-        return logits
+            outputs: np.ndarray = logits(model, tensors).float().cpu().numpy()
+        return outputs
 
     return run
 
@@ -127,11 +126,10 @@ def onnx_runner(name: str, path: Path | str, *, scheme: str, threads: int) -> Ru
     # Its threads would go on spinning after a call and slow down the next timing.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    inputs = [entry.name for entry in session.get_inputs()]
+    inputs = {entry.name: len(entry.shape) for entry in session.get_inputs()}
 
     def run(batch: Batch) -> np.ndarray:
-        logits: np.ndarray = session.run(["logits"], {key: batch[key] for key in inputs})[0]
-        return logits
+        return _stacked(session.run(None, shaped(batch, inputs)))
 
     return Runner(name, "onnxruntime", scheme, run)
 
@@ -149,14 +147,25 @@ def openvino_runner(name: str, path: Path | str, *, scheme: str, threads: int) -
     settings = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
     settings |= {"INFERENCE_PRECISION_HINT": "f32"} if scheme == "fp32" else {}
     model = openvino.Core().compile_model(file, "CPU", settings)
-    inputs = [entry.get_any_name() for entry in model.inputs]
+    inputs = {entry.get_any_name(): len(entry.partial_shape) for entry in model.inputs}
     request = model.create_infer_request()
 
     def run(batch: Batch) -> np.ndarray:
-        logits: np.ndarray = request.infer({key: batch[key] for key in inputs})[0].copy()
-        return logits
+        outputs = request.infer(shaped(batch, inputs))
+        return _stacked([outputs[number].copy() for number in range(len(model.outputs))])
 
     return Runner(name, "openvino", scheme, run)
+
+
+def shaped(batch: Batch, inputs: Mapping[str, int]) -> Batch:
+    """The tensors of a batch [B, L] that an ONNX file takes. `inputs`: name -> number of dimensions, which are [B,
+    choices, L] for multiple choice: each text is then the only choice."""
+    return {name: batch[name] if rank == 2 else batch[name][:, None] for name, rank in inputs.items()}
+
+
+def _stacked(outputs: Sequence[np.ndarray]) -> np.ndarray:
+    """The logits; those of start and end [B, L] of question answering as [B, L, 2]."""
+    return outputs[0] if len(outputs) == 1 else np.stack(outputs, axis=-1)
 
 
 def load(name: str, path: Path | str, *, backend: str, scheme: str, device: str, threads: int) -> Runner:

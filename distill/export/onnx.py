@@ -1,4 +1,4 @@
-"""A sequence classifier as one ONNX file, and the proof that it outputs the same logits."""
+"""A fine-tuned model as one ONNX file, and the proof that it outputs the same logits."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from distill.compress.zeros import squeezed
 from distill.errors import UserError
 from distill.evaluate.runners import Batch, onnx_runner, torch_runner
 from distill.family import auto_class, input_names, max_length
+from distill.family.head import architecture_of
+from distill.family.record import ANSWERS, CHOICES
 
 TOLERANCE = 1e-3
 """Largest accepted difference of a logit; about 1e-5 is usual."""
@@ -34,9 +36,10 @@ def _example(shape: tuple[int, int], config: Any, padded: bool, seed: int = 0) -
 
 
 def export_onnx(folder: Path, path: Path) -> None:
-    """Write `path`: float32, with dynamic batch size and length, the tokenizer's input names, and the output `logits`.
+    """Write `path`: float32, with dynamic sizes and the tokenizer's input names.
 
-    Heads and FFN channels whose output weights are all zero are removed.
+    The output is `logits`, or `start_logits` and `end_logits` of question answering. Heads and FFN channels whose
+    output weights are all zero are removed.
     """
 
     import torch
@@ -50,8 +53,13 @@ def export_onnx(folder: Path, path: Path) -> None:
     )
     model = squeezed(whole)
     example = _example((2, 16), model.config, padded=True)
+    choices = architecture_of([type(model).__name__]) == CHOICES
+    rank = 3 if choices else 2
     tensors = {key: torch.from_numpy(value) for key, value in example.items()}
-    sizes = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+    if choices:  # another number of them than 1, which torch would take for a constant
+        tensors = {key: value[:, None].repeat(1, 3, 1) for key, value in tensors.items()}
+    sizes = dict.fromkeys(range(rank), torch.export.Dim.DYNAMIC)
+    answers = architecture_of([type(model).__name__]) == ANSWERS
     # It warns of missing torchvision operators and of deprecated calls of its own.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with checkpoint.writing_file(path) as temporary, warnings.catch_warnings():
@@ -61,7 +69,7 @@ def export_onnx(folder: Path, path: Path) -> None:
             kwargs=tensors,
             f=temporary,
             input_names=list(tensors),
-            output_names=["logits"],
+            output_names=["start_logits", "end_logits"] if answers else ["logits"],
             dynamic_shapes={key: sizes for key in tensors},
             dynamo=True,
             external_data=False,

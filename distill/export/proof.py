@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from distill import family
 from distill.errors import UserError
 from distill.export import reload
 
@@ -135,7 +136,7 @@ def prove_same(model: Any, folder: Path, texts: list[list[str]], max_length: int
     with torch.no_grad():
         for text in texts:
             batch = tokenizer(*text, truncation=True, max_length=max_length, return_tensors="pt").to(model.device)
-            rows.append(model(**batch).logits[0].float().cpu().numpy().ravel())
+            rows.append(family.logits(model, dict(batch))[0].float().cpu().numpy().ravel())
     largest = float(np.abs(np.concatenate(rows) - plain_logits(folder, texts, max_length).ravel()).max())
     # NaN must fail too.
     if not largest <= WRITTEN_TOLERANCE:

@@ -14,12 +14,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy
+
+KINDS = ("ForTokenClassification", "ForMultipleChoice", "ForQuestionAnswering")
+"""Parts of class names of transformers; any other model classifies texts."""
+
 MANY = 32
 """Number of rows of a large batch."""
 
 
 def runner(backend: str, path: str) -> Callable[[dict[str, Any]], Any]:
-    """Batch of numpy arrays -> logits [B, C] or, of tokens, [B, L, C].
+    """Batch of numpy arrays [B, L] -> logits [B, C] or, of tokens, [B, L, C]: start and end of answers are C = 2.
+    Multiple choice takes [B, choices, L]: each text is the only choice.
 
     It runs on one thread, so that results are bit-identical.
     """
@@ -30,23 +36,28 @@ def runner(backend: str, path: str) -> Callable[[dict[str, Any]], Any]:
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        names = [entry.name for entry in session.get_inputs()]
-        return lambda batch: session.run(["logits"], {name: batch[name] for name in names})[0]
+        ranks = {entry.name: len(entry.shape) for entry in session.get_inputs()}
+        return lambda batch: stacked(session.run(None, shaped(batch, ranks)))
     if backend == "openvino":
         sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # it sends usage reports by default
         import openvino
 
         file = next(iter(sorted(Path(path).glob("*.xml"))), Path(path))
         model = openvino.Core().compile_model(file, "CPU", {"INFERENCE_NUM_THREADS": 1})
-        inputs = [entry.get_any_name() for entry in model.inputs]
+        inputs = {entry.get_any_name(): len(entry.partial_shape) for entry in model.inputs}
         request = model.create_infer_request()
-        return lambda batch: request.infer({name: batch[name] for name in inputs})[0].copy()
+
+        def infer(batch: dict[str, Any]) -> Any:
+            outputs = request.infer(shaped(batch, inputs))
+            return stacked([outputs[number].copy() for number in range(len(model.outputs))])
+
+        return infer
     import torch
     import transformers
 
     names = transformers.AutoConfig.from_pretrained(path, trust_remote_code=False).architectures or []
-    tokens = any(name.endswith("ForTokenClassification") for name in names)
-    auto = getattr(transformers, f"AutoModelFor{'Token' if tokens else 'Sequence'}Classification")
+    kind = next((kind for kind in KINDS if any(kind in name for name in names)), "ForSequenceClassification")
+    auto = getattr(transformers, f"AutoModel{kind}")
     # By default a model quantized by bitsandbytes is loaded onto a GPU, if there is one.
     classifier = auto.from_pretrained(path, device_map={"": "cpu"}, trust_remote_code=False).eval()
 
@@ -57,13 +68,25 @@ def runner(backend: str, path: str) -> Callable[[dict[str, Any]], Any]:
         torch.set_float32_matmul_precision("highest")
         try:
             with torch.inference_mode():
-                given = {name: torch.from_numpy(value) for name, value in batch.items()}
-                return classifier(**given).logits.float().numpy()
+                given = shaped(batch, dict.fromkeys(batch, 3 if kind == "ForMultipleChoice" else 2))
+                outputs = classifier(**{name: torch.from_numpy(value) for name, value in given.items()})
+                names = ("start_logits", "end_logits") if kind == "ForQuestionAnswering" else ("logits",)
+                return stacked([outputs[name].float().numpy() for name in names])
         finally:
             torch.set_num_threads(threads)
             torch.set_float32_matmul_precision(precision)
 
     return run
+
+
+def shaped(batch: dict[str, Any], ranks: dict[str, int]) -> dict[str, Any]:
+    """The inputs of a model, which have 2 dimensions, or 3 with choices."""
+    return {name: batch[name] if rank == 2 else batch[name][:, None] for name, rank in ranks.items()}
+
+
+def stacked(outputs: list[Any]) -> Any:
+    """The only output, or two [B, L] as [B, L, 2]."""
+    return outputs[0] if len(outputs) == 1 else numpy.stack(outputs, axis=-1)
 
 
 def logits(

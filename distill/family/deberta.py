@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from distill.family.bert import LAYER
-from distill.family.record import UNBOUNDED, Arguments, Family, position_table, split_heads
+from distill.family.record import CHOICES, UNBOUNDED, Arguments, Family, position_table, split_heads
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -88,6 +88,7 @@ DEBERTA = Family(
     bf16=False,  # under autocast its mask is float32 and its scores bf16: the mask's minimum value overflows in bf16
     scores=_scores_v1,
     attention=("eager",),
+    without=(CHOICES,),
     published={
         "relative_attention": True,
         "pos_att_type": ["c2p", "p2c"],
@@ -109,6 +110,7 @@ DEBERTA_V2 = replace(
     interleaved=False,
     unprunable={"conv_kernel_size": 0},
     bf16=True,
+    without=(),
     scores=_scores_v2,
     published={**DEBERTA.published, "position_buckets": 256, "norm_rel_ebd": "layer_norm", "share_att_key": True},
 )

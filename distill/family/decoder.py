@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from distill.family.record import TOKENS, Family
+from distill.family.record import ANSWERS, CHOICES, TOKENS, Family
 
-QWEN2 = Family(name="qwen2", encoder="model", layers="layers", embeddings="embed_tokens", head="score")
+QWEN2 = Family(
+    name="qwen2", encoder="model", layers="layers", embeddings="embed_tokens", head="score", without=(CHOICES,)
+)
 QWEN3 = replace(QWEN2, name="qwen3")
-GEMMA2 = replace(QWEN2, name="gemma2", attention=("eager",))
-GEMMA3 = replace(QWEN2, name="gemma3_text", without=(TOKENS,))
+GEMMA2 = replace(QWEN2, name="gemma2", attention=("eager",), without=(CHOICES, ANSWERS))
+GEMMA3 = replace(QWEN2, name="gemma3_text", without=(TOKENS, CHOICES, ANSWERS))

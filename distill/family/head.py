@@ -11,12 +11,14 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from distill.family.record import TEXTS, TOKENS
+from distill.family.record import ANSWERS, CHOICES, TEXTS, TOKENS
 from distill.family.records import FAMILIES
 
 HEADS: dict[str, tuple[str, ...]] = {
     TEXTS: tuple(sorted({family.head for family in FAMILIES.values()})),
     TOKENS: ("classifier", "score"),
+    CHOICES: ("classifier", "logits_proj"),
+    ANSWERS: ("qa_outputs",),
 }
 """Architecture -> names of its last linear layer, which depend on the family."""
 

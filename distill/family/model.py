@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from distill.family.head import HEADS, architecture_of
-from distill.family.record import TEXTS
+from distill.family.record import ANSWERS, CHOICES, TEXTS
 from distill.family.records import family_of
 
 if TYPE_CHECKING:
@@ -62,6 +62,21 @@ def encode(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
     """Last hidden states [B, L, H] for `input_ids` and `attention_mask` [B, L], without running a head."""
     hidden: Tensor = encoder(model)(**inputs(model, batch)).last_hidden_state
     return hidden
+
+
+def logits(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    """Outputs of a model's head: [B, C] of texts, [B, L, C] of tokens, [B, 1] of a question with one choice, and [B, L,
+    2], the start and the end of an answer, of a question with its context."""
+    import torch
+
+    architecture, given = architecture_of([type(model).__name__]), inputs(model, batch)
+    if architecture == CHOICES:  # [B, choices, L], of which each text is the only choice
+        given = {name: values.unsqueeze(1) for name, values in given.items()}
+    outputs = model(**given)
+    if architecture == ANSWERS:
+        return torch.stack((outputs.start_logits, outputs.end_logits), dim=-1)
+    result: Tensor = outputs.logits
+    return result
 
 
 def has_mlm_head(model: nn.Module) -> bool:

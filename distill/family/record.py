@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 TEXTS, TOKENS = "ForSequenceClassification", "ForTokenClassification"
+CHOICES, ANSWERS = "ForMultipleChoice", "ForQuestionAnswering"
 """Architectures: the part of a class name of transformers after the family's name."""
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]

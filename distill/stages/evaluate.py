@@ -13,7 +13,7 @@ import numpy as np
 from distill import __version__, checkpoint
 from distill.config import Evaluate
 from distill.context import Context
-from distill.data.encode import Encoded, encode_task
+from distill.data.encode import Encoded
 from distill.data.tasks import TaskData
 from distill.environment import environment
 from distill.errors import reason
@@ -95,7 +95,7 @@ def _encoded(ctx: Context, data: TaskData, tokenizer: Any) -> dict[str, Encoded]
     """Reported split -> its encoded rows."""
     return {
         split: replace(
-            encode_task(split_rows, data.task.columns, tokenizer, ctx.config.tasks.max_length),
+            data.encoded(split_rows, tokenizer, ctx.config.tasks.max_length),
             labels=data.truth(split_rows),
         )
         for split, split_rows in data.reported.items()
@@ -211,7 +211,10 @@ def _times(
             failed[variant.name] = reason(error)
 
     def own_rows(tokenizer: Any) -> list[runners.Batch]:
-        first = [(len(d.task.columns), next(iter(_encoded(ctx, d, tokenizer).values()))) for d in ctx.tasks.values()]
+        first = [
+            (len(d.task.columns), next(iter(_encoded(ctx, d, tokenizer).values())).sequences)
+            for d in ctx.tasks.values()
+        ]
         return timing.task_batches(first, tokenizer)
 
     limit = ctx.config.limit

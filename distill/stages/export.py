@@ -182,6 +182,6 @@ def _agreement(task: Task, outputs: np.ndarray, expected: np.ndarray) -> float |
 
 
 def _texts(data: TaskData, count: int) -> list[list[str]]:
-    """Validation rows of the task: one or two texts each."""
+    """The texts of validation rows of the task, at most `count`."""
     rows = next(iter(data.validation.values()))
-    return [[rows[i][column] for column in data.task.columns] for i in range(min(count, len(rows)))]
+    return data.inputs(rows.select(range(min(count, len(rows)))))[:count]

@@ -170,6 +170,5 @@ def _small(ctx: Context, settings: Prune, model: Any, layers: Sequence[int], sco
 
 
 def texts_of(data: TaskData) -> list[list[str]]:
-    """The first training rows of the task, one or two texts each, which verify a saved model."""
-    rows = data.train.select(range(min(PROOF_ROWS, len(data.train))))
-    return [[row[column] for column in data.task.columns] for row in rows]
+    """The texts of the first training rows of the task, which verify a saved model."""
+    return data.inputs(data.train.select(range(min(PROOF_ROWS, len(data.train)))))

@@ -13,7 +13,6 @@ from torch import nn
 
 from distill import checkpoint, family, teacher
 from distill.context import Context
-from distill.data.encode import encode_task
 from distill.data.kinds import labelled
 from distill.data.tasks import TaskData
 from distill.evaluate.mixture import average, fit
@@ -71,7 +70,7 @@ def _logits(
 ) -> np.ndarray:
     """Logits [rows, C] of one teacher, with its own tokenizer; of windows of `window` tokens unless it is None."""
     model = frozen(ctx, teacher.load_for(data.task, folder, pad_id=tokenizer.pad_token_id))
-    encoded = encode_task(rows, data.task.columns, tokenizer, ctx.config.tasks.max_length)
+    encoded = data.encoded(rows, tokenizer, ctx.config.tasks.max_length)
     run = in_windows(_run(ctx, model), tokenizer, window)
     return predict(run, encoded, pad_id=tokenizer.pad_token_id, left=tokenizer.padding_side == "left")
 
@@ -82,7 +81,7 @@ def _run(ctx: Context, model: nn.Module) -> Callable[[Arrays], np.ndarray]:
     def logits(batch: Arrays) -> np.ndarray:
         with torch.no_grad():
             tensors = {key: torch.from_numpy(value).to(ctx.machine.device) for key, value in batch.items()}
-            result: np.ndarray = model(**family.inputs(model, tensors)).logits.float().cpu().numpy()
+            result: np.ndarray = family.logits(model, tensors).float().cpu().numpy()
         return result
 
     return logits

@@ -19,7 +19,6 @@ from distill.config import Train
 from distill.context import Context
 from distill.context.write import write_model
 from distill.data.collate import task_batch
-from distill.data.encode import encode_task
 from distill.data.tasks import TaskData
 from distill.data.windows import split, windows
 from distill.family.head import stored_head
@@ -58,7 +57,7 @@ def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: i
         return
     model = prepared(ctx, settings, _start(ctx, step, data, member, tokenizer))
     rows = held_out(ctx, data)[0] if settings.role == "teacher" else data.train
-    encoded = encode_task(rows, data.task.columns, tokenizer, ctx.config.tasks.max_length)
+    encoded = data.encoded(rows, tokenizer, ctx.config.tasks.max_length)
     if settings.role == "teacher" and ctx.config.teacher.window is not None:
         encoded, _ = split(encoded, windows(tokenizer, ctx.config.teacher.window))
     bound_terms = terms(settings)

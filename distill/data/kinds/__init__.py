@@ -4,7 +4,7 @@ Which kind a task is matters nowhere else but where the kind of a file or of a m
 """
 
 from distill.data.kinds.classification import CLASSIFICATION
-from distill.data.kinds.kind import MISSING, WORDS, Kind, Where, Words, flat, labelled, sorted_names, targets_in
+from distill.data.kinds.kind import ABSENT, MISSING, WORDS, Kind, Where, Words, flat, labelled, sorted_names, targets_in
 from distill.data.kinds.multi_label import MULTI_LABEL
 from distill.data.kinds.regression import REGRESSION
 from distill.data.kinds.reranking import RERANKING
@@ -12,6 +12,7 @@ from distill.data.kinds.token_classification import TOKEN_CLASSIFICATION
 from distill.family.record import TEXTS
 
 __all__ = [
+    "ABSENT",
     "KINDS",
     "MISSING",
     "WORDS",

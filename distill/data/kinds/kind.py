@@ -18,6 +18,9 @@ Where = Callable[[int], str]
 MISSING = -100
 """Class number of a row without a label: the number that torch's cross-entropy ignores."""
 
+ABSENT = -1e4
+"""Logit of what a row does not have, such as a fifth of four choices: its probability is 0."""
+
 WORDS = "word_offsets"
 """Column with the first character and the end of each word of a text, flat, of tasks whose rows are words."""
 
