@@ -58,7 +58,8 @@ def test_a_csv_becomes_exported_models(kind: str, run: Any, tmp_path: Path) -> N
     if kind == "reranking":
         columns = {"query": [TINY["SENTENCES"][i // 8] for i in range(COUNT)], "document": SUBJECTS} | columns
         del columns["body"]
-    results = run(tmp_path, "prune", *SMALL, f"tasks.train={write(tmp_path / 'tickets.csv', columns)}")
+    margins = ["stages.recover.terms.margins.weight=0.5"] * KINDS[kind].grouped
+    results = run(tmp_path, "prune", *SMALL, *margins, f"tasks.train={write(tmp_path / 'tickets.csv', columns)}")
     settings = json.loads((tmp_path / "out" / "export" / "tickets" / "config.json").read_text())
     assert settings["problem_type"] == KINDS[kind].problem
     names = NAMES.get(kind)
@@ -71,6 +72,8 @@ def test_a_csv_becomes_exported_models(kind: str, run: Any, tmp_path: Path) -> N
     assert 2 <= rows["validation"] <= 24
     assert any(note.startswith("tickets: text from ") and kind in note for note in results["notes"])
     assert any("set aside for validation, by a hash of their text" in note for note in results["notes"])
+    manifest = checkpoint.read_json(tmp_path / "out" / "recover" / "tickets" / checkpoint.MANIFEST)
+    assert ("margins" in manifest["log"][-1]["terms"]) == KINDS[kind].grouped
     scores = [model["scores"]["tickets"] for model in results["models"] if model["scores"].get("tickets")]
     assert len(scores) >= 4  # teacher and student, each in float32 and int8
     assert all(score.keys() == {*KINDS[kind].metrics} for score in scores)
