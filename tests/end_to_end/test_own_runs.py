@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import runpy
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,18 @@ def test_a_csv_becomes_exported_models(kind: str, run: Any, tmp_path: Path) -> N
     assert model.predict(given)[0].keys() >= (
         {"label", "scores"} if kind == "classification" else {"score"} if names is None else {"labels"}
     )
+    if kind == "reranking":
+        scores_as_in_sentence_transformers(tmp_path / "out" / "export" / "tickets")
+
+
+def scores_as_in_sentence_transformers(folder: Path) -> None:
+    """By the code of the model card: sigmoids of the raw outputs, because the teacher sets no activation."""
+    code = textwrap.dedent((folder / "README.md").read_text().split("## Usage\n")[1].split("\n## ")[0])
+    found: dict[str, Any] = {}
+    exec(code.replace("FOLDER_OF_THIS_FILE", str(folder)), found)
+    raw = distill.load(folder, backend="torch").predict([("a query", "a document"), ("a query", "another document")])
+    np.testing.assert_allclose(found["scores"], [1 / (1 + np.exp(-row["score"])) for row in raw], atol=1e-5)
+    assert {row["corpus_id"] for row in found["ranked"]} == {0, 1}
 
 
 @pytest.mark.parametrize("kind", ["classification", "multi_label"])
