@@ -10,23 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from distill.checkpoint import fingerprint, writing_file
 from distill.data.cache import cache_folder
-from distill.data.kinds import WORDS, flat, targets_in
+from distill.data.kinds import SECONDS, WORDS, flat, targets_in
 
 if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedTokenizerBase
 
 T = TypeVar("T")
-
-SHORTEST = 12
-"""Corpus sequences with fewer tokens, special tokens included, are dropped (DistilBERT drops 11 and fewer)."""
-
-MOST_UNKNOWN = 0.5
-"""Corpus sequences with at least this share of unknown tokens are dropped, as in DistilBERT."""
 
 _AT_ONCE = 1024
 """Texts per call of the tokenizer."""
@@ -36,9 +31,6 @@ STORED = 2048
 
 _VERSION = 1
 """Raise it when the same texts give other tokens than before."""
-
-_IDS, _OFFSETS = "ids.int32", "offsets.npy"
-"""Files of a stored corpus."""
 
 
 @dataclass(frozen=True)
@@ -94,48 +86,6 @@ class Encoded:
         return len(self.offsets if self.groups is None else self.groups) - 1
 
 
-def encode_corpus(
-    folder: Path,
-    texts: Iterable[str],
-    tokenizer: PreTrainedTokenizerBase,
-    max_length: int,
-    max_tokens: int | None = None,
-) -> int:
-    """Write documents into `folder` as sequences of at most `max_length` tokens, special tokens included.
-
-    Longer documents are split into several sequences. Sequences that are too short (`SHORTEST`) or mostly unknown
-    tokens (`MOST_UNKNOWN`) are dropped. Encoding stops with the sequence that reaches `max_tokens`. Only one batch of
-    documents is held in memory. Returns the number of tokens written; `stored_corpus` loads them.
-    """
-    prefix, suffix = special_tokens(tokenizer)
-    backend = tokenizer.backend_tokenizer  # the call above switched its truncation and padding off
-    lengths: list[NDArray[np.int64]] = []
-    total = 0
-    with (folder / _IDS).open("wb") as file:
-        for batch in batches(texts):
-            # Takes half the time of calling the tokenizer, which also copies every mask and token type into lists.
-            encodings = backend.encode_batch_fast(batch, add_special_tokens=False)
-            ids, length = _flatten([encoding.ids for encoding in encodings])
-            ids, length = _wrap(ids, *_cut(length, max_length - len(prefix) - len(suffix)), prefix, suffix)
-            ids, length = _select(ids, length, _usable(ids, length, tokenizer.unk_token_id))
-            if max_tokens is not None:
-                ids, length = _until(ids, length, max_tokens - total)
-            ids.tofile(file)
-            lengths.append(length)
-            total += len(ids)
-            if max_tokens is not None and total >= max_tokens:
-                break
-    np.save(folder / _OFFSETS, _offsets(lengths))
-    return total
-
-
-def stored_corpus(folder: Path) -> Encoded:
-    """The corpus that `encode_corpus` wrote into `folder`, memory-mapped, so that processes of a machine share it."""
-    file = folder / _IDS
-    ids = np.asarray(np.memmap(file, np.int32, "r")) if file.stat().st_size else np.zeros(0, np.int32)
-    return Encoded(ids, np.load(folder / _OFFSETS, mmap_mode="r"), None, None)
-
-
 def encode_task(
     dataset: Dataset, columns: Sequence[str], tokenizer: PreTrainedTokenizerBase, max_length: int
 ) -> Encoded:
@@ -147,15 +97,15 @@ def encode_task(
     if WORDS in dataset.column_names:
         texts = list(chain.from_iterable(part[0] for part in _parts(dataset, columns)))
         return replace(encode_words(texts, _places(dataset), tokenizer, max_length), labels=_labels(dataset))
-    encoded = _tokens(_parts(dataset, columns), tokenizer, max_length)
+    encoded, groups = _tokens(_parts(dataset, columns), tokenizer, max_length), _groups(dataset)
     if len(dataset) < STORED:
-        return replace(_joined(encoded), labels=_labels(dataset))
+        return replace(_joined(encoded), labels=_labels(dataset), groups=groups)
     content = [_VERSION, _hash(dataset, columns), tokenizer.backend_tokenizer.to_str(), max_length]
     file = cache_folder("encoded") / fingerprint([*content, type(tokenizer).__name__])
     if not all(file.with_suffix(ending).is_file() for ending in (".npy", ".int32", ".int8")):
         _store(file, encoded)
     flat, segments = (np.asarray(np.memmap(file.with_suffix(f".{kind}"), kind, "r")) for kind in ("int32", "int8"))
-    return Encoded(flat, np.load(file.with_suffix(".npy"), mmap_mode="r"), segments, _labels(dataset))
+    return Encoded(flat, np.load(file.with_suffix(".npy"), mmap_mode="r"), segments, _labels(dataset), groups=groups)
 
 
 def encode_texts(texts: Sequence[Sequence[str]], tokenizer: PreTrainedTokenizerBase, max_length: int) -> Encoded:
@@ -166,6 +116,14 @@ def encode_texts(texts: Sequence[Sequence[str]], tokenizer: PreTrainedTokenizerB
     """
     starts = range(0, len(texts[0]), _AT_ONCE)
     return _joined(_tokens(([c[s : s + _AT_ONCE] for c in texts] for s in starts), tokenizer, max_length))
+
+
+def encode_choices(
+    rows: Sequence[tuple[str, Sequence[str]]], tokenizer: PreTrainedTokenizerBase, max_length: int
+) -> Encoded:
+    """Encode rows of a text with several second texts, as `encode_texts` does with each pair."""
+    groups = np.cumsum([0, *(len(seconds) for _, seconds in rows)])
+    return replace(encode_texts(_paired(*zip(*rows, strict=True)), tokenizer, max_length), groups=groups)
 
 
 def encode_words(
@@ -190,10 +148,10 @@ def encode_words(
                 return_token_type_ids=True,
                 return_offsets_mapping=True,
             )
-            ids, lengths = _flatten(out["input_ids"])
+            ids, lengths = flattened(out["input_ids"])
             rows = zip(out["offset_mapping"], places[start : start + _AT_ONCE], strict=True)
             positions.extend(_first_tokens(np.array(offsets).reshape(-1, 2), words) for offsets, words in rows)
-            yield ids, _flatten(out["token_type_ids"])[0].astype(np.int8), lengths
+            yield ids, flattened(out["token_type_ids"])[0].astype(np.int8), lengths
 
     try:
         encoded = _joined(parts())
@@ -232,8 +190,8 @@ def _tokens(
             out = tokenizer(
                 *texts, truncation=True, max_length=max_length, return_attention_mask=False, return_token_type_ids=True
             )
-            ids, lengths = _flatten(out["input_ids"])
-            yield ids, _flatten(out["token_type_ids"])[0].astype(np.int8), lengths
+            ids, lengths = flattened(out["input_ids"])
+            yield ids, flattened(out["token_type_ids"])[0].astype(np.int8), lengths
     finally:
         # A fast tokenizer keeps its last truncation setting, which would be saved with the model.
         tokenizer.backend_tokenizer.no_truncation()
@@ -246,13 +204,30 @@ def _joined(parts: Iterable[_Tokens]) -> Encoded:
         ids.append(part[0])
         types.append(part[1])
         lengths.append(part[2])
-    return Encoded(np.concatenate(ids), _offsets(lengths), np.concatenate(types), None)
+    return Encoded(np.concatenate(ids), offsets_of(lengths), np.concatenate(types), None)
 
 
 def _parts(dataset: Dataset, columns: Sequence[str]) -> Iterator[list[Sequence[str]]]:
-    """The texts of consecutive rows, one list for each column."""
-    for part in dataset.select_columns(list(columns)).with_format("arrow").iter(_AT_ONCE):
-        yield [part[column].to_pylist() for column in columns]
+    """The texts of the sequences of consecutive rows, one list for each text of a pair."""
+    choices = SECONDS in dataset.column_names
+    wanted = [columns[0], SECONDS] if choices else list(columns)
+    for part in dataset.select_columns(wanted).with_format("arrow").iter(_AT_ONCE):
+        texts = [part[column].to_pylist() for column in wanted]
+        yield _paired(*texts) if choices else texts
+
+
+def _paired(firsts: Sequence[str], seconds: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+    """Each first text as often as it has second texts, and all second texts."""
+    repeated = [first for first, texts in zip(firsts, seconds, strict=True) for _ in texts]
+    return [repeated, [text for texts in seconds for text in texts]]
+
+
+def _groups(dataset: Dataset) -> NDArray[np.int64] | None:
+    """[n + 1] first sequence of each row; None for rows of one."""
+    if SECONDS not in dataset.column_names:
+        return None
+    sizes = dataset.with_format("arrow")[SECONDS][:]
+    return np.cumsum([0, *pc.list_value_length(sizes).to_pylist()])
 
 
 def _store(file: Path, parts: Iterable[_Tokens]) -> None:
@@ -266,7 +241,7 @@ def _store(file: Path, parts: Iterable[_Tokens]) -> None:
                 lengths.append(length)
     with writing_file(file.with_suffix(".npy")) as offsets_file:
         with offsets_file.open("wb") as to_offsets:
-            np.save(to_offsets, _offsets(lengths))
+            np.save(to_offsets, offsets_of(lengths))
 
 
 def _hash(dataset: Dataset, columns: Sequence[str]) -> str:
@@ -297,7 +272,7 @@ def _separates(tokenizer: PreTrainedTokenizerBase) -> bool:
     return not text or any(special[text[0] : text[-1] + 1])
 
 
-def _offsets(lengths: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+def offsets_of(lengths: list[NDArray[np.int64]]) -> NDArray[np.int64]:
     return np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths]))
 
 
@@ -308,7 +283,7 @@ def batches(texts: Iterable[T]) -> Iterator[list[T]]:
         yield batch
 
 
-def _flatten(rows: list[list[int]]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+def flattened(rows: list[list[int]]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """The values of all rows in one flat array, and the length of each row."""
     lengths = np.fromiter(map(len, rows), np.int64, len(rows))
     return np.fromiter(chain.from_iterable(rows), np.int32, int(lengths.sum())), lengths
@@ -321,56 +296,3 @@ def special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[
     # Without `a` in its vocabulary the tokenizer outputs the unknown token, which is itself special.
     before, after = (int(text[0]), int(text[-1]) + 1) if len(text) else (1, len(probe["input_ids"]) - 1)
     return probe["input_ids"][:before], probe["input_ids"][after:]
-
-
-def _cut(lengths: NDArray[np.int64], room: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Start and length, in the flat ids, of pieces of at most `room` tokens; no piece spans two documents."""
-    pieces = -(-lengths // room)
-    document = np.repeat(np.arange(len(lengths)), pieces)
-    number = np.arange(len(document)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-    starts = (np.cumsum(lengths) - lengths)[document] + number * room
-    return starts, np.minimum(lengths[document] - number * room, room)
-
-
-def _wrap(
-    ids: NDArray[np.int32],
-    starts: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    prefix: list[int],
-    suffix: list[int],
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Put the special tokens around each piece; the pieces cover `ids` in order. Returns ids and lengths."""
-    whole = lengths + len(prefix) + len(suffix)
-    begin = np.cumsum(whole) - whole
-    out = np.empty(int(whole.sum()), np.int32)
-    body = np.arange(len(ids)) + np.repeat(begin + len(prefix) - starts, lengths)
-    out[body] = ids
-    for i, token in enumerate(prefix):
-        out[begin + i] = token
-    for i, token in enumerate(suffix):
-        out[begin + len(prefix) + lengths + i] = token
-    return out, whole
-
-
-def _usable(ids: NDArray[np.int32], lengths: NDArray[np.int64], unknown_id: int | None) -> NDArray[np.bool_]:
-    """[rows] whether a row is long enough and has few enough unknown tokens."""
-    long_enough = lengths >= SHORTEST
-    if unknown_id is None:
-        return long_enough
-    unknown = np.concatenate([np.zeros(1, np.int64), np.cumsum(ids == unknown_id)])
-    end = np.cumsum(lengths)
-    return long_enough & (unknown[end] - unknown[end - lengths] < MOST_UNKNOWN * lengths)
-
-
-def _select(
-    ids: NDArray[np.int32], lengths: NDArray[np.int64], rows: NDArray[np.bool_]
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    return ids[np.repeat(rows, lengths)], lengths[rows]
-
-
-def _until(
-    ids: NDArray[np.int32], lengths: NDArray[np.int64], tokens: int
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """The rows up to and including the first at which their total reaches `tokens`."""
-    rows = int(np.searchsorted(np.cumsum(lengths), tokens)) + 1
-    return ids[: int(lengths[:rows].sum())], lengths[:rows]
