@@ -83,6 +83,8 @@ def columns_of(settings: config.Task, table: pa.Table, head: Head | None, key: s
         DataError: for a text column that contains no text.
     """
     sample = table.slice(0, SAMPLE)
+    if settings.soft_label in sample.column_names:  # probabilities are neither texts nor labels
+        sample = sample.drop_columns([settings.soft_label])
     if choices := _choices(settings, sample, head, key, file):
         return _with_choices(settings, sample, choices, key, file)
     label = label_columns(settings, sample, key, file)

@@ -18,6 +18,7 @@ from distill.data import docstrings, files
 from distill.data.encode import Encoded, encode_task
 from distill.data.files import Table
 from distill.data.kinds import KINDS, SECONDS, labelled, targets_in
+from distill.data.kinds.kind import SOFT
 from distill.data.labelled import Labelled, Split, labelled_rows
 from distill.data.labels import check_head
 from distill.data.task import Task, chosen, is_own
@@ -67,6 +68,13 @@ class TaskData:
     def truth(self, rows: Dataset) -> np.ndarray:
         """Targets of rows, as metrics take them."""
         return self.task.kind.truth(targets_of(rows), rows[self.task.columns[0]], self.task.labels)
+
+
+def soft_outputs_of(rows: Dataset) -> np.ndarray | None:
+    """[n, outputs] of rows that stand in for a teacher's outputs, NaN for rows without; None without soft labels."""
+    if SOFT not in rows.column_names:
+        return None
+    return targets_in(rows.with_format("arrow")[SOFT][:]).reshape(len(rows), -1)
 
 
 def targets_of(rows: Dataset) -> np.ndarray:
@@ -268,6 +276,7 @@ def _stand_in(name: str, settings: config.Task) -> tuple[config.Task, dict[str, 
         label=settings.label or "label",
         labels=labels if kind.named else None,
         choices="choices" if kind.choices else None,
+        soft_label=None,
     )
     columns = [column for column in (settings.text, settings.text_pair) if column is not None]
     tables = {}

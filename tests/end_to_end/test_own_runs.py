@@ -138,3 +138,21 @@ def test_a_given_teacher_with_the_tasks_head_is_used_as_it_is(kind: str, run: An
     heads = [stored_head(folder) for folder in (taken, same)]
     assert [head.labels for head in heads if head] == [("fraud", "other", "billing"), ("Other", "billing", "FRAUD")]
     assert [head.problem for head in heads if head] == [KINDS[kind].problem] * 2
+
+
+@pytest.mark.slow
+def test_a_student_learns_from_soft_labels(run: Any, tmp_path: Path) -> None:
+    """Teachers' outputs are computed only for rows without a soft label; a term on hidden states needs the teacher."""
+    soft = [json.dumps({queue: 0.9, QUEUES[(i + 1) % 3]: 0.1}) for i, queue in enumerate(LABELS["classification"])]
+    most = [value if i % 4 else "" for i, value in enumerate(soft)]
+    columns = {"body": SUBJECTS, "queue": LABELS["classification"], "all": soft, "most": most}
+    file, few = write(tmp_path / "tickets.csv", columns), [*SMALL, "pipeline=[finetune_teacher,prune,recover]"]
+    hidden = ["+term@stages.recover.terms.hidden=hidden", "stages.recover.terms.hidden.layers=last"]
+    for column, more in (("all", hidden), ("most", [])):
+        settings = [*few, *more, f"tasks.train={file}", "tasks.label=queue", f"tasks.soft_label={column}"]
+        run(tmp_path, "prune", *settings, f"output={column}")
+        manifest = checkpoint.read_json(tmp_path / column / "recover" / "tickets" / checkpoint.MANIFEST)
+        terms = manifest["log"][-1]["terms"]
+        assert terms["soft_targets"] > 0
+        assert ("hidden" in terms) == (column == "all")
+        assert bool([*(tmp_path / column).rglob("logits.npy")]) == (column == "most")
