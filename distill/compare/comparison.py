@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distill import __version__, config
-from distill.compare import predictions, statistics
+from distill.compare import predictions, statistics, words
 from distill.compare.labels import common
 from distill.compare.result import sentences
 from distill.compare.rows import Rows, Targets, check_width, read_rows, targets
-from distill.data.kinds import Kind, labelled
+from distill.data.kinds import Kind, Words, labelled
 from distill.environment import hardware
 from distill.errors import UserError
 from distill.family.head import stored_head
+from distill.family.record import TEXTS, TOKENS
 
 if TYPE_CHECKING:
     from distill.serve import Model
@@ -61,8 +62,8 @@ def compare(
     """
     own = label if label is None or isinstance(label, str) else list(label)
     settings = config.Task(text=text, text_pair=text_pair, label=own, separator=separator)
-    columns = _columns(b)
-    rows = read_rows(file, settings, columns)
+    columns, per_token = _columns(b)
+    rows = read_rows(file, settings, columns, per_token=per_token)
     check_width("B", columns, rows)
     models = _loaded((a, b), backends, log)
     check_width("A", models[0].columns, rows)
@@ -79,8 +80,7 @@ def compare(
     names = head.labels or (tuple(map(str, range(head.outputs))) if kind.named else ())
     of_a, of_b = (kind.decode(values, names, model.threshold) for values, model in zip(outputs, models, strict=True))
     log("scoring")
-    texts = rows.table.rows[rows.text[0]].to_pylist()
-    truth = None if given.values is None else kind.truth(given.values, texts, names)
+    scored = _compared(kind, of_a, of_b, rows, given, names, lengths)
     result = {
         "schema": 1,
         "version": __version__,
@@ -92,7 +92,7 @@ def compare(
         "rows": len(rows),
         "labelled_rows": 0 if given.values is None else int(labelled(given.values).sum()),
         "models": {name: _described(model, lengths) for name, model in zip("ab", models, strict=True)},
-        **predictions.compared(kind, of_a, of_b, truth, names, lengths),
+        **scored,
         "differences": _differences(kind, models, outputs, rows, given, names, top),
         "latency": measured,
         "environment": hardware(_threads()),
@@ -101,23 +101,53 @@ def compare(
     return result | {"result": sentences(result)}
 
 
-def _columns(folder: str | Path) -> Sequence[str]:
-    """The text columns that an exported folder states; none for any other."""
+def _compared(
+    kind: Kind,
+    a: np.ndarray,
+    b: np.ndarray,
+    rows: Rows,
+    given: Targets,
+    names: Sequence[str],
+    lengths: np.ndarray,
+) -> dict[str, Any]:
+    """What depends on predictions and targets."""
+    if kind.per_token:
+        return words.compared(kind, a, b, given.values, names, lengths, _sizes(_words(kind, rows)))
+    texts = rows.table.rows[rows.text[0]].to_pylist()
+    truth = None if given.values is None else kind.truth(given.values, texts, names)
+    return predictions.compared(kind, a, b, truth, names, lengths)
+
+
+def _words(kind: Kind, rows: Rows, numbers: np.ndarray | None = None) -> list[Words]:
+    """These texts in words, or all; empty for kinds whose rows are texts."""
+    if not kind.per_token or kind.divide is None:
+        return []
+    return [kind.divide(text) for text in rows.texts(np.arange(len(rows)) if numbers is None else numbers)]
+
+
+def _sizes(texts: Sequence[Words]) -> np.ndarray:
+    return np.array([len(places) for _, places in texts], np.int64)
+
+
+def _columns(folder: str | Path) -> tuple[Sequence[str], bool]:
+    """The text columns that an exported folder states, none for any other; and whether its model classifies words."""
     from distill.export.record import located, read
 
     with _named("B"):
-        record = read(located(folder))
+        path = located(folder)
+        record = read(path)
     if record is None:
-        return ()
+        head = stored_head(path)
+        return (), head is not None and head.architecture == TOKENS
     _check_kind("B", record.kind)
-    return record.columns
+    return record.columns, record.kind.per_token
 
 
 def _check_kind(name: str, kind: Kind) -> None:
-    if kind.per_token or kind.choices:
+    if kind.architecture not in (TEXTS, TOKENS):
         raise UserError(
-            f"{name}: got a model that {kind.summary} ({kind.name}); must be of another kind, because words and "
-            "choices are not compared yet; evaluate both models on labelled rows instead"
+            f"{name}: got a model that {kind.summary} ({kind.name}); must classify texts or words, because other "
+            "kinds are not compared yet; evaluate both models on labelled rows instead"
         )
 
 
@@ -156,6 +186,7 @@ def _kinds(models: Sequence[Model]) -> tuple[Kind, Kind]:
     for number, (model, other) in enumerate(((a, b), (b, a))):
         head = None if model.columns else stored_head(model.folder)  # an export states its columns
         fits = head is not None and head.problem in (None, other.kind.problem)
+        fits = fits and model.kind.architecture == other.kind.architecture
         if fits and other.columns and bool(model.labels) == other.kind.named:
             kinds[number] = other.kind
     return kinds[0], kinds[1]
@@ -166,7 +197,8 @@ def _lengths(model: Model, rows: Rows) -> np.ndarray:
     backend = model.tokenizer.backend_tokenizer
     counts: list[int] = []
     for numbers in _parts(rows):
-        counts += [len(encoding.ids) for encoding in backend.encode_batch_fast(rows.texts(numbers))]
+        texts = [" ".join(text) if isinstance(text, list) else text for text in rows.texts(numbers)]
+        counts += [len(encoding.ids) for encoding in backend.encode_batch_fast(texts)]
     return np.array(counts, np.int64)
 
 
@@ -205,33 +237,45 @@ def _differences(
     names: Sequence[str],
     top: int,
 ) -> list[dict[str, Any]]:
-    """The rows on which the outputs differ most."""
-    distance = kind.difference(outputs[0], outputs[1])
+    """The rows on which the outputs differ most; of words, the texts with the words on which they do."""
+    distance, sizes = kind.difference(outputs[0], outputs[1]), _sizes(_words(kind, rows))
+    if kind.per_token:
+        distance = words.largest_by_text(distance, sizes)
     numbers = statistics.largest(distance, top)
-    answers = [
-        kind.answer(own[numbers], names, model.threshold, ()) for own, model in zip(outputs, models, strict=True)
-    ]
+    divided = _words(kind, rows, numbers)
+    parts = [words.of_texts(own, sizes, numbers) if kind.per_token else own[numbers] for own in outputs]
+    answers = [kind.answer(part, names, model.threshold, divided) for part, model in zip(parts, models, strict=True)]
+    labels = [_label(kind, given.values, int(number), names, divided[n : n + 1]) for n, number in enumerate(numbers)]
     return [
         {
             "row": rows.table.where(int(number)),
-            "texts": [_short(text) for text in ([texts] if isinstance(texts, str) else texts)],
-            "label": _label(kind, given.values, int(number), names),
+            "texts": [_short(text) for text in _shown(texts)],
+            "label": label,
             "difference": float(distance[number]),
             "a": of_a,
             "b": of_b,
         }
-        for number, texts, of_a, of_b in zip(numbers, rows.texts(numbers), *answers, strict=True)
+        for number, texts, label, of_a, of_b in zip(numbers, rows.texts(numbers), labels, *answers, strict=True)
     ]
+
+
+def _shown(row: str | tuple[str, str] | list[str]) -> Sequence[str]:
+    """The text, the two texts, or the words with spaces between them."""
+    return [row] if isinstance(row, str) else [" ".join(row)] if isinstance(row, list) else row
 
 
 def _short(text: str) -> str:
     return text if len(text) <= _CHARACTERS else f"{text[: _CHARACTERS - 3]}..."
 
 
-def _label(kind: Kind, values: np.ndarray | None, row: int, names: Sequence[str]) -> str | float | None:
-    """The label of a row: names of labels, or a number; None without one."""
+def _label(
+    kind: Kind, values: np.ndarray | None, row: int, names: Sequence[str], divided: Sequence[Words]
+) -> str | float | None:
+    """The label of a row: names of labels, a number, or the spans of a text in words; None without one."""
     if values is None or not labelled(values[row : row + 1])[0]:
         return None
+    if kind.per_token:
+        return words.label_of(kind, values[row], names, divided[0])
     if kind.flags is None:
         return float(values[row])
     flags = kind.flags(values[row : row + 1], len(names))[0]

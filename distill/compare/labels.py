@@ -16,7 +16,7 @@ def head_of(kind: Kind, labels: Sequence[str], others: Sequence[str]) -> Head:
     """The outputs of a model. They have no names where they are numbered, unless the other model has the same names."""
     default = all(re.fullmatch(r"LABEL_\d+", label) for label in labels)
     numbered = set(labels) != set(others) and list(labels) == [str(number) for number in range(len(labels))]
-    return Head(len(labels) or 1, () if default or numbered else tuple(labels), kind.problem)
+    return Head(len(labels) or 1, () if default or numbered else tuple(labels), kind.problem, kind.architecture)
 
 
 def common(kinds: tuple[Kind, Kind], labels: tuple[Sequence[str], Sequence[str]]) -> tuple[Head, tuple[int, ...]]:
@@ -34,7 +34,7 @@ def common(kinds: tuple[Kind, Kind], labels: tuple[Sequence[str], Sequence[str]]
             f"({of_a.name}); compare two models of one kind"
         )
     a, b = (head_of(of_a, own, others) for own, others in (labels, labels[::-1]))
-    head = Head(a.outputs, a.labels or b.labels, of_a.problem)
+    head = Head(a.outputs, a.labels or b.labels, of_a.problem, of_a.architecture)
     names = head.labels or tuple(map(str, range(head.outputs)))
     order = head_order(b, Task("", of_a, (), names if of_a.named else (), ()))
     if order is None:

@@ -65,6 +65,10 @@ def scores(comparison: Comparison) -> Table | None:
         "Percent (correlations times 100). The interval is that of the difference, from a paired bootstrap over the "
         "rows. It does not include the variance between training seeds."
     ]
+    if KINDS[comparison["kind"]].per_token:
+        notes.append(
+            "span_f1 is that of spans, accuracy that of the tags of words; a row is a text with all its words."
+        )
     if (test := comparison["mcnemar"]) is not None:
         notes.append(
             f"McNemar's exact test of accuracy: only A is correct on {counted(test['only_a'], 'row')}, only B on "
@@ -105,6 +109,8 @@ def classes(comparison: Comparison, whole: bool) -> Table | None:
     if comparison["scores"] is not None:
         columns = ("Class", "Rows", *columns[1:], "Recall A", "Recall B", "F1 A", "F1 B")
     notes = [f"{len(every) - len(shown):,} smaller classes are on the page."] if len(shown) < len(every) else []
+    if KINDS[comparison["kind"]].per_token:
+        notes.append("A class is a type of span, and its rows are the spans of this type.")
     return Table("By class", columns, rows, 1, notes)
 
 
@@ -117,7 +123,8 @@ def lengths(comparison: Comparison) -> Table:
         agreed = number(same["percent"]) if "percent" in same else number(same["pearson"], 3)
         quality = [number((own[model] or {}).get(metric)) for metric in metrics for model in "ab"]
         rows.append((f"{group['from']} to {group['to']}", f"{group['rows']:,}", agreed, *quality))
-    agreed = "Same prediction %" if KINDS[comparison["kind"]].same else "Pearson of A and B"
+    kind = KINDS[comparison["kind"]]
+    agreed = "Same tag %" if kind.per_token else "Same prediction %" if kind.same else "Pearson of A and B"
     columns = ("Tokens", "Rows", agreed, *(f"{metric} {model}" for metric in metrics for model in "AB"))
     notes = ["Three groups of about the same number of rows, by the tokens of A's tokenizer before truncation."]
     return Table("By length", columns, rows, 1, notes)
@@ -132,6 +139,8 @@ def differences(comparison: Comparison, whole: bool) -> Table:
         answers = (kind.brief(each["a"]), kind.brief(each["b"]))
         rows.append((_cut(text, whole), place, _label(each["label"]), *answers, number(each["difference"], 3)))
     notes = ["Difference: of probabilities, 0 to 1." if kind.named else "Difference: absolute."]
+    if kind.per_token:
+        notes = ["Difference: of the probabilities of a word's tags, 0 to 1; the largest of the words of the text."]
     if len(rows) < len(every):
         notes.append(f"{len(every) - len(rows)} more rows are on the page.")
     return Table("Where they differ most", ("Text", "Row", "Label", "A", "B", "Difference"), rows, 5, notes)

@@ -54,9 +54,11 @@ def agreement(kind: Kind, a: np.ndarray, b: np.ndarray) -> dict[str, Any]:
 
 
 def score(kind: Kind, predicted: np.ndarray, targets: np.ndarray) -> dict[str, float]:
-    """Metric -> value in percent: accuracy, which McNemar's test compares, if it is defined, and the kind's metrics."""
+    """Metric -> value in percent: accuracy, which McNemar's test compares, if it is defined, and the kind's metrics; of
+    words all metrics."""
     accuracy = [name for name in kind.all_metrics if name == "accuracy"]
-    return metrics.score(tuple(dict.fromkeys((*accuracy, *kind.metrics))), predicted, targets)
+    chosen = kind.all_metrics if kind.per_token else tuple(dict.fromkeys((*accuracy, *kind.metrics)))
+    return metrics.score(chosen, predicted, targets)
 
 
 def scores(kind: Kind, a: np.ndarray, b: np.ndarray, targets: np.ndarray) -> dict[str, dict[str, Any]]:

@@ -48,6 +48,16 @@ def _interval(ends: list[float] | None) -> tuple[str, bool]:
 
 def _agreement(comparison: dict[str, Any]) -> str:
     values, rows = comparison["agreement"], counted(comparison["rows"], "row")
+    if "words" in values:
+        low, high = values["ci95"]
+        found = values["spans"]
+        spans = (
+            "Neither finds a span" if found is None else f"F1 of the spans of one against the other's is {found:.1f}%"
+        )
+        return (
+            f"The tags are the same on {values['percent']:.1f}% of {counted(values['words'], 'word')} of {rows} (95% "
+            f"interval {low:.1f} to {high:.1f}, by a bootstrap over rows). {spans}."
+        )
     if "percent" in values:
         low, high = values["ci95"]
         ends = f"95% interval {low:.1f} to {high:.1f}"

@@ -9,11 +9,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from distill import config
-from distill.data.columns import LABELS, SAMPLE, check_texts, label_columns, text_columns
+from distill.data.columns import LABELS, SAMPLE, TAGS, WORD_LISTS, check_texts, label_columns, text_columns
 from distill.data.files import Table, read
 from distill.data.kinds import Columns, Kind
+from distill.data.kinds.token_classification import is_words
 from distill.data.labelled import label_column, usable_rows
 from distill.data.labels import labels_of
 from distill.errors import ConfigError, DataError, UserError
@@ -25,12 +27,12 @@ KEY = "compare"
 _SETTING = re.compile(rf"\b(?:{KEY}|tasks)\.(\w+)(=?)")
 """The same, and the one setting that `read` names itself."""
 
-Texts = list[str] | list[tuple[str, str]]
+Texts = list[str] | list[tuple[str, str]] | list[list[str]]
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a file with one text or two."""
+    """Rows of a file with one text or two, or with lists of words."""
 
     table: Table
     text: tuple[str, ...]
@@ -40,7 +42,7 @@ class Rows:
         return int(self.table.rows.num_rows)
 
     def texts(self, numbers: Sequence[int] | np.ndarray) -> Texts:
-        """The texts, or pairs of texts, of these rows."""
+        """The texts, pairs of texts, or lists of words of these rows."""
         part = self.table.rows.select(self.text).take(pa.array(numbers, pa.int64()))
         lists = [column.to_pylist() for column in part.columns]
         return lists[0] if len(lists) == 1 else list(zip(*lists, strict=True))
@@ -55,12 +57,13 @@ class Targets:
     note: str = ""
 
 
-def read_rows(file: str, settings: config.Task, columns: Sequence[str]) -> Rows:
+def read_rows(file: str, settings: config.Task, columns: Sequence[str], *, per_token: bool = False) -> Rows:
     """The rows of a file.
 
     Args:
         columns: text columns that B was made from, which are used if the file has them and the settings name none;
             empty if unknown.
+        per_token: whether the models classify words, so that the text may be a list of words.
 
     Raises:
         ConfigError: for a column that the file does not have, and where no column is a likely text.
@@ -71,15 +74,32 @@ def read_rows(file: str, settings: config.Task, columns: Sequence[str]) -> Rows:
         if not table.rows.num_rows:
             raise DataError(f"{file}: got no rows; must have one or more; add rows")
         known = settings.text is None and set(columns) <= set(table.rows.column_names)
-        text = tuple(columns) if known and columns else _text(settings, table, file)
+        text = tuple(columns) if known and columns else _text(settings, table, file, per_token)
         if settings.label is not None:
             label_columns(settings, table.rows, KEY, file)
-        check_texts(table.rows, text, file)
-        usable_rows(table, text)
+        whole = _joined(table, text[0]) if per_token else table
+        check_texts(whole.rows, text, file)
+        usable_rows(whole, text)
     return Rows(table, text)
 
 
-def _text(settings: config.Task, table: Table, file: str) -> tuple[str, ...]:
+def _joined(table: Table, column: str) -> Table:
+    """The table with lists of words as texts. DataError for a list with null."""
+    words = table.rows[column]
+    if not is_words(words.type):
+        return table
+    for row, value in enumerate(words.to_pylist()):
+        if value is None or None in value:
+            raise DataError(f"{table.where(row)}: got null in {column}; must be words; remove the row")
+    texts = pc.binary_join(words.cast(pa.list_(pa.string())), " ")
+    place = table.rows.column_names.index(column)
+    return replace(table, rows=table.rows.set_column(place, column, texts))
+
+
+def _text(settings: config.Task, table: Table, file: str, per_token: bool) -> tuple[str, ...]:
+    lists = (name for name in WORD_LISTS if name in table.rows.column_names and is_words(table.rows[name].type))
+    if per_token and settings.text is None and (words := next(lists, None)) is not None:
+        return (words,)
     label = settings.label if isinstance(settings.label, list) else [settings.label]
     others = [name for name in table.rows.column_names if name not in label]
     return text_columns(settings, table.rows.select(others), KEY, file)
@@ -123,7 +143,7 @@ def targets(rows: Rows, settings: config.Task, kind: Kind, head: Head) -> Target
         try:
             return Targets(label, _encoded(rows, label, kind, head))
         except UserError:
-            if settings.label is None and label[0].lower() not in LABELS:
+            if settings.label is None and label[0].lower() not in (*LABELS, *(TAGS if kind.per_token else ())):
                 return Targets(
                     note=f"{label[0]} is not used as the label, because its values are not labels of the models."
                 )
@@ -131,7 +151,16 @@ def targets(rows: Rows, settings: config.Task, kind: Kind, head: Head) -> Target
 
 
 def _encoded(rows: Rows, label: tuple[str, ...], kind: Kind, head: Head) -> np.ndarray:
-    column = label_column(rows.table, Columns(rows.text, label, kind))
+    columns = Columns(rows.text, label, kind)
+    column = label_column(rows.table, columns)
+    if kind.per_token:
+        if not kind.accepts(column.type):
+            raise DataError(
+                f"{KEY}.label: got {column.type} in column {', '.join(label)}; must be {kind.form}; convert it, or set "
+                f"{KEY}.label=COLUMN"
+            )
+        assert kind.prepare is not None
+        column = kind.prepare(rows.table.rows, columns, rows.table.where)[label[0]]
     numbered = tuple(map(str, range(head.outputs)))
     try:
         named = replace(head, labels=head.labels or numbered)

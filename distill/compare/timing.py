@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distill.compare.rows import Rows
+from distill.compare.rows import Rows, Texts
 from distill.evaluate import latency
 from distill.evaluate.runners import Batch, Runner
 
@@ -44,12 +44,20 @@ def timed(models: Sequence[Model], rows: Rows, lengths: np.ndarray) -> list[dict
 
 def _runner(name: str, model: Model) -> Runner:
     def run(batch: Batch) -> np.ndarray:
-        texts = batch["texts"]
-        return model.outputs(texts.tolist() if texts.ndim == 1 else [(a, b) for a, b in texts], len(texts))
+        texts = batch["texts"].tolist()
+        return model.outputs(texts, len(texts))
 
     return Runner(name, model.backend, model.scheme, run)
 
 
 def _batches(rows: Rows, numbers: np.ndarray, size: int) -> list[Batch]:
     parts = [numbers[start : start + size] for start in range(0, len(numbers), size)]
-    return [{"texts": np.array(rows.texts(part), dtype=object)} for part in parts]
+    return [{"texts": _array(rows.texts(part))} for part in parts]
+
+
+def _array(texts: Texts) -> np.ndarray:
+    """[n] of texts, pairs or lists of words, which `np.array` would make a table if they have the same length."""
+    result = np.empty(len(texts), object)
+    for number, text in enumerate(texts):
+        result[number] = text
+    return result
