@@ -110,9 +110,11 @@ def _cut(ctx: Context) -> Iterator[str]:
         sample = data.train.select(range(min(SAMPLE, len(data.train))))
         lengths = data.encoded(sample, ctx.given.tokenizer, UNBOUNDED).sequences.lengths
         if (share := float((lengths > most).mean())) >= SHARE_CUT:
+            windows = data.task.kind.extractive
+            action = "are read in overlapping windows; to need fewer" if windows else "are cut; to keep more of them"
             yield (
                 f"{name}: {100 * share:.0f}% of {len(sample):,} training texts have more than {most} tokens, at most "
-                f"{lengths.max():,}, and are cut; to keep more of them, set tasks.max_length"
+                f"{lengths.max():,}, and {action}, set tasks.max_length"
             )
 
 
@@ -124,7 +126,7 @@ def _check_architecture(ctx: Context) -> None:
     settings, name, errors = ctx.config.teacher, tasks[0].kind.name, list[str]()
     if settings.window is not None:
         errors.append(f"teacher.window: got {settings.window}; must be null for {name}; leave it out")
-    if settings.weights == "learned" and tasks[0].kind.per_token:
+    if settings.weights == "learned" and (tasks[0].kind.per_token or tasks[0].kind.extractive):
         errors.append(f"teacher.weights: got learned; must be numbers or null for {name}; set them, or leave it out")
     for folder in ctx.given.teachers:
         record = family.family_of(teacher.read_config(folder, ctx.given.key))
@@ -134,6 +136,12 @@ def _check_architecture(ctx: Context) -> None:
                 f"{ctx.given.key}: got a model of type {record.name}; must be one of {types} for {name}; choose such a "
                 "model"
             )
+    if tasks[0].kind.extractive and not _same_tokens(ctx.given.tokenizers[0], ctx.given.student_tokenizer):
+        key = "student.name" if ctx.plan.given_student else "student.tokenizer"
+        errors.append(
+            f"{key}: got a tokenizer other than the teacher's; must be the same for {name}, where tokens of the answer "
+            "are compared; use the teacher's"
+        )
     if errors:
         raise ConfigError(errors)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distill.data.encode import Encoded, Spans, flatten, separates
+from distill.data.encode import Encoded, Spans, flattened, offsets_of, separates
 from distill.data.kinds import MISSING
 from distill.data.kinds.answers import NONE
 
@@ -47,7 +47,7 @@ def encode_questions(
         for start in range(0, len(questions), _AT_ONCE):
             rows = slice(start, start + _AT_ONCE)
             out = tokenizer(
-                [_cut(question, tokenizer, most) for question in questions[rows]],
+                _cut(questions[rows], tokenizer, most),
                 [lead + context for context in contexts[rows]],
                 truncation="only_second",
                 max_length=max_length,
@@ -57,10 +57,10 @@ def encode_questions(
                 return_token_type_ids=True,
                 return_attention_mask=False,
             )
-            owners = np.array(out["overflow_to_sample_mapping"], np.int64) + start
+            owners = start + np.array(out["overflow_to_sample_mapping"], np.int64)
             characters = [_characters(out, window, len(lead)) for window in range(len(owners))]
-            ids, lengths = flatten(out["input_ids"])
-            types = flatten(out["token_type_ids"])[0].astype(np.int8)
+            ids, lengths = flattened(out["input_ids"])
+            types = flattened(out["token_type_ids"])[0].astype(np.int8)
             parts.append((ids, types, lengths, owners, np.concatenate(characters)))
             if targets is not None:
                 labels += [_label(targets[owner], part) for owner, part in zip(owners, characters, strict=True)]
@@ -72,15 +72,17 @@ def encode_questions(
     return encoded if targets is None else replace(encoded, labels=np.array(labels, np.int64).reshape(-1, 2))
 
 
-def _cut(question: str, tokenizer: PreTrainedTokenizerBase, most: int) -> str:
-    """The question, or its beginning that has at most `most` tokens."""
-    while True:
-        places = tokenizer(question, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
-        if len(places) <= most:
-            return question
-        first, end = places[most - 1]
-        # A character may have several tokens.
-        question = question[: end if end < len(question) else first]
+def _cut(questions: Sequence[str], tokenizer: PreTrainedTokenizerBase, most: int) -> list[str]:
+    """The questions, or their beginnings that have at most `most` tokens."""
+    out = tokenizer(list(questions), add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    cut = []
+    for question, places in zip(questions, out, strict=True):
+        if len(places) > most:
+            first, end = places[most - 1]
+            # A character may have several tokens. A part may have more tokens than in the whole.
+            (question,) = _cut([question[: end if end < len(question) else first]], tokenizer, most)
+        cut.append(question)
+    return cut
 
 
 def _characters(out: Any, window: int, lead: int) -> NDArray[np.int32]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from distill.data.kinds.answers import BEST, END, FIRST, NONE, PROBABILITY, Reference, grades, no_answer
+from distill.data.kinds.answers import END, FIRST, NONE, PROBABILITY, grades, no_answer
 from distill.data.kinds.kind import Columns, Kind, Where, is_list, is_text, targets_in
 from distill.errors import DataError
 from distill.family.record import ANSWERS
@@ -24,6 +24,9 @@ UNANSWERABLE = (NONE, NONE)
 
 ALWAYS = 1.0
 """Threshold with which every question gets an answer."""
+
+SAMPLE = 100
+"""Rows by which a column of answers is recognized."""
 
 _AT_ONCE = 1024
 """Rows whose texts are in memory at once."""
@@ -147,9 +150,21 @@ def _prepare(rows: pa.Table, columns: Columns, where: Where) -> pa.Table:
             start = each[starts] if starts else None
             spans = spans_of(each[label], None if start == "" else start, each[context], place)
             targets.append([] if spans is None else [place for span in spans or [UNANSWERABLE] for place in span])
-    return pa.table(
-        {question: rows[question], context: rows[context], label: pa.array(targets, pa.list_(pa.int64()))}
-    )
+    return pa.table({question: rows[question], context: rows[context], label: pa.array(targets, pa.list_(pa.int64()))})
+
+
+def is_extractive(rows: pa.Table, context: str, answers: str) -> bool:
+    """Whether most of the first answers in a column are parts of their contexts."""
+    part = rows.select(list(dict.fromkeys((context, answers)))).slice(0, SAMPLE).to_pylist()
+    given = [row for row in part if row[answers] not in (None, "") and isinstance(row[context], str)]
+    return sum(_is_in(row[answers], row[context]) for row in given) > len(given) / 2
+
+
+def _is_in(answers: Any, context: str) -> bool:
+    try:
+        return spans_of(answers, None, context, "") is not None
+    except DataError:
+        return False
 
 
 def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: str) -> np.ndarray:
@@ -173,11 +188,11 @@ def _rows(outputs: Any) -> Any:
 
 
 def _truth(targets: np.ndarray, contexts: Sequence[str], labels: Sequence[str]) -> np.ndarray:
-    """[n] of `Reference`."""
+    """[n] of `answers.Reference`."""
     truth = np.empty(len(targets), object)
     for row, (target, context) in enumerate(zip(targets, contexts, strict=True)):
         spans = [(int(first), int(end)) for first, end in target.reshape(-1, 2) if first != NONE]
-        truth[row] = Reference((context, tuple(spans)))
+        truth[row] = (context, tuple(spans))
     return truth
 
 
@@ -243,6 +258,7 @@ QUESTION_ANSWERING = Kind(
     brief=_brief,
     same=_same,
     named=False,
+    outputs=2,
     averaged=False,
     truth=_truth,
     architecture=ANSWERS,
