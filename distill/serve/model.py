@@ -18,8 +18,8 @@ from distill.evaluate.predict import predict
 from distill.evaluate.runners import Run
 
 Texts = Sequence[str] | Sequence[tuple[str, str]] | Sequence[Sequence[str]] | Sequence[tuple[Any, ...]]
-"""Texts, pairs of texts (for question answering a question and its context), for token classification also lists of the words of each text, or for multiple choice texts
-with a list of choices."""
+"""Texts, pairs of texts (for question answering a question and its context), for token classification also lists of the
+words of each text, or for multiple choice texts with a list of choices."""
 _MEND_CHOICES = "pass a list such as [('a question', ['a choice', 'another'])]"
 _MEND = "pass a list such as ['a text'] or [('a text', 'its pair')]"
 
