@@ -122,7 +122,7 @@ def _reading(settings: config.Task, table: pa.Table, head: Head | None, key: str
         named = settings.text is not None or isinstance(label, list) or label is None or None in usual
         if named or label not in table.column_names or not is_answers(table[label].type):
             return None
-        if not is_extractive(table, str(usual[1]), label):
+        if not is_extractive(table, str(usual[1]), str(label)):
             return None
     text = (settings.text, settings.text_pair) if settings.text is not None else usual
     for name, column in (("text", text[0]), ("text_pair", text[1]), ("label", label)):

@@ -28,7 +28,7 @@ def encode_questions(
     contexts: Sequence[str],
     tokenizer: PreTrainedTokenizerBase,
     max_length: int,
-    targets: Sequence[NDArray[np.int64]] | None = None,
+    targets: NDArray[Any] | None = None,
 ) -> Encoded:
     """Windows of at most `max_length` tokens, each of the question and a part of the context, in order.
 
@@ -36,7 +36,7 @@ def encode_questions(
     the first token, if the window does not contain the whole answer, and `MISSING` without a label.
 
     Args:
-        targets: of question answering, for each row: the first answer trains. None for rows without labels.
+        targets: [n] arrays, of question answering: the first answer trains. None for rows without labels.
     """
     parts, labels = list[tuple[Any, ...]](), list[NDArray[np.int64]]()
     room = max_length - tokenizer.num_special_tokens_to_add(pair=True)

@@ -81,7 +81,8 @@ class Model:
         elif self.kind.choices:
             encoded = encode_choices(rows, self.tokenizer, self.max_length)
         elif self.kind.extractive:
-            encoded = encode_questions(*zip(*rows, strict=True), self.tokenizer, self.max_length)
+            questions, contexts = zip(*rows, strict=True)
+            encoded = encode_questions(questions, contexts, self.tokenizer, self.max_length)
         else:
             encoded = encode_texts(columns, self.tokenizer, self.max_length)
         _check(encoded.lengths > 0, "no text", "a text with at least one token")
