@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distill.data.encode import Encoded, Spans, flattened, offsets_of, separates
+from distill.data.encode import Encoded, Spans, flattened, separates
 from distill.data.kinds import MISSING
 from distill.data.kinds.answers import NONE
 
