@@ -403,7 +403,7 @@ MALFORMED: dict[str, Case] = {
     ),
     "a start that is no number": (
         lambda: {
-            "t.csv": to_csv(cell(FACTS | {"answers": ["The"] * COUNT, "answer_start": ["0"] * COUNT}, "answer_start", 7, "x"))
+            "t.csv": to_csv({**FACTS, "answers": ["The"] * COUNT, "answer_start": [*"000000x", *"0" * (COUNT - 7)]})
         },
         [],
         "t.csv, row 7: got answer_start 'x'; must be a whole number",
