@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import json
 import re
 import string
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 import torch
 
 from distill import config
-from distill.data.files import Table
+from distill.data.files import Table, read
 from distill.data.kinds import KINDS, Columns, labelled
 from distill.data.kinds.answers import (
     BEST,
@@ -335,10 +336,6 @@ def test_rows_of_losses_are_start_and_end_of_each_window() -> None:
 
 
 def test_jsonl_with_questions_without_answers_is_read(tmp_path: Path) -> None:
-    import json
-
-    from distill.data.files import read
-
     file = tmp_path / "facts.jsonl"
     rows = [dict(zip(SQUAD, row, strict=True)) for row in zip(*SQUAD.values(), strict=True)]
     file.write_text("".join(json.dumps(row) + "\n" for row in reversed(rows)))
@@ -347,3 +344,42 @@ def test_jsonl_with_questions_without_answers_is_read(tmp_path: Path) -> None:
     assert KIND.prepare is not None
     prepared = KIND.prepare(table.rows, columns, table.where)
     assert prepared["answers"].to_pylist()[:4] == [[], [NONE, NONE], [SECOND, SECOND + 4], [4, 8, 0, 8]]
+
+
+def nested(rows: dict[str, list[Any]]) -> dict[str, Any]:
+    """The rows in the form of SQuAD's files, with a paragraph for each."""
+    paragraphs = []
+    for number, answers in enumerate(rows["answers"]):
+        pairs = None if answers is None else zip(answers["text"], answers["answer_start"], strict=True)
+        given = None if pairs is None else [{"text": text, "answer_start": start} for text, start in pairs]
+        question = {"id": rows["id"][number], "question": rows["question"][number], "is_impossible": given == []}
+        question |= {} if given is None else {"answers": given}
+        paragraphs.append({"context": rows["context"][number], "qas": [question]})
+    return {"version": "v2.0", "data": [{"title": "Boats", "paragraphs": paragraphs}]}
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_squads_own_files_are_read(indent: int | None, tmp_path: Path) -> None:
+    file = tmp_path / "train-v2.0.json"
+    file.write_text(json.dumps(nested(SQUAD), indent=indent))
+    table = read(str(file), "tasks.train", cache=tmp_path / "cache")
+    assert table.rows.to_pydict() == {name: SQUAD[name] for name in ("id", "title", "context", "question", "answers")}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"data": [{"paragraphs": [{"context": "a b", "qas": [{"id": "1"}]}]}]}, "row 1: got a question .* 'question'"),
+        ({"data": [{"paragraphs": [{"qas": [{"question": "a"}]}]}]}, "row 1: got a question .* without 'context'"),
+        ({"data": [{"paragraphs": [{"context": "a", "qas": 3}]}]}, "row 1: got a question of SQuAD's form without"),
+        ({"data": [{"paragraphs": []}]}, "got no rows"),
+    ],
+)
+def test_a_broken_file_of_squad_is_refused(content: Any, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "train.json"
+    file.write_text(json.dumps(content))
+    with pytest.raises(DataError, match=message):
+        read(str(file), "tasks.train", cache=tmp_path / "cache")
+    file.write_text(json.dumps(content)[:-1])
+    with pytest.raises(DataError, match="row 1: got broken JSON"):
+        read(str(file), "tasks.train", cache=tmp_path / "cache")
