@@ -28,7 +28,6 @@ SAMPLE, SHARE_CUT = 1000, 0.01
 PROBE = "Zoë isn't naïve: 42% of THIS\tcosts 3.50 €"
 """Text that is tokenized differently with and without folding of case or accents, or splitting of numbers."""
 
-
 ROWS_PER_WEIGHT = 2
 """Minimum held-out training rows for each teacher whose weight is learned."""
 
@@ -111,11 +110,10 @@ def _cut(ctx: Context) -> Iterator[str]:
         sample = data.train.select(range(min(SAMPLE, len(data.train))))
         lengths = data.encoded(sample, ctx.given.tokenizer, UNBOUNDED).sequences.lengths
         if (share := float((lengths > most).mean())) >= SHARE_CUT:
-            windows = data.task.kind.extractive
-            action = "are read in overlapping windows; to need fewer" if windows else "are cut; to keep more of them"
+            action = "divided; to divide fewer" if data.task.kind.extractive else "cut; to keep more of them"
             yield (
                 f"{name}: {100 * share:.0f}% of {len(sample):,} training texts have more than {most} tokens, at most "
-                f"{lengths.max():,}, and {action}, set tasks.max_length"
+                f"{lengths.max():,}, and are {action}, set tasks.max_length"
             )
 
 
@@ -174,10 +172,8 @@ def _other_tokens(ctx: Context, kind: str) -> Iterator[str]:
     if not _same_tokens(ctx.given.tokenizers[0], ctx.given.student_tokenizer):
         key = "student.name" if ctx.plan.given_student else "student.tokenizer"
         yield f"{key}: got a tokenizer that is not the teacher's; {action}; choose the same"
-    for step in ctx.plan.steps:
-        cut = step.tokenizer
-        if step.teacher is None or not isinstance(cut, Step) or tokenizer_of(step.teacher) is cut:
-            continue
+    taught = [step for step in ctx.plan.steps if step.teacher and tokenizer_of(step.teacher) is not step.tokenizer]
+    for cut in dict.fromkeys(step.tokenizer for step in taught if isinstance(step.tokenizer, Step)):
         settings = cut.settings
         if settings.tokens is not None or settings.min_count > 1 or "tasks" not in settings.texts:
             yield (
