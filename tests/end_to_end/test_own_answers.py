@@ -14,7 +14,7 @@ import pytest
 
 import distill
 from distill.compare import compare
-from distill.errors import UserError
+from distill.errors import ConfigError, UserError
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 COUNT = 64
@@ -96,3 +96,38 @@ def test_a_file_becomes_exported_models_that_answer(form: Any, name: str, run: A
     lines = [json.loads(line) for line in predicted.stdout.splitlines()]
     assert [line["text_pair"] for line in lines] == [row["context"] for row in rows]
     assert [line["answer"] for line in lines[:8]] == [answer["answer"] for answer in answers]
+
+
+def other_tokenizer(folder: Path) -> Path:
+    """A tokenizer with the words of a single sentence."""
+    from distill.teacher import random_teacher
+
+    return Path(random_teacher(folder, 1, TINY["SENTENCES"][:1]))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "setting", "message"),
+    [
+        ("prune", "teacher.window=16", "teacher.window: got 16; must be null for question_answering; "),
+        (
+            "prune",
+            "teacher.name=xlnet",
+            "teacher.name: got a model of type xlnet; must be one of bert, .* for question_answering; ",
+        ),
+        ("distilbert", "student.tokenizer=other", "student.tokenizer: got a tokenizer that is not the teacher's; "),
+        ("vocabulary", "stages.vocabulary.min_count=2", "stages.vocabulary: got settings that remove tokens of the t"),
+    ],
+)
+def test_what_answers_do_not_support_is_refused(
+    recipe: str, setting: str, message: str, run: Any, tmp_path: Path
+) -> None:
+    file = write(tmp_path / "facts.jsonl", [squad(number) for number in range(COUNT)])
+    if setting == "teacher.name=xlnet":
+        setting = f"teacher.name={TINY['save'](tmp_path / 'xlnet', 'xlnet', '')}"
+    if setting == "student.tokenizer=other":
+        setting = f"student.tokenizer={other_tokenizer(tmp_path / 'other')} ~stages.pretrain.terms.soft_targets"
+    settings = ["limit=smoke", "output=out", "tasks.max_length=32", f"tasks.train={file}", *setting.split()]
+    if recipe == "prune":
+        settings += ["target.speedup=null", "pipeline=[finetune_teacher]"]
+    with pytest.raises(ConfigError, match=message):
+        run(tmp_path, recipe, *settings)
