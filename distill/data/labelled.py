@@ -17,6 +17,7 @@ from distill.data.columns import check_texts, columns_of
 from distill.data.files import Table
 from distill.data.kinds import KINDS, Columns, Kind, flat, labelled, targets_in
 from distill.data.kinds.classification import label_names
+from distill.data.kinds.question_answering import ALWAYS, answerable
 from distill.data.labels import Labels, labels_of
 from distill.data.task import Task
 from distill.errors import ConfigError, DataError
@@ -31,7 +32,7 @@ LONGEST = 1_000_000
 FOR_KINDS = {
     "labels": tuple(name for name, kind in KINDS.items() if kind.named),
     "range": ("regression", "reranking"),
-    "threshold": ("multi_label",),
+    "threshold": ("multi_label", "question_answering"),
     "choices": ("multiple_choice",),
 }
 """Setting of a task -> the kinds that it is for."""
@@ -117,8 +118,8 @@ def labelled_rows(
         columns.text,
         labels.names,
         tuple(settings.metrics or columns.kind.metrics),
-        None if columns.kind.named or columns.kind.choices else _range(settings.range, splits.get("train")),
-        settings.threshold or 0.5,
+        _range(settings.range, splits.get("train")) if columns.kind.name in FOR_KINDS["range"] else None,
+        settings.threshold or _threshold(columns.kind, splits, notes, name),
         dict(settings.rows),
         columns.choices,
     )
@@ -261,6 +262,20 @@ def _range(allowed: list[float] | None, train: Split | None) -> tuple[float, flo
         return None
     values = targets_of(train)
     return float(np.nanmin(values)), float(np.nanmax(values))
+
+
+def _threshold(kind: Kind, splits: Mapping[str, Split], notes: list[str], name: str) -> float:
+    """The probability above which there is no answer: without such questions in the training rows, never."""
+    if not kind.extractive:
+        return 0.5
+    targets = targets_of(splits["train"] if "train" in splits else next(iter(splits.values())))
+    given = targets[labelled(targets)]
+    share = 1 - float(answerable(given).mean())
+    if share == 0:
+        notes.append(f"{name}: every training question has an answer in its context, so the model always answers")
+        return ALWAYS
+    notes.append(f"{name}: {100 * share:.0f}% of the training questions have no answer in their context")
+    return 0.5
 
 
 def targets_of(split: Split) -> np.ndarray:

@@ -18,7 +18,7 @@ HEADS: dict[str, tuple[str, ...]] = {
     TEXTS: tuple(sorted({family.head for family in FAMILIES.values()})),
     TOKENS: ("classifier", "score"),
     CHOICES: ("classifier", "logits_proj"),
-    ANSWERS: ("qa_outputs",),
+    ANSWERS: ("qa_outputs", "classifier"),
 }
 """Architecture -> names of its last linear layer, which depend on the family."""
 

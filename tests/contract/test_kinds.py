@@ -17,7 +17,10 @@ from distill.data.collate import task_batch
 from distill.data.encode import encode_choices, encode_texts, encode_words
 from distill.data.kinds import ABSENT, KINDS
 from distill.data.kinds.token_classification import words_of
+from distill.data.questions import encode_questions
 from distill.data.task import Task
+from distill.evaluate.predict import predict
+from distill.evaluate.runners import torch_run
 from distill.features import outputs_of
 from distill.losses import soft_targets, supervised
 from distill.objective import BoundTerm, Objective
@@ -37,6 +40,7 @@ TARGETS: dict[str, np.ndarray] = {
     "reranking": np.array([0, 1, 0, 2, 0, 0, np.nan, 1], np.float32),
     "token_classification": np.concatenate([np.arange(len(words_of(text))) % 3 for text in TINY["SENTENCES"]]),
     "multiple_choice": np.array([0, 1, 2, 0, -100, 1, 0, 1]),
+    "question_answering": np.array([(1, 2), (5, 6), (0, 0), (4, 4), (-100, -100), (2, 5), (0, 0), (3, 3)]),
 }
 
 
@@ -71,11 +75,14 @@ def test_a_kind_trains_saves_loads_and_predicts(kind: str, name: str, tmp_path: 
     if record.choices:  # the last questions have one choice fewer
         pairs = [(text, texts[1][n : n + 3] if n < 6 else texts[1][:2]) for n, text in enumerate(texts[0])]
         encoded = encode_choices([KINDS[kind].divide(pair) for pair in pairs], tokenizer, 24)
+    if record.extractive:
+        encoded = encode_questions([text[:12] for text in texts[0]], texts[1], tokenizer, 24)
+        pairs = [(text[:12], context) for text, context in pairs]
     batch: dict[str, Any]
     batch, rows = task_batch(encoded, range(8), tokenizer.pad_token_id, tokenizer.padding_side == "left")
     assert len(rows) > len(TARGETS[kind]) / 3  # a tokenizer without the words truncates the texts
     batch["labels"] = record.loss_targets(TARGETS[kind][rows])
-    outputs = encoded.most * task.outputs
+    outputs = encoded.most * task.outputs * (batch["input_ids"].shape[1] if record.extractive else 1)
     batch["teacher_logits"] = np.random.default_rng(0).normal(size=(len(rows), outputs)).astype(np.float32)
     if record.choices:
         batch["teacher_logits"][batch["groups"] < 0] = ABSENT
@@ -102,6 +109,10 @@ def test_a_kind_trains_saves_loads_and_predicts(kind: str, name: str, tmp_path: 
     assert len(answers) == 8
     with torch.no_grad():
         expected = outputs_of(model.eval(), tensors).numpy()
+    if record.extractive:
+        expected = predict(
+            torch_run(model, scheme="fp32", device="cpu", threads=1), encoded, pad_id=tokenizer.pad_token_id
+        )
     np.testing.assert_allclose(loaded.outputs(pairs)[rows], expected, atol=1e-4)
     words = [] if record.divide is None else list(map(record.divide, pairs))
     assert record.answer(loaded.outputs(pairs), labels, 0.5, words)[0].keys() == answers[0].keys()

@@ -20,6 +20,7 @@ from distill.data.kinds.kind import (
 )
 from distill.data.kinds.multi_label import MULTI_LABEL
 from distill.data.kinds.multiple_choice import MULTIPLE_CHOICE
+from distill.data.kinds.question_answering import QUESTION_ANSWERING
 from distill.data.kinds.regression import REGRESSION
 from distill.data.kinds.reranking import RERANKING
 from distill.data.kinds.token_classification import TOKEN_CLASSIFICATION
@@ -44,7 +45,15 @@ __all__ = [
 
 KINDS: dict[str, Kind] = {
     kind.name: kind
-    for kind in (CLASSIFICATION, MULTI_LABEL, REGRESSION, RERANKING, TOKEN_CLASSIFICATION, MULTIPLE_CHOICE)
+    for kind in (
+        CLASSIFICATION,
+        MULTI_LABEL,
+        REGRESSION,
+        RERANKING,
+        TOKEN_CLASSIFICATION,
+        MULTIPLE_CHOICE,
+        QUESTION_ANSWERING,
+    )
 }
 """Setting `tasks.kind` -> kind."""
 
