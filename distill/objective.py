@@ -104,9 +104,10 @@ class Objective(nn.Module):
     has `teacher_input_ids`, `teacher_attention_mask` and so on `[B, L']`, without masks, and the flat positions
     `aligned` and `teacher_aligned` `[P]` of tokens that end at the same character, where hidden states are compared.
     A task batch has `labels` `[R]`, one for each row that `rows` makes of the model's outputs, and no `masked`. It has
-    `teacher_logits` `[B, outputs]` if a term needs them and no teacher runs. Terms against labels leave out rows that
-    have none. Terms on margins need `pairs` `[P, 2]`, the pairs of its rows with the same query, which may be none. If
-    it has flat positions `words` `[W]`, outputs are `[W, outputs]`, those at these positions.
+    `teacher_logits` `[B, outputs]` if a term needs them and no teacher runs, or if they stand in for the teacher's.
+    Terms against labels leave out rows that have none. Terms on margins need `pairs` `[P, 2]`, the pairs of its rows
+    with the same query, which may be none. If it has flat positions `words` `[W]`, outputs are `[W, outputs]`, those at
+    these positions.
 
     Args:
         pooling: how the hidden states of a text become one vector: mean, cls or max.
@@ -162,7 +163,7 @@ class Objective(nn.Module):
         else:
             student, (teacher, *_) = self._captured(self.student, batch, side=0), self._of_teachers(batch)
             assert student.logits is not None
-            outputs, soft = student.logits, teacher.logits
+            outputs, soft = student.logits, teacher.logits if soft is None else soft
             layer_sums = self._layer_sums(student, teacher, batch)
         labels = batch["labels"]
         given = labelled(labels)
@@ -226,6 +227,7 @@ class Objective(nn.Module):
     def _of_teachers(self, batch: dict[str, Tensor]) -> list[Features]:
         # A teacher with its own tokenizer gets the same texts as other tokens.
         own = {key.removeprefix("teacher_"): value for key, value in batch.items() if key.startswith("teacher_")}
+        own.pop("logits", None)
         features = []
         for teacher in self.teachers:
             with _arithmetic(teacher, batch["input_ids"]):

@@ -64,6 +64,9 @@ def _task(key: str, task: Task) -> Iterator[str]:
     if task.threshold is not None and not 0 < task.threshold < 1:
         yield f"{key}.threshold: got {task.threshold:g}; must be between 0 and 1; 0.5 is the default"
     yield from _labels(key, task)
+    used = [task.text, task.text_pair, *(task.label if isinstance(task.label, list) else [task.label])]
+    if task.soft_label is not None and task.soft_label in used:
+        yield f"{key}.soft_label: got {task.soft_label}; must be another column than text and label; correct it"
 
 
 def _files(key: str, task: Task) -> Iterator[str]:

@@ -90,6 +90,8 @@ def columns_of(settings: config.Task, table: pa.Table, head: Head | None, key: s
         DataError: for a text column that contains no text.
     """
     sample = table.slice(0, SAMPLE)
+    if settings.soft_label in sample.column_names:  # probabilities are neither texts nor labels
+        sample = sample.drop_columns([settings.soft_label])
     if (reading := _reading(settings, sample, head, key, file)) is not None:
         return reading
     if choices := _choices(settings, sample, head, key, file):

@@ -17,8 +17,10 @@ from distill.data.columns import check_texts, columns_of
 from distill.data.files import Table
 from distill.data.kinds import KINDS, Columns, Kind, flat, labelled, targets_in
 from distill.data.kinds.classification import label_names
+from distill.data.kinds.kind import SOFT
 from distill.data.kinds.question_answering import ALWAYS, answerable
 from distill.data.labels import Labels, labels_of
+from distill.data.soft_labels import soft_outputs
 from distill.data.task import Task
 from distill.errors import ConfigError, DataError
 from distill.family.head import Head
@@ -34,6 +36,7 @@ FOR_KINDS = {
     "range": ("regression", "reranking"),
     "threshold": ("multi_label", "question_answering"),
     "choices": ("multiple_choice",),
+    "soft_label": tuple(name for name, kind in KINDS.items() if kind.soft is not None),
 }
 """Setting of a task -> the kinds that it is for."""
 
@@ -52,7 +55,7 @@ class Split:
     """Rows of a table that form a split. The table stays memory-mapped."""
 
     table: pa.Table
-    """Text columns and `label`, the targets."""
+    """Text columns, `label`, the targets, and `SOFT` of training rows with soft labels."""
     rows: np.ndarray
     """Numbers of the table's rows that belong to the split, in order."""
 
@@ -98,14 +101,21 @@ def labelled_rows(
     labels = labels_of(settings, columns.kind, joined, head, key, several)
     if columns.kind.named and settings.labels is None and head is None:
         _check_labels(labels.names, columns, first, key)
-    splits: dict[str, Split] = {}
+    splits, softened = dict[str, Split](), list[str]()
     for split, table in tables.items():
         targets = columns.kind.encode(joined[split], labels.spelled, table.where, f"{key}.label")
         if not columns.kind.per_token:
             _check_range(settings.range, targets, table)
         content = table.rows.select([*columns.text, *columns.hidden]).append_column("label", _column(targets))
+        soft = soft_outputs(settings, columns.kind, labels, table, key) if split == "train" else None
+        if soft is not None:
+            content = content.append_column(SOFT, _column(soft))
+            given = int((~np.isnan(soft[:, 0])).sum())
+            softened.append(
+                f"{name}: soft labels from {settings.soft_label} for {given:,} of {len(soft):,} rows of train"
+            )
         splits[split] = Split(content, usable_rows(table, columns.text))
-    notes = [*_described(name, settings, columns, labels), *labels.notes]
+    notes = [*_described(name, settings, columns, labels), *labels.notes, *softened]
     splits = {s: part if s == "train" else _with_labels(part, notes, f"{name} {s}") for s, part in splits.items()}
     if not settings.rows:  # the splits of a published data set are used as they are
         # Leaks first: a row of the test file must not be set aside. The rows of a group stay together.

@@ -18,6 +18,7 @@ from distill.data import docstrings, files
 from distill.data.encode import Encoded, encode_task
 from distill.data.files import Table
 from distill.data.kinds import KINDS, SECONDS, labelled, targets_in
+from distill.data.kinds.kind import SOFT
 from distill.data.labelled import Labelled, Split, labelled_rows
 from distill.data.labels import check_head
 from distill.data.questions import encode_questions
@@ -72,6 +73,13 @@ class TaskData:
         """Targets of rows, as metrics take them."""
         column = self.task.columns[-1 if self.task.kind.extractive else 0]
         return self.task.kind.truth(targets_of(rows), rows[column], self.task.labels)
+
+
+def soft_outputs_of(rows: Dataset) -> np.ndarray | None:
+    """[n, outputs] of rows that stand in for a teacher's outputs, NaN for rows without; None without soft labels."""
+    if SOFT not in rows.column_names:
+        return None
+    return targets_in(rows.with_format("arrow")[SOFT][:]).reshape(len(rows), -1)
 
 
 def targets_of(rows: Dataset) -> np.ndarray:
@@ -274,6 +282,7 @@ def _stand_in(name: str, settings: config.Task) -> tuple[config.Task, dict[str, 
         labels=labels if kind.named else None,
         text_pair=settings.text_pair or ("context" if kind.extractive else None),
         choices="choices" if kind.choices else None,
+        soft_label=None,
     )
     columns = [column for column in (settings.text, settings.text_pair) if column is not None]
     tables = {}

@@ -14,7 +14,7 @@ from torch import nn
 from distill import checkpoint, family, teacher
 from distill.context import Context
 from distill.data.kinds import labelled
-from distill.data.tasks import TaskData
+from distill.data.tasks import TaskData, soft_outputs_of
 from distill.evaluate.mixture import average, fit
 from distill.evaluate.predict import in_windows, predict, window_logits
 from distill.plan import Given, Source, Step
@@ -46,6 +46,18 @@ def teacher_logits(ctx: Context, source: Source, data: TaskData) -> np.ndarray:
                 np.save(temporary / "logits.npy", average(logits, ctx.shares(source, task)))
                 checkpoint.write_json(temporary / checkpoint.MANIFEST, fingerprint)
     return np.asarray(np.load(folder / "logits.npy"))
+
+
+def learned_outputs(ctx: Context, source: Source, data: TaskData) -> np.ndarray:
+    """Outputs [rows, C] from which a student learns, for the training rows of a task: those that its soft labels give,
+    and for rows without one the teachers', as from `teacher_logits`."""
+    soft = soft_outputs_of(data.train)
+    if soft is None:
+        return teacher_logits(ctx, source, data)
+    missing = np.isnan(soft).any(axis=1)
+    if not missing.any():
+        return soft
+    return np.where(missing[:, None], teacher_logits(ctx, source, data), soft)
 
 
 def held_out(ctx: Context, data: TaskData) -> tuple[Dataset, Dataset]:

@@ -21,13 +21,13 @@ from distill.context.write import write_model
 from distill.data.collate import pairs, task_batch
 from distill.data.kinds.answers import narrowed
 from distill.data.kinds.kind import group_numbers
-from distill.data.tasks import TaskData
+from distill.data.tasks import TaskData, soft_outputs_of
 from distill.data.windows import split, windows
 from distill.family.head import stored_head
 from distill.objective import Objective
 from distill.plan import TEACHER, Step
 from distill.student.training import only_used_embeddings
-from distill.training.answers import held_out, teacher_logits
+from distill.training.answers import held_out, learned_outputs
 from distill.training.prepare import (
     Arrays,
     frozen,
@@ -116,17 +116,18 @@ def _start(ctx: Context, step: Step, data: TaskData, member: int, tokenizer: Any
 def _teachers_or_logits(
     ctx: Context, step: Step, data: TaskData, bound_terms: dict[str, Any], inside: bool, tokenizer: Any
 ) -> tuple[list[nn.Module], np.ndarray | None]:
-    """The teacher, to run in each training step if terms compare layers (`inside`), or else its logits [rows, C]."""
+    """The teacher, to run in each training step if terms compare layers (`inside`), or else the outputs [rows, C] that
+    are learned. Both if the data has soft labels."""
     if step.teacher is None:
         return [], None
+    outputs = any(term.kind.head and term.against == "teacher" for term in bound_terms.values())
+    softened = outputs and soft_outputs_of(data.train) is not None
     if inside:
         # It runs in each step, because stored hidden states of all rows would fill a disk.
         folder = ctx.checkpoint(step.teacher, data.task.name)
         model = teacher.load_for(data.task, folder, pad_id=tokenizer.pad_token_id)
-        return [frozen(ctx, model)], None
-    if any(term.against == "teacher" for term in bound_terms.values()):
-        return [], teacher_logits(ctx, step.teacher, data)
-    return [], None
+        return [frozen(ctx, model)], learned_outputs(ctx, step.teacher, data) if softened else None
+    return [], learned_outputs(ctx, step.teacher, data) if outputs else None
 
 
 def _gates(settings: Train, model: Any) -> Gates | None:

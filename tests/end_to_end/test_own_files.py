@@ -34,6 +34,8 @@ TICKETS: Rows = {"body": SUBJECTS, "queue": [QUEUES[i % 3] for i in range(COUNT)
 REVIEWS: Rows = {"review": SUBJECTS, "stars": [1 + i % 5 for i in range(COUNT)]}
 SCORES: Rows = {"text1": SUBJECTS, "text2": SUBJECTS[1:] + SUBJECTS[:1], "score": [i / COUNT for i in range(COUNT)]}
 QUERIES: Rows = {"query": SUBJECTS[:4] * 6, "document": SUBJECTS, "score": [i % 3 for i in range(COUNT)]}
+MIXED = [json.dumps({QUEUES[i % 3]: 0.8, QUEUES[(i + 1) % 3]: 0.2}) for i in range(COUNT)]
+SOFT: Rows = TICKETS | {"soft": MIXED}
 TAGS: Rows = {"text": SUBJECTS, "labels": [[QUEUES[i % 3]] + ["urgent"] * (i % 2) for i in range(COUNT)]}
 NAMES: Rows = {
     "tokens": [subject.split()[:9] for subject in SUBJECTS],
@@ -488,6 +490,50 @@ MALFORMED: dict[str, Case] = {
         lambda: tickets(FLAGS),
         ["tasks.label=[urgent,angry]", "tasks.metrics=[matthews]"],
         "tasks.metrics: got matthews; must be of f1_micro",
+    ),
+    # soft labels
+    "soft labels of no column": (
+        tickets, ["tasks.soft_label=soft"], "tasks.soft_label: got soft; must be a column of tickets.csv, of body, que",
+    ),
+    "soft labels that are the label": (
+        tickets, ["tasks.label=queue", "tasks.soft_label=queue"], "tasks.soft_label: got queue; must be another column",
+    ),
+    "soft labels of tags": (
+        lambda: {"t.jsonl": to_jsonl(NAMES | {"soft": [0.5] * COUNT})}, ["tasks.soft_label=soft"],
+        "tasks.soft_label: got soft; must be null for token_classification; leave it out, or set tasks.kind=clas",
+    ),
+    "a list of soft labels without labels": (
+        lambda: tickets(SOFT | {"soft": ["[0.5, 0.25, 0.25]"] * COUNT}), ["tasks.soft_label=soft"],
+        "tasks.labels: got nothing; must be the labels in the order of the probabilities in soft; set 'tasks.labels=",
+    ),
+    "a soft label of another sum": (
+        lambda: tickets(cell(SOFT, "soft", 3, '{"other": 0.9}')), ["tasks.soft_label=soft"],
+        BODY.format(3) + "got probabilities in soft that sum to 0.9; must sum to 1; correct the row",
+    ),
+    "a soft label that is negative": (
+        lambda: tickets(cell(SOFT, "soft", 5, '{"other": -0.1, "fraud": 1.1}')), ["tasks.soft_label=soft"],
+        BODY.format(5) + "got probability -0.1 in soft; must be a number from 0 to 1",
+    ),
+    "a soft label that is NaN": (
+        lambda: tickets(cell(SOFT, "soft", 5, '{"other": NaN}')), ["tasks.soft_label=soft"],
+        BODY.format(5) + "got probability nan in soft; must be a number from 0 to 1",
+    ),
+    "a soft label of another name": (
+        lambda: tickets(cell(SOFT, "soft", 24, '{"spam": 1}')), ["tasks.soft_label=soft"],
+        BODY.format(24) + "got label 'spam' in soft; must be of billing, fraud, other",
+    ),
+    "a soft label of another length": (
+        lambda: {"t.jsonl": to_jsonl(cell(SOFT | {"soft": [[1, 0, 0]] * COUNT}, "soft", 7, [1, 0]))},
+        ["tasks.soft_label=soft", "tasks.labels=[billing,fraud,other]"],
+        "t.jsonl, row 7: got 2 probabilities in soft; must be 3, one for each label",
+    ),
+    "a soft label that is a word": (
+        lambda: tickets(cell(SOFT, "soft", 2, "billing")), ["tasks.soft_label=soft"],
+        BODY.format(2) + "got 'billing' in soft; must be a list of probabilities, or an object",
+    ),
+    "a soft label that is no number": (
+        lambda: tickets(cell(SCORES | {"soft": [0.5] * COUNT}, "soft", 9, "high")),
+        ["tasks.kind=regression", "tasks.soft_label=soft"], BODY.format(9) + "got 'high' in soft; must be a finite",
     ),
 }  # fmt: skip
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,9 @@ MISSING = -100
 
 ABSENT = -1e4
 """Logit of what a row does not have, such as a fifth of four choices: its probability is 0."""
+
+SOFT = "soft_outputs"
+"""Column with the outputs of each training row that stand in for a teacher's, of tasks with soft labels."""
 
 WORDS = "word_offsets"
 """Column with the first character and the end of each word of a text, flat, of tasks whose rows are words."""
@@ -105,6 +108,10 @@ class Kind:
     recalls: Callable[[np.ndarray, np.ndarray, Sequence[str]], dict[str, tuple[float, int]]] | None = None
     """(predictions, truth, labels) -> label -> (percent of its rows that are predicted, number of its rows), for the
     labels that occur. None without labels."""
+    soft: Callable[[pa.ChunkedArray, Mapping[str, int], Where, str], np.ndarray] | None = None
+    """(column of soft labels, name of a label -> its output, where, name of the column) -> outputs [n, outputs] that
+    stand in for a teacher's, float32; NaN for a row without. DataError for a value that is none. None for kinds
+    without soft labels."""
     architecture: str = TEXTS
     """Of `distill.family.head.HEADS`: the class of transformers, without the name of the family."""
     per_token: bool = False
