@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from distill.family.embedding import pooled
 from distill.features import Features
 from distill.losses.precision import working
 
@@ -54,19 +55,6 @@ ROWS: dict[str, Callable[[Part], list[Tensor]]] = {
     "scores": _scores,
 }
 """Name of a kind in `distill.terms` -> function that returns the rows [N, D] of a part, one tensor per width D."""
-
-
-def pooled(hidden: Tensor, mask: Tensor, how: str) -> Tensor:
-    """One vector per text [B, H] of hidden states [B, L, H]: their mean, the first token's (cls) or the maximum (max).
-
-    mask: 1 at tokens, 0 at padding [B, L].
-    """
-    if how == "cls":
-        return hidden[torch.arange(len(hidden)), mask.argmax(1)]
-    real = mask[:, :, None].bool()
-    if how == "max":
-        return hidden.masked_fill(~real, -torch.inf).amax(1)
-    return (hidden * real).sum(1) / real.sum(1)
 
 
 def relations(projected: Tensor, mask: Tensor, heads: int) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distill.family.record import Family, no_table
+from distill.family.record import VECTORS, Family, no_table
 
 XLNET = Family(
     name="xlnet",
@@ -16,4 +16,5 @@ XLNET = Family(
     pads_left=True,
     onnx=False,
     unused=("transformer.mask_emb",),
+    without=(VECTORS,),
 )
