@@ -13,7 +13,7 @@ from distill.context import Context
 from distill.data.labels import check_head
 from distill.errors import ConfigError
 from distill.family.head import stored_head
-from distill.family.record import UNBOUNDED
+from distill.family.record import TEXTS, UNBOUNDED
 from distill.plan import STUDENT, Step
 from distill.schemes import SCHEMES
 from distill.stages.prune import check_reach
@@ -49,7 +49,7 @@ def prepare(ctx: Context, pending: list[Step]) -> None:
     if any(not step.on_corpus for step in pending):
         for line in (*ctx.notes, coverage(ctx.coverage)):
             ctx.machine.log(line)
-        _check_words(ctx)
+        _check_architecture(ctx)
         for line in _cut(ctx):
             ctx.machine.log(line)
         for folder in ctx.given.teachers:
@@ -114,15 +114,15 @@ def _cut(ctx: Context) -> Iterator[str]:
             )
 
 
-def _check_words(ctx: Context) -> None:
-    """Refuse settings and models that do not support tasks whose rows are words."""
-    tasks = [data.task for data in ctx.tasks.values() if data.task.kind.per_token]
+def _check_architecture(ctx: Context) -> None:
+    """Refuse settings and models that support only classifiers of texts."""
+    tasks = [data.task for data in ctx.tasks.values() if data.task.kind.architecture != TEXTS]
     if not tasks:
         return
     settings, name, errors = ctx.config.teacher, tasks[0].kind.name, list[str]()
     if settings.window is not None:
         errors.append(f"teacher.window: got {settings.window}; must be null for {name}; leave it out")
-    if settings.weights == "learned":
+    if settings.weights == "learned" and tasks[0].kind.per_token:
         errors.append(f"teacher.weights: got learned; must be numbers or null for {name}; set them, or leave it out")
     for folder in ctx.given.teachers:
         record = family.family_of(teacher.read_config(folder, ctx.given.key))

@@ -9,7 +9,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +19,13 @@ from distill.errors import ConfigError, DataError, UserError
 
 if TYPE_CHECKING:  # these take a second to import, and --help must not wait for them
     from distill.data.files import Table
+    from distill.data.kinds import Kind
     from distill.export.record import Record
 
 FORMS = ("jsonl", "csv")
 KEYS = ("text", "text_pair")
-"""Keys of the texts in a line of the output."""
-_OPTION = re.compile(r"\btasks\.(text_pair|text|separator|file)\b(=?)")
+"""Keys of the texts in a line of the output, before `choices`."""
+_OPTION = re.compile(r"\btasks\.(text_pair|text|choices|separator|file)\b(=?)")
 """Settings in messages of distill.data, which are options here."""
 
 
@@ -49,6 +50,9 @@ def _parser() -> _Parser:
     parser.add_argument("--file", help="CSV, TSV, JSONL or parquet; a glob or a URL too")
     parser.add_argument("--text", metavar="COLUMN", help="column of the texts; by default that of the task")
     parser.add_argument("--text-pair", metavar="COLUMN", help="column of the second text of each pair")
+    parser.add_argument(
+        "--choices", metavar="COLUMN[,COLUMN]", help="of multiple choice: a column of lists, or one for each choice"
+    )
     parser.add_argument("--separator", help="between the values of a CSV")
     parser.add_argument("--output", metavar="FILE", help="by default standard output")
     parser.add_argument("--format", metavar="FORMAT", type=_form, help="jsonl or csv; by default that of --output")
@@ -97,7 +101,8 @@ def _predict(options: argparse.Namespace) -> None:
     folder = located(options.folder)
     record = read(folder)
     _check_output(options)
-    source = _source(options, record)  # before torch is imported, so that a wrong file is refused at once
+    kind = _kind(folder, record)
+    source = _source(options, record, kind)  # before torch is imported, so that a wrong file is refused at once
 
     from distill import serve
     from distill.data.encode import batches
@@ -112,10 +117,30 @@ def _predict(options: argparse.Namespace) -> None:
         for rows in batches(source.rows):
             texts: Any = [row[0] if len(row) == 1 else row for row in rows]
             predictions = model.predict(texts, options.batch_size)
-            pairs = zip(map(joined, rows), predictions, strict=True)
-            write([dict(zip(columns, row, strict=False)) | prediction for row, prediction in pairs])
+            pairs = zip(rows if kind.choices else map(joined, rows), predictions, strict=True)
+            write([_named(columns, row, kind) | prediction for row, prediction in pairs])
             done += len(rows)
             bar.update(done, f"texts, {model.backend} {model.scheme}")
+
+
+def _kind(folder: Path, record: Record | None) -> Kind:
+    """The kind of a model folder; that of a folder without a record is known by its head."""
+    from distill.data.kinds import KINDS, kind_of_model
+    from distill.family.head import stored_head
+
+    if record is not None:
+        return record.kind
+    head = stored_head(folder)
+    if head is None:
+        return KINDS["classification"]  # refused when it is loaded
+    return kind_of_model(head.problem, head.outputs, head.architecture)
+
+
+def _named(columns: Sequence[str], row: Sequence[Any], kind: Kind) -> dict[str, Any]:
+    """The texts of a row by their keys in the output."""
+    if not kind.choices:
+        return dict(zip(columns, row, strict=False))
+    return dict(zip(KEYS, row[:-1], strict=False)) | {"choices": row[-1]}
 
 
 def _console(options: argparse.Namespace, source: Source) -> Any:
@@ -127,12 +152,19 @@ def _console(options: argparse.Namespace, source: Source) -> Any:
     return console if shown else None
 
 
-def _source(options: argparse.Namespace, record: Record | None) -> Source:
+def _source(options: argparse.Namespace, record: Record | None, kind: Kind) -> Source:
     """The texts that the options name. `record`: None for a folder whose columns are unknown."""
     if options.file is None:
-        if unused := [name for name in ("text", "text_pair", "separator") if getattr(options, name) is not None]:
+        if unused := [
+            name for name in ("text", "text_pair", "choices", "separator") if getattr(options, name) is not None
+        ]:
             name = unused[0].replace("_", "-")
             raise ConfigError(f"--{name}: got {getattr(options, unused[0])}; must be used with --file; add --file FILE")
+        if kind.choices:
+            raise ConfigError(
+                "TEXT: got single texts; must be questions with choices for this model; write them to a file with a "
+                "column of lists or a column for each choice, and set --file FILE"
+            )
         if record is not None and len(record.columns) == 2:
             raise ConfigError(
                 f"TEXT: got single texts; must be pairs for this model ({', '.join(record.columns)}); write them to a "
@@ -148,6 +180,8 @@ def _source(options: argparse.Namespace, record: Record | None) -> Source:
     from distill.data import files
 
     table = files.read(options.file, "tasks.file", options.separator)
+    if kind.choices:
+        return Source(_with_choices(options, record, table), table.rows.num_rows)
     columns = _columns(options, record, table)
     return Source(_of_file(table, columns), table.rows.num_rows)
 
@@ -187,6 +221,32 @@ def _columns(options: argparse.Namespace, record: Record | None, table: Table) -
             row = table.rows[column].is_null().index(True).as_py()
             raise DataError(f"{table.where(row)}: got no text in column {column}; must be text; write it, or remove it")
     return columns
+
+
+def _with_choices(options: argparse.Namespace, record: Record | None, table: Table) -> Iterator[tuple[Any, ...]]:
+    """Rows of one text or two and a list of choices, all checked before the first is returned."""
+    from distill import config
+    from distill.data.columns import check_texts, choice_columns
+    from distill.data.kinds.multiple_choice import check, choices_of
+
+    text, choices = (record.columns, record.choices) if record else ((), ())
+    asked = options.text or options.text_pair or options.choices
+    if asked or not text or not {*text, *choices} <= set(table.rows.column_names):
+        given = options.choices.split(",") if options.choices else None
+        settings = config.Task(text=options.text, text_pair=options.text_pair, choices=given)
+        text, choices = choice_columns(settings, table.rows, "tasks", table.files[0])
+    check_texts(table.rows, text, table.files[0])
+    for row, found in enumerate(choices_of(table.rows, choices)):
+        check(found, table.where(row), ", ".join(choices))
+    return _questions(table, text, choices)
+
+
+def _questions(table: Table, text: tuple[str, ...], choices: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:
+    from distill.data.kinds.multiple_choice import choices_of
+
+    for start in range(0, table.rows.num_rows, 1024):
+        part = table.rows.slice(start, 1024)
+        yield from zip(*(part[name].to_pylist() for name in text), choices_of(part, choices), strict=True)
 
 
 def _of_file(table: Table, columns: tuple[str, ...]) -> Iterator[tuple[str, ...]]:

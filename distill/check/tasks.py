@@ -90,6 +90,11 @@ def _labels(key: str, task: Task) -> Iterator[str]:
         yield f"{key}.label: got {task.label}; must be different columns; name each once"
     elif several and (task.kind not in (None, "multi_label") or len(task.label) < 2):
         yield f"{key}.label: got {task.label}; must be one column, or for multi_label two or more; name one"
+    choices = task.choices
+    if isinstance(choices, list) and (len(choices) < 2 or len({*map(str, choices)}) < len(choices)):
+        yield f"{key}.choices: got {choices}; must be one column of lists, or two columns or more; name each once"
+    elif choices is not None and not isinstance(choices, str | list):
+        yield f"{key}.choices: got {choices}; must be the name of a column, or a list of them; correct it"
     if task.label is not None and not several and not isinstance(task.label, str):
         yield f"{key}.label: got {task.label}; must be the name of a column; correct it"
     if task.kind in KINDS and KINDS[task.kind].per_token and task.text_pair is not None:

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from distill import config
-from distill.data.columns import LABELS, SAMPLE, Columns, check_texts, label_columns, text_columns
+from distill.data.columns import LABELS, SAMPLE, check_texts, label_columns, text_columns
 from distill.data.files import Table, read
-from distill.data.kinds import Kind
+from distill.data.kinds import Columns, Kind
 from distill.data.labelled import label_column, usable_rows
 from distill.data.labels import labels_of
 from distill.errors import ConfigError, DataError, UserError

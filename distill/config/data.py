@@ -38,14 +38,17 @@ class Task:
     """Whether rows are generated from the docstrings of installed packages."""
     kind: str | None = None
     """classification, multi_label (any number of labels for a text), regression (a number), reranking (a score for a
-    query, the text, and a document, the second text), or token_classification (a tag for each word, or spans)."""
+    query, the text, and a document, the second text), token_classification (a tag for each word, or spans), or
+    multiple_choice (one of several answers to a question)."""
     text: str | None = None
     """Column of the text, or of the first text of a pair. For token_classification also lists of words."""
     text_pair: str | None = None
-    """Column of the second text of a pair."""
+    """Column of the second text of a pair. For multiple_choice, of a text that each choice follows."""
+    choices: Any = None
+    """For multiple_choice, column with the list of choices of each row, or a list of columns with one each."""
     label: Any = None
     """Column of the label. For multi_label also a list of columns that are 0 or 1. For token_classification lists of
-    tags or of spans."""
+    tags or of spans. For multiple_choice the number, letter or text of the right choice."""
     labels: list[str] | None = None
     """Names of the labels in the order of the model's outputs. When null, those of a teacher that has them, else those
     in the files, sorted."""

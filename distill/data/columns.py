@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill import config
-from distill.data.kinds import KINDS, Kind
+from distill.data.kinds import KINDS, Columns, Kind
 from distill.data.kinds.classification import label_names
 from distill.data.kinds.kind import is_list, is_text
 from distill.data.kinds.multi_label import JOINED, split
+from distill.data.kinds.multiple_choice import MULTIPLE_CHOICE, first_of, is_choices, numbered, sizes_of
 from distill.data.kinds.regression import numeric
 from distill.data.kinds.token_classification import TOKEN_CLASSIFICATION, is_spans, is_words
 from distill.errors import ConfigError, DataError
@@ -24,6 +25,15 @@ LABELS = (
     "rating", "stars", "relevance", "relevant", "y",
 )  # fmt: skip
 """Usual names of label columns."""
+
+CHOICES = ("choices", "options", "endings", "answers", "alternatives", "candidates")
+"""Usual names of columns with a list of choices for each row."""
+
+ANSWERS = ("label", "answer", "answerkey", "answer_key", "correct", "correct_answer", "gold", "target", "labels", "y")
+"""Usual names of the label column where rows have choices."""
+
+QUESTIONS = (("article", "question"), ("passage", "question"), ("context", "question"), ("sent1", "sent2"))
+"""Usual names of a text and of a second one that each choice follows, as in RACE and SWAG."""
 
 TAGS = ("ner_tags", "tags", "spans", "entities", "pos_tags")
 """Usual names of columns with a list of tags or of spans for each text."""
@@ -60,15 +70,6 @@ MOST_REPEATED = 0.5
 """A column without a usual name may be the label if its different values are at most this share of its rows."""
 
 
-@dataclass(frozen=True)
-class Columns:
-    text: tuple[str, ...]
-    """The text column, or the two columns of a text pair."""
-    label: tuple[str, ...]
-    """The label column, or several columns of 0 and 1."""
-    kind: Kind
-
-
 def columns_of(settings: config.Task, table: pa.Table, head: Head | None, key: str, file: str) -> Columns:
     """The columns that the settings name, and for those they do not name, the most likely of the table.
 
@@ -82,6 +83,8 @@ def columns_of(settings: config.Task, table: pa.Table, head: Head | None, key: s
         DataError: for a text column that contains no text.
     """
     sample = table.slice(0, SAMPLE)
+    if choices := _choices(settings, sample, head, key, file):
+        return _with_choices(settings, sample, choices, key, file)
     label = label_columns(settings, sample, key, file)
     text = _text(settings, sample, label, key, file)
     if repeated := next((name for n, name in enumerate((*text, *label)) if name in (*text, *label)[:n]), None):
@@ -95,6 +98,68 @@ def columns_of(settings: config.Task, table: pa.Table, head: Head | None, key: s
             f"{key}.text: got {' and '.join(text)}; must be one column for {kind.name}; set {key}.text=COLUMN"
         )
     return Columns(text, label, kind)
+
+
+def _choices(settings: config.Task, table: pa.Table, head: Head | None, key: str, file: str) -> tuple[str, ...]:
+    """The columns with the choices of multiple choice; none for tasks of other kinds."""
+    if settings.kind not in (None, MULTIPLE_CHOICE.name):
+        return ()
+    if settings.choices is not None:
+        names = settings.choices if isinstance(settings.choices, list) else [settings.choices]
+        return tuple(_present(str(name), table, f"{key}.choices", file) for name in names)
+    others = table.drop_columns([name for name in _named(settings) if name in table.column_names])
+    lists = [name for name in others.column_names if is_choices(others[name].type)]
+    usual = _usual(others.select(lists), CHOICES, set())
+    found = (usual,) if usual is not None else tuple(numbered(others.column_names))
+    wanted = settings.kind is not None or (head is not None and head.architecture == MULTIPLE_CHOICE.architecture)
+    if found and (wanted or settings.label is not None or _usual(others, ANSWERS, {*found}) is not None):
+        return found
+    if wanted:
+        raise ConfigError(
+            f"{key}.choices: got nothing, and no column of {file} is named as choices; must be a column of lists, or "
+            f"several columns, of {', '.join(table.column_names)}; set {key}.choices=COLUMN or '{key}.choices=[A,B]'"
+        )
+    return ()
+
+
+def _named(settings: config.Task) -> list[str]:
+    label = settings.label if isinstance(settings.label, list) else [settings.label]
+    return [str(name) for name in (settings.text, settings.text_pair, *label) if name is not None]
+
+
+def _with_choices(settings: config.Task, table: pa.Table, choices: tuple[str, ...], key: str, file: str) -> Columns:
+    others = table.drop_columns(list(choices))
+    usual = _usual(others, ANSWERS, {settings.text, settings.text_pair})
+    known = settings if settings.label or not usual else replace(settings, label=usual)
+    label = label_columns(known, others, key, file)
+    text = _question(settings, others, label, key, file)
+    columns = Columns(text, label, MULTIPLE_CHOICE, choices)
+    if len(choices) == 1 and not is_choices(table[choices[0]].type):
+        raise DataError(
+            f"{file}: got {table[choices[0]].type} in column {choices[0]}; must be a list of texts, or name a column "
+            f"for each choice; set '{key}.choices=[A,B]'"
+        )
+    if not MULTIPLE_CHOICE.accepts(table[label[0]].type):
+        return columns  # refused with its type later
+    return replace(columns, first=first_of(table[label[0]], sizes_of(table, choices)))
+
+
+def _question(settings: config.Task, table: pa.Table, label: Sequence[str], key: str, file: str) -> tuple[str, ...]:
+    """The text column, or a text and a second one that each choice follows. `table`: without the choices."""
+    texts = {name.lower(): name for name in table.column_names if is_text(table[name].type) and name not in label}
+    pair = next((pair for pair in QUESTIONS if settings.text is None and {*pair} <= texts.keys()), None)
+    return (texts[pair[0]], texts[pair[1]]) if pair else _text(settings, table, label, key, file)
+
+
+def choice_columns(
+    settings: config.Task, table: pa.Table, key: str, file: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(text columns, columns of the choices) of a file that may have no labels. ConfigError where none is likely."""
+    sample = table.slice(0, SAMPLE)
+    choices = _choices(replace(settings, kind=MULTIPLE_CHOICE.name), sample, None, key, file)
+    others = sample.drop_columns(list(choices))
+    usual = _usual(others, ANSWERS, {settings.text, settings.text_pair})
+    return _question(settings, others, () if usual is None else (usual,), key, file), choices
 
 
 def text_columns(settings: config.Task, table: pa.Table, key: str, file: str) -> tuple[str, ...]:

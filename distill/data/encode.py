@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from distill.checkpoint import fingerprint, writing_file
 from distill.data.cache import cache_folder
-from distill.data.kinds import WORDS, flat, targets_in
+from distill.data.kinds import SECONDS, WORDS, flat, targets_in
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -147,15 +148,15 @@ def encode_task(
     if WORDS in dataset.column_names:
         texts = list(chain.from_iterable(part[0] for part in _parts(dataset, columns)))
         return replace(encode_words(texts, _places(dataset), tokenizer, max_length), labels=_labels(dataset))
-    encoded = _tokens(_parts(dataset, columns), tokenizer, max_length)
+    encoded, groups = _tokens(_parts(dataset, columns), tokenizer, max_length), _groups(dataset)
     if len(dataset) < STORED:
-        return replace(_joined(encoded), labels=_labels(dataset))
+        return replace(_joined(encoded), labels=_labels(dataset), groups=groups)
     content = [_VERSION, _hash(dataset, columns), tokenizer.backend_tokenizer.to_str(), max_length]
     file = cache_folder("encoded") / fingerprint([*content, type(tokenizer).__name__])
     if not all(file.with_suffix(ending).is_file() for ending in (".npy", ".int32", ".int8")):
         _store(file, encoded)
     flat, segments = (np.asarray(np.memmap(file.with_suffix(f".{kind}"), kind, "r")) for kind in ("int32", "int8"))
-    return Encoded(flat, np.load(file.with_suffix(".npy"), mmap_mode="r"), segments, _labels(dataset))
+    return Encoded(flat, np.load(file.with_suffix(".npy"), mmap_mode="r"), segments, _labels(dataset), groups=groups)
 
 
 def encode_texts(texts: Sequence[Sequence[str]], tokenizer: PreTrainedTokenizerBase, max_length: int) -> Encoded:
@@ -166,6 +167,14 @@ def encode_texts(texts: Sequence[Sequence[str]], tokenizer: PreTrainedTokenizerB
     """
     starts = range(0, len(texts[0]), _AT_ONCE)
     return _joined(_tokens(([c[s : s + _AT_ONCE] for c in texts] for s in starts), tokenizer, max_length))
+
+
+def encode_choices(
+    rows: Sequence[tuple[str, Sequence[str]]], tokenizer: PreTrainedTokenizerBase, max_length: int
+) -> Encoded:
+    """Encode rows of a text with several second texts, as `encode_texts` does with each pair."""
+    groups = np.cumsum([0, *(len(seconds) for _, seconds in rows)])
+    return replace(encode_texts(_paired(*zip(*rows, strict=True)), tokenizer, max_length), groups=groups)
 
 
 def encode_words(
@@ -250,9 +259,26 @@ def _joined(parts: Iterable[_Tokens]) -> Encoded:
 
 
 def _parts(dataset: Dataset, columns: Sequence[str]) -> Iterator[list[Sequence[str]]]:
-    """The texts of consecutive rows, one list for each column."""
-    for part in dataset.select_columns(list(columns)).with_format("arrow").iter(_AT_ONCE):
-        yield [part[column].to_pylist() for column in columns]
+    """The texts of the sequences of consecutive rows, one list for each text of a pair."""
+    choices = SECONDS in dataset.column_names
+    wanted = [columns[0], SECONDS] if choices else list(columns)
+    for part in dataset.select_columns(wanted).with_format("arrow").iter(_AT_ONCE):
+        texts = [part[column].to_pylist() for column in wanted]
+        yield _paired(*texts) if choices else texts
+
+
+def _paired(firsts: Sequence[str], seconds: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+    """Each first text as often as it has second texts, and all second texts."""
+    repeated = [first for first, texts in zip(firsts, seconds, strict=True) for _ in texts]
+    return [repeated, [text for texts in seconds for text in texts]]
+
+
+def _groups(dataset: Dataset) -> NDArray[np.int64] | None:
+    """[n + 1] first sequence of each row; None for rows of one."""
+    if SECONDS not in dataset.column_names:
+        return None
+    sizes = dataset.with_format("arrow")[SECONDS][:]
+    return np.cumsum([0, *pc.list_value_length(sizes).to_pylist()])
 
 
 def _store(file: Path, parts: Iterable[_Tokens]) -> None:

@@ -6,15 +6,16 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill import config
-from distill.data.columns import Columns, check_texts, columns_of
+from distill.data.columns import check_texts, columns_of
 from distill.data.files import Table
-from distill.data.kinds import KINDS, WORDS, Kind, flat, labelled, targets_in
+from distill.data.kinds import KINDS, Columns, Kind, flat, labelled, targets_in
 from distill.data.kinds.classification import label_names
 from distill.data.labels import Labels, labels_of
 from distill.data.task import Task
@@ -31,6 +32,7 @@ FOR_KINDS = {
     "labels": tuple(name for name, kind in KINDS.items() if kind.named),
     "range": ("regression", "reranking"),
     "threshold": ("multi_label",),
+    "choices": ("multiple_choice",),
 }
 """Setting of a task -> the kinds that it is for."""
 
@@ -100,15 +102,14 @@ def labelled_rows(
         targets = columns.kind.encode(joined[split], labels.spelled, table.where, f"{key}.label")
         if not columns.kind.per_token:
             _check_range(settings.range, targets, table)
-        extra = [WORDS] if columns.kind.per_token else []
-        content = table.rows.select([*columns.text, *extra]).append_column("label", _column(targets))
+        content = table.rows.select([*columns.text, *columns.hidden]).append_column("label", _column(targets))
         splits[split] = Split(content, usable_rows(table, columns.text))
     notes = [*_described(name, settings, columns, labels), *labels.notes]
     splits = {s: part if s == "train" else _with_labels(part, notes, f"{name} {s}") for s, part in splits.items()}
     if not settings.rows:  # the splits of a published data set are used as they are
         # Leaks first: a row of the test file must not be set aside. The rows of a group stay together.
         splits = _without_leaks(splits, columns, settings.drop_leaked is not False, notes, name)
-        splits = _divided(splits, columns.text[:1] if columns.kind.grouped else columns.text, notes, name)
+        splits = _divided(splits, columns.text[:1] if columns.kind.grouped else columns.content, notes, name)
         _check_enough(splits, tables, columns.kind)
     task = Task(
         name,
@@ -116,9 +117,10 @@ def labelled_rows(
         columns.text,
         labels.names,
         tuple(settings.metrics or columns.kind.metrics),
-        None if columns.kind.named else _range(settings.range, splits.get("train")),
+        None if columns.kind.named or columns.kind.choices else _range(settings.range, splits.get("train")),
         settings.threshold or 0.5,
         dict(settings.rows),
+        columns.choices,
     )
     validation = {s: part for s, part in splits.items() if s not in ("train", "test")}
     reported = {"test": splits["test"]} if "test" in splits else validation
@@ -163,7 +165,8 @@ def _check_labels(names: Sequence[str], columns: Columns, table: Table, key: str
 
 
 def _check_columns(table: Table, columns: Columns, key: str) -> None:
-    missing = [name for name in (*columns.text, *columns.label) if name not in table.rows.column_names]
+    wanted = (*columns.text, *columns.choices, *columns.label)
+    missing = [name for name in wanted if name not in table.rows.column_names]
     where = ", ".join(table.files)
     if missing:
         raise DataError(
@@ -181,7 +184,7 @@ def _check_columns(table: Table, columns: Columns, key: str) -> None:
 
 def _prepared(table: Table, columns: Columns) -> Table:
     assert columns.kind.prepare is not None
-    return replace(table, rows=columns.kind.prepare(table.rows, columns.text[0], columns.label[0], table.where))
+    return replace(table, rows=columns.kind.prepare(table.rows, columns, table.where))
 
 
 def label_column(table: Table, columns: Columns) -> pa.ChunkedArray:
@@ -298,8 +301,14 @@ def _hashes(split: Split, columns: Sequence[str]) -> Iterator[int]:
         # The rows are in order. `take` would copy the texts of the whole table, and not only of this slice.
         part = split.table.select(columns).slice(rows[0], rows[-1] - rows[0] + 1).take(rows - rows[0])
         for texts in zip(*(part[column].to_pylist() for column in columns), strict=True):
-            content = "\0".join(text.strip() for text in texts).encode("utf-8", "surrogatepass")
+            content = "\0".join(_flat(texts)).encode("utf-8", "surrogatepass")
             yield int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
+
+
+def _flat(texts: Sequence[Any]) -> Iterator[str]:
+    """Texts, and those of lists, without surrounding spaces."""
+    for text in texts:
+        yield from (text.strip(),) if isinstance(text, str) else (part.strip() for part in text)
 
 
 def _without_leaks(
@@ -309,9 +318,9 @@ def _without_leaks(
     others = [part for split, part in splits.items() if split != "train"]
     if "train" not in splits or not others:
         return splits
-    held = np.unique(np.concatenate([hashes(part, columns.text) for part in others]))
+    held = np.unique(np.concatenate([hashes(part, columns.content) for part in others]))
     train = splits["train"]
-    leaked = np.isin(hashes(train, columns.text), held)
+    leaked = np.isin(hashes(train, columns.content), held)
     if not leaked.any():
         return splits
     example = train.table[columns.text[0]][int(train.rows[leaked][0])].as_py()
@@ -346,7 +355,7 @@ def _check_enough(splits: dict[str, Split], tables: Mapping[str, Table], kind: K
         if rows < fewest:
             raise DataError(f"{where}: got {rows} labelled {split} rows; must have {fewest} or more; add rows")
         values = flat(targets[labelled(targets)])
-        if split == "train" and len(np.unique(values, axis=0)) < 2:
+        if split == "train" and not kind.choices and len(np.unique(values, axis=0)) < 2:
             raise DataError(f"{where}: got the same label in all rows; must be two labels or more; add rows")
 
 
@@ -356,6 +365,11 @@ def _described(name: str, settings: config.Task, columns: Columns, labels: Label
         shown = ", ".join(labels.names[:12]) + (", ..." if len(labels.names) > 12 else "")
         classes = f" with {len(labels.names)} labels ({shown})" if labels.names else ""
         yield (
-            f"{name}: text from {' and '.join(columns.text)}, label from {', '.join(columns.label)}: "
+            f"{name}: text from {' and '.join(columns.text)}, {_choices(columns)}label from "
+            f"{', '.join(columns.label)}{' (counted from 1)' * columns.first}: "
             f"{columns.kind.name}{classes}"
         )
+
+
+def _choices(columns: Columns) -> str:
+    return f"choices from {', '.join(columns.choices)}, " if columns.choices else ""

@@ -36,6 +36,8 @@ class Task:
     """Probability above which a label of multi_label is output."""
     official: dict[str, int] = field(default_factory=dict)
     """Split -> number of rows that it should have."""
+    choices: tuple[str, ...] = ()
+    """The column with the choices of each row, or several with one each."""
 
     @property
     def outputs(self) -> int:

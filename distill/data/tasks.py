@@ -17,7 +17,7 @@ from distill import config
 from distill.data import docstrings, files
 from distill.data.encode import Encoded, encode_task
 from distill.data.files import Table
-from distill.data.kinds import KINDS, labelled, targets_in
+from distill.data.kinds import KINDS, SECONDS, labelled, targets_in
 from distill.data.labelled import Labelled, Split, labelled_rows
 from distill.data.labels import check_head
 from distill.data.task import Task, chosen, is_own
@@ -54,7 +54,15 @@ class TaskData:
 
     def inputs(self, rows: Dataset) -> list[list[str]]:
         """The texts of each sequence of rows, one or two: what a user's own code passes to the tokenizer."""
+        if self.task.kind.choices:
+            pairs = zip(rows[self.task.columns[0]], rows[SECONDS], strict=True)
+            return [[first, second] for first, seconds in pairs for second in seconds]
         return [list(texts) for texts in zip(*(rows[column] for column in self.task.columns), strict=True)]
+
+    @property
+    def texts(self) -> int:
+        """Number of texts in a sequence: 1, or 2 for pairs."""
+        return 2 if self.task.kind.choices else len(self.task.columns)
 
     def truth(self, rows: Dataset) -> np.ndarray:
         """Targets of rows, as metrics take them."""
@@ -259,6 +267,7 @@ def _stand_in(name: str, settings: config.Task) -> tuple[config.Task, dict[str, 
         text=settings.text or "text",
         label=settings.label or "label",
         labels=labels if kind.named else None,
+        choices="choices" if kind.choices else None,
     )
     columns = [column for column in (settings.text, settings.text_pair) if column is not None]
     tables = {}
@@ -269,6 +278,8 @@ def _stand_in(name: str, settings: config.Task) -> tuple[config.Task, dict[str, 
         data[str(settings.label)] = [labels[value] for value in values] if kind.named else values
         if kind.per_token:
             data |= _in_words(data, columns[0], str(settings.label), labels)
+        if kind.choices:
+            data |= {"choices": [list(islice(sentences, 3)) for _ in range(count)], settings.label: values % 3}
         tables[split] = _generated(data, f"{name} {split}")
     return settings, tables
 

@@ -52,6 +52,8 @@ class Record:
     """The float32 model first."""
     threshold: float = 0.5
     range: tuple[float, float] | None = None
+    choices: tuple[str, ...] = ()
+    """The columns of multiple choice with the choices of each row."""
 
 
 def located(folder: str | Path) -> Path:
@@ -87,6 +89,7 @@ def write(folder: Path, record: Record) -> None:
     content: dict[str, Any] = {"schema": SCHEMA, "version": __version__, "task": record.task}
     content |= {"kind": record.kind.name, "labels": record.labels, "columns": record.columns}
     content |= {"max_length": record.max_length, "threshold": record.threshold, "range": record.range}
+    content |= {"choices": record.choices} if record.choices else {}
     checkpoint.write_json(folder / FILE, content | {"artifacts": artifacts})
 
 
@@ -123,7 +126,8 @@ def _record(content: Any) -> Record:
     _check("columns", content["columns"], _texts(content["columns"]) and len(content["columns"]) in (1, 2))
     _check("max_length", longest, type(longest) is int and longest > 0)
     _check("threshold", threshold, _number(threshold) and 0 < threshold < 1)
-    ends, artifacts = content["range"], content["artifacts"]
+    ends, artifacts, choices = content["range"], content["artifacts"], content.get("choices", [])
+    _check("choices", choices, _texts(choices))
     _check("range", ends, ends is None or (isinstance(ends, list) and len(ends) == 2 and all(map(_number, ends))))
     _check("artifacts", artifacts, isinstance(artifacts, list) and bool(artifacts))
     return Record(
@@ -135,6 +139,7 @@ def _record(content: Any) -> Record:
         tuple(map(_entry, artifacts)),
         float(threshold),
         None if ends is None else (float(ends[0]), float(ends[1])),
+        tuple(choices),
     )
 
 

@@ -168,9 +168,7 @@ def _plain(folder: Path, most: int, config: Any) -> Record:
     teacher.check_weights(folder)
     head = stored_head(folder)
     if head is None:
-        raise DataError(
-            f"{folder}: got a model without a classifier; must be a classifier of texts or tokens; fine-tune it first"
-        )
+        raise DataError(f"{folder}: got a model without a head; must be one with a head for a task; fine-tune it first")
     kind = kind_of_model(head.problem, head.outputs, head.architecture)
     labels = (head.labels or tuple(map(str, range(head.outputs)))) if kind.named else ()
     return Record(folder.name, kind, labels, (), min(most, family.max_length(config)), (TORCH,))
@@ -195,9 +193,8 @@ def _runner(path: Path, entry: Entry, device: str, threads: int) -> Run:
 def _try(model: Model, path: Path) -> None:
     """DataError unless the model runs, and has an output for each label."""
     with readable(path, "a whole artifact; copy the folder again"), quiet():
-        outputs = model.outputs(["a"] if len(model.columns) < 2 else [("a", "a")])
-    expected = len(model.labels) or 1
+        pair = [("a", ["a", "b"])] if model.kind.choices else [("a", "a")]
+        outputs = model.outputs(pair if model.kind.choices or len(model.columns) > 1 else ["a"])
+    expected = 2 if model.kind.choices else len(model.labels) or 1
     if outputs.shape[1] != expected:
-        raise DataError(
-            f"{path}: got {outputs.shape[1]} outputs; must be {expected}, one for each label; copy the folder again"
-        )
+        raise DataError(f"{path}: got {outputs.shape[1]} outputs; must be {expected}; copy the folder again")

@@ -9,14 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from distill.data.encode import encode_texts, encode_words
-from distill.data.kinds import Kind, Words
+from distill.data.encode import encode_choices, encode_texts, encode_words
+from distill.data.kinds import Kind
 from distill.errors import DataError
 from distill.evaluate.predict import predict
 from distill.evaluate.runners import Run
 
-Texts = Sequence[str] | Sequence[tuple[str, str]] | Sequence[Sequence[str]]
-"""Texts, pairs of texts, or for token classification also lists of the words of each text."""
+Texts = Sequence[str] | Sequence[tuple[str, str]] | Sequence[Sequence[str]] | Sequence[tuple[Any, ...]]
+"""Texts, pairs of texts, for token classification also lists of the words of each text, or for multiple choice texts
+with a list of choices."""
+_MEND_CHOICES = "pass a list such as [('a question', ['a choice', 'another'])]"
 _MEND = "pass a list such as ['a text'] or [('a text', 'its pair')]"
 
 
@@ -46,32 +48,38 @@ class Model:
     def outputs(self, texts: Texts, batch_size: int = 32) -> np.ndarray:
         """Outputs float32 [n, outputs] of n texts or pairs, in their order. A batch has texts of similar length.
 
-        For token classification, of the words of all texts, with zeros for a word beyond `max_length`.
+        For token classification, of the words of all texts, with zeros for a word beyond `max_length`; for multiple
+        choice, the logits of the choices, with -10,000 where a question has fewer than another.
 
         Raises:
             DataError: for texts of another form, and for outputs that are not finite.
         """
-        return self._outputs(texts, self._words(texts), batch_size)
+        return self._outputs(texts, self._rows(texts), batch_size)
 
-    def _words(self, texts: Texts) -> list[Words]:
-        """The texts in words; empty for kinds whose rows are texts."""
+    def _rows(self, texts: Texts) -> list[Any]:
+        """The rows as `Kind.answer` takes them; empty for kinds whose rows are texts or pairs."""
         if self.kind.divide is None:
             return []
-        columns_of(joined(texts), 1)
+        if self.kind.choices:
+            check_choices(texts)
+        else:
+            columns_of(joined(texts), 1)
         return [self.kind.divide(text) for text in texts]
 
-    def _outputs(self, texts: Texts, words: list[Words], batch_size: int) -> np.ndarray:
-        columns = [[text for text, _ in words]] if self.kind.per_token else columns_of(texts, len(self.columns))
+    def _outputs(self, texts: Texts, rows: list[Any], batch_size: int) -> np.ndarray:
+        columns = [[text for text, _ in rows]] if self.kind.divide else columns_of(texts, len(self.columns))
         if not columns or not columns[0]:
             return np.zeros((0, len(self.labels) or 1), np.float32)
         if self.kind.per_token:
-            places = [np.array(part, np.int64).reshape(-1, 2) for _, part in words]
+            places = [np.array(part, np.int64).reshape(-1, 2) for _, part in rows]
             encoded = encode_words(columns[0], places, self.tokenizer, self.max_length)
+        elif self.kind.choices:
+            encoded = encode_choices(rows, self.tokenizer, self.max_length)
         else:
             encoded = encode_texts(columns, self.tokenizer, self.max_length)
         _check(encoded.lengths > 0, "no text", "a text with at least one token")
-        left, rows = self.tokenizer.padding_side == "left", 1 if self.row_by_row else batch_size
-        outputs = predict(self.run, encoded, pad_id=self.tokenizer.pad_token_id, left=left, rows=rows)
+        left, size = self.tokenizer.padding_side == "left", 1 if self.row_by_row else batch_size
+        outputs = predict(self.run, encoded, pad_id=self.tokenizer.pad_token_id, left=left, rows=size)
         if not np.isfinite(outputs).all():
             raise DataError(
                 f"{self.folder}: got outputs of {self.backend} {self.scheme} that are not finite; must be numbers; "
@@ -85,10 +93,12 @@ class Model:
         `{"label": "billing", "score": 0.97, "scores": {"billing": 0.97, ...}}` for a classification,
         `{"labels": ["billing"], "scores": {...}}` for several labels, `{"score": 3.2}` for a number, and
         `{"spans": [{"text": "Oslo", "label": "LOC", "start": 7, "end": 11, "score": 0.97}]}` for token classification,
-        where a list of words stands for the text that has a space between them.
+        where a list of words stands for the text that has a space between them. For multiple choice, a text is
+        `(question, [choices])` or `(text, question, [choices])`, and the prediction is
+        `{"choice": "Oslo", "number": 1, "score": 0.97, "scores": [0.02, 0.97, 0.01]}`, numbered from 0.
         """
-        words = self._words(texts)
-        return self.kind.answer(self._outputs(texts, words, batch_size), self.labels, self.threshold, words)
+        rows = self._rows(texts)
+        return self.kind.answer(self._outputs(texts, rows, batch_size), self.labels, self.threshold, rows)
 
 
 def joined(texts: Texts) -> Texts:
@@ -100,6 +110,20 @@ def joined(texts: Texts) -> Texts:
 
 def _is_words(text: object) -> bool:
     return isinstance(text, list | tuple) and all(isinstance(word, str) for word in text)
+
+
+def check_choices(texts: Texts) -> None:
+    """DataError unless each row is one text or two, and a list of at least two choices."""
+    if isinstance(texts, str | bytes) or not hasattr(texts, "__iter__"):
+        raise DataError(f"texts: got a {type(texts).__name__}; must be a list of texts with choices; {_MEND_CHOICES}")
+    for number, row in enumerate(texts, 1):
+        parts = row if isinstance(row, tuple | list) else ()
+        right = len(parts) in (2, 3) and all(isinstance(text, str) for text in parts[:-1]) and _is_words(parts[-1])
+        if not right or len(parts[-1]) < 2:
+            raise DataError(
+                f"texts, number {number}: got {repr(row)[:80]}; must be texts with two choices or more; {_MEND_CHOICES}"
+            )
+        _check([all(map(_unicode, (*parts[:-1], *parts[-1])))], "a lone surrogate", "Unicode text")
 
 
 def columns_of(texts: Texts, wanted: int = 0) -> list[list[str]]:

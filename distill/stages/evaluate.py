@@ -211,10 +211,7 @@ def _times(
             failed[variant.name] = reason(error)
 
     def own_rows(tokenizer: Any) -> list[runners.Batch]:
-        first = [
-            (len(d.task.columns), next(iter(_encoded(ctx, d, tokenizer).values())).sequences)
-            for d in ctx.tasks.values()
-        ]
+        first = [(d.texts, next(iter(_encoded(ctx, d, tokenizer).values())).sequences) for d in ctx.tasks.values()]
         return timing.task_batches(first, tokenizer)
 
     limit = ctx.config.limit

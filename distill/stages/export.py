@@ -117,7 +117,15 @@ def _entries(
 
 def _record(task: Task, longest: int, entries: list[record.Entry]) -> record.Record:
     return record.Record(
-        task.name, task.kind, task.labels, task.columns, longest, tuple(entries), task.threshold, task.range
+        task.name,
+        task.kind,
+        task.labels,
+        task.columns,
+        longest,
+        tuple(entries),
+        task.threshold,
+        task.range,
+        task.choices,
     )
 
 

@@ -6,6 +6,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from distill.compress.vocabulary import pruned_embeddings, pruned_tokenizer, tok
 from distill.config import Vocabulary
 from distill.context import Context
 from distill.context.write import write_model
+from distill.data.kinds import SECONDS
 from distill.errors import UserError
 from distill.evaluate.cost import parameters
 from distill.export.proof import plain_logits, prove_reload
@@ -83,3 +85,5 @@ def _texts(ctx: Context, kind: str) -> Iterator[str]:
     for data in ctx.tasks.values():
         for column in data.task.columns:
             yield from data.train[column]
+        if data.task.kind.choices:
+            yield from chain.from_iterable(data.train[SECONDS])

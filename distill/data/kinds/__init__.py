@@ -4,8 +4,22 @@ Which kind a task is matters nowhere else but where the kind of a file or of a m
 """
 
 from distill.data.kinds.classification import CLASSIFICATION
-from distill.data.kinds.kind import ABSENT, MISSING, WORDS, Kind, Where, Words, flat, labelled, sorted_names, targets_in
+from distill.data.kinds.kind import (
+    ABSENT,
+    MISSING,
+    SECONDS,
+    WORDS,
+    Columns,
+    Kind,
+    Where,
+    Words,
+    flat,
+    labelled,
+    sorted_names,
+    targets_in,
+)
 from distill.data.kinds.multi_label import MULTI_LABEL
+from distill.data.kinds.multiple_choice import MULTIPLE_CHOICE
 from distill.data.kinds.regression import REGRESSION
 from distill.data.kinds.reranking import RERANKING
 from distill.data.kinds.token_classification import TOKEN_CLASSIFICATION
@@ -15,7 +29,9 @@ __all__ = [
     "ABSENT",
     "KINDS",
     "MISSING",
+    "SECONDS",
     "WORDS",
+    "Columns",
     "Kind",
     "Where",
     "Words",
@@ -27,7 +43,8 @@ __all__ = [
 ]
 
 KINDS: dict[str, Kind] = {
-    kind.name: kind for kind in (CLASSIFICATION, MULTI_LABEL, REGRESSION, RERANKING, TOKEN_CLASSIFICATION)
+    kind.name: kind
+    for kind in (CLASSIFICATION, MULTI_LABEL, REGRESSION, RERANKING, TOKEN_CLASSIFICATION, MULTIPLE_CHOICE)
 }
 """Setting `tasks.kind` -> kind."""
 

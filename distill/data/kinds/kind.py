@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from distill.family.record import TEXTS
+from distill.family.record import CHOICES, TEXTS
 
 Where = Callable[[int], str]
 """Row of a table, from 0 -> its file and its number there."""
@@ -23,6 +23,9 @@ ABSENT = -1e4
 
 WORDS = "word_offsets"
 """Column with the first character and the end of each word of a text, flat, of tasks whose rows are words."""
+
+SECONDS = "second_texts"
+"""Column with a list of texts for each row, of tasks whose rows are one text with each of several others."""
 
 Words = tuple[str, Sequence[tuple[int, int]]]
 """A text, and the first character and the end of each of its words."""
@@ -67,9 +70,9 @@ class Kind:
     """Outputs [n, outputs], of torch or numpy, -> logits [R, C] whose softmax is compared; C = 1 is a number."""
     decode: Callable[[np.ndarray, Sequence[str], float], np.ndarray]
     """(outputs, labels, threshold) -> predictions [n] or [n, labels], as metrics take them."""
-    answer: Callable[[np.ndarray, Sequence[str], float, Sequence[Words]], list[dict[str, Any]]]
-    """(outputs, labels, threshold, texts in words) -> for each text, the prediction that `Model.predict` returns, as
-    JSON values. Only kinds with `per_token` need the words."""
+    answer: Callable[[np.ndarray, Sequence[str], float, Sequence[Any]], list[dict[str, Any]]]
+    """(outputs, labels, threshold, rows as `divide` returns them) -> for each row, the prediction that `Model.predict`
+    returns, as JSON values. Only kinds with `divide` need the rows."""
     difference: Callable[[np.ndarray, np.ndarray], np.ndarray]
     """(outputs of a model, of another) -> [n], how far apart they are on each text."""
     brief: Callable[[dict[str, Any]], str]
@@ -103,17 +106,48 @@ class Kind:
     per_token: bool = False
     """Whether the model classifies each token of a text. Rows are then words: the outputs of a word are those of its
     first token, and the targets of all texts are flat. Only the column of targets has one list for each text."""
-    divide: Callable[[str | Sequence[str]], Words] | None = None
-    """(text, or its words) -> the text in words. None for kinds whose rows are texts."""
+    divide: Callable[[Any], Any] | None = None
+    """What a user passes to `Model.predict` for a row -> what `answer` takes: a text in words, or a text with each of
+    its choices. None for kinds whose rows are texts or pairs."""
     pipeline: str = "text-classification"
     """Name of what a model of this kind does on the Hugging Face hub."""
-    prepare: Callable[[pa.Table, str, str, Where], pa.Table] | None = None
-    """(table, text column, label column, where) -> a table with these two columns as `encode` takes them, and
-    `WORDS`. None for kinds whose rows are texts."""
+    prepare: Callable[[pa.Table, Columns, Where], pa.Table] | None = None
+    """(table, its columns, where) -> a table with the text columns, the label as `encode` takes it, and `WORDS` or
+    `SECONDS`. None for kinds whose rows are texts or pairs."""
+
+    @property
+    def choices(self) -> bool:
+        """Whether each row is a text with several others, of which one is right."""
+        return self.architecture == CHOICES
 
     def on_labels(self, outputs: Any) -> Any:
         """Outputs [n, outputs] -> logits [R, C] that are compared with `loss_targets`."""
         return (self.label_rows or self.rows)(outputs)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a file that a task uses."""
+
+    text: tuple[str, ...]
+    """The text column, or the two columns of a text pair."""
+    label: tuple[str, ...]
+    """The label column, or several columns of 0 and 1."""
+    kind: Kind
+    choices: tuple[str, ...] = ()
+    """The column with the choices of each row, or several with one each."""
+    first: int = 0
+    """Number by which the labels call the first choice."""
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """Columns that `Kind.prepare` adds."""
+        return (WORDS,) if self.kind.per_token else (SECONDS,) if self.kind.choices else ()
+
+    @property
+    def content(self) -> tuple[str, ...]:
+        """Columns by which rows are the same."""
+        return (*self.text, SECONDS) if self.kind.choices else self.text
 
 
 def total_variation(rows: np.ndarray, other: np.ndarray) -> np.ndarray:

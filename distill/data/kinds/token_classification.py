@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distill.data.kinds.kind import MISSING, WORDS, Kind, Where, Words, flat, is_list, is_text, total_variation
+from distill.data.kinds.kind import MISSING, WORDS, Columns, Kind, Where, Words, flat, is_list, is_text, total_variation
 from distill.data.kinds.spans import CODES, OUTSIDE, TAGGED, codes, counts, spans, split_tag, types_of
 from distill.errors import DataError
 from distill.family.record import TOKENS
@@ -67,8 +67,9 @@ def _divide(text: str | Sequence[str]) -> Words:
     return (text, words_of(text)) if isinstance(text, str) else from_words(text)
 
 
-def _prepare(rows: pa.Table, text: str, label: str, where: Where) -> pa.Table:
+def _prepare(rows: pa.Table, columns: Columns, where: Where) -> pa.Table:
     """Texts, the tags of their words (`list<dictionary>`, nulls for a text without tags), and the places of words."""
+    text, label = columns.text[0], columns.label[0]
     if is_words(rows[text].type):
         return _of_words(rows, text, label, where)
     return _of_spans(rows, text, label, where)
