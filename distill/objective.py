@@ -25,7 +25,7 @@ from distill.errors import ConfigError
 from distill.features import Features, capture, outputs_of
 from distill.losses.precision import working
 from distill.rows import ROWS, Part
-from distill.terms import GATES, KINDS, LOGITS, Kind
+from distill.terms import GATES, KINDS, LOGITS, VECTORS, Kind
 
 
 class Loss(Protocol):
@@ -171,7 +171,8 @@ class Objective(nn.Module):
                 sums[name] = term.loss(self.label_rows(outputs)[given], labels[given]).sum()
             elif term.kind.head:
                 assert soft is not None
-                sums[name] = term.loss(self.rows(outputs), self.rows(soft)).sum()
+                rows = (lambda values: values) if term.kind is VECTORS else self.rows
+                sums[name] = term.loss(rows(outputs), rows(soft)).sum()
         return layer_sums | sums
 
     def _corpus(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -21,6 +21,7 @@ from distill.data.labels import Labels, labels_of
 from distill.data.task import Task
 from distill.errors import ConfigError, DataError
 from distill.family.head import Head
+from distill.family.record import VECTORS
 
 SET_ASIDE, MOST_ASIDE = 0.2, 10_000
 """Without a validation file, this share of the training rows validates, but no more than this number of rows."""
@@ -30,9 +31,10 @@ LONGEST = 1_000_000
 
 FOR_KINDS = {
     "labels": tuple(name for name, kind in KINDS.items() if kind.named),
-    "range": ("regression", "reranking"),
+    "range": ("regression", "reranking", "embedding"),
     "threshold": ("multi_label",),
     "choices": ("multiple_choice",),
+    "prompts": tuple(name for name, kind in KINDS.items() if kind.separate),
 }
 """Setting of a task -> the kinds that it is for."""
 
@@ -85,6 +87,8 @@ def labelled_rows(
     """
     first = next(iter(tables.values()))
     columns = columns_of(settings, first.rows, head, key, first.files[0])
+    prompts = tuple(settings.prompts or ()) or (_prompts(columns.kind, head))
+    head = None if head is None or head.architecture == VECTORS else head  # an embedder has no labels
     _check_settings(settings, columns.kind, key)
     for table in tables.values():
         _check_columns(table, columns, key)
@@ -111,15 +115,19 @@ def labelled_rows(
         splits = _without_leaks(splits, columns, settings.drop_leaked is not False, notes, name)
         splits = _divided(splits, columns.text[:1] if columns.kind.grouped else columns.content, notes, name)
         _check_enough(splits, tables, columns.kind)
+    ends = None if columns.kind.named or columns.kind.choices else _range(settings.range, splits.get("train"))
+    if columns.kind.scaled and ends is not None:
+        splits = {split: _scaled(part, ends) for split, part in splits.items()}
     task = Task(
         name,
         columns.kind,
         columns.text,
         labels.names,
         tuple(settings.metrics or columns.kind.metrics),
-        None if columns.kind.named or columns.kind.choices else _range(settings.range, splits.get("train")),
+        ends,
         settings.threshold or 0.5,
         dict(settings.rows),
+        prompts,
         columns.choices,
     )
     validation = {s: part for s, part in splits.items() if s not in ("train", "test")}
@@ -261,6 +269,20 @@ def _range(allowed: list[float] | None, train: Split | None) -> tuple[float, flo
         return None
     values = targets_of(train)
     return float(np.nanmin(values)), float(np.nanmax(values))
+
+
+def _prompts(kind: Kind, head: Head | None) -> tuple[str, ...]:
+    """What the teacher, an embedder, puts before queries and before documents; empty if it puts nothing."""
+    known = head is not None and kind.grouped and kind.separate and any(head.prompts)
+    return head.prompts if head is not None and known else ()
+
+
+def _scaled(split: Split, ends: tuple[float, float]) -> Split:
+    """The split with its labels scaled from these ends to 0 and 1."""
+    low, high = ends
+    labels = ((targets_in(split.table["label"]) - low) / max(high - low, 1e-9)).astype(np.float32)
+    place = split.table.column_names.index("label")
+    return replace(split, table=split.table.set_column(place, "label", pa.array(labels)))
 
 
 def targets_of(split: Split) -> np.ndarray:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from distill import config
 from distill.data import docstrings, files
-from distill.data.encode import Encoded, encode_task
+from distill.data.encode import Encoded, alternating, encode_task
 from distill.data.files import Table
 from distill.data.kinds import KINDS, SECONDS, labelled, targets_in
 from distill.data.labelled import Labelled, Split, labelled_rows
@@ -50,19 +50,32 @@ class TaskData:
 
     def encoded(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int) -> Encoded:
         """The tokens of rows, as from `encode_task`."""
-        return encode_task(rows, self.task.columns, tokenizer, max_length)
+        if not self.task.kind.separate:
+            return encode_task(rows, self.task.columns, tokenizer, max_length)
+        first, second = (
+            encode_task(rows, (column,), tokenizer, max_length, prompt) for column, prompt in self._prompted
+        )
+        return replace(alternating(first, second), labels=first.labels)
 
     def inputs(self, rows: Dataset) -> list[list[str]]:
         """The texts of each sequence of rows, one or two: what a user's own code passes to the tokenizer."""
         if self.task.kind.choices:
             pairs = zip(rows[self.task.columns[0]], rows[SECONDS], strict=True)
             return [[first, second] for first, seconds in pairs for second in seconds]
+        if self.task.kind.separate:
+            columns = ([prompt + text for text in rows[column]] for column, prompt in self._prompted)
+            return [[text] for texts in zip(*columns, strict=True) for text in texts]
         return [list(texts) for texts in zip(*(rows[column] for column in self.task.columns), strict=True)]
 
     @property
     def texts(self) -> int:
         """Number of texts in a sequence: 1, or 2 for pairs."""
-        return 2 if self.task.kind.choices else len(self.task.columns)
+        return 2 if self.task.kind.choices else 1 if self.task.kind.separate else len(self.task.columns)
+
+    @property
+    def _prompted(self) -> list[tuple[str, str]]:
+        """The text columns, and what is put before their texts."""
+        return list(zip(self.task.columns, self.task.prompts or ("", ""), strict=True))
 
     def truth(self, rows: Dataset) -> np.ndarray:
         """Targets of rows, as metrics take them."""
@@ -265,6 +278,7 @@ def _stand_in(name: str, settings: config.Task) -> tuple[config.Task, dict[str, 
         settings,
         kind=kind.name,
         text=settings.text or "text",
+        text_pair=settings.text_pair or ("text_pair" if kind.separate else None),
         label=settings.label or "label",
         labels=labels if kind.named else None,
         choices="choices" if kind.choices else None,

@@ -84,9 +84,9 @@ class EncoderForVectors(nn.Module):
         token_type_ids: Tensor | None = None,
     ) -> SequenceClassifierOutput:
         """The vectors [B, D], as `logits`, of texts [B, L]."""
-        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
-        hidden = self.encoder(input_ids=input_ids, attention_mask=mask, **types).last_hidden_state
+        hidden = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **types).last_hidden_state
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         result = pooled(hidden, mask, self.vectors.pooling)
         if self.vectors.width is not None:
             result = getattr(self, DENSE)(result)

@@ -21,10 +21,12 @@ from distill.context.write import write_model
 from distill.data.collate import task_batch
 from distill.data.tasks import TaskData
 from distill.data.windows import split, windows
+from distill.family.embedding import width_of
 from distill.family.head import stored_head
 from distill.objective import Objective
 from distill.plan import TEACHER, Step
 from distill.student.training import only_used_embeddings
+from distill.terms import VECTORS
 from distill.training.answers import held_out, teacher_logits
 from distill.training.prepare import (
     Arrays,
@@ -50,22 +52,25 @@ def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: i
     seed = ctx.config.seed + member
     torch.manual_seed(seed)
     tokenizer = ctx.tokenizer(step, member)
-    if settings.skip_if_head and stored_head(ctx.checkpoints(step.start, data.task.name)[member]) is not None:
+    head = stored_head(ctx.checkpoints(step.start, data.task.name)[member])
+    if settings.skip_if_head and head is not None and head.architecture == data.task.kind.architecture:
         ctx.machine.log(f"{name}: the given model has a head for this task and is used as it is")
         model, manifest = _start(ctx, step, data, member, tokenizer), dict.fromkeys(("steps", "tokens", "seconds"), 0)
         _save(ctx, name, model, manifest | {"given": True}, tokenizer, None)
         return
+    kind = data.task.kind
     model = prepared(ctx, settings, _start(ctx, step, data, member, tokenizer))
+    if kind.separate and settings.role != "teacher":
+        model.to_width(width_of(ctx.given.teacher))
     rows = held_out(ctx, data)[0] if settings.role == "teacher" else data.train
     encoded = data.encoded(rows, tokenizer, ctx.config.tasks.max_length)
     if settings.role == "teacher" and ctx.config.teacher.window is not None:
         encoded, _ = split(encoded, windows(tokenizer, ctx.config.teacher.window))
-    bound_terms = terms(settings)
+    bound_terms = {name: term for name, term in terms(settings).items() if kind.separate or term.kind is not VECTORS}
     inside, began = any(term.kind.inside for term in bound_terms.values()), time.monotonic()
     teachers, targets = _teachers_or_logits(ctx, step, data, bound_terms, inside, tokenizer)
     teacher_seconds = time.monotonic() - began
 
-    kind = data.task.kind
     if targets is not None and encoded.words is not None:
         # A teacher with another tokenizer may have truncated words that the student has.
         encoded = replace(encoded, words=encoded.words.only(np.asarray(targets.any(axis=1))))
