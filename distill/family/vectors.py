@@ -150,6 +150,12 @@ def write(folder: Path, vectors: Vectors, hidden: int, encoder_arguments: Mappin
     write_json(folder / MODEL, prompts | {"similarity_fn_name": "cosine"})
 
 
+def stored(folder: Path) -> list[Path]:
+    """The files and folders of an embedder besides weights, config and tokenizer of its encoder."""
+    paths = [path for _, path in _modules(folder / MODULES) if path and (folder / path).is_dir()]
+    return [folder / name for name in (MODULES, LENGTHS, MODEL, *paths)]
+
+
 def limit_length(folder: Path, longest: int) -> None:
     """State the maximum number of tokens of a text in the files of an embedder."""
     write_json(folder / LENGTHS, {"max_seq_length": longest} | read_json(folder / LENGTHS))

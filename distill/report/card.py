@@ -16,6 +16,8 @@ from distill.report.schema import Model, Results
 from distill.report.table import Table, models_table
 
 TAGS = ("knowledge-distillation", "distill")
+LIBRARY, SIMILARITY = "sentence-transformers", "sentence-similarity"
+"""Library that loads embedders, and the hub's name of what they do."""
 LIMITS = (
     "It was trained on its teacher's outputs and may reproduce the teacher's errors and biases.",
     "The terms of use of the teacher and of the data apply to it as well.",
@@ -70,9 +72,7 @@ def embedder_card(origin: Results, stage: str, measured: dict[str, Any]) -> str:
     `measured`: `cosine` is the mean cosine to the teacher's embeddings over `texts` texts, None if their widths differ;
     `spearman` maps a similarity task to [teacher, student]: the correlation of cosines with labels, in percent.
     """
-    tags = ["sentence-transformers", "feature-extraction", "sentence-similarity", *TAGS]
-    front: dict[str, Any] = {**_origin(origin), "library_name": "sentence-transformers"}
-    front |= {"pipeline_tag": "sentence-similarity", "tags": tags}
+    front = _classifier(origin, SIMILARITY)
     rows = [
         (f"Spearman on {task}, in percent", *map("{:.1f}".format, both)) for task, both in measured["spearman"].items()
     ]
@@ -134,8 +134,10 @@ def _sources(results: Results) -> Iterator[str]:
 
 
 def _classifier(results: Results, pipeline: str) -> dict[str, Any]:
-    """Front matter of any classifier."""
-    kind = {"library_name": "transformers", "pipeline_tag": pipeline, "tags": [*TAGS]}
+    """Front matter of any model of a task, and of an embedder."""
+    embeds = pipeline == SIMILARITY
+    kind: dict[str, Any] = {"library_name": LIBRARY if embeds else "transformers", "pipeline_tag": pipeline}
+    kind |= {"tags": [*([LIBRARY, "feature-extraction", SIMILARITY] if embeds else []), *TAGS]}
     return {**_origin(results), **kind}
 
 
