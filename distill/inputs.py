@@ -106,7 +106,7 @@ def _cut(ctx: Context) -> Iterator[str]:
     most = ctx.config.tasks.max_length
     for name, data in ctx.tasks.items():
         sample = data.train.select(range(min(SAMPLE, len(data.train))))
-        lengths = data.encoded(sample, ctx.given.tokenizer, UNBOUNDED).lengths
+        lengths = data.encoded(sample, ctx.given.tokenizer, UNBOUNDED).sequences.lengths
         if (share := float((lengths > most).mean())) >= SHARE_CUT:
             yield (
                 f"{name}: {100 * share:.0f}% of {len(sample):,} training texts have more than {most} tokens, at most "

@@ -13,7 +13,7 @@ from distill.config import Config, Train
 from distill.context import fingerprints
 from distill.context.folder import CORPUS, RunFolder
 from distill.context.given import GivenModels
-from distill.data import align, corpus, encode
+from distill.data import align, corpus, encode, sequences
 from distill.data.tasks import Loaded, TaskData, load_tasks
 from distill.errors import UserError
 from distill.family.head import stored_head
@@ -105,14 +105,14 @@ class Context:
                     if aligned:
                         count = align.encode_aligned(temporary, texts, tokenizer, self.given.tokenizer, *sizes)
                     else:
-                        count = encode.encode_corpus(temporary, texts, tokenizer, *sizes)
+                        count = sequences.encode_corpus(temporary, texts, tokenizer, *sizes)
                     if not count:
                         raise UserError(
-                            f"corpus.path: got no sequence of {encode.SHORTEST} tokens or more; must contain prose; "
+                            f"corpus.path: got no sequence of {sequences.SHORTEST} tokens or more; must contain prose; "
                             "choose another corpus"
                         )
                     checkpoint.write_json(temporary / checkpoint.MANIFEST, source)
-        stored = align.stored_aligned if aligned else encode.stored_corpus
+        stored = align.stored_aligned if aligned else sequences.stored_corpus
         return stored(folder), checkpoint.read_json(folder / checkpoint.MANIFEST)
 
     def _corpus_tokens(self) -> int | None:

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distill.data.collate import pad
-from distill.data.encode import MOST_UNKNOWN, SHORTEST, Encoded, batches, special_tokens
+from distill.data.encode import Encoded, batches, special_tokens
+from distill.data.sequences import MOST_UNKNOWN, SHORTEST
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

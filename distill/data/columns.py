@@ -113,7 +113,7 @@ def _choices(settings: config.Task, table: pa.Table, head: Head | None, key: str
     if settings.choices is not None:
         names = settings.choices if isinstance(settings.choices, list) else [settings.choices]
         return tuple(_present(str(name), table, f"{key}.choices", file) for name in names)
-    others = table.drop_columns([name for name in _named(settings) if name in table.column_names])
+    others = table.drop_columns(list({*_named(settings)} & {*table.column_names}))
     lists = [name for name in others.column_names if is_choices(others[name].type)]
     usual = _usual(others.select(lists), CHOICES, set())
     found = (usual,) if usual is not None else tuple(numbered(others.column_names))
@@ -134,17 +134,17 @@ def _named(settings: config.Task) -> list[str]:
 
 
 def _with_choices(settings: config.Task, table: pa.Table, choices: tuple[str, ...], key: str, file: str) -> Columns:
+    if len(choices) == 1 and not is_choices(table[choices[0]].type):
+        raise DataError(
+            f"{file}: got {table[choices[0]].type} in column {choices[0]}; must be a list of texts, or name a column "
+            f"for each choice; set '{key}.choices=[A,B]'"
+        )
     others = table.drop_columns(list(choices))
     usual = _usual(others, ANSWERS, {settings.text, settings.text_pair})
     known = settings if settings.label or not usual else replace(settings, label=usual)
     label = label_columns(known, others, key, file)
     text = _question(settings, others, label, key, file)
     columns = Columns(text, label, MULTIPLE_CHOICE, choices)
-    if len(choices) == 1 and not is_choices(table[choices[0]].type):
-        raise DataError(
-            f"{file}: got {table[choices[0]].type} in column {choices[0]}; must be a list of texts, or name a column "
-            f"for each choice; set '{key}.choices=[A,B]'"
-        )
     if not MULTIPLE_CHOICE.accepts(table[label[0]].type):
         return columns  # refused with its type later
     return replace(columns, first=first_of(table[label[0]], sizes_of(table, choices)))

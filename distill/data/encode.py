@@ -23,12 +23,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SHORTEST = 12
-"""Corpus sequences with fewer tokens, special tokens included, are dropped (DistilBERT drops 11 and fewer)."""
-
-MOST_UNKNOWN = 0.5
-"""Corpus sequences with at least this share of unknown tokens are dropped, as in DistilBERT."""
-
 _AT_ONCE = 1024
 """Texts per call of the tokenizer."""
 
@@ -37,9 +31,6 @@ STORED = 2048
 
 _VERSION = 1
 """Raise it when the same texts give other tokens than before."""
-
-_IDS, _OFFSETS = "ids.int32", "offsets.npy"
-"""Files of a stored corpus."""
 
 
 @dataclass(frozen=True)
@@ -93,48 +84,6 @@ class Encoded:
 
     def __len__(self) -> int:
         return len(self.offsets if self.groups is None else self.groups) - 1
-
-
-def encode_corpus(
-    folder: Path,
-    texts: Iterable[str],
-    tokenizer: PreTrainedTokenizerBase,
-    max_length: int,
-    max_tokens: int | None = None,
-) -> int:
-    """Write documents into `folder` as sequences of at most `max_length` tokens, special tokens included.
-
-    Longer documents are split into several sequences. Sequences that are too short (`SHORTEST`) or mostly unknown
-    tokens (`MOST_UNKNOWN`) are dropped. Encoding stops with the sequence that reaches `max_tokens`. Only one batch of
-    documents is held in memory. Returns the number of tokens written; `stored_corpus` loads them.
-    """
-    prefix, suffix = special_tokens(tokenizer)
-    backend = tokenizer.backend_tokenizer  # the call above switched its truncation and padding off
-    lengths: list[NDArray[np.int64]] = []
-    total = 0
-    with (folder / _IDS).open("wb") as file:
-        for batch in batches(texts):
-            # Takes half the time of calling the tokenizer, which also copies every mask and token type into lists.
-            encodings = backend.encode_batch_fast(batch, add_special_tokens=False)
-            ids, length = _flatten([encoding.ids for encoding in encodings])
-            ids, length = _wrap(ids, *_cut(length, max_length - len(prefix) - len(suffix)), prefix, suffix)
-            ids, length = _select(ids, length, _usable(ids, length, tokenizer.unk_token_id))
-            if max_tokens is not None:
-                ids, length = _until(ids, length, max_tokens - total)
-            ids.tofile(file)
-            lengths.append(length)
-            total += len(ids)
-            if max_tokens is not None and total >= max_tokens:
-                break
-    np.save(folder / _OFFSETS, _offsets(lengths))
-    return total
-
-
-def stored_corpus(folder: Path) -> Encoded:
-    """The corpus that `encode_corpus` wrote into `folder`, memory-mapped, so that processes of a machine share it."""
-    file = folder / _IDS
-    ids = np.asarray(np.memmap(file, np.int32, "r")) if file.stat().st_size else np.zeros(0, np.int32)
-    return Encoded(ids, np.load(folder / _OFFSETS, mmap_mode="r"), None, None)
 
 
 def encode_task(
@@ -213,10 +162,10 @@ def encode_words(
                 return_token_type_ids=True,
                 return_offsets_mapping=True,
             )
-            ids, lengths = _flatten(out["input_ids"])
+            ids, lengths = flattened(out["input_ids"])
             rows = zip(out["offset_mapping"], places[start : start + _AT_ONCE], strict=True)
             positions.extend(_first_tokens(np.array(offsets).reshape(-1, 2), words) for offsets, words in rows)
-            yield ids, _flatten(out["token_type_ids"])[0].astype(np.int8), lengths
+            yield ids, flattened(out["token_type_ids"])[0].astype(np.int8), lengths
 
     try:
         encoded = _joined(parts())
@@ -255,8 +204,8 @@ def _tokens(
             out = tokenizer(
                 *texts, truncation=True, max_length=max_length, return_attention_mask=False, return_token_type_ids=True
             )
-            ids, lengths = _flatten(out["input_ids"])
-            yield ids, _flatten(out["token_type_ids"])[0].astype(np.int8), lengths
+            ids, lengths = flattened(out["input_ids"])
+            yield ids, flattened(out["token_type_ids"])[0].astype(np.int8), lengths
     finally:
         # A fast tokenizer keeps its last truncation setting, which would be saved with the model.
         tokenizer.backend_tokenizer.no_truncation()
@@ -269,7 +218,7 @@ def _joined(parts: Iterable[_Tokens]) -> Encoded:
         ids.append(part[0])
         types.append(part[1])
         lengths.append(part[2])
-    return Encoded(np.concatenate(ids), _offsets(lengths), np.concatenate(types), None)
+    return Encoded(np.concatenate(ids), offsets_of(lengths), np.concatenate(types), None)
 
 
 def _parts(dataset: Dataset, columns: Sequence[str], prompt: str = "") -> Iterator[list[Sequence[str]]]:
@@ -307,7 +256,7 @@ def _store(file: Path, parts: Iterable[_Tokens]) -> None:
                 lengths.append(length)
     with writing_file(file.with_suffix(".npy")) as offsets_file:
         with offsets_file.open("wb") as to_offsets:
-            np.save(to_offsets, _offsets(lengths))
+            np.save(to_offsets, offsets_of(lengths))
 
 
 def _hash(dataset: Dataset, columns: Sequence[str], prompt: str) -> str:
@@ -338,7 +287,7 @@ def _separates(tokenizer: PreTrainedTokenizerBase) -> bool:
     return not text or any(special[text[0] : text[-1] + 1])
 
 
-def _offsets(lengths: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+def offsets_of(lengths: list[NDArray[np.int64]]) -> NDArray[np.int64]:
     return np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths]))
 
 
@@ -349,7 +298,7 @@ def batches(texts: Iterable[T]) -> Iterator[list[T]]:
         yield batch
 
 
-def _flatten(rows: list[list[int]]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+def flattened(rows: list[list[int]]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """The values of all rows in one flat array, and the length of each row."""
     lengths = np.fromiter(map(len, rows), np.int64, len(rows))
     return np.fromiter(chain.from_iterable(rows), np.int32, int(lengths.sum())), lengths
@@ -362,56 +311,3 @@ def special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[
     # Without `a` in its vocabulary the tokenizer outputs the unknown token, which is itself special.
     before, after = (int(text[0]), int(text[-1]) + 1) if len(text) else (1, len(probe["input_ids"]) - 1)
     return probe["input_ids"][:before], probe["input_ids"][after:]
-
-
-def _cut(lengths: NDArray[np.int64], room: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Start and length, in the flat ids, of pieces of at most `room` tokens; no piece spans two documents."""
-    pieces = -(-lengths // room)
-    document = np.repeat(np.arange(len(lengths)), pieces)
-    number = np.arange(len(document)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-    starts = (np.cumsum(lengths) - lengths)[document] + number * room
-    return starts, np.minimum(lengths[document] - number * room, room)
-
-
-def _wrap(
-    ids: NDArray[np.int32],
-    starts: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    prefix: list[int],
-    suffix: list[int],
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Put the special tokens around each piece; the pieces cover `ids` in order. Returns ids and lengths."""
-    whole = lengths + len(prefix) + len(suffix)
-    begin = np.cumsum(whole) - whole
-    out = np.empty(int(whole.sum()), np.int32)
-    body = np.arange(len(ids)) + np.repeat(begin + len(prefix) - starts, lengths)
-    out[body] = ids
-    for i, token in enumerate(prefix):
-        out[begin + i] = token
-    for i, token in enumerate(suffix):
-        out[begin + len(prefix) + lengths + i] = token
-    return out, whole
-
-
-def _usable(ids: NDArray[np.int32], lengths: NDArray[np.int64], unknown_id: int | None) -> NDArray[np.bool_]:
-    """[rows] whether a row is long enough and has few enough unknown tokens."""
-    long_enough = lengths >= SHORTEST
-    if unknown_id is None:
-        return long_enough
-    unknown = np.concatenate([np.zeros(1, np.int64), np.cumsum(ids == unknown_id)])
-    end = np.cumsum(lengths)
-    return long_enough & (unknown[end] - unknown[end - lengths] < MOST_UNKNOWN * lengths)
-
-
-def _select(
-    ids: NDArray[np.int32], lengths: NDArray[np.int64], rows: NDArray[np.bool_]
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    return ids[np.repeat(rows, lengths)], lengths[rows]
-
-
-def _until(
-    ids: NDArray[np.int32], lengths: NDArray[np.int64], tokens: int
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """The rows up to and including the first at which their total reaches `tokens`."""
-    rows = int(np.searchsorted(np.cumsum(lengths), tokens)) + 1
-    return ids[: int(lengths[:rows].sum())], lengths[:rows]

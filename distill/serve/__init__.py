@@ -197,4 +197,6 @@ def _try(model: Model, path: Path) -> None:
         outputs = model.outputs(pair if model.kind.choices or len(model.columns) > 1 else ["a"])
     expected = 2 if model.kind.choices else len(model.labels) or 1
     if outputs.shape[1] != expected and not model.kind.separate:
-        raise DataError(f"{path}: got {outputs.shape[1]} outputs; must be {expected}; copy the folder again")
+        raise DataError(
+            f"{path}: got {outputs.shape[1]} outputs; must be {expected}, one for each label; copy the folder again"
+        )

@@ -14,8 +14,8 @@ import distill
 from distill import family, teacher
 from distill.context.write import write_model
 from distill.data.collate import task_batch
-from distill.data.encode import encode_texts, encode_words
-from distill.data.kinds import KINDS
+from distill.data.encode import encode_choices, encode_texts, encode_words
+from distill.data.kinds import ABSENT, KINDS
 from distill.data.kinds.token_classification import words_of
 from distill.data.task import Task
 from distill.features import outputs_of
@@ -36,6 +36,7 @@ TARGETS: dict[str, np.ndarray] = {
     "regression": np.linspace(-3, 9, 8, dtype=np.float32),
     "reranking": np.array([0, 1, 0, 2, 0, 0, np.nan, 1], np.float32),
     "token_classification": np.concatenate([np.arange(len(words_of(text))) % 3 for text in TINY["SENTENCES"]]),
+    "multiple_choice": np.array([0, 1, 2, 0, -100, 1, 0, 1]),
 }
 
 
@@ -52,8 +53,8 @@ QUICK = ("bert", "modernbert")
 def test_a_kind_trains_saves_loads_and_predicts(kind: str, name: str, tmp_path: Path) -> None:
     record, labels = KINDS[kind], LABELS.get(kind, ())
     if record.architecture in family.FAMILIES[name].without:
-        pytest.skip("transformers has no classifier of tokens for it")
-    task = Task("own", record, ("text",) if record.per_token else ("text", "other"), labels, record.metrics)
+        pytest.skip(f"transformers has no class {record.architecture} for it")
+    task = Task("own", record, ("text",) if record.divide else ("text", "other"), labels, record.metrics)
     TINY["save"](tmp_path / "given", name, "" if name in TINY["TEACHERS"] else "MaskedLM")
     tokenizer = teacher.load_tokenizer(tmp_path / "given")
     tokenizer.padding_side = "left" if family.FAMILIES[name].pads_left else "right"
@@ -67,11 +68,17 @@ def test_a_kind_trains_saves_loads_and_predicts(kind: str, name: str, tmp_path: 
     if record.per_token:
         pairs = texts[0]
         encoded = encode_words(pairs, [np.array(words_of(text)) for text in pairs], tokenizer, 24)
+    if record.choices:  # the last questions have one choice fewer
+        pairs = [(text, texts[1][n : n + 3] if n < 6 else texts[1][:2]) for n, text in enumerate(texts[0])]
+        encoded = encode_choices([KINDS[kind].divide(pair) for pair in pairs], tokenizer, 24)
     batch: dict[str, Any]
     batch, rows = task_batch(encoded, range(8), tokenizer.pad_token_id, tokenizer.padding_side == "left")
     assert len(rows) > len(TARGETS[kind]) / 3  # a tokenizer without the words truncates the texts
     batch["labels"] = record.loss_targets(TARGETS[kind][rows])
-    batch["teacher_logits"] = np.random.default_rng(0).normal(size=(len(rows), task.outputs)).astype(np.float32)
+    outputs = encoded.most * task.outputs
+    batch["teacher_logits"] = np.random.default_rng(0).normal(size=(len(rows), outputs)).astype(np.float32)
+    if record.choices:
+        batch["teacher_logits"][batch["groups"] < 0] = ABSENT
     tensors = {key: torch.from_numpy(value) for key, value in batch.items()}
     terms = {
         "supervised": BoundTerm(1.0, "logits", "labels", "all", supervised),

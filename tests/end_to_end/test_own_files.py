@@ -40,6 +40,7 @@ NAMES: Rows = {
     "ner_tags": [["O"] * (7 - i % 2) + ["B-DAY"] + ["I-DAY"] * (1 + i % 2) for i in range(COUNT)],
 }
 SPANS: Rows = {"text": SUBJECTS, "spans": [[{"start": 4, "end": s.index(" of"), "label": "ITEM"}] for s in SUBJECTS]}
+QUIZ: Rows = {"question": SUBJECTS, "choices": [["no", "yes"]] * COUNT, "answer": ["AB"[i % 2] for i in range(COUNT)]}
 FLAGS: Rows = {"text": SUBJECTS, "urgent": [i % 2 for i in range(COUNT)], "angry": [i // 2 % 2 for i in range(COUNT)]}
 
 
@@ -341,6 +342,33 @@ MALFORMED: dict[str, Case] = {
     ),
     "a metric of texts": (
         lambda: {"t.jsonl": to_jsonl(NAMES)}, ["tasks.metrics=[f1_macro]"], "tasks.metrics: got f1_macro; must be of",
+    ),
+    # multiple_choice
+    "one choice": (
+        lambda: {"t.jsonl": to_jsonl(cell(QUIZ, "choices", 7, ["no"]))}, [], "t.jsonl, row 7: got 1 choices in choices",
+    ),
+    "a blank choice": (
+        lambda: {"t.jsonl": to_jsonl(cell(QUIZ, "choices", 7, ["no", ""]))},
+        [],
+        "t.jsonl, row 7: got no text as choice 2 in choices",
+    ),
+    "an answer that is no choice": (
+        lambda: {"t.jsonl": to_jsonl(cell(QUIZ, "answer", 7, "E"))}, [], "t.jsonl, row 7: got 'E' in answer and 2 choi",
+    ),
+    "an answer in other words": (
+        lambda: {"t.jsonl": to_jsonl(cell(QUIZ, "answer", 7, "maybe"))}, [], "t.jsonl, row 7: got 'maybe' in answer; m",
+    ),
+    "choices without a column": (
+        tickets, ["tasks.kind=multiple_choice"], "tasks.choices: got nothing, and no column of tickets.csv is named as",
+    ),
+    "choices of another kind": (
+        tickets, ["tasks.choices=body"], "tickets.csv: got string in column body; must be a list of texts",
+    ),
+    "choices twice": (
+        tickets, ["tasks.choices=[body,body]"], r"tasks.choices: got \['body', 'body'\]; must be one column of lists",
+    ),
+    "names of choices": (
+        lambda: {"t.jsonl": to_jsonl(QUIZ)}, ["tasks.labels=[no,yes]"], r"tasks.labels: got \['no', 'yes'\]; must be n",
     ),
     # multi_label
     "an unknown label in a list": (

@@ -47,7 +47,7 @@ def write(file: Path, columns: dict[str, Sequence[Any]]) -> Path:
 
 
 def test_every_kind_has_labels() -> None:
-    assert LABELS.keys() == {name for name, kind in KINDS.items() if not kind.per_token}
+    assert LABELS.keys() == {name for name, kind in KINDS.items() if kind.prepare is None}
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ UNDER_WRITING = {
     ("compress/quantize.py", "openvino_int8"): "into the temporary folder of the quantize stage",
     ("context/fingerprints.py", "of_tasks"): "into memory",
     ("data/align.py", "encode_aligned"): "into the temporary folder of `Context.corpus`",
-    ("data/encode.py", "encode_corpus"): "into the temporary folder of `Context.corpus`",
+    ("data/sequences.py", "encode_corpus"): "into the temporary folder of `Context.corpus`",
     ("evaluate/memory.py", "peak"): "a switch of the kernel, not a file",
     ("export/embedder.py", "_write"): "into the temporary folder of `export_embedder`",
     ("report/figure.py", "svg"): "into memory",

@@ -123,7 +123,7 @@ def _prepare(rows: pa.Table, columns: Columns, where: Where) -> pa.Table:
 
 
 def check(texts: list[Any] | None, where: str, name: str) -> None:
-    """DataError unless these are two different texts or more. `where`: file and row; `name`: column."""
+    """DataError unless these are two texts or more. `where`: file and row; `name`: column."""
     if texts is None or len(texts) < 2:
         raise DataError(f"{where}: got {len(texts or ())} choices in {name}; must be two or more; correct the row")
     for number, text in enumerate(texts, 1):
@@ -134,8 +134,6 @@ def check(texts: list[Any] | None, where: str, name: str) -> None:
                 f"{where}: got a choice of {len(text):,} characters in {name}; must be at most {LONGEST:,}; check for "
                 "a missing quote"
             )
-    if len(set(texts)) < len(texts):
-        raise DataError(f"{where}: got the same choice twice in {name}; must be different; correct the row")
 
 
 def _positions(

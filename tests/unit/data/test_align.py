@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from distill.data.align import Aligned, encode_aligned, pad_aligned, stored_aligned
-from distill.data.encode import SHORTEST
+from distill.data.sequences import SHORTEST
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 TEXTS = [" ".join(TINY["SENTENCES"]), "short one", "a kettle, zyxw; and the quiet harbour before dawn. " * 9]

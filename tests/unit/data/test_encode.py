@@ -15,7 +15,8 @@ from tokenizers.pre_tokenizers import Split, Whitespace
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
-from distill.data.encode import Encoded, encode_corpus, encode_task, stored_corpus
+from distill.data.encode import Encoded, encode_task
+from distill.data.sequences import encode_corpus, stored_corpus
 
 WORDS = [f"w{i}" for i in range(40)]
 

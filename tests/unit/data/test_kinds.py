@@ -115,12 +115,12 @@ ROWS = {
         [pa.bool_(), pa.list_(pa.float64()), pa.struct({"a": TEXTS}), pa.binary(), pa.date32()],
     ),
 }
-"""Kind -> what it must do. Kinds whose rows are words are in test_token_classification.py."""
+"""Kind -> what it must do. Kinds that prepare their files are in test_words.py and test_choices.py."""
 ROWS["reranking"] = ROWS["regression"]
 
 
 def test_every_kind_has_a_row() -> None:
-    assert {*ROWS} == {name for name, kind in KINDS.items() if not kind.per_token}
+    assert {*ROWS} == {name for name, kind in KINDS.items() if kind.prepare is None}
     assert all(name == kind.name for name, kind in KINDS.items())
 
 
@@ -169,9 +169,9 @@ def test_booleans_are_labels() -> None:
 def test_metrics_of_a_kind_exist_and_take_its_predictions(name: str) -> None:
     kind = KINDS[name]
     assert set(kind.metrics) <= set(kind.all_metrics) <= set(METRICS)
-    outputs = np.random.default_rng(0).normal(size=(40, 3 if kind.named else 1))
+    outputs = np.random.default_rng(0).normal(size=(40, 3 if kind.named or kind.choices else 1))
     labels = ("O", "B-X", "I-X")[: outputs.shape[1] if kind.named else 0]
-    predicted = kind.decode(outputs if kind.named else abs(outputs), labels, 0.5)
+    predicted = kind.decode(abs(outputs) if kind.decode is KINDS["regression"].decode else outputs, labels, 0.5)
     if kind.per_token:
         targets = np.empty(1, object)
         targets[0] = outputs.argmax(1)
@@ -272,7 +272,7 @@ def test_targets_have_one_entry_for_each_row(name: str) -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_equal_outputs_do_not_differ(name: str) -> None:
     kind = KINDS[name]
-    outputs = np.random.default_rng(0).normal(size=(5, 3 if kind.named else 1))
+    outputs = np.random.default_rng(0).normal(size=(5, 3 if kind.named or kind.choices else 1))
     other = outputs + np.array([[0], [1], [0], [0], [-2]]) * np.eye(1, outputs.shape[1])
     assert (kind.difference(outputs, outputs) == 0).all()
     assert (kind.difference(outputs, other) > 0).tolist() == [False, True, False, False, True]

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from distill.data.kinds import MISSING, WORDS
+from distill.data.kinds import MISSING, WORDS, Columns
 from distill.data.kinds.spans import codes, counts, spans
 from distill.data.kinds.token_classification import TOKEN_CLASSIFICATION as KIND
 from distill.data.kinds.token_classification import from_words, words_of
@@ -115,7 +115,7 @@ def where(row: int) -> str:
 def prepared(**columns: Any) -> pa.Table:
     (text, label), table = columns, pa.table(columns)
     assert KIND.prepare is not None
-    return KIND.prepare(table, text, label, where)
+    return KIND.prepare(table, Columns((text,), (label,), KIND), where)
 
 
 def test_words_and_tags_become_texts() -> None:
@@ -145,7 +145,7 @@ def test_large_lists_of_large_strings_are_words() -> None:
     assert table[WORDS].to_pylist() == [[0, 1, 2, 4], [0, 1]]
     sliced = pa.table({"tokens": words, "tags": [["O", "O"], ["X"]]}).slice(1)
     assert KIND.prepare is not None
-    table = KIND.prepare(sliced, "tokens", "tags", where)
+    table = KIND.prepare(sliced, Columns(("tokens",), ("tags",), KIND), where)
     assert (table["tokens"].to_pylist(), table["tags"].to_pylist()) == (["d"], [["X"]])
 
 

@@ -1,0 +1,67 @@
+"""A whole run of multiple choice, from a file of questions with choices to predictions."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distill
+from distill.compare import compare
+from distill.errors import UserError
+
+TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
+COUNT = 64
+SMALL = (
+    "limit=smoke", "limit.documents=60", "limit.repeats=1", "tasks.max_length=32", "output=out",
+    "target.speedup=1.05", "target.shape=[1,16]", "stages.quantize.schemes=[onnxruntime]",
+    "stages.quantize.max_drop=100", "stages.evaluate.shapes=[[1,16]]", "stages.evaluate.baseline=null",
+    "pipeline=[finetune_teacher,prune,recover,quantize,evaluate,export]",
+)  # fmt: skip
+
+
+def row(number: int) -> dict[str, Any]:
+    choices = [TINY["SENTENCES"][(number + place) % 8].split()[1] for place in range(2 + number % 3)]
+    answer = None if number == 5 else "ABCD"[number % len(choices)]
+    return {"question": f"the word after the first, on day {number}", "choices": choices, "answer": answer}
+
+
+def test_a_file_becomes_exported_models_that_predict(run: Any, tmp_path: Path) -> None:
+    file = tmp_path / "quiz.jsonl"
+    file.write_text("".join(json.dumps(row(number)) + "\n" for number in range(COUNT)))
+    results = run(tmp_path, "prune", *SMALL, f"tasks.train={file}")
+    folder = tmp_path / "out" / "export" / "quiz"
+    assert json.loads((folder / "config.json").read_text())["architectures"] == ["BertForMultipleChoice"]
+    assert "pipeline_tag: multiple-choice" in (folder / "README.md").read_text()
+    scores = [model["scores"]["quiz"] for model in results["models"] if model["scores"].get("quiz")]
+    assert len(scores) >= 4  # teacher and student, each in float32 and int8
+    assert all(score.keys() == {"accuracy"} for score in scores)
+    questions = [(row(number)["question"], row(number)["choices"]) for number in range(8)]
+    answers = {}
+    for backend, scheme in (("torch", "fp32"), ("onnxruntime", "fp32"), ("onnxruntime", "int8")):
+        model = distill.load(folder, backend=backend, scheme=scheme)
+        answers[scheme, backend] = model.predict(questions)
+        for answer, (_, choices) in zip(answers[scheme, backend], questions, strict=True):
+            assert answer["choice"] == choices[answer["number"]]
+            assert answer["score"] == max(answer["scores"])
+            assert len(answer["scores"]) == len(choices)
+            assert sum(answer["scores"]) == pytest.approx(1)
+    torch, onnx = ([answer["score"] for answer in answers["fp32", name]] for name in ("torch", "onnxruntime"))
+    np.testing.assert_allclose(torch, onnx, atol=1e-4)
+    with pytest.raises(UserError, match=r"B: got a model that chooses one .* choices are not compared yet"):
+        compare(folder, folder, str(file))
+    command = [sys.executable, "-m", "distill.predict", str(folder)]
+    predicted = subprocess.run([*command, "--file", str(file)], capture_output=True, text=True, timeout=100)
+    assert predicted.returncode == 0, predicted.stderr
+    lines = [json.loads(line) for line in predicted.stdout.splitlines()]
+    assert [line["choices"] for line in lines] == [row(number)["choices"] for number in range(COUNT)]
+    assert all(line["choice"] in line["choices"] for line in lines)
+    refused = subprocess.run([*command, "a text"], capture_output=True, text=True, timeout=100)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("TEXT: got single texts; must be questions with choices for this model; ")
