@@ -30,7 +30,11 @@ def parameters(folder: Path) -> int:
 
 def size_mib(path: Path) -> float:
     """Size of the weights on disk (an ONNX file, or the weight files of a folder) in MiB."""
-    files = [path] if path.is_file() else sorted(file for ending in ("*.safetensors", "*.bin", DENSE) for file in path.glob(ending))
+    files = (
+        [path]
+        if path.is_file()
+        else sorted(file for ending in ("*.safetensors", "*.bin", DENSE) for file in path.glob(ending))
+    )
     return sum(file.stat().st_size for file in files) / 2**20
 
 

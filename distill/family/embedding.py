@@ -1,7 +1,7 @@
 """Sentence embedders: an encoder, a pooling, optionally a linear layer, and the division by the length.
 
-The modules and the files are those of sentence-transformers, which loads what `save_pretrained` writes. transformers has
-no class for such a model.
+The modules and the files are those of sentence-transformers, which loads what `save_pretrained` writes. transformers
+has no class for such a model.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ class EncoderForVectors(nn.Module):
         self.vectors = files.of_config(config)
         files.into_config(config, self.vectors)
         self.base_model_prefix = family_of(config).encoder
-        setattr(self, self.base_model_prefix, _class(config)(config, **_arguments(config)) if encoder is None else encoder)
+        setattr(
+            self, self.base_model_prefix, _class(config)(config, **_arguments(config)) if encoder is None else encoder
+        )
         if self.vectors.width is not None:
             setattr(self, DENSE, nn.Linear(config.hidden_size, self.vectors.width, bias=self.vectors.bias))
 
@@ -116,8 +118,8 @@ class EncoderForVectors(nn.Module):
             return
         if self.vectors.width is not None:
             raise ConfigError(
-                f"student.name: got an embedder of {self.width} dimensions; must have those of the teacher, {width}, or "
-                "no Dense after its pooling; choose another"
+                f"student.name: got an embedder of {self.width} dimensions; must have those of the teacher, {width}, "
+                "or no Dense after its pooling; choose another"
             )
         linear = nn.Linear(int(self.config.hidden_size), width, bias=False)
         with torch.no_grad():
@@ -131,7 +133,9 @@ class EncoderForVectors(nn.Module):
         self.encoder.save_pretrained(folder)
         files.write(Path(folder), self.vectors, int(self.config.hidden_size), _arguments(self.config))
         if self.vectors.width is not None:
-            weights = {f"linear.{name}": value.contiguous() for name, value in getattr(self, DENSE).state_dict().items()}
+            weights = {
+                f"linear.{name}": value.contiguous() for name, value in getattr(self, DENSE).state_dict().items()
+            }
             save_file(weights, Path(folder) / files.DENSE_FOLDER / "model.safetensors", {"format": "pt"})
 
     @classmethod

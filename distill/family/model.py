@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distill.family.head import HEADS, architecture_of
 from distill.family.record import ANSWERS, CHOICES, TEXTS, VECTORS
 from distill.family.records import family_of
-from distill.family.vectors import KEY
+from distill.family.vectors import KEY, embeds
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -117,10 +118,10 @@ def head_of(model: nn.Module) -> str:
     return next((name for name in HEADS[architecture] if hasattr(model, name)), HEADS[architecture][0])
 
 
-def auto_class(config: Any) -> Any:
-    """The class that loads the fine-tuned model of a config: a classifier of texts if it names no other head, and has no
-    settings of an embedder."""
-    other = VECTORS if hasattr(config, KEY) else TEXTS
+def auto_class(config: Any, folder: str | Path | None = None) -> Any:
+    """The class that loads the fine-tuned model of a config: a classifier of texts if it names no other head, and
+    neither it nor its folder has the settings of an embedder."""
+    other = VECTORS if hasattr(config, KEY) or (folder is not None and embeds(folder)) else TEXTS
     return class_of(architecture_of(getattr(config, "architectures", None)) or other)
 
 

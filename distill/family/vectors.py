@@ -20,9 +20,7 @@ MODULES, LENGTHS, MODEL = "modules.json", "sentence_bert_config.json", "config_s
 """Files of an embedder: its modules in their order, the maximum length of a text, and its prompts."""
 
 ORDERS = tuple(
-    ("Transformer", "Pooling", *dense, *normalize)
-    for dense in ((), ("Dense",))
-    for normalize in ((), ("Normalize",))
+    ("Transformer", "Pooling", *dense, *normalize) for dense in ((), ("Dense",)) for normalize in ((), ("Normalize",))
 )
 """Modules of the embedders that are supported, in their order."""
 
@@ -53,7 +51,9 @@ class Vectors:
     @property
     def pair_of_prompts(self) -> tuple[str, str]:
         """What is put before a query and before a document; empty where it is unknown."""
-        query, document = (next((self.prompts[n] for n in names if n in self.prompts), "") for names in (QUERY, DOCUMENT))
+        query, document = (
+            next((self.prompts[n] for n in names if n in self.prompts), "") for names in (QUERY, DOCUMENT)
+        )
         return query, document
 
 
@@ -110,7 +110,12 @@ def read(folder: str | Path) -> Vectors | None:
     stored = read_json(folder / MODEL) if (folder / MODEL).is_file() else {}
     prompts = {str(name): str(text) for name, text in (stored.get("prompts") or {}).items()}
     return Vectors(
-        chosen[0], dense.get("out_features"), bool(dense.get("bias")), activation == _TANH, "Normalize" in names, prompts
+        chosen[0],
+        dense.get("out_features"),
+        bool(dense.get("bias")),
+        activation == _TANH,
+        "Normalize" in names,
+        prompts,
     )
 
 
@@ -128,7 +133,9 @@ def write(folder: Path, vectors: Vectors, hidden: int, encoder_arguments: Mappin
         encoder_arguments: arguments of the encoder's class, such as that it has no pooler.
     """
     modules: list[tuple[str, str, dict[str, Any] | None]] = [("", "Transformer", None)]
-    modes = {key: name == vectors.pooling for name, key in POOLING.items()} | {"pooling_mode_mean_sqrt_len_tokens": False}
+    modes = {key: name == vectors.pooling for name, key in POOLING.items()} | {
+        "pooling_mode_mean_sqrt_len_tokens": False
+    }
     modules.append(("1_Pooling", "Pooling", {"word_embedding_dimension": hidden} | modes))
     if vectors.width is not None:
         sizes: dict[str, Any] = {"in_features": hidden, "out_features": vectors.width, "bias": vectors.bias}

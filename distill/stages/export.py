@@ -21,8 +21,8 @@ from distill.data.tasks import TaskData
 from distill.evaluate.metrics import accuracy
 from distill.export import onnx, record
 from distill.export.huggingface import export_folder
-from distill.family import vectors
 from distill.export.proof import Artifact, difference, fresh, logits_of
+from distill.family import vectors
 from distill.plan import Step
 from distill.report import model_card, plain_card, timed
 from distill.report.schema import Model, Results

@@ -26,9 +26,10 @@ from distill.family.record import VECTORS
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 TEXTS = TINY["SENTENCES"]
+USUAL = vectors.Vectors()
 
 
-def made(folder: Path, name: str = "bert", settings: vectors.Vectors = vectors.Vectors(), **sizes: Any) -> Any:
+def made(folder: Path, name: str = "bert", settings: vectors.Vectors = USUAL, **sizes: Any) -> Any:
     """A random embedder, saved with its tokenizer."""
     TINY["save"](folder, name, "", std=0.3, **sizes)
     model = EncoderForVectors.from_pretrained(folder)
@@ -193,7 +194,7 @@ MODULE = "sentence_transformers.models."
             "modules.json",
             [{"type": f"{MODULE}Transformer", "path": ""}, {"type": f"{MODULE}Pooling", "path": "1_Pooling"}]
             + [{"type": f"{MODULE}CNN", "path": "2_CNN"}],
-            "got the modules Transformer, Pooling, CNN; must be Transformer, Pooling or Transformer, Pooling, Normalize",
+            "got the modules Transformer, Pooling, CNN; must be Transformer, Pooling or Transformer, Pooling, Norm",
         ),
         ("1_Pooling/config.json", {"pooling_mode": "lasttoken"}, "must be one of mean, cls, max, with the prompt"),
         (
@@ -201,7 +202,11 @@ MODULE = "sentence_transformers.models."
             {"pooling_mode": ["mean", "cls"]},
             "must be one of mean, cls, max, with the prompt",
         ),
-        ("2_Dense/config.json", {"activation_function": "torch.nn.GELU", "out_features": 24}, "got torch.nn.GELU; must be"),
+        (
+            "2_Dense/config.json",
+            {"activation_function": "torch.nn.GELU", "out_features": 24},
+            "got torch.nn.GELU; must be",
+        ),
     ],
 )
 def test_other_modules_are_refused(file: str, content: Any, message: str, tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ class Kind:
 
     @property
     def separate(self) -> bool:
-        """Whether the two texts of a row are encoded separately, so that its outputs are those of both, side by side."""
+        """Whether both texts of a row are encoded separately, so that its outputs are those of both, side by side."""
         return self.architecture == VECTORS
 
     def on_labels(self, outputs: Any) -> Any:
