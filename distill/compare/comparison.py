@@ -114,10 +114,10 @@ def _columns(folder: str | Path) -> Sequence[str]:
 
 
 def _check_kind(name: str, kind: Kind) -> None:
-    if kind.per_token or kind.choices:
+    if kind.per_token or kind.choices or kind.separate:
         raise UserError(
-            f"{name}: got a model that {kind.summary} ({kind.name}); must be of another kind, because words and "
-            "choices are not compared yet; evaluate both models on labelled rows instead"
+            f"{name}: got a model that {kind.summary} ({kind.name}); must be of another kind, because words, "
+            "choices and vectors are not compared yet; evaluate both models on labelled rows instead"
         )
 
 
