@@ -18,6 +18,7 @@ from distill.plan import STUDENT, Step
 from distill.schemes import SCHEMES
 from distill.stages.prune import check_reach
 from distill.student.shape import projects, setting
+from distill.terms import KINDS
 from distill.training.answers import APART
 
 SAMPLE, SHARE_CUT = 1000, 0.01
@@ -50,6 +51,7 @@ def prepare(ctx: Context, pending: list[Step]) -> None:
         for line in (*ctx.notes, coverage(ctx.coverage)):
             ctx.machine.log(line)
         _check_architecture(ctx)
+        _check_margins(ctx, pending)
         for line in _cut(ctx):
             ctx.machine.log(line)
         for folder in ctx.given.teachers:
@@ -134,6 +136,25 @@ def _check_architecture(ctx: Context) -> None:
             )
     if errors:
         raise ConfigError(errors)
+
+
+def _check_margins(ctx: Context, steps: list[Step]) -> None:
+    """Refuse terms on the documents of a query for tasks that have none."""
+    tasks = {name: data.task.kind for name, data in ctx.tasks.items() if data.task.kind.name != "reranking"}
+    keys = {
+        f"stages.{step.stage}.terms.{label}.weight": term
+        for step in steps
+        if isinstance(step.settings, Train)
+        for label, term in step.settings.terms.items()
+        if term.weight > 0 and KINDS[term.features].paired
+    }
+    if tasks and keys:
+        name, kind = next(iter(tasks.items()))
+        raise ConfigError(
+            f"{key}: got {term.weight:g}; must be 0 for {name}, a task of kind {kind.name}, which has no documents "
+            f"of a query to compare; set {key}=0, or tasks.kind=reranking"
+            for key, term in keys.items()
+        )
 
 
 def _check_rows(ctx: Context, steps: list[Step]) -> None:

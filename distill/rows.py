@@ -57,6 +57,12 @@ ROWS: dict[str, Callable[[Part], list[Tensor]]] = {
 """Name of a kind in `distill.terms` -> function that returns the rows [N, D] of a part, one tensor per width D."""
 
 
+def margins(outputs: Tensor, pairs: Tensor) -> Tensor:
+    """Differences [P, C] of outputs [B, C] between the first and the second row of each pair [P, 2]."""
+    first, second = working(outputs)[pairs].unbind(1)
+    return first - second
+
+
 def relations(projected: Tensor, mask: Tensor, heads: int) -> Tensor:
     """A A^T / sqrt(d) of queries, keys or values A [B, h, L, d'], split into `heads` heads of width d.
 

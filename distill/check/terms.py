@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distill.config import Term, Train
-from distill.terms import KINDS, VECTORS, Kind
+from distill.terms import KINDS, Kind
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,6 @@ def terms(key: str, stage: Train, facts: TermFacts) -> Iterator[str]:
             continue
         where = f"{key}.terms.{label}"
         yield from _against(where, key, term, kind, stage)
-        yield from _on_corpus(where, kind, stage)
         yield from _positions(where, term, kind, stage, facts)
         yield from _layers(where, term, kind)
         if kind.inside and stage.data == "tasks":
@@ -47,21 +46,17 @@ def terms(key: str, stage: Train, facts: TermFacts) -> Iterator[str]:
 def _against(where: str, key: str, term: Term, kind: Kind, stage: Train) -> Iterator[str]:
     if term.against == "teacher" and stage.teacher is None and stage.role != "baseline":
         yield f"{where}.against: got teacher; must be labels where {key}.teacher is null; set {key}.teacher=STAGE"
-    if kind is VECTORS and term.against == "labels":
-        yield f"{where}.against: got labels; must be teacher with features {kind.name}; set {where}.against=teacher"
-    if kind.inside and term.against == "labels" and stage.role == "baseline":
+    if not kind.labels and term.against == "labels" and stage.role == "baseline":
         yield f"{where}.features: got {kind.name}; must be logits in a baseline; drop the term with ~{where}"
-    elif kind.inside and term.against == "labels":
+    elif not kind.labels and term.against == "labels":
         yield f"{where}.against: got labels; must be teacher with features {kind.name}; set {where}.against=teacher"
-
-
-def _on_corpus(where: str, kind: Kind, stage: Train) -> Iterator[str]:
-    if stage.data == "corpus" and not kind.rows:
-        yield f"{where}.features: got {kind.name}; must be pooled on a corpus; set {where}.features=pooled"
 
 
 def _positions(where: str, term: Term, kind: Kind, stage: Train, facts: TermFacts) -> Iterator[str]:
     reason = None
+    if not kind.rows and stage.data == "corpus":
+        yield f"{where}.features: got {kind.name}; must be of a stage on tasks; drop the term with ~{where}"
+        return
     if "masked" not in kind.rows:
         reason = f"with features {kind.name}"
     elif kind.inside and stage.data == "tasks":

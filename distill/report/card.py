@@ -16,19 +16,40 @@ from distill.report.schema import Model, Results
 from distill.report.table import Table, models_table
 
 TAGS = ("knowledge-distillation", "distill")
-LIBRARY, SIMILARITY = "sentence-transformers", "sentence-similarity"
-"""Library that loads embedders, and the hub's name of what they do."""
 LIMITS = (
     "It was trained on its teacher's outputs and may reproduce the teacher's errors and biases.",
     "The terms of use of the teacher and of the data apply to it as well.",
 )
 
 
-def model_card(results: Results, target: str | None, task: str, pipeline: str = "text-classification") -> str:
+_CROSS_ENCODER = """from sentence_transformers import CrossEncoder
+
+reranker = CrossEncoder("FOLDER_OF_THIS_FILE", max_length={max_length})
+scores = reranker.predict([("a query", "a document"), ("a query", "another document")])
+ranked = reranker.rank("a query", ["a document", "another document"])"""
+
+_EMBEDDER = """from sentence_transformers import SentenceTransformer
+
+embedder = SentenceTransformer("FOLDER_OF_THIS_FILE")
+embeddings = embedder.encode(["A first text.", "A second text."])"""
+
+SIMILARITY = "sentence-similarity"
+"""The hub's name of what embedders do."""
+
+LIBRARIES = {
+    "text-ranking": ("sentence-transformers", ("cross-encoder",), _CROSS_ENCODER),
+    SIMILARITY: ("sentence-transformers", ("sentence-transformers", "feature-extraction", SIMILARITY), _EMBEDDER),
+}
+"""What a model does on the hub -> library that loads it besides transformers, further tags, and code that uses it."""
+
+
+def model_card(
+    results: Results, target: str | None, task: str, pipeline: str = "text-classification", max_length: int = 128
+) -> str:
     """README.md of the student for `target` (None for a run without targets), fine-tuned on `task`.
 
     The scores in the front matter are those of the student's first scored variant. `pipeline` is the hub's name of what
-    the model does.
+    the model does, and `max_length` the number of tokens after which it cuts texts.
     ValueError if all variants of the student failed.
     """
     students = [m for m in headline.of_role(results, "student") if m["target"] == target and "failed" not in m]
@@ -49,17 +70,21 @@ def model_card(results: Results, target: str | None, task: str, pipeline: str = 
         ),
         replace(main, notes=list(map(portable_text, main.notes))),
         *([] if gain is None else section(gain)),
+        *_usage(pipeline, max_length),
         *_how_it_was_made(results, stages),
         *_limitations([*headline.coverage(results), headline.timing(results), *limits]),
     ]
     return _card(_front_matter(results, scored, task, pipeline), blocks)
 
 
-def plain_card(origin: Results, stage: str, task: str, pipeline: str = "text-classification") -> str:
+def plain_card(
+    origin: Results, stage: str, task: str, pipeline: str = "text-classification", max_length: int = 128
+) -> str:
     """README.md of a model for `task` that was made by `stage` of a run and was not evaluated."""
     blocks: list[Block] = [
         Heading(task, 1),
         *banner(bool(origin.get("smoke"))),
+        *_usage(pipeline, max_length),
         *_how_it_was_made(origin, [stage]),
         *_limitations(["It was not evaluated.", *LIMITS]),
     ]
@@ -83,11 +108,7 @@ def embedder_card(origin: Results, stage: str, measured: dict[str, Any]) -> str:
         Heading("A distilled sentence embedder", 1),
         *banner(bool(origin.get("smoke"))),
         Paragraph(f"Its unit-length embeddings approximate the direction of those of {origin['teacher_name']}."),
-        Code(
-            "from sentence_transformers import SentenceTransformer\n\n"
-            'embedder = SentenceTransformer("FOLDER_OF_THIS_FILE")\n'
-            'embeddings = embedder.encode(["A first text.", "A second text."])'
-        ),
+        Code(_EMBEDDER),
         *(section(Table("Evaluation", ("Measure", "Teacher", "Student"), rows)) if rows else []),
         *_how_it_was_made(origin, [stage]),
         *_limitations(["It was evaluated on texts of tasks that it was not fine-tuned on.", *LIMITS]),
@@ -97,6 +118,13 @@ def embedder_card(origin: Results, stage: str, measured: dict[str, Any]) -> str:
 
 def _card(front: dict[str, Any], blocks: Sequence[Block]) -> str:
     return f"---\n{yaml.safe_dump(front, sort_keys=False, allow_unicode=True)}---\n\n{markdown.text(blocks)}"
+
+
+def _usage(pipeline: str, max_length: int) -> list[Block]:
+    """Code that uses the model with its library, where that is not transformers alone."""
+    if pipeline not in LIBRARIES:
+        return []
+    return [Heading("Usage"), Code(LIBRARIES[pipeline][2].format(max_length=max_length))]
 
 
 def _how_it_was_made(results: Results, stages: Sequence[str]) -> list[Block]:
@@ -135,9 +163,8 @@ def _sources(results: Results) -> Iterator[str]:
 
 def _classifier(results: Results, pipeline: str) -> dict[str, Any]:
     """Front matter of any model of a task, and of an embedder."""
-    embeds = pipeline == SIMILARITY
-    kind: dict[str, Any] = {"library_name": LIBRARY if embeds else "transformers", "pipeline_tag": pipeline}
-    kind |= {"tags": [*([LIBRARY, "feature-extraction", SIMILARITY] if embeds else []), *TAGS]}
+    library, tags, _ = LIBRARIES.get(pipeline, ("transformers", (), ""))
+    kind = {"library_name": library, "pipeline_tag": pipeline, "tags": [*tags, *TAGS]}
     return {**_origin(results), **kind}
 
 

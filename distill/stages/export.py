@@ -19,7 +19,7 @@ from distill.context import Context
 from distill.data.task import Task
 from distill.data.tasks import TaskData
 from distill.evaluate.metrics import accuracy
-from distill.export import onnx, record
+from distill.export import cross_encoder, onnx, record
 from distill.export.huggingface import export_folder
 from distill.export.proof import Artifact, difference, fresh, logits_of
 from distill.family import vectors
@@ -164,9 +164,9 @@ def _export(ctx: Context, step: Step, task: str, out: Path) -> list[Exported]:
     target = step.target or None
     does = ctx.tasks[task].task.kind.pipeline
     if measured is None:
-        card = plain_card(origin(ctx), settings.start, task, does)
+        card = plain_card(origin(ctx), settings.start, task, does, ctx.config.tasks.max_length)
     else:
-        card = model_card(measured, target, task, does)
+        card = model_card(measured, target, task, does, ctx.config.tasks.max_length)
     failed = {name for name, model in _students(measured, step).items() if "failed" in model}
     quantized = [model for model in _quantized(ctx, step, task) if model[:2] not in failed]
     beside = [(path, name_in_folder) for _, _, path, name_in_folder in quantized]
@@ -175,6 +175,8 @@ def _export(ctx: Context, step: Step, task: str, out: Path) -> list[Exported]:
     export_folder(source, out, card, [*beside, *modules])
     if separate:
         vectors.limit_length(out, ctx.config.tasks.max_length)
+    if does == cross_encoder.PIPELINE:
+        cross_encoder.configure(out, cross_encoder.activation([*map(Path, ctx.given.teachers)]))
     in_float = Exported(task, "torch", "fp32", ".", Artifact("torch", source, source), Artifact("torch", out, out))
     return [in_float, *(_exported(task, source, out, *model) for model in quantized)]
 

@@ -18,7 +18,8 @@ from distill.compress.quantize import linears
 from distill.config import Train
 from distill.context import Context
 from distill.context.write import write_model
-from distill.data.collate import task_batch
+from distill.data.collate import pairs, task_batch
+from distill.data.kinds.kind import group_numbers
 from distill.data.tasks import TaskData
 from distill.data.windows import split, windows
 from distill.family.embedding import width_of
@@ -71,6 +72,8 @@ def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: i
     teachers, targets = _teachers_or_logits(ctx, step, data, bound_terms, inside, tokenizer)
     teacher_seconds = time.monotonic() - began
 
+    paired = any(term.kind.paired for term in bound_terms.values())
+    groups = group_numbers(rows[data.task.columns[0]]) if paired else None
     if targets is not None and encoded.words is not None:
         # A teacher with another tokenizer may have truncated words that the student has.
         encoded = replace(encoded, words=encoded.words.only(np.asarray(targets.any(axis=1))))
@@ -84,6 +87,8 @@ def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: i
             batch["real"] = np.flatnonzero(batch["attention_mask"])
         if targets is not None:
             batch["teacher_logits"] = targets[numbers]
+        if groups is not None:
+            batch["pairs"] = pairs(groups[rows])
         return batch
 
     gates = _gates(settings, model)
@@ -94,7 +99,7 @@ def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: i
         objective = Objective(
             model, bound_terms, teachers, pooling, gates=gates, kept=kept, rows=kind.rows, label_rows=kind.label_rows
         )
-        done = trained(ctx, step, name, settings, objective, encoded.lengths, collate, seed)
+        done = trained(ctx, step, name, settings, objective, encoded.lengths, collate, seed, groups)
     done.seconds += teacher_seconds
     _save(ctx, name, model, summary(done), tokenizer, gates)
 

@@ -95,7 +95,7 @@ def test_a_terms_parameters_are_those_of_its_loss(name: str) -> None:
 
 def test_every_term_fits_into_a_recipe() -> None:
     settings: Any = OmegaConf.to_object(composed(*EVERY_TERM))
-    assert sum(len(settings.stages[name].terms) for name in ("pretrain", "finetune")) == 6 + len(TERMS)
+    assert sum(len(settings.stages[name].terms) for name in ("pretrain", "finetune")) == 7 + len(TERMS)
     assert check.settings(settings, "distilbert") == []
 
 

@@ -192,8 +192,7 @@ MODULE = "sentence_transformers.models."
     [
         (
             "modules.json",
-            [{"type": f"{MODULE}Transformer", "path": ""}, {"type": f"{MODULE}Pooling", "path": "1_Pooling"}]
-            + [{"type": f"{MODULE}CNN", "path": "2_CNN"}],
+            [{"type": f"{MODULE}{name}", "path": ""} for name in ("Transformer", "Pooling", "CNN")],
             "got the modules Transformer, Pooling, CNN; must be Transformer, Pooling or Transformer, Pooling, Norm",
         ),
         ("1_Pooling/config.json", {"pooling_mode": "lasttoken"}, "must be one of mean, cls, max, with the prompt"),

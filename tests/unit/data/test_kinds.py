@@ -182,7 +182,7 @@ def test_metrics_of_a_kind_exist_and_take_its_predictions(name: str) -> None:
         targets[0] = outputs.argmax(1)
         truth = kind.truth(targets, ["one text"], labels)
     else:
-        truth = kind.truth(predicted, ["query"] * 40, labels)
+        truth = kind.truth(predicted, [f"query {n // 10}" for n in range(40)], labels)
     same = score(kind.all_metrics, predicted, truth)
     assert same == pytest.approx(dict.fromkeys(kind.all_metrics, 100.0))
 
