@@ -135,9 +135,9 @@ def test_what_embedders_do_not_support_is_refused(run: Any, tmp_path: Path) -> N
     file, given = write(tmp_path / "texts.jsonl", judged), embedder(tmp_path / "given")
     settings = [*SMALL, "teacher=hub", f"tasks.train={file}"]
     pruned = ["pipeline=[finetune_teacher,prune,recover]", f"teacher.name={given}", f"{MARGINS}=0.5"]
-    with pytest.raises(ConfigError, match=f"{MARGINS}: got 0.5; must be 0 for texts, a task of kind retrieval"):
+    with pytest.raises(ConfigError, match=rf"{MARGINS}: got 0.5; must be 0 for texts, a task of kind retrieval"):
         run(tmp_path, "prune", *settings, *pruned)
     bart = TINY["save"](tmp_path / "bart", "bart", "")
     tuned = ["pipeline=[finetune_teacher]", f"teacher.name={bart}", "tasks.kind=retrieval", "target.speedup=null"]
-    with pytest.raises(ConfigError, match="teacher.name: got a model of type bart; must be one of bert, .* for retrie"):
+    with pytest.raises(ConfigError, match=r"teacher.name: got a model of type bart; must be one of bert, .* for retrie"):
         run(tmp_path, "prune", *settings, *tuned)
