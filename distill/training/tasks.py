@@ -20,6 +20,7 @@ from distill.context import Context
 from distill.context.write import write_model
 from distill.data.collate import pairs, task_batch
 from distill.data.kinds.kind import group_numbers
+from distill.data.kinds.retrieval import no_negatives
 from distill.data.tasks import TaskData
 from distill.data.windows import split, windows
 from distill.family.embedding import width_of
@@ -74,6 +75,8 @@ def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: i
 
     paired = any(term.kind.paired for term in bound_terms.values())
     groups = group_numbers(rows[data.task.columns[0]]) if paired else None
+    in_batch = kind.separate and kind.grouped and any(term.against == "labels" for term in bound_terms.values())
+    texts = [group_numbers(rows[column]) for column in data.task.columns] if in_batch else None
     if targets is not None and encoded.words is not None:
         # A teacher with another tokenizer may have truncated words that the student has.
         encoded = replace(encoded, words=encoded.words.only(np.asarray(targets.any(axis=1))))
@@ -87,6 +90,8 @@ def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: i
             batch["real"] = np.flatnonzero(batch["attention_mask"])
         if targets is not None:
             batch["teacher_logits"] = targets[numbers]
+        if texts is not None:
+            batch["no_negatives"] = no_negatives(texts[0][rows], texts[1][rows], encoded.labels[numbers])
         if groups is not None:
             batch["pairs"] = pairs(groups[rows])
         return batch

@@ -19,6 +19,7 @@ from distill.data.encode import alternating, encode_texts
 from distill.data.files import Table
 from distill.data.kinds import ABSENT, KINDS, MISSING
 from distill.data.kinds.embedding import SCALE
+from distill.data.kinds.retrieval import no_negatives
 from distill.data.labelled import labelled_rows, targets_of
 from distill.data.task import Task
 from distill.data.tasks import TaskData
@@ -112,6 +113,16 @@ def test_losses_on_labels_are_those_of_sentence_transformers(outputs: tuple[torc
 def test_only_relevant_documents_are_targets() -> None:
     targets = np.array([1, 0, 3, np.nan, 0.5], np.float32)
     assert RETRIEVAL.loss_targets(targets).tolist() == [0, MISSING, 2, MISSING, 4]
+
+
+def test_other_relevant_documents_and_copies_are_no_negatives() -> None:
+    random = np.random.default_rng(0)
+    queries, documents, targets = (random.integers(0, most, 12) for most in (4, 6, 2))
+    flags = no_negatives(queries, documents, np.where(targets, 1.0, np.nan))
+    for i in range(12):
+        for j in range(12):
+            answer = bool(queries[i] == queries[j] and targets[j])
+            assert flags[i, j] == (i != j and (answer or documents[i] == documents[j]))
 
 
 def test_vectors_are_compared_by_the_mean_cosine_of_both_texts(outputs: tuple[torch.Tensor, torch.Tensor]) -> None:
@@ -214,6 +225,10 @@ def test_terms_of_an_embedder_are_summed_over_pairs(tmp_path: Path) -> None:
     scores = SCALE * both[:, :16] @ both[:, 16:].T
     expected = -torch.log_softmax(scores, 1).diagonal()[[0, 2, 3, 6, 7]].sum()
     assert sums[2].item() == pytest.approx(expected.item(), rel=1e-4)
+    tensors["no_negatives"] = torch.zeros(8, 8, dtype=torch.bool)
+    tensors["no_negatives"][0, 1:] = True
+    without = expected + torch.log_softmax(scores, 1)[0, 0]  # the first row has no negatives left
+    assert objective(tensors)[2].item() == pytest.approx(without.item(), rel=1e-4)
 
 
 def table(rows: list[dict[str, Any]]) -> Table:
