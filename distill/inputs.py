@@ -149,7 +149,7 @@ def _unfit_for_kind(ctx: Context, kind: Kind) -> Iterator[str]:
 
 def _check_margins(ctx: Context, steps: list[Step]) -> None:
     """Refuse terms on the documents of a query for tasks that have none."""
-    tasks = {name: data.task.kind for name, data in ctx.tasks.items() if not data.task.kind.grouped}
+    tasks = {name: data.task.kind for name, data in ctx.tasks.items() if data.task.kind.name != "reranking"}
     keys = {
         f"stages.{step.stage}.terms.{label}.weight": term
         for step in steps

@@ -184,6 +184,7 @@ def _source(options: argparse.Namespace, record: Record | None, kind: Kind) -> S
     if kind.choices:
         return Source(_with_choices(options, record, table), table.rows.num_rows)
     columns = _columns(options, record, table)
+    columns = columns[:1] if kind.separate else columns
     return Source(_of_file(table, columns), table.rows.num_rows)
 
 

@@ -25,7 +25,7 @@ from distill.compress.search import Losses, Shape, falling
 from distill.config import Prune
 from distill.config.stages import BASE_WIDTH
 from distill.data.collate import task_batch
-from distill.data.kinds import Kind, labelled
+from distill.data.kinds import MISSING, Kind, labelled
 from distill.data.tasks import TaskData, targets_of
 from distill.engine.schedule import linear
 from distill.evaluate.predict import batches
@@ -213,6 +213,7 @@ def _constant_loss(batches: list[Batch]) -> float:
     labels = torch.cat([batch["labels"] for batch in batches]).cpu()
     if labels.is_floating_point():
         return max(labels.float().var(correction=0).item(), 1e-6)
+    labels = labels[labels != MISSING]
     shares = torch.bincount(labels) / len(labels)
     return max(-(shares * shares.clamp(min=1e-9).log()).sum().item(), 1e-6)
 

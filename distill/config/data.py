@@ -39,13 +39,17 @@ class Task:
     kind: str | None = None
     """classification, multi_label (any number of labels for a text), regression (a number), reranking (a score for a
     query, the text, and a document, the second text), token_classification (a tag for each word, or spans),
-    multiple_choice (one of several answers to a question), or question_answering (the part of a context, the second
-    text, that answers a question, the text)."""
+    multiple_choice (one of several answers to a question), question_answering (the part of a context, the second text,
+    that answers a question, the text), embedding (vectors of two texts and their similarity), or retrieval (vectors of
+    a query and a document)."""
     text: str | None = None
     """Column of the text, or of the first text of a pair. For token_classification also lists of words."""
     text_pair: str | None = None
     """Column of the second text of a pair. For multiple_choice, of a text that each choice follows. For
     question_answering, of the context."""
+    prompts: list[str] | None = None
+    """For embedding and retrieval, what is put before the first text and before the second, e.g. ["query: ",
+    "passage: "]. When null, what the teacher's settings put before queries and documents in retrieval, else nothing."""
     choices: Any = None
     """For multiple_choice, column with the list of choices of each row, or a list of columns with one each."""
     label: Any = None

@@ -20,6 +20,7 @@ from distill.data.kinds.regression import numeric
 from distill.data.kinds.token_classification import TOKEN_CLASSIFICATION, is_spans, is_words
 from distill.errors import ConfigError, DataError
 from distill.family.head import Head
+from distill.family.record import VECTORS
 
 LABELS = (
     "label", "labels", "target", "class", "category", "intent", "sentiment", "topic", "emotion", "score", "similarity",
@@ -104,6 +105,11 @@ def columns_of(settings: config.Task, table: pa.Table, head: Head | None, key: s
             f"{file}; name {repeated} once"
         )
     kind = _kind(settings, sample, text, label, head)
+    if kind.separate and len(text) != 2:
+        raise ConfigError(
+            f"{key}.text: got {' and '.join(text)}; must be two columns for {kind.name}; set {key}.text=COLUMN "
+            f"{key}.text_pair=COLUMN (of {', '.join(table.column_names)})"
+        )
     if kind.per_token and len(text) > 1:
         raise ConfigError(
             f"{key}.text: got {' and '.join(text)}; must be one column for {kind.name}; set {key}.text=COLUMN"
@@ -288,6 +294,10 @@ def _kind(settings: config.Task, table: pa.Table, text: Sequence[str], label: Se
     column = table[label[0]]
     if len(label) > 1 or is_list(column.type):
         return KINDS["multi_label"]
+    if head is not None and head.architecture == VECTORS:
+        if len(text) == 2 and _numeric(column):
+            return KINDS["retrieval" if [name.lower() for name in text] in QUERIES else "embedding"]
+        head = None  # the encoder of an embedder, which gets a head for the task
     if (head is None or head.outputs == 1) and [name.lower() for name in text] in QUERIES and _numeric(column):
         return KINDS["reranking"]
     if head is not None:

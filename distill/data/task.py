@@ -36,6 +36,8 @@ class Task:
     """Probability above which a label of multi_label is output, or no answer of question_answering."""
     official: dict[str, int] = field(default_factory=dict)
     """Split -> number of rows that it should have."""
+    prompts: tuple[str, ...] = ()
+    """What is put before the first text and before the second; empty if nothing is."""
     choices: tuple[str, ...] = ()
     """The column with the choices of each row, or several with one each."""
 

@@ -117,6 +117,17 @@ def mrr_at_10(predicted: np.ndarray, labels: np.ndarray) -> float:
     return float(np.mean(np.where(counted < TOP, 1 / (counted + 1), 0))) if len(counted) else 0.0
 
 
+def recall_at_10(predicted: np.ndarray, labels: np.ndarray) -> float:
+    """Mean over groups of the share of rows with a label above 0 that are among the first ten, 0 to 1.
+
+    Groups without a label above 0 do not count.
+    """
+    order, group, rank = _ranking(predicted, labels)
+    relevant = labels["label"][order] > 0
+    every, found = np.bincount(group, weights=relevant), np.bincount(group, weights=relevant & (rank < TOP))
+    return float(np.mean(found[every > 0] / every[every > 0])) if (every > 0).any() else 0.0
+
+
 def _ranking(values: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows by group and descending value; the number of each row's group, from 0; and its rank there, from 0."""
     order = np.lexsort((-values, labels["group"]))
@@ -175,6 +186,7 @@ METRICS: dict[str, Metric] = {
     "mrr_at_10": mrr_at_10,
     "ndcg_at_10": ndcg_at_10,
     "pearson": pearson,
+    "recall_at_10": recall_at_10,
     "span_f1": span_f1,
     "spearman": spearman,
 }

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
 TEXTS, TOKENS = "ForSequenceClassification", "ForTokenClassification"
 CHOICES, ANSWERS = "ForMultipleChoice", "ForQuestionAnswering"
-"""Architectures: the part of a class name of transformers after the family's name."""
+VECTORS = "ForVectors"
+"""Architectures: the part of a class name of transformers after the family's name. That of embedders, which
+transformers does not have, is of `distill.family.embedding`."""
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments of a module's call."""

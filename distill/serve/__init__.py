@@ -205,7 +205,7 @@ def _try(model: Model, path: Path) -> None:
         pairs = model.kind.choices or model.kind.extractive or len(model.columns) > 1
         outputs = model.outputs(pair if pairs else ["a"])
     expected = 2 if model.kind.choices else COLUMNS if model.kind.extractive else len(model.labels) or 1
-    if outputs.shape[1] != expected:
+    if outputs.shape[1] != expected and not model.kind.separate:
         raise DataError(
             f"{path}: got {outputs.shape[1]} outputs; must be {expected}, one for each label; copy the folder again"
         )

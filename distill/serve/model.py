@@ -72,7 +72,8 @@ class Model:
         return [self.kind.divide(text) for text in texts]
 
     def _outputs(self, texts: Texts, rows: list[Any], batch_size: int) -> np.ndarray:
-        columns = [[text for text, _ in rows]] if self.kind.divide else columns_of(texts, len(self.columns))
+        wanted = 1 if self.kind.separate else len(self.columns)
+        columns = [[text for text, _ in rows]] if self.kind.divide else columns_of(texts, wanted)
         if not columns or not columns[0]:
             return np.zeros((0, COLUMNS if self.kind.extractive else len(self.labels) or 1), np.float32)
         if self.kind.per_token:
@@ -101,7 +102,8 @@ class Model:
         `{"label": "billing", "score": 0.97, "scores": {"billing": 0.97, ...}}` for a classification,
         `{"labels": ["billing"], "scores": {...}}` for several labels, `{"score": 3.2}` for a number, and
         `{"spans": [{"text": "Oslo", "label": "LOC", "start": 7, "end": 11, "score": 0.97}]}` for token classification,
-        where a list of words stands for the text that has a space between them. For multiple choice, a text is
+        where a list of words stands for the text that has a space between them. An embedder takes single texts, and
+        returns `{"vector": [0.1, -0.2, ...]}` for each. For multiple choice, a text is
         `(question, [choices])` or `(text, question, [choices])`, and the prediction is
         `{"choice": "Oslo", "number": 1, "score": 0.97, "scores": [0.02, 0.97, 0.01]}`, numbered from 0. For question
         answering, a pair is `(question, context)`, and the prediction is

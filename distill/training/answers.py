@@ -45,7 +45,8 @@ def teacher_logits(ctx: Context, source: Source, data: TaskData) -> np.ndarray:
             with checkpoint.writing(folder) as temporary:
                 np.save(temporary / "logits.npy", average(logits, ctx.shares(source, task)))
                 checkpoint.write_json(temporary / checkpoint.MANIFEST, fingerprint)
-    return np.asarray(np.load(folder / "logits.npy"))
+    stored: np.ndarray = np.load(folder / "logits.npy", mmap_mode="r")  # vectors of many rows may not fit into memory
+    return stored
 
 
 def learned_outputs(ctx: Context, source: Source, data: TaskData) -> np.ndarray:

@@ -51,6 +51,9 @@ QUIZ: Rows = {"question": SUBJECTS, "choices": [["no", "yes"]] * COUNT, "answer"
 FLAGS: Rows = {"text": SUBJECTS, "urgent": [i % 2 for i in range(COUNT)], "angry": [i // 2 % 2 for i in range(COUNT)]}
 
 
+EMBEDDING = "tasks.kind=embedding"
+
+
 def cell(rows: Rows, column: str, row: int, value: Any) -> Rows:
     """The rows with another value in one row, counted from 1."""
     values = list(rows[column])
@@ -272,6 +275,39 @@ MALFORMED: dict[str, Case] = {
         lambda: tickets(QUERIES | {"query": ["where is my card"] * COUNT}), [], "tickets.csv: got 0 labelled ",
     ),
     "accuracy of scores": (lambda: tickets(QUERIES), ["tasks.metrics=[accuracy]"], "tasks.metrics: got accuracy; must"),
+    # embedding and retrieval
+    "one text to embed": (
+        tickets, ["tasks.kind=embedding"], "tasks.text: got body; must be two columns for embedding; set tasks.text=CO",
+    ),
+    "a similarity in words": (
+        lambda: tickets(cell(SCORES, "score", 9, "alike")), [EMBEDDING], BODY.format(9) + "got label 'alike'; must be",
+    ),
+    "a similarity outside of the range": (
+        lambda: tickets(SCORES), [EMBEDDING, "tasks.range=[0,0.5]"], BODY.format(14) + "got label 0.54.*; must be a nu",
+    ),
+    "one similarity": (
+        lambda: tickets(SCORES | {"score": [0.5] * COUNT}), [EMBEDDING], "tickets.csv: got the same label in all rows",
+    ),
+    "a missing text to embed": (
+        lambda: {"t.jsonl": to_jsonl(cell(SCORES, "text2", 7, None))}, [EMBEDDING], "t.jsonl, row 7: got null in text2",
+    ),
+    "numbers to embed": (
+        lambda: {"t.jsonl": to_jsonl(SCORES | {"text2": [*range(COUNT)]})},
+        [EMBEDDING, "tasks.text=text1", "tasks.text_pair=text2"],
+        "t.jsonl: got int64 in column text2; must be text",
+    ),
+    "one prompt": (
+        lambda: tickets(SCORES), [EMBEDDING, "tasks.prompts=[a]"], r"tasks.prompts: got \['a'\]; must be two texts",
+    ),
+    "prompts of another kind": (
+        tickets, ["tasks.prompts=[a,b]"], r"tasks.prompts: got \['a', 'b'\]; must be null for classification",
+    ),
+    "no document that is not relevant": (
+        lambda: tickets(QUERIES | {"score": [1] * COUNT}), ["tasks.kind=retrieval"], "tickets.csv: got the same label",
+    ),
+    "accuracy of cosines": (
+        lambda: tickets(QUERIES), ["tasks.kind=retrieval", "tasks.metrics=[accuracy]"], "tasks.metrics: got accuracy; ",
+    ),
     # token_classification
     "words without a tag": (
         lambda: {"t.jsonl": to_jsonl(cell(NAMES, "ner_tags", 7, ["O"]))},

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from distill.family.record import ANSWERS, CHOICES, TEXTS
+from distill.family.record import ANSWERS, CHOICES, TEXTS, VECTORS
 
 Where = Callable[[int], str]
 """Row of a table, from 0 -> its file and its number there."""
@@ -56,8 +56,8 @@ class Kind:
     name: str
     summary: str
     """What a model of this kind does, in a few words."""
-    problem: str
-    """`problem_type` of the model's config in transformers."""
+    problem: str | None
+    """`problem_type` of the model's config in transformers; None for embedders."""
     metrics: tuple[str, ...]
     """Metrics of a task that names none. Their mean is the task's score."""
     all_metrics: tuple[str, ...]
@@ -91,6 +91,8 @@ class Kind:
     averaged: bool = True
     """Whether outputs of several teachers, or of a text's windows, are averaged: as probabilities of classes, of which
     one is right, or as numbers."""
+    scaled: bool = False
+    """Whether labels, which are numbers, are scaled to 0 to 1 when they are loaded."""
     grouped: bool = False
     """Whether rows with the same first text form a group, which is scored and resampled as a whole."""
     label_rows: Callable[[Any], Any] | None = None
@@ -135,6 +137,11 @@ class Kind:
     def extractive(self) -> bool:
         """Whether each row is a question with a context, in overlapping windows, in which its answer is found."""
         return self.architecture == ANSWERS
+
+    @property
+    def separate(self) -> bool:
+        """Whether both texts of a row are encoded separately, so that its outputs are those of both, side by side."""
+        return self.architecture == VECTORS
 
     def on_labels(self, outputs: Any) -> Any:
         """Outputs [n, outputs] -> logits [R, C] that are compared with `loss_targets`."""
