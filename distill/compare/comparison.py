@@ -114,10 +114,17 @@ def _columns(folder: str | Path) -> Sequence[str]:
 
 
 def _check_kind(name: str, kind: Kind) -> None:
-    if kind.per_token or kind.choices or kind.separate:
+    rows = (
+        ("words", kind.per_token),
+        ("choices", kind.choices),
+        ("answers", kind.extractive),
+        ("vectors", kind.separate),
+    )
+    missing = [rows_of for rows_of, flag in rows if flag]
+    if missing:
         raise UserError(
-            f"{name}: got a model that {kind.summary} ({kind.name}); must be of another kind, because words, "
-            "choices and vectors are not compared yet; evaluate both models on labelled rows instead"
+            f"{name}: got a model that {kind.summary} ({kind.name}); must be of another kind, because {missing[0]} "
+            "are not compared yet; evaluate both models on labelled rows instead"
         )
 
 

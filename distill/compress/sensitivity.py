@@ -87,7 +87,7 @@ class Subject:
         encoded = self.data.encoded(train.select(drawn), tokenizer, self.max_length)
         assert encoded.labels is not None
         sampled = []
-        lessons = [np.arange(len(drawn))[at : at + LESSON] for at in range(0, len(drawn), LESSON)]
+        lessons = [np.arange(len(encoded))[at : at + LESSON] for at in range(0, len(encoded), LESSON)]
         for rows in lessons if then else batches(np.asarray(encoded.lengths), TOKENS):
             batch, numbers = task_batch(encoded, rows, tokenizer.pad_token_id, tokenizer.padding_side == "left")
             batch["labels"] = self.data.task.kind.loss_targets(encoded.labels[numbers])

@@ -49,6 +49,16 @@ class Words:
 
 
 @dataclass(frozen=True)
+class Spans:
+    """Windows of questions with their contexts, in which answers are spans. A window is a row of `Encoded`."""
+
+    owners: NDArray[np.int64]
+    """[windows] number of the question of each window, in ascending order from 0."""
+    characters: NDArray[np.int32]
+    """[tokens, 2] first character and end, in its context, of each token; -1 for tokens that are not of a context."""
+
+
+@dataclass(frozen=True)
 class Encoded:
     """Rows of token ids in one flat array. Without `groups`, row r is `ids[offsets[r]:offsets[r + 1]]`."""
 
@@ -60,12 +70,14 @@ class Encoded:
     """Token type of each id, flat; None where all are 0 (a corpus)."""
     labels: NDArray[Any] | None
     """[n] or [n, labels] targets of the kind of task (int64, or float32 for numbers); [W] of a task whose rows are
-    words; None for a corpus."""
+    words; [n, 2] first and last token of the answer in windows; None for a corpus."""
     words: Words | None = None
     """The words of all rows, of a task whose rows are words."""
     groups: NDArray[np.int64] | None = None
     """[n + 1] first sequence of each row, and the number of all sequences, of a task whose rows have several, such as a
     question with each of its choices. Sequence s is then `ids[offsets[s]:offsets[s + 1]]`. None for one in each row."""
+    spans: Spans | None = None
+    """The questions of rows that are windows."""
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -80,7 +92,7 @@ class Encoded:
     @property
     def sequences(self) -> Encoded:
         """The same tokens, with each sequence as a row, without labels."""
-        return replace(self, groups=None, labels=None)
+        return replace(self, groups=None, labels=None, spans=None)
 
     def __len__(self) -> int:
         return len(self.offsets if self.groups is None else self.groups) - 1
@@ -199,7 +211,7 @@ def _tokens(
     """The tokens of consecutive parts of the rows; each part is one list of texts, or two for pairs."""
     try:
         for texts in parts:
-            if len(texts) == 2 and not _separates(tokenizer):
+            if len(texts) == 2 and not separates(tokenizer):
                 texts = [texts[0], [f"\n{text}" for text in texts[1]]]
             out = tokenizer(
                 *texts, truncation=True, max_length=max_length, return_attention_mask=False, return_token_type_ids=True
@@ -280,7 +292,7 @@ def _places(dataset: Dataset) -> list[NDArray[np.int64]]:
     return [places.reshape(-1, 2) for places in targets_in(dataset.with_format("arrow")[WORDS][:])]
 
 
-def _separates(tokenizer: PreTrainedTokenizerBase) -> bool:
+def separates(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Whether the tokenizer puts a special token between the texts of a pair; those of decoders do not."""
     special = tokenizer("a", "a", return_special_tokens_mask=True)["special_tokens_mask"]
     text = [index for index, flag in enumerate(special) if not flag]

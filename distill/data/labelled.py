@@ -17,8 +17,10 @@ from distill.data.columns import check_texts, columns_of
 from distill.data.files import Table
 from distill.data.kinds import KINDS, Columns, Kind, flat, labelled, targets_in
 from distill.data.kinds.classification import label_names
+from distill.data.kinds.question_answering import ALWAYS, answerable
 from distill.data.labels import Labels, labels_of
 from distill.data.task import Task
+from distill.data.vectors import prompts_of, scaled
 from distill.errors import ConfigError, DataError
 from distill.family.head import Head
 from distill.family.record import VECTORS
@@ -32,7 +34,7 @@ LONGEST = 1_000_000
 FOR_KINDS = {
     "labels": tuple(name for name, kind in KINDS.items() if kind.named),
     "range": ("regression", "reranking", "embedding"),
-    "threshold": ("multi_label",),
+    "threshold": ("multi_label", "question_answering"),
     "choices": ("multiple_choice",),
     "prompts": tuple(name for name, kind in KINDS.items() if kind.separate),
 }
@@ -87,7 +89,7 @@ def labelled_rows(
     """
     first = next(iter(tables.values()))
     columns = columns_of(settings, first.rows, head, key, first.files[0])
-    prompts = tuple(settings.prompts or ()) or (_prompts(columns.kind, head))
+    prompts = tuple(settings.prompts or ()) or prompts_of(columns.kind, head)
     head = None if head is None or head.architecture == VECTORS else head  # an embedder has no labels
     _check_settings(settings, columns.kind, key)
     for table in tables.values():
@@ -115,9 +117,9 @@ def labelled_rows(
         splits = _without_leaks(splits, columns, settings.drop_leaked is not False, notes, name)
         splits = _divided(splits, columns.text[:1] if columns.kind.grouped else columns.content, notes, name)
         _check_enough(splits, tables, columns.kind)
-    ends = None if columns.kind.named or columns.kind.choices else _range(settings.range, splits.get("train"))
+    ends = _range(settings.range, splits.get("train")) if columns.kind.name in FOR_KINDS["range"] else None
     if columns.kind.scaled and ends is not None:
-        splits = {split: _scaled(part, ends) for split, part in splits.items()}
+        splits = {split: replace(part, table=scaled(part.table, ends)) for split, part in splits.items()}
     task = Task(
         name,
         columns.kind,
@@ -125,7 +127,7 @@ def labelled_rows(
         labels.names,
         tuple(settings.metrics or columns.kind.metrics),
         ends,
-        settings.threshold or 0.5,
+        settings.threshold or _threshold(columns.kind, splits, notes, name),
         dict(settings.rows),
         prompts,
         columns.choices,
@@ -271,18 +273,18 @@ def _range(allowed: list[float] | None, train: Split | None) -> tuple[float, flo
     return float(np.nanmin(values)), float(np.nanmax(values))
 
 
-def _prompts(kind: Kind, head: Head | None) -> tuple[str, ...]:
-    """What the teacher, an embedder, puts before queries and before documents; empty if it puts nothing."""
-    known = head is not None and kind.grouped and kind.separate and any(head.prompts)
-    return head.prompts if head is not None and known else ()
-
-
-def _scaled(split: Split, ends: tuple[float, float]) -> Split:
-    """The split with its labels scaled from these ends to 0 and 1."""
-    low, high = ends
-    labels = ((targets_in(split.table["label"]) - low) / max(high - low, 1e-9)).astype(np.float32)
-    place = split.table.column_names.index("label")
-    return replace(split, table=split.table.set_column(place, "label", pa.array(labels)))
+def _threshold(kind: Kind, splits: Mapping[str, Split], notes: list[str], name: str) -> float:
+    """The probability above which there is no answer: without such questions in the training rows, never."""
+    if not kind.extractive:
+        return 0.5
+    targets = targets_of(splits["train"] if "train" in splits else next(iter(splits.values())))
+    given = targets[labelled(targets)]
+    share = 1 - float(answerable(given).mean())
+    if share == 0:
+        notes.append(f"{name}: every training question has an answer in its context, so the model always answers")
+        return ALWAYS
+    notes.append(f"{name}: {100 * share:.0f}% of the training questions have no answer in their context")
+    return 0.5
 
 
 def targets_of(split: Split) -> np.ndarray:

@@ -20,6 +20,7 @@ from distill.data.files import Table
 from distill.data.kinds import KINDS, SECONDS, labelled, targets_in
 from distill.data.labelled import Labelled, Split, labelled_rows
 from distill.data.labels import check_head
+from distill.data.questions import encode_questions
 from distill.data.task import Task, chosen, is_own
 from distill.errors import ConfigError, DataError
 from distill.family.head import Head
@@ -49,7 +50,10 @@ class TaskData:
     """Split on which scores are reported -> rows: the test split if there is one, else those of `validation`."""
 
     def encoded(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int) -> Encoded:
-        """The tokens of rows, as from `encode_task`."""
+        """The tokens of rows, as from `encode_task`; of questions with contexts, their windows."""
+        if self.task.kind.extractive:
+            question, context = (rows[column][:] for column in self.task.columns)
+            return encode_questions(question, context, tokenizer, max_length, targets_of(rows))
         if not self.task.kind.separate:
             return encode_task(rows, self.task.columns, tokenizer, max_length)
         first, second = (
@@ -79,7 +83,8 @@ class TaskData:
 
     def truth(self, rows: Dataset) -> np.ndarray:
         """Targets of rows, as metrics take them."""
-        return self.task.kind.truth(targets_of(rows), rows[self.task.columns[0]], self.task.labels)
+        column = self.task.columns[-1 if self.task.kind.extractive else 0]
+        return self.task.kind.truth(targets_of(rows), rows[column], self.task.labels)
 
 
 def targets_of(rows: Dataset) -> np.ndarray:
@@ -278,9 +283,9 @@ def _stand_in(name: str, settings: config.Task) -> tuple[config.Task, dict[str, 
         settings,
         kind=kind.name,
         text=settings.text or "text",
-        text_pair=settings.text_pair or ("text_pair" if kind.separate else None),
         label=settings.label or "label",
         labels=labels if kind.named else None,
+        text_pair=settings.text_pair or ("context" if kind.extractive or kind.separate else None),
         choices="choices" if kind.choices else None,
     )
     columns = [column for column in (settings.text, settings.text_pair) if column is not None]
@@ -294,6 +299,8 @@ def _stand_in(name: str, settings: config.Task) -> tuple[config.Task, dict[str, 
             data |= _in_words(data, columns[0], str(settings.label), labels)
         if kind.choices:
             data |= {"choices": [list(islice(sentences, 3)) for _ in range(count)], settings.label: values % 3}
+        if kind.extractive:
+            data[str(settings.label)] = [context.split()[:1] for context in data[columns[-1]]]
         tables[split] = _generated(data, f"{name} {split}")
     return settings, tables
 

@@ -1,5 +1,5 @@
 """Metrics in numpy. Each takes predictions and labels of one form: class numbers `[N]`, numbers `[N]`, 0 and 1 for each
-label `[N, K]`, or codes of tags `[N]` of words.
+label `[N, K]`, codes of tags `[N]` of words, or for answers the values of each question `[N, 2]`.
 
 An undefined metric (no positive prediction, a constant column) is 0.0, as in scikit-learn, but without a warning. They
 are not scikit-learn's, whose checks of its arguments take longer than the metrics: an interval needs hundreds of each.
@@ -148,6 +148,16 @@ def span_f1(predicted: np.ndarray, labels: np.ndarray) -> float:
     return float(2 * shared / (ours + true)) if ours + true else 0.0
 
 
+def exact_match(graded: np.ndarray, labels: np.ndarray) -> float:
+    """Share of questions whose answer is an accepted one, 0 to 1. `graded`: [n, 2], as from `answers.grades`."""
+    return float(np.mean(graded[:, 0]))
+
+
+def answer_f1(graded: np.ndarray, labels: np.ndarray) -> float:
+    """Mean F1 of the words of answers, 0 to 1. `graded`: [n, 2], as from `answers.grades`."""
+    return float(np.mean(graded[:, 1]))
+
+
 def resampled(labels: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Numbers of rows drawn with replacement, and their labels. Rows of a group are drawn together, as a new group."""
     if labels.dtype.names is None:
@@ -167,6 +177,8 @@ TOP = 10
 
 METRICS: dict[str, Metric] = {
     "accuracy": accuracy,
+    "answer_f1": answer_f1,
+    "exact_match": exact_match,
     "f1": f1,
     "f1_macro": f1_macro,
     "f1_micro": f1_micro,

@@ -20,7 +20,7 @@ HEADS: dict[str, tuple[str, ...]] = {
     TEXTS: tuple(sorted({family.head for family in FAMILIES.values()})),
     TOKENS: ("classifier", "score"),
     CHOICES: ("classifier", "logits_proj"),
-    ANSWERS: ("qa_outputs",),
+    ANSWERS: ("qa_outputs", "classifier"),
     VECTORS: ("dense",),
 }
 """Architecture -> names of its last linear layer, which depend on the family. Many embedders have none."""

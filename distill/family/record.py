@@ -131,7 +131,7 @@ class Family:
     attention: tuple[str, ...] = ("eager", "sdpa")
     """Attention implementations that transformers has for it."""
     without: tuple[str, ...] = ()
-    """Architectures that transformers does not have for it."""
+    """Architectures that transformers does not have for it, or that need padding on the right."""
     onnx: bool = True
     """Whether torch's ONNX exporter supports it."""
     bf16: bool = True

@@ -19,6 +19,7 @@ from distill.config import Train
 from distill.context import Context
 from distill.context.write import write_model
 from distill.data.collate import pairs, task_batch
+from distill.data.kinds.answers import narrowed
 from distill.data.kinds.kind import group_numbers
 from distill.data.kinds.retrieval import no_negatives
 from distill.data.tasks import TaskData
@@ -89,7 +90,8 @@ def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: i
         if inside:
             batch["real"] = np.flatnonzero(batch["attention_mask"])
         if targets is not None:
-            batch["teacher_logits"] = targets[numbers]
+            width = padded["input_ids"].shape[1]
+            batch["teacher_logits"] = targets[numbers] if encoded.spans is None else narrowed(targets[numbers], width)
         if texts is not None:
             batch["no_negatives"] = no_negatives(texts[0][rows], texts[1][rows], encoded.labels[numbers])
         if groups is not None:

@@ -17,7 +17,10 @@ from distill.data.collate import task_batch
 from distill.data.encode import alternating, encode_choices, encode_texts, encode_words
 from distill.data.kinds import ABSENT, KINDS
 from distill.data.kinds.token_classification import words_of
+from distill.data.questions import encode_questions
 from distill.data.task import Task
+from distill.evaluate.predict import predict
+from distill.evaluate.runners import torch_run
 from distill.features import outputs_of
 from distill.losses import soft_targets, supervised
 from distill.objective import BoundTerm, Objective
@@ -37,6 +40,7 @@ TARGETS: dict[str, np.ndarray] = {
     "reranking": np.array([0, 1, 0, 2, 0, 0, np.nan, 1], np.float32),
     "token_classification": np.concatenate([np.arange(len(words_of(text))) % 3 for text in TINY["SENTENCES"]]),
     "multiple_choice": np.array([0, 1, 2, 0, -100, 1, 0, 1]),
+    "question_answering": np.array([(1, 2), (5, 6), (0, 0), (4, 4), (-100, -100), (2, 5), (0, 0), (3, 3)]),
     "embedding": np.linspace(0, 1, 8, dtype=np.float32),
     "retrieval": np.array([0, 1, 1, 2, 0, 0, np.nan, 1], np.float32),
 }
@@ -76,11 +80,15 @@ def test_a_kind_trains_saves_loads_and_predicts(kind: str, name: str, tmp_path: 
     if record.separate:
         encoded = alternating(*(encode_texts([column], tokenizer, 24) for column in texts))
         pairs = [text for pair in pairs for text in pair]  # an embedder takes single texts
+    if record.extractive:
+        encoded = encode_questions([text[:12] for text in texts[0]], texts[1], tokenizer, 24)
+        pairs = [(text[:12], context) for text, context in pairs]
     batch: dict[str, Any]
     batch, rows = task_batch(encoded, range(8), tokenizer.pad_token_id, tokenizer.padding_side == "left")
     assert len(rows) > len(TARGETS[kind]) / 3  # a tokenizer without the words truncates the texts
     batch["labels"] = record.loss_targets(TARGETS[kind][rows])
-    outputs = encoded.most * (model.width if record.separate else task.outputs)
+    width = batch["input_ids"].shape[1] if record.extractive else 1
+    outputs = encoded.most * (model.width if record.separate else task.outputs * width)
     batch["teacher_logits"] = np.random.default_rng(0).normal(size=(len(rows), outputs)).astype(np.float32)
     if record.choices:
         batch["teacher_logits"][batch["groups"] < 0] = ABSENT
@@ -107,6 +115,10 @@ def test_a_kind_trains_saves_loads_and_predicts(kind: str, name: str, tmp_path: 
     assert len(answers) == len(pairs)
     with torch.no_grad():
         expected = outputs_of(model.eval(), tensors).numpy()
+    if record.extractive:
+        expected = predict(
+            torch_run(model, scheme="fp32", device="cpu", threads=1), encoded, pad_id=tokenizer.pad_token_id
+        )
     given = loaded.outputs(pairs)
     given = given.reshape(8, -1) if record.separate else given
     np.testing.assert_allclose(given[rows], expected, atol=1e-4)

@@ -26,7 +26,7 @@ def context(kind: str, teachers: int, window: int | None) -> Any:
 @pytest.mark.parametrize(("teachers", "window"), [(1, None), (2, None), (1, 64)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_outputs_that_can_be_averaged_are(kind: str, teachers: int, window: int | None) -> None:
-    """The softmax over classes has no meaning for labels that do not exclude each other."""
+    """The softmax over classes has no meaning for labels that do not exclude each other, nor for start with end."""
     refused = not KINDS[kind].averaged and (teachers, window) != (1, None)
     if not refused:
         inputs._check_rows(context(kind, teachers, window), [])

@@ -21,6 +21,7 @@ from distill.data.kinds.kind import (
 )
 from distill.data.kinds.multi_label import MULTI_LABEL
 from distill.data.kinds.multiple_choice import MULTIPLE_CHOICE
+from distill.data.kinds.question_answering import QUESTION_ANSWERING
 from distill.data.kinds.regression import REGRESSION
 from distill.data.kinds.reranking import RERANKING
 from distill.data.kinds.retrieval import RETRIEVAL
@@ -53,6 +54,7 @@ KINDS: dict[str, Kind] = {
         RERANKING,
         TOKEN_CLASSIFICATION,
         MULTIPLE_CHOICE,
+        QUESTION_ANSWERING,
         EMBEDDING,
         RETRIEVAL,
     )

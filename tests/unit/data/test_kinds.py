@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from distill.data.kinds import KINDS, MISSING, Kind, labelled
+from distill.data.kinds.answers import COLUMNS
 from distill.errors import DataError
 from distill.evaluate.metrics import METRICS, score
 from distill.losses import soft_targets, supervised
@@ -115,13 +116,9 @@ ROWS = {
         [pa.bool_(), pa.list_(pa.float64()), pa.struct({"a": TEXTS}), pa.binary(), pa.date32()],
     ),
 }
-"""Kind -> what it must do. Kinds that prepare their files are in test_words.py and test_choices.py."""
+"""Kind -> what it must do. Kinds that prepare their files are in test_words.py, test_choices.py and
+test_question_answering.py."""
 ROWS["reranking"] = ROWS["embedding"] = ROWS["retrieval"] = ROWS["regression"]
-
-
-def width(kind: Kind) -> int:
-    """Number of outputs for 3 labels, 3 choices, a number, or two vectors."""
-    return 8 if kind.separate else 3 if kind.named or kind.choices else 1
 
 
 def test_every_kind_has_a_row() -> None:
@@ -170,6 +167,11 @@ def test_booleans_are_labels() -> None:
     assert KINDS["multi_label"].encode(flags, ("false", "true"), where, "tasks.label").tolist() == [[0, 1], [1, 1]]
 
 
+def width(kind: Kind) -> int:
+    """Outputs of a row with three labels, with three choices, of a question, or of two texts."""
+    return COLUMNS if kind.extractive else 8 if kind.separate else 3 if kind.named or kind.choices else 1
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_metrics_of_a_kind_exist_and_take_its_predictions(name: str) -> None:
     kind = KINDS[name]
@@ -181,6 +183,10 @@ def test_metrics_of_a_kind_exist_and_take_its_predictions(name: str) -> None:
         targets = np.empty(1, object)
         targets[0] = outputs.argmax(1)
         truth = kind.truth(targets, ["one text"], labels)
+    elif kind.grade is not None:
+        predicted = np.sort(np.random.default_rng(0).integers(0, 20, (40, 2)))
+        truth = kind.truth(predicted, ["an otter sleeps here"] * 40, labels)
+        predicted = kind.grade(predicted, truth)
     else:
         truth = kind.truth(predicted, [f"query {n // 10}" for n in range(40)], labels)
     same = score(kind.all_metrics, predicted, truth)
@@ -243,9 +249,10 @@ def test_losses_of_the_other_kinds(outputs: tuple[torch.Tensor, torch.Tensor]) -
 @pytest.mark.parametrize("name", KINDS)
 def test_rows_of_numpy_are_those_of_torch(name: str, outputs: tuple[torch.Tensor, torch.Tensor]) -> None:
     _, given = outputs
-    given = given.repeat(1, 3)[:, : width(KINDS[name])]
-    tolerance = 1e-5 if KINDS[name].separate else 0  # those of torch are float32
-    np.testing.assert_allclose(KINDS[name].rows(given.numpy()), KINDS[name].rows(given).numpy(), rtol=0, atol=tolerance)
+    kind = KINDS[name]
+    given = given.repeat(1, 3)[:, : 8 if kind.separate else 3 if kind.named else kind.outputs]
+    tolerance = 1e-5 if kind.separate else 0  # those of torch are float32
+    np.testing.assert_allclose(kind.rows(given.numpy()), kind.rows(given).numpy(), rtol=0, atol=tolerance)
 
 
 def test_a_reranker_learns_relevance_from_labels_and_scores_from_a_teacher(
