@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from distill import config
 from distill.data.columns import check_texts, columns_of
 from distill.data.files import Table
-from distill.data.kinds import KINDS, Columns, Kind, flat, labelled, targets_in
+from distill.data.kinds import KINDS, Columns, Kind, flat, labelled
 from distill.data.kinds.classification import label_names
 from distill.data.kinds.kind import SOFT
 from distill.data.kinds.question_answering import ALWAYS, answerable
@@ -21,6 +21,7 @@ from distill.data.labels import Labels, labels_of
 from distill.data.soft_labels import soft_outputs
 from distill.data.splits import Split, check_enough, divided, targets_of, with_labels, without_leaks
 from distill.data.task import Task
+from distill.data.vectors import prompts_of, scaled
 from distill.errors import ConfigError, DataError
 from distill.family.head import Head
 from distill.family.record import VECTORS
@@ -74,7 +75,7 @@ def labelled_rows(
     """
     first = next(iter(tables.values()))
     columns = columns_of(settings, first.rows, head, key, first.files[0])
-    prompts = tuple(settings.prompts or ()) or (_prompts(columns.kind, head))
+    prompts = tuple(settings.prompts or ()) or prompts_of(columns.kind, head)
     head = None if head is None or head.architecture == VECTORS else head  # an embedder has no labels
     _check_settings(settings, columns.kind, key)
     for table in tables.values():
@@ -111,7 +112,7 @@ def labelled_rows(
         check_enough(splits, tables, columns.kind)
     ends = _range(settings.range, splits.get("train")) if columns.kind.name in FOR_KINDS["range"] else None
     if columns.kind.scaled and ends is not None:
-        splits = {split: _scaled(part, ends) for split, part in splits.items()}
+        splits = {split: replace(part, table=scaled(part.table, ends)) for split, part in splits.items()}
     task = Task(
         name,
         columns.kind,
@@ -277,20 +278,6 @@ def _threshold(kind: Kind, splits: Mapping[str, Split], notes: list[str], name: 
         return ALWAYS
     notes.append(f"{name}: {100 * share:.0f}% of the training questions have no answer in their context")
     return 0.5
-
-
-def _prompts(kind: Kind, head: Head | None) -> tuple[str, ...]:
-    """What the teacher, an embedder, puts before queries and before documents; empty if it puts nothing."""
-    known = head is not None and kind.grouped and kind.separate and any(head.prompts)
-    return head.prompts if head is not None and known else ()
-
-
-def _scaled(split: Split, ends: tuple[float, float]) -> Split:
-    """The split with its labels scaled from these ends to 0 and 1."""
-    low, high = ends
-    labels = ((targets_in(split.table["label"]) - low) / max(high - low, 1e-9)).astype(np.float32)
-    place = split.table.column_names.index("label")
-    return replace(split, table=split.table.set_column(place, "label", pa.array(labels)))
 
 
 def _described(name: str, settings: config.Task, columns: Columns, labels: Labels) -> Iterator[str]:
