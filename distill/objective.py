@@ -20,12 +20,12 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from distill import family, losses
-from distill.data.kinds import MISSING
+from distill.data.kinds import ABSENT, MISSING
 from distill.errors import ConfigError
 from distill.features import Features, capture, outputs_of
 from distill.losses.precision import working
 from distill.rows import ROWS, Part, margins
-from distill.terms import GATES, KINDS, LOGITS, Kind
+from distill.terms import GATES, KINDS, LOGITS, VECTORS, Kind
 
 
 class Loss(Protocol):
@@ -105,9 +105,10 @@ class Objective(nn.Module):
     `aligned` and `teacher_aligned` `[P]` of tokens that end at the same character, where hidden states are compared.
     A task batch has `labels` `[R]`, one for each row that `rows` makes of the model's outputs, and no `masked`. It has
     `teacher_logits` `[B, outputs]` if a term needs them and no teacher runs, or if they stand in for the teacher's.
-    Terms against labels leave out rows that have none. Terms on margins need `pairs` `[P, 2]`, the pairs of its rows
-    with the same query, which may be none. If it has flat positions `words` `[W]`, outputs are `[W, outputs]`, those at
-    these positions.
+    Terms against labels leave out rows that have none. Where rows compare a text with all texts of the batch,
+    `no_negatives` `[R, R]` flags those to leave out of the terms against labels. Terms on margins need `pairs`
+    `[P, 2]`, the pairs of its rows with the same query, which may be none. If it has flat positions `words` `[W]`,
+    outputs are `[W, outputs]`, those at these positions.
 
     Args:
         pooling: how the hidden states of a text become one vector: mean, cls or max.
@@ -170,10 +171,14 @@ class Objective(nn.Module):
         sums = {}
         for name, term in self.terms.items():
             if term.kind.head and term.against == "labels":
-                sums[name] = term.loss(self.label_rows(outputs)[given], labels[given]).sum()
+                rows = self.label_rows(outputs)
+                if "no_negatives" in batch:
+                    rows = rows.masked_fill(batch["no_negatives"], ABSENT)
+                sums[name] = term.loss(rows[given], labels[given]).sum()
             elif term.kind.head:
                 assert soft is not None
-                both = self.rows(outputs), self.rows(soft)
+                # An embedder's vectors are compared as they are.
+                both = (outputs, soft) if term.kind is VECTORS else (self.rows(outputs), self.rows(soft))
                 if term.kind.paired:
                     both = margins(both[0], batch["pairs"]), margins(both[1], batch["pairs"])
                 sums[name] = term.loss(*both).sum()

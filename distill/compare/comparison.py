@@ -19,7 +19,7 @@ from distill.data.kinds import Kind, Words, labelled
 from distill.environment import hardware
 from distill.errors import UserError
 from distill.family.head import stored_head
-from distill.family.record import TEXTS, TOKENS
+from distill.family.record import ANSWERS, CHOICES, TOKENS, VECTORS
 
 if TYPE_CHECKING:
     from distill.serve import Model
@@ -144,10 +144,11 @@ def _columns(folder: str | Path) -> tuple[Sequence[str], bool]:
 
 
 def _check_kind(name: str, kind: Kind) -> None:
-    if kind.architecture not in (TEXTS, TOKENS):
+    rows = {CHOICES: "choices", ANSWERS: "answers", VECTORS: "vectors"}.get(kind.architecture)
+    if rows is not None:
         raise UserError(
-            f"{name}: got a model that {kind.summary} ({kind.name}); must classify texts or words, because other "
-            "kinds are not compared yet; evaluate both models on labelled rows instead"
+            f"{name}: got a model that {kind.summary} ({kind.name}); must be of another kind, because {rows} are not "
+            "compared yet; evaluate both models on labelled rows instead"
         )
 
 

@@ -9,13 +9,16 @@ from distill.family import auto_class, logits, max_length
 
 LENGTH = 128
 
+DENSE = "*_Dense/*.safetensors"
+"""The linear layer of an embedder."""
+
 
 def parameters(folder: Path) -> int:
     """Number of parameters in the safetensors files of a model folder."""
     from safetensors import safe_open
 
     total = 0
-    for file in sorted(folder.glob("*.safetensors")):
+    for file in sorted([*folder.glob("*.safetensors"), *folder.glob(DENSE)]):
         with safe_open(file, framework="numpy") as tensors:
             for name in tensors.keys():
                 size = 1
@@ -27,7 +30,11 @@ def parameters(folder: Path) -> int:
 
 def size_mib(path: Path) -> float:
     """Size of the weights on disk (an ONNX file, or the weight files of a folder) in MiB."""
-    files = [path] if path.is_file() else sorted([*path.glob("*.safetensors"), *path.glob("*.bin")])
+    files = (
+        [path]
+        if path.is_file()
+        else sorted(file for ending in ("*.safetensors", "*.bin", DENSE) for file in path.glob(ending))
+    )
     return sum(file.stat().st_size for file in files) / 2**20
 
 

@@ -64,7 +64,7 @@ def torch_runner(name: str, folder: Path | str, *, scheme: str, device: str, thr
         )
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     model = (
-        auto_class(config)
+        auto_class(config, folder)
         .from_pretrained(
             folder,
             dtype={"bf16": torch.bfloat16, "fp16": torch.float16}.get(plain, torch.float32),

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from distill.evaluate.metrics import accuracy
 from distill.export import cross_encoder, onnx, record
 from distill.export.huggingface import export_folder
 from distill.export.proof import Artifact, difference, fresh, logits_of
+from distill.family import vectors
 from distill.plan import Step
 from distill.report import model_card, plain_card, timed
 from distill.report.schema import Model, Results
@@ -67,6 +69,8 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
         ctx.machine.log(f"{step.folder}: {len(exported)} artifacts are verified in a fresh process without distill")
         proofs = _verified(exported, tasks, texts, longest)
         for task, data in tasks.items():
+            if data.task.kind.separate:
+                _loads_elsewhere(next(a for a in exported if a.task == task), texts[task], longest)
             entries = [*_entries(ctx, step, [a for a in exported if a.task == task], proofs[task])]
             record.write(temporary / task, _record(data.task, longest, entries))
         manifest = {"proofs": proofs, "seconds": time.monotonic() - began}
@@ -102,6 +106,15 @@ def _verified(
     return proofs
 
 
+def _loads_elsewhere(exported: Exported, texts: list[list[str]], longest: int) -> None:
+    """UserError if sentence-transformers, where it is installed, makes other vectors of the exported float model."""
+    if find_spec("sentence_transformers") is None:
+        return
+    folder, stripped = exported.copy.path, [[text.strip()] for (text,) in texts]  # as some versions of it do
+    (got,) = fresh([Artifact("sentence-transformers", folder, folder)], {folder: stripped}, longest)
+    difference(folder, got, logits_of(exported.source, stripped, longest))
+
+
 def _entries(
     ctx: Context, step: Step, exported: list[Exported], proofs: dict[str, dict[str, Any]]
 ) -> Iterator[record.Entry]:
@@ -120,7 +133,7 @@ def _record(task: Task, longest: int, entries: list[record.Entry]) -> record.Rec
         task.name,
         task.kind,
         task.labels,
-        task.columns,
+        task.columns[:1] if task.kind.separate else task.columns,
         longest,
         tuple(entries),
         task.threshold,
@@ -156,7 +169,12 @@ def _export(ctx: Context, step: Step, task: str, out: Path) -> list[Exported]:
         card = model_card(measured, target, task, does, ctx.config.tasks.max_length)
     failed = {name for name, model in _students(measured, step).items() if "failed" in model}
     quantized = [model for model in _quantized(ctx, step, task) if model[:2] not in failed]
-    export_folder(source, out, card, [(path, name_in_folder) for _, _, path, name_in_folder in quantized])
+    beside = [(path, name_in_folder) for _, _, path, name_in_folder in quantized]
+    separate = ctx.tasks[task].task.kind.separate
+    modules = [(path, path.name) for path in vectors.stored(source)] if separate else []
+    export_folder(source, out, card, [*beside, *modules])
+    if separate:
+        vectors.limit_length(out, ctx.config.tasks.max_length)
     if does == cross_encoder.PIPELINE:
         cross_encoder.configure(out, cross_encoder.activation([*map(Path, ctx.given.teachers)]))
     in_float = Exported(task, "torch", "fp32", ".", Artifact("torch", source, source), Artifact("torch", out, out))

@@ -19,13 +19,17 @@ from distill.config import Train
 from distill.context import Context
 from distill.context.write import write_model
 from distill.data.collate import pairs, task_batch
+from distill.data.kinds.answers import narrowed
 from distill.data.kinds.kind import group_numbers
+from distill.data.kinds.retrieval import no_negatives
 from distill.data.tasks import TaskData, soft_outputs_of
 from distill.data.windows import split, windows
+from distill.family.embedding import width_of
 from distill.family.head import stored_head
 from distill.objective import Objective
 from distill.plan import TEACHER, Step
 from distill.student.training import only_used_embeddings
+from distill.terms import VECTORS
 from distill.training.answers import held_out, learned_outputs
 from distill.training.prepare import (
     Arrays,
@@ -51,24 +55,29 @@ def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: i
     seed = ctx.config.seed + member
     torch.manual_seed(seed)
     tokenizer = ctx.tokenizer(step, member)
-    if settings.skip_if_head and stored_head(ctx.checkpoints(step.start, data.task.name)[member]) is not None:
+    head = stored_head(ctx.checkpoints(step.start, data.task.name)[member])
+    if settings.skip_if_head and head is not None and head.architecture == data.task.kind.architecture:
         ctx.machine.log(f"{name}: the given model has a head for this task and is used as it is")
         model, manifest = _start(ctx, step, data, member, tokenizer), dict.fromkeys(("steps", "tokens", "seconds"), 0)
         _save(ctx, name, model, manifest | {"given": True}, tokenizer, None)
         return
+    kind = data.task.kind
     model = prepared(ctx, settings, _start(ctx, step, data, member, tokenizer))
+    if kind.separate and settings.role != "teacher":
+        model.to_width(width_of(ctx.given.teacher))
     rows = held_out(ctx, data)[0] if settings.role == "teacher" else data.train
     encoded = data.encoded(rows, tokenizer, ctx.config.tasks.max_length)
     if settings.role == "teacher" and ctx.config.teacher.window is not None:
         encoded, _ = split(encoded, windows(tokenizer, ctx.config.teacher.window))
-    bound_terms = terms(settings)
+    bound_terms = {name: term for name, term in terms(settings).items() if kind.separate or term.kind is not VECTORS}
     inside, began = any(term.kind.inside for term in bound_terms.values()), time.monotonic()
     teachers, targets = _teachers_or_logits(ctx, step, data, bound_terms, inside, tokenizer)
     teacher_seconds = time.monotonic() - began
 
-    kind = data.task.kind
     paired = any(term.kind.paired for term in bound_terms.values())
     groups = group_numbers(rows[data.task.columns[0]]) if paired else None
+    in_batch = kind.separate and kind.grouped and any(term.against == "labels" for term in bound_terms.values())
+    texts = [group_numbers(rows[column]) for column in data.task.columns] if in_batch else None
     if targets is not None and encoded.words is not None:
         # A teacher with another tokenizer may have truncated words that the student has.
         encoded = replace(encoded, words=encoded.words.only(np.asarray(targets.any(axis=1))))
@@ -81,7 +90,10 @@ def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: i
         if inside:
             batch["real"] = np.flatnonzero(batch["attention_mask"])
         if targets is not None:
-            batch["teacher_logits"] = targets[numbers]
+            width = padded["input_ids"].shape[1]
+            batch["teacher_logits"] = targets[numbers] if encoded.spans is None else narrowed(targets[numbers], width)
+        if texts is not None:
+            batch["no_negatives"] = no_negatives(texts[0][rows], texts[1][rows], encoded.labels[numbers])
         if groups is not None:
             batch["pairs"] = pairs(groups[rows])
         return batch

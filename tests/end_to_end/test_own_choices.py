@@ -54,7 +54,7 @@ def test_a_file_becomes_exported_models_that_predict(run: Any, tmp_path: Path) -
             assert sum(answer["scores"]) == pytest.approx(1)
     torch, onnx = ([answer["score"] for answer in answers["fp32", name]] for name in ("torch", "onnxruntime"))
     np.testing.assert_allclose(torch, onnx, atol=1e-4)
-    with pytest.raises(UserError, match=r"B: got a model that chooses one .* other kinds are not compared yet"):
+    with pytest.raises(UserError, match=r"B: got a model that chooses one .* choices are not compared yet"):
         compare(folder, folder, str(file))
     command = [sys.executable, "-m", "distill.predict", str(folder)]
     predicted = subprocess.run([*command, "--file", str(file)], capture_output=True, text=True, timeout=100)

@@ -42,8 +42,16 @@ NAMES: Rows = {
     "ner_tags": [["O"] * (7 - i % 2) + ["B-DAY"] + ["I-DAY"] * (1 + i % 2) for i in range(COUNT)],
 }
 SPANS: Rows = {"text": SUBJECTS, "spans": [[{"start": 4, "end": s.index(" of"), "label": "ITEM"}] for s in SUBJECTS]}
+FACTS: Rows = {
+    "question": [f"Which item is number {i}?" for i in range(COUNT)],
+    "context": SUBJECTS,
+    "answers": [{"text": [s[: s.index(" of")]], "answer_start": [0]} for s in SUBJECTS],
+}
 QUIZ: Rows = {"question": SUBJECTS, "choices": [["no", "yes"]] * COUNT, "answer": ["AB"[i % 2] for i in range(COUNT)]}
 FLAGS: Rows = {"text": SUBJECTS, "urgent": [i % 2 for i in range(COUNT)], "angry": [i // 2 % 2 for i in range(COUNT)]}
+
+
+EMBEDDING = "tasks.kind=embedding"
 
 
 def cell(rows: Rows, column: str, row: int, value: Any) -> Rows:
@@ -267,6 +275,39 @@ MALFORMED: dict[str, Case] = {
         lambda: tickets(QUERIES | {"query": ["where is my card"] * COUNT}), [], "tickets.csv: got 0 labelled ",
     ),
     "accuracy of scores": (lambda: tickets(QUERIES), ["tasks.metrics=[accuracy]"], "tasks.metrics: got accuracy; must"),
+    # embedding and retrieval
+    "one text to embed": (
+        tickets, ["tasks.kind=embedding"], "tasks.text: got body; must be two columns for embedding; set tasks.text=CO",
+    ),
+    "a similarity in words": (
+        lambda: tickets(cell(SCORES, "score", 9, "alike")), [EMBEDDING], BODY.format(9) + "got label 'alike'; must be",
+    ),
+    "a similarity outside of the range": (
+        lambda: tickets(SCORES), [EMBEDDING, "tasks.range=[0,0.5]"], BODY.format(14) + "got label 0.54.*; must be a nu",
+    ),
+    "one similarity": (
+        lambda: tickets(SCORES | {"score": [0.5] * COUNT}), [EMBEDDING], "tickets.csv: got the same label in all rows",
+    ),
+    "a missing text to embed": (
+        lambda: {"t.jsonl": to_jsonl(cell(SCORES, "text2", 7, None))}, [EMBEDDING], "t.jsonl, row 7: got null in text2",
+    ),
+    "numbers to embed": (
+        lambda: {"t.jsonl": to_jsonl(SCORES | {"text2": [*range(COUNT)]})},
+        [EMBEDDING, "tasks.text=text1", "tasks.text_pair=text2"],
+        "t.jsonl: got int64 in column text2; must be text",
+    ),
+    "one prompt": (
+        lambda: tickets(SCORES), [EMBEDDING, "tasks.prompts=[a]"], r"tasks.prompts: got \['a'\]; must be two texts",
+    ),
+    "prompts of another kind": (
+        tickets, ["tasks.prompts=[a,b]"], r"tasks.prompts: got \['a', 'b'\]; must be null for classification",
+    ),
+    "no document that is not relevant": (
+        lambda: tickets(QUERIES | {"score": [1] * COUNT}), ["tasks.kind=retrieval"], "tickets.csv: got the same label",
+    ),
+    "accuracy of cosines": (
+        lambda: tickets(QUERIES), ["tasks.kind=retrieval", "tasks.metrics=[accuracy]"], "tasks.metrics: got accuracy; ",
+    ),
     # token_classification
     "words without a tag": (
         lambda: {"t.jsonl": to_jsonl(cell(NAMES, "ner_tags", 7, ["O"]))},
@@ -371,6 +412,61 @@ MALFORMED: dict[str, Case] = {
     ),
     "names of choices": (
         lambda: {"t.jsonl": to_jsonl(QUIZ)}, ["tasks.labels=[no,yes]"], r"tasks.labels: got \['no', 'yes'\]; must be n",
+    ),
+    # question_answering
+    "an answer outside of the context": (
+        lambda: {"t.jsonl": to_jsonl(cell(FACTS, "answers", 7, {"text": ["ship"], "answer_start": []}))},
+        [],
+        "t.jsonl, row 7: got the answer 'ship', which is not in the context; must be a part of it",
+    ),
+    "an answer in another place": (
+        lambda: {"t.jsonl": to_jsonl(cell(FACTS, "answers", 7, {"text": ["The"], "answer_start": [3]}))},
+        [],
+        "t.jsonl, row 7: got the answer 'The' with answer_start 3, where the context has ' ",
+    ),
+    "a negative start": (
+        lambda: {"t.jsonl": to_jsonl(cell(FACTS, "answers", 7, {"text": ["The"], "answer_start": [-3]}))},
+        [],
+        "t.jsonl, row 7: got the answer 'The' with answer_start -3, below 0",
+    ),
+    "a start without a text": (
+        lambda: {"t.jsonl": to_jsonl(cell(FACTS, "answers", 7, {"text": [], "answer_start": [3]}))},
+        [],
+        "t.jsonl, row 7: got 0 answers and 1 answer_start; must be one for each answer",
+    ),
+    "a null answer in a list": (
+        lambda: {"t.jsonl": to_jsonl(FACTS | {"answers": [["The"]] * 6 + [[None]] + [["The"]] * (COUNT - 7)})},
+        [],
+        "t.jsonl, row 7: got null as an answer; must be text",
+    ),
+    "a start that is no number": (
+        lambda: {
+            "t.csv": to_csv({**FACTS, "answers": ["The"] * COUNT, "answer_start": [*"000000x", *"0" * (COUNT - 7)]})
+        },
+        [],
+        "t.csv, row 7: got answer_start 'x'; must be a whole number",
+    ),
+    "an empty question": (
+        lambda: {"t.jsonl": to_jsonl(cell(FACTS, "question", 7, " "))}, [], "t.jsonl, row 7: got no text in question; ",
+    ),
+    "no context": (
+        lambda: {"t.jsonl": to_jsonl(cell(FACTS, "context", 7, None))}, [], "t.jsonl, row 7: got no text in context; m",
+    ),
+    "numbers as answers": (
+        lambda: {"t.jsonl": to_jsonl(FACTS | {"answers": [*range(COUNT)]})},
+        ["tasks.kind=question_answering"],
+        "t.jsonl: got int64 in column answers; must be answers",
+    ),
+    "no question has an answer": (
+        lambda: {"t.jsonl": to_jsonl(FACTS | {"answers": [[]] * COUNT})},
+        ["tasks.kind=question_answering"],
+        "t.jsonl: got the same label in all rows",
+    ),
+    "questions without contexts": (
+        tickets, ["tasks.kind=question_answering"], "tasks.text: got nothing; must be a column of tickets.csv for que",
+    ),
+    "names of answers": (
+        lambda: {"t.jsonl": to_jsonl(FACTS)}, ["tasks.labels=[a,b]"], r"tasks.labels: got \['a', 'b'\]; must be null f",
     ),
     # multi_label
     "an unknown label in a list": (
