@@ -72,7 +72,8 @@ def test_a_file_becomes_exported_models_that_predict(form: Any, run: Any, tmp_pa
             assert span["label"] in ("ANIMAL", "PLACE")
             assert 0 < span["score"] <= 1
     comparison = compare(folder, folder, str(file), backends=("torch", "onnxruntime"))
-    assert (comparison["labelled_rows"], comparison["scores"]["span_f1"]["difference"]) == (COUNT, pytest.approx(0))
+    assert comparison["labelled_rows"] == COUNT - (form is words)  # one text has no tags
+    assert comparison["scores"]["span_f1"]["difference"] == pytest.approx(0)
     divided = [words(number)["tokens"] for number in range(8)]
     assert model.outputs(divided).shape == (sum(map(len, divided)), len(LABELS))
     np.testing.assert_allclose(model.outputs(divided), model.outputs([" ".join(part) for part in divided]), atol=1e-3)
