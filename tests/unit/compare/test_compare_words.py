@@ -166,7 +166,9 @@ def test_rows_that_differ_most_are_texts(model: Save, tmp_path: Path) -> None:
         number = next(n for n in range(15) if row["row"].endswith(f"row {n + 1}"))
         assert text == TEXTS[number]
         (alone,) = distill.load(folders[0]).predict([text])
-        assert row["a"]["spans"] == [span | {"score": pytest.approx(span["score"])} for span in alone["spans"]]
+        assert row["a"]["spans"] == [
+            span | {"score": pytest.approx(span["score"], abs=1e-4)} for span in alone["spans"]
+        ]
         named = [(text.split()[first : last + 1], kind) for first, last, kind in plain_spans(tags_of(number))]
         assert row["label"] == ", ".join(f"{' '.join(part)} ({kind})" for part, kind in named)
 
