@@ -50,6 +50,7 @@ def prepare(ctx: Context, pending: list[Step]) -> None:
         for line in (*ctx.notes, coverage(ctx.coverage)):
             ctx.machine.log(line)
         _check_architecture(ctx)
+        _check_shared(ctx)
         for line in _cut(ctx):
             ctx.machine.log(line)
         for folder in ctx.given.teachers:
@@ -132,6 +133,27 @@ def _check_architecture(ctx: Context) -> None:
                 f"{ctx.given.key}: got a model of type {record.name}; must be one of {types} for {name}; choose such a "
                 "model"
             )
+    if errors:
+        raise ConfigError(errors)
+
+
+def _check_shared(ctx: Context) -> None:
+    """Refuse tasks that cannot share an encoder: it is run once for all of them only if all classify the same texts."""
+    if not ctx.shared:
+        return
+    errors = [
+        f"student.heads: got shared; must be own for {data.task.kind.name}, the kind of {name}; leave the task out"
+        for name, data in ctx.tasks.items()
+        if data.task.kind.architecture != TEXTS
+    ]
+    single, pairs = ([n for n, data in ctx.tasks.items() if len(data.task.columns) == count] for count in (1, 2))
+    if single and pairs:
+        errors.append(
+            f"student.heads: got shared; must be own for tasks with one text ({', '.join(single)}) and with two "
+            f"({', '.join(pairs)}), which no pass of the encoder can serve; set tasks.names to some of them"
+        )
+    if len(ctx.tasks) < 2:
+        errors.append("student.heads: got shared; must be own for a single task; leave it out")
     if errors:
         raise ConfigError(errors)
 

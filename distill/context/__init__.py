@@ -18,7 +18,7 @@ from distill.data.tasks import Loaded, TaskData, load_tasks
 from distill.errors import UserError
 from distill.family.head import stored_head
 from distill.machine import Machine
-from distill.plan import STUDENT, TEACHER, Given, Plan, Source, Step, tokenizer_of
+from distill.plan import SHARED_HEADS, STUDENT, TEACHER, Given, Plan, Source, Step, tokenizer_of
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,16 @@ class Context:
             return hashes.of_corpus(self.config.corpus)
         folders = {"teacher": lambda: given.teachers, "student": lambda: [given.student]}
         return hashes.of_models(folders.get(name, lambda: [given.tokenizer_folder])())
+
+    @property
+    def shared(self) -> bool:
+        """Whether the student of all tasks has one encoder."""
+        return self.config.student.heads == SHARED_HEADS
+
+    def shares_encoder(self, settings: Any) -> bool:
+        """Whether the models that a stage trains, one for each task, have one encoder."""
+        on_tasks = isinstance(settings, Train) and settings.data == "tasks"
+        return self.shared and on_tasks and settings.role != "teacher"
 
     @functools.cached_property
     def tasks(self) -> dict[str, TaskData]:
