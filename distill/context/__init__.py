@@ -70,6 +70,12 @@ class Context:
         on_tasks = isinstance(settings, Train) and settings.data == "tasks"
         return self.shared and on_tasks and settings.role != "teacher"
 
+    def columns(self, task: str) -> slice:
+        """The columns of a task among the outputs of all heads of a student with one encoder."""
+        sizes = {name: data.task.outputs for name, data in self.tasks.items()}
+        before = sum(list(sizes.values())[: list(sizes).index(task)])
+        return slice(before, before + sizes[task])
+
     @functools.cached_property
     def tasks(self) -> dict[str, TaskData]:
         """Name -> rows of every task, in order."""
@@ -156,7 +162,8 @@ class Context:
         """
         if "skipped" in checkpoint.read_json(folder / checkpoint.MANIFEST):
             return self.checkpoints(step.start, task)[number]
-        return folder / task if task is not None and (folder / task).is_dir() else folder
+        names = [] if task is None else [task, SHARED_HEADS] if self.shared else [task]
+        return next((folder / name for name in names if (folder / name).is_dir()), folder)
 
     def shares(self, source: Source, task: str | None = None) -> list[float]:
         """Weight of each teacher of a step in the mean of their probabilities for a task."""
