@@ -130,7 +130,7 @@ def guarded(
 def guarded_heads(
     scheme: Scheme, out: Path, floats: Sequence[Floats], limits: Sequence[Limits], log: Callable[[str], None]
 ) -> list[str]:
-    """As `guarded`, for the file with the encoder and the heads of several tasks. No task may lose more than its limits.
+    """As `guarded`, for the file with the encoder and the heads of several tasks; none may lose more than its limits.
 
     Each task that loses more doubles its own number of modules in float, up to half of the modules, from its most
     sensitive one on. A module is left in float if it is among those of any task. Ranges of activations are measured on

@@ -19,10 +19,10 @@ from distill.data.task import Task
 from distill.data.tasks import TaskData
 from distill.evaluate.metrics import accuracy
 from distill.export import onnx, record
-from distill.export.huggingface import export_folder
+from distill.export.huggingface import copied, export_folder
 from distill.export.proof import Artifact, difference, fresh, logits_of
-from distill.plan import Step
-from distill.report import model_card, plain_card, timed
+from distill.plan import SHARED_HEADS, Step
+from distill.report import heads_card, model_card, plain_card, timed
 from distill.report.schema import Model, Results
 from distill.results import origin, results
 from distill.schemes import ONNX, SCHEMES
@@ -59,6 +59,8 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
     """Export every task's model. The folder appears only when all artifacts are verified. Returns the manifest."""
     if step.embeds:
         return embedder.run(ctx, step)
+    if ctx.shared:
+        return _run_heads(ctx, step)
     began, tasks = time.monotonic(), ctx.tasks
     count, longest = SMOKE_ROWS if ctx.config.limit.smoke else PROOF_ROWS, ctx.config.tasks.max_length
     texts = {task: _texts(data, count) for task, data in tasks.items()}
@@ -72,6 +74,84 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
         manifest = {"proofs": proofs, "seconds": time.monotonic() - began}
         checkpoint.write_json(temporary / checkpoint.MANIFEST, manifest)
     return manifest
+
+
+def _run_heads(ctx: Context, step: Step) -> dict[str, Any]:
+    """Export one folder with a subfolder for each task's model, and the ONNX files with all heads. The manifest."""
+    began, tasks, settings = time.monotonic(), ctx.tasks, step.settings
+    count, longest = SMOKE_ROWS if ctx.config.limit.smoke else PROOF_ROWS, ctx.config.tasks.max_length
+    share = max(1, count // len(tasks))
+    texts = [text for data in tasks.values() for text in _texts(data, share)]
+    measured, target = _measured(ctx, step), step.target or None
+    with checkpoint.writing(ctx.folder.of(step)) as temporary:
+        top, heads, whole = temporary / SHARED_HEADS, list[Exported](), list[Exported]()
+        for task, data in tasks.items():
+            source, does = ctx.checkpoint(step.start, task), data.task.kind.pipeline
+            plain = measured is None
+            card = (
+                plain_card(origin(ctx), settings.start, task, does)
+                if plain
+                else model_card(measured, target, task, does)
+            )
+            export_folder(source, top / task, card)
+            both = Artifact("torch", source, source), Artifact("torch", top / task, top / task)
+            heads.append(Exported(task, "torch", "fp32", ".", *both))
+        failed = {name for name, model in _students(measured, step).items() if "failed" in model}
+        for backend, scheme, path, place in _quantized(ctx, step, SHARED_HEADS):
+            if (backend, scheme) not in failed:
+                copied(path, top / place)
+                runtime, tokenizer = BACKENDS[backend].runtime, heads[0].copy.tokenizer
+                both = Artifact(runtime, path, heads[0].source.tokenizer), Artifact(runtime, top / place, tokenizer)
+                whole.append(Exported(SHARED_HEADS, backend, scheme, place, *both))
+        ctx.machine.log(
+            f"{step.folder}: {len(heads) + len(whole)} artifacts are verified in a fresh process without distill"
+        )
+        proofs = _verified_heads(ctx, heads, whole, texts, longest)
+        for head in heads:
+            entry = record.Entry("torch", "fp32", ".", agreement=proofs[head.task][head.name]["agreement"])
+            record.write(top / head.task, _record(tasks[head.task].task, longest, [entry]))
+        together = Exported(SHARED_HEADS, "torch", "fp32", ".", heads[0].source, heads[0].copy)
+        entries = [*_entries(ctx, step, [together, *whole], proofs[SHARED_HEADS])]
+        record.write(top, record.Heads(tuple(tasks), tuple(entries)))
+        checkpoint.write_text(top / "README.md", heads_card(origin(ctx), list(tasks), measured))
+        manifest = {"proofs": proofs, "seconds": time.monotonic() - began}
+        checkpoint.write_json(temporary / checkpoint.MANIFEST, manifest)
+    return manifest
+
+
+def _verified_heads(
+    ctx: Context, heads: list[Exported], whole: list[Exported], texts: list[list[str]], longest: int
+) -> dict[str, dict[str, Any]]:
+    """As `_verified`, for models of several tasks with one encoder and files with all heads, on the same texts."""
+    every = [*heads, *whole]
+    with ThreadPoolExecutor(1) as pool:
+        texts_of_folder = {head.copy.tokenizer: texts for head in heads}
+        fresh_process = pool.submit(fresh, [artifact.copy for artifact in every], texts_of_folder, longest, True)
+        expected_logits = [logits_of(artifact.source, texts, longest, True) for artifact in every]
+        logits = fresh_process.result()
+    in_float = np.concatenate(expected_logits[: len(heads)], axis=-1)
+    agree = {"agreement": 1.0 if all(ctx.tasks[head.task].task.kind.named for head in heads) else None}
+    proofs: dict[str, dict[str, Any]] = {SHARED_HEADS: {"torch float": agree}}
+    for artifact, got, expected in zip(every, logits, expected_logits, strict=True):
+        of_task = artifact.task != SHARED_HEADS
+        reference = in_float[:, ctx.columns(artifact.task)] if of_task else in_float
+        largest = difference(artifact.copy.path, got, expected)
+        if artifact.name == FLOAT_ONNX:
+            difference(artifact.copy.path, got, in_float, onnx.TOLERANCE)
+        agreements = [
+            _agreement(
+                ctx.tasks[head.task].task, *(v if of_task else v[:, ctx.columns(head.task)] for v in (got, reference))
+            )
+            for head in heads
+            if head.task == artifact.task or not of_task
+        ]
+        proofs.setdefault(artifact.task, {})[artifact.name] = {
+            "rows": len(texts),
+            "largest_difference": largest,
+            "from_float": float(np.abs(got - reference).max()),
+            "agreement": min((a for a in agreements if a is not None), default=None),  # of the worst task
+        }
+    return proofs
 
 
 def _verified(
