@@ -118,14 +118,17 @@ class OnePass(nn.Module):
             model.set_submodule(path, self.passed)
         self.heads = nn.ModuleList(models)
 
-    def each(self, **inputs: Tensor) -> list[Tensor]:
+    def each(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None) -> list[Tensor]:
         """Logits [B, outputs] of every head."""
+        inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
+        inputs |= {} if token_type_ids is None else {"token_type_ids": token_type_ids}
         self.passed.outputs = self.get_submodule(self.path)(**inputs)
         try:
             return [head(**inputs).logits for head in self.heads]
         finally:
             self.passed.outputs = None
 
-    def forward(self, **inputs: Tensor) -> SequenceClassifierOutput:
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Any:
         """Logits [B, outputs of all heads], those of the first head first."""
-        return SequenceClassifierOutput(logits=torch.cat(self.each(**inputs), dim=-1))
+        every = self.each(input_ids, attention_mask, token_type_ids)
+        return SequenceClassifierOutput(logits=torch.cat(every, dim=-1))

@@ -115,8 +115,7 @@ def _heads(folders: dict[str, Path]) -> Any:
 
     class Heads(OnePass):
         def forward(self, input_ids: Any, attention_mask: Any, token_type_ids: Any = None) -> Any:
-            inputs = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
-            return tuple(self.each(**{name: value for name, value in inputs.items() if value is not None}))
+            return tuple(self.each(input_ids, attention_mask, token_type_ids))
 
     return Heads([loaded(folder, torch.float32) for folder in folders.values()])
 

@@ -34,6 +34,7 @@ def model_card(results: Results, target: str | None, task: str, pipeline: str = 
         raise ValueError(f"no student for the target {target!r} that did not fail in the results")
     scored = next((m for m in students if m["scores"]), students[0])
     main, gain = models_table(results), gain_table(results)
+    models = "one encoder for all tasks" if results.get("heads") else "one fine-tuned model for each task"
     stages = [stage["name"] for stage in results["stages"] if stage["target"] in (None, target)]
     limits = [f"It was evaluated on the validation rows of {task} only, not on other texts or languages.", *LIMITS]
     teacher = results.get("teacher_name", "the teacher of the run")
@@ -41,10 +42,7 @@ def model_card(results: Results, target: str | None, task: str, pipeline: str = 
         Heading(f"{scored['name']}: {task}", 1),
         *banner(bool(results.get("smoke"))),
         Paragraph(f"A student distilled from {teacher} and fine-tuned on {task}{_with(results, task)}."),
-        Paragraph(
-            f"Results over all tasks of the run, with one {'encoder' if results.get('heads') else 'fine-tuned model'} for "
-            f"{'all tasks' if results.get('heads') else 'each task'}: {portable_text(headline.headline(results))}"
-        ),
+        Paragraph(f"Results over all tasks of the run, with {models}: {portable_text(headline.headline(results))}"),
         replace(main, notes=list(map(portable_text, main.notes))),
         *([] if gain is None else section(gain)),
         *_how_it_was_made(results, stages),
@@ -62,7 +60,11 @@ def _with(results: Results, task: str) -> str:
 def heads_card(origin: Results, tasks: Sequence[str], measured: Results | None) -> str:
     """README.md of a folder with a head for each of `tasks`; `measured`: the run's results, if it was evaluated."""
     loading = "".join(f'\nAutoModelForSequenceClassification.from_pretrained("FOLDER/{task}")' for task in tasks)
-    scored = [] if measured is None else [Paragraph(portable_text(headline.headline(measured))), models_table(measured)]
+    scored = list[Block]()
+    if measured is not None:
+        table = models_table(measured)
+        scored = [Paragraph(portable_text(headline.headline(measured)))]
+        scored.append(replace(table, notes=list(map(portable_text, table.notes))))
     limits = [] if measured is None else [*headline.coverage(measured), headline.timing(measured)]
     blocks: list[Block] = [
         Heading(f"One encoder for {', '.join(tasks)}", 1),
@@ -73,7 +75,7 @@ def heads_card(origin: Results, tasks: Sequence[str], measured: Results | None) 
         ),
         Code(f"from transformers import AutoModelForSequenceClassification\n{loading}"),
         Code('import distill\n\ndistill.load("FOLDER").predict(["A text."])'),
-        *(replace(b, notes=list(map(portable_text, b.notes))) if isinstance(b, Table) else b for b in scored),
+        *scored,
         *_how_it_was_made(origin, [stage["name"] for stage in (measured or {}).get("stages", [])]),
         *_limitations([*limits, *LIMITS]),
     ]

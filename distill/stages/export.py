@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ import numpy as np
 
 from distill import checkpoint
 from distill.backends import BACKENDS
-from distill.config import Export
 from distill.context import Context
 from distill.data.task import Task
 from distill.data.tasks import TaskData
@@ -78,45 +77,45 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
 
 def _run_heads(ctx: Context, step: Step) -> dict[str, Any]:
     """Export one folder with a subfolder for each task's model, and the ONNX files with all heads. The manifest."""
-    began, tasks, settings = time.monotonic(), ctx.tasks, step.settings
+    began, tasks = time.monotonic(), ctx.tasks
     count, longest = SMOKE_ROWS if ctx.config.limit.smoke else PROOF_ROWS, ctx.config.tasks.max_length
-    share = max(1, count // len(tasks))
-    texts = [text for data in tasks.values() for text in _texts(data, share)]
-    measured, target = _measured(ctx, step), step.target or None
+    texts = [text for data in tasks.values() for text in _texts(data, max(1, count // len(tasks)))]
+    measured = _measured(ctx, step)
     with checkpoint.writing(ctx.folder.of(step)) as temporary:
-        top, heads, whole = temporary / SHARED_HEADS, list[Exported](), list[Exported]()
-        for task, data in tasks.items():
-            source, does = ctx.checkpoint(step.start, task), data.task.kind.pipeline
-            plain = measured is None
-            card = (
-                plain_card(origin(ctx), settings.start, task, does)
-                if plain
-                else model_card(measured, target, task, does)
-            )
-            export_folder(source, top / task, card)
-            both = Artifact("torch", source, source), Artifact("torch", top / task, top / task)
-            heads.append(Exported(task, "torch", "fp32", ".", *both))
-        failed = {name for name, model in _students(measured, step).items() if "failed" in model}
-        for backend, scheme, path, place in _quantized(ctx, step, SHARED_HEADS):
-            if (backend, scheme) not in failed:
-                copied(path, top / place)
-                runtime, tokenizer = BACKENDS[backend].runtime, heads[0].copy.tokenizer
-                both = Artifact(runtime, path, heads[0].source.tokenizer), Artifact(runtime, top / place, tokenizer)
-                whole.append(Exported(SHARED_HEADS, backend, scheme, place, *both))
-        ctx.machine.log(
-            f"{step.folder}: {len(heads) + len(whole)} artifacts are verified in a fresh process without distill"
-        )
+        top = temporary / SHARED_HEADS
+        heads = [_head(ctx, step, task, top, measured) for task in tasks]
+        whole = [*_whole(ctx, step, top, heads[0], measured)]
+        count = len(heads) + len(whole)
+        ctx.machine.log(f"{step.folder}: {count} artifacts are verified in a fresh process without distill")
         proofs = _verified_heads(ctx, heads, whole, texts, longest)
         for head in heads:
             entry = record.Entry("torch", "fp32", ".", agreement=proofs[head.task][head.name]["agreement"])
             record.write(top / head.task, _record(tasks[head.task].task, longest, [entry]))
-        together = Exported(SHARED_HEADS, "torch", "fp32", ".", heads[0].source, heads[0].copy)
-        entries = [*_entries(ctx, step, [together, *whole], proofs[SHARED_HEADS])]
+        entries = [*_entries(ctx, step, [replace(heads[0], task=SHARED_HEADS), *whole], proofs[SHARED_HEADS])]
         record.write(top, record.Heads(tuple(tasks), tuple(entries)))
         checkpoint.write_text(top / "README.md", heads_card(origin(ctx), list(tasks), measured))
         manifest = {"proofs": proofs, "seconds": time.monotonic() - began}
         checkpoint.write_json(temporary / checkpoint.MANIFEST, manifest)
     return manifest
+
+
+def _head(ctx: Context, step: Step, task: str, top: Path, measured: Results | None) -> Exported:
+    """Write the folder of a task's whole model below `top`."""
+    source, out = ctx.checkpoint(step.start, task), top / task
+    export_folder(source, out, _card(ctx, step, task, measured))
+    return Exported(task, "torch", "fp32", ".", Artifact("torch", source, source), Artifact("torch", out, out))
+
+
+def _whole(ctx: Context, step: Step, top: Path, first: Exported, measured: Results | None) -> Iterator[Exported]:
+    """Copy the files with all heads to `top`. `first`: a head, whose tokenizer they need."""
+    failed = {name for name, model in _students(measured, step).items() if "failed" in model}
+    for backend, scheme, path, place in _quantized(ctx, step, SHARED_HEADS):
+        if (backend, scheme) not in failed:
+            copied(path, top / place)
+            runtime = BACKENDS[backend].runtime
+            source = Artifact(runtime, path, first.source.tokenizer)
+            copy = Artifact(runtime, top / place, first.copy.tokenizer)
+            yield Exported(SHARED_HEADS, backend, scheme, place, source, copy)
 
 
 def _verified_heads(
@@ -226,19 +225,25 @@ def _students(measured: Results | None, step: Step) -> dict[tuple[str, str], Mod
 
 def _export(ctx: Context, step: Step, task: str, out: Path) -> list[Exported]:
     """Write one task's folder. Returns its artifacts, the float model first."""
-    settings: Export = step.settings
     source, measured = ctx.checkpoint(step.start, task), _measured(ctx, step)
-    target = step.target or None
-    does = ctx.tasks[task].task.kind.pipeline
-    if measured is None:
-        card = plain_card(origin(ctx), settings.start, task, does)
-    else:
-        card = model_card(measured, target, task, does)
     failed = {name for name, model in _students(measured, step).items() if "failed" in model}
     quantized = [model for model in _quantized(ctx, step, task) if model[:2] not in failed]
-    export_folder(source, out, card, [(path, name_in_folder) for _, _, path, name_in_folder in quantized])
+    export_folder(
+        source,
+        out,
+        _card(ctx, step, task, measured),
+        [(path, name_in_folder) for _, _, path, name_in_folder in quantized],
+    )
     in_float = Exported(task, "torch", "fp32", ".", Artifact("torch", source, source), Artifact("torch", out, out))
     return [in_float, *(_exported(task, source, out, *model) for model in quantized)]
+
+
+def _card(ctx: Context, step: Step, task: str, measured: Results | None) -> str:
+    """README.md of a task's folder."""
+    does = ctx.tasks[task].task.kind.pipeline
+    if measured is None:
+        return plain_card(origin(ctx), step.settings.start, task, does)
+    return model_card(measured, step.target or None, task, does)
 
 
 def _exported(task: str, source: Path, out: Path, backend: str, scheme: str, path: Path, place: str) -> Exported:
