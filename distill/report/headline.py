@@ -168,7 +168,7 @@ def _at_shape(results: Results) -> str:
     """
     shape = middle_shape(results)
     text = f"{at([shape])} (batch x length)" if shape and re.fullmatch(r"\d+x\d+", shape) else at([shape])
-    return f"{text}, for all {len(task_names(results))} tasks on one batch" if results.get("heads") else text
+    return f"{text}, for its {len(task_names(results))} tasks together" if results.get("heads") else text
 
 
 def _without(results: Results) -> str:
@@ -343,7 +343,7 @@ def shared_heads(results: Results) -> list[str]:
     count = len(task_names(results))
     return [
         f"The student has one encoder and {count} heads, trained on all tasks at once. Parameters, sizes, "
-        f"multiply-accumulates and times are those of all {count} tasks together: the student's encoder counts once, "
+        f"multiply-accumulates and times are those of its {count} tasks together: the student's encoder counts once, "
         f"and one pass of it serves all heads; the teacher has {count} models, which run one after the other on the "
         f"same batch. Where only one task is served, the speedup is about 1/{count} of the one reported."
     ]
