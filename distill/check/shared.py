@@ -16,9 +16,7 @@ def shared(config: Config, plan: Plan) -> Iterator[str]:
     """Settings that do not fit a student whose tasks share one encoder."""
     if config.student.heads != SHARED_HEADS:
         return
-    names = config.tasks.names or list(chosen(config.tasks))
-    if len(names) < 2:
-        yield f"{_KEY} with fewer than two tasks; name more in tasks.each, or leave it out"
+    yield from _tasks(config.tasks.names or list(chosen(config.tasks)))
     trained = [s for s in plan.of(Train) if s.settings.data == "tasks" and s.settings.role != "teacher"]
     if not trained:
         yield f"{_KEY} in a recipe that does not train a student on tasks; leave it out"
@@ -35,6 +33,17 @@ def shared(config: Config, plan: Plan) -> Iterator[str]:
                 f"stages.{step.stage}.start: got {step.settings.start}; must be a stage that trains the student on "
                 "tasks where student.heads is shared; name such a stage"
             )
+
+
+def _tasks(names: list[str]) -> Iterator[str]:
+    """Problems of the tasks of these names."""
+    if len(names) < 2:
+        yield f"{_KEY} with fewer than two tasks; name more in tasks.each, or leave it out"
+    for name in sorted({"text", "text_pair"} & {*names}):
+        yield (
+            f"tasks.each.{name}: got {name} as the name of a task; must be another where student.heads is shared, "
+            "because predictions have the text under this name; rename the task"
+        )
 
 
 def _training(step: Step) -> Iterator[str]:
