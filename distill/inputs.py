@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from distill import family, student, teacher
+from distill.check.shared import unlike
 from distill.compress.zeros import STEP
 from distill.config import Evaluate, Prune, Quantize, Train, Vocabulary
 from distill.context import Context
@@ -18,6 +19,7 @@ from distill.plan import STUDENT, Step
 from distill.schemes import SCHEMES
 from distill.stages.prune import check_reach
 from distill.student.shape import projects, setting
+from distill.terms import KINDS
 from distill.training.answers import APART
 
 SAMPLE, SHARE_CUT = 1000, 0.01
@@ -51,6 +53,7 @@ def prepare(ctx: Context, pending: list[Step]) -> None:
             ctx.machine.log(line)
         _check_architecture(ctx)
         _check_shared(ctx)
+        _check_margins(ctx, pending)
         for line in _cut(ctx):
             ctx.machine.log(line)
         for folder in ctx.given.teachers:
@@ -107,7 +110,7 @@ def _cut(ctx: Context) -> Iterator[str]:
     most = ctx.config.tasks.max_length
     for name, data in ctx.tasks.items():
         sample = data.train.select(range(min(SAMPLE, len(data.train))))
-        lengths = data.encoded(sample, ctx.given.tokenizer, UNBOUNDED).lengths
+        lengths = data.encoded(sample, ctx.given.tokenizer, UNBOUNDED).sequences.lengths
         if (share := float((lengths > most).mean())) >= SHARE_CUT:
             yield (
                 f"{name}: {100 * share:.0f}% of {len(sample):,} training texts have more than {most} tokens, at most "
@@ -138,24 +141,28 @@ def _check_architecture(ctx: Context) -> None:
 
 
 def _check_shared(ctx: Context) -> None:
-    """Refuse tasks that cannot share an encoder: it is run once for all of them only if all classify the same texts."""
-    if not ctx.shared:
-        return
-    errors = [
-        f"student.heads: got shared; must be own for {data.task.kind.name}, the kind of {name}; leave the task out"
-        for name, data in ctx.tasks.items()
-        if data.task.kind.architecture != TEXTS
-    ]
-    single, pairs = ([n for n, data in ctx.tasks.items() if len(data.task.columns) == count] for count in (1, 2))
-    if single and pairs:
-        errors.append(
-            f"student.heads: got shared; must be own for tasks with one text ({', '.join(single)}) and with two "
-            f"({', '.join(pairs)}), which no pass of the encoder can serve; set tasks.names to some of them"
-        )
-    if len(ctx.tasks) < 2:
-        errors.append("student.heads: got shared; must be own for a single task; leave it out")
-    if errors:
+    """Refuse tasks that cannot share an encoder, where they must."""
+    if ctx.shared and (errors := unlike({name: data.task for name, data in ctx.tasks.items()})):
         raise ConfigError(errors)
+
+
+def _check_margins(ctx: Context, steps: list[Step]) -> None:
+    """Refuse terms on the documents of a query for tasks that have none."""
+    tasks = {name: data.task.kind for name, data in ctx.tasks.items() if not data.task.kind.grouped}
+    keys = {
+        f"stages.{step.stage}.terms.{label}.weight": term
+        for step in steps
+        if isinstance(step.settings, Train)
+        for label, term in step.settings.terms.items()
+        if term.weight > 0 and KINDS[term.features].paired
+    }
+    if tasks and keys:
+        name, kind = next(iter(tasks.items()))
+        raise ConfigError(
+            f"{key}: got {term.weight:g}; must be 0 for {name}, a task of kind {kind.name}, which has no documents "
+            f"of a query to compare; set {key}=0, or tasks.kind=reranking"
+            for key, term in keys.items()
+        )
 
 
 def _check_rows(ctx: Context, steps: list[Step]) -> None:

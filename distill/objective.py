@@ -24,7 +24,7 @@ from distill.data.kinds import MISSING
 from distill.errors import ConfigError
 from distill.features import Features, capture, outputs_of
 from distill.losses.precision import working
-from distill.rows import ROWS, Part
+from distill.rows import ROWS, Part, margins
 from distill.terms import GATES, KINDS, LOGITS, Kind
 
 
@@ -105,7 +105,8 @@ class Objective(nn.Module):
     `aligned` and `teacher_aligned` `[P]` of tokens that end at the same character, where hidden states are compared.
     A task batch has `labels` `[R]`, one for each row that `rows` makes of the model's outputs, and no `masked`. It has
     `teacher_logits` `[B, outputs]` if a term needs them and no teacher runs. Terms against labels leave out rows that
-    have none. If it has flat positions `words` `[W]`, outputs are `[W, outputs]`, those at these positions.
+    have none. Terms on margins need `pairs` `[P, 2]`, the pairs of its rows with the same query, which may be none. If
+    it has flat positions `words` `[W]`, outputs are `[W, outputs]`, those at these positions.
 
     Args:
         pooling: how the hidden states of a text become one vector: mean, cls or max.
@@ -175,7 +176,10 @@ class Objective(nn.Module):
                 sums[name] = term.loss(self.label_rows(outputs)[given], labels[given]).sum()
             elif term.kind.head:
                 assert soft is not None
-                sums[name] = term.loss(self.rows(outputs), self.rows(soft)).sum()
+                both = self.rows(outputs), self.rows(soft)
+                if term.kind.paired:
+                    both = margins(both[0], batch["pairs"]), margins(both[1], batch["pairs"])
+                sums[name] = term.loss(*both).sum()
         return layer_sums | sums
 
     def _corpus(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:

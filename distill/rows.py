@@ -56,6 +56,12 @@ ROWS: dict[str, Callable[[Part], list[Tensor]]] = {
 """Name of a kind in `distill.terms` -> function that returns the rows [N, D] of a part, one tensor per width D."""
 
 
+def margins(outputs: Tensor, pairs: Tensor) -> Tensor:
+    """Differences [P, C] of outputs [B, C] between the first and the second row of each pair [P, 2]."""
+    first, second = working(outputs)[pairs].unbind(1)
+    return first - second
+
+
 def pooled(hidden: Tensor, mask: Tensor, how: str) -> Tensor:
     """One vector per text [B, H] of hidden states [B, L, H]: their mean, the first token's (cls) or the maximum (max).
 

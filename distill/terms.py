@@ -17,13 +17,16 @@ class Kind:
     compares: str
     """Description of what is compared."""
     rows: Mapping[str, str] = field(default_factory=dict)
-    """Setting `positions` -> rows on a corpus. Other values of that setting are refused for this kind."""
+    """Setting `positions` -> rows on a corpus, where other values of that setting are refused for this kind. None for
+    kinds that are compared on tasks alone."""
     task_rows: str = "real"
     """Rows on a task."""
     own_tokens: str | None = None
     """Rows on a corpus if student and teacher have different tokenizers; None if this kind is refused then."""
     fields: tuple[str, ...] = ()
     """Fields of `features.Features` that it needs of each compared layer; none for logits."""
+    labels: bool = False
+    """Whether it can be compared with labels in place of a teacher."""
     head: bool = False
     """Whether it needs the output of the model's head, which is then trained."""
     layers: bool = False
@@ -41,6 +44,11 @@ class Kind:
         return bool(self.fields)
 
     @property
+    def paired(self) -> bool:
+        """Whether its rows are pairs of rows of the same group, so that a batch must have whole groups."""
+        return self.task_rows == "pairs"
+
+    @property
     def by_head(self) -> bool:
         """Whether its rows belong to single heads. Their losses are averaged over heads."""
         return self.equal_heads or self.splits_heads
@@ -51,6 +59,13 @@ LOGITS = Kind(
     "logits: of the vocabulary on a corpus, of the classes on a task",
     rows={"masked": "masked", "all": "real"},
     task_rows="labels",
+    labels=True,
+    head=True,
+)
+MARGINS = Kind(
+    "margins",
+    "on a reranking task, differences of the outputs for two documents of the same query",
+    task_rows="pairs",
     head=True,
 )
 HIDDEN = Kind(
@@ -88,7 +103,7 @@ SCORES = Kind(
     equal_heads=True,
 )
 
-KINDS: dict[str, Kind] = {kind.name: kind for kind in (LOGITS, HIDDEN, POOLED, RELATIONS, SCORES)}
+KINDS: dict[str, Kind] = {kind.name: kind for kind in (LOGITS, MARGINS, HIDDEN, POOLED, RELATIONS, SCORES)}
 """Values of the setting `features` of a term."""
 
 GATES = Kind("gates", "nothing: the cost of gates, one number per batch")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from distill.config import Config, Export, Prune, Quantize, Train, Vocabulary
-from distill.data.task import chosen
+from distill.data.task import Task, chosen
+from distill.family.record import TEXTS
 from distill.plan import SHARED_HEADS, Plan, Step
 from distill.schemes import SCHEMES
 
@@ -71,3 +72,21 @@ def _quantized(step: Step) -> Iterator[str]:
             f"{key}: got {', '.join(wrong)}; must be of {', '.join(onnx)} where student.heads is shared, because only "
             f"an ONNX file has all heads; set {key}=[onnxruntime]"
         )
+
+
+def unlike(tasks: Mapping[str, Task]) -> list[str]:
+    """Problems of loaded tasks: one pass of an encoder serves all of them only if all classify the same texts."""
+    errors = [
+        f"{_KEY} for {task.kind.name}, the kind of {name}; leave the task out"
+        for name, task in tasks.items()
+        if task.kind.architecture != TEXTS
+    ]
+    single, pairs = ([name for name, task in tasks.items() if len(task.columns) == count] for count in (1, 2))
+    if single and pairs:
+        errors.append(
+            f"{_KEY} for tasks with one text ({', '.join(single)}) and with two ({', '.join(pairs)}), which no pass of "
+            "the encoder can serve; set tasks.names to some of them"
+        )
+    if len(tasks) < 2:
+        errors.append(f"{_KEY} for a single task; leave it out")
+    return errors

@@ -46,14 +46,17 @@ def terms(key: str, stage: Train, facts: TermFacts) -> Iterator[str]:
 def _against(where: str, key: str, term: Term, kind: Kind, stage: Train) -> Iterator[str]:
     if term.against == "teacher" and stage.teacher is None and stage.role != "baseline":
         yield f"{where}.against: got teacher; must be labels where {key}.teacher is null; set {key}.teacher=STAGE"
-    if kind.inside and term.against == "labels" and stage.role == "baseline":
+    if not kind.labels and term.against == "labels" and stage.role == "baseline":
         yield f"{where}.features: got {kind.name}; must be logits in a baseline; drop the term with ~{where}"
-    elif kind.inside and term.against == "labels":
+    elif not kind.labels and term.against == "labels":
         yield f"{where}.against: got labels; must be teacher with features {kind.name}; set {where}.against=teacher"
 
 
 def _positions(where: str, term: Term, kind: Kind, stage: Train, facts: TermFacts) -> Iterator[str]:
     reason = None
+    if not kind.rows and stage.data == "corpus":
+        yield f"{where}.features: got {kind.name}; must be of a stage on tasks; drop the term with ~{where}"
+        return
     if "masked" not in kind.rows:
         reason = f"with features {kind.name}"
     elif kind.inside and stage.data == "tasks":

@@ -15,7 +15,8 @@ class Term:
     weight: float = 1.0
     """Factor in the weighted sum."""
     features: str = "logits"
-    """What is compared: logits; hidden (states); pooled (one vector per text, as a sentence embedder computes it);
+    """What is compared: logits; margins (between the outputs for two documents of the same query, of rerankers); hidden
+    (states); pooled (one vector per text, as a sentence embedder computes it);
     relations (of tokens among queries, among keys and among values); scores (of attention, before the softmax)."""
     layers: Any = "last"
     """Which layers are compared: last; uniform (each layer of the student with the teacher's layer that it was copied

@@ -90,6 +90,13 @@ def task_batch(
     return batch, numbers
 
 
+def pairs(groups: NDArray[Any]) -> NDArray[np.int64]:
+    """[P, 2] all pairs of rows of a batch that have the same of `groups` [B], each once; P may be 0."""
+    first, second = np.triu_indices(len(groups), 1)
+    same = groups[first] == groups[second]
+    return np.stack([first[same], second[same]], axis=1)
+
+
 def mask_tokens(
     input_ids: NDArray[np.int64],
     maskable: NDArray[np.bool_],

@@ -19,10 +19,14 @@ ROUND = 8
 """Padded lengths are multiples of this."""
 
 
-def epoch_batches(lengths: np.ndarray, batch: Batch, *, seed: int, epoch: int) -> list[np.ndarray]:
+def epoch_batches(
+    lengths: np.ndarray, batch: Batch, *, seed: int, epoch: int, groups: np.ndarray | None = None
+) -> list[np.ndarray]:
     """Row numbers of each batch of one epoch; every row is in exactly one batch.
 
-    Rows x longest length (rounded up to a multiple of 8) is at most `batch.tokens`, unless a single row is longer.
+    Rows x longest length (rounded up to a multiple of 8) is at most `batch.tokens`, unless a single row is longer. Rows
+    with the same of `groups` [rows] are in the same batch, unless they exceed one; then they are in as few parts as
+    possible, of random rows. They are neighbours in their batch.
     UserError if there are no rows.
     """
     if len(lengths) == 0:
@@ -32,36 +36,78 @@ def epoch_batches(lengths: np.ndarray, batch: Batch, *, seed: int, epoch: int) -
     order = random.permutation(len(padded))
     max_rows = min(batch.examples or len(order), max(1, batch.tokens // ROUND))
     typical = max(1, min(max_rows, batch.tokens // max(1, int(padded.mean()))))
-    pool = POOL * typical
+    sizes = np.ones(len(order), np.int64)
+    if groups is not None:
+        order, sizes = _parts(order, padded, groups, batch.tokens, max_rows)
+    first = np.cumsum(sizes) - sizes
+    longest = np.maximum.reduceat(padded[order], first)
+    parts = np.arange(len(sizes)) if groups is None else random.permutation(len(sizes))
+    pool = max(1, POOL * typical * len(sizes) // len(order))
     batches: list[np.ndarray] = []
-    for start in range(0, len(order), pool):
-        rows = order[start : start + pool]
-        rows = rows[np.argsort(padded[rows], kind="stable")]
+    for start in range(0, len(parts), pool):
+        pooled = parts[start : start + pool]
+        pooled = pooled[np.argsort(longest[pooled], kind="stable")]
         at = 0
-        while at < len(rows):
-            window = padded[rows[at : at + max_rows]]
-            # Lengths are ascending, so the padded size of the first k rows is k times the k-th length.
-            fitting = int((np.arange(1, len(window) + 1) * window <= batch.tokens).sum())
-            size = max(1, fitting)
-            batches.append(rows[at : at + size])
-            at += size
+        while at < len(pooled):
+            window = pooled[at : at + max_rows]
+            # Lengths are ascending, so the padded size of the first k parts is their rows times the k-th length.
+            rows = np.cumsum(sizes[window])
+            fitting = int(((rows * longest[window] <= batch.tokens) & (rows <= max_rows)).sum())
+            taken = window[: max(1, fitting)]
+            batches.append(order[_places(first[taken], sizes[taken])])
+            at += len(taken)
+    if groups is not None:  # parts of the same group may have come into the same batch
+        batches = [rows[np.argsort(groups[rows], kind="stable")] for rows in batches]
     return [batches[i] for i in random.permutation(len(batches))]
 
 
-def total_steps(lengths: np.ndarray, batch: Batch, *, seed: int, epochs: float, most: int | None, least: int) -> int:
+def _parts(
+    order: np.ndarray, padded: np.ndarray, groups: np.ndarray, tokens: int, max_rows: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """`order` sorted by group, and the sizes of consecutive parts of it: whole groups, or equal parts of groups that
+    have more than `tokens` or `max_rows`."""
+    _, number = np.unique(groups[order], return_inverse=True)
+    by_group = np.argsort(number, kind="stable")
+    order, number = order[by_group], number[by_group]
+    sizes = np.bincount(number)
+    first = np.cumsum(sizes) - sizes
+    fitting = np.clip(tokens // np.maximum.reduceat(padded[order], first), 1, max_rows)
+    parts = -(-sizes // fitting)
+    place = np.arange(len(order)) - first[number]
+    part = (np.cumsum(parts) - parts)[number] + place * parts[number] // sizes[number]
+    return order, np.bincount(part)
+
+
+def _places(first: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """The numbers from each of `first` on, as many as its size, one after the other."""
+    ends = np.cumsum(sizes)
+    places: np.ndarray = np.arange(ends[-1]) + np.repeat(first - (ends - sizes), sizes)
+    return places
+
+
+def total_steps(
+    lengths: np.ndarray,
+    batch: Batch,
+    *,
+    seed: int,
+    epochs: float,
+    most: int | None,
+    least: int,
+    groups: np.ndarray | None = None,
+) -> int:
     """Number of optimizer steps for `epochs` passes over the data, but at least `least` and at most `most`."""
-    per_epoch = len(epoch_batches(lengths, batch, seed=seed, epoch=0))
+    per_epoch = len(epoch_batches(lengths, batch, seed=seed, epoch=0, groups=groups))
     steps = max(least, math.ceil(epochs * per_epoch))
     return max(1, steps if most is None else min(most, steps))
 
 
 def steps(
-    lengths: np.ndarray, batch: Batch, *, seed: int, total: int, start: int = 0
+    lengths: np.ndarray, batch: Batch, *, seed: int, total: int, start: int = 0, groups: np.ndarray | None = None
 ) -> Iterator[tuple[int, int, np.ndarray]]:
     """(step, epoch, row numbers) for the steps from `start` up to `total`, over as many epochs as needed."""
     step, epoch = 0, 0
     while step < total:
-        batches = epoch_batches(lengths, batch, seed=seed, epoch=epoch)
+        batches = epoch_batches(lengths, batch, seed=seed, epoch=epoch, groups=groups)
         for index, rows in enumerate(batches):
             if step + index >= total:
                 return
@@ -71,6 +117,16 @@ def steps(
         epoch += 1
 
 
-def share(rows: np.ndarray, *, rank: int, world: int, parts: int) -> list[np.ndarray]:
-    """This process's rows of a step, split into at most `parts` non-empty parts for gradient accumulation."""
-    return [part for part in np.array_split(rows[rank::world], parts) if len(part)]
+def share(rows: np.ndarray, *, rank: int, world: int, parts: int, groups: np.ndarray | None = None) -> list[np.ndarray]:
+    """This process's rows of a step, split into at most `parts` non-empty parts for gradient accumulation.
+
+    Neighbours with the same of `groups` [all rows] stay together, so that neither the number of processes nor that of
+    parts changes which rows are compared. Processes and parts may then have different numbers of rows.
+    """
+    if groups is None:
+        return [part for part in np.array_split(rows[rank::world], parts) if len(part)]
+    whole = np.split(rows, np.flatnonzero(np.diff(groups[rows])) + 1)[rank::world]
+    sizes = np.array([len(group) for group in whole], np.int64)
+    middle = np.cumsum(sizes) - sizes / 2
+    part = (middle * parts // max(1, sizes.sum())).astype(np.int64)
+    return [np.concatenate([whole[n] for n in np.flatnonzero(part == p)]) for p in np.unique(part)]

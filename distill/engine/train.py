@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,7 @@ def train(
     accelerator: Accelerator,
     state_folder: Path,
     console: Console | None,
+    groups: np.ndarray | None = None,
 ) -> Trained:
     """Train `objective.student` in place.
 
@@ -78,6 +80,7 @@ def train(
         optimizer: over the parameters of `objective`; its learning rates are multiplied by `schedule(step, total)`.
         state_folder: where checkpoints are written; training resumes from the one in it.
         console: for progress; None for no progress.
+        groups: `[rows]` number of the group of each row, whose rows are batched together; None without groups.
 
     Raises:
         Stopped: on Ctrl-C or SIGTERM, after a checkpoint was written.
@@ -86,7 +89,7 @@ def train(
     rank, world = accelerator.process_index, accelerator.num_processes
     limit = min((s for s in (settings.steps, most_steps) if s is not None), default=None)
     total = batching.total_steps(
-        lengths, settings.batch, seed=seed, epochs=settings.epochs, most=limit, least=settings.min_steps
+        lengths, settings.batch, seed=seed, epochs=settings.epochs, most=limit, least=settings.min_steps, groups=groups
     )
     rates = [group["lr"] for group in optimizer.param_groups]
     done = Trained(0, 0, 0.0)
@@ -107,10 +110,11 @@ def train(
             state.save(state_folder, done.steps, objective, optimizer, extra)
         accelerator.wait_for_everyone()
 
-    plan = batching.steps(lengths, settings.batch, seed=seed, total=total, start=done.steps)
+    plan = batching.steps(lengths, settings.batch, seed=seed, total=total, start=done.steps, groups=groups)
     main = console if accelerator.is_main_process else None
+    share = partial(batching.share, rank=rank, world=world, parts=settings.batch.accumulate, groups=groups)
     with Bar(main, name, total, done.steps) as bar, _interruptible() as stop:
-        for step, parts, scale in _ahead(plan, collate, rank=rank, world=world, parts=settings.batch.accumulate):
+        for step, parts, scale in _ahead(plan, collate, share):
             torch.manual_seed(_step_seed(seed, step, rank))
             objective.progress = step / total
             meter.add(*gradients(module, objective, parts, scale, meter.weights, accelerator))
@@ -237,7 +241,7 @@ def _step_seed(seed: int, step: int, rank: int) -> int:
 
 
 def _ahead(
-    plan: Iterator[tuple[int, int, np.ndarray]], collate: Collate, *, rank: int, world: int, parts: int
+    plan: Iterator[tuple[int, int, np.ndarray]], collate: Collate, share: Callable[[np.ndarray], list[np.ndarray]]
 ) -> Iterator[tuple[int, list[Arrays], float]]:
     """(step, this process's batches, scale), collated one step ahead in a thread so that a GPU does not wait for numpy.
 
@@ -245,7 +249,7 @@ def _ahead(
     """
 
     def job(rows: np.ndarray, epoch: int) -> tuple[list[Arrays], float]:
-        own = batching.share(rows, rank=rank, world=world, parts=parts)
+        own = share(rows)
         return [collate(part, epoch) for part in own or [rows[:1]]], float(bool(own))
 
     pending: tuple[int, Future[tuple[list[Arrays], float]]] | None = None

@@ -22,11 +22,23 @@ LIMITS = (
 )
 
 
-def model_card(results: Results, target: str | None, task: str, pipeline: str = "text-classification") -> str:
+_CROSS_ENCODER = """from sentence_transformers import CrossEncoder
+
+reranker = CrossEncoder("FOLDER_OF_THIS_FILE", max_length={max_length})
+scores = reranker.predict([("a query", "a document"), ("a query", "another document")])
+ranked = reranker.rank("a query", ["a document", "another document"])"""
+
+LIBRARIES = {"text-ranking": ("sentence-transformers", ("cross-encoder",), _CROSS_ENCODER)}
+"""What a model does on the hub -> library that loads it besides transformers, further tags, and code that uses it."""
+
+
+def model_card(
+    results: Results, target: str | None, task: str, pipeline: str = "text-classification", max_length: int = 128
+) -> str:
     """README.md of the student for `target` (None for a run without targets), fine-tuned on `task`.
 
     The scores in the front matter are those of the student's first scored variant. `pipeline` is the hub's name of what
-    the model does.
+    the model does, and `max_length` the number of tokens after which it cuts texts.
     ValueError if all variants of the student failed.
     """
     students = [m for m in headline.of_role(results, "student") if m["target"] == target and "failed" not in m]
@@ -45,6 +57,7 @@ def model_card(results: Results, target: str | None, task: str, pipeline: str = 
         Paragraph(f"Results over all tasks of the run, with {models}: {portable_text(headline.headline(results))}"),
         replace(main, notes=list(map(portable_text, main.notes))),
         *([] if gain is None else section(gain)),
+        *_usage(pipeline, max_length),
         *_how_it_was_made(results, stages),
         *_limitations([*headline.coverage(results), headline.timing(results), *limits]),
     ]
@@ -82,11 +95,14 @@ def heads_card(origin: Results, tasks: Sequence[str], measured: Results | None) 
     return _card(_classifier(origin, "text-classification"), blocks)
 
 
-def plain_card(origin: Results, stage: str, task: str, pipeline: str = "text-classification") -> str:
+def plain_card(
+    origin: Results, stage: str, task: str, pipeline: str = "text-classification", max_length: int = 128
+) -> str:
     """README.md of a model for `task` that was made by `stage` of a run and was not evaluated."""
     blocks: list[Block] = [
         Heading(task, 1),
         *banner(bool(origin.get("smoke"))),
+        *_usage(pipeline, max_length),
         *_how_it_was_made(origin, [stage]),
         *_limitations(["It was not evaluated.", *LIMITS]),
     ]
@@ -128,6 +144,13 @@ def _card(front: dict[str, Any], blocks: Sequence[Block]) -> str:
     return f"---\n{yaml.safe_dump(front, sort_keys=False, allow_unicode=True)}---\n\n{markdown.text(blocks)}"
 
 
+def _usage(pipeline: str, max_length: int) -> list[Block]:
+    """Code that uses the model with its library, where that is not transformers alone."""
+    if pipeline not in LIBRARIES:
+        return []
+    return [Heading("Usage"), Code(LIBRARIES[pipeline][2].format(max_length=max_length))]
+
+
 def _how_it_was_made(results: Results, stages: Sequence[str]) -> list[Block]:
     """Version, recipe, seed, stages, command and the models that this one was made from."""
     seeds = ", ".join(map(str, results["seeds"]))
@@ -164,7 +187,8 @@ def _sources(results: Results) -> Iterator[str]:
 
 def _classifier(results: Results, pipeline: str) -> dict[str, Any]:
     """Front matter of any classifier."""
-    kind = {"library_name": "transformers", "pipeline_tag": pipeline, "tags": [*TAGS]}
+    library, tags, _ = LIBRARIES.get(pipeline, ("transformers", (), ""))
+    kind = {"library_name": library, "pipeline_tag": pipeline, "tags": [*tags, *TAGS]}
     return {**_origin(results), **kind}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from distill.context import Context
 from distill.data.task import Task
 from distill.data.tasks import TaskData
 from distill.evaluate.metrics import accuracy
-from distill.export import onnx, record
+from distill.export import cross_encoder, onnx, record
 from distill.export.huggingface import copied, export_folder
 from distill.export.proof import Artifact, difference, fresh, logits_of
 from distill.plan import SHARED_HEADS, Step
@@ -83,7 +83,7 @@ def _run_heads(ctx: Context, step: Step) -> dict[str, Any]:
     measured = _measured(ctx, step)
     with checkpoint.writing(ctx.folder.of(step)) as temporary:
         top = temporary / SHARED_HEADS
-        heads = [_head(ctx, step, task, top, measured) for task in tasks]
+        heads = [_head(ctx, step, task, top) for task in tasks]
         whole = [*_whole(ctx, step, top, heads[0], measured)]
         count = len(heads) + len(whole)
         ctx.machine.log(f"{step.folder}: {count} artifacts are verified in a fresh process without distill")
@@ -99,10 +99,10 @@ def _run_heads(ctx: Context, step: Step) -> dict[str, Any]:
     return manifest
 
 
-def _head(ctx: Context, step: Step, task: str, top: Path, measured: Results | None) -> Exported:
+def _head(ctx: Context, step: Step, task: str, top: Path) -> Exported:
     """Write the folder of a task's whole model below `top`."""
     source, out = ctx.checkpoint(step.start, task), top / task
-    export_folder(source, out, _card(ctx, step, task, measured))
+    _write_folder(ctx, step, task, out)
     return Exported(task, "torch", "fp32", ".", Artifact("torch", source, source), Artifact("torch", out, out))
 
 
@@ -228,22 +228,25 @@ def _export(ctx: Context, step: Step, task: str, out: Path) -> list[Exported]:
     source, measured = ctx.checkpoint(step.start, task), _measured(ctx, step)
     failed = {name for name, model in _students(measured, step).items() if "failed" in model}
     quantized = [model for model in _quantized(ctx, step, task) if model[:2] not in failed]
-    export_folder(
-        source,
-        out,
-        _card(ctx, step, task, measured),
-        [(path, name_in_folder) for _, _, path, name_in_folder in quantized],
-    )
+    also = [(path, name_in_folder) for _, _, path, name_in_folder in quantized]
+    _write_folder(ctx, step, task, out, also)
     in_float = Exported(task, "torch", "fp32", ".", Artifact("torch", source, source), Artifact("torch", out, out))
     return [in_float, *(_exported(task, source, out, *model) for model in quantized)]
 
 
+def _write_folder(ctx: Context, step: Step, task: str, out: Path, also: Sequence[tuple[Path, str]] = ()) -> None:
+    """Write a task's folder, with further files and their paths in it."""
+    export_folder(ctx.checkpoint(step.start, task), out, _card(ctx, step, task, _measured(ctx, step)), also)
+    if ctx.tasks[task].task.kind.pipeline == cross_encoder.PIPELINE:
+        cross_encoder.configure(out, cross_encoder.activation([*map(Path, ctx.given.teachers)]))
+
+
 def _card(ctx: Context, step: Step, task: str, measured: Results | None) -> str:
     """README.md of a task's folder."""
-    does = ctx.tasks[task].task.kind.pipeline
+    does, longest = ctx.tasks[task].task.kind.pipeline, ctx.config.tasks.max_length
     if measured is None:
-        return plain_card(origin(ctx), step.settings.start, task, does)
-    return model_card(measured, step.target or None, task, does)
+        return plain_card(origin(ctx), step.settings.start, task, does, longest)
+    return model_card(measured, step.target or None, task, does, longest)
 
 
 def _exported(task: str, source: Path, out: Path, backend: str, scheme: str, path: Path, place: str) -> Exported:

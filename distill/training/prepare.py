@@ -106,19 +106,23 @@ def trained(
     lengths: np.ndarray,
     collate: Collate,
     seed: int,
+    groups: np.ndarray | None = None,
 ) -> engine.Trained:
-    """Train the student of an objective in place. `name`: its folder, relative to the run folder."""
+    """Train the student of an objective in place. `name`: its folder, relative to the run folder.
+
+    Rows with the same of `groups` [rows] are batched together.
+    """
     lr = learning_rate(ctx, step, settings)
     ctx.machine.log(f"{name}: learning rate {lr:.2g}")
     named = [(name, p) for name, p in objective.named_parameters() if p.requires_grad]
     named = [(name, p) for name, p in named if not name.startswith("gates.")]
     # Norms and biases are not decayed, as in BERT.
-    groups = [
+    parameters = [
         {"params": [p for _, p in named if p.ndim > 1]},
         {"params": [p for _, p in named if p.ndim <= 1], "weight_decay": 0.0},
     ]
     if objective.gates is not None:
-        groups += parameter_groups(objective.gates, settings.gates.lr)
+        parameters += parameter_groups(objective.gates, settings.gates.lr)
     with quick_attention(objective.student, lengths):
         return engine.train(
             objective,
@@ -128,11 +132,12 @@ def trained(
             settings=settings,
             seed=seed,
             most_steps=ctx.config.limit.steps,
-            optimizer=bind(settings.optimizer | {"lr": lr}, "optimizer")(groups),
+            optimizer=bind(settings.optimizer | {"lr": lr}, "optimizer")(parameters),
             schedule=bind(settings.schedule, "schedule"),
             accelerator=ctx.machine.accelerator,
             state_folder=state_folder(ctx, name),
             console=ctx.machine.console,
+            groups=groups,
         )
 
 

@@ -19,8 +19,9 @@ from distill.compress.quantize import linears
 from distill.config import Train
 from distill.context import Context
 from distill.context.write import write_model
-from distill.data.collate import task_batch
+from distill.data.collate import pairs, task_batch
 from distill.data.encode import Encoded
+from distill.data.kinds.kind import group_numbers
 from distill.data.tasks import TaskData
 from distill.data.windows import split, windows
 from distill.family.head import stored_head
@@ -66,7 +67,8 @@ def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: i
     ids = lesson.encoded.ids
     with only_used_embeddings(model, ids, [tokenizer.pad_token_id]), faked(model, in_int8):
         objective = lesson.objective(model, gates)
-        done = trained(ctx, step, name, settings, objective, lesson.encoded.lengths, lesson.collate, seed)
+        lengths, groups = lesson.encoded.lengths, lesson.groups
+        done = trained(ctx, step, name, settings, objective, lengths, lesson.collate, seed, groups)
     done.seconds += lesson.seconds
     _save(ctx, name, model, summary(done), tokenizer, gates)
 
@@ -93,7 +95,8 @@ def on_all_tasks(ctx: Context, step: Step, settings: Train, name: str) -> dict[s
     ids = np.concatenate([lesson.encoded.ids for lesson in lessons])
     with only_used_embeddings(models[0], ids, [tokenizer.pad_token_id]):
         objective = SharedObjective([each.objective(model, None) for each, model in zip(lessons, models, strict=True)])
-        done = trained(ctx, step, name, settings, objective, np.concatenate(lengths), collate, ctx.config.seed)
+        seed, groups = ctx.config.seed, _together([lesson.groups for lesson in lessons])
+        done = trained(ctx, step, name, settings, objective, np.concatenate(lengths), collate, seed, groups)
     done.seconds += sum(lesson.seconds for lesson in lessons)
     for task, model in zip(ctx.tasks, models, strict=True):
         if ctx.machine.main:
@@ -103,6 +106,16 @@ def on_all_tasks(ctx: Context, step: Step, settings: Train, name: str) -> dict[s
         checkpoint.remove(state_folder(ctx, name), ctx.folder.path)
     ctx.machine.wait()
     return summary(done)
+
+
+def _together(groups: list[np.ndarray | None]) -> np.ndarray | None:
+    """The groups of the rows of all tasks, with other numbers for each task; None if terms compare no groups."""
+    given = [group for group in groups if group is not None]
+    if not given:
+        return None
+    assert len(given) == len(groups)
+    starts = np.cumsum([0, *(int(group.max()) + 1 for group in given[:-1])])
+    return np.concatenate([group + start for group, start in zip(given, starts, strict=True)])
 
 
 @dataclass(frozen=True)
@@ -115,6 +128,8 @@ class Lesson:
     """(model, gates) -> its loss."""
     seconds: float
     """Time that the teacher's logits took."""
+    groups: np.ndarray | None
+    """[rows] number of the query of each row, if a term compares the documents of a query."""
 
 
 def lesson_of(ctx: Context, step: Step, settings: Train, data: TaskData, tokenizer: Any) -> Lesson:
@@ -129,6 +144,8 @@ def lesson_of(ctx: Context, step: Step, settings: Train, data: TaskData, tokeniz
     seconds = time.monotonic() - began
 
     kind = data.task.kind
+    paired = any(term.kind.paired for term in bound_terms.values())
+    groups = group_numbers(rows[data.task.columns[0]]) if paired else None
     if targets is not None and encoded.words is not None:
         # A teacher with another tokenizer may have truncated words that the student has.
         encoded = replace(encoded, words=encoded.words.only(np.asarray(targets.any(axis=1))))
@@ -142,6 +159,8 @@ def lesson_of(ctx: Context, step: Step, settings: Train, data: TaskData, tokeniz
             batch["real"] = np.flatnonzero(batch["attention_mask"])
         if targets is not None:
             batch["teacher_logits"] = targets[numbers]
+        if groups is not None:
+            batch["pairs"] = pairs(groups[rows])
         return batch
 
     pooling = teacher.pooling(ctx.given.teacher) if teachers else "mean"
@@ -152,7 +171,7 @@ def lesson_of(ctx: Context, step: Step, settings: Train, data: TaskData, tokeniz
             model, bound_terms, teachers, pooling, gates=gates, kept=kept, rows=kind.rows, label_rows=kind.label_rows
         )
 
-    return Lesson(encoded, collate, objective, seconds)
+    return Lesson(encoded, collate, objective, seconds, groups)
 
 
 def _start(ctx: Context, step: Step, data: TaskData, member: int, tokenizer: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import runpy
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,8 @@ def test_a_csv_becomes_exported_models(kind: str, run: Any, tmp_path: Path) -> N
     if kind == "reranking":
         columns = {"query": [TINY["SENTENCES"][i // 8] for i in range(COUNT)], "document": SUBJECTS} | columns
         del columns["body"]
-    results = run(tmp_path, "prune", *SMALL, f"tasks.train={write(tmp_path / 'tickets.csv', columns)}")
+    margins = ["stages.recover.terms.margins.weight=0.5"] * KINDS[kind].grouped
+    results = run(tmp_path, "prune", *SMALL, *margins, f"tasks.train={write(tmp_path / 'tickets.csv', columns)}")
     settings = json.loads((tmp_path / "out" / "export" / "tickets" / "config.json").read_text())
     assert settings["problem_type"] == KINDS[kind].problem
     names = NAMES.get(kind)
@@ -71,6 +73,8 @@ def test_a_csv_becomes_exported_models(kind: str, run: Any, tmp_path: Path) -> N
     assert 2 <= rows["validation"] <= 24
     assert any(note.startswith("tickets: text from ") and kind in note for note in results["notes"])
     assert any("set aside for validation, by a hash of their text" in note for note in results["notes"])
+    manifest = checkpoint.read_json(tmp_path / "out" / "recover" / "tickets" / checkpoint.MANIFEST)
+    assert ("margins" in manifest["log"][-1]["terms"]) == KINDS[kind].grouped
     scores = [model["scores"]["tickets"] for model in results["models"] if model["scores"].get("tickets")]
     assert len(scores) >= 4  # teacher and student, each in float32 and int8
     assert all(score.keys() == {*KINDS[kind].metrics} for score in scores)
@@ -80,6 +84,18 @@ def test_a_csv_becomes_exported_models(kind: str, run: Any, tmp_path: Path) -> N
     assert model.predict(given)[0].keys() >= (
         {"label", "scores"} if kind == "classification" else {"score"} if names is None else {"labels"}
     )
+    if kind == "reranking":
+        scores_as_in_sentence_transformers(tmp_path / "out" / "export" / "tickets")
+
+
+def scores_as_in_sentence_transformers(folder: Path) -> None:
+    """By the code of the model card: sigmoids of the raw outputs, because the teacher sets no activation."""
+    code = textwrap.dedent((folder / "README.md").read_text().split("## Usage\n")[1].split("\n## ")[0])
+    found: dict[str, Any] = {}
+    exec(code.replace("FOLDER_OF_THIS_FILE", str(folder)), found)
+    raw = distill.load(folder, backend="torch").predict([("a query", "a document"), ("a query", "another document")])
+    np.testing.assert_allclose(found["scores"], [1 / (1 + np.exp(-row["score"])) for row in raw], atol=1e-5)
+    assert {row["corpus_id"] for row in found["ranked"]} == {0, 1}
 
 
 @pytest.mark.parametrize("kind", ["classification", "multi_label"])

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from distill import check, inputs
+from distill import check
+from distill.check.shared import _tasks, unlike
 from distill.config import load_config
 from distill.data.kinds import KINDS
 from distill.data.task import Task
-from distill.errors import ConfigError
 
 SHARED = ["student.heads=shared", "stages.quantize.schemes=[onnxruntime]"]
 
@@ -73,20 +72,23 @@ def test_settings_that_need_an_encoder_for_each_task_are_refused(
     assert any(line.startswith(expected) for line in problems(recipe, *settings)), problems(recipe, *settings)
 
 
-def context(**tasks: tuple[str, tuple[str, ...]]) -> Any:
+def made(**tasks: tuple[str, tuple[str, ...]]) -> dict[str, Task]:
     """Tasks by name, each with its kind and columns."""
-    made = {
-        name: SimpleNamespace(task=Task(name, KINDS[kind], columns, ("a", "b"), KINDS[kind].metrics))
-        for name, (kind, columns) in tasks.items()
-    }
-    return SimpleNamespace(shared=True, tasks=made)
+    return {n: Task(n, KINDS[kind], columns, ("a", "b"), KINDS[kind].metrics) for n, (kind, columns) in tasks.items()}
 
 
 def test_tasks_must_classify_the_same_texts() -> None:
     single, pair = ("classification", ("text",)), ("multi_label", ("question", "passage"))
-    inputs._check_shared(context(a=single, b=("multi_label", ("body",))))
-    inputs._check_shared(context(a=pair, b=pair))
-    with pytest.raises(ConfigError, match=r"^student.heads: got shared; must be own for tasks with one text \(a\) and"):
-        inputs._check_shared(context(a=single, b=pair))
-    with pytest.raises(ConfigError, match=r"must be own for token_classification, the kind of b; leave the task out"):
-        inputs._check_shared(context(a=single, b=("token_classification", ("tokens",))))
+    assert unlike(made(a=single, b=("multi_label", ("body",)))) == []
+    assert unlike(made(a=pair, b=pair)) == []
+    (line,) = unlike(made(a=single, b=pair))
+    assert line.startswith("student.heads: got shared; must be own for tasks with one text (a) and with two (b), which")
+    (line,) = unlike(made(a=single, b=("token_classification", ("tokens",))))
+    assert line.endswith("must be own for token_classification, the kind of b; leave the task out")
+    assert unlike(made(a=single)) == ["student.heads: got shared; must be own for a single task; leave it out"]
+
+
+def test_a_task_is_not_called_as_the_text_of_a_prediction() -> None:
+    lines = list(_tasks(["text", "topic"]))
+    assert lines[0].startswith("tasks.each.text: got text as the name of a task; must be another where student.heads")
+    assert len(lines) == 1

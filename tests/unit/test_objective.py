@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from distill import family, losses, objective
 from distill.compress.gates import L0, Movement, fold
+from distill.data.collate import pairs
 from distill.errors import ConfigError
 from distill.features import capture
 from distill.objective import BoundTerm, Objective, counts
@@ -451,3 +453,38 @@ def test_gates_mask_the_student_and_add_a_term(kind: Any, tiny_model, tiny_batch
     assert all(parameter.grad is not None and parameter.grad.any() for parameter in gates.parameters())
     fold(student, heads, ffn)
     torch.testing.assert_close(plain(batch)[0], sums[0])
+
+
+def test_margins_are_compared_between_all_documents_of_a_query(tiny_batch: Any, tiny_model: Any) -> None:
+    """Hofstaetter et al. 2020, equation 3, summed over all pairs of documents in a plain loop."""
+    student = tiny_model("bert", "SequenceClassification", num_labels=1).double()
+    batch = {name: values.repeat(3, 1) for name, values in tiny_batch.items() if values.ndim == 2}
+    batch["input_ids"] = (batch["input_ids"] * torch.arange(1, 7)[:, None]) % 60
+    groups, teacher = [3, 0, 3, 3, 0, 1], torch.randn(6, 1, dtype=torch.float64)
+    batch |= {
+        "labels": torch.full((6,), torch.nan),
+        "teacher_logits": teacher,
+        "pairs": torch.from_numpy(pairs(np.array(groups))),
+    }
+    module = Objective(student, single("margins", losses.mse))
+    out = student(**family.inputs(student, batch)).logits
+    reference = out.new_zeros(())
+    for i in range(6):
+        for j in range(i + 1, 6):
+            if groups[i] == groups[j]:
+                reference = reference + ((out[i, 0] - out[j, 0]) - (teacher[i, 0] - teacher[j, 0])) ** 2
+    assert counts(module.terms, batch).tolist() == [4]
+    torch.testing.assert_close(module(batch)[0].double(), reference, rtol=1e-6, atol=0)
+    shifted = module(batch | {"teacher_logits": teacher + 5})
+    torch.testing.assert_close(shifted[0].double(), reference, rtol=1e-6, atol=0)
+
+
+def test_a_batch_without_two_documents_of_a_query_has_no_margins(tiny_batch: Any, tiny_model: Any) -> None:
+    student = tiny_model("bert", "SequenceClassification", num_labels=1)
+    none = torch.from_numpy(pairs(np.array([0, 1])))
+    batch = tiny_batch | {"labels": torch.zeros(2), "teacher_logits": torch.ones(2, 1), "pairs": none}
+    module = Objective(student, single("margins", losses.mse))
+    total = module(batch)
+    total.sum().backward()
+    assert counts(module.terms, batch).tolist() == total.tolist() == [0]
+    assert all(not p.grad.any() for p in student.parameters() if p.grad is not None)

@@ -170,10 +170,14 @@ GROUPED = np.dtype([("label", np.float32), ("group", np.int64)])
 def grouped(targets: np.ndarray, first_texts: Sequence[str], labels: Sequence[str]) -> np.ndarray:
     """[n] of `GROUPED`: rows with the same first text have the same group."""
     result = np.empty(len(targets), GROUPED)
-    result["label"] = targets
-    numbers: dict[str, int] = {}
-    result["group"] = [numbers.setdefault(text.strip(), len(numbers)) for text in first_texts]
+    result["label"], result["group"] = targets, group_numbers(first_texts)
     return result
+
+
+def group_numbers(first_texts: Sequence[str]) -> np.ndarray:
+    """[n] a number for each first text, the same for the same text without surrounding spaces."""
+    numbers: dict[str, int] = {}
+    return np.fromiter((numbers.setdefault(text.strip(), len(numbers)) for text in first_texts), np.int64)
 
 
 def recalls(predicted: np.ndarray, truth: np.ndarray, labels: Sequence[str]) -> dict[str, tuple[float, int]]:

@@ -38,4 +38,5 @@ RERANKING = Kind(
     truth=grouped,
     label_rows=MULTI_LABEL.rows,  # the logit of one label: is the document relevant?
     loss_targets=_loss_targets,
+    pipeline="text-ranking",
 )

@@ -10,7 +10,7 @@ import torch
 
 from distill import family
 from distill.data.collate import task_batch
-from distill.data.encode import Encoded
+from distill.data.encode import Encoded, encode_choices
 from distill.data.kinds import ABSENT
 from distill.evaluate.predict import predict
 from distill.evaluate.runners import onnx_runner, torch_run
@@ -55,6 +55,19 @@ def test_training_and_prediction_have_the_same_outputs() -> None:
     with torch.no_grad():
         trained = outputs_of(model, {name: torch.from_numpy(values) for name, values in batch.items()})
     np.testing.assert_allclose(trained, predicted, atol=1e-5)
+
+
+def test_logits_of_choices_are_those_of_transformers() -> None:
+    model, tokenizer = tiny.model("bert", "MultipleChoice", vocab_size=120), tiny.tokenizer()
+    rows = [(text, tiny.SENTENCES[number : number + 4]) for number, text in enumerate(tiny.SENTENCES[:4])]
+    encoded = encode_choices(rows, tokenizer, 32)
+    run = torch_run(model, scheme="fp32", device="cpu", threads=1)
+    predicted = predict(run, encoded, pad_id=tokenizer.pad_token_id, rows=3)
+    pairs = [(text, choice) for text, choices in rows for choice in choices]
+    flat = tokenizer(*map(list, zip(*pairs, strict=True)), padding=True, return_tensors="pt")
+    with torch.no_grad():
+        expected = model(**{name: values.unflatten(0, (4, 4)) for name, values in flat.items()}).logits
+    np.testing.assert_allclose(predicted, expected, atol=1e-5)
 
 
 def test_outputs_of_answers_are_those_of_transformers() -> None:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
 import pytest
 
 from distill.config import Batch
+from distill.data.collate import pairs
 from distill.engine import batching
 from distill.errors import UserError
 
 LENGTHS = np.random.default_rng(5).integers(3, 129, 1500)
 BUDGETS = [Batch(tokens=512), Batch(tokens=2048, examples=5), Batch(tokens=40), Batch(tokens=10**6)]
+
+
+GROUPS = np.random.default_rng(6).integers(0, 200, 1500) ** 2 // 150
+"""Group of each row: some groups have one row, one has more than most batches."""
 
 
 def cost(rows: np.ndarray) -> int:
@@ -68,6 +74,51 @@ def test_steps_resume_with_the_same_plan() -> None:
     assert whole == [(step, epoch, rows) for step, (epoch, rows) in enumerate(wanted[:total])]
     for start in (1, one - 1, one, one + 1, total - 1, total):
         assert taken(total, start) == whole[start:]
+
+
+@pytest.mark.parametrize("batch", BUDGETS)
+def test_groups_stay_together_within_the_budget(batch: Batch) -> None:
+    batches = batching.epoch_batches(LENGTHS, batch, seed=1, epoch=0, groups=GROUPS)
+    assert sorted(np.concatenate(batches).tolist()) == list(range(len(LENGTHS)))
+    assert all(len(rows) == 1 or cost(rows) <= batch.tokens for rows in batches)
+    assert max(len(rows) for rows in batches) <= (batch.examples or len(LENGTHS))
+    for group in np.unique(GROUPS):
+        rows = np.flatnonzero(GROUPS == group)
+        most = max(1, min(batch.tokens // (math.ceil(LENGTHS[rows].max() / 8) * 8), batch.examples or len(rows)))
+        assert sum(bool(np.isin(rows, taken).any()) for taken in batches) <= math.ceil(len(rows) / most)
+
+
+def test_batches_of_groups_are_full_and_random() -> None:
+    def plan(seed: int, epoch: int) -> list[list[int]]:
+        batches = batching.epoch_batches(LENGTHS, Batch(tokens=4096), seed=seed, epoch=epoch, groups=GROUPS)
+        return [rows.tolist() for rows in batches]
+
+    first = plan(1, 0)
+    assert sum(cost(np.array(rows)) for rows in first) > 0.75 * 4096 * len(first)
+    assert plan(1, 0) == first
+    assert len({str(plan(seed, epoch)) for seed in (1, 2) for epoch in (1, 2)}) == 4
+    large = {*np.flatnonzero(GROUPS == 0).tolist()}
+    assert len(large) > 32
+    assert {frozenset(large & {*rows}) for rows in plan(1, 1)} != {frozenset(large & {*rows}) for rows in first}
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+@pytest.mark.parametrize("parts", [1, 2, 4])
+def test_the_same_pairs_are_compared_by_any_number_of_processes_and_parts(world: int, parts: int) -> None:
+    for rows in batching.epoch_batches(LENGTHS, Batch(tokens=4096), seed=1, epoch=0, groups=GROUPS):
+        shares = [batching.share(rows, rank=n, world=world, parts=parts, groups=GROUPS) for n in range(world)]
+        own = [part for share in shares for part in share]
+        assert sorted(np.concatenate(own).tolist()) == sorted(rows.tolist())
+        assert max(map(len, shares)) <= parts
+        found = {frozenset(part[pair].tolist()) for part in own for pair in pairs(GROUPS[part])}
+        every = itertools.combinations(rows.tolist(), 2)
+        assert found == {frozenset(pair) for pair in every if GROUPS[pair[0]] == GROUPS[pair[1]]}
+
+
+def test_parts_of_groups_have_similar_sizes() -> None:
+    groups = np.repeat(np.arange(40), 3)
+    shares = batching.share(np.arange(120), rank=0, world=1, parts=4, groups=groups)
+    assert [len(part) for part in shares] == [30, 30, 30, 30]
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])

@@ -315,6 +315,15 @@ def test_recall_of_spans_is_named_as_such(results: Results) -> None:
     card = model_card(results, None, "rte", "token-classification")
     assert "pipeline_tag: token-classification" in card
     assert "text-classification" not in card
+    assert "Usage" not in card
+
+
+def test_the_card_of_a_reranker_shows_its_use(results: Results) -> None:
+    card = model_card(results, None, "rte", "text-ranking", 96)
+    front = front_matter(card)
+    assert (front["library_name"], front["pipeline_tag"]) == ("sentence-transformers", "text-ranking")
+    assert "cross-encoder" in front["tags"]
+    assert 'CrossEncoder("FOLDER_OF_THIS_FILE", max_length=96)' in card
 
 
 def test_write(results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,104 @@
+"""An exported reranker gives in sentence-transformers the scores of its teacher's activation."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from distill import family
+from distill.export.cross_encoder import SIGMOID, activation, configure
+from distill.export.huggingface import export_folder
+from distill.export.proof import plain_logits
+from distill.family.head import stored_head
+
+TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
+PAIRS = [[query, document] for query in TINY["SENTENCES"][:2] for document in TINY["SENTENCES"][2:]]
+FUNCTIONS = {"Sigmoid": torch.nn.Sigmoid(), "Identity": torch.nn.Identity(), "Tanh": torch.nn.Tanh()}
+
+
+def reranker(folder: Path, name: str = "bert", **settings: Any) -> Path:
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "initializer_range": 0.3}
+    sizes |= {"length": 64, "num_labels": 1}
+    saved: Path = TINY["save"](folder, name, "SequenceClassification", **sizes, **settings)
+    return saved
+
+
+def elsewhere(folder: Path) -> Any:
+    """What sentence-transformers loads from a folder."""
+    from sentence_transformers import CrossEncoder
+
+    return CrossEncoder(str(folder), device="cpu")
+
+
+def check(folder: Path, source: Path, function: Any) -> None:
+    logits = torch.from_numpy(plain_logits(source, PAIRS)).reshape(-1)
+    model = elsewhere(folder)
+    np.testing.assert_allclose(model.predict(PAIRS), function(logits).numpy(), atol=1e-5)
+    (query, _), documents = PAIRS[0], [document for _, document in PAIRS[:6]]
+    ranked = [entry["corpus_id"] for entry in model.rank(query, documents)]
+    assert ranked == np.argsort(-logits[:6].numpy()).tolist()
+    assert np.ptp(logits.numpy()) > 0.05
+
+
+@pytest.mark.parametrize("name", ["Identity", "Tanh", "Sigmoid", None])
+def test_the_activation_of_a_teacher_survives(name: str | None, tmp_path: Path) -> None:
+    from sentence_transformers import CrossEncoder
+
+    function = FUNCTIONS[name or "Sigmoid"]
+    given = CrossEncoder(str(reranker(tmp_path / "made")), device="cpu", activation_fn=name and function)
+    given.save_pretrained(str(tmp_path / "teacher"))
+    head = stored_head(tmp_path / "teacher")
+    assert head is not None
+    assert head.outputs == 1
+    student, out = reranker(tmp_path / "student", seed=1), tmp_path / "out"
+    export_folder(student, out, "", [(student, "bitsandbytes")])
+    configure(out, activation([tmp_path / "teacher"]))
+    check(out, student, function)
+    check(out / "bitsandbytes", student, function)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", family.STUDENTS)
+def test_every_family(name: str, tmp_path: Path) -> None:
+    source = reranker(tmp_path / "source", name)
+    export_folder(source, tmp_path / "out", "")
+    configure(tmp_path / "out", activation([source]))
+    check(tmp_path / "out", source, torch.nn.Sigmoid())
+
+
+IDENTITY = "torch.nn.modules.linear.Identity"
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ([{}], SIGMOID),
+        ([{}, {"config.json": {"sentence_transformers": {"activation_fn": IDENTITY}}}], IDENTITY),
+        ([{"config.json": {"sbert_ce_default_activation_function": IDENTITY}}, {"config.json": {}}], IDENTITY),
+        ([{"config_sentence_transformers.json": {"activation_fn": IDENTITY}, "config.json": {"sentence_transformers":
+            {"activation_fn": SIGMOID}}}], IDENTITY),
+        ([{"config.json": {"sentence_transformers": {"activation_fn": "own.Code"}}}], SIGMOID),
+        ([{"config.json": {"sentence_transformers": "torch.nn.Tanh"}}], SIGMOID),
+        ([{"config.json": {"sentence_transformers": {"activation_fn": 3}}}], SIGMOID),
+    ],
+)  # fmt: skip
+def test_where_the_activation_is_looked_up(files: list[dict[str, Any]], expected: str, tmp_path: Path) -> None:
+    folders = [tmp_path / str(number) for number in range(len(files))]
+    for folder, contents in zip(folders, files, strict=True):
+        folder.mkdir()
+        for name, content in contents.items():
+            (folder / name).write_text(json.dumps(content))
+    assert activation(folders) == expected
+
+
+def test_an_old_setting_is_replaced(tmp_path: Path) -> None:
+    folder = reranker(tmp_path / "model", sbert_ce_default_activation_function="torch.nn.modules.activation.Tanh")
+    configure(folder, IDENTITY)
+    assert "sbert_ce_default_activation_function" not in json.loads((folder / "config.json").read_text())
+    check(folder, folder, torch.nn.Identity())
