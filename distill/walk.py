@@ -264,6 +264,7 @@ def _artifacts(ctx: Context) -> dict[str, Path]:
     """Label of each artifact to deploy -> its folder."""
     paths = {}
     for step in ctx.plan.of(Export):
-        model, inside = ("embedder", EMBEDDER) if step.embeds else ("student", "TASK")
+        of_tasks = SHARED_HEADS if ctx.shared else "TASK"
+        model, inside = ("embedder", EMBEDDER) if step.embeds else ("student", of_tasks)
         paths[f"deployable {model} ({step.folder}/{inside})"] = ctx.folder.of(step)
     return paths
