@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from distill.config import Config, Export, Prune, Quantize, Train, Vocabulary
+from distill.config import Config, Evaluate, Export, Prune, Quantize, Train, Vocabulary
 from distill.data.task import Task, chosen
 from distill.family.record import TEXTS
 from distill.plan import SHARED_HEADS, Plan, Step
@@ -28,11 +28,12 @@ def shared(config: Config, plan: Plan) -> Iterator[str]:
         yield from _training(step)
     for step in plan.of(Quantize):
         yield from _quantized(step)
-    for step in plan.of(Export):
-        if not step.embeds and step.source("start") not in trained:
+    for step in plan.of(Quantize, Evaluate, Export):
+        key = "student" if isinstance(step.settings, Evaluate) else "start"
+        if not step.embeds and step.source(key) not in trained:
             yield (
-                f"stages.{step.stage}.start: got {step.settings.start}; must be a stage that trains the student on "
-                "tasks where student.heads is shared; name such a stage"
+                f"stages.{step.stage}.{key}: got {getattr(step.settings, key)}; must be a stage that trains the "
+                "student on tasks where student.heads is shared; name such a stage"
             )
 
 
@@ -58,8 +59,9 @@ def _training(step: Step) -> Iterator[str]:
         )
     if settings.gates.kind != "none":
         yield f"{key}.gates.kind: got {settings.gates.kind}; must be none where student.heads is shared; leave it out"
-    if settings.quantization_aware:
-        yield f"{key}.quantization_aware: got true; must be false where student.heads is shared; leave it out"
+    for name in ("quantization_aware", "skip_if_head"):
+        if getattr(settings, name):
+            yield f"{key}.{name}: got true; must be false where student.heads is shared; leave it out"
 
 
 def _quantized(step: Step) -> Iterator[str]:

@@ -61,6 +61,21 @@ def test_a_given_student_is_accepted(tmp_path: Any) -> None:
         ),
         (
             "distilbert",
+            ["stages.finetune.skip_if_head=true"],
+            "stages.finetune.skip_if_head: got true; must be false where student.heads is shared; leave it out",
+        ),
+        (
+            "distilbert",
+            ["stages.quantize.start=finetune_teacher"],
+            "stages.quantize.start: got finetune_teacher; must be a stage that trains the student on tasks where ",
+        ),
+        (
+            "distilbert",
+            ["stages.evaluate.student=finetune_teacher"],
+            "stages.evaluate.student: got finetune_teacher; must be a stage that trains the student on tasks where ",
+        ),
+        (
+            "distilbert",
             ["pipeline=[adapt,pretrain]"],
             "student.heads: got shared; must be own in a recipe that does not train a student on tasks; leave it out",
         ),
