@@ -139,7 +139,7 @@ def _threads() -> int:
 
 def _loaded(folders: Sequence[str | Path], backends: Sequence[str | None], log: Callable[[str], None]) -> list[Model]:
     from distill.export.record import located, read
-    from distill.serve import load
+    from distill.serve import Model, load
 
     models: list[Model] = []
     for name, folder, backend in zip("AB", folders, backends, strict=True):
