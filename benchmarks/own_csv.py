@@ -9,6 +9,10 @@ validation questions with ten passages each. The teachers of these runs are the 
     python -m distill recipe=prune tasks.train=sentiment.csv tasks.test=sentiment_test.csv target.speedup=null \\
         'pipeline=[finetune_teacher]' output=teacher
     cp -r teacher/finetune_teacher/sentiment my-bert
+
+similar.csv: the training pairs of STS-B with their similarity, and pairs of MRPC and QNLI without one, from which a
+student learns its teacher's vectors alone; similar_test.csv: STS-B's validation pairs. The teacher of this run is the
+embedded one as it is.
 """
 
 from __future__ import annotations
@@ -46,6 +50,18 @@ def judged(folder: Path, split: str, questions: int, others: int) -> Iterable[Se
             yield from ((row["question"], *passage) for passage in passages)
 
 
+def similar(folder: Path, split: str) -> Iterable[Sequence[Any]]:
+    """(first text, second text, similarity) of STS-B."""
+    for row in rows(folder, "stsb", split):
+        yield row["sentence1"], row["sentence2"], row["label"]
+
+
+def unlabelled(folder: Path, task: str, columns: Sequence[str], count: int) -> Iterable[Sequence[Any]]:
+    """(first text, second text, nothing) of the first training rows of a task."""
+    for row in rows(folder, task, "train")[:count]:
+        yield *(row[column] for column in columns), ""
+
+
 def write(name: str, header: Sequence[str], content: Iterable[Sequence[Any]]) -> None:
     with Path(name).open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
@@ -58,6 +74,11 @@ def main(folder: Path) -> None:
     write("sentiment_test.csv", ("text", "sentiment"), sentiment(folder, "validation"))
     write("judged.csv", ("query", "passage", "relevance"), judged(folder, "train", 400, 5))
     write("judged_test.csv", ("query", "passage", "relevance"), judged(folder, "validation", 250, 9))
+    pairs = [*similar(folder, "train")]
+    pairs += unlabelled(folder, "mrpc", ("sentence1", "sentence2"), 4000)
+    pairs += unlabelled(folder, "qnli", ("question", "sentence"), 8000)
+    write("similar.csv", ("sentence1", "sentence2", "similarity"), pairs)
+    write("similar_test.csv", ("sentence1", "sentence2", "similarity"), similar(folder, "validation"))
 
 
 if __name__ == "__main__":

@@ -39,8 +39,11 @@ class Features:
 
 def outputs_of(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
     """Task logits [B, C]; of the positions `words` [W, C], if the batch has them; of the sequences in `groups` [R, K]
-    as [R, K C], with `ABSENT` where a row has fewer than K."""
+    as [R, K C], with `ABSENT` where a row has fewer than K; of windows, with `places` [B, L], start and then end as
+    [B, 2 L], with `ABSENT` at other places."""
     logits = family.logits(model, dict(batch))
+    if "places" in batch:
+        return logits.masked_fill(batch["places"][:, :, None] == 0, ABSENT).transpose(1, 2).flatten(1)
     if "words" in batch:
         return logits.flatten(0, 1)[batch["words"]]
     if "groups" not in batch:

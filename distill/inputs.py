@@ -11,11 +11,12 @@ from distill.check.shared import unlike
 from distill.compress.zeros import STEP
 from distill.config import Evaluate, Prune, Quantize, Train, Vocabulary
 from distill.context import Context
+from distill.data.kinds import Kind
 from distill.data.labels import check_head
 from distill.errors import ConfigError
 from distill.family.head import stored_head
 from distill.family.record import TEXTS, UNBOUNDED
-from distill.plan import STUDENT, Step
+from distill.plan import STUDENT, Step, tokenizer_of
 from distill.schemes import SCHEMES
 from distill.stages.prune import check_reach
 from distill.student.shape import projects, setting
@@ -27,7 +28,6 @@ SAMPLE, SHARE_CUT = 1000, 0.01
 
 PROBE = "Zoë isn't naïve: 42% of THIS\tcosts 3.50 €"
 """Text that is tokenized differently with and without folding of case or accents, or splitting of numbers."""
-
 
 ROWS_PER_WEIGHT = 2
 """Minimum held-out training rows for each teacher whose weight is learned."""
@@ -52,7 +52,6 @@ def prepare(ctx: Context, pending: list[Step]) -> None:
         for line in (*ctx.notes, coverage(ctx.coverage)):
             ctx.machine.log(line)
         _check_architecture(ctx)
-        _check_shared(ctx)
         _check_margins(ctx, pending)
         for line in _cut(ctx):
             ctx.machine.log(line)
@@ -112,43 +111,44 @@ def _cut(ctx: Context) -> Iterator[str]:
         sample = data.train.select(range(min(SAMPLE, len(data.train))))
         lengths = data.encoded(sample, ctx.given.tokenizer, UNBOUNDED).sequences.lengths
         if (share := float((lengths > most).mean())) >= SHARE_CUT:
+            action = "divided; to divide fewer" if data.task.kind.extractive else "cut; to keep more of them"
             yield (
                 f"{name}: {100 * share:.0f}% of {len(sample):,} training texts have more than {most} tokens, at most "
-                f"{lengths.max():,}, and are cut; to keep more of them, set tasks.max_length"
+                f"{lengths.max():,}, and are {action}, set tasks.max_length"
             )
 
 
 def _check_architecture(ctx: Context) -> None:
-    """Refuse settings and models that support only classifiers of texts."""
-    tasks = [data.task for data in ctx.tasks.values() if data.task.kind.architecture != TEXTS]
-    if not tasks:
-        return
-    settings, name, errors = ctx.config.teacher, tasks[0].kind.name, list[str]()
-    if settings.window is not None:
-        errors.append(f"teacher.window: got {settings.window}; must be null for {name}; leave it out")
-    if settings.weights == "learned" and tasks[0].kind.per_token:
-        errors.append(f"teacher.weights: got learned; must be numbers or null for {name}; set them, or leave it out")
-    for folder in ctx.given.teachers:
-        record = family.family_of(teacher.read_config(folder, ctx.given.key))
-        if tasks[0].kind.architecture in record.without:
-            types = ", ".join(f.name for f in family.FAMILIES.values() if tasks[0].kind.architecture not in f.without)
-            errors.append(
-                f"{ctx.given.key}: got a model of type {record.name}; must be one of {types} for {name}; choose such a "
-                "model"
-            )
+    """Refuse settings and models that do not fit the tasks together, or that support only classifiers of texts."""
+    tasks = {name: data.task for name, data in ctx.tasks.items()}
+    errors, window = unlike(tasks) if ctx.shared else [], ctx.config.teacher.window
+    for kind in {task.kind.name: task.kind for task in tasks.values() if task.kind.architecture != TEXTS}.values():
+        if window is not None:
+            errors.append(f"teacher.window: got {window}; must be null for {kind.name}; leave it out")
+        errors += _unfit_for_kind(ctx, kind)
     if errors:
         raise ConfigError(errors)
 
 
-def _check_shared(ctx: Context) -> None:
-    """Refuse tasks that cannot share an encoder, where they must."""
-    if ctx.shared and (errors := unlike({name: data.task for name, data in ctx.tasks.items()})):
-        raise ConfigError(errors)
+def _unfit_for_kind(ctx: Context, kind: Kind) -> Iterator[str]:
+    """Reasons why the weights or the models of the run do not fit a kind of task."""
+    if ctx.config.teacher.weights == "learned" and (kind.per_token or kind.extractive):
+        yield f"teacher.weights: got learned; must be numbers or null for {kind.name}; set them, or leave it out"
+    types = ", ".join(record.name for record in family.FAMILIES.values() if kind.architecture not in record.without)
+    for folder in ctx.given.teachers:
+        record = family.family_of(teacher.read_config(folder, ctx.given.key))
+        if kind.architecture in record.without:
+            yield (
+                f"{ctx.given.key}: got a model of type {record.name}; must be one of {types} for {kind.name}; choose "
+                "such a model"
+            )
+    if kind.extractive:
+        yield from _other_tokens(ctx, kind.name)
 
 
 def _check_margins(ctx: Context, steps: list[Step]) -> None:
     """Refuse terms on the documents of a query for tasks that have none."""
-    tasks = {name: data.task.kind for name, data in ctx.tasks.items() if not data.task.kind.grouped}
+    tasks = {name: data.task.kind for name, data in ctx.tasks.items() if data.task.kind.name != "reranking"}
     keys = {
         f"stages.{step.stage}.terms.{label}.weight": term
         for step in steps
@@ -163,6 +163,22 @@ def _check_margins(ctx: Context, steps: list[Step]) -> None:
             f"of a query to compare; set {key}=0, or tasks.kind=reranking"
             for key, term in keys.items()
         )
+
+
+def _other_tokens(ctx: Context, kind: str) -> Iterator[str]:
+    """Reasons why students have other tokens than their teachers, for a kind of task that compares token by token."""
+    action = f"must be the teacher's for {kind}, where models are compared token by token"
+    if not _same_tokens(ctx.given.tokenizers[0], ctx.given.student_tokenizer):
+        key = "student.name" if ctx.plan.given_student else "student.tokenizer"
+        yield f"{key}: got a tokenizer that is not the teacher's; {action}; choose the same"
+    taught = [step for step in ctx.plan.steps if step.teacher and tokenizer_of(step.teacher) is not step.tokenizer]
+    for cut in dict.fromkeys(step.tokenizer for step in taught if isinstance(step.tokenizer, Step)):
+        settings = cut.settings
+        if settings.tokens is not None or settings.min_count > 1 or "tasks" not in settings.texts:
+            yield (
+                f"stages.{cut.stage}: got settings that remove tokens of the training texts; tokens {action}; set "
+                "min_count=1, tokens=null and texts=[tasks]"
+            )
 
 
 def _check_rows(ctx: Context, steps: list[Step]) -> None:

@@ -20,12 +20,12 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from distill import family, losses
-from distill.data.kinds import MISSING
+from distill.data.kinds import ABSENT, MISSING
 from distill.errors import ConfigError
 from distill.features import Features, capture, outputs_of
 from distill.losses.precision import working
 from distill.rows import ROWS, Part, margins
-from distill.terms import GATES, KINDS, LOGITS, Kind
+from distill.terms import GATES, KINDS, LOGITS, VECTORS, Kind
 
 
 class Loss(Protocol):
@@ -104,9 +104,11 @@ class Objective(nn.Module):
     has `teacher_input_ids`, `teacher_attention_mask` and so on `[B, L']`, without masks, and the flat positions
     `aligned` and `teacher_aligned` `[P]` of tokens that end at the same character, where hidden states are compared.
     A task batch has `labels` `[R]`, one for each row that `rows` makes of the model's outputs, and no `masked`. It has
-    `teacher_logits` `[B, outputs]` if a term needs them and no teacher runs. Terms against labels leave out rows that
-    have none. Terms on margins need `pairs` `[P, 2]`, the pairs of its rows with the same query, which may be none. If
-    it has flat positions `words` `[W]`, outputs are `[W, outputs]`, those at these positions.
+    `teacher_logits` `[B, outputs]` if a term needs them and no teacher runs, or if they stand in for the teacher's.
+    Terms against labels leave out rows that have none. Where rows compare a text with all texts of the batch,
+    `no_negatives` `[R, R]` flags those to leave out of the terms against labels. Terms on margins need `pairs`
+    `[P, 2]`, the pairs of its rows with the same query, which may be none. If it has flat positions `words` `[W]`,
+    outputs are `[W, outputs]`, those at these positions.
 
     Args:
         pooling: how the hidden states of a text become one vector: mean, cls or max.
@@ -166,17 +168,21 @@ class Objective(nn.Module):
         else:
             student, (teacher, *_) = self._captured(self.student, batch, side=0), self._of_teachers(batch)
             assert student.logits is not None
-            outputs, soft = student.logits, teacher.logits
+            outputs, soft = student.logits, teacher.logits if soft is None else soft
             layer_sums = self._layer_sums(student, teacher, batch)
         labels = batch["labels"]
         given = labelled(labels)
         sums = {}
         for name, term in self.terms.items():
             if term.kind.head and term.against == "labels":
-                sums[name] = term.loss(self.label_rows(outputs)[given], labels[given]).sum()
+                rows = self.label_rows(outputs)
+                if "no_negatives" in batch:
+                    rows = rows.masked_fill(batch["no_negatives"], ABSENT)
+                sums[name] = term.loss(rows[given], labels[given]).sum()
             elif term.kind.head:
                 assert soft is not None
-                both = self.rows(outputs), self.rows(soft)
+                # An embedder's vectors are compared as they are.
+                both = (outputs, soft) if term.kind is VECTORS else (self.rows(outputs), self.rows(soft))
                 if term.kind.paired:
                     both = margins(both[0], batch["pairs"]), margins(both[1], batch["pairs"])
                 sums[name] = term.loss(*both).sum()
@@ -230,6 +236,7 @@ class Objective(nn.Module):
     def _of_teachers(self, batch: dict[str, Tensor]) -> list[Features]:
         # A teacher with its own tokenizer gets the same texts as other tokens.
         own = {key.removeprefix("teacher_"): value for key, value in batch.items() if key.startswith("teacher_")}
+        own.pop("logits", None)
         features = []
         for teacher in self.teachers:
             with _arithmetic(teacher, batch["input_ids"]):

@@ -167,9 +167,10 @@ def _source(options: argparse.Namespace, record: Record | None, kind: Kind) -> S
                 "TEXT: got single texts; must be questions with choices for this model; write them to a file with a "
                 "column of lists or a column for each choice, and set --file FILE"
             )
-        if record is not None and len(record.columns) == 2:
+        columns = record.columns if record is not None else ("question", "context") if kind.extractive else ()
+        if len(columns) == 2:
             raise ConfigError(
-                f"TEXT: got single texts; must be pairs for this model ({', '.join(record.columns)}); write them to a "
+                f"TEXT: got single texts; must be pairs for this model ({', '.join(columns)}); write them to a "
                 "file of two columns, and set --file FILE"
             )
         if not options.texts and sys.stdin.isatty():
@@ -185,6 +186,7 @@ def _source(options: argparse.Namespace, record: Record | None, kind: Kind) -> S
     if kind.choices:
         return Source(_with_choices(options, record, table), table.rows.num_rows)
     columns = _columns(options, record, table)
+    columns = columns[:1] if kind.separate else columns
     return Source(_of_file(table, columns), table.rows.num_rows)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from distill.family.embedding import pooled
 from distill.features import Features
 from distill.losses.precision import working
 
@@ -60,19 +61,6 @@ def margins(outputs: Tensor, pairs: Tensor) -> Tensor:
     """Differences [P, C] of outputs [B, C] between the first and the second row of each pair [P, 2]."""
     first, second = working(outputs)[pairs].unbind(1)
     return first - second
-
-
-def pooled(hidden: Tensor, mask: Tensor, how: str) -> Tensor:
-    """One vector per text [B, H] of hidden states [B, L, H]: their mean, the first token's (cls) or the maximum (max).
-
-    mask: 1 at tokens, 0 at padding [B, L].
-    """
-    if how == "cls":
-        return hidden[torch.arange(len(hidden)), mask.argmax(1)]
-    real = mask[:, :, None].bool()
-    if how == "max":
-        return hidden.masked_fill(~real, -torch.inf).amax(1)
-    return (hidden * real).sum(1) / real.sum(1)
 
 
 def relations(projected: Tensor, mask: Tensor, heads: int) -> Tensor:

@@ -103,7 +103,14 @@ SCORES = Kind(
     equal_heads=True,
 )
 
-KINDS: dict[str, Kind] = {kind.name: kind for kind in (LOGITS, MARGINS, HIDDEN, POOLED, RELATIONS, SCORES)}
+VECTORS = Kind(
+    "vectors",
+    "what an embedder outputs for a pair of texts: both vectors, side by side; on tasks only",
+    task_rows="labels",
+    head=True,
+)
+
+KINDS: dict[str, Kind] = {kind.name: kind for kind in (LOGITS, MARGINS, VECTORS, HIDDEN, POOLED, RELATIONS, SCORES)}
 """Values of the setting `features` of a term."""
 
 GATES = Kind("gates", "nothing: the cost of gates, one number per batch")

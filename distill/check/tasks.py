@@ -63,7 +63,15 @@ def _task(key: str, task: Task) -> Iterator[str]:
         yield f"{key}.kind: got {task.kind}; must be {' or '.join(KINDS)}; null chooses it by the labels"
     if task.threshold is not None and not 0 < task.threshold < 1:
         yield f"{key}.threshold: got {task.threshold:g}; must be between 0 and 1; 0.5 is the default"
+    if task.prompts is not None and len(task.prompts) != 2:
+        yield (
+            f"{key}.prompts: got {task.prompts}; must be two texts, put before first and second texts; e.g. "
+            '["query: ","passage: "]'
+        )
     yield from _labels(key, task)
+    used = [task.text, task.text_pair, *(task.label if isinstance(task.label, list) else [task.label])]
+    if task.soft_label is not None and task.soft_label in used:
+        yield f"{key}.soft_label: got {task.soft_label}; must be another column than text and label; correct it"
 
 
 def _files(key: str, task: Task) -> Iterator[str]:

@@ -19,6 +19,7 @@ from distill.data.kinds import Kind, labelled
 from distill.environment import hardware
 from distill.errors import UserError
 from distill.family.head import stored_head
+from distill.family.record import ANSWERS, CHOICES, TOKENS, VECTORS
 
 if TYPE_CHECKING:
     from distill.serve import Model
@@ -114,10 +115,11 @@ def _columns(folder: str | Path) -> Sequence[str]:
 
 
 def _check_kind(name: str, kind: Kind) -> None:
-    if kind.per_token or kind.choices:
+    rows = {TOKENS: "words", CHOICES: "choices", ANSWERS: "answers", VECTORS: "vectors"}.get(kind.architecture)
+    if rows is not None:
         raise UserError(
-            f"{name}: got a model that {kind.summary} ({kind.name}); must be of another kind, because words and "
-            "choices are not compared yet; evaluate both models on labelled rows instead"
+            f"{name}: got a model that {kind.summary} ({kind.name}); must be of another kind, because {rows} are not "
+            "compared yet; evaluate both models on labelled rows instead"
         )
 
 

@@ -183,7 +183,7 @@ def quality(run: Run, source: Source, row_by_row: bool = False) -> Quality:
         tokens = 1 if row_by_row else 16384
         logits = predict(run, encoded, pad_id=source.tokenizer.pad_token_id, left=left, tokens=tokens)
         assert encoded.labels is not None
-        predictions[task.name, split] = (task.predictions(finite(logits)), encoded.labels)
+        predictions[task.name, split] = (task.graded(finite(logits), encoded.labels), encoded.labels)
     scores = retained.scores(predictions, {task.name: task.metrics})
     by_label: dict[str, tuple[float, int]] = {}
     if task.kind.recalls is not None:

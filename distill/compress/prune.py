@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from distill import family, student
 from distill.errors import ConfigError
+from distill.family.embedding import keeping_width
 from distill.student.shape import projects, setting
 
 
@@ -60,6 +61,8 @@ def pruned(model: Any, kept: Kept) -> Any:
     """
     from transformers.initialization import no_init_weights
 
+    if len(kept.hidden) < family.width(model):
+        model = keeping_width(model)
     sizes = _sizes(model, kept)
     config = student.student_config(model.config, kept.layers, None, sizes)
     whole = list(kept.layers) == list(range(family.depth(model)))

@@ -25,7 +25,7 @@ from distill.compress.search import Losses, Shape, falling
 from distill.config import Prune
 from distill.config.stages import BASE_WIDTH
 from distill.data.collate import task_batch
-from distill.data.kinds import Kind, labelled
+from distill.data.kinds import MISSING, Kind, labelled
 from distill.data.tasks import TaskData, targets_of
 from distill.engine.schedule import linear
 from distill.evaluate.predict import batches
@@ -87,7 +87,7 @@ class Subject:
         encoded = self.data.encoded(train.select(drawn), tokenizer, self.max_length)
         assert encoded.labels is not None
         sampled = []
-        lessons = [np.arange(len(drawn))[at : at + LESSON] for at in range(0, len(drawn), LESSON)]
+        lessons = [np.arange(len(encoded))[at : at + LESSON] for at in range(0, len(encoded), LESSON)]
         for rows in lessons if then else batches(np.asarray(encoded.lengths), TOKENS):
             batch, numbers = task_batch(encoded, rows, tokenizer.pad_token_id, tokenizer.padding_side == "left")
             batch["labels"] = self.data.task.kind.loss_targets(encoded.labels[numbers])
@@ -213,6 +213,7 @@ def _constant_loss(batches: list[Batch]) -> float:
     labels = torch.cat([batch["labels"] for batch in batches]).cpu()
     if labels.is_floating_point():
         return max(labels.float().var(correction=0).item(), 1e-6)
+    labels = labels[labels != MISSING]
     shares = torch.bincount(labels) / len(labels)
     return max(-(shares * shares.clamp(min=1e-9).log()).sum().item(), 1e-6)
 

@@ -38,29 +38,41 @@ class Task:
     """Whether rows are generated from the docstrings of installed packages."""
     kind: str | None = None
     """classification, multi_label (any number of labels for a text), regression (a number), reranking (a score for a
-    query, the text, and a document, the second text), token_classification (a tag for each word, or spans), or
-    multiple_choice (one of several answers to a question)."""
+    query, the text, and a document, the second text), token_classification (a tag for each word, or spans),
+    multiple_choice (one of several answers to a question), question_answering (the part of a context, the second text,
+    that answers a question, the text), embedding (vectors of two texts and their similarity), or retrieval (vectors of
+    a query and a document)."""
     text: str | None = None
     """Column of the text, or of the first text of a pair. For token_classification also lists of words."""
     text_pair: str | None = None
-    """Column of the second text of a pair. For multiple_choice, of a text that each choice follows."""
+    """Column of the second text of a pair. For multiple_choice, of a text that each choice follows. For
+    question_answering, of the context."""
+    prompts: list[str] | None = None
+    """For embedding and retrieval, what is put before the first text and before the second, e.g. ["query: ",
+    "passage: "]. When null, what the teacher's settings put before queries and documents in retrieval, else nothing."""
     choices: Any = None
     """For multiple_choice, column with the list of choices of each row, or a list of columns with one each."""
     label: Any = None
     """Column of the label. For multi_label also a list of columns that are 0 or 1. For token_classification lists of
-    tags or of spans. For multiple_choice the number, letter or text of the right choice."""
+    tags or of spans. For multiple_choice the number, letter or text of the right choice. For
+    question_answering the texts of the answers, or SQuAD's objects with text and answer_start."""
     labels: list[str] | None = None
     """Names of the labels in the order of the model's outputs. When null, those of a teacher that has them, else those
     in the files, sorted."""
+    soft_label: str | None = None
+    """Column of `train` with soft labels, which stand in for the teacher's outputs: for classification and multi_label
+    the probability of each label, as a list in the order of `labels` or by name; for regression and reranking a number,
+    as the model should output it. Rows without one are compared with the teacher."""
     separator: str | None = None
     """Character between the columns of a CSV file; a comma when null."""
     metrics: list[str] | None = None
     """Metrics, whose mean is the task's score: accuracy, f1 (of class 1), f1_macro, f1_micro, matthews, pearson,
-    spearman, ndcg_at_10, mrr_at_10, span_f1. When null, those usual for the kind."""
+    spearman, ndcg_at_10, mrr_at_10, span_f1, exact_match, answer_f1. When null, those usual for the kind."""
     range: list[float] | None = None
     """Lowest and highest label of a regression; those of the training rows when null."""
     threshold: float | None = None
-    """Probability above which a model outputs a label of multi_label; 0.5 when null."""
+    """Probability above which a model outputs a label of multi_label, or no answer of question_answering; 0.5 when
+    null. When null, a question always gets an answer if every training question has one."""
     drop_leaked: bool | None = None
     """Whether training rows whose text is also a validation or test row are left out; they are when null."""
     rows: dict[str, int] = field(default_factory=dict)
@@ -82,7 +94,8 @@ class Tasks(Task):
     names: list[str] | None = None
     """Names of the tasks to use; all tasks when null."""
     max_length: int = 128
-    """Maximum tokens in an example, special tokens included. Longer examples are truncated."""
+    """Maximum tokens in an example, special tokens included. Longer examples are truncated; for question_answering
+    they are read in windows of this length, of which consecutive ones share a third."""
 
 
 @dataclass

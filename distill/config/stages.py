@@ -15,9 +15,10 @@ class Term:
     weight: float = 1.0
     """Factor in the weighted sum."""
     features: str = "logits"
-    """What is compared: logits; margins (between the outputs for two documents of the same query, of rerankers); hidden
-    (states); pooled (one vector per text, as a sentence embedder computes it);
-    relations (of tokens among queries, among keys and among values); scores (of attention, before the softmax)."""
+    """What is compared: logits; margins (between the outputs for two documents of the same query, of rerankers);
+    vectors (of embedders, as they are output); hidden (states); pooled (one vector per text, as a sentence embedder
+    computes it); relations (of tokens among queries, among keys and among values); scores (of attention, before the
+    softmax)."""
     layers: Any = "last"
     """Which layers are compared: last; uniform (each layer of the student with the teacher's layer that it was copied
     from or, if it was not copied, with the one at the same relative depth); or pairs [student's layer, teacher's layer]

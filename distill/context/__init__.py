@@ -93,7 +93,9 @@ class Context:
 
     @functools.cached_property
     def _loaded(self) -> Loaded:
-        head = stored_head(self.given.teacher)  # on every process, because finding the teacher synchronizes them
+        folder = self.given.teacher  # on every process, because finding the teacher synchronizes them
+        # The embedded teacher is an embedder, but nobody chose it as one: it does not decide the kind of a task.
+        head = None if self.config.teacher.kind == "embedded" else stored_head(folder)
         with self.machine.main_first():
             return load_tasks(self.config.tasks, self.config.limit, self.config.seed, head)
 

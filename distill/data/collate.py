@@ -68,13 +68,25 @@ def word_positions(
     return positions[inside >= 0], numbers[inside >= 0]
 
 
+def characters(encoded: Encoded, rows: Sequence[int] | NDArray[Any], width: int) -> NDArray[np.int64]:
+    """First character and end, in its context, of each token of a batch [B, `width`, 2] of windows, padded on the
+    right; -1 for tokens that are not of a context."""
+    assert encoded.spans is not None
+    places = np.full((len(rows), width, 2), -1, np.int64)
+    for place, row in zip(places, rows, strict=True):
+        start, end = encoded.offsets[row], encoded.offsets[row + 1]
+        place[: end - start] = encoded.spans.characters[start:end]
+    return places
+
+
 def task_batch(
     encoded: Encoded, rows: Sequence[int] | NDArray[Any], pad_id: int, left: bool = False
 ) -> tuple[dict[str, NDArray[np.int64]], NDArray[np.int64]]:
     """A batch as from `pad`, and the numbers of the task's rows in it.
 
     It has the flat positions `words` if the rows of the task are words. If they have several sequences, it has `groups`
-    [rows, most]: the sequences of each row, -1 where a row has fewer.
+    [rows, most]: the sequences of each row, -1 where a row has fewer. If they are windows, it has `places` [B, L]: 1
+    where an answer may start and end, which are tokens of the context, and the first token, for no answer.
     """
     if encoded.groups is not None:
         index = np.asarray(rows, dtype=np.int64)
@@ -84,6 +96,9 @@ def task_batch(
         batch["groups"] = np.where(place < (ends - starts)[:, None], first[:, None] + place, -1)
         return batch, index
     batch = pad(encoded, rows, pad_id, left)
+    if encoded.spans is not None:
+        batch["places"] = (characters(encoded, rows, batch["input_ids"].shape[1])[:, :, 0] >= 0).astype(np.int64)
+        batch["places"][:, 0] = 1
     if encoded.words is None:
         return batch, np.asarray(rows, dtype=np.int64)
     batch["words"], numbers = word_positions(encoded, rows, batch["input_ids"].shape[1], left)

@@ -15,10 +15,12 @@ from distill.data.kinds.classification import label_names
 from distill.data.kinds.kind import is_list, is_text
 from distill.data.kinds.multi_label import JOINED, split
 from distill.data.kinds.multiple_choice import MULTIPLE_CHOICE, first_of, is_choices, numbered, sizes_of
+from distill.data.kinds.question_answering import QUESTION_ANSWERING, is_answers, is_extractive
 from distill.data.kinds.regression import numeric
 from distill.data.kinds.token_classification import TOKEN_CLASSIFICATION, is_spans, is_words
 from distill.errors import ConfigError, DataError
 from distill.family.head import Head
+from distill.family.record import VECTORS
 
 LABELS = (
     "label", "labels", "target", "class", "category", "intent", "sentiment", "topic", "emotion", "score", "similarity",
@@ -35,12 +37,18 @@ ANSWERS = ("label", "answer", "answerkey", "answer_key", "correct", "correct_ans
 QUESTIONS = (("article", "question"), ("passage", "question"), ("context", "question"), ("sent1", "sent2"))
 """Usual names of a text and of a second one that each choice follows, as in RACE and SWAG."""
 
+READING = ("question", "context")
+"""Usual names of a question and of the context that contains its answer."""
+
+FOUND = ("answers", "answer")
+"""Usual names of the column with the answers that are in a context."""
+
 TAGS = ("ner_tags", "tags", "spans", "entities", "pos_tags")
 """Usual names of columns with a list of tags or of spans for each text."""
 
 PAIRS = (
     ("sentence1", "sentence2"), ("text1", "text2"), ("text_a", "text_b"), ("text", "text_pair"),
-    ("premise", "hypothesis"), ("question1", "question2"), ("question", "sentence"), ("question", "passage"),
+    ("premise", "hypothesis"), ("question1", "question2"), ("question", "sentence"), ("question", "passage"), READING,
     ("query", "document"), ("query", "passage"), ("query", "title"),
 )  # fmt: skip
 """Usual names of the two columns of a text pair."""
@@ -83,6 +91,10 @@ def columns_of(settings: config.Task, table: pa.Table, head: Head | None, key: s
         DataError: for a text column that contains no text.
     """
     sample = table.slice(0, SAMPLE)
+    if settings.soft_label in sample.column_names:  # probabilities are neither texts nor labels
+        sample = sample.drop_columns([settings.soft_label])
+    if (reading := _reading(settings, sample, head, key, file)) is not None:
+        return reading
     if choices := _choices(settings, sample, head, key, file):
         return _with_choices(settings, sample, choices, key, file)
     label = label_columns(settings, sample, key, file)
@@ -93,11 +105,48 @@ def columns_of(settings: config.Task, table: pa.Table, head: Head | None, key: s
             f"{file}; name {repeated} once"
         )
     kind = _kind(settings, sample, text, label, head)
+    if kind.separate and len(text) != 2:
+        raise ConfigError(
+            f"{key}.text: got {' and '.join(text)}; must be two columns for {kind.name}; set {key}.text=COLUMN "
+            f"{key}.text_pair=COLUMN (of {', '.join(table.column_names)})"
+        )
     if kind.per_token and len(text) > 1:
         raise ConfigError(
             f"{key}.text: got {' and '.join(text)}; must be one column for {kind.name}; set {key}.text=COLUMN"
         )
     return Columns(text, label, kind)
+
+
+def _reading(settings: config.Task, table: pa.Table, head: Head | None, key: str, file: str) -> Columns | None:
+    """The columns of question answering; None for tasks of other kinds."""
+    kind, of_head = QUESTION_ANSWERING, head is not None and head.architecture == QUESTION_ANSWERING.architecture
+    wanted = settings.kind == kind.name or (settings.kind is None and of_head)
+    if not wanted and (settings.kind is not None or settings.choices is not None or head is not None):
+        return None
+    given = {settings.text, settings.text_pair}
+    usual = tuple(_usual(table, (name,), set()) for name in READING)
+    label = settings.label if settings.label is not None else _usual(table, FOUND, given)
+    if not wanted:
+        named = settings.text is not None or isinstance(label, list) or label is None or None in usual
+        if named or label not in table.column_names or not is_answers(table[label].type):
+            return None
+        if not is_extractive(table, str(usual[1]), str(label)):
+            return None
+    text = (settings.text, settings.text_pair) if settings.text is not None else usual
+    for name, column in (("text", text[0]), ("text_pair", text[1]), ("label", label)):
+        if not isinstance(column, str):
+            raise ConfigError(
+                f"{key}.{name}: got {column or 'nothing'}; must be a column of {file} for {kind.name}, which has "
+                f"{', '.join(table.column_names)}; set {key}.text=QUESTION {key}.text_pair=CONTEXT {key}.label=ANSWERS"
+            )
+        _present(column, table, f"{key}.{name}", file)
+    question, context = map(str, text)
+    if len({question, context, label}) < 3:
+        raise ConfigError(
+            f"{key}.label: got {label}, with {question} and {context}; must be different columns of {file}; name each "
+            "once"
+        )
+    return Columns((question, context), (str(label),), kind)
 
 
 def _choices(settings: config.Task, table: pa.Table, head: Head | None, key: str, file: str) -> tuple[str, ...]:
@@ -245,6 +294,10 @@ def _kind(settings: config.Task, table: pa.Table, text: Sequence[str], label: Se
     column = table[label[0]]
     if len(label) > 1 or is_list(column.type):
         return KINDS["multi_label"]
+    if head is not None and head.architecture == VECTORS:
+        if len(text) == 2 and _numeric(column):
+            return KINDS["retrieval" if [name.lower() for name in text] in QUERIES else "embedding"]
+        head = None  # the encoder of an embedder, which gets a head for the task
     if (head is None or head.outputs == 1) and [name.lower() for name in text] in QUERIES and _numeric(column):
         return KINDS["reranking"]
     if head is not None:

@@ -49,6 +49,16 @@ class Words:
 
 
 @dataclass(frozen=True)
+class Spans:
+    """Windows of questions with their contexts, in which answers are spans. A window is a row of `Encoded`."""
+
+    owners: NDArray[np.int64]
+    """[windows] number of the question of each window, in ascending order from 0."""
+    characters: NDArray[np.int32]
+    """[tokens, 2] first character and end, in its context, of each token; -1 for tokens that are not of a context."""
+
+
+@dataclass(frozen=True)
 class Encoded:
     """Rows of token ids in one flat array. Without `groups`, row r is `ids[offsets[r]:offsets[r + 1]]`."""
 
@@ -60,12 +70,14 @@ class Encoded:
     """Token type of each id, flat; None where all are 0 (a corpus)."""
     labels: NDArray[Any] | None
     """[n] or [n, labels] targets of the kind of task (int64, or float32 for numbers); [W] of a task whose rows are
-    words; None for a corpus."""
+    words; [n, 2] first and last token of the answer in windows; None for a corpus."""
     words: Words | None = None
     """The words of all rows, of a task whose rows are words."""
     groups: NDArray[np.int64] | None = None
     """[n + 1] first sequence of each row, and the number of all sequences, of a task whose rows have several, such as a
     question with each of its choices. Sequence s is then `ids[offsets[s]:offsets[s + 1]]`. None for one in each row."""
+    spans: Spans | None = None
+    """The questions of rows that are windows."""
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -80,16 +92,17 @@ class Encoded:
     @property
     def sequences(self) -> Encoded:
         """The same tokens, with each sequence as a row, without labels."""
-        return replace(self, groups=None, labels=None)
+        return replace(self, groups=None, labels=None, spans=None)
 
     def __len__(self) -> int:
         return len(self.offsets if self.groups is None else self.groups) - 1
 
 
 def encode_task(
-    dataset: Dataset, columns: Sequence[str], tokenizer: PreTrainedTokenizerBase, max_length: int
+    dataset: Dataset, columns: Sequence[str], tokenizer: PreTrainedTokenizerBase, max_length: int, prompt: str = ""
 ) -> Encoded:
-    """Encode a task's rows, as `encode_texts` does. Labels are taken from the column `label` if it exists.
+    """Encode a task's rows, as `encode_texts` does, with the prompt before each text. Labels are taken from the column
+    `label` if it exists.
 
     `STORED` rows or more are memory-mapped from the user's cache, where they are stored by a hash of texts, tokenizer
     and `max_length`; rows in words are not.
@@ -97,10 +110,10 @@ def encode_task(
     if WORDS in dataset.column_names:
         texts = list(chain.from_iterable(part[0] for part in _parts(dataset, columns)))
         return replace(encode_words(texts, _places(dataset), tokenizer, max_length), labels=_labels(dataset))
-    encoded, groups = _tokens(_parts(dataset, columns), tokenizer, max_length), _groups(dataset)
+    encoded, groups = _tokens(_parts(dataset, columns, prompt), tokenizer, max_length), _groups(dataset)
     if len(dataset) < STORED:
         return replace(_joined(encoded), labels=_labels(dataset), groups=groups)
-    content = [_VERSION, _hash(dataset, columns), tokenizer.backend_tokenizer.to_str(), max_length]
+    content = [_VERSION, _hash(dataset, columns, prompt), tokenizer.backend_tokenizer.to_str(), max_length]
     file = cache_folder("encoded") / fingerprint([*content, type(tokenizer).__name__])
     if not all(file.with_suffix(ending).is_file() for ending in (".npy", ".int32", ".int8")):
         _store(file, encoded)
@@ -124,6 +137,19 @@ def encode_choices(
     """Encode rows of a text with several second texts, as `encode_texts` does with each pair."""
     groups = np.cumsum([0, *(len(seconds) for _, seconds in rows)])
     return replace(encode_texts(_paired(*zip(*rows, strict=True)), tokenizer, max_length), groups=groups)
+
+
+def alternating(first: Encoded, second: Encoded) -> Encoded:
+    """Rows of two sequences: those of two `Encoded` with the same number of rows, without labels."""
+    lengths = np.stack([first.lengths, second.lengths], axis=1).ravel()
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    ids, segments = np.empty(offsets[-1], np.int32), np.zeros(offsets[-1], np.int8)
+    for place, side in enumerate((first, second)):
+        index = np.arange(len(side.ids)) + np.repeat(offsets[place:-1:2] - side.offsets[:-1], side.lengths)
+        ids[index] = side.ids
+        if side.segments is not None:
+            segments[index] = side.segments
+    return Encoded(ids, offsets, segments, None, groups=np.arange(0, len(lengths) + 1, 2))
 
 
 def encode_words(
@@ -185,7 +211,7 @@ def _tokens(
     """The tokens of consecutive parts of the rows; each part is one list of texts, or two for pairs."""
     try:
         for texts in parts:
-            if len(texts) == 2 and not _separates(tokenizer):
+            if len(texts) == 2 and not separates(tokenizer):
                 texts = [texts[0], [f"\n{text}" for text in texts[1]]]
             out = tokenizer(
                 *texts, truncation=True, max_length=max_length, return_attention_mask=False, return_token_type_ids=True
@@ -207,12 +233,13 @@ def _joined(parts: Iterable[_Tokens]) -> Encoded:
     return Encoded(np.concatenate(ids), offsets_of(lengths), np.concatenate(types), None)
 
 
-def _parts(dataset: Dataset, columns: Sequence[str]) -> Iterator[list[Sequence[str]]]:
-    """The texts of the sequences of consecutive rows, one list for each text of a pair."""
+def _parts(dataset: Dataset, columns: Sequence[str], prompt: str = "") -> Iterator[list[Sequence[str]]]:
+    """The texts of the sequences of consecutive rows, one list for each text of a pair, with the prompt before each."""
     choices = SECONDS in dataset.column_names
     wanted = [columns[0], SECONDS] if choices else list(columns)
     for part in dataset.select_columns(wanted).with_format("arrow").iter(_AT_ONCE):
         texts = [part[column].to_pylist() for column in wanted]
+        texts = [[prompt + text for text in column] for column in texts] if prompt else texts
         yield _paired(*texts) if choices else texts
 
 
@@ -244,10 +271,10 @@ def _store(file: Path, parts: Iterable[_Tokens]) -> None:
             np.save(to_offsets, offsets_of(lengths))
 
 
-def _hash(dataset: Dataset, columns: Sequence[str]) -> str:
+def _hash(dataset: Dataset, columns: Sequence[str], prompt: str) -> str:
     """Hash of the texts, in order."""
     digest = hashlib.sha256()
-    for texts in _parts(dataset, columns):
+    for texts in _parts(dataset, columns, prompt):
         for column in texts:
             digest.update("\0".join(column).encode("utf-8", "surrogatepass") + b"\1")
     return digest.hexdigest()
@@ -265,7 +292,7 @@ def _places(dataset: Dataset) -> list[NDArray[np.int64]]:
     return [places.reshape(-1, 2) for places in targets_in(dataset.with_format("arrow")[WORDS][:])]
 
 
-def _separates(tokenizer: PreTrainedTokenizerBase) -> bool:
+def separates(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Whether the tokenizer puts a special token between the texts of a pair; those of decoders do not."""
     special = tokenizer("a", "a", return_special_tokens_mask=True)["special_tokens_mask"]
     text = [index for index, flag in enumerate(special) if not flag]

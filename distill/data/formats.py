@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from distill.data import jsonl
 from distill.data.lines import LONGEST, ROWS, Malformed, check_names, chunks, lines, no_rows
+from distill.data.squad import is_squad
 from distill.errors import DataError
 
 EXTENSIONS = {
@@ -71,13 +72,20 @@ def batches(
             if EXTENSIONS[suffix] == "csv":
                 yield from _csv(text, name, separator or SEPARATORS[suffix], guess=separator is None)
             else:
-                yield from jsonl.batches(text, name, suffix == ".json" and start.startswith(b"["), schema)
+                yield from jsonl.batches(text, name, _json_form(suffix, start), schema)
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise DataError(f"{name}: got {str(error)!r}; must be a whole gzip file; compress or copy it again") from error
     except OSError as error:
         raise DataError(
             f"{name}: got {str(error.strerror or error)!r}; must be a file that can be read; check it and its rights"
         ) from error
+
+
+def _json_form(suffix: str, start: bytes) -> jsonl.Form:
+    """The form of a JSON file that begins with `start`."""
+    if suffix != ".json":
+        return "lines"
+    return "array" if start.startswith(b"[") else "squad" if is_squad(start) else "lines"
 
 
 def _start(file: Any, name: str) -> bytes:

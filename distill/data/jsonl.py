@@ -1,4 +1,4 @@
-"""Record batches of a file with one JSON object a line, or with one array of objects, typed by Arrow.
+"""Record batches of a file with one JSON object a line, with one array of objects, or of SQuAD, typed by Arrow.
 
 Numbers with and without a fraction in one column become floats, and a key that a row lacks is null. Any other mixture
 of types is refused with its row.
@@ -11,10 +11,11 @@ import json
 from collections.abc import Iterator
 from itertools import chain
 from operator import itemgetter
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
+from distill.data import squad
 from distill.data.lines import LONGEST, Malformed, check_names, check_text, chunks, lines, no_rows
 from distill.errors import DataError
 
@@ -33,15 +34,19 @@ class Wider(Exception):
         self.schema = schema
 
 
-def batches(text: io.TextIOWrapper, name: str, array: bool, schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
-    """All rows in batches of one schema. `array`: the file contains one array of objects.
+Form = Literal["lines", "array", "squad"]
+"""One object a line, one array of objects, or SQuAD's own form."""
+
+
+def batches(text: io.TextIOWrapper, name: str, form: Form, schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
+    """All rows of a file of this form in batches of one schema.
 
     Raises:
         DataError: for a malformed file.
         Wider: unless `schema`, or the first batch, has the types of all rows.
     """
     row = 0
-    for chunk in chunks(_numbered(text, name, array), itemgetter(1)):
+    for chunk in chunks(_numbered(text, name, form), itemgetter(1)):
         objects = [value for value, _ in chunk]
         batch = _batch(objects, schema or pa.schema([]), name, row + 1)
         if schema is not None and batch.schema != schema:
@@ -53,11 +58,11 @@ def batches(text: io.TextIOWrapper, name: str, array: bool, schema: pa.Schema | 
         raise no_rows(name)
 
 
-def _numbered(text: io.TextIOWrapper, name: str, array: bool) -> Iterator[tuple[dict[str, Any], int]]:
+def _numbered(text: io.TextIOWrapper, name: str, form: Form) -> Iterator[tuple[dict[str, Any], int]]:
     """(object, characters) of every row. DataError names the row."""
     row = 0
     try:
-        for pair in _elements(text) if array else _objects(text):
+        for pair in {"lines": _objects, "array": _elements, "squad": _questions}[form](text):
             yield pair
             row += 1
     except Malformed as error:
@@ -117,6 +122,17 @@ def _elements(text: io.TextIOWrapper) -> Iterator[tuple[dict[str, Any], int]]:
         first = False
     if rest := _more(rest[1:], text):
         raise Malformed(f"got {rest[:20]!r} after the array; must be one array; write one object a line, or one array")
+
+
+def _questions(text: io.TextIOWrapper) -> Iterator[tuple[dict[str, Any], int]]:
+    """(row, characters) of every question of a file in SQuAD's own form, which is in memory as a whole."""
+    content = text.read()
+    check_text(content)
+    try:
+        articles = _DECODER.decode(content)
+    except ValueError as error:
+        raise _broken(error) from error
+    yield from squad.questions(articles)
 
 
 def _more(rest: str, text: io.TextIOWrapper) -> str:

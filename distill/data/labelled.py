@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,45 +13,37 @@ import pyarrow.compute as pc
 from distill import config
 from distill.data.columns import check_texts, columns_of
 from distill.data.files import Table
-from distill.data.kinds import KINDS, Columns, Kind, flat, labelled, targets_in
+from distill.data.kinds import KINDS, Columns, Kind, flat, labelled
 from distill.data.kinds.classification import label_names
+from distill.data.kinds.kind import SOFT
+from distill.data.kinds.question_answering import ALWAYS, answerable
 from distill.data.labels import Labels, labels_of
+from distill.data.soft_labels import soft_outputs
+from distill.data.splits import Split, check_enough, divided, targets_of, with_labels, without_leaks
 from distill.data.task import Task
+from distill.data.vectors import prompts_of, scaled
 from distill.errors import ConfigError, DataError
 from distill.family.head import Head
-
-SET_ASIDE, MOST_ASIDE = 0.2, 10_000
-"""Without a validation file, this share of the training rows validates, but no more than this number of rows."""
+from distill.family.record import VECTORS
 
 LONGEST = 1_000_000
 """Maximum characters of a text. A longer one is most likely several rows, joined by a missing quote."""
 
 FOR_KINDS = {
     "labels": tuple(name for name, kind in KINDS.items() if kind.named),
-    "range": ("regression", "reranking"),
-    "threshold": ("multi_label",),
+    "range": ("regression", "reranking", "embedding"),
+    "threshold": ("multi_label", "question_answering"),
     "choices": ("multiple_choice",),
+    "soft_label": tuple(name for name, kind in KINDS.items() if kind.soft is not None),
+    "prompts": tuple(name for name, kind in KINDS.items() if kind.separate),
 }
 """Setting of a task -> the kinds that it is for."""
-
-FEWEST = {"train": 8, "validation": 2}
-"""Minimum number of labelled rows of own tasks; other splits than train need as many as validation."""
 
 MOST_LABELS, SHARE = 20, 0.5
 """Unless they are listed, labels of more rows than the first number may be no more than this share of the rows."""
 
 _AT_ONCE = 8192
 """Rows whose texts are in memory at once."""
-
-
-@dataclass(frozen=True)
-class Split:
-    """Rows of a table that form a split. The table stays memory-mapped."""
-
-    table: pa.Table
-    """Text columns and `label`, the targets."""
-    rows: np.ndarray
-    """Numbers of the table's rows that belong to the split, in order."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +75,8 @@ def labelled_rows(
     """
     first = next(iter(tables.values()))
     columns = columns_of(settings, first.rows, head, key, first.files[0])
+    prompts = tuple(settings.prompts or ()) or prompts_of(columns.kind, head)
+    head = None if head is None or head.architecture == VECTORS else head  # an embedder has no labels
     _check_settings(settings, columns.kind, key)
     for table in tables.values():
         _check_columns(table, columns, key)
@@ -97,29 +89,40 @@ def labelled_rows(
     labels = labels_of(settings, columns.kind, joined, head, key, several)
     if columns.kind.named and settings.labels is None and head is None:
         _check_labels(labels.names, columns, first, key)
-    splits: dict[str, Split] = {}
+    splits, softened = dict[str, Split](), list[str]()
     for split, table in tables.items():
         targets = columns.kind.encode(joined[split], labels.spelled, table.where, f"{key}.label")
         if not columns.kind.per_token:
             _check_range(settings.range, targets, table)
         content = table.rows.select([*columns.text, *columns.hidden]).append_column("label", _column(targets))
+        soft = soft_outputs(settings, columns.kind, labels, table, key) if split == "train" else None
+        if soft is not None:
+            content = content.append_column(SOFT, _column(soft))
+            given = int((~np.isnan(soft[:, 0])).sum())
+            softened.append(
+                f"{name}: soft labels from {settings.soft_label} for {given:,} of {len(soft):,} rows of train"
+            )
         splits[split] = Split(content, usable_rows(table, columns.text))
-    notes = [*_described(name, settings, columns, labels), *labels.notes]
-    splits = {s: part if s == "train" else _with_labels(part, notes, f"{name} {s}") for s, part in splits.items()}
+    notes = [*_described(name, settings, columns, labels), *labels.notes, *softened]
+    splits = {s: part if s == "train" else with_labels(part, notes, f"{name} {s}") for s, part in splits.items()}
     if not settings.rows:  # the splits of a published data set are used as they are
         # Leaks first: a row of the test file must not be set aside. The rows of a group stay together.
-        splits = _without_leaks(splits, columns, settings.drop_leaked is not False, notes, name)
-        splits = _divided(splits, columns.text[:1] if columns.kind.grouped else columns.content, notes, name)
-        _check_enough(splits, tables, columns.kind)
+        splits = without_leaks(splits, columns, settings.drop_leaked is not False, notes, name)
+        splits = divided(splits, columns.text[:1] if columns.kind.grouped else columns.content, notes, name)
+        check_enough(splits, tables, columns.kind)
+    ends = _range(settings.range, splits.get("train")) if columns.kind.name in FOR_KINDS["range"] else None
+    if columns.kind.scaled and ends is not None:
+        splits = {split: replace(part, table=scaled(part.table, ends)) for split, part in splits.items()}
     task = Task(
         name,
         columns.kind,
         columns.text,
         labels.names,
         tuple(settings.metrics or columns.kind.metrics),
-        None if columns.kind.named or columns.kind.choices else _range(settings.range, splits.get("train")),
-        settings.threshold or 0.5,
+        ends,
+        settings.threshold or _threshold(columns.kind, splits, notes, name),
         dict(settings.rows),
+        prompts,
         columns.choices,
     )
     validation = {s: part for s, part in splits.items() if s not in ("train", "test")}
@@ -263,100 +266,18 @@ def _range(allowed: list[float] | None, train: Split | None) -> tuple[float, flo
     return float(np.nanmin(values)), float(np.nanmax(values))
 
 
-def targets_of(split: Split) -> np.ndarray:
-    """Targets [rows] or [rows, labels] of a split; of words, an array for each row."""
-    targets: np.ndarray = targets_in(split.table["label"])[split.rows]
-    return targets
-
-
-def _divided(splits: dict[str, Split], texts: Sequence[str], notes: list[str], name: str) -> dict[str, Split]:
-    """The splits, with a part of `train` set aside as `validation` if there is no split but train and test.
-
-    The part depends on a hash of the columns `texts` alone, so that all copies of a text are in the same split. Rows
-    without a label stay in `train`, because they cannot validate, unless a row with the same text does.
-    """
-    if "train" not in splits or any(split not in ("train", "test") for split in splits):
-        return splits
-    train = splits["train"]
-    can, codes = labelled(targets_of(train)), hashes(train, texts)
-    aside = can & (codes < min(SET_ASIDE, MOST_ASIDE / max(1, int(can.sum()))) * 2.0**64)
-    copies = ~can & np.isin(codes, codes[aside])
-    notes.append(
-        f"{name}: {int(aside.sum()):,} of {int(can.sum()):,} labelled training rows are set aside for validation, by a "
-        f"hash of their text{f'; {int(copies.sum()):,} copies without a label are left out' if copies.any() else ''}"
-    )
-    test = {"test": splits["test"]} if "test" in splits else {}
-    parts = {"train": train.rows[~(aside | copies)], "validation": train.rows[aside]}
-    return {split: Split(train.table, rows) for split, rows in parts.items()} | test
-
-
-def hashes(split: Split, columns: Sequence[str]) -> np.ndarray:
-    """[rows] 64-bit hash of each row's text, without surrounding spaces."""
-    return np.fromiter(_hashes(split, columns), np.uint64, len(split.rows))
-
-
-def _hashes(split: Split, columns: Sequence[str]) -> Iterator[int]:
-    for start in range(0, len(split.rows), _AT_ONCE):
-        rows = split.rows[start : start + _AT_ONCE]
-        # The rows are in order. `take` would copy the texts of the whole table, and not only of this slice.
-        part = split.table.select(columns).slice(rows[0], rows[-1] - rows[0] + 1).take(rows - rows[0])
-        for texts in zip(*(part[column].to_pylist() for column in columns), strict=True):
-            content = "\0".join(_flat(texts)).encode("utf-8", "surrogatepass")
-            yield int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
-
-
-def _flat(texts: Sequence[Any]) -> Iterator[str]:
-    """Texts, and those of lists, without surrounding spaces."""
-    for text in texts:
-        yield from (text.strip(),) if isinstance(text, str) else (part.strip() for part in text)
-
-
-def _without_leaks(
-    splits: dict[str, Split], columns: Columns, drop: bool, notes: list[str], name: str
-) -> dict[str, Split]:
-    """The splits without the training rows whose text is also a validation or test row."""
-    others = [part for split, part in splits.items() if split != "train"]
-    if "train" not in splits or not others:
-        return splits
-    held = np.unique(np.concatenate([hashes(part, columns.content) for part in others]))
-    train = splits["train"]
-    leaked = np.isin(hashes(train, columns.content), held)
-    if not leaked.any():
-        return splits
-    example = train.table[columns.text[0]][int(train.rows[leaked][0])].as_py()
-    count = int(leaked.sum())
-    action = "left out of training" if drop else "kept in training, because drop_leaked is false"
-    notes.append(
-        f"{name}: {count:,} training rows have the text of a validation or test row and are {action}, e.g. "
-        f"{_short(example)!r}"
-    )
-    return splits | {"train": Split(train.table, train.rows[~leaked])} if drop else splits
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _with_labels(split: Split, notes: list[str], name: str) -> Split:
-    """The rows of a split that have a label."""
-    flags = labelled(targets_of(split))
-    if flags.all():
-        return split
-    notes.append(f"{name}: {int((~flags).sum()):,} rows without a label are left out")
-    return Split(split.table, split.rows[flags])
-
-
-def _check_enough(splits: dict[str, Split], tables: Mapping[str, Table], kind: Kind) -> None:
-    """DataError for a split with too few labelled rows, and for training rows that all have the same label."""
-    for split, part in splits.items():
-        where = ", ".join(tables.get(split, tables.get("train", next(iter(tables.values())))).files)
-        targets = targets_of(part)
-        rows, fewest = int(labelled(targets).sum()), FEWEST.get(split, FEWEST["validation"])
-        if rows < fewest:
-            raise DataError(f"{where}: got {rows} labelled {split} rows; must have {fewest} or more; add rows")
-        values = flat(targets[labelled(targets)])
-        if split == "train" and not kind.choices and len(np.unique(values, axis=0)) < 2:
-            raise DataError(f"{where}: got the same label in all rows; must be two labels or more; add rows")
+def _threshold(kind: Kind, splits: Mapping[str, Split], notes: list[str], name: str) -> float:
+    """The probability above which there is no answer: without such questions in the training rows, never."""
+    if not kind.extractive:
+        return 0.5
+    targets = targets_of(splits["train"] if "train" in splits else next(iter(splits.values())))
+    given = targets[labelled(targets)]
+    share = 1 - float(answerable(given).mean())
+    if share == 0:
+        notes.append(f"{name}: every training question has an answer in its context, so the model always answers")
+        return ALWAYS
+    notes.append(f"{name}: {100 * share:.0f}% of the training questions have no answer in their context")
+    return 0.5
 
 
 def _described(name: str, settings: config.Task, columns: Columns, labels: Labels) -> Iterator[str]:

@@ -14,6 +14,7 @@ from distill.data.kinds.multi_label import MULTI_LABEL
 from distill.data.task import Task
 from distill.errors import ConfigError
 from distill.family.head import Head
+from distill.family.record import VECTORS
 
 _SHOWN = 20
 """Maximum number of labels in a message."""
@@ -92,10 +93,13 @@ def _of_head(head: Head, in_files: tuple[str, ...], key: str) -> Labels:
 
 
 def head_order(head: Head, task: Task) -> tuple[int, ...] | None:
-    """For each label of a task, the output of a classifier that has its name; None if the labels are not the same.
+    """For each label of a task, the output of a classifier that has its name; none for an embedder, which fits every
+    task. None if the labels are not the same.
 
     Outputs without names are those of the labels in order.
     """
+    if head.architecture == VECTORS:  # an embedder without the labels of any task
+        return ()
     several = (head.problem or task.kind.problem) == MULTI_LABEL.problem  # many configs state no problem
     if (head.outputs, head.architecture) != (task.outputs, task.kind.architecture) or several != (
         task.kind is MULTI_LABEL

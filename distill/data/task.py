@@ -33,21 +33,28 @@ class Task:
     range: tuple[float, float] | None = None
     """Lowest and highest label of a number."""
     threshold: float = 0.5
-    """Probability above which a label of multi_label is output."""
+    """Probability above which a label of multi_label is output, or no answer of question_answering."""
     official: dict[str, int] = field(default_factory=dict)
     """Split -> number of rows that it should have."""
+    prompts: tuple[str, ...] = ()
+    """What is put before the first text and before the second; empty if nothing is."""
     choices: tuple[str, ...] = ()
     """The column with the choices of each row, or several with one each."""
 
     @property
     def outputs(self) -> int:
         """Number of the model's outputs."""
-        return len(self.labels) or 1
+        return len(self.labels) or self.kind.outputs
 
     def predictions(self, outputs: np.ndarray) -> np.ndarray:
         """Predictions as metrics take them, for outputs [n, outputs]: class numbers, 0 or 1, numbers, or codes of
         tags."""
         return self.kind.decode(outputs, self.labels, self.threshold)
+
+    def graded(self, outputs: np.ndarray, truth: np.ndarray) -> np.ndarray:
+        """What metrics take besides the truth: predictions or, of kinds with `grade`, the values of each row."""
+        predicted = self.predictions(outputs)
+        return predicted if self.kind.grade is None else self.kind.grade(predicted, truth)
 
 
 def is_own(tasks: config.Tasks) -> bool:

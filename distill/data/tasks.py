@@ -15,11 +15,14 @@ import pyarrow as pa
 
 from distill import config
 from distill.data import docstrings, files
-from distill.data.encode import Encoded, encode_task
+from distill.data.encode import Encoded, alternating, encode_task
 from distill.data.files import Table
 from distill.data.kinds import KINDS, SECONDS, labelled, targets_in
-from distill.data.labelled import Labelled, Split, labelled_rows
+from distill.data.kinds.kind import SOFT
+from distill.data.labelled import Labelled, labelled_rows
 from distill.data.labels import check_head
+from distill.data.questions import encode_questions
+from distill.data.splits import Split
 from distill.data.task import Task, chosen, is_own
 from distill.errors import ConfigError, DataError
 from distill.family.head import Head
@@ -49,24 +52,48 @@ class TaskData:
     """Split on which scores are reported -> rows: the test split if there is one, else those of `validation`."""
 
     def encoded(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int) -> Encoded:
-        """The tokens of rows, as from `encode_task`."""
-        return encode_task(rows, self.task.columns, tokenizer, max_length)
+        """The tokens of rows, as from `encode_task`; of questions with contexts, their windows."""
+        if self.task.kind.extractive:
+            question, context = (rows[column][:] for column in self.task.columns)
+            return encode_questions(question, context, tokenizer, max_length, targets_of(rows))
+        if not self.task.kind.separate:
+            return encode_task(rows, self.task.columns, tokenizer, max_length)
+        first, second = (
+            encode_task(rows, (column,), tokenizer, max_length, prompt) for column, prompt in self._prompted
+        )
+        return replace(alternating(first, second), labels=first.labels)
 
     def inputs(self, rows: Dataset) -> list[list[str]]:
         """The texts of each sequence of rows, one or two: what a user's own code passes to the tokenizer."""
         if self.task.kind.choices:
             pairs = zip(rows[self.task.columns[0]], rows[SECONDS], strict=True)
             return [[first, second] for first, seconds in pairs for second in seconds]
+        if self.task.kind.separate:
+            columns = ([prompt + text for text in rows[column]] for column, prompt in self._prompted)
+            return [[text] for texts in zip(*columns, strict=True) for text in texts]
         return [list(texts) for texts in zip(*(rows[column] for column in self.task.columns), strict=True)]
 
     @property
     def texts(self) -> int:
         """Number of texts in a sequence: 1, or 2 for pairs."""
-        return 2 if self.task.kind.choices else len(self.task.columns)
+        return 2 if self.task.kind.choices else 1 if self.task.kind.separate else len(self.task.columns)
+
+    @property
+    def _prompted(self) -> list[tuple[str, str]]:
+        """The text columns, and what is put before their texts."""
+        return list(zip(self.task.columns, self.task.prompts or ("", ""), strict=True))
 
     def truth(self, rows: Dataset) -> np.ndarray:
         """Targets of rows, as metrics take them."""
-        return self.task.kind.truth(targets_of(rows), rows[self.task.columns[0]], self.task.labels)
+        column = self.task.columns[-1 if self.task.kind.extractive else 0]
+        return self.task.kind.truth(targets_of(rows), rows[column], self.task.labels)
+
+
+def soft_outputs_of(rows: Dataset) -> np.ndarray | None:
+    """[n, outputs] of rows that stand in for a teacher's outputs, NaN for rows without; None without soft labels."""
+    if SOFT not in rows.column_names:
+        return None
+    return targets_in(rows.with_format("arrow")[SOFT][:]).reshape(len(rows), -1)
 
 
 def targets_of(rows: Dataset) -> np.ndarray:
@@ -267,7 +294,9 @@ def _stand_in(name: str, settings: config.Task) -> tuple[config.Task, dict[str, 
         text=settings.text or "text",
         label=settings.label or "label",
         labels=labels if kind.named else None,
+        text_pair=settings.text_pair or ("text_pair" if kind.separate or kind.extractive else None),
         choices="choices" if kind.choices else None,
+        soft_label=None,
     )
     columns = [column for column in (settings.text, settings.text_pair) if column is not None]
     tables = {}
@@ -280,6 +309,8 @@ def _stand_in(name: str, settings: config.Task) -> tuple[config.Task, dict[str, 
             data |= _in_words(data, columns[0], str(settings.label), labels)
         if kind.choices:
             data |= {"choices": [list(islice(sentences, 3)) for _ in range(count)], settings.label: values % 3}
+        if kind.extractive:
+            data[str(settings.label)] = [context.split()[:1] for context in data[columns[-1]]]
         tables[split] = _generated(data, f"{name} {split}")
     return settings, tables
 

@@ -11,6 +11,9 @@ from distill.family import auto_class, encode, family_of, logits, max_length
 
 LENGTH = 128
 
+DENSE = "*_Dense/*.safetensors"
+"""The linear layer of an embedder."""
+
 
 BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 """Bytes of a number in the formats of safetensors in which float checkpoints are stored."""
@@ -35,7 +38,7 @@ def _tensors(folder: Path, encoder: bool) -> Iterator[tuple[int, str]]:
     prefix = ""
     if encoder:
         prefix = f"{family_of(AutoConfig.from_pretrained(folder, trust_remote_code=False)).encoder}."
-    for file in sorted(folder.glob("*.safetensors")):
+    for file in sorted([*folder.glob("*.safetensors"), *folder.glob(DENSE)]):
         with safe_open(file, framework="numpy") as tensors:
             for name in tensors.keys():
                 if name.startswith(prefix):
@@ -50,7 +53,11 @@ def size_mib(path: Path, encoder: bool = False) -> float:
     """
     if encoder:
         return sum(size * BYTES[form] for size, form in _tensors(path, True)) / 2**20
-    files = [path] if path.is_file() else sorted([*path.glob("*.safetensors"), *path.glob("*.bin")])
+    files = (
+        [path]
+        if path.is_file()
+        else sorted(file for ending in ("*.safetensors", "*.bin", DENSE) for file in path.glob(ending))
+    )
     return sum(file.stat().st_size for file in files) / 2**20
 
 

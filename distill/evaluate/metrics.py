@@ -1,5 +1,5 @@
 """Metrics in numpy. Each takes predictions and labels of one form: class numbers `[N]`, numbers `[N]`, 0 and 1 for each
-label `[N, K]`, or codes of tags `[N]` of words.
+label `[N, K]`, codes of tags `[N]` of words, or for answers the values of each question `[N, 2]`.
 
 An undefined metric (no positive prediction, a constant column) is 0.0, as in scikit-learn, but without a warning. They
 are not scikit-learn's, whose checks of its arguments take longer than the metrics: an interval needs hundreds of each.
@@ -117,6 +117,17 @@ def mrr_at_10(predicted: np.ndarray, labels: np.ndarray) -> float:
     return float(np.mean(np.where(counted < TOP, 1 / (counted + 1), 0))) if len(counted) else 0.0
 
 
+def recall_at_10(predicted: np.ndarray, labels: np.ndarray) -> float:
+    """Mean over groups of the share of rows with a label above 0 that are among the first ten, 0 to 1.
+
+    Groups without a label above 0 do not count.
+    """
+    order, group, rank = _ranking(predicted, labels)
+    relevant = labels["label"][order] > 0
+    every, found = np.bincount(group, weights=relevant), np.bincount(group, weights=relevant & (rank < TOP))
+    return float(np.mean(found[every > 0] / every[every > 0])) if (every > 0).any() else 0.0
+
+
 def _ranking(values: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows by group and descending value; the number of each row's group, from 0; and its rank there, from 0."""
     order = np.lexsort((-values, labels["group"]))
@@ -135,6 +146,16 @@ def span_f1(predicted: np.ndarray, labels: np.ndarray) -> float:
     """
     shared, ours, true = (part.sum() for part in counts(predicted, labels["label"], labels["group"]))
     return float(2 * shared / (ours + true)) if ours + true else 0.0
+
+
+def exact_match(graded: np.ndarray, labels: np.ndarray) -> float:
+    """Share of questions whose answer is an accepted one, 0 to 1. `graded`: [n, 2], as from `answers.grades`."""
+    return float(np.mean(graded[:, 0]))
+
+
+def answer_f1(graded: np.ndarray, labels: np.ndarray) -> float:
+    """Mean F1 of the words of answers, 0 to 1. `graded`: [n, 2], as from `answers.grades`."""
+    return float(np.mean(graded[:, 1]))
 
 
 def resampled(labels: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -156,6 +177,8 @@ TOP = 10
 
 METRICS: dict[str, Metric] = {
     "accuracy": accuracy,
+    "answer_f1": answer_f1,
+    "exact_match": exact_match,
     "f1": f1,
     "f1_macro": f1_macro,
     "f1_micro": f1_micro,
@@ -163,6 +186,7 @@ METRICS: dict[str, Metric] = {
     "mrr_at_10": mrr_at_10,
     "ndcg_at_10": ndcg_at_10,
     "pearson": pearson,
+    "recall_at_10": recall_at_10,
     "span_f1": span_f1,
     "spearman": spearman,
 }

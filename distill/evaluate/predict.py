@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from distill.data.collate import pad, word_positions
+from distill.data.collate import characters, pad, task_batch, word_positions
 from distill.data.encode import Encoded
 from distill.data.kinds import ABSENT
+from distill.data.kinds.answers import COLUMNS, best_spans, gathered
 from distill.data.windows import split, windows
 from distill.evaluate.mixture import average_by_text
 from distill.evaluate.runners import Batch, Run
@@ -35,13 +36,15 @@ def predict(
     """Logits float32 [n, C] of every row, in their order. `tokens` and `rows` limit a batch, as in `batches`.
 
     Of rows in words [W, C], with zeros for words without a token. Of rows with up to K sequences [n, K C], with
-    `ABSENT` where a row has fewer.
+    `ABSENT` where a row has fewer. Of windows [n, `COLUMNS`] for n questions.
     """
     parts = batches(np.asarray(encoded.lengths), tokens, rows)
     if not parts:
         raise ValueError("encoded: got no rows; must have at least one")
     if encoded.words is not None:
         return _of_words(run, encoded, parts, pad_id, left)
+    if encoded.spans is not None:
+        return _of_windows(run, encoded, parts, pad_id)
     if encoded.groups is not None:
         outputs = predict(run, encoded.sequences, pad_id=pad_id, left=left, tokens=tokens, rows=rows)
         return grouped(outputs, encoded.groups)
@@ -77,6 +80,32 @@ def _of_words(run: Run, encoded: Encoded, parts: list[np.ndarray], pad_id: int, 
     result = np.zeros((len(encoded.words.positions), outputs[0].shape[1]), dtype=np.float32)
     result[np.concatenate(numbers)] = np.concatenate(outputs)
     return result
+
+
+def _of_windows(run: Run, encoded: Encoded, parts: list[np.ndarray], pad_id: int) -> np.ndarray:
+    assert encoded.spans is not None
+    result = np.empty((len(encoded), COLUMNS), np.float32)
+    for part in parts:
+        logits = run(pad(encoded, part, pad_id))  # may lack columns of padding
+        result[part] = best_spans(logits, characters(encoded, part, logits.shape[1]))
+    return gathered(result, encoded.spans.owners)
+
+
+def window_logits(run: Run, encoded: Encoded, *, pad_id: int, tokens: int = 16384) -> np.ndarray:
+    """Logits float32 [windows, 2 W] of start, then of end, of each window, with `ABSENT` where there is no answer.
+
+    W is the number of tokens of the longest window, padded. `tokens`: as in `predict`.
+    """
+    parts = batches(np.asarray(encoded.lengths), tokens)
+    result = np.empty((0, 2, 0), np.float32)
+    for part in parts:  # the longest first
+        batch, _ = task_batch(encoded, part, pad_id)
+        places = batch.pop("places")
+        if not result.size:
+            result = np.full((len(encoded), 2, places.shape[1]), ABSENT, np.float32)
+        logits = np.where(places[:, :, None] == 1, run(batch), np.float32(ABSENT))
+        result[part, :, : places.shape[1]] = logits.transpose(0, 2, 1)
+    return result.reshape(len(encoded), -1)
 
 
 def in_windows(run: Run, tokenizer: Any, size: int | None) -> Run:

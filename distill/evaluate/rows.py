@@ -92,7 +92,7 @@ def _latency(inputs: str, values: list[float]) -> dict[str, Any]:
 def _predictions(measured: Measured, name: str) -> retained.Predictions:
     """Predictions of the variant of this name."""
     return {
-        (task, split): (measured.tasks[task].task.predictions(outputs), labels)
+        (task, split): (measured.tasks[task].task.graded(outputs, labels), labels)
         for (task, split), (outputs, labels) in measured.outputs[name].items()
     }
 

@@ -78,7 +78,7 @@ def _loaded(folder: Path | str, scheme: str, device: str) -> Any:
 
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     model = (
-        auto_class(config)
+        auto_class(config, folder)
         .from_pretrained(
             folder,
             dtype={"bf16": torch.bfloat16, "fp16": torch.float16}.get(scheme, torch.float32),

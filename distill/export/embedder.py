@@ -17,8 +17,9 @@ from safetensors.torch import load_file
 from distill import family
 from distill.checkpoint import writing
 from distill.export.huggingface import model_files
-from distill.rows import pooled
-from distill.teacher import POOLING, load_mlm
+from distill.family.embedding import pooled
+from distill.family.vectors import POOLING
+from distill.teacher import load_mlm
 
 PROJECTION = "projection"
 """Subfolder, in a student's checkpoint, of the projection from its pooled vectors to the teacher's width."""

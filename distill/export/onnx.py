@@ -15,13 +15,17 @@ from distill.errors import UserError
 from distill.evaluate.runners import LOGITS, Batch, Run, onnx_runner, torch_runner
 from distill.family import auto_class, input_names, max_length
 from distill.family.head import architecture_of
-from distill.family.record import ANSWERS, CHOICES
+from distill.family.record import ANSWERS, CHOICES, TEXTS, VECTORS
 
 TOLERANCE = 1e-3
 """Largest accepted difference of a logit; about 1e-5 is usual."""
 SHAPES = ((1, 1), (2, 16), (5, 33), (1, 256))
 """(batch size, length) of the check. The last is longer than attention windows and position buckets; models with a
 smaller maximum are checked at that."""
+
+
+OUTPUTS = {ANSWERS: ["start_logits", "end_logits"], VECTORS: ["sentence_embedding"]}
+"""Architecture -> names of its outputs in the file. Others have `logits`."""
 
 
 def _example(shape: tuple[int, int], config: Any, padded: bool, seed: int = 0) -> Batch:
@@ -40,14 +44,14 @@ def loaded(folder: Path, dtype: Any) -> Any:
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    auto = auto_class(config)
+    auto = auto_class(config, folder)
     return auto.from_pretrained(folder, dtype=dtype, use_safetensors=True, trust_remote_code=False).eval()
 
 
 def export_onnx(folder: Path, path: Path) -> None:
     """Write `path`: float32, with dynamic sizes and the tokenizer's input names.
 
-    The output is `logits`, or `start_logits` and `end_logits` of question answering. Heads and FFN channels whose
+    The output is `logits`, or those of `OUTPUTS`. Heads and FFN channels whose
     output weights are all zero are removed.
     """
 
@@ -55,14 +59,14 @@ def export_onnx(folder: Path, path: Path) -> None:
 
     model = squeezed(loaded(folder, torch.float32))
     example = _example((2, 16), model.config, padded=True)
-    choices = architecture_of([type(model).__name__]) == CHOICES
+    architecture = architecture_of([type(model).__name__]) or TEXTS
+    choices = architecture == CHOICES
     rank = 3 if choices else 2
     tensors = {key: torch.from_numpy(value) for key, value in example.items()}
     if choices:  # another number of them than 1, which torch would take for a constant
         tensors = {key: value[:, None].repeat(1, 3, 1) for key, value in tensors.items()}
     sizes = dict.fromkeys(range(rank), torch.export.Dim.DYNAMIC)
-    answers = architecture_of([type(model).__name__]) == ANSWERS
-    outputs = ["start_logits", "end_logits"] if answers else ["logits"]
+    outputs = OUTPUTS.get(architecture, ["logits"])
     _write(model, tensors, outputs, dict.fromkeys(tensors, sizes), path)
 
 

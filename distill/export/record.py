@@ -157,7 +157,8 @@ def _record(content: Any) -> Record:
     _check("labels", labels, _texts(labels) and bool(labels) == KINDS[kind].named and len(set(labels)) == len(labels))
     _check("columns", content["columns"], _texts(content["columns"]) and len(content["columns"]) in (1, 2))
     _check("max_length", longest, type(longest) is int and longest > 0)
-    _check("threshold", threshold, _number(threshold) and 0 < threshold < 1)
+    below = _number(threshold) and (threshold < 1 or KINDS[kind].extractive)  # 1: every question has an answer
+    _check("threshold", threshold, below and 0 < threshold <= 1)
     ends, artifacts, choices = content["range"], content["artifacts"], content.get("choices", [])
     _check("choices", choices, _texts(choices))
     _check("range", ends, ends is None or (isinstance(ends, list) and len(ends) == 2 and all(map(_number, ends))))

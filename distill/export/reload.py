@@ -61,7 +61,11 @@ def runner(backend: str, path: str) -> Callable[[dict[str, Any]], Any]:
     kind = next((kind for kind in KINDS if any(kind in name for name in names)), "ForSequenceClassification")
     auto = getattr(transformers, f"AutoModel{kind}")
     # By default a model quantized by bitsandbytes is loaded onto a GPU, if there is one.
-    classifier = auto.from_pretrained(path, device_map={"": "cpu"}, trust_remote_code=False).eval()
+    given = {"device_map": {"": "cpu"}}
+    is_embedder = (Path(path) / "modules.json").is_file()
+    classifier = (
+        embedder(path, given) if is_embedder else auto.from_pretrained(path, trust_remote_code=False, **given).eval()
+    )
 
     def run(batch: dict[str, Any]) -> Any:
         threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
@@ -79,6 +83,42 @@ def runner(backend: str, path: str) -> Callable[[dict[str, Any]], Any]:
             torch.set_float32_matmul_precision(precision)
 
     return run
+
+
+def embedder(path: str, given: dict[str, Any]) -> Callable[..., dict[str, Any]]:
+    """The modules of a folder of sentence-transformers as a function that returns vectors [B, D] as `logits`.
+
+    Written out, because a model must also be verified where sentence-transformers is not installed.
+    """
+    import torch
+    import transformers
+    from safetensors.torch import load_file
+
+    folders = {m["type"].rpartition(".")[2]: Path(path) / m["path"] for m in read(Path(path) / "modules.json")}
+    arguments = read(Path(path) / "sentence_bert_config.json").get("model_args", {})
+    encoder = transformers.AutoModel.from_pretrained(path, trust_remote_code=False, **given, **arguments).eval()
+    pooling = next(key for key, chosen in read(folders["Pooling"] / "config.json").items() if chosen is True)
+    weights = load_file(folders["Dense"] / "model.safetensors") if "Dense" in folders else {}
+    tanh = "Dense" in folders and read(folders["Dense"] / "config.json")["activation_function"].endswith("Tanh")
+
+    def run(**batch: Any) -> dict[str, Any]:
+        hidden, mask = encoder(**batch).last_hidden_state.float(), batch["attention_mask"][:, :, None].bool()
+        if pooling == "pooling_mode_cls_token":
+            result = hidden[:, 0]
+        elif pooling == "pooling_mode_max_tokens":
+            result = hidden.masked_fill(~mask, -torch.inf).amax(1)
+        else:
+            result = (hidden * mask).sum(1) / mask.sum(1)
+        if weights:
+            result = torch.nn.functional.linear(result, weights["linear.weight"], weights.get("linear.bias"))
+        result = result.tanh() if tanh else result
+        return {"logits": torch.nn.functional.normalize(result) if "Normalize" in folders else result}
+
+    return run
+
+
+def read(file: Path) -> Any:
+    return json.loads(file.read_text(encoding="utf-8"))
 
 
 def shaped(batch: dict[str, Any], ranks: dict[str, int]) -> dict[str, Any]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from distill.family.record import ANSWERS, CHOICES, TOKENS, Family
+from distill.family.record import ANSWERS, CHOICES, TOKENS, VECTORS, Family
 
 QWEN2 = Family(
-    name="qwen2", encoder="model", layers="layers", embeddings="embed_tokens", head="score", without=(CHOICES,)
+    name="qwen2", encoder="model", layers="layers", embeddings="embed_tokens", head="score", without=(CHOICES, VECTORS)
 )
 QWEN3 = replace(QWEN2, name="qwen3")
-GEMMA2 = replace(QWEN2, name="gemma2", attention=("eager",), without=(CHOICES, ANSWERS))
-GEMMA3 = replace(QWEN2, name="gemma3_text", without=(TOKENS, CHOICES, ANSWERS))
+GEMMA2 = replace(QWEN2, name="gemma2", attention=("eager",), without=(CHOICES, ANSWERS, VECTORS))
+GEMMA3 = replace(QWEN2, name="gemma3_text", without=(TOKENS, CHOICES, ANSWERS, VECTORS))

@@ -11,21 +11,24 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from distill.family.record import ANSWERS, CHOICES, TEXTS, TOKENS
+from distill.errors import DataError
+from distill.family import vectors
+from distill.family.record import ANSWERS, CHOICES, TEXTS, TOKENS, VECTORS
 from distill.family.records import FAMILIES
 
 HEADS: dict[str, tuple[str, ...]] = {
     TEXTS: tuple(sorted({family.head for family in FAMILIES.values()})),
     TOKENS: ("classifier", "score"),
     CHOICES: ("classifier", "logits_proj"),
-    ANSWERS: ("qa_outputs",),
+    ANSWERS: ("qa_outputs", "classifier"),
+    VECTORS: ("dense",),
 }
-"""Architecture -> names of its last linear layer, which depend on the family."""
+"""Architecture -> names of its last linear layer, which depend on the family. Many embedders have none."""
 
 
 @dataclass(frozen=True)
 class Head:
-    """The head of a fine-tuned model."""
+    """The head of a fine-tuned model; also what makes an encoder an embedder."""
 
     outputs: int
     labels: tuple[str, ...]
@@ -34,15 +37,23 @@ class Head:
     """`problem_type` of the config."""
     architecture: str = TEXTS
     """Of `HEADS`."""
+    prompts: tuple[str, str] = ("", "")
+    """What an embedder puts before a query and before a document."""
 
 
 def stored_head(folder: str | Path) -> Head | None:
     """The head in a model folder; None if it has none, and for a folder that cannot be read."""
     try:
         config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
+        if not architecture_of(config.get("architectures")) and vectors.embeds(folder):
+            found = vectors.read(folder)
+            assert found is not None
+            width = found.width or config.get("hidden_size") or config.get("dim") or 1
+            return Head(int(width), (), None, VECTORS, found.pair_of_prompts)
         outputs = _outputs(Path(folder), config)
         names = {int(number): str(name) for number, name in (config.get("id2label") or {}).items()}
-    except (OSError, ValueError, SafetensorError, AttributeError, TypeError):  # also a config of another form
+    # Also a config of another form.
+    except (OSError, ValueError, SafetensorError, AttributeError, TypeError, KeyError, DataError):
         return None
     if outputs is None:
         return None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distill.family.head import HEADS, architecture_of
-from distill.family.record import ANSWERS, CHOICES, TEXTS
+from distill.family.record import ANSWERS, CHOICES, TEXTS, VECTORS
 from distill.family.records import family_of
+from distill.family.vectors import KEY, embeds
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -109,20 +111,28 @@ def max_length(config: Any) -> int:
 
 
 def head_of(model: nn.Module) -> str:
-    """Path of the last linear module of a fine-tuned model."""
+    """Path of the last linear module of a fine-tuned model; that of an embedder without one is not there."""
     architecture = architecture_of([type(model).__name__]) or TEXTS
     if architecture == TEXTS:
         return family_of(model).head
-    return next(name for name in HEADS[architecture] if hasattr(model, name))
+    return next((name for name in HEADS[architecture] if hasattr(model, name)), HEADS[architecture][0])
 
 
-def auto_class(config: Any) -> Any:
-    """The class of transformers that loads the fine-tuned model of a config: a classifier of texts if it names none."""
-    return class_of(architecture_of(getattr(config, "architectures", None)) or TEXTS)
+def auto_class(config: Any, folder: str | Path | None = None) -> Any:
+    """The class that loads the fine-tuned model of a config: a classifier of texts if it names no other head, and
+    neither it nor its folder has the settings of an embedder."""
+    other = VECTORS if hasattr(config, KEY) or (folder is not None and embeds(folder)) else TEXTS
+    return class_of(architecture_of(getattr(config, "architectures", None)) or other)
 
 
 def class_of(architecture: str) -> Any:
-    """The class of transformers that loads models of an architecture, e.g. AutoModelForTokenClassification."""
+    """The class that loads models of an architecture: of transformers, e.g. AutoModelForTokenClassification, or of
+    embedders."""
     import transformers
+
+    if architecture == VECTORS:
+        from distill.family.embedding import EncoderForVectors
+
+        return EncoderForVectors
 
     return getattr(transformers, f"AutoModel{architecture}")

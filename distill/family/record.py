@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
 TEXTS, TOKENS = "ForSequenceClassification", "ForTokenClassification"
 CHOICES, ANSWERS = "ForMultipleChoice", "ForQuestionAnswering"
-"""Architectures: the part of a class name of transformers after the family's name."""
+VECTORS = "ForVectors"
+"""Architectures: the part of a class name of transformers after the family's name. That of embedders, which
+transformers does not have, is of `distill.family.embedding`."""
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments of a module's call."""
@@ -129,7 +131,7 @@ class Family:
     attention: tuple[str, ...] = ("eager", "sdpa")
     """Attention implementations that transformers has for it."""
     without: tuple[str, ...] = ()
-    """Architectures that transformers does not have for it."""
+    """Architectures that transformers does not have for it, or that need padding on the right."""
     onnx: bool = True
     """Whether torch's ONNX exporter supports it."""
     bf16: bool = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distill.family.record import ANSWERS, CHOICES, TOKENS, Family, no_table
+from distill.family.record import ANSWERS, CHOICES, TOKENS, VECTORS, Family, no_table
 
 BART = Family(
     name="bart",
@@ -10,7 +10,7 @@ BART = Family(
     layers="layers",
     embeddings="embed_tokens",
     head="classification_head.out_proj",
-    without=(TOKENS, CHOICES, ANSWERS),
+    without=(TOKENS, CHOICES, ANSWERS, VECTORS),
 )
 
 T5 = Family(
@@ -21,5 +21,5 @@ T5 = Family(
     head="classification_head.out_proj",
     max_length=no_table,
     onnx=False,
-    without=(CHOICES, ANSWERS),
+    without=(CHOICES, ANSWERS, VECTORS),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distill.family.record import Family, no_table
+from distill.family.record import ANSWERS, VECTORS, Family, no_table
 
 XLNET = Family(
     name="xlnet",
@@ -14,6 +14,7 @@ XLNET = Family(
     max_length=no_table,
     attention=("eager",),
     pads_left=True,
+    without=(ANSWERS, VECTORS),
     onnx=False,
     unused=("transformer.mask_emb",),
 )

@@ -28,7 +28,18 @@ reranker = CrossEncoder("FOLDER_OF_THIS_FILE", max_length={max_length})
 scores = reranker.predict([("a query", "a document"), ("a query", "another document")])
 ranked = reranker.rank("a query", ["a document", "another document"])"""
 
-LIBRARIES = {"text-ranking": ("sentence-transformers", ("cross-encoder",), _CROSS_ENCODER)}
+_EMBEDDER = """from sentence_transformers import SentenceTransformer
+
+embedder = SentenceTransformer("FOLDER_OF_THIS_FILE")
+embeddings = embedder.encode(["A first text.", "A second text."])"""
+
+SIMILARITY = "sentence-similarity"
+"""The hub's name of what embedders do."""
+
+LIBRARIES = {
+    "text-ranking": ("sentence-transformers", ("cross-encoder",), _CROSS_ENCODER),
+    SIMILARITY: ("sentence-transformers", ("sentence-transformers", "feature-extraction", SIMILARITY), _EMBEDDER),
+}
 """What a model does on the hub -> library that loads it besides transformers, further tags, and code that uses it."""
 
 
@@ -115,9 +126,7 @@ def embedder_card(origin: Results, stage: str, measured: dict[str, Any]) -> str:
     `measured`: `cosine` is the mean cosine to the teacher's embeddings over `texts` texts, None if their widths differ;
     `spearman` maps a similarity task to [teacher, student]: the correlation of cosines with labels, in percent.
     """
-    tags = ["sentence-transformers", "feature-extraction", "sentence-similarity", *TAGS]
-    front: dict[str, Any] = {**_origin(origin), "library_name": "sentence-transformers"}
-    front |= {"pipeline_tag": "sentence-similarity", "tags": tags}
+    front = _classifier(origin, SIMILARITY)
     rows = [
         (f"Spearman on {task}, in percent", *map("{:.1f}".format, both)) for task, both in measured["spearman"].items()
     ]
@@ -128,11 +137,7 @@ def embedder_card(origin: Results, stage: str, measured: dict[str, Any]) -> str:
         Heading("A distilled sentence embedder", 1),
         *banner(bool(origin.get("smoke"))),
         Paragraph(f"Its unit-length embeddings approximate the direction of those of {origin['teacher_name']}."),
-        Code(
-            "from sentence_transformers import SentenceTransformer\n\n"
-            'embedder = SentenceTransformer("FOLDER_OF_THIS_FILE")\n'
-            'embeddings = embedder.encode(["A first text.", "A second text."])'
-        ),
+        Code(_EMBEDDER),
         *(section(Table("Evaluation", ("Measure", "Teacher", "Student"), rows)) if rows else []),
         *_how_it_was_made(origin, [stage]),
         *_limitations(["It was evaluated on texts of tasks that it was not fine-tuned on.", *LIMITS]),
@@ -186,7 +191,7 @@ def _sources(results: Results) -> Iterator[str]:
 
 
 def _classifier(results: Results, pipeline: str) -> dict[str, Any]:
-    """Front matter of any classifier."""
+    """Front matter of any model of a task, and of an embedder."""
     library, tags, _ = LIBRARIES.get(pipeline, ("transformers", (), ""))
     kind = {"library_name": library, "pipeline_tag": pipeline, "tags": [*tags, *TAGS]}
     return {**_origin(results), **kind}

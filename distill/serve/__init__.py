@@ -11,6 +11,8 @@ from distill import family, teacher
 from distill.backends import BACKENDS
 from distill.data.collate import MULTIPLE
 from distill.data.kinds import kind_of_model
+from distill.data.kinds.answers import COLUMNS
+from distill.data.kinds.question_answering import ALWAYS
 from distill.errors import ConfigError, DataError
 from distill.evaluate.runners import Batch, Run, one_pass
 from distill.evaluate.runners import load as load_runner
@@ -124,7 +126,8 @@ def _model(
         row_by_row,
     )
     if several is None:
-        _check_outputs(model, folder / entry.path, 2 if model.kind.choices else len(model.labels) or 1)
+        expected = 2 if model.kind.choices else COLUMNS if model.kind.extractive else len(model.labels) or 1
+        _check_outputs(model, folder / entry.path, expected)
     return model
 
 
@@ -240,7 +243,13 @@ def _plain(folder: Path, most: int, config: Any) -> Record:
         raise DataError(f"{folder}: got a model without a head; must be one with a head for a task; fine-tune it first")
     kind = kind_of_model(head.problem, head.outputs, head.architecture)
     labels = (head.labels or tuple(map(str, range(head.outputs)))) if kind.named else ()
-    return Record(folder.name, kind, labels, (), min(most, family.max_length(config)), (TORCH,))
+    if kind.architecture in (record := family.family_of(config)).without:
+        raise DataError(
+            f"{folder}: got a model of type {record.name}; must be of another type for {kind.name}; use another"
+        )
+    # A plain model may not have been trained to output no answer.
+    threshold = ALWAYS if kind.extractive else 0.5
+    return Record(folder.name, kind, labels, (), min(most, family.max_length(config)), (TORCH,), threshold)
 
 
 def _length(stored: int, asked: int | None, most: int) -> int:
@@ -263,8 +272,9 @@ def _check_outputs(model: Model, path: Path, expected: int) -> None:
     """DataError unless the model runs, and has the expected number of outputs: one for each label."""
     with readable(path, "a whole artifact; copy the folder again"), quiet():
         pair = [("a", ["a", "b"])] if model.kind.choices else [("a", "a")]
-        outputs = model.outputs(pair if model.kind.choices or len(model.columns) > 1 else ["a"])
-    if outputs.shape[1] != expected:
+        pairs = model.kind.choices or model.kind.extractive or len(model.columns) > 1
+        outputs = model.outputs(pair if pairs else ["a"])
+    if outputs.shape[1] != expected and not model.kind.separate:
         raise DataError(
             f"{path}: got {outputs.shape[1]} outputs; must be {expected}, one for each label; copy the folder again"
         )

@@ -11,13 +11,15 @@ import numpy as np
 
 from distill.data.encode import encode_choices, encode_texts, encode_words
 from distill.data.kinds import Kind
+from distill.data.kinds.answers import COLUMNS
+from distill.data.questions import encode_questions
 from distill.errors import DataError
 from distill.evaluate.predict import predict
 from distill.evaluate.runners import Run
 
 Texts = Sequence[str] | Sequence[tuple[str, str]] | Sequence[Sequence[str]] | Sequence[tuple[Any, ...]]
-"""Texts, pairs of texts, for token classification also lists of the words of each text, or for multiple choice texts
-with a list of choices."""
+"""Texts, pairs of texts (for question answering a question and its context), for token classification also lists of the
+words of each text, or for multiple choice texts with a list of choices."""
 _MEND_CHOICES = "pass a list such as [('a question', ['a choice', 'another'])]"
 _MEND = "pass a list such as ['a text'] or [('a text', 'its pair')]"
 
@@ -49,7 +51,8 @@ class Model:
         """Outputs float32 [n, outputs] of n texts or pairs, in their order. A batch has texts of similar length.
 
         For token classification, of the words of all texts, with zeros for a word beyond `max_length`; for multiple
-        choice, the logits of the choices, with -10,000 where a question has fewer than another.
+        choice, the logits of the choices, with -10,000 where a question has fewer than another; for question answering,
+        first character and end of the best span, its score, that of no answer, and the span's probability.
 
         Raises:
             DataError: for texts of another form, and for outputs that are not finite.
@@ -62,19 +65,25 @@ class Model:
             return []
         if self.kind.choices:
             check_choices(texts)
+        elif self.kind.extractive:
+            columns_of(texts, 2)
         else:
             columns_of(joined(texts), 1)
         return [self.kind.divide(text) for text in texts]
 
     def _outputs(self, texts: Texts, rows: list[Any], batch_size: int) -> np.ndarray:
-        columns = [[text for text, _ in rows]] if self.kind.divide else columns_of(texts, len(self.columns))
+        wanted = 1 if self.kind.separate else len(self.columns)
+        columns = [[text for text, _ in rows]] if self.kind.divide else columns_of(texts, wanted)
         if not columns or not columns[0]:
-            return np.zeros((0, len(self.labels) or 1), np.float32)
+            return np.zeros((0, COLUMNS if self.kind.extractive else len(self.labels) or 1), np.float32)
         if self.kind.per_token:
             places = [np.array(part, np.int64).reshape(-1, 2) for _, part in rows]
             encoded = encode_words(columns[0], places, self.tokenizer, self.max_length)
         elif self.kind.choices:
             encoded = encode_choices(rows, self.tokenizer, self.max_length)
+        elif self.kind.extractive:
+            questions, contexts = zip(*rows, strict=True)
+            encoded = encode_questions(questions, contexts, self.tokenizer, self.max_length)
         else:
             encoded = encode_texts(columns, self.tokenizer, self.max_length)
         _check(encoded.lengths > 0, "no text", "a text with at least one token")
@@ -93,9 +102,14 @@ class Model:
         `{"label": "billing", "score": 0.97, "scores": {"billing": 0.97, ...}}` for a classification,
         `{"labels": ["billing"], "scores": {...}}` for several labels, `{"score": 3.2}` for a number, and
         `{"spans": [{"text": "Oslo", "label": "LOC", "start": 7, "end": 11, "score": 0.97}]}` for token classification,
-        where a list of words stands for the text that has a space between them. For multiple choice, a text is
+        where a list of words stands for the text that has a space between them. An embedder takes single texts, and
+        returns `{"vector": [0.1, -0.2, ...]}` for each. For multiple choice, a text is
         `(question, [choices])` or `(text, question, [choices])`, and the prediction is
-        `{"choice": "Oslo", "number": 1, "score": 0.97, "scores": [0.02, 0.97, 0.01]}`, numbered from 0.
+        `{"choice": "Oslo", "number": 1, "score": 0.97, "scores": [0.02, 0.97, 0.01]}`, numbered from 0. For question
+        answering, a pair is `(question, context)`, and the prediction is
+        `{"answer": "Oslo", "start": 7, "end": 11, "score": 0.97, "no_answer": 0.01}`, with an empty answer without a
+        place where the context has none. `score` is the probability of the best span, and `no_answer` that of none
+        against it.
         """
         rows = self._rows(texts)
         return self.kind.answer(self._outputs(texts, rows, batch_size), self.labels, self.threshold, rows)

@@ -153,7 +153,7 @@ def _predictions(
             inputs = [encoded[id(tokenizer)][split] for tokenizer in _tokenizers(ctx, variant)]
             if (key := f"{variant.name}|{split}") in logits:
                 continue
-            ctx.machine.log(f"evaluate/{data.task.name}: {variant.name}, {len(inputs[0])} rows of {split}")
+            ctx.machine.log(f"evaluate/{data.task.name}: {variant.name}, {len(data.reported[split])} rows of {split}")
             try:
                 logits[key] = _logits(ctx, variant, data.task.name, inputs)
             except Exception as error:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from distill.evaluate.metrics import accuracy
 from distill.export import cross_encoder, onnx, record
 from distill.export.huggingface import copied, export_folder
 from distill.export.proof import Artifact, difference, fresh, logits_of
+from distill.family import vectors
 from distill.plan import SHARED_HEADS, Step
 from distill.report import heads_card, model_card, plain_card, timed
 from distill.report.schema import Model, Results
@@ -68,6 +70,8 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
         ctx.machine.log(f"{step.folder}: {len(exported)} artifacts are verified in a fresh process without distill")
         proofs = _verified(exported, tasks, texts, longest)
         for task, data in tasks.items():
+            if data.task.kind.separate:
+                _loads_elsewhere(next(a for a in exported if a.task == task), texts[task], longest)
             entries = [*_entries(ctx, step, [a for a in exported if a.task == task], proofs[task])]
             record.write(temporary / task, _record(data.task, longest, entries))
         manifest = {"proofs": proofs, "seconds": time.monotonic() - began}
@@ -181,6 +185,15 @@ def _verified(
     return proofs
 
 
+def _loads_elsewhere(exported: Exported, texts: list[list[str]], longest: int) -> None:
+    """UserError if sentence-transformers, where it is installed, makes other vectors of the exported float model."""
+    if find_spec("sentence_transformers") is None:
+        return
+    folder, stripped = exported.copy.path, [[text.strip()] for (text,) in texts]  # as some versions of it do
+    (got,) = fresh([Artifact("sentence-transformers", folder, folder)], {folder: stripped}, longest)
+    difference(folder, got, logits_of(exported.source, stripped, longest))
+
+
 def _entries(
     ctx: Context, step: Step, exported: list[Exported], proofs: dict[str, dict[str, Any]]
 ) -> Iterator[record.Entry]:
@@ -199,7 +212,7 @@ def _record(task: Task, longest: int, entries: list[record.Entry]) -> record.Rec
         task.name,
         task.kind,
         task.labels,
-        task.columns,
+        task.columns[:1] if task.kind.separate else task.columns,
         longest,
         tuple(entries),
         task.threshold,
@@ -236,8 +249,12 @@ def _export(ctx: Context, step: Step, task: str, out: Path) -> list[Exported]:
 
 def _write_folder(ctx: Context, step: Step, task: str, out: Path, also: Sequence[tuple[Path, str]] = ()) -> None:
     """Write a task's folder, with further files and their paths in it."""
-    export_folder(ctx.checkpoint(step.start, task), out, _card(ctx, step, task, _measured(ctx, step)), also)
-    if ctx.tasks[task].task.kind.pipeline == cross_encoder.PIPELINE:
+    source, kind = ctx.checkpoint(step.start, task), ctx.tasks[task].task.kind
+    modules = [(path, path.name) for path in vectors.stored(source)] if kind.separate else []
+    export_folder(source, out, _card(ctx, step, task, _measured(ctx, step)), [*also, *modules])
+    if kind.separate:
+        vectors.limit_length(out, ctx.config.tasks.max_length)
+    if kind.pipeline == cross_encoder.PIPELINE:
         cross_encoder.configure(out, cross_encoder.activation([*map(Path, ctx.given.teachers)]))
 
 

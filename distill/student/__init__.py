@@ -11,7 +11,7 @@ from torch import nn
 from distill import family
 from distill.errors import ConfigError
 from distill.family.head import architecture_of
-from distill.family.record import TEXTS
+from distill.family.record import TEXTS, VECTORS
 from distill.student.shape import SIZES, check_layers, half_depth, projects, setting, student_config
 from distill.student.transfer import can_transfer, transfer
 from distill.student.vocabulary import config_for, pieces, with_vocabulary
@@ -114,11 +114,12 @@ def _class(model: Any, config: Any) -> Any:
     """The student's class: the teacher's, or in another family the class with the same kind of head."""
     from transformers.models.auto import modeling_auto
 
-    if config.model_type == model.config.model_type:
+    architecture = architecture_of([type(model).__name__]) or TEXTS
+    if config.model_type == model.config.model_type or architecture == VECTORS:
         return type(model)
     if family.has_mlm_head(model):
         return modeling_auto.MODEL_FOR_MASKED_LM_MAPPING[type(config)]
-    return family.class_of(architecture_of([type(model).__name__]) or TEXTS)._model_mapping[type(config)]
+    return family.class_of(architecture)._model_mapping[type(config)]
 
 
 def set_dropout(model: nn.Module, p: float) -> None:

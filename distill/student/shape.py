@@ -9,6 +9,7 @@ from typing import Any
 from distill import family
 from distill.errors import ConfigError
 from distill.family.record import UNBOUNDED
+from distill.family.vectors import KEY
 
 SIZES = ("hidden_size", "num_attention_heads", "intermediate_size", "embedding_size")
 """Settings of `student.*` that are sizes."""
@@ -145,6 +146,8 @@ def _of_another_family(teacher: Any, record: family.Family, sizes: Mapping[str, 
     if family.max_length(config) < UNBOUNDED:
         config.max_position_embeddings += longest - family.max_length(config)
     config.num_labels = teacher.num_labels
+    if hasattr(teacher, KEY):
+        setattr(config, KEY, getattr(teacher, KEY))
     return config
 
 

@@ -4,7 +4,7 @@ Weights are loaded from safetensors only, and code in a model's folder is never 
 everything else loads from local folders.
 """
 
-from distill.teacher.embedder import POOLING, embedder_length, pooling
+from distill.teacher.embedder import embedder_length, pooling
 from distill.teacher.files import check_weights
 from distill.teacher.folders import EMBEDDED_NAME, EMBEDDED_PACKAGE, TOKENIZER, fetch, licence, resolve
 from distill.teacher.load import check_vocabulary, load_classifier, load_for, load_mlm, load_tokenizer, read_config
@@ -13,7 +13,6 @@ from distill.teacher.random import random_teacher
 __all__ = [
     "EMBEDDED_NAME",
     "EMBEDDED_PACKAGE",
-    "POOLING",
     "TOKENIZER",
     "check_vocabulary",
     "check_weights",

@@ -6,10 +6,9 @@ from pathlib import Path
 
 from distill import checkpoint
 from distill.errors import ConfigError, DataError
+from distill.family.vectors import POOLING
 from distill.teacher.files import readable
 
-POOLING = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens"}
-"""Pooling -> its key in the settings of sentence-transformers."""
 EMBEDDER_SETTINGS = "the settings of a sentence embedder; save it again, or choose another teacher"
 """Rule and advice of the errors on settings that cannot be loaded."""
 

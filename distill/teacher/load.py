@@ -76,7 +76,7 @@ def load_classifier(
     num_labels: int,
     pooler: str | Path | None = None,
     pad_id: int | None = None,
-    problem: str = "single_label_classification",
+    problem: str | None = "single_label_classification",
     architecture: str = TEXTS,
 ) -> Any:
     """A model with a head, by default a classifier of texts, on the encoder of a folder, float32 in eval mode.

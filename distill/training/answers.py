@@ -14,9 +14,9 @@ from torch import nn
 from distill import checkpoint, family, teacher
 from distill.context import Context
 from distill.data.kinds import labelled
-from distill.data.tasks import TaskData
+from distill.data.tasks import TaskData, soft_outputs_of
 from distill.evaluate.mixture import average, fit
-from distill.evaluate.predict import in_windows, predict
+from distill.evaluate.predict import in_windows, predict, window_logits
 from distill.plan import Given, Source, Step
 from distill.training.prepare import Arrays, frozen
 
@@ -25,7 +25,7 @@ APART = 10
 
 
 def teacher_logits(ctx: Context, source: Source, data: TaskData) -> np.ndarray:
-    """Averaged logits [rows, C] of a task's teachers for its training rows.
+    """Averaged logits [rows, C] of a task's teachers for its training rows, or [windows, 2 W] of their windows.
 
     They are computed once and stored, because all epochs and all students use the same.
     """
@@ -45,7 +45,20 @@ def teacher_logits(ctx: Context, source: Source, data: TaskData) -> np.ndarray:
             with checkpoint.writing(folder) as temporary:
                 np.save(temporary / "logits.npy", average(logits, ctx.shares(source, task)))
                 checkpoint.write_json(temporary / checkpoint.MANIFEST, fingerprint)
-    return np.asarray(np.load(folder / "logits.npy"))
+    stored: np.ndarray = np.load(folder / "logits.npy", mmap_mode="r")  # vectors of many rows may not fit into memory
+    return stored
+
+
+def learned_outputs(ctx: Context, source: Source, data: TaskData) -> np.ndarray:
+    """Outputs [rows, C] from which a student learns, for the training rows of a task: those that its soft labels give,
+    and for rows without one the teachers', as from `teacher_logits`."""
+    soft = soft_outputs_of(data.train)
+    if soft is None:
+        return teacher_logits(ctx, source, data)
+    missing = np.isnan(soft).any(axis=1)
+    if not missing.any():
+        return soft
+    return np.where(missing[:, None], teacher_logits(ctx, source, data), soft)
 
 
 def held_out(ctx: Context, data: TaskData) -> tuple[Dataset, Dataset]:
@@ -71,6 +84,8 @@ def _logits(
     """Logits [rows, C] of one teacher, with its own tokenizer; of windows of `window` tokens unless it is None."""
     model = frozen(ctx, teacher.load_for(data.task, folder, pad_id=tokenizer.pad_token_id))
     encoded = data.encoded(rows, tokenizer, ctx.config.tasks.max_length)
+    if encoded.spans is not None:
+        return window_logits(_run(ctx, model), encoded, pad_id=tokenizer.pad_token_id)
     run = in_windows(_run(ctx, model), tokenizer, window)
     return predict(run, encoded, pad_id=tokenizer.pad_token_id, left=tokenizer.padding_side == "left")
 

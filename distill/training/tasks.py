@@ -21,15 +21,19 @@ from distill.context import Context
 from distill.context.write import write_model
 from distill.data.collate import pairs, task_batch
 from distill.data.encode import Encoded
+from distill.data.kinds.answers import narrowed
 from distill.data.kinds.kind import group_numbers
-from distill.data.tasks import TaskData
+from distill.data.kinds.retrieval import no_negatives
+from distill.data.tasks import TaskData, soft_outputs_of
 from distill.data.windows import split, windows
+from distill.family.embedding import width_of
 from distill.family.head import stored_head
 from distill.objective import Objective
 from distill.plan import TEACHER, Step
 from distill.shared import SharedObjective, joined, share_encoder
 from distill.student.training import only_used_embeddings
-from distill.training.answers import held_out, teacher_logits
+from distill.terms import VECTORS
+from distill.training.answers import held_out, learned_outputs
 from distill.training.prepare import (
     Arrays,
     Collate,
@@ -55,12 +59,16 @@ def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: i
     seed = ctx.config.seed + member
     torch.manual_seed(seed)
     tokenizer = ctx.tokenizer(step, member)
-    if settings.skip_if_head and stored_head(ctx.checkpoints(step.start, data.task.name)[member]) is not None:
+    head = stored_head(ctx.checkpoints(step.start, data.task.name)[member])
+    if settings.skip_if_head and head is not None and head.architecture == data.task.kind.architecture:
         ctx.machine.log(f"{name}: the given model has a head for this task and is used as it is")
         model, manifest = _start(ctx, step, data, member, tokenizer), dict.fromkeys(("steps", "tokens", "seconds"), 0)
         _save(ctx, name, model, manifest | {"given": True}, tokenizer, None)
         return
+    kind = data.task.kind
     model = prepared(ctx, settings, _start(ctx, step, data, member, tokenizer))
+    if kind.separate and settings.role != "teacher":
+        model.to_width(width_of(ctx.given.teacher))
     lesson = lesson_of(ctx, step, settings, data, tokenizer)
     gates = _gates(settings, model)
     in_int8 = linears(model) if settings.quantization_aware else []
@@ -134,18 +142,20 @@ class Lesson:
 
 def lesson_of(ctx: Context, step: Step, settings: Train, data: TaskData, tokenizer: Any) -> Lesson:
     """The lesson of a task for a step's model."""
+    kind = data.task.kind
     rows = held_out(ctx, data)[0] if settings.role == "teacher" else data.train
     encoded = data.encoded(rows, tokenizer, ctx.config.tasks.max_length)
     if settings.role == "teacher" and ctx.config.teacher.window is not None:
         encoded, _ = split(encoded, windows(tokenizer, ctx.config.teacher.window))
-    bound_terms = terms(settings)
+    bound_terms = {name: term for name, term in terms(settings).items() if kind.separate or term.kind is not VECTORS}
     inside, began = any(term.kind.inside for term in bound_terms.values()), time.monotonic()
     teachers, targets = _teachers_or_logits(ctx, step, data, bound_terms, inside, tokenizer)
     seconds = time.monotonic() - began
 
-    kind = data.task.kind
     paired = any(term.kind.paired for term in bound_terms.values())
     groups = group_numbers(rows[data.task.columns[0]]) if paired else None
+    in_batch = kind.separate and kind.grouped and any(term.against == "labels" for term in bound_terms.values())
+    texts = [group_numbers(rows[column]) for column in data.task.columns] if in_batch else None
     if targets is not None and encoded.words is not None:
         # A teacher with another tokenizer may have truncated words that the student has.
         encoded = replace(encoded, words=encoded.words.only(np.asarray(targets.any(axis=1))))
@@ -158,7 +168,10 @@ def lesson_of(ctx: Context, step: Step, settings: Train, data: TaskData, tokeniz
         if inside:
             batch["real"] = np.flatnonzero(batch["attention_mask"])
         if targets is not None:
-            batch["teacher_logits"] = targets[numbers]
+            width = padded["input_ids"].shape[1]
+            batch["teacher_logits"] = targets[numbers] if encoded.spans is None else narrowed(targets[numbers], width)
+        if texts is not None:
+            batch["no_negatives"] = no_negatives(texts[0][rows], texts[1][rows], encoded.labels[numbers])
         if groups is not None:
             batch["pairs"] = pairs(groups[rows])
         return batch
@@ -189,17 +202,18 @@ def _start(ctx: Context, step: Step, data: TaskData, member: int, tokenizer: Any
 def _teachers_or_logits(
     ctx: Context, step: Step, data: TaskData, bound_terms: dict[str, Any], inside: bool, tokenizer: Any
 ) -> tuple[list[nn.Module], np.ndarray | None]:
-    """The teacher, to run in each training step if terms compare layers (`inside`), or else its logits [rows, C]."""
+    """The teacher, to run in each training step if terms compare layers (`inside`), or else the outputs [rows, C] that
+    are learned. Both if the data has soft labels."""
     if step.teacher is None:
         return [], None
+    outputs = any(term.kind.head and term.against == "teacher" for term in bound_terms.values())
+    softened = outputs and soft_outputs_of(data.train) is not None
     if inside:
         # It runs in each step, because stored hidden states of all rows would fill a disk.
         folder = ctx.checkpoint(step.teacher, data.task.name)
         model = teacher.load_for(data.task, folder, pad_id=tokenizer.pad_token_id)
-        return [frozen(ctx, model)], None
-    if any(term.against == "teacher" for term in bound_terms.values()):
-        return [], teacher_logits(ctx, step.teacher, data)
-    return [], None
+        return [frozen(ctx, model)], learned_outputs(ctx, step.teacher, data) if softened else None
+    return [], learned_outputs(ctx, step.teacher, data) if outputs else None
 
 
 def _gates(settings: Train, model: Any) -> Gates | None:

@@ -175,7 +175,8 @@ def test_terms_are_changed_from_the_command_line() -> None:
     terms = {name: getattr(stage, "terms", {}) for name, stage in settings.stages.items()}
     functions = {name: {label: term.loss["_target_"] for label, term in parts.items()} for name, parts in terms.items()}
     assert functions["pretrain"] == {"mlm": "distill.losses.mlm", "cosine": MSE, "more": MSE}
-    assert functions["finetune"] == {"soft_targets": MSE, "more": MSE}
+    others = {"margins": MSE, "vectors": "distill.losses.cosine"}
+    assert functions["finetune"] == {"soft_targets": MSE, "more": MSE} | others
     assert functions["finetune_baseline"] == {"supervised": "distill.losses.mlm"}
     assert (terms["pretrain"]["cosine"].weight, terms["pretrain"]["more"].features) == (1.0, "scores")
 

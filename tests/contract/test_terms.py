@@ -38,8 +38,11 @@ WHERE = {
 """Group -> where in a recipe an option of it is put; the others are put where their name says."""
 
 
-EVERY_TERM = tuple(f"+term@stages.pretrain.terms.more_{name}={name}" for name in TERMS)
-"""All terms, added to one stage: composing takes long, and once is enough."""
+FEATURES = {name: yaml.safe_load((CONF / "term" / f"{name}.yaml").read_text())["features"] for name in TERMS}
+STAGE = {name: "pretrain" if KINDS[features].rows else "finetune" for name, features in FEATURES.items()}
+"""Term -> stage that it is added to: a few are of tasks alone."""
+EVERY_TERM = tuple(f"+term@stages.{STAGE[name]}.terms.more_{name}={name}" for name in TERMS)
+"""All terms, added to one recipe: composing takes long, and once is enough."""
 
 
 @functools.cache
@@ -52,7 +55,7 @@ def composed(*overrides: str) -> Any:
 def put(group: str, option: str) -> Any:
     """The part of a recipe that an option of a group becomes."""
     if group == "term":
-        return composed(*EVERY_TERM).stages.pretrain.terms[f"more_{option}"]
+        return composed(*EVERY_TERM).stages[STAGE[option]].terms[f"more_{option}"]
     where = WHERE.get(group, group)
     whole = composed(f"{where}={option}")
     return OmegaConf.select(whole, where.rpartition("@")[2].lstrip("+"))
@@ -92,7 +95,7 @@ def test_a_terms_parameters_are_those_of_its_loss(name: str) -> None:
 
 def test_every_term_fits_into_a_recipe() -> None:
     settings: Any = OmegaConf.to_object(composed(*EVERY_TERM))
-    assert len(settings.stages["pretrain"].terms) == 3 + len(TERMS)
+    assert sum(len(settings.stages[name].terms) for name in ("pretrain", "finetune")) == 7 + len(TERMS)
     assert check.settings(settings, "distilbert") == []
 
 

@@ -34,14 +34,24 @@ TICKETS: Rows = {"body": SUBJECTS, "queue": [QUEUES[i % 3] for i in range(COUNT)
 REVIEWS: Rows = {"review": SUBJECTS, "stars": [1 + i % 5 for i in range(COUNT)]}
 SCORES: Rows = {"text1": SUBJECTS, "text2": SUBJECTS[1:] + SUBJECTS[:1], "score": [i / COUNT for i in range(COUNT)]}
 QUERIES: Rows = {"query": SUBJECTS[:4] * 6, "document": SUBJECTS, "score": [i % 3 for i in range(COUNT)]}
+MIXED = [json.dumps({QUEUES[i % 3]: 0.8, QUEUES[(i + 1) % 3]: 0.2}) for i in range(COUNT)]
+SOFT: Rows = TICKETS | {"soft": MIXED}
 TAGS: Rows = {"text": SUBJECTS, "labels": [[QUEUES[i % 3]] + ["urgent"] * (i % 2) for i in range(COUNT)]}
 NAMES: Rows = {
     "tokens": [subject.split()[:9] for subject in SUBJECTS],
     "ner_tags": [["O"] * (7 - i % 2) + ["B-DAY"] + ["I-DAY"] * (1 + i % 2) for i in range(COUNT)],
 }
 SPANS: Rows = {"text": SUBJECTS, "spans": [[{"start": 4, "end": s.index(" of"), "label": "ITEM"}] for s in SUBJECTS]}
+FACTS: Rows = {
+    "question": [f"Which item is number {i}?" for i in range(COUNT)],
+    "context": SUBJECTS,
+    "answers": [{"text": [s[: s.index(" of")]], "answer_start": [0]} for s in SUBJECTS],
+}
 QUIZ: Rows = {"question": SUBJECTS, "choices": [["no", "yes"]] * COUNT, "answer": ["AB"[i % 2] for i in range(COUNT)]}
 FLAGS: Rows = {"text": SUBJECTS, "urgent": [i % 2 for i in range(COUNT)], "angry": [i // 2 % 2 for i in range(COUNT)]}
+
+
+EMBEDDING = "tasks.kind=embedding"
 
 
 def cell(rows: Rows, column: str, row: int, value: Any) -> Rows:
@@ -265,6 +275,39 @@ MALFORMED: dict[str, Case] = {
         lambda: tickets(QUERIES | {"query": ["where is my card"] * COUNT}), [], "tickets.csv: got 0 labelled ",
     ),
     "accuracy of scores": (lambda: tickets(QUERIES), ["tasks.metrics=[accuracy]"], "tasks.metrics: got accuracy; must"),
+    # embedding and retrieval
+    "one text to embed": (
+        tickets, ["tasks.kind=embedding"], "tasks.text: got body; must be two columns for embedding; set tasks.text=CO",
+    ),
+    "a similarity in words": (
+        lambda: tickets(cell(SCORES, "score", 9, "alike")), [EMBEDDING], BODY.format(9) + "got label 'alike'; must be",
+    ),
+    "a similarity outside of the range": (
+        lambda: tickets(SCORES), [EMBEDDING, "tasks.range=[0,0.5]"], BODY.format(14) + "got label 0.54.*; must be a nu",
+    ),
+    "one similarity": (
+        lambda: tickets(SCORES | {"score": [0.5] * COUNT}), [EMBEDDING], "tickets.csv: got the same label in all rows",
+    ),
+    "a missing text to embed": (
+        lambda: {"t.jsonl": to_jsonl(cell(SCORES, "text2", 7, None))}, [EMBEDDING], "t.jsonl, row 7: got null in text2",
+    ),
+    "numbers to embed": (
+        lambda: {"t.jsonl": to_jsonl(SCORES | {"text2": [*range(COUNT)]})},
+        [EMBEDDING, "tasks.text=text1", "tasks.text_pair=text2"],
+        "t.jsonl: got int64 in column text2; must be text",
+    ),
+    "one prompt": (
+        lambda: tickets(SCORES), [EMBEDDING, "tasks.prompts=[a]"], r"tasks.prompts: got \['a'\]; must be two texts",
+    ),
+    "prompts of another kind": (
+        tickets, ["tasks.prompts=[a,b]"], r"tasks.prompts: got \['a', 'b'\]; must be null for classification",
+    ),
+    "no document that is not relevant": (
+        lambda: tickets(QUERIES | {"score": [1] * COUNT}), ["tasks.kind=retrieval"], "tickets.csv: got the same label",
+    ),
+    "accuracy of cosines": (
+        lambda: tickets(QUERIES), ["tasks.kind=retrieval", "tasks.metrics=[accuracy]"], "tasks.metrics: got accuracy; ",
+    ),
     # token_classification
     "words without a tag": (
         lambda: {"t.jsonl": to_jsonl(cell(NAMES, "ner_tags", 7, ["O"]))},
@@ -370,6 +413,61 @@ MALFORMED: dict[str, Case] = {
     "names of choices": (
         lambda: {"t.jsonl": to_jsonl(QUIZ)}, ["tasks.labels=[no,yes]"], r"tasks.labels: got \['no', 'yes'\]; must be n",
     ),
+    # question_answering
+    "an answer outside of the context": (
+        lambda: {"t.jsonl": to_jsonl(cell(FACTS, "answers", 7, {"text": ["ship"], "answer_start": []}))},
+        [],
+        "t.jsonl, row 7: got the answer 'ship', which is not in the context; must be a part of it",
+    ),
+    "an answer in another place": (
+        lambda: {"t.jsonl": to_jsonl(cell(FACTS, "answers", 7, {"text": ["The"], "answer_start": [3]}))},
+        [],
+        "t.jsonl, row 7: got the answer 'The' with answer_start 3, where the context has ' ",
+    ),
+    "a negative start": (
+        lambda: {"t.jsonl": to_jsonl(cell(FACTS, "answers", 7, {"text": ["The"], "answer_start": [-3]}))},
+        [],
+        "t.jsonl, row 7: got the answer 'The' with answer_start -3, below 0",
+    ),
+    "a start without a text": (
+        lambda: {"t.jsonl": to_jsonl(cell(FACTS, "answers", 7, {"text": [], "answer_start": [3]}))},
+        [],
+        "t.jsonl, row 7: got 0 answers and 1 answer_start; must be one for each answer",
+    ),
+    "a null answer in a list": (
+        lambda: {"t.jsonl": to_jsonl(FACTS | {"answers": [["The"]] * 6 + [[None]] + [["The"]] * (COUNT - 7)})},
+        [],
+        "t.jsonl, row 7: got null as an answer; must be text",
+    ),
+    "a start that is no number": (
+        lambda: {
+            "t.csv": to_csv({**FACTS, "answers": ["The"] * COUNT, "answer_start": [*"000000x", *"0" * (COUNT - 7)]})
+        },
+        [],
+        "t.csv, row 7: got answer_start 'x'; must be a whole number",
+    ),
+    "an empty question": (
+        lambda: {"t.jsonl": to_jsonl(cell(FACTS, "question", 7, " "))}, [], "t.jsonl, row 7: got no text in question; ",
+    ),
+    "no context": (
+        lambda: {"t.jsonl": to_jsonl(cell(FACTS, "context", 7, None))}, [], "t.jsonl, row 7: got no text in context; m",
+    ),
+    "numbers as answers": (
+        lambda: {"t.jsonl": to_jsonl(FACTS | {"answers": [*range(COUNT)]})},
+        ["tasks.kind=question_answering"],
+        "t.jsonl: got int64 in column answers; must be answers",
+    ),
+    "no question has an answer": (
+        lambda: {"t.jsonl": to_jsonl(FACTS | {"answers": [[]] * COUNT})},
+        ["tasks.kind=question_answering"],
+        "t.jsonl: got the same label in all rows",
+    ),
+    "questions without contexts": (
+        tickets, ["tasks.kind=question_answering"], "tasks.text: got nothing; must be a column of tickets.csv for que",
+    ),
+    "names of answers": (
+        lambda: {"t.jsonl": to_jsonl(FACTS)}, ["tasks.labels=[a,b]"], r"tasks.labels: got \['a', 'b'\]; must be null f",
+    ),
     # multi_label
     "an unknown label in a list": (
         lambda: {"t.jsonl": to_jsonl(TAGS), "v.jsonl": to_jsonl(cell(TAGS, "labels", 4, ["billing", "sales"]))},
@@ -428,6 +526,50 @@ MALFORMED: dict[str, Case] = {
         lambda: tickets(FLAGS),
         ["tasks.label=[urgent,angry]", "tasks.metrics=[matthews]"],
         "tasks.metrics: got matthews; must be of f1_micro",
+    ),
+    # soft labels
+    "soft labels of no column": (
+        tickets, ["tasks.soft_label=soft"], "tasks.soft_label: got soft; must be a column of tickets.csv, of body, que",
+    ),
+    "soft labels that are the label": (
+        tickets, ["tasks.label=queue", "tasks.soft_label=queue"], "tasks.soft_label: got queue; must be another column",
+    ),
+    "soft labels of tags": (
+        lambda: {"t.jsonl": to_jsonl(NAMES | {"soft": [0.5] * COUNT})}, ["tasks.soft_label=soft"],
+        "tasks.soft_label: got soft; must be null for token_classification; leave it out, or set tasks.kind=clas",
+    ),
+    "a list of soft labels without labels": (
+        lambda: tickets(SOFT | {"soft": ["[0.5, 0.25, 0.25]"] * COUNT}), ["tasks.soft_label=soft"],
+        "tasks.labels: got nothing; must be the labels in the order of the probabilities in soft; set 'tasks.labels=",
+    ),
+    "a soft label of another sum": (
+        lambda: tickets(cell(SOFT, "soft", 3, '{"other": 0.9}')), ["tasks.soft_label=soft"],
+        BODY.format(3) + "got probabilities in soft that sum to 0.9; must sum to 1; correct the row",
+    ),
+    "a soft label that is negative": (
+        lambda: tickets(cell(SOFT, "soft", 5, '{"other": -0.1, "fraud": 1.1}')), ["tasks.soft_label=soft"],
+        BODY.format(5) + "got probability -0.1 in soft; must be a number from 0 to 1",
+    ),
+    "a soft label that is NaN": (
+        lambda: tickets(cell(SOFT, "soft", 5, '{"other": NaN}')), ["tasks.soft_label=soft"],
+        BODY.format(5) + "got probability nan in soft; must be a number from 0 to 1",
+    ),
+    "a soft label of another name": (
+        lambda: tickets(cell(SOFT, "soft", 24, '{"spam": 1}')), ["tasks.soft_label=soft"],
+        BODY.format(24) + "got label 'spam' in soft; must be of billing, fraud, other",
+    ),
+    "a soft label of another length": (
+        lambda: {"t.jsonl": to_jsonl(cell(SOFT | {"soft": [[1, 0, 0]] * COUNT}, "soft", 7, [1, 0]))},
+        ["tasks.soft_label=soft", "tasks.labels=[billing,fraud,other]"],
+        "t.jsonl, row 7: got 2 probabilities in soft; must be 3, one for each label",
+    ),
+    "a soft label that is a word": (
+        lambda: tickets(cell(SOFT, "soft", 2, "billing")), ["tasks.soft_label=soft"],
+        BODY.format(2) + "got 'billing' in soft; must be a list of probabilities, or an object",
+    ),
+    "a soft label that is no number": (
+        lambda: tickets(cell(SCORES | {"soft": [0.5] * COUNT}, "soft", 9, "high")),
+        ["tasks.kind=regression", "tasks.soft_label=soft"], BODY.format(9) + "got 'high' in soft; must be a finite",
     ),
 }  # fmt: skip
 

@@ -48,7 +48,7 @@ def write(file: Path, columns: dict[str, Sequence[Any]]) -> Path:
 
 
 def test_every_kind_has_labels() -> None:
-    assert LABELS.keys() == {name for name, kind in KINDS.items() if kind.prepare is None}
+    assert LABELS.keys() == {name for name, kind in KINDS.items() if kind.prepare is None and not kind.separate}
 
 
 @pytest.mark.parametrize(
@@ -138,3 +138,25 @@ def test_a_given_teacher_with_the_tasks_head_is_used_as_it_is(kind: str, run: An
     heads = [stored_head(folder) for folder in (taken, same)]
     assert [head.labels for head in heads if head] == [("fraud", "other", "billing"), ("Other", "billing", "FRAUD")]
     assert [head.problem for head in heads if head] == [KINDS[kind].problem] * 2
+
+
+@pytest.mark.slow
+def test_a_student_learns_from_soft_labels(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A teacher's outputs are computed only if a row has no soft label. With a term on hidden states it also runs."""
+    from distill.training import answers
+
+    asked, whole = [], answers.teacher_logits
+    monkeypatch.setattr(answers, "teacher_logits", lambda *a: asked.append(a[-1].task.name) or whole(*a))
+    soft = [json.dumps({queue: 0.9, QUEUES[(i + 1) % 3]: 0.1}) for i, queue in enumerate(LABELS["classification"])]
+    most = [value if i % 4 else "" for i, value in enumerate(soft)]
+    columns = {"body": SUBJECTS, "queue": LABELS["classification"], "all": soft, "most": most}
+    file, few = write(tmp_path / "tickets.csv", columns), [*SMALL, "pipeline=[finetune_teacher,prune,recover]"]
+    hidden = ["+term@stages.recover.terms.hidden=hidden", "stages.recover.terms.hidden.layers=last"]
+    for column, more in (("all", hidden), ("most", [])):
+        settings = [*few, *more, f"tasks.train={file}", "tasks.label=queue", f"tasks.soft_label={column}"]
+        run(tmp_path, "prune", *settings, f"output={column}")
+        manifest = checkpoint.read_json(tmp_path / column / "recover" / "tickets" / checkpoint.MANIFEST)
+        terms = manifest["log"][-1]["terms"]
+        assert terms["soft_targets"] > 0
+        assert ("hidden" in terms) == (column == "all")
+        assert asked == (["tickets"] if column == "most" else [])

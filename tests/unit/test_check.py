@@ -257,7 +257,11 @@ def test_a_language_model_does_not_start_from_a_model_for_each_task(config: Conf
         ("pretrain", {}, ""),
         ("pretrain", {"terms.mlm": Term(0.0, loss={"_target_": "distill.losses.mlm"})}, ""),
         ("adapt", {"terms.mlm.weight": 0.0}, "stages.adapt.terms: got none with a weight; must be at least one; "),
-        ("finetune", {"teacher": None}, "terms.soft_targets.against: got teacher; must be labels where "),
+        (
+            "finetune",
+            {"teacher": None, "terms.vectors.weight": 0.0},
+            "terms.soft_targets.against: got teacher; must be labels where ",
+        ),
         ("pretrain", {"terms.mlm.positions": "all"}, "terms.mlm.positions: got all; must be masked with labels; "),
         ("pretrain", {"terms.soft_targets.positions": "all"}, ""),
         ("finetune", {"terms.supervised.positions": "all"}, ""),

@@ -40,6 +40,7 @@ UNDER_WRITING = {
     ("context/fingerprints.py", "of_tasks"): "into memory",
     ("data/align.py", "encode_aligned"): "into the temporary folder of `Context.corpus`",
     ("data/sequences.py", "encode_corpus"): "into the temporary folder of `Context.corpus`",
+    ("family/embedding.py", "save_pretrained"): "into the temporary folder of `write_model`, as a transformers model",
     ("evaluate/memory.py", "peak"): "a switch of the kernel, not a file",
     ("export/embedder.py", "_write"): "into the temporary folder of `export_embedder`",
     ("report/figure.py", "svg"): "into memory",

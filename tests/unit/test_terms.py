@@ -46,6 +46,13 @@ CASES: list[tuple[dict[str, Any], str, TermFacts, str]] = [
     ({"features": "margins", "against": "labels"}, "tasks", PLAIN, "against: got labels; must be teacher with feat"),
     ({"features": "pooled", "positions": "masked"}, "corpus", PLAIN, "positions: got masked; must be all with "),
     ({"features": "scores", "positions": "masked"}, "tasks", PLAIN, "positions: got masked; must be all with "),
+    (
+        {"features": "vectors", "positions": "all"},
+        "corpus",
+        PLAIN,
+        "features: got vectors; must be of a stage on tasks; drop the term",
+    ),
+    ({"features": "vectors", "against": "labels"}, "tasks", PLAIN, "against: got labels; must be teacher with feat"),
     ({"positions": "masked"}, "tasks", PLAIN, "positions: got masked; must be all on tasks; set "),
     ({"positions": "masked"}, "corpus", OWN, "positions: got masked; must be all where student.tokenizer is set, "),
     ({"features": "relations"}, "corpus", OWN, "features: got relations; must be hidden or pooled where student."),

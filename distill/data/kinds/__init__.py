@@ -4,6 +4,7 @@ Which kind a task is matters nowhere else but where the kind of a file or of a m
 """
 
 from distill.data.kinds.classification import CLASSIFICATION
+from distill.data.kinds.embedding import EMBEDDING
 from distill.data.kinds.kind import (
     ABSENT,
     MISSING,
@@ -20,8 +21,10 @@ from distill.data.kinds.kind import (
 )
 from distill.data.kinds.multi_label import MULTI_LABEL
 from distill.data.kinds.multiple_choice import MULTIPLE_CHOICE
+from distill.data.kinds.question_answering import QUESTION_ANSWERING
 from distill.data.kinds.regression import REGRESSION
 from distill.data.kinds.reranking import RERANKING
+from distill.data.kinds.retrieval import RETRIEVAL
 from distill.data.kinds.token_classification import TOKEN_CLASSIFICATION
 from distill.family.record import TEXTS
 
@@ -44,7 +47,17 @@ __all__ = [
 
 KINDS: dict[str, Kind] = {
     kind.name: kind
-    for kind in (CLASSIFICATION, MULTI_LABEL, REGRESSION, RERANKING, TOKEN_CLASSIFICATION, MULTIPLE_CHOICE)
+    for kind in (
+        CLASSIFICATION,
+        MULTI_LABEL,
+        REGRESSION,
+        RERANKING,
+        TOKEN_CLASSIFICATION,
+        MULTIPLE_CHOICE,
+        QUESTION_ANSWERING,
+        EMBEDDING,
+        RETRIEVAL,
+    )
 }
 """Setting `tasks.kind` -> kind."""
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill.data.kinds.kind import MISSING, Kind, Where, Words, is_number, is_text, recalls, total_variation
+from distill.data.kinds.soft import log_probabilities
 from distill.errors import DataError
 
 
@@ -100,4 +101,5 @@ CLASSIFICATION = Kind(
     flags=_flags,
     names=_names,
     recalls=recalls,
+    soft=log_probabilities,
 )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from distill.family.record import CHOICES, TEXTS
+from distill.family.record import ANSWERS, CHOICES, TEXTS, VECTORS
 
 Where = Callable[[int], str]
 """Row of a table, from 0 -> its file and its number there."""
@@ -20,6 +20,9 @@ MISSING = -100
 
 ABSENT = -1e4
 """Logit of what a row does not have, such as a fifth of four choices: its probability is 0."""
+
+SOFT = "soft_outputs"
+"""Column with the outputs of each training row that stand in for a teacher's, of tasks with soft labels."""
 
 WORDS = "word_offsets"
 """Column with the first character and the end of each word of a text, flat, of tasks whose rows are words."""
@@ -53,8 +56,8 @@ class Kind:
     name: str
     summary: str
     """What a model of this kind does, in a few words."""
-    problem: str
-    """`problem_type` of the model's config in transformers."""
+    problem: str | None
+    """`problem_type` of the model's config in transformers; None for embedders."""
     metrics: tuple[str, ...]
     """Metrics of a task that names none. Their mean is the task's score."""
     all_metrics: tuple[str, ...]
@@ -82,10 +85,14 @@ class Kind:
     flags: Callable[[np.ndarray, int], np.ndarray] | None = None
     """(predictions or targets, labels) -> [n, labels] whether each label is output. None without labels."""
     named: bool = True
-    """Whether the model has one output for each named label. If false, it has one output, a number."""
+    """Whether the model has one output for each named label. If false, it has `outputs`."""
+    outputs: int = 1
+    """Number of a model's outputs that have no names."""
     averaged: bool = True
     """Whether outputs of several teachers, or of a text's windows, are averaged: as probabilities of classes, of which
     one is right, or as numbers."""
+    scaled: bool = False
+    """Whether labels, which are numbers, are scaled to 0 to 1 when they are loaded."""
     grouped: bool = False
     """Whether rows with the same first text form a group, which is scored and resampled as a whole."""
     label_rows: Callable[[Any], Any] | None = None
@@ -93,7 +100,9 @@ class Kind:
     loss_targets: Callable[[np.ndarray], np.ndarray] = np.ravel
     """Targets -> [R] the labels of `label_rows`."""
     truth: Callable[[np.ndarray, Sequence[str], Sequence[str]], np.ndarray] = _unchanged
-    """(targets, first texts, labels) -> targets [n] or [n, labels] as metrics take them."""
+    """(targets, first texts or contexts, labels) -> targets [n] or [n, labels] as metrics take them."""
+    grade: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
+    """(predictions, truth) -> [n, metrics] value of each metric for each row, where metrics are means over rows."""
     names: Callable[[pa.ChunkedArray], set[str]] = _no_names
     """Column -> names of its labels."""
     order: Callable[[set[str]], tuple[str, ...]] = sorted_names
@@ -101,14 +110,18 @@ class Kind:
     recalls: Callable[[np.ndarray, np.ndarray, Sequence[str]], dict[str, tuple[float, int]]] | None = None
     """(predictions, truth, labels) -> label -> (percent of its rows that are predicted, number of its rows), for the
     labels that occur. None without labels."""
+    soft: Callable[[pa.ChunkedArray, Mapping[str, int], Where, str], np.ndarray] | None = None
+    """(column of soft labels, name of a label -> its output, where, name of the column) -> outputs [n, outputs] that
+    stand in for a teacher's, float32; NaN for a row without. DataError for a value that is none. None for kinds
+    without soft labels."""
     architecture: str = TEXTS
     """Of `distill.family.head.HEADS`: the class of transformers, without the name of the family."""
     per_token: bool = False
     """Whether the model classifies each token of a text. Rows are then words: the outputs of a word are those of its
     first token, and the targets of all texts are flat. Only the column of targets has one list for each text."""
     divide: Callable[[Any], Any] | None = None
-    """What a user passes to `Model.predict` for a row -> what `answer` takes: a text in words, or a text with each of
-    its choices. None for kinds whose rows are texts or pairs."""
+    """What a user passes to `Model.predict` for a row -> what `answer` takes: a text in words, a text with each of its
+    choices, or a question and its context. None for kinds whose rows are texts or pairs."""
     pipeline: str = "text-classification"
     """Name of what a model of this kind does on the Hugging Face hub."""
     prepare: Callable[[pa.Table, Columns, Where], pa.Table] | None = None
@@ -119,6 +132,16 @@ class Kind:
     def choices(self) -> bool:
         """Whether each row is a text with several others, of which one is right."""
         return self.architecture == CHOICES
+
+    @property
+    def extractive(self) -> bool:
+        """Whether each row is a question with a context, in overlapping windows, in which its answer is found."""
+        return self.architecture == ANSWERS
+
+    @property
+    def separate(self) -> bool:
+        """Whether both texts of a row are encoded separately, so that its outputs are those of both, side by side."""
+        return self.architecture == VECTORS
 
     def on_labels(self, outputs: Any) -> Any:
         """Outputs [n, outputs] -> logits [R, C] that are compared with `loss_targets`."""

@@ -20,6 +20,7 @@ from distill.data.kinds.kind import (
     recalls,
     total_variation,
 )
+from distill.data.kinds.soft import log_odds
 from distill.errors import DataError
 
 SEPARATORS = re.compile(r"\s*[|;,]\s*")
@@ -146,4 +147,5 @@ MULTI_LABEL = Kind(
     names=_names,
     recalls=recalls,
     averaged=False,
+    soft=log_odds,
 )

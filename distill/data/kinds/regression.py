@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,18 @@ def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: s
             "label empty"
         )
     return numbers.astype(np.float32)
+
+
+def _soft(column: pa.ChunkedArray, numbers: Mapping[str, int], where: Where, name: str) -> np.ndarray:
+    """A number for each row, as the model should output it."""
+    values, bad = numeric(column) if _accepts(column.type) else (np.zeros(0), np.ones(len(column), np.bool_))
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise DataError(
+            f"{where(row)}: got {column[row].as_py()!r} in {name}; must be a finite number; correct the row, or "
+            "leave it empty"
+        )
+    return values.astype(np.float32)[:, None]
 
 
 def numeric(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
@@ -83,4 +95,5 @@ REGRESSION = Kind(
     difference=_difference,
     brief=_brief,
     named=False,
+    soft=_soft,
 )

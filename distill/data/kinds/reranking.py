@@ -39,4 +39,5 @@ RERANKING = Kind(
     label_rows=MULTI_LABEL.rows,  # the logit of one label: is the document relevant?
     loss_targets=_loss_targets,
     pipeline="text-ranking",
+    soft=REGRESSION.soft,
 )

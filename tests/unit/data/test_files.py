@@ -461,7 +461,7 @@ def test_batches_have_one_schema(tmp_path: Path) -> None:
     content = b'{"a": 1}\n' * (2 * lines.ROWS)
     path = write(tmp_path / "f.jsonl", content)
     with path.open(encoding="utf-8") as file:
-        assert len(list(jsonl.batches(file, "f", False, None))) == 2
+        assert len(list(jsonl.batches(file, "f", "lines", None))) == 2
 
 
 MEMORY = """

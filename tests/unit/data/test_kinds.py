@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from distill.data.kinds import KINDS, MISSING, Kind, labelled
+from distill.data.kinds.answers import COLUMNS
 from distill.errors import DataError
 from distill.evaluate.metrics import METRICS, score
 from distill.losses import soft_targets, supervised
@@ -115,8 +116,9 @@ ROWS = {
         [pa.bool_(), pa.list_(pa.float64()), pa.struct({"a": TEXTS}), pa.binary(), pa.date32()],
     ),
 }
-"""Kind -> what it must do. Kinds that prepare their files are in test_words.py and test_choices.py."""
-ROWS["reranking"] = ROWS["regression"]
+"""Kind -> what it must do. Kinds that prepare their files are in test_words.py, test_choices.py and
+test_question_answering.py."""
+ROWS["reranking"] = ROWS["embedding"] = ROWS["retrieval"] = ROWS["regression"]
 
 
 def test_every_kind_has_a_row() -> None:
@@ -165,19 +167,28 @@ def test_booleans_are_labels() -> None:
     assert KINDS["multi_label"].encode(flags, ("false", "true"), where, "tasks.label").tolist() == [[0, 1], [1, 1]]
 
 
+def width(kind: Kind) -> int:
+    """Outputs of a row with three labels, with three choices, of a question, or two vectors."""
+    return COLUMNS if kind.extractive else 8 if kind.separate else 3 if kind.named or kind.choices else 1
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_metrics_of_a_kind_exist_and_take_its_predictions(name: str) -> None:
     kind = KINDS[name]
     assert set(kind.metrics) <= set(kind.all_metrics) <= set(METRICS)
-    outputs = np.random.default_rng(0).normal(size=(40, 3 if kind.named or kind.choices else 1))
+    outputs = np.random.default_rng(0).normal(size=(40, width(kind)))
     labels = ("O", "B-X", "I-X")[: outputs.shape[1] if kind.named else 0]
     predicted = kind.decode(abs(outputs) if kind.decode is KINDS["regression"].decode else outputs, labels, 0.5)
     if kind.per_token:
         targets = np.empty(1, object)
         targets[0] = outputs.argmax(1)
         truth = kind.truth(targets, ["one text"], labels)
+    elif kind.grade is not None:
+        predicted = np.sort(np.random.default_rng(0).integers(0, 20, (40, 2)))
+        truth = kind.truth(predicted, ["an otter sleeps here"] * 40, labels)
+        predicted = kind.grade(predicted, truth)
     else:
-        truth = kind.truth(predicted, ["query"] * 40, labels)
+        truth = kind.truth(predicted, [f"query {n // 10}" for n in range(40)], labels)
     same = score(kind.all_metrics, predicted, truth)
     assert same == pytest.approx(dict.fromkeys(kind.all_metrics, 100.0))
 
@@ -238,8 +249,9 @@ def test_losses_of_the_other_kinds(outputs: tuple[torch.Tensor, torch.Tensor]) -
 @pytest.mark.parametrize("name", KINDS)
 def test_rows_of_numpy_are_those_of_torch(name: str, outputs: tuple[torch.Tensor, torch.Tensor]) -> None:
     _, given = outputs
-    given = given if KINDS[name].named else given[:, :1]
-    np.testing.assert_array_equal(KINDS[name].rows(given.numpy()), KINDS[name].rows(given).numpy())
+    given = given.repeat(1, 3)[:, : 6 if KINDS[name].extractive else width(KINDS[name])]
+    tolerance = 1e-5 if KINDS[name].separate else 0  # those of torch are float32
+    np.testing.assert_allclose(KINDS[name].rows(given.numpy()), KINDS[name].rows(given).numpy(), rtol=0, atol=tolerance)
 
 
 def test_a_reranker_learns_relevance_from_labels_and_scores_from_a_teacher(
@@ -265,17 +277,17 @@ def test_targets_have_one_entry_for_each_row(name: str) -> None:
     kind, row = KINDS[name], ROWS[name]
     values, _ = row.encoded[0]
     targets = kind.encode(values, row.labels, where, "tasks.label")
-    rows = kind.on_labels(torch.zeros((len(targets), len(row.labels) or 1)))
+    rows = kind.on_labels(torch.zeros((len(targets), 8 if kind.separate else len(row.labels) or 1)))
     assert len(rows) == kind.loss_targets(targets).size == targets.size
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_equal_outputs_do_not_differ(name: str) -> None:
     kind = KINDS[name]
-    outputs = np.random.default_rng(0).normal(size=(5, 3 if kind.named or kind.choices else 1))
+    outputs = np.random.default_rng(0).normal(size=(5, width(kind)))
     other = outputs + np.array([[0], [1], [0], [0], [-2]]) * np.eye(1, outputs.shape[1])
-    assert (kind.difference(outputs, outputs) == 0).all()
-    assert (kind.difference(outputs, other) > 0).tolist() == [False, True, False, False, True]
+    np.testing.assert_allclose(kind.difference(outputs, outputs), 0, atol=1e-12)
+    assert (kind.difference(outputs, other) > 1e-6).tolist() == [False, True, False, False, True]
 
 
 @pytest.mark.parametrize("threshold", [0.1, 0.5, 0.9])

@@ -13,7 +13,8 @@ import pytest
 from distill import config
 from distill.data.files import Table
 from distill.data.kinds import MISSING
-from distill.data.labelled import MOST_ASIDE, Labelled, Split, hashes, labelled_rows, targets_of
+from distill.data.labelled import Labelled, labelled_rows
+from distill.data.splits import MOST_ASIDE, Split, hashes, targets_of
 from distill.errors import ConfigError, DataError, UserError
 from distill.family.head import Head
 

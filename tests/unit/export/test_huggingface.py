@@ -93,7 +93,8 @@ def test_the_script_of_the_fresh_process_imports_nothing_of_distill() -> None:
         if isinstance(node, ast.Import | ast.ImportFrom)
         for name in ([node.module or "."] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names])
     }
-    libraries = {"numpy", "torch", "transformers", "onnxruntime", "openvino", "sentence_transformers"}
+    libraries = {"numpy", "torch", "transformers", "onnxruntime", "openvino", "safetensors.torch"}
+    libraries |= {"sentence_transformers"}
     assert modules <= libraries | {"__future__"} | sys.stdlib_module_names | {"collections.abc"}
     assert libraries <= modules
 

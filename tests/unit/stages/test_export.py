@@ -7,9 +7,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from datasets import Dataset
 
 from distill import checkpoint, config, results
 from distill.context.folder import RunFolder
+from distill.data.kinds import KINDS
+from distill.data.task import Task
+from distill.data.tasks import TaskData
 from distill.evaluate import timing
 from distill.plan import resolve
 from distill.stages import export
@@ -23,9 +27,8 @@ def test_a_failed_export_leaves_no_unverified_folders(tmp_path: Path, monkeypatc
         return []
 
     monkeypatch.setattr(export, "_export", exported)
-    data = SimpleNamespace(
-        validation={"validation": [{"text": "a kettle sings"}]}, task=SimpleNamespace(columns=["text"])
-    )
+    rows = Dataset.from_dict({"text": ["a kettle sings"]})
+    data = TaskData(Task("first", KINDS["classification"], ("text",), ("a", "b"), ()), rows, {"validation": rows}, {})
     settings = config.load_config(["recipe=task", "limit=smoke"])
     checkpoint.claim(tmp_path / "run")
     tasks, machine = {"first": data, "second": data}, SimpleNamespace(log=print)

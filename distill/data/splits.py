@@ -1,0 +1,130 @@
+"""Splits of a task's rows: rows without a label, copies of a text, and the part that is set aside. Without torch."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from distill.data.files import Table
+from distill.data.kinds import Columns, Kind, flat, labelled, targets_in
+from distill.errors import DataError
+
+SET_ASIDE, MOST_ASIDE = 0.2, 10_000
+"""Without a validation file, this share of the training rows validates, but no more than this number of rows."""
+
+FEWEST = {"train": 8, "validation": 2}
+"""Minimum number of labelled rows of own tasks; other splits than train need as many as validation."""
+
+_AT_ONCE = 8192
+"""Rows whose texts are in memory at once."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Rows of a table that form a split. The table stays memory-mapped."""
+
+    table: pa.Table
+    """Text columns, `label`, the targets, and `SOFT` of training rows with soft labels."""
+    rows: np.ndarray
+    """Numbers of the table's rows that belong to the split, in order."""
+
+
+def targets_of(split: Split) -> np.ndarray:
+    """Targets [rows] or [rows, labels] of a split; of words, an array for each row."""
+    targets: np.ndarray = targets_in(split.table["label"])[split.rows]
+    return targets
+
+
+def divided(splits: dict[str, Split], texts: Sequence[str], notes: list[str], name: str) -> dict[str, Split]:
+    """The splits, with a part of `train` set aside as `validation` if there is no split but train and test.
+
+    The part depends on a hash of the columns `texts` alone, so that all copies of a text are in the same split. Rows
+    without a label stay in `train`, because they cannot validate, unless a row with the same text does.
+    """
+    if "train" not in splits or any(split not in ("train", "test") for split in splits):
+        return splits
+    train = splits["train"]
+    can, codes = labelled(targets_of(train)), hashes(train, texts)
+    aside = can & (codes < min(SET_ASIDE, MOST_ASIDE / max(1, int(can.sum()))) * 2.0**64)
+    copies = ~can & np.isin(codes, codes[aside])
+    notes.append(
+        f"{name}: {int(aside.sum()):,} of {int(can.sum()):,} labelled training rows are set aside for validation, by a "
+        f"hash of their text{f'; {int(copies.sum()):,} copies without a label are left out' if copies.any() else ''}"
+    )
+    test = {"test": splits["test"]} if "test" in splits else {}
+    parts = {"train": train.rows[~(aside | copies)], "validation": train.rows[aside]}
+    return {split: Split(train.table, rows) for split, rows in parts.items()} | test
+
+
+def hashes(split: Split, columns: Sequence[str]) -> np.ndarray:
+    """[rows] 64-bit hash of each row's text, without surrounding spaces."""
+    return np.fromiter(_hashes(split, columns), np.uint64, len(split.rows))
+
+
+def _hashes(split: Split, columns: Sequence[str]) -> Iterator[int]:
+    for start in range(0, len(split.rows), _AT_ONCE):
+        rows = split.rows[start : start + _AT_ONCE]
+        # The rows are in order. `take` would copy the texts of the whole table, and not only of this slice.
+        part = split.table.select(columns).slice(rows[0], rows[-1] - rows[0] + 1).take(rows - rows[0])
+        for texts in zip(*(part[column].to_pylist() for column in columns), strict=True):
+            content = "\0".join(_flat(texts)).encode("utf-8", "surrogatepass")
+            yield int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
+
+
+def _flat(texts: Sequence[Any]) -> Iterator[str]:
+    """Texts, and those of lists, without surrounding spaces."""
+    for text in texts:
+        yield from (text.strip(),) if isinstance(text, str) else (part.strip() for part in text)
+
+
+def without_leaks(
+    splits: dict[str, Split], columns: Columns, drop: bool, notes: list[str], name: str
+) -> dict[str, Split]:
+    """The splits without the training rows whose text is also a validation or test row."""
+    others = [part for split, part in splits.items() if split != "train"]
+    if "train" not in splits or not others:
+        return splits
+    held = np.unique(np.concatenate([hashes(part, columns.content) for part in others]))
+    train = splits["train"]
+    leaked = np.isin(hashes(train, columns.content), held)
+    if not leaked.any():
+        return splits
+    example = train.table[columns.text[0]][int(train.rows[leaked][0])].as_py()
+    count = int(leaked.sum())
+    action = "left out of training" if drop else "kept in training, because drop_leaked is false"
+    notes.append(
+        f"{name}: {count:,} training rows have the text of a validation or test row and are {action}, e.g. "
+        f"{_short(example)!r}"
+    )
+    return splits | {"train": Split(train.table, train.rows[~leaked])} if drop else splits
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def with_labels(split: Split, notes: list[str], name: str) -> Split:
+    """The rows of a split that have a label."""
+    flags = labelled(targets_of(split))
+    if flags.all():
+        return split
+    notes.append(f"{name}: {int((~flags).sum()):,} rows without a label are left out")
+    return Split(split.table, split.rows[flags])
+
+
+def check_enough(splits: dict[str, Split], tables: Mapping[str, Table], kind: Kind) -> None:
+    """DataError for a split with too few labelled rows, and for training rows that all have the same label."""
+    for split, part in splits.items():
+        where = ", ".join(tables.get(split, tables.get("train", next(iter(tables.values())))).files)
+        targets = targets_of(part)
+        rows, fewest = int(labelled(targets).sum()), FEWEST.get(split, FEWEST["validation"])
+        if rows < fewest:
+            raise DataError(f"{where}: got {rows} labelled {split} rows; must have {fewest} or more; add rows")
+        values = flat(targets[labelled(targets)])
+        if split == "train" and not kind.choices and len(np.unique(values, axis=0)) < 2:
+            raise DataError(f"{where}: got the same label in all rows; must be two labels or more; add rows")

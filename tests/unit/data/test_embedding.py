@@ -1,0 +1,305 @@
+"""Embedding and retrieval: losses against plain loops and sentence-transformers, files, encoding and predictions."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from datasets import Dataset
+
+from distill import config
+from distill.data.collate import task_batch
+from distill.data.columns import columns_of
+from distill.data.encode import alternating, encode_texts
+from distill.data.files import Table
+from distill.data.kinds import ABSENT, KINDS, MISSING
+from distill.data.kinds.embedding import SCALE
+from distill.data.kinds.retrieval import no_negatives
+from distill.data.labelled import labelled_rows
+from distill.data.splits import targets_of
+from distill.data.task import Task
+from distill.data.tasks import TaskData
+from distill.errors import ConfigError, DataError
+from distill.evaluate.metrics import METRICS
+from distill.evaluate.predict import predict
+from distill.family.head import Head
+from distill.family.record import VECTORS
+from distill.losses import cosine, soft_targets, supervised
+from distill.objective import BoundTerm, Objective, counts
+
+TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
+EMBEDDING, RETRIEVAL = KINDS["embedding"], KINDS["retrieval"]
+EMBEDDER = Head(16, (), None, VECTORS, ("query: ", "passage: "))
+ROWS, WIDTH = 5, 4
+
+
+@pytest.fixture
+def outputs() -> tuple[torch.Tensor, torch.Tensor]:
+    """Vectors of student and teacher for 5 pairs of texts, not normalized."""
+    generator = torch.Generator().manual_seed(0)
+    student, teacher = (torch.randn(ROWS, 2 * WIDTH, generator=generator) for _ in range(2))
+    return student.requires_grad_(), teacher
+
+
+def cosine_of(first: torch.Tensor, second: torch.Tensor) -> float:
+    return float(torch.dot(first, second) / (first.norm() * second.norm()))
+
+
+def test_similarities_are_cosines_with_every_other_text(outputs: tuple[torch.Tensor, torch.Tensor]) -> None:
+    _, vectors = outputs
+    texts = torch.cat([vectors[:, :WIDTH], vectors[:, WIDTH:]])
+    expected = [[SCALE * cosine_of(texts[i], other) for other in texts] for i in range(ROWS)]
+    for i in range(ROWS):
+        expected[i][i] = ABSENT
+    rows = EMBEDDING.rows(vectors)
+    np.testing.assert_allclose(rows, expected, atol=1e-4)
+    np.testing.assert_allclose(EMBEDDING.rows(vectors.numpy()), expected, atol=1e-4)
+    assert RETRIEVAL.rows is EMBEDDING.rows
+    with torch.autocast("cpu", torch.bfloat16):
+        np.testing.assert_allclose(EMBEDDING.rows(vectors), expected, atol=1e-4)
+
+
+def test_soft_targets_compare_distributions_over_the_other_texts(outputs: tuple[torch.Tensor, torch.Tensor]) -> None:
+    student, teacher = outputs
+    values = soft_targets(EMBEDDING.rows(student), EMBEDDING.rows(teacher), temperature=2.0)
+    for i in range(ROWS):
+        others = [j for j in range(2 * ROWS) if j != i]
+        p, q = (torch.softmax(EMBEDDING.rows(v)[i, others] / 2, -1) for v in (teacher, student))
+        assert values[i].item() == pytest.approx(4 * (p * (p / q).log()).sum().item(), rel=1e-4)
+    assert soft_targets(EMBEDDING.rows(3 * teacher), EMBEDDING.rows(teacher), temperature=1.0).abs().max() < 1e-5
+    (gradient,) = torch.autograd.grad(values.sum(), student)
+    assert torch.isfinite(gradient).all()
+    assert gradient.abs().sum() > 0
+
+
+class Fixed(torch.nn.Module):
+    """A model of sentence-transformers that outputs given vectors."""
+
+    def __init__(self, vectors: list[torch.Tensor]) -> None:
+        super().__init__()
+        self.vectors = vectors
+
+    def forward(self, features: Any) -> Any:
+        return {"sentence_embedding": self.vectors[features["number"]]}
+
+
+def elsewhere(loss: Any, vectors: torch.Tensor, labels: torch.Tensor | None, **settings: Any) -> float:
+    halves = Fixed([vectors[:, :WIDTH], vectors[:, WIDTH:]])
+    value: float = loss(halves, **settings)([{"number": 0}, {"number": 1}], labels).item()
+    return value
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_losses_on_labels_are_those_of_sentence_transformers(outputs: tuple[torch.Tensor, torch.Tensor]) -> None:
+    from sentence_transformers.sentence_transformer.losses import CosineSimilarityLoss, MultipleNegativesRankingLoss
+
+    student, _ = outputs
+    labels = torch.linspace(0, 1, ROWS)
+    values = supervised(EMBEDDING.on_labels(student), labels)
+    assert values.mean().item() == pytest.approx(elsewhere(CosineSimilarityLoss, student, labels), rel=1e-5)
+    places = torch.from_numpy(RETRIEVAL.loss_targets(np.ones(ROWS, np.float32)))
+    values = supervised(RETRIEVAL.on_labels(student), places)
+    expected = elsewhere(MultipleNegativesRankingLoss, student, None, scale=SCALE)
+    assert values.mean().item() == pytest.approx(expected, rel=1e-5)
+    np.testing.assert_allclose(
+        RETRIEVAL.on_labels(student.detach().numpy()), RETRIEVAL.on_labels(student).detach(), atol=1e-4
+    )
+
+
+def test_only_relevant_documents_are_targets() -> None:
+    targets = np.array([1, 0, 3, np.nan, 0.5], np.float32)
+    assert RETRIEVAL.loss_targets(targets).tolist() == [0, MISSING, 2, MISSING, 4]
+
+
+def test_other_relevant_documents_and_copies_are_no_negatives() -> None:
+    random = np.random.default_rng(0)
+    queries, documents, targets = (random.integers(0, most, 12) for most in (4, 6, 2))
+    flags = no_negatives(queries, documents, np.where(targets, 1.0, np.nan))
+    for i in range(12):
+        for j in range(12):
+            answer = bool(queries[i] == queries[j] and targets[j])
+            assert flags[i, j] == (i != j and (answer or documents[i] == documents[j]))
+
+
+def test_vectors_are_compared_by_the_mean_cosine_of_both_texts(outputs: tuple[torch.Tensor, torch.Tensor]) -> None:
+    both = [torch.nn.functional.normalize(v.reshape(-1, WIDTH)).reshape(ROWS, -1) for v in outputs]
+    expected = [
+        1 - (cosine_of(a[:WIDTH], b[:WIDTH]) + cosine_of(a[WIDTH:], b[WIDTH:])) / 2
+        for a, b in zip(*(v.detach() for v in both), strict=True)
+    ]
+    np.testing.assert_allclose(cosine(*both).detach(), expected, atol=1e-6)
+
+
+def test_cosines_rank_documents(outputs: tuple[torch.Tensor, torch.Tensor]) -> None:
+    vectors = outputs[1].numpy()
+    expected = [cosine_of(*map(torch.from_numpy, np.split(row, 2))) for row in vectors]
+    np.testing.assert_allclose(RETRIEVAL.decode(vectors, (), 0.5), expected, atol=1e-6)
+    truth = RETRIEVAL.truth(np.array([1, 0, 0, 0, 1], np.float32), ["a", "a", "a", "b", "b"], ())
+    predicted = np.array([0.1, 0.9, 0.2, 0.3, 0.4])
+    assert METRICS["mrr_at_10"](predicted, truth) == pytest.approx((1 / 3 + 1) / 2)
+    assert METRICS["recall_at_10"](predicted, truth) == 1.0
+
+
+def test_recall_is_the_share_of_relevant_rows_among_the_first_ten() -> None:
+    random = np.random.default_rng(0)
+    scores, labels = random.normal(size=60), (random.random(60) < 0.3).astype(np.float32)
+    groups = np.repeat([0, 1, 2], [25, 30, 5])
+    labels[groups == 2] = 0  # a group without a relevant row does not count
+    truth = RETRIEVAL.truth(labels, [str(group) for group in groups], ())
+    expected = []
+    for group in (0, 1):
+        rows = [row for row in np.argsort(-scores) if groups[row] == group]
+        expected.append(sum(labels[row] for row in rows[:10]) / labels[groups == group].sum())
+    assert METRICS["recall_at_10"](scores, truth) == pytest.approx(np.mean(expected))
+
+
+def data_of(prompts: tuple[str, ...] = ()) -> tuple[TaskData, Dataset]:
+    texts = TINY["SENTENCES"]
+    task = Task("own", RETRIEVAL, ("query", "document"), (), RETRIEVAL.metrics, prompts=prompts)
+    rows = Dataset.from_dict({"query": texts, "document": texts[::-1], "label": np.arange(8, dtype=np.float32)})
+    return TaskData(task, rows, {"validation": rows}, {"validation": rows}), rows
+
+
+@pytest.mark.parametrize("prompts", [(), ("the ", "a village ")])
+def test_both_texts_are_encoded_separately_with_their_prompts(prompts: tuple[str, ...]) -> None:
+    data, rows = data_of(prompts)
+    tokenizer = TINY["tokenizer"]()
+    encoded = data.encoded(rows, tokenizer, 24)
+    assert (len(encoded), encoded.most) == (8, 2)
+    before = prompts or ("", "")
+    texts = [
+        text
+        for query, document in zip(rows["query"], rows["document"], strict=True)
+        for text in (before[0] + query, before[1] + document)
+    ]
+    assert data.inputs(rows) == [[text] for text in texts]
+    expected = tokenizer(texts, truncation=True, max_length=24)["input_ids"]
+    for number, ids in enumerate(expected):
+        assert encoded.ids[encoded.offsets[number] : encoded.offsets[number + 1]].tolist() == ids
+    assert encoded.labels is not None
+    assert encoded.labels.tolist() == list(range(8))
+    batch, _ = task_batch(encoded, [3, 1], 1)
+    assert batch["groups"].tolist() == [[0, 1], [2, 3]]
+    assert data.texts == 1
+
+
+def test_outputs_of_both_texts_stand_side_by_side() -> None:
+    tokenizer, texts = TINY["tokenizer"](), TINY["SENTENCES"]
+    encoded = alternating(encode_texts([texts], tokenizer, 24), encode_texts([texts[::-1]], tokenizer, 24))
+
+    def run(batch: dict[str, np.ndarray]) -> np.ndarray:
+        return batch["attention_mask"].sum(1, keepdims=True) * np.array([[1.0, -1.0]])
+
+    lengths = [len(tokenizer(text)["input_ids"]) for text in texts]
+    expected = [[a, -a, b, -b] for a, b in zip(lengths, lengths[::-1], strict=True)]
+    np.testing.assert_array_equal(predict(run, encoded, pad_id=1, tokens=40), expected)
+
+
+def test_terms_of_an_embedder_are_summed_over_pairs(tmp_path: Path) -> None:
+    from distill.family.embedding import EncoderForVectors
+
+    TINY["save"](tmp_path, "bert", "", std=0.3)
+    model = EncoderForVectors.from_pretrained(tmp_path)
+    data, rows = data_of()
+    encoded = data.encoded(rows, TINY["tokenizer"](), 24)
+    batch: dict[str, Any] = dict(task_batch(encoded, range(8), 1)[0])
+    batch["labels"] = RETRIEVAL.loss_targets(np.array([1, 0, 1, 1, np.nan, 0, 1, 1], np.float32))
+    batch["teacher_logits"] = np.random.default_rng(0).normal(size=(8, 32)).astype(np.float32)
+    tensors = {name: torch.from_numpy(value) for name, value in batch.items()}
+    terms = {
+        "vectors": BoundTerm(1.0, "vectors", "teacher", "all", cosine),
+        "soft": BoundTerm(1.0, "logits", "teacher", "all", lambda s, t: soft_targets(s, t, temperature=2.0)),
+        "labels": BoundTerm(1.0, "logits", "labels", "all", supervised),
+    }
+    assert counts(terms, tensors).tolist() == [8, 8, 5]
+    objective = Objective(model, terms, rows=RETRIEVAL.rows, label_rows=RETRIEVAL.label_rows)
+    sums = objective(tensors)
+    with torch.no_grad():
+        vectors = model(tensors["input_ids"], tensors["attention_mask"]).logits
+    both = vectors.reshape(8, 32)
+    assert sums[0].item() == pytest.approx(cosine(both, tensors["teacher_logits"]).sum().item(), rel=1e-5)
+    scores = SCALE * both[:, :16] @ both[:, 16:].T
+    expected = -torch.log_softmax(scores, 1).diagonal()[[0, 2, 3, 6, 7]].sum()
+    assert sums[2].item() == pytest.approx(expected.item(), rel=1e-4)
+    tensors["no_negatives"] = torch.zeros(8, 8, dtype=torch.bool)
+    tensors["no_negatives"][0, 1:] = True
+    without = expected + torch.log_softmax(scores, 1)[0, 0]  # the first row has no negatives left
+    assert objective(tensors)[2].item() == pytest.approx(without.item(), rel=1e-4)
+
+
+def table(rows: list[dict[str, Any]]) -> Table:
+    return Table(pa.Table.from_pylist(rows), ("pairs.jsonl",), (0,))
+
+
+def pairs(count: int = 20, **columns: Any) -> Table:
+    texts = TINY["SENTENCES"]
+    base = [
+        {"sentence1": f"{texts[n % 8]} {n}", "sentence2": texts[n % 7], "score": n % 5 + 0.5 * (n % 2)}
+        for n in range(count)
+    ]
+    return table([row | columns for row in base])
+
+
+def test_labels_are_scaled_from_the_range_of_the_training_rows() -> None:
+    settings = config.Task(kind="embedding", text="sentence1", text_pair="sentence2", label="score")
+    read = labelled_rows("own", settings, {"train": pairs(), "validation": pairs(10)}, None, "tasks")
+    assert read.task.range == (0.0, 4.5)
+    assert read.train is not None
+    scaled = targets_of(read.train)
+    assert (scaled.min(), scaled.max()) == (0.0, 1.0)
+    raw = np.array([n % 5 + 0.5 * (n % 2) for n in range(10)])
+    np.testing.assert_allclose(targets_of(read.validation["validation"]), raw / 4.5, atol=1e-6)
+    read = labelled_rows("own", config.Task(**{**vars(settings), "range": [0, 5]}), {"train": pairs()}, None, "tasks")
+    assert read.train is not None
+    np.testing.assert_allclose(sorted(set(targets_of(read.train)))[-1], 0.9, atol=1e-6)
+
+
+QUERIES = [{"query": f"what is {n // 4}", "document": f"text {n}", "relevance": n % 4 == 0} for n in range(40)]
+
+
+def test_an_embedder_as_the_teacher_decides_the_kind() -> None:
+    judged = table([row | {"relevance": int(row["relevance"])} for row in QUERIES])
+    plain = config.Task()
+    assert columns_of(plain, judged.rows, EMBEDDER, "tasks", "f").kind is RETRIEVAL
+    assert columns_of(plain, judged.rows, None, "tasks", "f").kind is KINDS["reranking"]
+    assert columns_of(plain, pairs().rows, EMBEDDER, "tasks", "f").kind is EMBEDDING
+    assert columns_of(plain, pairs().rows, None, "tasks", "f").kind is KINDS["regression"]
+    named = table([{"text": text, "label": n % 2} for n, text in enumerate(TINY["SENTENCES"])])
+    assert columns_of(plain, named.rows, EMBEDDER, "tasks", "f").kind is KINDS["classification"]
+    read = labelled_rows("own", plain, {"train": judged}, EMBEDDER, "tasks")
+    assert read.task.prompts == ("query: ", "passage: ")
+    assert labelled_rows("own", plain, {"train": pairs()}, EMBEDDER, "tasks").task.prompts == ()
+    own = config.Task(prompts=["a: ", "b: "])
+    assert labelled_rows("own", own, {"train": judged}, EMBEDDER, "tasks").task.prompts == ("a: ", "b: ")
+
+
+@pytest.mark.parametrize(
+    ("settings", "rows", "message"),
+    [
+        ({"text": "sentence1"}, pairs(), "tasks.text: got sentence1; must be two columns for embedding; set tasks.te"),
+        ({}, pairs(score="high"), "pairs.jsonl, row 1: got label 'high'; must be a finite number"),
+        ({"range": [0, 3]}, pairs(), "pairs.jsonl, row 4: got label 3.5; must be a number from 0 to 3"),
+        ({}, pairs(score=1.0), "pairs.jsonl: got the same label in all rows; must be two labels or more"),
+        ({}, pairs(sentence2=None), "pairs.jsonl.*: got null in (column )?sentence2; must be text"),
+        ({}, pairs(sentence2=" ", sentence1=""), "pairs.jsonl, row 1: got no text in sentence1 or sentence2"),
+        ({}, pairs(sentence2=3), "pairs.jsonl: got int64 in column sentence2; must be text; convert it"),
+        ({"metrics": ["accuracy"]}, pairs(), "tasks.metrics: got accuracy; must be of spearman, pearson for embed"),
+        ({"threshold": 0.3}, pairs(), "tasks.threshold: got 0.3; must be null for embedding"),
+    ],
+)
+def test_files_that_are_refused(settings: dict[str, Any], rows: Table, message: str) -> None:
+    named = {"text": "sentence1", "text_pair": "sentence2", "label": "score"} if "text" not in settings else {}
+    task = config.Task(**{"kind": "embedding", "label": "score", **named, **settings})
+    with pytest.raises((DataError, ConfigError), match=message):
+        labelled_rows("own", task, {"train": rows}, None, "tasks")
+
+
+def test_prompts_are_for_embedders_only() -> None:
+    task = config.Task(kind="regression", text="sentence1", label="score", prompts=["a", "b"])
+    with pytest.raises(ConfigError, match=r"tasks.prompts: got \['a', 'b'\]; must be null for regression"):
+        labelled_rows("own", task, {"train": pairs()}, None, "tasks")

@@ -1,0 +1,200 @@
+"""Soft labels: the outputs that stand for given probabilities, in every form of a file, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from scipy.special import expit, rel_entr, softmax
+
+from distill import config, losses
+from distill.data.kinds import KINDS
+from distill.data.tasks import load_tasks, soft_outputs_of
+from distill.errors import ConfigError, DataError, UserError
+from distill.training import answers
+
+LABELS = ("billing", "fraud", "other")
+NUMBERS = {label: number for number, label in enumerate(LABELS)}
+ROWS = [[0.7, 0.2, 0.1], [1.0, 0.0, 0.0], [0.3334, 0.3333, 0.3333], [1e-30, 0.5, 0.5]]
+
+
+def column(values: list[Any], kind: pa.DataType | None = None) -> pa.ChunkedArray:
+    return pa.chunked_array([pa.array(values, kind)])
+
+
+def outputs(kind: str, values: pa.ChunkedArray) -> np.ndarray:
+    soft = KINDS[kind].soft
+    assert soft is not None
+    return soft(values, NUMBERS, lambda row: f"t.jsonl, row {row + 1}", "soft")
+
+
+def test_a_softmax_of_the_outputs_is_the_probabilities() -> None:
+    found = outputs("classification", column(ROWS))
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(softmax(found, axis=1), ROWS, atol=1e-6)
+    assert softmax(found, axis=1)[1].tolist() == [1, 0, 0]
+
+
+def test_sums_within_the_tolerance_are_scaled_to_1() -> None:
+    found = outputs("classification", column([[0.6995, 0.2, 0.1]]))
+    np.testing.assert_allclose(softmax(found, axis=1), np.array([[0.6995, 0.2, 0.1]]) / 0.9995, atol=1e-6)
+    np.testing.assert_allclose(np.exp(found).sum(), 1, atol=1e-6)
+
+
+def test_a_sigmoid_of_the_outputs_is_the_probabilities() -> None:
+    given = [[0.9, 0.8, 0.0], [1.0, 0.5, 1e-3], [0.0, 0.0, 0.0]]
+    found = outputs("multi_label", column(given))
+    np.testing.assert_allclose(expit(found), given, atol=1e-6)
+    assert expit(found)[2].tolist() == [0, 0, 0]
+    assert found[1, 1] == 0
+
+
+@pytest.mark.parametrize("kind", ["regression", "reranking"])
+def test_numbers_are_outputs(kind: str) -> None:
+    for values in (column([1.5, None, -2.0]), column(["1.5", "", "-2"])):
+        np.testing.assert_array_equal(outputs(kind, values), [[1.5], [np.nan], [-2.0]])
+
+
+@pytest.mark.parametrize("kind", ["classification", "multi_label"])
+def test_every_form_is_the_same(kind: str) -> None:
+    named = [dict(zip(LABELS, row, strict=True)) for row in ROWS]
+    forms = [
+        column(ROWS),
+        column([np.array(row, np.float32) for row in ROWS]),
+        column(ROWS, pa.list_(pa.float64(), 3)),
+        column(named),
+        column([[*row.items()] for row in named], pa.map_(pa.string(), pa.float64())),
+        column([json.dumps(row) for row in ROWS]),
+        column([json.dumps({f" {label} ": p for label, p in row.items()}) for row in named]),
+        column([json.dumps({label: p for label, p in row.items() if p}) for row in named]),
+        column([{label: p for label, p in row.items() if p} for row in named]),
+    ]
+    first = outputs(kind, forms[0])
+    for form in forms[1:]:
+        np.testing.assert_allclose(outputs(kind, form), first, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["classification", "multi_label"])
+@pytest.mark.parametrize("empty", [None, "", "  ", "null"])
+def test_rows_without_a_soft_label_are_unknown(kind: str, empty: str | None) -> None:
+    found = outputs(kind, column([json.dumps(ROWS[0]), empty]))
+    assert np.isnan(found).tolist() == [[False] * 3, [True] * 3]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 3.0])
+def test_soft_targets_compare_with_the_probabilities(temperature: float) -> None:
+    """KL by scipy at temperature 1; for probabilities of 0, value and gradient are finite at any."""
+    student = torch.randn(4, 3, dtype=torch.float64, requires_grad=True, generator=torch.Generator().manual_seed(0))
+    teacher = torch.from_numpy(outputs("classification", column(ROWS))).double()
+    value = losses.soft_targets(student, teacher, temperature=temperature)
+    given = np.array(ROWS) ** (1 / temperature)
+    given /= given.sum(axis=1, keepdims=True)
+    wanted = rel_entr(given, softmax(student.detach().numpy() / temperature, axis=1)).sum(axis=1) * temperature**2
+    np.testing.assert_allclose(value.detach().numpy(), wanted, atol=1e-6)
+    value.sum().backward()
+    assert student.grad is not None
+    assert student.grad.isfinite().all()
+
+
+WRONG: dict[str, tuple[str, list[Any], str]] = {
+    "a sum": ("classification", [ROWS[0], [0.7, 0.2, 0.2]], "row 2: got probabilities in soft that sum to 1.1"),
+    "nothing": ("classification", [{"billing": None}, {"billing": 1.0}], "row 1: got probabilities in soft that"),
+    "negative": ("classification", [[1.2, -0.2, 0.0]], "row 1: got probability 1.2 in soft; must be a number from"),
+    "below 0": ("multi_label", [[0.2, -0.2, 0.0]], "row 1: got probability -0.2 in soft; must be a number from"),
+    "above 1": ("multi_label", [[0.2, 1.01, 0.0]], "row 1: got probability 1.01 in soft; must be a number from"),
+    "NaN": ("multi_label", [[0.2, float("nan"), 0.0]], "row 1: got probability nan in soft"),
+    "infinity": ("multi_label", ["[0.2, Infinity, 0]"], "row 1: got probability inf in soft"),
+    "null": ("multi_label", [[0.2, None, 0.0]], "row 1: got probability None in soft"),
+    "text": ("multi_label", ['["0.2", 0, 0]'], "row 1: got probability '0.2' in soft"),
+    "true": ("multi_label", ["[true, 0, 0]"], "row 1: got probability True in soft"),
+    "too few": ("classification", [[0.5, 0.5]], "row 1: got 2 probabilities in soft; must be 3, one for each label"),
+    "too many": ("multi_label", [[0.5] * 4], "row 1: got 4 probabilities in soft; must be 3, one for each label"),
+    "another label": ("classification", [{"spam": 1.0}], "row 1: got label 'spam' in soft; must be of billing, fr"),
+    "no JSON": ("classification", ["[1, 0, 0]", "[1, 0"], "row 2: got '[1, 0' in soft; must be a list of probabi"),
+    "a number": ("multi_label", [0.5], "row 1: got 0.5 in soft; must be a list of probabilities, or an object with"),
+    "a word": ("regression", ["1", "high"], "row 2: got 'high' in soft; must be a finite number"),
+    "no number": ("reranking", [1.0, float("nan")], "row 2: got nan in soft; must be a finite number"),
+    "a list": ("regression", [[1.0]], "row 1: got [1.0] in soft; must be a finite number"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_values_that_are_no_soft_labels_are_refused_with_their_row(case: str) -> None:
+    kind, values, message = WRONG[case]
+    with pytest.raises(DataError) as caught:
+        outputs(kind, column(values))
+    assert message in str(caught.value)
+    assert str(caught.value).count(";") >= 2
+
+
+COUNT = 60
+TEXTS = [f"Customer {i} writes about order {i * 31 % 97}." for i in range(COUNT)]
+SOFT = [None if i % 10 == 3 else {LABELS[i % 3]: 0.75, LABELS[(i + 1) % 3]: 0.25} for i in range(COUNT)]
+
+
+def load(folder: Path, limit: config.Limit | None = None, soft: list[Any] = SOFT, **settings: Any) -> Any:
+    with (folder / "tickets.jsonl").open("w") as file:
+        for i in range(COUNT):
+            row = {"probabilities": soft[i], "text": TEXTS[i], "label": None if i % 7 == 2 else LABELS[i % 3]}
+            file.write(json.dumps(row) + "\n")
+    tasks = config.Tasks(**{"train": str(folder / "tickets.jsonl"), "soft_label": "probabilities"} | settings)
+    loaded = load_tasks(tasks, limit or config.Limit(), 0)
+    return loaded.tasks["tickets"], loaded.notes
+
+
+@pytest.mark.parametrize("limit", [None, 20])
+def test_rows_keep_their_soft_labels(limit: int | None, tmp_path: Path) -> None:
+    data, notes = load(tmp_path, config.Limit(examples=limit))
+    assert data.task.columns == ("text",)
+    assert f"tickets: soft labels from probabilities for {COUNT - 6} of {COUNT} rows of train" in notes
+    found = soft_outputs_of(data.train)
+    assert found is not None
+    for text, row in zip(data.train["text"], found, strict=True):
+        given = SOFT[TEXTS.index(text)]
+        expected = [np.nan] * 3 if given is None else [given.get(label, 0.0) for label in LABELS]
+        np.testing.assert_allclose(softmax(row), expected, atol=1e-6)
+    assert soft_outputs_of(load(tmp_path, soft_label=None)[0].train) is None
+
+
+def test_what_soft_labels_do_not_give_is_the_teachers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, _ = load(tmp_path)
+    taught = np.arange(3 * len(data.train), dtype=np.float32).reshape(-1, 3)
+    monkeypatch.setattr(answers, "teacher_logits", lambda *_: taught)
+    ctx: Any = SimpleNamespace()
+    learned, soft = answers.learned_outputs(ctx, ctx, data), soft_outputs_of(data.train)
+    assert soft is not None
+    missing = np.isnan(soft).any(axis=1)
+    assert 0 < missing.sum() < len(missing)
+    np.testing.assert_array_equal(learned[missing], taught[missing])
+    np.testing.assert_array_equal(learned[~missing], soft[~missing])
+    whole, _ = load(tmp_path, soft=[row or {"other": 1.0} for row in SOFT])
+    monkeypatch.delattr(answers, "teacher_logits")  # no teacher is asked
+    assert not np.isnan(answers.learned_outputs(ctx, ctx, whole)).any()
+
+
+def test_lists_are_in_the_order_of_the_labels(tmp_path: Path) -> None:
+    lists = [[0.5, 0.25, 0.25]] * COUNT
+    with pytest.raises(ConfigError, match=r"^tasks.labels: got nothing; must be the labels in the order of the prob"):
+        load(tmp_path, soft=lists)
+    with pytest.raises(ConfigError, match=r"^tasks.labels: got nothing; .* '?tasks.labels=\[billing,fraud,other\]'"):
+        load(tmp_path, soft=[json.dumps(row) for row in lists])
+    data, _ = load(tmp_path, soft=lists, labels=["other", "fraud", "billing"])
+    found = soft_outputs_of(data.train)
+    assert found is not None
+    np.testing.assert_allclose(softmax(found, axis=1), [[0.5, 0.25, 0.25]] * len(data.train), atol=1e-6)
+    assert data.task.labels == ("other", "fraud", "billing")
+
+
+def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    for settings, message in (
+        ({"soft_label": "soft"}, "tasks.soft_label: got soft; must be a column of "),
+        ({"kind": "token_classification", "soft_label": "probabilities"}, "tasks."),
+    ):
+        with pytest.raises(UserError, match=f"^{message}"):
+            load(tmp_path, **settings)
