@@ -152,7 +152,7 @@ def test_the_variant_that_is_timed_is_of_the_task_with_most_in_float(tmp_path: P
         key: evaluate._timed_tasks(ctx, Variant("student", one.backend, one.scheme, student, quantize, one.file, key))
         for key, one in SCHEMES.items()
     }
-    assert shown == dict.fromkeys(SCHEMES, ["a"]) | {"onnxruntime": ["b"], "bitsandbytes": ["c"]}
+    assert shown == {key: ["a"] for key in SCHEMES} | {"onnxruntime": ["b"], "bitsandbytes": ["c"]}
     plain = Variant("student", "torch", "fp32", student)
     assert evaluate._timed_tasks(ctx, plain) == ["a"]
     ctx.shared = True
