@@ -148,6 +148,10 @@ class Objective(nn.Module):
         self._pairs = _pairs(self.terms, student, teachers[0], kept) if teachers else {}
         self.projections = _projections(student, teachers[0] if teachers else None, self.terms)
 
+    def counts(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """Number of rows that each term sums over in this batch, float32 `[terms]`."""
+        return counts(self.terms, batch)
+
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
         """Sum of each term over this batch, unweighted, float32 `[terms]`."""
         gated = contextlib.nullcontext() if self.gates is None else self.gates.on(self.student, self.progress)

@@ -19,6 +19,9 @@ UNITS = {"speedup": "x", "latency_ms": "ms", "size_mib": "MiB"}
 EMBEDDER = "embedder"
 """Name of the folder that an embedder is exported to. Models of tasks are exported to folders named after the task."""
 
+SHARED_HEADS = "shared"
+"""Value of `student.heads` with which all tasks share one encoder."""
+
 OWN = ("kind", "role", "start", "teacher", "terms", "skip_if_mlm_head", "skip_if_head", "gates", "quantization_aware")
 SHARED = tuple(field.name for field in fields(Train) if field.name not in OWN)
 """Settings that a baseline takes from the train stage of its student: all but `OWN`."""

@@ -96,10 +96,12 @@ def _as_option(match: re.Match[str]) -> str:
 
 
 def _predict(options: argparse.Namespace) -> None:
-    from distill.export.record import located, read
+    from distill.export.record import Heads, located, read, read_any
 
     folder = located(options.folder)
-    record = read(folder)
+    stored = read_any(folder)
+    # Heads of one encoder read the same texts.
+    record = read(folder / stored.heads[0]) if isinstance(stored, Heads) else stored
     _check_output(options)
     kind = _kind(folder, record)
     source = _source(options, record, kind)  # before torch is imported, so that a wrong file is refused at once
@@ -318,7 +320,7 @@ def _flat(row: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Cells of a CSV: an entry of a dictionary has its own column, and names in a list are separated by `|`."""
     for key, value in row.items():
         if isinstance(value, dict):
-            yield from ((f"{key}.{name}", entry) for name, entry in value.items())
+            yield from _flat({f"{key}.{name}": entry for name, entry in value.items()})
         elif isinstance(value, list):
             names = all(isinstance(entry, str) for entry in value)
             yield key, "|".join(value) if names else json.dumps(value, ensure_ascii=False)

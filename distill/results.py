@@ -11,7 +11,7 @@ from distill import __version__, teacher
 from distill.compress.target import shape_of
 from distill.config import Evaluate, Prune, Quantize, Train, Vocabulary
 from distill.context import Context
-from distill.plan import Step
+from distill.plan import SHARED_HEADS, Step
 from distill.schemes import SCHEMES
 
 
@@ -33,6 +33,7 @@ def results(ctx: Context, step: Step | None = None) -> dict[str, Any] | None:
         "command": measured["command"],
         "version": measured["version"],
         **({"taught_start": True} if ctx.plan.taught_start else {}),
+        **({"heads": SHARED_HEADS} if ctx.shared else {}),
         **({} if ctx.config.target.retained is None else {"least_retained": ctx.config.target.retained}),
         "environment": measured["environment"],
         "fingerprints": _fingerprints(ctx),

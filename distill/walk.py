@@ -16,7 +16,7 @@ from distill.config import Config, Export, load_config
 from distill.data.tasks import check_files
 from distill.errors import ConfigError
 from distill.family.head import stored_head
-from distill.plan import EMBEDDER, Step, resolve
+from distill.plan import EMBEDDER, SHARED_HEADS, Step, resolve
 
 if TYPE_CHECKING:
     from distill.context import Context
@@ -245,7 +245,7 @@ def _repositories(ctx: Context) -> dict[str, Path]:
 
     if ctx.config.push is None:
         return {}
-    repos = repositories(ctx.config.push, exported(ctx.plan, list(ctx.tasks)))
+    repos = repositories(ctx.config.push, exported(ctx.plan, [SHARED_HEADS] if ctx.shared else list(ctx.tasks)))
     if ctx.machine.main:
         for name, visibility in create(repos, ctx.config.push_private).items():
             ctx.machine.log(f"push: {name} is {visibility}")
@@ -264,6 +264,7 @@ def _artifacts(ctx: Context) -> dict[str, Path]:
     """Label of each artifact to deploy -> its folder."""
     paths = {}
     for step in ctx.plan.of(Export):
-        model, inside = ("embedder", EMBEDDER) if step.embeds else ("student", "TASK")
+        of_tasks = SHARED_HEADS if ctx.shared else "TASK"
+        model, inside = ("embedder", EMBEDDER) if step.embeds else ("student", of_tasks)
         paths[f"deployable {model} ({step.folder}/{inside})"] = ctx.folder.of(step)
     return paths

@@ -12,6 +12,7 @@ from typing import Any
 
 from distill.check.pipeline import pipeline
 from distill.check.rules import broken, existing, flatten, nearest, unknown
+from distill.check.shared import shared
 from distill.check.targets import targets
 from distill.check.tasks import tasks
 from distill.checkpoint import is_path
@@ -33,6 +34,7 @@ def settings(config: Config, recipe: str | None) -> list[str]:
     plan = resolve(config)
     errors += pipeline(config, plan)
     errors += _student(config, plan)
+    errors += shared(config, plan)
     return errors + list(targets(config))
 
 
@@ -109,7 +111,7 @@ def _vocabulary(config: Config, plan: Plan) -> Iterator[str]:
     if plan.builds or plan.of(Prune) or plan.given_student:
         return
     for key, value in flatten(config.student).items():
-        if key not in ("name", "init", "num_hidden_layers") and value is not None:
+        if key not in ("name", "init", "num_hidden_layers", "heads") and value is not None:
             yield f"student.{key}: got {value}; must be null where no stage builds or prunes a student; leave it out"
 
 
@@ -122,7 +124,7 @@ def _student(config: Config, plan: Plan) -> Iterator[str]:
         yield f"student.name: got {name}; must be null in a recipe that builds its student; try recipe=task"
     if given:
         for key, value in flatten(config.student).items():
-            if key not in ("name", "init") and value is not None:
+            if key not in ("name", "init", "heads") and value is not None:
                 yield f"student.{key}: got {value}; must be null where student.name gives the student; leave it out"
         for stage in plan.builds:
             yield f"stages.{stage}.build_student: got true; must be false where a stage starts from student"

@@ -55,6 +55,7 @@ RULES: tuple[Rule, ...] = (
     ("student.embedding_size", _number(1), ">= 1", "null is the teacher's"),
     ("student.num_attention_heads", _number(1), ">= 1", "null keeps the size of the heads"),
     ("student.init", _one_of("teacher_layers", "random"), "teacher_layers or random", "choose with student=NAME"),
+    ("student.heads", _one_of("own", "shared"), "own or shared", "shared trains one encoder for all tasks"),
     ("target.speedup", _above(1), "> 1", "2 is twice as fast as the unpruned model"),
     ("target.latency_ms", _above(0), "> 0", "it is the time of one batch of target.shape"),
     ("target.retained", _above(0, 100), "between 0 and 100", "it is a percentage of the teacher's macro score"),

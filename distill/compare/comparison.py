@@ -169,12 +169,16 @@ def _threads() -> int:
 
 
 def _loaded(folders: Sequence[str | Path], backends: Sequence[str | None], log: Callable[[str], None]) -> list[Model]:
-    from distill.serve import load
+    from distill.export.record import located, read
+    from distill.serve import Model, load
 
     models: list[Model] = []
     for name, folder, backend in zip("AB", folders, backends, strict=True):
         with _named(name):
-            models.append(load(folder, backend=backend, threads=_threads()))
+            read(located(folder))  # refuses a folder with several heads
+            model = load(folder, backend=backend, threads=_threads())
+            assert isinstance(model, Model)
+            models.append(model)
         log(f"{name}: {folder}, {models[-1].backend} {models[-1].scheme}")
     return models
 

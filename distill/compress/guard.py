@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -125,6 +125,47 @@ def guarded(
         if len(kept) >= half:
             raise ValueError(f"it loses {lost}, even with {half} of {len(order)} modules left in float")
         kept = order[: min(max(1, 2 * len(kept)), half)]
+
+
+def guarded_heads(
+    scheme: Scheme, out: Path, floats: Sequence[Floats], limits: Sequence[Limits], log: Callable[[str], None]
+) -> list[str]:
+    """As `guarded`, for the file with the encoder and the heads of several tasks; none may lose more than its limits.
+
+    Each task that loses more doubles its own number of modules in float, up to half of the modules, from its most
+    sensitive one on. A module is left in float if it is among those of any task. Ranges of activations are measured on
+    the rows of all tasks.
+    """
+    assert scheme.onnx
+    kept: list[list[str]] = [[] for _ in floats]
+    rows = [row for each in zip(*(f.source.rows for f in floats), strict=False) for row in each]
+    ends = np.cumsum([0, *(each.source.data.task.outputs for each in floats)])
+    while True:
+        remove(out / scheme.file)
+        names = list(dict.fromkeys(name for part in kept for name in part))
+        MAKE[scheme.name](out / ONNX, out / scheme.file, ["heads", *floats[0].always, *names], rows)
+        if all(limit == Limits() for limit in limits):
+            return []
+        run, more = load(scheme, out / scheme.file, floats[0].machine), list[tuple[int, str]]()
+        for number, (each, limit) in enumerate(zip(floats, limits, strict=True)):
+            part = _columns(run, ends[number], ends[number + 1])
+            lost = limit.exceeded(each.quality, quality(part, each.source, row_by_row=scheme.row_by_row))
+            if lost is not None:
+                more.append((number, lost))
+        if not more:
+            return names
+        for number, lost in more:
+            task, order = floats[number].source.data.task.name, floats[number].order(scheme)
+            log(f"{scheme.backend} {scheme.scheme} loses {lost} on {task} with {len(names)} modules left in float")
+            half = len(order) // 2
+            if len(kept[number]) >= half:
+                raise ValueError(f"it loses {lost} on {task}, even with {half} of its {len(order)} modules in float")
+            kept[number] = order[: min(max(1, 2 * len(kept[number])), half)]
+
+
+def _columns(run: Run, start: int, end: int) -> Run:
+    """`run` with some columns of its outputs alone."""
+    return lambda batch: run(batch)[:, start:end]
 
 
 def load(scheme: Scheme, path: Path, machine: Machine) -> Run:

@@ -49,6 +49,8 @@ class Student:
     """Width of the feed-forward part of each layer. When null, its ratio to hidden_size is the teacher's."""
     embedding_size: int | None = None
     """Width of the embeddings, in families where it may be smaller than hidden_size; the teacher's when null."""
+    heads: str = "own"
+    """own (a student for each task) or shared (one encoder with a head for each task, trained on all tasks at once)."""
 
 
 @dataclass

@@ -18,7 +18,7 @@ from distill.data.tasks import Loaded, TaskData, load_tasks
 from distill.errors import UserError
 from distill.family.head import stored_head
 from distill.machine import Machine
-from distill.plan import STUDENT, TEACHER, Given, Plan, Source, Step, tokenizer_of
+from distill.plan import SHARED_HEADS, STUDENT, TEACHER, Given, Plan, Source, Step, tokenizer_of
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,22 @@ class Context:
             return hashes.of_corpus(self.config.corpus)
         folders = {"teacher": lambda: given.teachers, "student": lambda: [given.student]}
         return hashes.of_models(folders.get(name, lambda: [given.tokenizer_folder])())
+
+    @property
+    def shared(self) -> bool:
+        """Whether the student of all tasks has one encoder."""
+        return self.config.student.heads == SHARED_HEADS
+
+    def shares_encoder(self, settings: Any) -> bool:
+        """Whether the models that a stage trains, one for each task, have one encoder."""
+        on_tasks = isinstance(settings, Train) and settings.data == "tasks"
+        return self.shared and on_tasks and settings.role != "teacher"
+
+    def columns(self, task: str) -> slice:
+        """The columns of a task among the outputs of all heads of a student with one encoder."""
+        sizes = {name: data.task.outputs for name, data in self.tasks.items()}
+        before = sum(list(sizes.values())[: list(sizes).index(task)])
+        return slice(before, before + sizes[task])
 
     @functools.cached_property
     def tasks(self) -> dict[str, TaskData]:
@@ -148,7 +164,8 @@ class Context:
         """
         if "skipped" in checkpoint.read_json(folder / checkpoint.MANIFEST):
             return self.checkpoints(step.start, task)[number]
-        return folder / task if task is not None and (folder / task).is_dir() else folder
+        names = [] if task is None else [task, SHARED_HEADS] if self.shared else [task]
+        return next((folder / name for name in names if (folder / name).is_dir()), folder)
 
     def shares(self, source: Source, task: str | None = None) -> list[float]:
         """Weight of each teacher of a step in the mean of their probabilities for a task."""

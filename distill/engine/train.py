@@ -28,7 +28,7 @@ from distill.config import Train
 from distill.engine import batching, state
 from distill.engine.progress import Bar
 from distill.errors import Stopped, UserError
-from distill.objective import Objective, counts
+from distill.shared import Trainable, tokens_in
 
 LOG_SECONDS = 2.0
 AGREE_STEPS = 10
@@ -36,7 +36,7 @@ AGREE_STEPS = 10
 
 Arrays = dict[str, np.ndarray]
 Collate = Callable[[np.ndarray, int], Arrays]
-"""(row numbers, epoch) -> arrays of a batch, including `attention_mask`."""
+"""(row numbers, epoch) -> arrays of a batch, as the objective takes them."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Trained:
 
 
 def train(
-    objective: Objective,
+    objective: Trainable,
     lengths: np.ndarray,
     collate: Collate,
     *,
@@ -144,7 +144,7 @@ def train(
     return done
 
 
-def clip(objective: Objective, max_norm: float) -> None:
+def clip(objective: Trainable, max_norm: float) -> None:
     """Clip the gradient norm of the student with its projections to `max_norm`, and separately that of the gates.
 
     Separately, because large gradients of the gates must not shrink the student's update.
@@ -156,7 +156,7 @@ def clip(objective: Objective, max_norm: float) -> None:
         torch.nn.utils.clip_grad_norm_(parameters, max_norm)
 
 
-def check_weights(objective: Objective, accelerator: Accelerator, step: int) -> None:
+def check_weights(objective: Trainable, accelerator: Accelerator, step: int) -> None:
     """UserError, in every process, if a weight is not finite in any of them."""
     finite = torch.stack([parameter.detach().isfinite().all() for parameter in objective.parameters()]).all()
     if accelerator.num_processes > 1:
@@ -171,7 +171,7 @@ def _not_finite(got: str, step: int) -> UserError:
 
 def gradients(
     module: torch.nn.Module,
-    objective: Objective,
+    objective: Trainable,
     parts: list[Arrays],
     scale: float,
     weights: torch.Tensor,
@@ -184,7 +184,7 @@ def gradients(
     """
     device, world = accelerator.device, accelerator.num_processes
     batches = [{k: torch.from_numpy(v).to(device, non_blocking=True) for k, v in part.items()} for part in parts]
-    size = torch.stack([counts(objective.terms, batch) for batch in batches]).sum(0).mul_(scale).to(device)
+    size = torch.stack([objective.counts(batch) for batch in batches]).sum(0).mul_(scale).to(device)
     if world > 1:
         size = accelerator.reduce(size, "sum")
     size = size.clamp_(min=1)
@@ -196,13 +196,13 @@ def gradients(
             # x world, because data parallelism averages gradients over processes and `size` counts the rows of all.
             accelerator.backward((weights * values).sum() * world)
         total += values.detach()
-    return total, int(scale) * sum(int(part["attention_mask"].sum()) for part in parts)
+    return total, int(scale) * sum(map(tokens_in, parts))
 
 
 class _Meter:
     """Mean of each term and tokens/s since the last row of the log. Computing a row synchronizes with the device."""
 
-    def __init__(self, objective: Objective, accelerator: Accelerator) -> None:
+    def __init__(self, objective: Trainable, accelerator: Accelerator) -> None:
         self.names, self.accelerator = list(objective.terms), accelerator
         self.weights = torch.tensor([t.weight for t in objective.terms.values()], device=accelerator.device)
         self._clear()

@@ -12,7 +12,7 @@ import numpy as np
 from distill.data.tasks import TaskData
 from distill.evaluate import latency, retained
 from distill.evaluate.calibration import expected_calibration_error
-from distill.evaluate.cost import gmacs, parameters, size_mib
+from distill.evaluate.cost import gmacs, parameters, size_mib, total
 from distill.evaluate.timing import TASK_LENGTHS, Times, name_of
 from distill.evaluate.variants import FLOAT32, Variant, same_backend
 
@@ -44,9 +44,21 @@ def identity(variant: Variant) -> dict[str, Any]:
 
 
 def row(
-    variant: Variant, measured: Measured, sources: Sequence[Path], paths: Sequence[Path], run: Path
+    variant: Variant,
+    measured: Measured,
+    sources: Sequence[Path],
+    paths: Sequence[Path],
+    run: Path,
+    one_encoder: bool = False,
 ) -> dict[str, Any]:
-    """One row of `models`. `sources`: its float checkpoints; `paths`: the files that are run; `run`: the run folder."""
+    """One row of `models`.
+
+    Args:
+        sources: its float checkpoints.
+        paths: the files that are run.
+        run: the run folder.
+        one_encoder: whether the checkpoints have the same encoder, which then counts once.
+    """
     names = {task: data.task.metrics for task, data in measured.tasks.items()}
     own, best = (_predictions(measured, name) for name in (variant.name, measured.reference))
     scores, times = retained.scores(own, names), measured.times[variant.name]
@@ -55,9 +67,9 @@ def row(
     rate = 1000 * measured.largest[0] / float(np.median(times[name_of(measured.largest)]))
     return {
         "path": None if inside is None else str(inside.relative_to(run)),
-        "parameters": sum(map(parameters, sources)),
-        "size_mib": sum(map(size_mib, paths)),
-        "gmacs": sum(map(gmacs, sources)),
+        "parameters": total(parameters, sources, one_encoder),
+        "size_mib": total(size_mib, paths, one_encoder and len(paths) > 1),
+        "gmacs": total(gmacs, sources, one_encoder),
         "latency_ms": [_latency(inputs, values) for inputs, values in times.items()],
         "throughput_per_second": rate,
         "scores": scores,

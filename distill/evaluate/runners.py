@@ -41,6 +41,8 @@ QUANTIZED = tuple(
     dict.fromkeys(scheme.scheme for scheme in SCHEMES.values() if BACKENDS[scheme.backend].loads == "transformers")
 )
 """Schemes of folders that transformers loads with their quantizer."""
+LOGITS = "logits_"
+"""Prefix of the outputs of an ONNX file with several heads, before the name of the task."""
 COMPILED = "_compiled"
 """Suffix of the scheme of a model that is compiled by torch."""
 
@@ -55,32 +57,58 @@ def torch_runner(name: str, folder: Path | str, *, scheme: str, device: str, thr
     # bitsandbytes logs, for every layer and call, that it casts the input.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     import torch
-    from transformers import AutoConfig
 
     plain = scheme.removesuffix(COMPILED)
     if plain not in FLOATS + QUANTIZED:
         raise ValueError(
             f"scheme: got {scheme}; must be {', '.join(FLOATS + QUANTIZED)}, or one of these with the suffix {COMPILED}"
         )
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    model = (
-        auto_class(config, folder)
-        .from_pretrained(
-            folder,
-            dtype={"bf16": torch.bfloat16, "fp16": torch.float16}.get(plain, torch.float32),
-            use_safetensors=True,
-            device_map={"": device} if plain in QUANTIZED else None,
-            trust_remote_code=False,
-        )
-        .eval()
-    )
-    if plain not in QUANTIZED:
-        model.to(device)
+    model = _loaded(folder, plain, device)
     if plain != scheme:
         # torchao's tensors have no stable key for torch's compile cache: torch warns and compiles without the cache.
         warnings.filterwarnings("ignore", ".*_stable_hash_for_caching", UserWarning)
         model.forward = torch.compile(model.forward, dynamic=True)
     return Runner(name, "torch", scheme, torch_run(model, scheme=scheme, device=device, threads=threads))
+
+
+def _loaded(folder: Path | str, scheme: str, device: str) -> Any:
+    """The model of a folder on its device, in eval mode."""
+    import torch
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    model = (
+        auto_class(config, folder)
+        .from_pretrained(
+            folder,
+            dtype={"bf16": torch.bfloat16, "fp16": torch.float16}.get(scheme, torch.float32),
+            use_safetensors=True,
+            device_map={"": device} if scheme in QUANTIZED else None,
+            trust_remote_code=False,
+        )
+        .eval()
+    )
+    return model if scheme in QUANTIZED else model.to(device)
+
+
+def one_pass(name: str, folders: Sequence[Path], *, scheme: str, device: str, threads: int) -> Runner:
+    """Models of several tasks with one encoder, in float: its logits are those of all of them, side by side.
+
+    The encoder of the first folder runs once, and every head on its output; the others must have the same.
+    """
+    from distill.shared import OnePass
+
+    model = OnePass([_loaded(folder, scheme, device) for folder in folders])
+    return Runner(name, "torch", scheme, torch_run(model, scheme=scheme, device=device, threads=threads))
+
+
+def in_turn(name: str, runners: Sequence[Runner]) -> Runner:
+    """Models of several tasks that have nothing in common: each runs on the same batch, one after the other."""
+
+    def run(batch: Batch) -> np.ndarray:
+        return np.concatenate([runner.run(batch) for runner in runners], axis=-1)
+
+    return Runner(name, runners[0].backend, runners[0].scheme, run)
 
 
 def torch_run(model: Any, *, scheme: str, device: str, threads: int) -> Run:
@@ -127,9 +155,11 @@ def onnx_runner(name: str, path: Path | str, *, scheme: str, threads: int) -> Ru
     options.add_session_config_entry("session.force_spinning_stop", "1")
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     inputs = {entry.name: len(entry.shape) for entry in session.get_inputs()}
+    of_tasks = session.get_outputs()[0].name.startswith(LOGITS)
 
     def run(batch: Batch) -> np.ndarray:
-        return _stacked(session.run(None, shaped(batch, inputs)))
+        outputs = session.run(None, shaped(batch, inputs))
+        return np.concatenate(outputs, axis=-1) if of_tasks else _stacked(outputs)
 
     return Runner(name, "onnxruntime", scheme, run)
 
@@ -149,10 +179,12 @@ def openvino_runner(name: str, path: Path | str, *, scheme: str, threads: int) -
     model = openvino.Core().compile_model(file, "CPU", settings)
     inputs = {entry.get_any_name(): len(entry.partial_shape) for entry in model.inputs}
     request = model.create_infer_request()
+    of_tasks = model.outputs[0].get_any_name().startswith(LOGITS)
 
     def run(batch: Batch) -> np.ndarray:
-        outputs = request.infer(shaped(batch, inputs))
-        return _stacked([outputs[number].copy() for number in range(len(model.outputs))])
+        found = request.infer(shaped(batch, inputs))
+        outputs = [found[number].copy() for number in range(len(model.outputs))]
+        return np.concatenate(outputs, axis=-1) if of_tasks else _stacked(outputs)
 
     return Runner(name, "openvino", scheme, run)
 

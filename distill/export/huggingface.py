@@ -31,6 +31,16 @@ def model_files(source: Path) -> list[Path]:
     return files
 
 
+def copied(path: Path, place: Path) -> None:
+    """Copy a file or a folder to the new path `place`."""
+    # File by file, because copytree wraps the errors of all files in one of its own.
+    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        if file.is_file():
+            copy = place / file.relative_to(path)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(file, copy)
+
+
 def export_folder(source: Path, out: Path, card: str, also: Sequence[tuple[Path, str]] = ()) -> None:
     """Copy weights (safetensors), config and tokenizer of `source` to the new folder `out`, atomically.
 
@@ -41,10 +51,5 @@ def export_folder(source: Path, out: Path, card: str, also: Sequence[tuple[Path,
         for path in files:
             shutil.copy2(path, temporary)
         for path, place in also:
-            # File by file, because copytree wraps the errors of all files in one of its own.
-            for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-                if file.is_file():
-                    copy = temporary / place / file.relative_to(path)
-                    copy.parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copy2(file, copy)
+            copied(path, temporary / place)
         (temporary / "README.md").write_text(card, encoding="utf-8")

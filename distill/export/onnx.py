@@ -12,7 +12,7 @@ import numpy as np
 from distill import checkpoint
 from distill.compress.zeros import squeezed
 from distill.errors import UserError
-from distill.evaluate.runners import Batch, onnx_runner, torch_runner
+from distill.evaluate.runners import LOGITS, Batch, Run, onnx_runner, torch_runner
 from distill.family import auto_class, input_names, max_length
 from distill.family.head import architecture_of
 from distill.family.record import ANSWERS, CHOICES, TEXTS, VECTORS
@@ -39,6 +39,15 @@ def _example(shape: tuple[int, int], config: Any, padded: bool, seed: int = 0) -
     return {name: batch[name] for name in input_names(config)}
 
 
+def loaded(folder: Path, dtype: Any) -> Any:
+    """The fine-tuned model of a folder, in eval mode."""
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    auto = auto_class(config, folder)
+    return auto.from_pretrained(folder, dtype=dtype, use_safetensors=True, trust_remote_code=False).eval()
+
+
 def export_onnx(folder: Path, path: Path) -> None:
     """Write `path`: float32, with dynamic sizes and the tokenizer's input names.
 
@@ -47,15 +56,8 @@ def export_onnx(folder: Path, path: Path) -> None:
     """
 
     import torch
-    from transformers import AutoConfig
 
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    whole = (
-        auto_class(config)
-        .from_pretrained(folder, dtype=torch.float32, use_safetensors=True, trust_remote_code=False)
-        .eval()
-    )
-    model = squeezed(whole)
+    model = squeezed(loaded(folder, torch.float32))
     example = _example((2, 16), model.config, padded=True)
     architecture = architecture_of([type(model).__name__]) or TEXTS
     choices = architecture == CHOICES
@@ -64,6 +66,13 @@ def export_onnx(folder: Path, path: Path) -> None:
     if choices:  # another number of them than 1, which torch would take for a constant
         tensors = {key: value[:, None].repeat(1, 3, 1) for key, value in tensors.items()}
     sizes = dict.fromkeys(range(rank), torch.export.Dim.DYNAMIC)
+    _write(model, tensors, OUTPUTS.get(architecture, ["logits"]), dict.fromkeys(tensors, sizes), path)
+
+
+def _write(model: Any, tensors: dict[str, Any], outputs: list[str], sizes: dict[str, Any], path: Path) -> None:
+    """Write the ONNX file of a model. `tensors`: example inputs; `sizes`: the dynamic sizes of each."""
+    import torch
+
     # It warns of missing torchvision operators and of deprecated calls of its own.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with checkpoint.writing_file(path) as temporary, warnings.catch_warnings():
@@ -73,8 +82,8 @@ def export_onnx(folder: Path, path: Path) -> None:
             kwargs=tensors,
             f=temporary,
             input_names=list(tensors),
-            output_names=OUTPUTS.get(architecture, ["logits"]),
-            dynamic_shapes={key: sizes for key in tensors},
+            output_names=outputs,
+            dynamic_shapes=sizes,
             dynamo=True,
             external_data=False,
             verbose=False,
@@ -87,15 +96,56 @@ def export_onnx(folder: Path, path: Path) -> None:
             )
 
 
+def export_heads(folders: dict[str, Path], path: Path) -> None:
+    """Write `path`: the float32 models of several tasks with one encoder, which it contains once.
+
+    Args:
+        folders: task -> its model. The logits of task T are the output `logits_T`, in this order.
+    """
+    import torch
+
+    model = _heads(folders).eval()
+    tensors = {key: torch.from_numpy(value) for key, value in _example((2, 16), model.config, padded=True).items()}
+    sizes = dict.fromkeys(range(2), torch.export.Dim.DYNAMIC)
+    _write(model, tensors, [f"{LOGITS}{task}" for task in folders], dict.fromkeys(tensors, sizes), path)
+
+
+def _heads(folders: dict[str, Path]) -> Any:
+    """One module whose outputs are the logits of each folder's model, as a tuple."""
+    import torch
+
+    from distill.shared import OnePass
+
+    class Heads(OnePass):
+        def forward(self, input_ids: Any, attention_mask: Any, token_type_ids: Any = None) -> Any:
+            return tuple(self.each(input_ids, attention_mask, token_type_ids))
+
+    return Heads([loaded(folder, torch.float32) for folder in folders.values()])
+
+
+def heads_parity(folders: dict[str, Path], path: Path) -> float:
+    """As `onnx_parity`, for a file of `export_heads`: each head is compared with the model of its task."""
+    torch_runs = [torch_runner("torch", f, scheme="fp32", device="cpu", threads=1).run for f in folders.values()]
+
+    def separately(batch: Batch) -> np.ndarray:
+        return np.concatenate([run(batch) for run in torch_runs], axis=-1)
+
+    return _parity(separately, next(iter(folders.values())), path)
+
+
 def onnx_parity(folder: Path, path: Path) -> float:
     """Largest difference from torch's logits over several shapes, including one token and padded rows.
 
     UserError above 1e-3.
     """
+    return _parity(torch_runner("torch", folder, scheme="fp32", device="cpu", threads=1).run, folder, path)
+
+
+def _parity(torch_run: Run, folder: Path, path: Path) -> float:
+    """Largest difference of the logits of `path` from those of `torch_run`. `folder`: a model with their config."""
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    torch_run = torch_runner("torch", folder, scheme="fp32", device="cpu", threads=1).run
     onnx_run = onnx_runner("onnx", path, scheme="fp32", threads=1).run
     largest = 0.0
     for seed, (rows, length) in enumerate(SHAPES):

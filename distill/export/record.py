@@ -56,6 +56,16 @@ class Record:
     """The columns of multiple choice with the choices of each row."""
 
 
+@dataclass(frozen=True)
+class Heads:
+    """The record of a folder with one encoder and several heads, each in a subfolder with a `Record` of its own."""
+
+    heads: tuple[str, ...]
+    """Names of the subfolders, which are those of the tasks, in the order of the outputs."""
+    artifacts: tuple[Entry, ...]
+    """Artifacts with all heads; that of torch is the subfolders together."""
+
+
 def located(folder: str | Path) -> Path:
     """The model folder that a user means: the folder itself, or the only exported folder in it.
 
@@ -67,7 +77,8 @@ def located(folder: str | Path) -> Path:
         raise ConfigError(f"folder: got {folder}; must be a local folder; check the path (from {Path.cwd()})")
     if any((path / name).exists() for name in (FILE, "config.json")):
         return path
-    inside = sorted(file.parent for pattern in ("*", "*/*") for file in path.glob(f"{pattern}/{FILE}"))
+    found = {file.parent for pattern in ("*", "*/*") for file in path.glob(f"{pattern}/{FILE}")}
+    inside = sorted(folder for folder in found if folder.parent not in found)  # without single heads
     if len(inside) == 1:
         return inside[0]
     wanted = "must be one exported folder, or a folder that transformers loads"
@@ -81,11 +92,15 @@ def _one_of(names: Sequence[object]) -> str:
     return f"{', '.join(most)} or {last}" if most else last
 
 
-def write(folder: Path, record: Record) -> None:
+def write(folder: Path, record: Record | Heads) -> None:
     """Write the file atomically. Values that are unknown are left out of its artifacts."""
     artifacts = [
         {key: value for key, value in asdict(entry).items() if value is not None} for entry in record.artifacts
     ]
+    if isinstance(record, Heads):
+        stored = {"schema": SCHEMA, "version": __version__, "heads": record.heads, "artifacts": artifacts}
+        checkpoint.write_json(folder / FILE, stored)
+        return
     content: dict[str, Any] = {"schema": SCHEMA, "version": __version__, "task": record.task}
     content |= {"kind": record.kind.name, "labels": record.labels, "columns": record.columns}
     content |= {"max_length": record.max_length, "threshold": record.threshold, "range": record.range}
@@ -97,13 +112,30 @@ def read(folder: Path) -> Record | None:
     """The record of a folder; None if it has none.
 
     Raises:
+        ConfigError: for a folder with several heads.
+        DataError: for a file that is damaged, or of another schema.
+    """
+    record = read_any(folder)
+    if isinstance(record, Heads):
+        raise ConfigError(
+            f"folder: got {folder}, with several heads; must be the folder of one of them; choose "
+            f"{_one_of([folder / head for head in record.heads])}"
+        )
+    return record
+
+
+def read_any(folder: Path) -> Record | Heads | None:
+    """The record of a folder with one head or with several; None if it has none.
+
+    Raises:
         DataError: for a file that is damaged, or of another schema.
     """
     file = folder / FILE
     if not file.exists():
         return None
     try:
-        return _record(checkpoint.read_json(file))
+        content = checkpoint.read_json(file)
+        return _heads(content) if isinstance(content, dict) and "heads" in content else _record(content)
     except KeyError as error:
         problem = f"no {error}"
     except (OSError, ValueError) as error:
@@ -142,6 +174,16 @@ def _record(content: Any) -> Record:
         None if ends is None else (float(ends[0]), float(ends[1])),
         tuple(choices),
     )
+
+
+def _heads(content: dict[str, Any]) -> Heads:
+    """KeyError for a missing value, ValueError for a wrong one."""
+    _check("schema", content["schema"], content["schema"] == SCHEMA)
+    heads, artifacts = content["heads"], content["artifacts"]
+    plain = _texts(heads) and all(name not in (".", "..") and "/" not in name and "\\" not in name for name in heads)
+    _check("heads", heads, plain and len(set(heads)) == len(heads) >= 2)
+    _check("artifacts", artifacts, isinstance(artifacts, list) and bool(artifacts))
+    return Heads(tuple(heads), tuple(map(_entry, artifacts)))
 
 
 def _entry(content: Any) -> Entry:

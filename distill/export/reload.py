@@ -37,7 +37,8 @@ def runner(backend: str, path: str) -> Callable[[dict[str, Any]], Any]:
         options.log_severity_level = 3
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         ranks = {entry.name: len(entry.shape) for entry in session.get_inputs()}
-        return lambda batch: stacked(session.run(None, shaped(batch, ranks)))
+        first = session.get_outputs()[0].name
+        return lambda batch: stacked(session.run(None, shaped(batch, ranks)), first)
     if backend == "openvino":
         sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # it sends usage reports by default
         import openvino
@@ -46,10 +47,11 @@ def runner(backend: str, path: str) -> Callable[[dict[str, Any]], Any]:
         model = openvino.Core().compile_model(file, "CPU", {"INFERENCE_NUM_THREADS": 1})
         inputs = {entry.get_any_name(): len(entry.partial_shape) for entry in model.inputs}
         request = model.create_infer_request()
+        first = model.outputs[0].get_any_name()
 
         def infer(batch: dict[str, Any]) -> Any:
             outputs = request.infer(shaped(batch, inputs))
-            return stacked([outputs[number].copy() for number in range(len(model.outputs))])
+            return stacked([outputs[number].copy() for number in range(len(model.outputs))], first)
 
         return infer
     import torch
@@ -124,8 +126,10 @@ def shaped(batch: dict[str, Any], ranks: dict[str, int]) -> dict[str, Any]:
     return {name: batch[name] if rank == 2 else batch[name][:, None] for name, rank in ranks.items()}
 
 
-def stacked(outputs: list[Any]) -> Any:
-    """The only output, or two [B, L] as [B, L, 2]."""
+def stacked(outputs: list[Any], first: str = "") -> Any:
+    """The only output, or two [B, L] as [B, L, 2]; logits of several tasks, `logits_TASK`, side by side."""
+    if first.startswith("logits_"):
+        return numpy.concatenate(outputs, axis=-1)
     return outputs[0] if len(outputs) == 1 else numpy.stack(outputs, axis=-1)
 
 

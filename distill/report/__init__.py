@@ -6,13 +6,14 @@ from pathlib import Path
 
 from distill.checkpoint import write_bytes, write_json, write_text
 from distill.report import figure, html, markdown, page
-from distill.report.card import embedder_card, model_card, plain_card
+from distill.report.card import embedder_card, heads_card, model_card, plain_card
 from distill.report.read import read, read_one
 from distill.report.schema import Results, validate
 from distill.report.terminal import show
 
 __all__ = [
     "embedder_card",
+    "heads_card",
     "model_card",
     "plain_card",
     "read_one",

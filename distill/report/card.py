@@ -57,17 +57,15 @@ def model_card(
         raise ValueError(f"no student for the target {target!r} that did not fail in the results")
     scored = next((m for m in students if m["scores"]), students[0])
     main, gain = models_table(results), gain_table(results)
+    models = "one encoder for all tasks" if results.get("heads") else "one fine-tuned model for each task"
     stages = [stage["name"] for stage in results["stages"] if stage["target"] in (None, target)]
     limits = [f"It was evaluated on the validation rows of {task} only, not on other texts or languages.", *LIMITS]
     teacher = results.get("teacher_name", "the teacher of the run")
     blocks: list[Block] = [
         Heading(f"{scored['name']}: {task}", 1),
         *banner(bool(results.get("smoke"))),
-        Paragraph(f"A student distilled from {teacher} and fine-tuned on {task}."),
-        Paragraph(
-            f"Results over all tasks of the run, with one fine-tuned model for each task: "
-            f"{portable_text(headline.headline(results))}"
-        ),
+        Paragraph(f"A student distilled from {teacher} and fine-tuned on {task}{_with(results, task)}."),
+        Paragraph(f"Results over all tasks of the run, with {models}: {portable_text(headline.headline(results))}"),
         replace(main, notes=list(map(portable_text, main.notes))),
         *([] if gain is None else section(gain)),
         *_usage(pipeline, max_length),
@@ -75,6 +73,37 @@ def model_card(
         *_limitations([*headline.coverage(results), headline.timing(results), *limits]),
     ]
     return _card(_front_matter(results, scored, task, pipeline), blocks)
+
+
+def _with(results: Results, task: str) -> str:
+    """The other tasks that a model with shared heads was trained on."""
+    others = [name for name in headline.task_names(results) if name != task]
+    return f", by an encoder that was trained on {', '.join(others)} too" if results.get("heads") else ""
+
+
+def heads_card(origin: Results, tasks: Sequence[str], measured: Results | None) -> str:
+    """README.md of a folder with a head for each of `tasks`; `measured`: the run's results, if it was evaluated."""
+    loading = "".join(f'\nAutoModelForSequenceClassification.from_pretrained("FOLDER/{task}")' for task in tasks)
+    scored = list[Block]()
+    if measured is not None:
+        table = models_table(measured)
+        scored = [Paragraph(portable_text(headline.headline(measured)))]
+        scored.append(replace(table, notes=list(map(portable_text, table.notes))))
+    limits = [] if measured is None else [*headline.coverage(measured), headline.timing(measured)]
+    blocks: list[Block] = [
+        Heading(f"One encoder for {', '.join(tasks)}", 1),
+        *banner(bool(origin.get("smoke"))),
+        Paragraph(
+            "Each subfolder is the whole model of one task, which transformers loads; their encoders are identical. "
+            "distill.load runs the encoder once for all tasks."
+        ),
+        Code(f"from transformers import AutoModelForSequenceClassification\n{loading}"),
+        Code('import distill\n\ndistill.load("FOLDER").predict(["A text."])'),
+        *scored,
+        *_how_it_was_made(origin, [stage["name"] for stage in (measured or {}).get("stages", [])]),
+        *_limitations([*limits, *LIMITS]),
+    ]
+    return _card(_classifier(origin, "text-classification"), blocks)
 
 
 def plain_card(

@@ -162,9 +162,13 @@ def counted(count: int, name: str) -> str:
 
 
 def _at_shape(results: Results) -> str:
-    """The shape that speedups were measured at, explained; nothing where no shape is known."""
+    """The shape that speedups were measured at, explained; nothing where no shape is known.
+
+    With shared heads, also that the speedup is that of all tasks together.
+    """
     shape = middle_shape(results)
-    return f"{at([shape])} (batch x length)" if shape and re.fullmatch(r"\d+x\d+", shape) else at([shape])
+    text = f"{at([shape])} (batch x length)" if shape and re.fullmatch(r"\d+x\d+", shape) else at([shape])
+    return f"{text}, for its {len(task_names(results))} tasks together" if results.get("heads") else text
 
 
 def _without(results: Results) -> str:
@@ -296,7 +300,7 @@ def coverage(results: Results) -> list[str]:
         sentences.append(f"Generated stand-ins in place of the real data: {', '.join(stand_ins)}.")
     elif set(tasks) <= _published(results) and (sentence := about(set(tasks))):
         sentences.append(sentence)
-    return sentences
+    return [*sentences, *shared_heads(results)]
 
 
 def _metrics(results: Results) -> list[str]:
@@ -330,6 +334,19 @@ def _cut(row: dict[str, Any], with_step: bool) -> str:
         f"target. Speedup over the unpruned model in torch {row['scheme']} at {row['batch']}x{row['length']}: "
         f"predicted {row['predicted_speedup']:.2f}x, {row['predicted_ms']:.1f} ms; {measured}."
     )
+
+
+def shared_heads(results: Results) -> list[str]:
+    """What sizes and times of a student with shared heads are; empty for others."""
+    if not results.get("heads"):
+        return []
+    count = len(task_names(results))
+    return [
+        f"The student has one encoder and {count} heads, trained on all tasks at once. Parameters, sizes, "
+        f"multiply-accumulates and times are those of its {count} tasks together: the student's encoder counts once, "
+        f"and one pass of it serves all heads; the teacher has {count} models, which run one after the other on the "
+        f"same batch. Where only one task is served, the speedup is about 1/{count} of the one reported."
+    ]
 
 
 def timing(results: Results) -> str:

@@ -167,6 +167,8 @@ SCHEMA: dict[str, Any] = {
         {
             "smoke": _FLAG,
             "taught_start": _FLAG,
+            # the student's tasks share one encoder: sizes and times are those of all tasks together
+            "heads": {"const": "shared"},
             "teacher_name": _TEXT,
             "made_from": _list(_MADE_FROM),
             "notes": _list(_TEXT),

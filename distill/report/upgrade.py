@@ -33,6 +33,7 @@ def _schema_1() -> dict[str, Any]:
             del part["properties"][key]
         part["required"] = [key for key in part["required"] if key not in new]
     del top["fingerprints"]
+    del top["heads"]
     top["schema"] = {"const": 1}
     model["properties"]["scores"]["additionalProperties"]["additionalProperties"] = _SCORE
     model["properties"] |= {"peak_memory_mib": {"type": ["number", "null"]}, "note": {"type": "string"}}

@@ -14,16 +14,18 @@ from distill.data.kinds import kind_of_model
 from distill.data.kinds.answers import COLUMNS
 from distill.data.kinds.question_answering import ALWAYS
 from distill.errors import ConfigError, DataError
-from distill.evaluate.runners import Batch, Run
+from distill.evaluate.runners import Batch, Run, one_pass
 from distill.evaluate.runners import load as load_runner
-from distill.export.record import Entry, Record, located, read
+from distill.export.record import FILE, Entry, Record, located, read, read_any
+from distill.export.record import Heads as HeadsRecord
 from distill.family.head import stored_head
 from distill.machine import cores
 from distill.schemes import SCHEMES
+from distill.serve.heads import Head, Heads
 from distill.serve.model import Model
 from distill.teacher.files import quiet, readable
 
-__all__ = ["Model", "load"]
+__all__ = ["Heads", "Model", "load"]
 
 SHORTEST = 8
 """Least maximum length in tokens, as in `tasks.max_length`."""
@@ -39,7 +41,7 @@ def load(
     device: str = "cpu",
     threads: int | None = None,
     max_length: int | None = None,
-) -> Model:
+) -> Model | Heads:
     """Load a model folder: an exported one, the folder that contains it, or any classifier of transformers.
 
     By default the artifact that was fastest when the run timed it, of those whose backend is installed, and torch
@@ -48,6 +50,8 @@ def load(
         model = distill.load("outputs/distilbert/default/export/tickets")
         model.predict(["my card was swallowed"])
         # [{"label": "card", "score": 0.97, "scores": {"access": 0.01, "card": 0.97, "invoice": 0.02}}]
+
+    A folder with one encoder and several heads returns `Heads`, whose predictions have an entry for each head.
 
     Args:
         backend: torch, onnxruntime, openvino, bitsandbytes or torchao, instead of the fastest.
@@ -64,12 +68,47 @@ def load(
     _check_device(device)
     if threads is not None and threads < 1:
         raise ConfigError(f"threads: got {threads}; must be at least 1; correct it")
-    config = teacher.read_config(folder, "folder")
-    tokenizer = _tokenizer(folder, config)
-    record = read(folder) or _plain(folder, tokenizer.model_max_length, config)
+    stored = read_any(folder)
+    if not isinstance(stored, HeadsRecord):
+        return _model(folder, folder, stored, None, backend, scheme, device, threads, max_length)
+    records = [_of_head(folder / head) for head in stored.heads]
+    first = replace(records[0], artifacts=stored.artifacts)
+    model = _model(folder, folder / stored.heads[0], first, stored, backend, scheme, device, threads, max_length)
+    heads = {name: Head(r.kind, r.labels, r.threshold) for name, r in zip(stored.heads, records, strict=True)}
+    loaded = Heads(model, heads)
+    _check_outputs(model, folder, sum(head.outputs for head in heads.values()))
+    return loaded
+
+
+def _of_head(folder: Path) -> Record:
+    record = read(folder)
+    if record is None:
+        raise DataError(f"{folder}: got no {FILE}; must be an exported head; copy the folder again")
+    return record
+
+
+def _model(
+    folder: Path,
+    part: Path,
+    stored: Record | None,
+    several: HeadsRecord | None,
+    backend: str | None,
+    scheme: str | None,
+    device: str,
+    threads: int | None,
+    max_length: int | None,
+) -> Model:
+    """The model of a folder. `part`: the folder with config and tokenizer; `several`: the record of several heads."""
+    config = teacher.read_config(part, "folder")
+    tokenizer = _tokenizer(part, config)
+    record = stored or _plain(folder, tokenizer.model_max_length, config)
     record = replace(record, max_length=_length(record.max_length, max_length, family.max_length(config)))
     entry = chosen(record.artifacts, backend, scheme, device)
-    run = within(_runner(folder / entry.path, entry, device, threads or cores()), family.max_length(config))
+    if several is not None and entry.path == ".":
+        ready = _one_pass([folder / head for head in several.heads], entry, device, threads or cores())
+    else:
+        ready = _runner(folder / entry.path, entry, device, threads or cores())
+    run = within(ready, family.max_length(config))
     row_by_row = any(
         (s.backend, s.scheme, s.row_by_row) == (entry.backend, entry.scheme, True) for s in SCHEMES.values()
     )
@@ -86,8 +125,38 @@ def load(
         unpadded(run) if row_by_row else run,
         row_by_row,
     )
-    _try(model, folder / entry.path)
+    if several is None:
+        _check_outputs(model, folder / entry.path, _expected(model))
     return model
+
+
+def _one_pass(folders: list[Path], entry: Entry, device: str, threads: int) -> Run:
+    """The models of several folders with one encoder. DataError if their encoders differ."""
+    for folder in folders:
+        teacher.check_weights(folder)
+    _check_same_encoder(folders)
+    with readable(folders[0], "a whole artifact; copy the folder again"), quiet():
+        return one_pass(entry.name, folders, scheme=entry.scheme, device=device, threads=threads).run
+
+
+def _check_same_encoder(folders: list[Path]) -> None:
+    from safetensors import safe_open
+
+    def encoder(folder: Path) -> dict[str, Any]:
+        prefix, found = f"{family.family_of(teacher.read_config(folder, 'folder')).encoder}.", dict[str, Any]()
+        for file in sorted(folder.glob("*.safetensors")):
+            with safe_open(file, framework="pt") as tensors:
+                found |= {name: tensors.get_tensor(name) for name in tensors.keys() if name.startswith(prefix)}
+        return found
+
+    first = encoder(folders[0])
+    for folder in folders[1:]:
+        other = encoder(folder)
+        if first.keys() != other.keys() or any(not first[name].equal(other[name]) for name in first):
+            raise DataError(
+                f"{folder}: got another encoder than that of {folders[0].name}; must be the same in all heads; copy "
+                "the whole folder again, or load a head alone"
+            )
 
 
 def chosen(entries: tuple[Entry, ...], backend: str | None, scheme: str | None, device: str) -> Entry:
@@ -198,14 +267,20 @@ def _runner(path: Path, entry: Entry, device: str, threads: int) -> Run:
         return load_runner(entry.name, path, backend=backend, scheme=scheme, device=device, threads=threads).run
 
 
-def _try(model: Model, path: Path) -> None:
-    """DataError unless the model runs, and has an output for each label."""
+def _check_outputs(model: Model, path: Path, expected: int | None) -> None:
+    """DataError unless the model runs, and has the expected number of outputs: one for each label."""
     with readable(path, "a whole artifact; copy the folder again"), quiet():
         pair = [("a", ["a", "b"])] if model.kind.choices else [("a", "a")]
         pairs = model.kind.choices or model.kind.extractive or len(model.columns) > 1
         outputs = model.outputs(pair if pairs else ["a"])
-    expected = 2 if model.kind.choices else COLUMNS if model.kind.extractive else len(model.labels) or 1
-    if outputs.shape[1] != expected and not model.kind.separate:
+    if expected is not None and outputs.shape[1] != expected:
         raise DataError(
             f"{path}: got {outputs.shape[1]} outputs; must be {expected}, one for each label; copy the folder again"
         )
+
+
+def _expected(model: Model) -> int | None:
+    """Number of a model's outputs for the probe of `_check_outputs`; None for vectors, which may have any width."""
+    if model.kind.separate:
+        return None
+    return 2 if model.kind.choices else COLUMNS if model.kind.extractive else len(model.labels) or 1

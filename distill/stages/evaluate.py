@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,9 +47,12 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
         if variant.name in failed:
             models.append(rows.identity(variant) | {"failed": failed[variant.name]})
             continue
-        task = _timed_task(ctx, variant)
-        paths, sources = _timed_paths(ctx, folder, variant, task), _folders(ctx, variant, variant.step, task)
-        models.append(rows.identity(variant) | rows.row(variant, measured, sources, paths, ctx.folder.path))
+        timed, one_encoder = _timed_tasks(ctx, variant), ctx.shares_encoder(variant.step.settings)
+        paths = _unique(path for task in timed for path in _timed_paths(ctx, folder, variant, task))
+        every = ctx.tasks if ctx.shared else timed
+        sources = _unique(path for task in every for path in _folders(ctx, variant, variant.step, task))
+        row = rows.row(variant, measured, sources, paths, ctx.folder.path, one_encoder)
+        models.append(rows.identity(variant) | row)
     manifest = {"seconds": time.monotonic() - began, "environment": environment(ctx.machine), "command": ctx.command}
     return manifest | {"version": __version__, "models": models, "coverage": ctx.coverage}
 
@@ -176,7 +179,8 @@ def _logits(ctx: Context, variant: Variant, task: str, inputs: list[Encoded]) ->
     for path, tokenizer, encoded in zip(_paths(ctx, variant, task), _tokenizers(ctx, variant), inputs, strict=True):
         run, left = _runner(ctx, variant, path, tokenizer).run, tokenizer.padding_side == "left"
         budget = 1 if variant.row_by_row else 16384
-        by_model.append(predict(run, encoded, pad_id=tokenizer.pad_token_id, left=left, tokens=budget))
+        outputs = predict(run, encoded, pad_id=tokenizer.pad_token_id, left=left, tokens=budget)
+        by_model.append(outputs[:, ctx.columns(task)] if ctx.shared and variant.quantized else outputs)
     logits = average(by_model, ctx.shares(variant.step, task) if len(by_model) > 1 else None)
     if not np.isfinite(logits).all():
         raise ValueError("its logits are not finite")
@@ -229,8 +233,21 @@ def _times(
 
 
 def _timed(ctx: Context, folder: Path, variant: Variant) -> runners.Runner:
+    """A variant as one runner: its model of one task or, where the student has one encoder for all tasks, all models.
+
+    One encoder then runs once; models with encoders of their own run one after the other, on the same batch.
+    """
+    tasks, device = _timed_tasks(ctx, variant), ctx.machine.device.type
+    if len(tasks) == 1:
+        return _timed_on(ctx, folder, variant, tasks[0])
+    if not ctx.shares_encoder(variant.step.settings):
+        return runners.in_turn(variant.name, [_timed_on(ctx, folder, variant, task) for task in tasks])
+    folders = [path for task in tasks for path in _paths(ctx, variant, task)]
+    return runners.one_pass(variant.name, folders, scheme=variant.scheme, device=device, threads=ctx.machine.threads)
+
+
+def _timed_on(ctx: Context, folder: Path, variant: Variant, task: str) -> runners.Runner:
     """A variant's model of one task as one runner. The teacher's ONNX files, which are only timed, are exported now."""
-    task = _timed_task(ctx, variant)
     paths = _timed_paths(ctx, folder, variant, task)
     if variant.role == "teacher" and variant.file:
         for source, path in zip(ctx.checkpoints(variant.step, task), paths, strict=True):
@@ -242,12 +259,21 @@ def _timed(ctx: Context, folder: Path, variant: Variant) -> runners.Runner:
     return parts[0] if len(parts) == 1 else runners.together(variant.name, parts, ctx.shares(variant.step, task))
 
 
-def _timed_task(ctx: Context, variant: Variant) -> str:
-    """The task whose model's time and size are reported: the one with most modules in float, the first of equals."""
+def _timed_tasks(ctx: Context, variant: Variant) -> list[str]:
+    """The tasks whose models' time and size are reported together: all where the student has one encoder for all.
+
+    Else the one with most modules in float, the first of equals. A quantized file with all heads is timed once.
+    """
+    if ctx.shared:
+        return list(ctx.tasks)[: 1 if variant.quantized else None]
     in_float: dict[str, dict[str, list[str]]] = {}
     if variant.quantized is not None:
         in_float = ctx.folder.manifest(variant.quantized)["kept"]
-    return max(ctx.tasks, key=lambda task: len(in_float.get(task, {}).get(variant.key or "", [])))
+    return [max(ctx.tasks, key=lambda task: len(in_float.get(task, {}).get(variant.key or "", [])))]
+
+
+def _unique(paths: Iterable[Path]) -> list[Path]:
+    return list(dict.fromkeys(paths))
 
 
 def _timed_paths(ctx: Context, folder: Path, variant: Variant, task: str) -> list[Path]:
@@ -255,5 +281,5 @@ def _timed_paths(ctx: Context, folder: Path, variant: Variant, task: str) -> lis
     paths = _paths(ctx, variant, task)
     if variant.role != "teacher" or not variant.file:
         return paths
-    parent = folder / "teacher"
+    parent = folder / "teacher" / task if ctx.shared else folder / "teacher"
     return [parent / ONNX] if len(paths) == 1 else [parent / str(number + 1) / ONNX for number in range(len(paths))]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,17 +14,16 @@ import numpy as np
 
 from distill import checkpoint
 from distill.backends import BACKENDS
-from distill.config import Export
 from distill.context import Context
 from distill.data.task import Task
 from distill.data.tasks import TaskData
 from distill.evaluate.metrics import accuracy
 from distill.export import cross_encoder, onnx, record
-from distill.export.huggingface import export_folder
+from distill.export.huggingface import copied, export_folder
 from distill.export.proof import Artifact, difference, fresh, logits_of
 from distill.family import vectors
-from distill.plan import Step
-from distill.report import model_card, plain_card, timed
+from distill.plan import SHARED_HEADS, Step
+from distill.report import heads_card, model_card, plain_card, timed
 from distill.report.schema import Model, Results
 from distill.results import origin, results
 from distill.schemes import ONNX, SCHEMES
@@ -61,6 +60,8 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
     """Export every task's model. The folder appears only when all artifacts are verified. Returns the manifest."""
     if step.embeds:
         return embedder.run(ctx, step)
+    if ctx.shared:
+        return _run_heads(ctx, step)
     began, tasks = time.monotonic(), ctx.tasks
     count, longest = SMOKE_ROWS if ctx.config.limit.smoke else PROOF_ROWS, ctx.config.tasks.max_length
     texts = {task: _texts(data, count) for task, data in tasks.items()}
@@ -76,6 +77,84 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
         manifest = {"proofs": proofs, "seconds": time.monotonic() - began}
         checkpoint.write_json(temporary / checkpoint.MANIFEST, manifest)
     return manifest
+
+
+def _run_heads(ctx: Context, step: Step) -> dict[str, Any]:
+    """Export one folder with a subfolder for each task's model, and the ONNX files with all heads. The manifest."""
+    began, tasks = time.monotonic(), ctx.tasks
+    count, longest = SMOKE_ROWS if ctx.config.limit.smoke else PROOF_ROWS, ctx.config.tasks.max_length
+    texts = [text for data in tasks.values() for text in _texts(data, max(1, count // len(tasks)))]
+    measured = _measured(ctx, step)
+    with checkpoint.writing(ctx.folder.of(step)) as temporary:
+        top = temporary / SHARED_HEADS
+        heads = [_head(ctx, step, task, top) for task in tasks]
+        whole = [*_whole(ctx, step, top, heads[0], measured)]
+        count = len(heads) + len(whole)
+        ctx.machine.log(f"{step.folder}: {count} artifacts are verified in a fresh process without distill")
+        proofs = _verified_heads(ctx, heads, whole, texts, longest)
+        for head in heads:
+            entry = record.Entry("torch", "fp32", ".", agreement=proofs[head.task][head.name]["agreement"])
+            record.write(top / head.task, _record(tasks[head.task].task, longest, [entry]))
+        entries = [*_entries(ctx, step, [replace(heads[0], task=SHARED_HEADS), *whole], proofs[SHARED_HEADS])]
+        record.write(top, record.Heads(tuple(tasks), tuple(entries)))
+        checkpoint.write_text(top / "README.md", heads_card(origin(ctx), list(tasks), measured))
+        manifest = {"proofs": proofs, "seconds": time.monotonic() - began}
+        checkpoint.write_json(temporary / checkpoint.MANIFEST, manifest)
+    return manifest
+
+
+def _head(ctx: Context, step: Step, task: str, top: Path) -> Exported:
+    """Write the folder of a task's whole model below `top`."""
+    source, out = ctx.checkpoint(step.start, task), top / task
+    _write_folder(ctx, step, task, out)
+    return Exported(task, "torch", "fp32", ".", Artifact("torch", source, source), Artifact("torch", out, out))
+
+
+def _whole(ctx: Context, step: Step, top: Path, first: Exported, measured: Results | None) -> Iterator[Exported]:
+    """Copy the files with all heads to `top`. `first`: a head, whose tokenizer they need."""
+    failed = {name for name, model in _students(measured, step).items() if "failed" in model}
+    for backend, scheme, path, place in _quantized(ctx, step, SHARED_HEADS):
+        if (backend, scheme) not in failed:
+            copied(path, top / place)
+            runtime = BACKENDS[backend].runtime
+            source = Artifact(runtime, path, first.source.tokenizer)
+            copy = Artifact(runtime, top / place, first.copy.tokenizer)
+            yield Exported(SHARED_HEADS, backend, scheme, place, source, copy)
+
+
+def _verified_heads(
+    ctx: Context, heads: list[Exported], whole: list[Exported], texts: list[list[str]], longest: int
+) -> dict[str, dict[str, Any]]:
+    """As `_verified`, for models of several tasks with one encoder and files with all heads, on the same texts."""
+    every = [*heads, *whole]
+    with ThreadPoolExecutor(1) as pool:
+        texts_of_folder = {head.copy.tokenizer: texts for head in heads}
+        fresh_process = pool.submit(fresh, [artifact.copy for artifact in every], texts_of_folder, longest, True)
+        expected_logits = [logits_of(artifact.source, texts, longest, True) for artifact in every]
+        logits = fresh_process.result()
+    in_float = np.concatenate(expected_logits[: len(heads)], axis=-1)
+    agree = {"agreement": 1.0 if all(ctx.tasks[head.task].task.kind.named for head in heads) else None}
+    proofs: dict[str, dict[str, Any]] = {SHARED_HEADS: {"torch float": agree}}
+    for artifact, got, expected in zip(every, logits, expected_logits, strict=True):
+        of_task = artifact.task != SHARED_HEADS
+        reference = in_float[:, ctx.columns(artifact.task)] if of_task else in_float
+        largest = difference(artifact.copy.path, got, expected)
+        if artifact.name == FLOAT_ONNX:
+            difference(artifact.copy.path, got, in_float, onnx.TOLERANCE)
+        agreements = [
+            _agreement(
+                ctx.tasks[head.task].task, *(v if of_task else v[:, ctx.columns(head.task)] for v in (got, reference))
+            )
+            for head in heads
+            if head.task == artifact.task or not of_task
+        ]
+        proofs.setdefault(artifact.task, {})[artifact.name] = {
+            "rows": len(texts),
+            "largest_difference": largest,
+            "from_float": float(np.abs(got - reference).max()),
+            "agreement": min((a for a in agreements if a is not None), default=None),  # of the worst task
+        }
+    return proofs
 
 
 def _verified(
@@ -159,26 +238,32 @@ def _students(measured: Results | None, step: Step) -> dict[tuple[str, str], Mod
 
 def _export(ctx: Context, step: Step, task: str, out: Path) -> list[Exported]:
     """Write one task's folder. Returns its artifacts, the float model first."""
-    settings: Export = step.settings
     source, measured = ctx.checkpoint(step.start, task), _measured(ctx, step)
-    target = step.target or None
-    does = ctx.tasks[task].task.kind.pipeline
-    if measured is None:
-        card = plain_card(origin(ctx), settings.start, task, does, ctx.config.tasks.max_length)
-    else:
-        card = model_card(measured, target, task, does, ctx.config.tasks.max_length)
     failed = {name for name, model in _students(measured, step).items() if "failed" in model}
     quantized = [model for model in _quantized(ctx, step, task) if model[:2] not in failed]
-    beside = [(path, name_in_folder) for _, _, path, name_in_folder in quantized]
-    separate = ctx.tasks[task].task.kind.separate
-    modules = [(path, path.name) for path in vectors.stored(source)] if separate else []
-    export_folder(source, out, card, [*beside, *modules])
-    if separate:
-        vectors.limit_length(out, ctx.config.tasks.max_length)
-    if does == cross_encoder.PIPELINE:
-        cross_encoder.configure(out, cross_encoder.activation([*map(Path, ctx.given.teachers)]))
+    also = [(path, name_in_folder) for _, _, path, name_in_folder in quantized]
+    _write_folder(ctx, step, task, out, also)
     in_float = Exported(task, "torch", "fp32", ".", Artifact("torch", source, source), Artifact("torch", out, out))
     return [in_float, *(_exported(task, source, out, *model) for model in quantized)]
+
+
+def _write_folder(ctx: Context, step: Step, task: str, out: Path, also: Sequence[tuple[Path, str]] = ()) -> None:
+    """Write a task's folder, with further files and their paths in it."""
+    source, separate = ctx.checkpoint(step.start, task), ctx.tasks[task].task.kind.separate
+    modules = [(path, path.name) for path in vectors.stored(source)] if separate else []
+    export_folder(source, out, _card(ctx, step, task, _measured(ctx, step)), [*also, *modules])
+    if separate:
+        vectors.limit_length(out, ctx.config.tasks.max_length)
+    if ctx.tasks[task].task.kind.pipeline == cross_encoder.PIPELINE:
+        cross_encoder.configure(out, cross_encoder.activation([*map(Path, ctx.given.teachers)]))
+
+
+def _card(ctx: Context, step: Step, task: str, measured: Results | None) -> str:
+    """README.md of a task's folder."""
+    does, longest = ctx.tasks[task].task.kind.pipeline, ctx.config.tasks.max_length
+    if measured is None:
+        return plain_card(origin(ctx), step.settings.start, task, does, longest)
+    return model_card(measured, step.target or None, task, does, longest)
 
 
 def _exported(task: str, source: Path, out: Path, backend: str, scheme: str, path: Path, place: str) -> Exported:

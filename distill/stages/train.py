@@ -10,7 +10,7 @@ from distill.context import Context
 from distill.plan import Step
 from distill.training.answers import learned_weights
 from distill.training.corpus import on_corpus
-from distill.training.tasks import on_task
+from distill.training.tasks import on_all_tasks, on_task
 
 
 def run(ctx: Context, step: Step) -> dict[str, Any]:
@@ -41,13 +41,20 @@ def _trained(ctx: Context, step: Step, settings: Train, member: int, name: str) 
     """Train one model on the corpus, or one on each task, in the folder `name`. Returns the manifest."""
     if settings.data == "corpus":
         return on_corpus(ctx, step, settings, member, name)
+    if ctx.shares_encoder(settings):
+        manifest = {"tasks": list(ctx.tasks), **on_all_tasks(ctx, step, settings, name)}
+        return _written(ctx, name, manifest)
     parts = {}
     for task, data in ctx.tasks.items():
         folder = ctx.folder.path / name / task
         if not checkpoint.finished(folder):
             on_task(ctx, step, settings, data, member, f"{name}/{task}")
         parts[task] = checkpoint.read_json(folder / checkpoint.MANIFEST)
-    manifest = {"tasks": list(parts)} | _sum(list(parts.values()))
+    return _written(ctx, name, {"tasks": list(parts)} | _sum(list(parts.values())))
+
+
+def _written(ctx: Context, name: str, manifest: dict[str, Any]) -> dict[str, Any]:
+    """Write the manifest to the folder `name`."""
     if ctx.machine.main:
         checkpoint.write_json(ctx.folder.path / name / checkpoint.MANIFEST, manifest)
     ctx.machine.wait()

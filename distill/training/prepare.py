@@ -17,8 +17,9 @@ from distill.config import Prune, Train
 from distill.config.stages import BASE_WIDTH
 from distill.context import Context
 from distill.context.folder import STATE
-from distill.objective import BoundTerm, Objective
+from distill.objective import BoundTerm
 from distill.plan import STUDENT, Given, Step
+from distill.shared import Trainable
 from distill.student.shape import setting
 from distill.student.training import quick_attention
 from distill.terms import KINDS
@@ -101,7 +102,7 @@ def trained(
     step: Step,
     name: str,
     settings: Train,
-    objective: Objective,
+    objective: Trainable,
     lengths: np.ndarray,
     collate: Collate,
     seed: int,

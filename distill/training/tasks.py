@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from distill.config import Train
 from distill.context import Context
 from distill.context.write import write_model
 from distill.data.collate import pairs, task_batch
+from distill.data.encode import Encoded
 from distill.data.kinds.answers import narrowed
 from distill.data.kinds.kind import group_numbers
 from distill.data.kinds.retrieval import no_negatives
@@ -28,11 +30,13 @@ from distill.family.embedding import width_of
 from distill.family.head import stored_head
 from distill.objective import Objective
 from distill.plan import TEACHER, Step
+from distill.shared import SharedObjective, joined, share_encoder
 from distill.student.training import only_used_embeddings
 from distill.terms import VECTORS
 from distill.training.answers import held_out, learned_outputs
 from distill.training.prepare import (
     Arrays,
+    Collate,
     frozen,
     kept_layers,
     prepared,
@@ -61,10 +65,83 @@ def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: i
         model, manifest = _start(ctx, step, data, member, tokenizer), dict.fromkeys(("steps", "tokens", "seconds"), 0)
         _save(ctx, name, model, manifest | {"given": True}, tokenizer, None)
         return
-    kind = data.task.kind
     model = prepared(ctx, settings, _start(ctx, step, data, member, tokenizer))
-    if kind.separate and settings.role != "teacher":
+    if data.task.kind.separate and settings.role != "teacher":
         model.to_width(width_of(ctx.given.teacher))
+    lesson = lesson_of(ctx, step, settings, data, tokenizer)
+    gates = _gates(settings, model)
+    in_int8 = linears(model) if settings.quantization_aware else []
+    ids = lesson.encoded.ids
+    with only_used_embeddings(model, ids, [tokenizer.pad_token_id]), faked(model, in_int8):
+        objective = lesson.objective(model, gates)
+        lengths, groups = lesson.encoded.lengths, lesson.groups
+        done = trained(ctx, step, name, settings, objective, lengths, lesson.collate, seed, groups)
+    done.seconds += lesson.seconds
+    _save(ctx, name, model, summary(done), tokenizer, gates)
+
+
+def on_all_tasks(ctx: Context, step: Step, settings: Train, name: str) -> dict[str, Any]:
+    """Train one encoder with a head for each task on all tasks at once. Returns the manifest of each task's model.
+
+    The models are written to folders below `name`, whole and with the same encoder in each, so that all other code
+    loads them as those of single tasks. Rows of all tasks are in the same batches.
+    """
+    tokenizer, models, lessons = ctx.tokenizer(step), [], []
+    for data in ctx.tasks.values():
+        torch.manual_seed(ctx.config.seed)
+        models.append(prepared(ctx, settings, _start(ctx, step, data, 0, tokenizer)))
+        lessons.append(lesson_of(ctx, step, settings, data, tokenizer))
+    share_encoder(models)
+    lengths = [lesson.encoded.lengths for lesson in lessons]
+    ends = np.cumsum([0, *map(len, lengths)])
+
+    def collate(rows: np.ndarray, epoch: int) -> Arrays:
+        owner = np.searchsorted(ends, rows, side="right") - 1
+        return joined({n: lessons[n].collate(rows[owner == n] - ends[n], epoch) for n in np.unique(owner).tolist()})
+
+    ids = np.concatenate([lesson.encoded.ids for lesson in lessons])
+    with only_used_embeddings(models[0], ids, [tokenizer.pad_token_id]):
+        objective = SharedObjective([each.objective(model, None) for each, model in zip(lessons, models, strict=True)])
+        seed, groups = ctx.config.seed, _together([lesson.groups for lesson in lessons])
+        done = trained(ctx, step, name, settings, objective, np.concatenate(lengths), collate, seed, groups)
+    done.seconds += sum(lesson.seconds for lesson in lessons)
+    for task, model in zip(ctx.tasks, models, strict=True):
+        if ctx.machine.main:
+            with write_model(ctx.folder.path / name / task, model, tokenizer, summary(done)):
+                pass
+    if ctx.machine.main:
+        checkpoint.remove(state_folder(ctx, name), ctx.folder.path)
+    ctx.machine.wait()
+    return summary(done)
+
+
+def _together(groups: list[np.ndarray | None]) -> np.ndarray | None:
+    """The groups of the rows of all tasks, with other numbers for each task; None if terms compare no groups."""
+    given = [group for group in groups if group is not None]
+    if not given:
+        return None
+    assert len(given) == len(groups)
+    starts = np.cumsum([0, *(int(group.max()) + 1 for group in given[:-1])])
+    return np.concatenate([group + start for group, start in zip(given, starts, strict=True)])
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """The rows that a task's model is trained on, and what it is compared with."""
+
+    encoded: Encoded
+    collate: Collate
+    objective: Callable[[Any, Gates | None], Objective]
+    """(model, gates) -> its loss."""
+    seconds: float
+    """Time that the teacher's logits took."""
+    groups: np.ndarray | None
+    """[rows] number of the query of each row, if a term compares the documents of a query."""
+
+
+def lesson_of(ctx: Context, step: Step, settings: Train, data: TaskData, tokenizer: Any) -> Lesson:
+    """The lesson of a task for a step's model."""
+    kind = data.task.kind
     rows = held_out(ctx, data)[0] if settings.role == "teacher" else data.train
     encoded = data.encoded(rows, tokenizer, ctx.config.tasks.max_length)
     if settings.role == "teacher" and ctx.config.teacher.window is not None:
@@ -72,7 +149,7 @@ def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: i
     bound_terms = {name: term for name, term in terms(settings).items() if kind.separate or term.kind is not VECTORS}
     inside, began = any(term.kind.inside for term in bound_terms.values()), time.monotonic()
     teachers, targets = _teachers_or_logits(ctx, step, data, bound_terms, inside, tokenizer)
-    teacher_seconds = time.monotonic() - began
+    seconds = time.monotonic() - began
 
     paired = any(term.kind.paired for term in bound_terms.values())
     groups = group_numbers(rows[data.task.columns[0]]) if paired else None
@@ -98,17 +175,15 @@ def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: i
             batch["pairs"] = pairs(groups[rows])
         return batch
 
-    gates = _gates(settings, model)
     pooling = teacher.pooling(ctx.given.teacher) if teachers else "mean"
-    in_int8 = linears(model) if settings.quantization_aware else []
-    with only_used_embeddings(model, encoded.ids, [tokenizer.pad_token_id]), faked(model, in_int8):
-        kept = kept_layers(ctx, step, data.task.name) if teachers else None
-        objective = Objective(
+    kept = kept_layers(ctx, step, data.task.name) if teachers else None
+
+    def objective(model: Any, gates: Gates | None) -> Objective:
+        return Objective(
             model, bound_terms, teachers, pooling, gates=gates, kept=kept, rows=kind.rows, label_rows=kind.label_rows
         )
-        done = trained(ctx, step, name, settings, objective, encoded.lengths, collate, seed, groups)
-    done.seconds += teacher_seconds
-    _save(ctx, name, model, summary(done), tokenizer, gates)
+
+    return Lesson(encoded, collate, objective, seconds, groups)
 
 
 def _start(ctx: Context, step: Step, data: TaskData, member: int, tokenizer: Any) -> Any:

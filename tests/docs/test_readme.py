@@ -79,7 +79,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for document in WRITTEN:
         for text in blocks(document.read_text(), "yaml"):
             if named := re.match(r"# (\S+\.yaml)\n", text):
-                (tmp_path / named[1]).parent.mkdir(parents=True)
+                (tmp_path / named[1]).parent.mkdir(parents=True, exist_ok=True)
                 (tmp_path / named[1]).write_text(text)
     return tmp_path
 

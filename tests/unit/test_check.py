@@ -35,6 +35,7 @@ EXAMPLES: dict[str, tuple[str, list[Any], list[Any]]] = {
     "student.embedding_size": ("student.embedding_size", [0], [1, None]),
     "student.num_attention_heads": ("student.num_attention_heads", [0], [1, None]),
     "student.init": ("student.init", ["teacher"], ["teacher_layers", "random"]),
+    "student.heads": ("student.heads", ["one"], ["own", "shared"]),
     "target.speedup": ("target.speedup", [1.0, 0, "fast", INFINITY], [1.5]),
     "target.latency_ms": ("target.latency_ms", [0, -1.0], [5.0]),
     "target.retained": ("target.retained", [0, 100], [97]),

@@ -18,8 +18,8 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # package's own `__init__`, which imports the public names, is excluded.
 ORDER = (
     "errors config bind plan terms checkpoint backends schemes family data.kinds data.task check explain data"
-    " teacher student losses features rows objective engine machine environment evaluate compress"
-    " export serve context training results report stages inputs walk predict compare __main__"
+    " teacher student losses features rows objective shared engine machine environment evaluate compress"
+    " export serve context training results report stages fits inputs walk predict compare __main__"
 ).split()
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -70,7 +71,7 @@ def saved(model: Any, source: Path, out: Path) -> Path:
     return out
 
 
-def source_of(folder: Path) -> Source:
+def source_of(folder: Path, name: str = "own") -> Source:
     """Its own answers are the labels: in float it is right every time."""
     batch = synthetic((96, 16), 100)
     answers = torch_runner("x", folder, scheme="fp32", device="cpu", threads=1).run(batch)
@@ -79,7 +80,7 @@ def source_of(folder: Path) -> Source:
     assert 0.1 < labels.mean() < 0.9
     encoded = Encoded(ids.ravel().astype(np.int32), np.arange(0, ids.size + 1, 16), types.ravel(), labels)
     rows = [{key: value[i : i + 1] for key, value in batch.items()} for i in range(48)]
-    data: Any = SimpleNamespace(task=Task("own", KINDS["classification"], ("text",), ("no", "yes"), ("accuracy",)))
+    data: Any = SimpleNamespace(task=Task(name, KINDS["classification"], ("text",), ("no", "yes"), ("accuracy",)))
     return Source(folder, teacher.load_tokenizer(folder), data, rows, {"validation": encoded})
 
 
@@ -100,6 +101,40 @@ def test_sensitive_modules_are_left_in_float(scheme: str, machine: Any, folder: 
     assert guarded["kept"][scheme][0] == HURT
     run = load(SCHEMES[scheme], out / SCHEMES[scheme].file, machine)
     assert quality(run, source, row_by_row=True).score >= 92
+
+
+def test_no_head_of_several_may_lose_more_than_its_limits(machine: Any, folder: Path, tmp_path: Path) -> None:
+    """Its most sensitive modules stay in float, and without that there is no file; nor does the other head's score
+    count."""
+    model = AutoModelForSequenceClassification.from_pretrained(folder)
+    with torch.no_grad():
+        model.classifier.weight.copy_(model.classifier.weight.flip(1))
+    other = saved(model, folder, tmp_path / "other")
+    sources, scheme = [source_of(folder, "one"), source_of(other, "two")], SCHEMES["onnxruntime"]
+    out = tmp_path / "out"
+    out.mkdir()
+
+    def made(*limits: Limits) -> dict[str, Any]:
+        return quantize.quantized_heads(["onnxruntime"], sources, out, [*limits], machine, "quantize/shared")
+
+    def scores() -> list[float]:
+        run = load(scheme, out / scheme.file, machine)
+        parts = [lambda batch: run(batch)[:, :2], lambda batch: run(batch)[:, 2:]]
+        return [quality(part, s, row_by_row=True).score for part, s in zip(parts, sources, strict=True)]
+
+    assert made(Limits(), Limits())["kept"] == {}
+    assert max(scores()) < 90
+    guarded = made(Limits(), Limits(8))
+    assert guarded["failed"] == {}
+    assert guarded["onnx_difference"] <= 1e-3
+    assert guarded["kept"]["onnxruntime"][0] == HURT
+    assert scores()[1] >= 92
+    refused = made(Limits(8), Limits(-1))
+    assert refused["kept"] == {}
+    assert re.match(
+        r".*it loses .* on two, even with \d+ of its \d+ modules in float", refused["failed"]["onnxruntime"]
+    )
+    assert not (out / scheme.file).exists()
 
 
 @pytest.mark.slow

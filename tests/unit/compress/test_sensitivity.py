@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import runpy
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -17,16 +15,18 @@ from distill.compress.choose import mean_loss
 from distill.compress.sensitivity import LESSON, Subject, retrained
 from distill.compress.sensitivity import row_loss as loss_of_kind
 from distill.data.kinds import KINDS
+from distill.data.task import Task
+from distill.data.tasks import TaskData
 
 row_loss = functools.partial(loss_of_kind, KINDS["classification"])
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 
 
-def rows(count: int, labels: int) -> Any:
+def rows(count: int, labels: int) -> TaskData:
     """A task whose label is a letter in the text; with as many labels as rows it is the row's number."""
     texts = [f"it is {chr(ord('a') + n % labels % 26)}" for n in range(count)]
     data = Dataset.from_dict({"text": texts, "label": [n % labels for n in range(count)]})
-    return SimpleNamespace(train=data, task=SimpleNamespace(columns=("text",), kind=KINDS["classification"]))
+    return TaskData(Task("own", KINDS["classification"], ("text",), ("a", "b"), ("accuracy",)), data, {}, {})
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def given(tmp_path: Path) -> Path:
     return TINY["save"](tmp_path, "bert", "SequenceClassification", num_labels=2)
 
 
-def subject_of(folder: Path, data: Any) -> Subject:
+def subject_of(folder: Path, data: TaskData) -> Subject:
     model, tokenizer = teacher.load_classifier(folder, 2), teacher.load_tokenizer(folder)
     return Subject("prune/own", model, tokenizer, data, folder, max_length=32, seed=0)
 

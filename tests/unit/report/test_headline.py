@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from distill.report import headline
+from distill.report.schema import validate
 
 Results = dict[str, Any]
 
@@ -22,6 +23,17 @@ def test_gain(results: Results) -> None:
     assert f"{speed} at 8x128 (batch x length)." in text
     gain = "distillation gained 5.5 percentage points."
     assert text.endswith(f"The same student trained without a teacher retains 87.6%: {gain}")
+
+
+def test_costs_of_shared_heads_are_those_of_all_tasks(results: Results) -> None:
+    count = len(headline.task_names(results))
+    assert "together" not in " ".join([headline.headline(results), *headline.coverage(results)])
+    results["heads"] = "shared"
+    assert validate(results) == []
+    assert f"at 8x128 (batch x length), for its {count} tasks together." in headline.headline(results)
+    (line,) = [line for line in headline.coverage(results) if "one encoder" in line]
+    assert f"the teacher has {count} models, which run one after the other on the same batch." in line
+    assert f"the speedup is about 1/{count} of the one reported" in line
 
 
 def test_loss_against_the_baseline(results: Results) -> None:

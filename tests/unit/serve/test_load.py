@@ -17,7 +17,7 @@ from distill import serve
 from distill.data.kinds import KINDS
 from distill.errors import ConfigError, DataError, UserError
 from distill.export.proof import plain_logits
-from distill.export.record import FILE, Entry, Record, read, write
+from distill.export.record import FILE, Entry, Heads, Record, located, read, write
 
 Folders = dict[str, Path]
 
@@ -49,6 +49,66 @@ def test_outputs_are_those_of_plain_transformers_in_order(
     pairs = [(first, second or "dawn") for first, second in zip(sentences, reversed(sentences), strict=True)]
     expected = plain_logits(folders[name], [list(pair) for pair in pairs], max_length=45)
     assert np.abs(model.outputs(pairs, batch_size=size) - expected).max() <= 1e-5
+
+
+@pytest.fixture
+def shared(folders: Folders, tmp_path: Path) -> Path:
+    """A folder with two heads of one encoder, which differ in their weights and labels."""
+    from transformers import AutoModelForSequenceClassification
+
+    for name in ("weather", "trade"):
+        shutil.copytree(folders["bert"], tmp_path / "both" / name)
+    model = AutoModelForSequenceClassification.from_pretrained(folders["bert"])
+    model.classifier.weight.data = model.classifier.weight.data.flip(1)
+    model.save_pretrained(tmp_path / "both" / "trade")
+    recorded(tmp_path / "both" / "weather")
+    recorded(tmp_path / "both" / "trade", labels=("fisher", "smith", "tailor"))
+    write(tmp_path / "both", Heads(("weather", "trade"), (Entry("torch", "fp32", "."),)))
+    return tmp_path / "both"
+
+
+def test_heads_of_one_encoder_predict_as_they_do_alone(shared: Path, sentences: list[str]) -> None:
+    loaded: Any = distill.load(shared)
+    alone: dict[str, Any] = {name: distill.load(shared / name) for name in ("weather", "trade")}
+    outputs = loaded.outputs(sentences)
+    assert outputs.keys() == alone.keys()
+    for name, model in alone.items():
+        np.testing.assert_allclose(outputs[name], model.outputs(sentences), rtol=0, atol=1e-5)
+    labels = [{name: entry["label"] for name, entry in row.items()} for row in loaded.predict(sentences)]
+    each = [[p["label"] for p in model.predict(sentences)] for model in alone.values()]
+    assert labels == [{"weather": one, "trade": two} for one, two in zip(*each, strict=True)]
+    assert loaded.predict([]) == []
+    assert {name: part.shape for name, part in loaded.outputs([]).items()} == {"weather": (0, 3), "trade": (0, 3)}
+    with pytest.raises(DataError, match="texts, number 1: got 3; must be texts"):
+        loaded.predict([3])
+
+
+def test_heads_with_different_encoders_are_refused(shared: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(shared / "trade" / "model.safetensors")
+    weights["bert.encoder.layer.0.output.dense.bias"] += 1e-6
+    save_file(weights, shared / "trade" / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(DataError, match=r"trade: got another encoder than that of weather; must be the same in all"):
+        distill.load(shared)
+    distill.load(shared / "trade")
+
+
+@pytest.mark.parametrize("heads", [["a"], ["a", "a"], ["a", "../b"], ["a", 3], "ab"])
+def test_a_damaged_record_of_heads_is_refused(heads: Any, shared: Path) -> None:
+    content = json.loads((shared / FILE).read_text())
+    (shared / FILE).write_text(json.dumps(content | {"heads": heads}))
+    with pytest.raises(DataError, match=rf"{FILE}: got heads .*; must be the file that the export stage"):
+        distill.load(shared)
+
+
+def test_a_folder_of_heads_is_not_one_model(shared: Path) -> None:
+    with pytest.raises(ConfigError, match=r"both, with several heads; must be .*; choose .*weather or .*trade$"):
+        read(shared)
+    assert located(shared.parent) == shared
+    (shared / "trade" / FILE).unlink()
+    with pytest.raises(DataError, match=rf"trade: got no {FILE}; must be an exported head; copy the folder again"):
+        distill.load(shared)
 
 
 def test_batches_have_no_more_rows_than_asked(folders: Folders, sentences: list[str]) -> None:

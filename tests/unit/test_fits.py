@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from distill import inputs
+from distill import fits
 from distill.config import Config, Teacher, Term, Train
 from distill.data.kinds import KINDS
 from distill.data.task import Task
@@ -29,19 +29,19 @@ def test_only_outputs_that_can_be_averaged_are(kind: str, teachers: int, window:
     """The softmax over classes has no meaning for labels that do not exclude each other."""
     refused = not KINDS[kind].averaged and (teachers, window) != (1, None)
     if not refused:
-        inputs._check_rows(context(kind, teachers, window), [])
+        fits.check_rows(context(kind, teachers, window), [])
         return
     with pytest.raises(ConfigError, match=f"^tasks.kind: got {kind} for own; must not be {kind} with sev"):
-        inputs._check_rows(context(kind, teachers, window), [])
+        fits.check_rows(context(kind, teachers, window), [])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_margins_are_refused_for_tasks_without_queries(kind: str) -> None:
     step = SimpleNamespace(stage="s", settings=Train(terms={"m": Term(features="margins"), "x": Term(weight=0)}))
     without = SimpleNamespace(stage="s", settings=Train(terms={"m": Term(weight=0, features="margins"), "x": Term()}))
-    inputs._check_margins(context(kind, 1, None), [without])
+    fits.check_margins(context(kind, 1, None), [without])
     if kind == "reranking":
-        inputs._check_margins(context(kind, 1, None), [step])
+        fits.check_margins(context(kind, 1, None), [step])
         return
     with pytest.raises(ConfigError, match=f"^stages.s.terms.m.weight: got 1; must be 0 for own, a task of kind {kind}"):
-        inputs._check_margins(context(kind, 1, None), [step])
+        fits.check_margins(context(kind, 1, None), [step])

@@ -1,0 +1,137 @@
+"""Refuses tasks that models, terms and settings do not support, once rows and models are known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from distill import family, teacher
+from distill.check.shared import unlike
+from distill.config import Prune, Quantize, Train
+from distill.context import Context
+from distill.data.kinds import Kind
+from distill.errors import ConfigError
+from distill.family.record import TEXTS
+from distill.plan import Step, tokenizer_of
+from distill.schemes import SCHEMES
+from distill.terms import KINDS
+from distill.training.answers import APART
+
+PROBE = "Zoë isn't naïve: 42% of THIS\tcosts 3.50 €"
+"""Text that is tokenized differently with and without folding of case or accents, or splitting of numbers."""
+
+ROWS_PER_WEIGHT = 2
+"""Minimum held-out training rows for each teacher whose weight is learned."""
+
+MEASURED_ROWS = 32
+"""Minimum training rows of a task on which losses or ranges of activations are measured."""
+
+
+def check_architecture(ctx: Context) -> None:
+    """Refuse settings and models that support only classifiers of texts."""
+    tasks = [data.task for data in ctx.tasks.values() if data.task.kind.architecture != TEXTS]
+    if not tasks:
+        return
+    settings, name, errors = ctx.config.teacher, tasks[0].kind.name, list[str]()
+    if settings.window is not None:
+        errors.append(f"teacher.window: got {settings.window}; must be null for {name}; leave it out")
+    for kind in {task.kind.name: task.kind for task in tasks}.values():
+        errors += _unfit_for_kind(ctx, kind)
+    if errors:
+        raise ConfigError(errors)
+
+
+def _unfit_for_kind(ctx: Context, kind: Kind) -> Iterator[str]:
+    """Reasons why the weights or the models of the run do not fit a kind of task."""
+    if ctx.config.teacher.weights == "learned" and (kind.per_token or kind.extractive):
+        yield f"teacher.weights: got learned; must be numbers or null for {kind.name}; set them, or leave it out"
+    types = ", ".join(record.name for record in family.FAMILIES.values() if kind.architecture not in record.without)
+    for folder in ctx.given.teachers:
+        record = family.family_of(teacher.read_config(folder, ctx.given.key))
+        if kind.architecture in record.without:
+            yield (
+                f"{ctx.given.key}: got a model of type {record.name}; must be one of {types} for {kind.name}; choose "
+                "such a model"
+            )
+    if kind.extractive:
+        yield from _other_tokens(ctx, kind.name)
+
+
+def check_shared(ctx: Context) -> None:
+    """Refuse tasks that cannot share an encoder, where they must."""
+    if ctx.shared and (errors := unlike({name: data.task for name, data in ctx.tasks.items()})):
+        raise ConfigError(errors)
+
+
+def check_margins(ctx: Context, steps: list[Step]) -> None:
+    """Refuse terms on the documents of a query for tasks that have none."""
+    tasks = {name: data.task.kind for name, data in ctx.tasks.items() if data.task.kind.name != "reranking"}
+    keys = {
+        f"stages.{step.stage}.terms.{label}.weight": term
+        for step in steps
+        if isinstance(step.settings, Train)
+        for label, term in step.settings.terms.items()
+        if term.weight > 0 and KINDS[term.features].paired
+    }
+    if tasks and keys:
+        name, kind = next(iter(tasks.items()))
+        raise ConfigError(
+            f"{key}: got {term.weight:g}; must be 0 for {name}, a task of kind {kind.name}, which has no documents "
+            f"of a query to compare; set {key}=0, or tasks.kind=reranking"
+            for key, term in keys.items()
+        )
+
+
+def _other_tokens(ctx: Context, kind: str) -> Iterator[str]:
+    """Reasons why students have other tokens than their teachers, for a kind of task that compares token by token."""
+    action = f"must be the teacher's for {kind}, where models are compared token by token"
+    if not same_tokens(ctx.given.tokenizers[0], ctx.given.student_tokenizer):
+        key = "student.name" if ctx.plan.given_student else "student.tokenizer"
+        yield f"{key}: got a tokenizer that is not the teacher's; {action}; choose the same"
+    taught = [step for step in ctx.plan.steps if step.teacher and tokenizer_of(step.teacher) is not step.tokenizer]
+    for cut in dict.fromkeys(step.tokenizer for step in taught if isinstance(step.tokenizer, Step)):
+        settings = cut.settings
+        if settings.tokens is not None or settings.min_count > 1 or "tasks" not in settings.texts:
+            yield (
+                f"stages.{cut.stage}: got settings that remove tokens of the training texts; tokens {action}; set "
+                "min_count=1, tokens=null and texts=[tasks]"
+            )
+
+
+def check_rows(ctx: Context, steps: list[Step]) -> None:
+    """Refuse tasks with too few training rows to learn weights of teachers, or to measure losses or ranges."""
+    errors: list[str] = []
+    prunes = any(isinstance(step.settings, Prune) for step in steps)
+    schemes = {name for step in steps if isinstance(step.settings, Quantize) for name in step.settings.schemes}
+    calibrated = sorted(name for name in schemes if SCHEMES[name].calibrated)
+    for name, data in ctx.tasks.items():
+        kind = data.task.kind.name
+        if not data.task.kind.averaged and (len(ctx.given.teachers) > 1 or ctx.config.teacher.window is not None):
+            errors.append(
+                f"tasks.kind: got {kind} for {name}; must not be {kind} with several teachers or teacher.window, whose "
+                "outputs are averaged as probabilities of classes; give one teacher, and leave teacher.window out"
+            )
+        rows, fewest = len(data.train), APART * ROWS_PER_WEIGHT * len(ctx.given.teachers)
+        if ctx.config.teacher.weights == "learned" and rows < fewest:
+            errors.append(
+                f"teacher.weights: got learned; must have {fewest} training rows or more in {name}, and has {rows}; "
+                "leave the task out, or give the weights"
+            )
+        if prunes and rows < MEASURED_ROWS:
+            errors.append(
+                f"tasks.names: got {name} with {rows} training rows; must have {MEASURED_ROWS} or more to measure what "
+                "can be pruned from its model; leave it out, or raise limit.examples"
+            )
+        if calibrated and rows < MEASURED_ROWS:
+            errors.append(
+                f"tasks.names: got {name} with {rows} training rows; must have {MEASURED_ROWS} or more to measure "
+                f"ranges of activations; leave it out, raise limit.examples, or quantize without "
+                f"{' and '.join(calibrated)}"
+            )
+    if errors:
+        raise ConfigError(errors)
+
+
+def same_tokens(first: Any, second: Any) -> bool:
+    """Whether two tokenizers have the same vocabulary and split `PROBE` into the same tokens."""
+    return bool(first.get_vocab() == second.get_vocab() and first(PROBE)["input_ids"] == second(PROBE)["input_ids"])
