@@ -150,6 +150,6 @@ def check_labels(ctx: Context, steps: list[Step]) -> None:
         as_it_is = head is not None and head.architecture == without[0].kind.architecture
         if not (step.settings.skip_if_head and as_it_is):
             raise ConfigError(
-                f"stages.{step.stage}.teacher: got null, and training rows of {without[0].name} without labels; must be "
-                "a stage, or rows with labels; leave the stage out of pipeline, or add labels"
+                f"stages.{step.stage}.teacher: got null, and training rows of {without[0].name} without labels; must "
+                "be a stage, or rows with labels; leave the stage out of pipeline, or add labels"
             )

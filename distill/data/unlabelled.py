@@ -1,4 +1,4 @@
-"""Training rows of embedders without labels: pairs, or single texts, which are paired one after the other. Without torch."""
+"""Training rows of embedders without labels: pairs, or texts, which are paired one after the other. Without torch."""
 
 from __future__ import annotations
 
