@@ -44,7 +44,7 @@ def loaded(folder: Path, dtype: Any) -> Any:
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    auto = auto_class(config)
+    auto = auto_class(config, folder)
     return auto.from_pretrained(folder, dtype=dtype, use_safetensors=True, trust_remote_code=False).eval()
 
 

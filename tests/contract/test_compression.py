@@ -146,14 +146,17 @@ def test_too_few_rows_for_ranges_are_refused_first(run: Any, tmp_path: Path) -> 
 def test_the_variant_that_is_timed_is_of_the_task_with_most_in_float(tmp_path: Path) -> None:
     kept = {"a": {}, "b": {"onnxruntime": ["x", "y"]}, "c": {"onnxruntime": ["x"], "bitsandbytes": ["z"]}}
     checkpoint.write_json(tmp_path / "quantize" / checkpoint.MANIFEST, {"kept": kept})
-    ctx: Any = SimpleNamespace(folder=RunFolder(tmp_path), tasks={"a": 0, "b": 0, "c": 0})
+    ctx: Any = SimpleNamespace(folder=RunFolder(tmp_path), tasks={"a": 0, "b": 0, "c": 0}, shared=False)
     student, quantize = Step("recover", Train()), Step("quantize", Quantize())
     shown = {
-        key: evaluate._timed_task(ctx, Variant("student", one.backend, one.scheme, student, quantize, one.file, key))
+        key: evaluate._timed_tasks(ctx, Variant("student", one.backend, one.scheme, student, quantize, one.file, key))
         for key, one in SCHEMES.items()
     }
-    assert shown == dict.fromkeys(SCHEMES, "a") | {"onnxruntime": "b", "bitsandbytes": "c"}
-    assert evaluate._timed_task(ctx, Variant("student", "torch", "fp32", student)) == "a"
+    assert shown == {key: ["a"] for key in SCHEMES} | {"onnxruntime": ["b"], "bitsandbytes": ["c"]}
+    plain = Variant("student", "torch", "fp32", student)
+    assert evaluate._timed_tasks(ctx, plain) == ["a"]
+    ctx.shared = True
+    assert evaluate._timed_tasks(ctx, plain) == ["a", "b", "c"]
 
 
 def test_an_export_that_is_not_what_was_made_is_removed(

@@ -42,6 +42,7 @@ UNDER_WRITING = {
     ("data/sequences.py", "encode_corpus"): "into the temporary folder of `Context.corpus`",
     ("family/embedding.py", "save_pretrained"): "into the temporary folder of `write_model`, as a transformers model",
     ("evaluate/memory.py", "peak"): "a switch of the kernel, not a file",
+    ("export/huggingface.py", "copied"): "into the temporary folder of `export_folder`, or of the export stage",
     ("export/embedder.py", "_write"): "into the temporary folder of `export_embedder`",
     ("report/figure.py", "svg"): "into memory",
     ("report/figure.py", "png"): "into memory",
@@ -51,7 +52,7 @@ UNDER_WRITING = {
 REMOVED = {
     ("compress/guard.py", "remove"): "in the temporary folder of the quantize stage",
     ("engine/state.py", "save"): "older states, in the folder that holds nothing else",
-    ("export/onnx.py", "export_onnx"): "beside a temporary file, what torch wrote with it",
+    ("export/onnx.py", "_write"): "beside a temporary file, what torch wrote with it",
 }
 """(file, function) -> what it removes."""
 

@@ -32,7 +32,9 @@ def test_a_failed_export_leaves_no_unverified_folders(tmp_path: Path, monkeypatc
     settings = config.load_config(["recipe=task", "limit=smoke"])
     checkpoint.claim(tmp_path / "run")
     tasks, machine = {"first": data, "second": data}, SimpleNamespace(log=print)
-    ctx: Any = SimpleNamespace(folder=RunFolder(tmp_path / "run"), config=settings, tasks=tasks, machine=machine)
+    ctx: Any = SimpleNamespace(
+        folder=RunFolder(tmp_path / "run"), config=settings, tasks=tasks, machine=machine, shared=False
+    )
     with pytest.raises(OSError, match="no space left"):
         export.run(ctx, resolve(settings).steps[-1])
     assert [path.name for path in (tmp_path / "run").iterdir()] == [checkpoint.CLAIM]
@@ -67,7 +69,9 @@ def test_results_are_those_of_the_given_evaluation(
     plan = resolve(settings)
     steps = {step.stage: step for step in plan.steps}
     given = SimpleNamespace(teachers=["x"], teacher="x")
-    ctx: Any = SimpleNamespace(folder=RunFolder(tmp_path), config=settings, plan=plan, tasks={}, notes=[], given=given)
+    ctx: Any = SimpleNamespace(
+        folder=RunFolder(tmp_path), config=settings, plan=plan, tasks={}, notes=[], given=given, shared=False
+    )
     content = results.results(ctx, evaluation and steps[evaluation])
     assert content is not None
     assert content["command"] == command
