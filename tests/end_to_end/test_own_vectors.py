@@ -138,9 +138,7 @@ def test_texts_without_labels_prune_and_train_an_embedder(run: Any, tmp_path: Pa
     assert {row["split"]: row["rows"] for row in results["coverage"]} == {"train": 48, "validation": 24}
     assert (tmp_path / "out" / "export" / "texts" / "modules.json").is_file()
     baseline = "pipeline=[finetune_teacher,prune,recover,recover_baseline]"
-    with pytest.raises(
-        ConfigError, match=r"stages.recover_baseline.teacher: got null, and training rows of texts wi"
-    ):
+    with pytest.raises(ConfigError, match=r"stages.recover_baseline.teacher: got null, and training rows of texts wi"):
         run(tmp_path, "prune", *SMALL[:4], "output=other", *SMALL[5:], *settings, baseline)
 
 
