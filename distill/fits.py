@@ -9,8 +9,10 @@ from distill import family, teacher
 from distill.check.shared import unlike
 from distill.config import Prune, Quantize, Train
 from distill.context import Context
-from distill.data.kinds import Kind
+from distill.data.kinds import Kind, labelled
+from distill.data.tasks import targets_of
 from distill.errors import ConfigError
+from distill.family.head import stored_head
 from distill.family.record import TEXTS
 from distill.plan import Step, tokenizer_of
 from distill.schemes import SCHEMES
@@ -135,3 +137,19 @@ def check_rows(ctx: Context, steps: list[Step]) -> None:
 def same_tokens(first: Any, second: Any) -> bool:
     """Whether two tokenizers have the same vocabulary and split `PROBE` into the same tokens."""
     return bool(first.get_vocab() == second.get_vocab() and first(PROBE)["input_ids"] == second(PROBE)["input_ids"])
+
+
+def check_labels(ctx: Context, steps: list[Step]) -> None:
+    """Refuse stages without a teacher on tasks of embedders whose training rows have no labels."""
+    every = [data for data in ctx.tasks.values() if data.task.kind.separate]
+    without = [data.task for data in every if not labelled(targets_of(data.train)).any()]
+    head = stored_head(ctx.given.teacher) if without else None
+    for step in steps:
+        if not without or not isinstance(step.settings, Train) or step.on_corpus or step.teacher is not None:
+            continue
+        as_it_is = head is not None and head.architecture == without[0].kind.architecture
+        if not (step.settings.skip_if_head and as_it_is):
+            raise ConfigError(
+                f"stages.{step.stage}.teacher: got null, and training rows of {without[0].name} without labels; must "
+                "be a stage, or rows with labels; leave the stage out of pipeline, or add labels"
+            )

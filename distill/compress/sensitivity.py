@@ -42,6 +42,9 @@ LESSON, RATE, WARMUP = 16, 1e-4, 0.2
 """Rows per batch, peak learning rate of a model of width 384 and warm-up share of the training before a pruned model's
 loss is measured. As for `base_lr`, the learning rate is inversely proportional to the width of the unpruned model."""
 
+NOISE = 0.1
+"""Standard deviation of drawn labels, which are cosines."""
+
 NUMBERS = "losses.json"
 """File of the layers and losses."""
 
@@ -80,7 +83,8 @@ class Subject:
         With `then` > 0: at most that many batches of `LESSON` rows from the other rows, in random order.
         """
         train, tokenizer = self.data.train, self.tokenizer
-        train = train.select(np.flatnonzero(labelled(targets_of(train))))
+        given = labelled(targets_of(train))
+        train = train.select(np.flatnonzero(given)) if given.any() else train
         drawn = np.random.default_rng(self.seed).permutation(len(train))
         count = min(examples, len(drawn) // 2)
         drawn = drawn[count : count + then * LESSON] if then else drawn[:count]
@@ -91,8 +95,21 @@ class Subject:
         for rows in lessons if then else batches(np.asarray(encoded.lengths), TOKENS):
             batch, numbers = task_batch(encoded, rows, tokenizer.pad_token_id, tokenizer.padding_side == "left")
             batch["labels"] = self.data.task.kind.loss_targets(encoded.labels[numbers])
-            sampled.append({key: torch.from_numpy(value).to(self.model.device) for key, value in batch.items()})
+            tensors = {key: torch.from_numpy(value).to(self.model.device) for key, value in batch.items()}
+            sampled.append(tensors if given.any() else tensors | {"labels": drawn_labels(self, tensors)})
         return sampled
+
+
+@torch.no_grad()
+def drawn_labels(subject: Subject, batch: Batch) -> Tensor:
+    """Labels [R] of an embedder's rows without labels: its own cosines with normal noise.
+
+    With labels drawn from the model itself, squared gradients estimate the Fisher information (Kunstner et al. 2019,
+    arXiv 1905.12558, section 2), and the loss of a smaller model grows with the distance from the cosines.
+    """
+    cosines = subject.data.task.kind.on_labels(working(outputs_of(subject.model, batch)))[:, 0]
+    generator = torch.Generator().manual_seed(subject.seed)
+    return cosines + NOISE * torch.randn(len(cosines), generator=generator).to(cosines)
 
 
 def stored(folder: Path, measure: Callable[[], Sensitivity]) -> Sensitivity:

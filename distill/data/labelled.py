@@ -21,6 +21,7 @@ from distill.data.labels import Labels, labels_of
 from distill.data.soft_labels import soft_outputs
 from distill.data.splits import Split, check_enough, divided, targets_of, with_labels, without_leaks
 from distill.data.task import Task
+from distill.data.unlabelled import completed
 from distill.data.vectors import prompts_of, scaled
 from distill.errors import ConfigError, DataError
 from distill.family.head import Head
@@ -74,7 +75,8 @@ def labelled_rows(
         DataError: for rows that cannot be used.
     """
     first = next(iter(tables.values()))
-    columns = columns_of(settings, first.rows, head, key, first.files[0])
+    known, tables = completed(settings, tables, head, key)
+    columns = known or columns_of(settings, first.rows, head, key, first.files[0])
     prompts = tuple(settings.prompts or ()) or prompts_of(columns.kind, head)
     head = None if head is None or head.architecture == VECTORS else head  # an embedder has no labels
     _check_settings(settings, columns.kind, key)
@@ -110,7 +112,8 @@ def labelled_rows(
         splits = without_leaks(splits, columns, settings.drop_leaked is not False, notes, name)
         splits = divided(splits, columns.text[:1] if columns.kind.grouped else columns.content, notes, name)
         check_enough(splits, tables, columns.kind)
-    ends = _range(settings.range, splits.get("train")) if columns.kind.name in FOR_KINDS["range"] else None
+    labels_in = next((part for part in splits.values() if labelled(targets_of(part)).any()), None)
+    ends = _range(settings.range, labels_in) if columns.kind.name in FOR_KINDS["range"] else None
     if columns.kind.scaled and ends is not None:
         splits = {split: replace(part, table=scaled(part.table, ends)) for split, part in splits.items()}
     task = Task(

@@ -128,6 +128,20 @@ def test_a_narrower_student_outputs_vectors_as_wide_as_its_teachers(run: Any, tm
     assert {m["role"] for m in results["models"]} == {"teacher", "student", "baseline"}
 
 
+@pytest.mark.slow
+def test_texts_without_labels_prune_and_train_an_embedder(run: Any, tmp_path: Path) -> None:
+    given, held = embedder(tmp_path / "given"), write(tmp_path / "held.jsonl", pair)
+    texts = write(tmp_path / "texts.jsonl", lambda number: {"text": f"{TINY['SENTENCES'][number % 8]} {number}"}, 96)
+    settings = ["teacher=hub", f"teacher.name={given}", f"tasks.train={texts}", f"tasks.validation={held}"]
+    rest = ["stages.quantize.schemes=[onnxruntime]", "stages.evaluate.baseline=null"]
+    results = run(tmp_path, "prune", *SMALL, *settings, *rest, RUN)
+    assert {row["split"]: row["rows"] for row in results["coverage"]} == {"train": 48, "validation": 24}
+    assert (tmp_path / "out" / "export" / "texts" / "modules.json").is_file()
+    baseline = "pipeline=[finetune_teacher,prune,recover,recover_baseline]"
+    with pytest.raises(ConfigError, match=r"stages.recover_baseline.teacher: got null, and training rows of texts wi"):
+        run(tmp_path, "prune", *SMALL[:4], "output=other", *SMALL[5:], *settings, baseline)
+
+
 MARGINS = "stages.recover.terms.margins.weight"
 
 

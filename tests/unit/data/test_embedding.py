@@ -303,3 +303,79 @@ def test_prompts_are_for_embedders_only() -> None:
     task = config.Task(kind="regression", text="sentence1", label="score", prompts=["a", "b"])
     with pytest.raises(ConfigError, match=r"tasks.prompts: got \['a', 'b'\]; must be null for regression"):
         labelled_rows("own", task, {"train": pairs()}, None, "tasks")
+
+
+ALONE = config.Task(kind="embedding")
+
+
+@pytest.mark.parametrize("count", [24, 25])
+def test_texts_without_labels_train_in_pairs(count: int) -> None:
+    texts = [f"{TINY['SENTENCES'][n % 8]} {n}" for n in range(count)]
+    tables = {"train": table([{"text": text, "day": n} for n, text in enumerate(texts)]), "validation": pairs()}
+    for settings, head in ((ALONE, None), (config.Task(), EMBEDDER)):
+        read = labelled_rows("own", settings, tables, head, "tasks")
+        assert read.train is not None
+        assert read.task.kind is EMBEDDING
+        assert read.task.columns == ("sentence1", "sentence2")
+        rows = read.train.table
+        assert [(a, b) for a, b in zip(*(rows[c].to_pylist() for c in read.task.columns), strict=True)] == [
+            (texts[n], texts[n + 1]) for n in range(0, 24, 2)
+        ]
+        assert np.isnan(targets_of(read.train)).all()
+        assert read.task.range == (0.0, 4.5)
+        assert targets_of(read.validation["validation"]).max() == 1.0
+
+
+def test_pairs_without_labels_are_distilled_alone_and_documents_are_relevant() -> None:
+    both = pairs().rows.select(["sentence1", "sentence2"])
+    tables = {"train": Table(both, ("t.csv",), (0,)), "validation": pairs(10)}
+    read = labelled_rows("own", ALONE, tables, None, "tasks")
+    assert read.train is not None
+    assert np.isnan(targets_of(read.train)).all()
+    answered = [{"query": f"which is {n}", "document": f"it is {n}"} for n in range(20)]
+    judged = table([row | {"relevance": int(row["relevance"])} for row in QUERIES])
+    read = labelled_rows("own", config.Task(), {"train": table(answered), "validation": judged}, EMBEDDER, "tasks")
+    assert read.train is not None
+    assert read.task.kind is RETRIEVAL
+    assert targets_of(read.train).tolist() == [1.0] * 20
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        ({"train": table([{"text": "one"}] * 20)}, "tasks.label: got nothing|no label|must be"),
+        (
+            {"train": table([{"text": "a text"}] * 7), "validation": pairs()},
+            "pairs.jsonl: got 0 labelled train rows; mu",
+        ),
+        (
+            {"train": table([{"text": "a"}] * 20), "validation": table([row | {"relevance": 1} for row in QUERIES])},
+            "pairs.jsonl: got columns text; must have query, document, relevance, as",
+        ),
+    ],
+)
+def test_texts_without_labels_that_are_refused(tables: dict[str, Table], message: str) -> None:
+    settings = config.Task(kind="retrieval") if "query" in list(tables.values())[-1].rows.column_names else ALONE
+    with pytest.raises((DataError, ConfigError), match=message):
+        labelled_rows("own", settings, tables, None, "tasks")
+
+
+def test_drawn_labels_are_cosines_with_noise(tmp_path: Path) -> None:
+    from distill import teacher
+    from distill.compress.sensitivity import NOISE, Subject
+
+    folder = TINY["save"](tmp_path, "bert", "", std=0.3)
+    texts = [f"{TINY['SENTENCES'][n % 8]}" for n in range(64)]
+    rows = Dataset.from_dict({"a": texts, "b": texts[::-1], "label": np.full(64, np.nan, np.float32)})
+    data = TaskData(Task("own", EMBEDDING, ("a", "b"), (), ()), rows, {}, {})
+    model = teacher.load_for(data.task, folder)
+    subject = Subject("own", model, teacher.load_tokenizer(folder), data, folder, 24, 0)
+    parts = subject.sample(32)
+    assert sum(len(part["labels"]) for part in parts) == 32
+    from distill.features import outputs_of
+
+    with torch.no_grad():
+        cosines = torch.cat([EMBEDDING.on_labels(outputs_of(model, part))[:, 0] for part in parts])
+    noise = torch.cat([part["labels"] for part in parts]) - cosines
+    assert 0.5 * NOISE < noise.std() < 2 * NOISE
+    assert torch.equal(parts[0]["labels"], subject.sample(32)[0]["labels"])

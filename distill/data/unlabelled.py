@@ -1,0 +1,55 @@
+"""Training rows of embedders without labels: pairs, or texts, which are paired one after the other. Without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from distill import config
+from distill.data.columns import columns_of, text_columns
+from distill.data.files import Table
+from distill.data.kinds import KINDS, Columns
+from distill.family.head import Head
+from distill.family.record import VECTORS
+
+
+def completed(
+    settings: config.Task, tables: Mapping[str, Table], head: Head | None, key: str
+) -> tuple[Columns | None, Mapping[str, Table]]:
+    """The columns of the validation or test rows of an embedder, and the tables, where training rows that lack some of
+    these have them. None and the same tables for any other task, and for training rows that lack none.
+
+    A missing label is null for embedding, whose rows are then distilled alone, and 1 for retrieval, where a pair is a
+    query and a document that answers it.
+
+    Args:
+        head: that of the teacher.
+        key: setting of the task, e.g. `tasks`, for messages.
+    """
+    others = [table for split, table in tables.items() if split != "train"]
+    embeds = head is not None and head.architecture == VECTORS if settings.kind is None else False
+    if "train" not in tables or not others or not (embeds or (settings.kind and KINDS[settings.kind].separate)):
+        return None, tables
+    columns, train = columns_of(settings, others[0].rows, head, key, others[0].files[0]), tables["train"]
+    if not columns.kind.separate or {*columns.text, *columns.label} <= {*train.rows.column_names}:
+        return None, tables
+    rows = train.rows
+    if not {*columns.text} <= {*rows.column_names}:
+        if columns.kind.grouped:  # two texts that stand one after the other are no query and document
+            return columns, tables
+        known = replace(settings, text=settings.text if settings.text in rows.column_names else None, text_pair=None)
+        rows = _paired(rows, text_columns(known, rows, key, train.files[0])[0], columns)
+    if columns.label[0] not in rows.column_names:
+        values = np.full(rows.num_rows, 1.0 if columns.kind.grouped else np.nan)
+        rows = rows.append_column(columns.label[0], pa.array(values, from_pandas=True))
+    return columns, {**tables, "train": replace(train, rows=rows)}
+
+
+def _paired(rows: pa.Table, text: str, columns: Columns) -> pa.Table:
+    """Half as many rows, of two texts each, without labels. A last text without another is left out."""
+    texts = rows[text].combine_chunks()
+    even = pa.array(np.arange(0, len(texts) // 2 * 2, 2))
+    return pa.table({columns.text[0]: texts.take(even), columns.text[1]: texts.take(pa.array(np.asarray(even) + 1))})
