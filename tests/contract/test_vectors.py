@@ -59,7 +59,7 @@ def of_model(model: Any, folder: Path, texts: list[str] = TEXTS) -> np.ndarray:
     return family.logits(model, batch).numpy()  # type: ignore[no-any-return]
 
 
-QUICK = ("bert", "modernbert", "distilbert")
+QUICK = ("bert",)
 
 
 @pytest.mark.parametrize(

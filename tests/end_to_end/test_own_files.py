@@ -302,9 +302,6 @@ MALFORMED: dict[str, Case] = {
     "prompts of another kind": (
         tickets, ["tasks.prompts=[a,b]"], r"tasks.prompts: got \['a', 'b'\]; must be null for classification",
     ),
-    "no document that is not relevant": (
-        lambda: tickets(QUERIES | {"score": [1] * COUNT}), ["tasks.kind=retrieval"], "tickets.csv: got the same label",
-    ),
     "accuracy of cosines": (
         lambda: tickets(QUERIES), ["tasks.kind=retrieval", "tasks.metrics=[accuracy]"], "tasks.metrics: got accuracy; ",
     ),

@@ -103,6 +103,7 @@ def test_sensitive_modules_are_left_in_float(scheme: str, machine: Any, folder: 
     assert quality(run, source, row_by_row=True).score >= 92
 
 
+@pytest.mark.slow
 def test_no_head_of_several_may_lose_more_than_its_limits(machine: Any, folder: Path, tmp_path: Path) -> None:
     """Its most sensitive modules stay in float, and without that there is no file; nor does the other head's score
     count."""

@@ -79,6 +79,7 @@ def test_outputs_of_answers_are_those_of_transformers() -> None:
     assert torch.equal(outputs[..., 1], expected.end_logits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("head", "outputs"), [("MultipleChoice", 1), ("QuestionAnswering", 2)])
 def test_onnx_files_have_the_inputs_and_outputs_of_the_model(tmp_path: Path, head: str, outputs: int) -> None:
     folder = tiny.save(tmp_path / "model", "bert", head)
