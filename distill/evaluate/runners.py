@@ -155,11 +155,10 @@ def onnx_runner(name: str, path: Path | str, *, scheme: str, threads: int) -> Ru
     options.add_session_config_entry("session.force_spinning_stop", "1")
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     inputs = {entry.name: len(entry.shape) for entry in session.get_inputs()}
-    of_tasks = session.get_outputs()[0].name.startswith(LOGITS)
+    outputs = _wanted([entry.name for entry in session.get_outputs()])
 
     def run(batch: Batch) -> np.ndarray:
-        outputs = session.run(None, shaped(batch, inputs))
-        return np.concatenate(outputs, axis=-1) if of_tasks else _stacked(outputs)
+        return _combined(session.run(outputs, shaped(batch, inputs)), outputs)
 
     return Runner(name, "onnxruntime", scheme, run)
 
@@ -179,12 +178,11 @@ def openvino_runner(name: str, path: Path | str, *, scheme: str, threads: int) -
     model = openvino.Core().compile_model(file, "CPU", settings)
     inputs = {entry.get_any_name(): len(entry.partial_shape) for entry in model.inputs}
     request = model.create_infer_request()
-    of_tasks = model.outputs[0].get_any_name().startswith(LOGITS)
+    outputs = _wanted([entry.get_any_name() for entry in model.outputs])
 
     def run(batch: Batch) -> np.ndarray:
         found = request.infer(shaped(batch, inputs))
-        outputs = [found[number].copy() for number in range(len(model.outputs))]
-        return np.concatenate(outputs, axis=-1) if of_tasks else _stacked(outputs)
+        return _combined([found[number].copy() for number in range(len(outputs))], outputs)
 
     return Runner(name, "openvino", scheme, run)
 
@@ -195,9 +193,16 @@ def shaped(batch: Batch, inputs: Mapping[str, int]) -> Batch:
     return {name: batch[name] if rank == 2 else batch[name][:, None] for name, rank in inputs.items()}
 
 
-def _stacked(outputs: Sequence[np.ndarray]) -> np.ndarray:
-    """The logits; those of start and end [B, L] of question answering as [B, L, 2]."""
-    return outputs[0] if len(outputs) == 1 else np.stack(outputs, axis=-1)
+def _wanted(names: list[str]) -> list[str]:
+    """Names of a file's outputs that are those of its head. Seq2seq models have hidden states after their logits."""
+    return names[:1] if names[0] == "logits" else names
+
+
+def _combined(outputs: Sequence[np.ndarray], names: Sequence[str]) -> np.ndarray:
+    """The only output; logits of several tasks side by side; start and end [B, L] of answers as [B, L, 2]."""
+    if len(outputs) == 1:
+        return outputs[0]
+    return np.concatenate(outputs, axis=-1) if names[0].startswith(LOGITS) else np.stack(outputs, axis=-1)
 
 
 def load(name: str, path: Path | str, *, backend: str, scheme: str, device: str, threads: int) -> Runner:

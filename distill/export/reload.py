@@ -127,10 +127,10 @@ def shaped(batch: dict[str, Any], ranks: dict[str, int]) -> dict[str, Any]:
 
 
 def stacked(outputs: list[Any], first: str = "") -> Any:
-    """The only output, or two [B, L] as [B, L, 2]; logits of several tasks, `logits_TASK`, side by side."""
+    """`logits`, two outputs [B, L] as [B, L, 2], or logits of several tasks, `logits_TASK`, side by side."""
     if first.startswith("logits_"):
         return numpy.concatenate(outputs, axis=-1)
-    return outputs[0] if len(outputs) == 1 else numpy.stack(outputs, axis=-1)
+    return outputs[0] if first == "logits" or len(outputs) == 1 else numpy.stack(outputs, axis=-1)
 
 
 def logits(
