@@ -9,6 +9,9 @@ validation questions with ten passages each. The teachers of these runs are the 
     python -m distill recipe=prune tasks.train=sentiment.csv tasks.test=sentiment_test.csv target.speedup=null \\
         'pipeline=[finetune_teacher]' output=teacher
     cp -r teacher/finetune_teacher/sentiment my-bert
+    python -m distill recipe=prune tasks.train=judged.csv tasks.test=judged_test.csv target.speedup=null \\
+        'pipeline=[finetune_teacher]' output=teacher
+    cp -r teacher/finetune_teacher/judged my-reranker
 
 similar.csv: the training pairs of STS-B with their similarity, and pairs of MRPC and QNLI without one, from which a
 student learns its teacher's vectors alone; similar_test.csv: STS-B's validation pairs. The teacher of this run is the
