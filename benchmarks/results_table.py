@@ -27,6 +27,8 @@ from distill.report.table import Table, models_table, number, times, with_interv
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, BENCHMARKS = Path("docs/results"), Path("benchmarks/results")
+OWN = "own-"
+"""Beginning of the names of runs on a user's own files."""
 README, COMPRESSING = Path("README.md"), Path("docs/compressing.md")
 PICTURE = "frontier.png"
 """PNG on white: a transparent SVG is unreadable on a dark page."""
@@ -92,6 +94,7 @@ def documents(root: Path, runs: dict[str, Results], shown: str | None) -> dict[P
     )
     parts = {
         "results": "No result is committed yet." if shown is None else main_part(shown, runs),
+        "own": own_part(runs),
         "compressed": compressed_part(overview.entries(_compressed(runs))),
         "step": _measured(step, step_table),
     }
@@ -133,6 +136,33 @@ def main_part(name: str, runs: dict[str, Results]) -> str:
     table = replace(models_table(results), notes=[])
     blocks = [*page.result(results), table, Paragraph(" ".join(headline.coverage(results)))]
     return f"{markdown.text(blocks)}\n{links}"
+
+
+def own_part(runs: dict[str, Results]) -> str:
+    """The students of runs on own files: those of the headline, and the gain over the same student without a teacher."""
+    rows = []
+    for name, results in runs.items():
+        for target in headline.targets(results) if name.startswith(OWN) else []:
+            student, both = headline.chosen(results, target), headline.pair(results, target)
+            if student is None:
+                continue
+            gains = [] if both is None else [headline.retained(model) or 0.0 for model in both]
+            rows.append(
+                (
+                    f"[{name}]({RESULTS}/README.md#{name})",
+                    ", ".join(metric for scores in student["scores"].values() for metric in scores),
+                    f"{student['name']}, {student['backend']} {student['scheme']}",
+                    with_interval(number(headline.retained(student)), headline.interval(student, "retained"), 1),
+                    with_interval(times(headline.speedup(student)), headline.interval(student, "speedup"), 2),
+                    f"{gains[0] - gains[1]:+.1f}" if gains else "-",
+                )
+            )
+    columns = ("Run", "Score", "Student", "Retained % [95%]", "Speedup at 8x128 [95%]", "Gain by distillation")
+    notes = [
+        "Fastest int8 student of each target, one seed. Speedup: over the teacher's fastest float32 variant. Gain by "
+        "distillation: retained percentage points over the same student trained without a teacher."
+    ]
+    return measured_part(Table("Own files", columns, rows, 3, notes)) if rows else "No run is committed yet."
 
 
 def compressed_part(entries: Sequence[overview.Entry]) -> str:

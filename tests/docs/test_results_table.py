@@ -19,6 +19,8 @@ complete = runpy.run_path(str(Path(__file__).parents[1] / "unit/report/conftest.
 README = """# Title
 <!-- results:begin -->
 <!-- results:end -->
+<!-- own:begin -->
+<!-- own:end -->
 between
 <!-- compressed:begin -->
 <!-- compressed:end -->
