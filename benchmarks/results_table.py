@@ -139,7 +139,7 @@ def main_part(name: str, runs: dict[str, Results]) -> str:
 
 
 def own_part(runs: dict[str, Results]) -> str:
-    """The students of runs on own files: those of the headline, and the gain over the same student without a teacher."""
+    """The students of runs on own files, as in the headline, and the gain over the same ones without a teacher."""
     rows = []
     for name, results in runs.items():
         for target in headline.targets(results) if name.startswith(OWN) else []:
