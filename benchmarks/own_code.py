@@ -12,6 +12,9 @@ fine-tuned on the file:
     python -m distill recipe=prune tasks.train=names.jsonl tasks.test=names_test.jsonl target.speedup=null \\
         'pipeline=[finetune_teacher]' output=teacher
     cp -r teacher/finetune_teacher/names my-tagger
+    python -m distill recipe=prune tasks.train=answers.jsonl tasks.test=answers_test.jsonl target.speedup=null \\
+        'pipeline=[finetune_teacher]' output=teacher
+    cp -r teacher/finetune_teacher/answers my-reader
 """
 
 from __future__ import annotations
