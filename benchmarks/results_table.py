@@ -160,7 +160,7 @@ def own_part(runs: dict[str, Results]) -> str:
     columns = ("Run", "Score", "Student", "Retained % [95%]", "Speedup at 8x128 [95%]", "Gain by distillation")
     notes = [
         "Fastest int8 student of each target, one seed. Speedup: over the teacher's fastest float32 variant. Gain by "
-        "distillation: retained percentage points over the same student trained without a teacher."
+        "distillation: retained percentage points over the same student trained without a teacher, if the run has it."
     ]
     return measured_part(Table("Own files", columns, rows, 3, notes)) if rows else "No run is committed yet."
 
