@@ -14,7 +14,7 @@ from distill.data.kinds import KINDS, Columns, Kind
 from distill.data.kinds.classification import label_names
 from distill.data.kinds.kind import is_list, is_text
 from distill.data.kinds.multi_label import JOINED, split
-from distill.data.kinds.multiple_choice import MULTIPLE_CHOICE, first_of, is_choices, numbered, sizes_of
+from distill.data.kinds.multiple_choice import MULTIPLE_CHOICE, first_of, fits, is_choices, numbered, sizes_of
 from distill.data.kinds.question_answering import QUESTION_ANSWERING, is_answers, is_extractive
 from distill.data.kinds.regression import numeric
 from distill.data.kinds.token_classification import TOKEN_CLASSIFICATION, is_spans, is_words
@@ -159,9 +159,11 @@ def _choices(settings: config.Task, table: pa.Table, head: Head | None, key: str
     others = table.drop_columns(list({*_named(settings)} & {*table.column_names}))
     lists = [name for name in others.column_names if is_choices(others[name].type)]
     usual = _usual(others.select(lists), CHOICES, set())
-    found = (usual,) if usual is not None else tuple(numbered(others.column_names))
+    names = others.column_names if settings.kind else [n for n in others.column_names if is_text(others[n].type)]
+    found = (usual,) if usual is not None else tuple(numbered(names))
     wanted = settings.kind is not None or (head is not None and head.architecture == MULTIPLE_CHOICE.architecture)
-    if found and (wanted or settings.label is not None or _usual(others, ANSWERS, {*found}) is not None):
+    label = settings.label if settings.label is not None else _usual(others, ANSWERS, {*found})
+    if found and (wanted or (isinstance(label, str) and label in table.column_names and fits(table, found, label))):
         return found
     if wanted:
         raise ConfigError(

@@ -72,6 +72,19 @@ def sizes_of(rows: pa.Table, choices: Sequence[str]) -> np.ndarray:
     return np.array([len(row or ()) for row in choices_of(rows, choices)], np.int64)
 
 
+def fits(rows: pa.Table, choices: Sequence[str], label: str) -> bool:
+    """Whether most labels of a column are the number, the letter, the text or the own name of a choice."""
+    if not CLASSIFICATION.accepts(rows[label].type):
+        return False
+    names, named = label_names(rows[label]).to_pylist(), _given_names(rows, choices)
+    known = [
+        bool(_POSITION.fullmatch(name)) or name in (texts or ()) or (named is not None and name in named[row])
+        for row, (name, texts) in enumerate(zip(names, choices_of(rows, choices), strict=True))
+        if name is not None
+    ]
+    return sum(known) > len(known) / 2
+
+
 def choices_of(rows: pa.Table, choices: Sequence[str]) -> list[list[Any] | None]:
     """The choices of each row; None for null."""
     if len(choices) > 1:

@@ -117,6 +117,13 @@ def test_columns_that_are_set(tmp_path: Path) -> None:
     assert load(file, **settings).tasks["quiz"].task.kind is KIND
 
 
+@pytest.mark.parametrize(("a", "label"), [(1.5, "yes"), ("red", "billing")])
+def test_columns_with_letters_as_names_are_no_choices_where_labels_are_none(a: Any, label: str, tmp_path: Path) -> None:
+    rows = [{"text": f"day {n}", "a": a, "b": a, "label": label if n % 2 else "no"} for n in range(COUNT)]
+    task = load(write(tmp_path / "quiz.csv", rows)).tasks["quiz"].task
+    assert (task.kind.name, task.columns) == ("classification", ("text",))
+
+
 def test_a_teacher_with_such_a_head_decides(tmp_path: Path) -> None:
     rows = [{"q": f"day {n}", "choices": ["one", "two"], "mark": n % 2} for n in range(COUNT)]
     data = load(write(tmp_path / "quiz.jsonl", rows), Head(1, (), None, CHOICES), label="mark").tasks["quiz"]
