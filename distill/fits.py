@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from distill import family, teacher
 from distill.check.shared import unlike
-from distill.config import Prune, Quantize, Train
+from distill.config import NO_TEACHER, Prune, Quantize, Train
 from distill.context import Context
 from distill.data.kinds import Kind, labelled
-from distill.data.tasks import targets_of
-from distill.errors import ConfigError
+from distill.data.tasks import soft_outputs_of, targets_of
+from distill.errors import ConfigError, DataError
 from distill.family.head import stored_head
 from distill.family.record import TEXTS
 from distill.plan import Step, tokenizer_of
@@ -57,6 +59,20 @@ def _unfit_for_kind(ctx: Context, kind: Kind) -> Iterator[str]:
             )
     if kind.extractive:
         yield from _other_tokens(ctx, kind.name)
+
+
+def check_soft_labels(ctx: Context) -> None:
+    """Refuse training rows without a soft label where no teacher could label them."""
+    if ctx.config.teacher.kind != NO_TEACHER:
+        return
+    for name, data in ctx.tasks.items():
+        soft = soft_outputs_of(data.train)
+        assert soft is not None
+        if without := int(np.isnan(soft).any(axis=1).sum()):
+            raise DataError(
+                f"tasks.soft_label: got {without:,} of {len(soft):,} training rows of {name} without one; must be in "
+                "each row with teacher=none; add them, leave these rows out, or set teacher.name=FOLDER"
+            )
 
 
 def check_shared(ctx: Context) -> None:

@@ -14,7 +14,15 @@ from distill.data.labels import check_head
 from distill.errors import ConfigError
 from distill.family.head import stored_head
 from distill.family.record import UNBOUNDED
-from distill.fits import check_architecture, check_labels, check_margins, check_rows, check_shared, same_tokens
+from distill.fits import (
+    check_architecture,
+    check_labels,
+    check_margins,
+    check_rows,
+    check_shared,
+    check_soft_labels,
+    same_tokens,
+)
 from distill.plan import STUDENT, Step
 from distill.stages.prune import check_reach
 from distill.student.shape import projects, setting
@@ -47,6 +55,7 @@ def prepare(ctx: Context, pending: list[Step]) -> None:
             check_head(stored_head(folder), [data.task for data in ctx.tasks.values()], ctx.given.key)
         check_rows(ctx, pending)
         check_labels(ctx, pending)
+        check_soft_labels(ctx)
         if ctx.plan.given_student:
             check_head(stored_head(ctx.given.student), [data.task for data in ctx.tasks.values()], "student.name")
     for step in pending:

@@ -11,7 +11,20 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
-from distill.config import REFERENCES, Baseline, Config, Evaluate, Export, Prune, Stage, Target, Train, Vocabulary
+from distill.config import (
+    NO_TEACHER,
+    REFERENCES,
+    Baseline,
+    Config,
+    Evaluate,
+    Export,
+    Prune,
+    Stage,
+    Target,
+    Train,
+    Vocabulary,
+)
+from distill.terms import KINDS
 
 UNITS = {"speedup": "x", "latency_ms": "ms", "size_mib": "MiB"}
 """Setting of `target` that a shape can be searched for -> unit in the target's label, e.g. `2x`."""
@@ -236,6 +249,20 @@ def resolve(config: Config) -> Plan:
     )
 
 
+def _on_soft_labels(config: Config, name: str) -> Stage:
+    stage = config.stages[name]
+    if not isinstance(stage, Train) or stage.role != "teacher" or stage.data != "tasks":
+        return stage
+    of_students = [s.terms for s in config.stages.values() if isinstance(s, Train) and s.teacher == name]
+    outputs = {
+        label: term
+        for terms in of_students[:1]
+        for label, term in terms.items()
+        if term.against == "teacher" and (kind := KINDS.get(term.features)) is not None and kind.head
+    }
+    return replace(stage, terms=outputs | stage.terms, skip_if_head=False)
+
+
 def _steps(
     name: str, stage: Stage, labels: dict[str, Target], earlier: dict[str, tuple[Step, ...]], own_tokenizer: bool
 ) -> Iterator[Step]:
@@ -281,7 +308,12 @@ def trained(config: Config, name: str) -> Train:
 
 
 def expanded(config: Config) -> Config:
-    """The config with train settings (`trained`) in place of each baseline stage whose student has a train stage."""
+    """The config with train settings (`trained`) in place of each baseline stage whose student has a train stage.
+
+    Without a teacher, the model in its place is trained on soft labels: it gets the terms on outputs of its student.
+    """
+    if config.teacher.kind == NO_TEACHER:
+        config = replace(config, stages={name: _on_soft_labels(config, name) for name in config.stages})
     baselines = {name: stage for name, stage in config.stages.items() if isinstance(stage, Baseline)}
     valid = [name for name, stage in baselines.items() if isinstance(config.stages.get(stage.baseline_of), Train)]
     return replace(config, stages=config.stages | {name: trained(config, name) for name in valid})

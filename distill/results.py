@@ -9,7 +9,7 @@ from typing import Any
 
 from distill import __version__, teacher
 from distill.compress.target import shape_of
-from distill.config import Evaluate, Prune, Quantize, Train, Vocabulary
+from distill.config import NO_TEACHER, Evaluate, Prune, Quantize, Train, Vocabulary
 from distill.context import Context
 from distill.plan import SHARED_HEADS, Step
 from distill.schemes import SCHEMES
@@ -108,7 +108,12 @@ def _name(ctx: Context, name: str | None, folder: str) -> str:
 
 
 def _of_teacher(ctx: Context, step: Step) -> Iterator[str]:
-    """Notes on a teacher that is an ensemble or processes texts in windows."""
+    """Notes on a teacher that is none, is an ensemble, or processes texts in windows."""
+    if ctx.config.teacher.kind == NO_TEACHER:
+        yield (
+            "No teacher is given: soft labels stand in for its outputs. What this report calls the teacher is "
+            f"{_teacher_name(ctx)} at full size, trained on the same soft labels."
+        )
     if len(ctx.given.teachers) > 1:
         for number, name in enumerate(_member_names(ctx)):
             yield f"member {number + 1} is {name} alone. The teacher outputs the mean of the members' probabilities."

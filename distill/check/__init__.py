@@ -16,7 +16,8 @@ from distill.check.shared import shared
 from distill.check.targets import targets
 from distill.check.tasks import tasks
 from distill.checkpoint import is_path
-from distill.config import Config, Prune, Quantize, Vocabulary, recipes
+from distill.config import NO_TEACHER, Config, Prune, Quantize, Vocabulary, recipes
+from distill.data.task import chosen
 from distill.family import STUDENTS
 from distill.plan import UNITS, Plan, resolve
 from distill.schemes import SCHEMES
@@ -43,7 +44,9 @@ def _sources(config: Config) -> Iterator[str]:
     teacher, corpus = config.teacher, config.corpus
     if teacher.kind == "hub" and not teacher.name:
         yield "teacher.name: got nothing; must be a hub name or a folder; set teacher.name=FOLDER"
-    if teacher.kind != "hub" and teacher.name:
+    if teacher.kind == NO_TEACHER:
+        yield from _without_teacher(config)
+    elif teacher.kind != "hub" and teacher.name:
         yield f"teacher.name: got {teacher.name}; must be null with teacher={teacher.kind}; add teacher=hub"
     yield from _ensemble(config)
     yield from _model_folders(config)
@@ -54,6 +57,26 @@ def _sources(config: Config) -> Iterator[str]:
     if corpus.kind == "hub" and not corpus.name:
         yield "corpus.name: got nothing; must name hub data sets; e.g. corpus.name=[wikimedia/wikipedia/20231101.en]"
     yield from tasks(config.tasks)
+
+
+def _without_teacher(config: Config) -> Iterator[str]:
+    """What a run without a teacher needs: a model, soft labels, and no corpus, which has none."""
+    if config.teacher.name is None and not config.limit.smoke:
+        yield (
+            "student.name: got nothing; must be the model that is trained on the soft labels with teacher=none, a hub "
+            "name or a folder; set student.name=FOLDER"
+        )
+    for name, task in chosen(config.tasks).items():
+        if task.soft_label is None:
+            yield (
+                f"tasks.soft_label: got nothing for {name}; must be a column of probabilities with teacher=none, where "
+                "soft labels stand in for a teacher; set tasks.soft_label=COLUMN, or teacher.name=FOLDER"
+            )
+    for stage in dict.fromkeys(step.stage for step in resolve(config).steps if step.on_corpus):
+        yield (
+            f"teacher.kind: got none; must be another in a recipe that trains on a corpus ({stage}), which has no soft "
+            "labels; try recipe=prune or recipe=task, or set teacher.name=FOLDER"
+        )
 
 
 def _model_folders(config: Config) -> Iterator[str]:

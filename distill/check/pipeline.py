@@ -11,6 +11,7 @@ from distill.check.rules import nearest
 from distill.check.terms import TermFacts, terms
 from distill.config import (
     DIMENSIONS,
+    NO_TEACHER,
     REFERENCES,
     Baseline,
     Config,
@@ -243,6 +244,7 @@ def _train(step: Step, stage: Train, config: Config) -> Iterator[str]:
         several_teachers=config.teacher.kind == "ensemble",
         windows=config.teacher.window is not None,
         pruned=step.pruner is not None,
+        soft_labels=config.teacher.kind == NO_TEACHER and stage.role == "teacher",
     )
     yield from terms(key, stage, facts)
     yield from _on_tasks(key, stage)

@@ -44,8 +44,8 @@ RULES: tuple[Rule, ...] = (
     ("device", _one_of("auto", "cpu", "cuda"), "auto, cpu or cuda", "auto detects"),
     (
         "teacher.kind",
-        _one_of("embedded", "hub", "ensemble", "random"),
-        "embedded, hub, ensemble or random",
+        _one_of("embedded", "hub", "ensemble", "none", "random"),
+        "embedded, hub, ensemble, none or random",
         "choose with teacher=NAME",
     ),
     ("teacher.window", _number(16), ">= 16", "null cuts no text into windows"),

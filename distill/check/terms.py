@@ -22,6 +22,8 @@ class TermFacts:
     """Whether the teacher reads long texts in windows."""
     pruned: bool = False
     """Whether the student was pruned, so that it may have fewer heads than its teacher."""
+    soft_labels: bool = False
+    """Whether soft labels stand in for the stage's teacher."""
 
 
 def terms(key: str, stage: Train, facts: TermFacts) -> Iterator[str]:
@@ -34,7 +36,7 @@ def terms(key: str, stage: Train, facts: TermFacts) -> Iterator[str]:
         if (kind := KINDS.get(term.features)) is None:
             continue
         where = f"{key}.terms.{label}"
-        yield from _against(where, key, term, kind, stage)
+        yield from _against(where, key, term, kind, stage, facts)
         yield from _positions(where, term, kind, stage, facts)
         yield from _layers(where, term, kind)
         if kind.inside and stage.data == "tasks":
@@ -43,8 +45,9 @@ def terms(key: str, stage: Train, facts: TermFacts) -> Iterator[str]:
             yield from _teacher(where, term, kind, stage, facts)
 
 
-def _against(where: str, key: str, term: Term, kind: Kind, stage: Train) -> Iterator[str]:
-    if term.against == "teacher" and stage.teacher is None and stage.role != "baseline":
+def _against(where: str, key: str, term: Term, kind: Kind, stage: Train, facts: TermFacts) -> Iterator[str]:
+    taught = stage.teacher is not None or (facts.soft_labels and kind.head)
+    if term.against == "teacher" and not taught and stage.role != "baseline":
         yield f"{where}.against: got teacher; must be labels where {key}.teacher is null; set {key}.teacher=STAGE"
     if not kind.labels and term.against == "labels" and stage.role == "baseline":
         yield f"{where}.features: got {kind.name}; must be logits in a baseline; drop the term with ~{where}"

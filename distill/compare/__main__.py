@@ -41,6 +41,9 @@ def _parser() -> _Parser:
     parser.add_argument("--text", metavar="COLUMN", help="column of the text, or of the first text of a pair")
     parser.add_argument("--text-pair", metavar="COLUMN", help="column of the second text of a pair")
     parser.add_argument(
+        "--choices", metavar="COLUMN", action="append", help="column of lists of choices; repeated, one for each choice"
+    )
+    parser.add_argument(
         "--label", metavar="COLUMN", action="append", help="column of the label; repeated, columns of 0 and 1"
     )
     parser.add_argument("--separator", help="between the values of a CSV")
@@ -89,6 +92,7 @@ def _run(options: argparse.Namespace) -> None:
         options.file,
         text=options.text,
         text_pair=options.text_pair,
+        choices=options.choices,
         label=options.label,
         separator=options.separator,
         top=options.rows,

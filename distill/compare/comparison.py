@@ -13,19 +13,20 @@ import numpy as np
 from distill import __version__, config
 from distill.compare import predictions, statistics, words
 from distill.compare.labels import common
+from distill.compare.outputs import lengths as tokens
+from distill.compare.outputs import outputs as outputs_of
+from distill.compare.outputs import served
 from distill.compare.result import sentences
 from distill.compare.rows import Rows, Targets, check_width, read_rows, targets
-from distill.data.kinds import Kind, Words, labelled
+from distill.data.kinds import Kind, labelled
 from distill.environment import hardware
 from distill.errors import UserError
 from distill.family.head import stored_head
-from distill.family.record import ANSWERS, CHOICES, TOKENS, VECTORS
+from distill.family.record import TEXTS
 
 if TYPE_CHECKING:
     from distill.serve import Model
 
-_AT_ONCE = 4096
-"""Rows whose texts are in memory at once."""
 _CHARACTERS = 200
 """Characters of a text that are shown."""
 TOP = 10
@@ -38,6 +39,7 @@ def compare(
     *,
     text: str | None = None,
     text_pair: str | None = None,
+    choices: str | Sequence[str] | None = None,
     label: str | Sequence[str] | None = None,
     separator: str | None = None,
     top: int = TOP,
@@ -48,8 +50,9 @@ def compare(
     """Two models of one kind and with the same labels, on the rows of a file, labelled or not.
 
     Args:
-        text, text_pair, label: columns of the file; when None, those that B was made from, or likely ones.
-            Several label columns are of 0 and 1.
+        text, text_pair, choices, label: columns of the file; when None, those that B was made from, or likely ones.
+            Several label columns are of 0 and 1. For embedders, each text of a file with one text column is paired
+            with that of the next row.
         separator: between the values of a CSV; a comma, or a tab in .tsv, when None.
         top: number of rows to list, of those on which the models' outputs differ most.
         backends: of A and of B; None for the default of `distill.load`.
@@ -60,32 +63,36 @@ def compare(
     Raises:
         UserError: for a file or a model that cannot be used, and for models that cannot be compared.
     """
-    own = label if label is None or isinstance(label, str) else list(label)
-    settings = config.Task(text=text, text_pair=text_pair, label=own, separator=separator)
-    columns, per_token = _columns(b)
-    rows = read_rows(file, settings, columns, per_token=per_token)
+    own, others = (value if value is None or isinstance(value, str) else list(value) for value in (label, choices))
+    settings = config.Task(text=text, text_pair=text_pair, label=own, choices=others, separator=separator)
+    columns, choice_columns, architecture = _columns(b)
+    rows = read_rows(file, settings, columns, choice_columns, architecture)
     check_width("B", columns, rows)
     models = _loaded((a, b), backends, log)
-    check_width("A", models[0].columns, rows)
+    check_width("A", () if models[0].kind.separate else models[0].columns, rows)
     kinds = _kinds(models)
     kind = kinds[0]
-    _check_kind("A", kind)
     head, order = common(kinds, (models[0].labels, models[1].labels))
     given = targets(rows, settings, kind, head)
-    lengths = _lengths(models[0], rows)
-    outputs = [_outputs(model, name, rows, batch_size, log) for name, model in zip("AB", models, strict=True)]
-    outputs[1] = outputs[1][:, order]
+    lengths = tokens(models[0], rows)
+    outputs = []
+    for name, model in zip("AB", models, strict=True):
+        log(f"predicting {len(rows):,} rows with {name}")
+        outputs.append(outputs_of(model, kind, rows, batch_size))
+    if kind.named:
+        outputs[1] = outputs[1][:, order]
     log("timing both models in turn")
     measured = _latency(models, rows, lengths)
     names = head.labels or (tuple(map(str, range(head.outputs))) if kind.named else ())
-    of_a, of_b = (kind.decode(values, names, model.threshold) for values, model in zip(outputs, models, strict=True))
+    decode = predictions.shown(kind).decode
+    of_a, of_b = (decode(values, names, model.threshold) for values, model in zip(outputs, models, strict=True))
     log("scoring")
     scored = _compared(kind, of_a, of_b, rows, given, names, lengths)
     result = {
         "schema": 1,
         "version": __version__,
         "file": str(file),
-        "columns": list(rows.text),
+        "columns": [*rows.text, *rows.choices],
         "label": list(given.label),
         "kind": kind.name,
         "labels": list(names),
@@ -112,25 +119,29 @@ def _compared(
 ) -> dict[str, Any]:
     """What depends on predictions and targets."""
     if kind.per_token:
-        return words.compared(kind, a, b, given.values, names, lengths, _sizes(_words(kind, rows)))
-    texts = rows.table.rows[rows.text[0]].to_pylist()
-    truth = None if given.values is None else kind.truth(given.values, texts, names)
-    return predictions.compared(kind, a, b, truth, names, lengths)
+        return words.compared(kind, a, b, given.values, names, lengths, _sizes(kind, rows))
+    if given.values is None:
+        return predictions.compared(kind, a, b, None, np.zeros(len(rows), np.bool_), names, lengths)
+    texts = rows.table.rows[rows.text[1 if kind.extractive else 0]].to_pylist()
+    truth = kind.truth(given.values, texts, names)
+    return predictions.compared(kind, a, b, truth, labelled(given.values), names, lengths)
 
 
-def _words(kind: Kind, rows: Rows, numbers: np.ndarray | None = None) -> list[Words]:
-    """These texts in words, or all; empty for kinds whose rows are texts."""
-    if not kind.per_token or kind.divide is None:
+def _divided(kind: Kind, rows: Rows, numbers: np.ndarray | None = None) -> list[Any]:
+    """These rows, or all, as `Kind.answer` takes them; empty for kinds whose rows are texts or pairs."""
+    if kind.divide is None:
         return []
     return [kind.divide(text) for text in rows.texts(np.arange(len(rows)) if numbers is None else numbers)]
 
 
-def _sizes(texts: Sequence[Words]) -> np.ndarray:
-    return np.array([len(places) for _, places in texts], np.int64)
+def _sizes(kind: Kind, rows: Rows) -> np.ndarray:
+    """[n] number of words of each text; empty for kinds whose rows are not words."""
+    return np.array([len(places) for _, places in _divided(kind, rows)] if kind.per_token else [], np.int64)
 
 
-def _columns(folder: str | Path) -> tuple[Sequence[str], bool]:
-    """The text columns that an exported folder states, none for any other; and whether its model classifies words."""
+def _columns(folder: str | Path) -> tuple[Sequence[str], Sequence[str], str]:
+    """The text columns and those of the choices that an exported folder states, none for any other; and the
+    architecture of its model."""
     from distill.export.record import located, read
 
     with _named("B"):
@@ -138,18 +149,9 @@ def _columns(folder: str | Path) -> tuple[Sequence[str], bool]:
         record = read(path)
     if record is None:
         head = stored_head(path)
-        return (), head is not None and head.architecture == TOKENS
-    _check_kind("B", record.kind)
-    return record.columns, record.kind.per_token
-
-
-def _check_kind(name: str, kind: Kind) -> None:
-    rows = {CHOICES: "choices", ANSWERS: "answers", VECTORS: "vectors"}.get(kind.architecture)
-    if rows is not None:
-        raise UserError(
-            f"{name}: got a model that {kind.summary} ({kind.name}); must be of another kind, because {rows} are not "
-            "compared yet; evaluate both models on labelled rows instead"
-        )
+        return (), (), TEXTS if head is None else head.architecture
+    # An embedder states the column of single texts, and pairs are compared.
+    return () if record.kind.separate else record.columns, record.choices, record.kind.architecture
 
 
 @contextmanager
@@ -197,29 +199,10 @@ def _kinds(models: Sequence[Model]) -> tuple[Kind, Kind]:
     return kinds[0], kinds[1]
 
 
-def _lengths(model: Model, rows: Rows) -> np.ndarray:
-    """[n] number of tokens of each row for the tokenizer of a model, not truncated."""
-    backend = model.tokenizer.backend_tokenizer
-    counts: list[int] = []
-    for numbers in _parts(rows):
-        texts = [" ".join(text) if isinstance(text, list) else text for text in rows.texts(numbers)]
-        counts += [len(encoding.ids) for encoding in backend.encode_batch_fast(texts)]
-    return np.array(counts, np.int64)
-
-
-def _parts(rows: Rows) -> list[np.ndarray]:
-    return [np.arange(start, min(start + _AT_ONCE, len(rows))) for start in range(0, len(rows), _AT_ONCE)]
-
-
-def _outputs(model: Model, name: str, rows: Rows, batch_size: int, log: Callable[[str], None]) -> np.ndarray:
-    log(f"predicting {len(rows):,} rows with {name}")
-    return np.concatenate([model.outputs(rows.texts(numbers), batch_size) for numbers in _parts(rows)])
-
-
 def _latency(models: Sequence[Model], rows: Rows, lengths: np.ndarray) -> list[dict[str, Any]]:
     from distill.compare.timing import timed
 
-    return timed(models, rows, lengths)
+    return timed(models, lambda numbers: served(models[0].kind, rows.texts(numbers)), lengths)
 
 
 def _described(model: Model, lengths: np.ndarray) -> dict[str, Any]:
@@ -229,7 +212,8 @@ def _described(model: Model, lengths: np.ndarray) -> dict[str, Any]:
         "backend": model.backend,
         "scheme": model.scheme,
         "max_length": model.max_length,
-        "truncated_rows": int((lengths > model.max_length).sum()),
+        # Contexts are not truncated, but divided into windows.
+        "truncated_rows": 0 if model.kind.extractive else int((lengths > model.max_length).sum()),
     }
 
 
@@ -243,13 +227,14 @@ def _differences(
     top: int,
 ) -> list[dict[str, Any]]:
     """The rows on which the outputs differ most; of words, the texts with the words on which they do."""
-    distance, sizes = kind.difference(outputs[0], outputs[1]), _sizes(_words(kind, rows))
+    shown, sizes = predictions.shown(kind), _sizes(kind, rows)
+    distance = shown.difference(outputs[0], outputs[1])
     if kind.per_token:
         distance = words.largest_by_text(distance, sizes)
     numbers = statistics.largest(distance, top)
-    divided = _words(kind, rows, numbers)
+    divided = _divided(kind, rows, numbers)
     parts = [words.of_texts(own, sizes, numbers) if kind.per_token else own[numbers] for own in outputs]
-    answers = [kind.answer(part, names, model.threshold, divided) for part, model in zip(parts, models, strict=True)]
+    answers = [shown.answer(part, names, model.threshold, divided) for part, model in zip(parts, models, strict=True)]
     labels = [_label(kind, given.values, int(number), names, divided[n : n + 1]) for n, number in enumerate(numbers)]
     return [
         {
@@ -264,9 +249,11 @@ def _differences(
     ]
 
 
-def _shown(row: str | tuple[str, str] | list[str]) -> Sequence[str]:
-    """The text, the two texts, or the words with spaces between them."""
-    return [row] if isinstance(row, str) else [" ".join(row)] if isinstance(row, list) else row
+def _shown(row: Any) -> Sequence[str]:
+    """The text, the texts of the row with its choices in one, or the words with spaces between them."""
+    if isinstance(row, tuple):
+        return [text if isinstance(text, str) else " | ".join(text) for text in row]
+    return [row] if isinstance(row, str) else [" ".join(row)]
 
 
 def _short(text: str) -> str:
@@ -274,13 +261,19 @@ def _short(text: str) -> str:
 
 
 def _label(
-    kind: Kind, values: np.ndarray | None, row: int, names: Sequence[str], divided: Sequence[Words]
+    kind: Kind, values: np.ndarray | None, row: int, names: Sequence[str], divided: Sequence[Any]
 ) -> str | float | None:
-    """The label of a row: names of labels, a number, or the spans of a text in words; None without one."""
+    """The label of a row: names of labels, a number, a choice, the answers in a context, or the spans of a text in
+    words; None without one."""
     if values is None or not labelled(values[row : row + 1])[0]:
         return None
     if kind.per_token:
         return words.label_of(kind, values[row], names, divided[0])
+    if kind.choices:
+        return str(divided[0][1][values[row]])
+    if kind.extractive:
+        spans = values[row].reshape(-1, 2).tolist()
+        return " | ".join(divided[0][1][first:end] for first, end in spans if first >= 0) or "no answer"
     if kind.flags is None:
         return float(values[row])
     flags = kind.flags(values[row : row + 1], len(names))[0]

@@ -16,7 +16,9 @@ def head_of(kind: Kind, labels: Sequence[str], others: Sequence[str]) -> Head:
     """The outputs of a model. They have no names where they are numbered, unless the other model has the same names."""
     default = all(re.fullmatch(r"LABEL_\d+", label) for label in labels)
     numbered = set(labels) != set(others) and list(labels) == [str(number) for number in range(len(labels))]
-    return Head(len(labels) or 1, () if default or numbered else tuple(labels), kind.problem, kind.architecture)
+    return Head(
+        len(labels) or kind.outputs, () if default or numbered else tuple(labels), kind.problem, kind.architecture
+    )
 
 
 def common(kinds: tuple[Kind, Kind], labels: tuple[Sequence[str], Sequence[str]]) -> tuple[Head, tuple[int, ...]]:

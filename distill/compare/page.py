@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from distill.compare.predictions import shown
 from distill.compare.result import counted, probability
-from distill.data.kinds import KINDS
+from distill.data.kinds import KINDS, Kind
 from distill.report.page import Block, Bullets, Heading, Headline, Paragraph, section
 from distill.report.table import Row, Table, number, times, with_interval
 
@@ -70,8 +71,9 @@ def scores(comparison: Comparison) -> Table | None:
             "span_f1 is that of spans, accuracy that of the tags of words; a row is a text with all its words."
         )
     if (test := comparison["mcnemar"]) is not None:
+        metric = next(iter(comparison["scores"]))
         notes.append(
-            f"McNemar's exact test of accuracy: only A is correct on {counted(test['only_a'], 'row')}, only B on "
+            f"McNemar's exact test of {metric}: only A is correct on {counted(test['only_a'], 'row')}, only B on "
             f"{test['only_b']:,}; {probability(test['p'])}."
         )
     return Table("Scores", ("Metric", "A", "B", "B - A [95%]"), rows, 1, notes)
@@ -124,9 +126,12 @@ def lengths(comparison: Comparison) -> Table:
         quality = [number((own[model] or {}).get(metric)) for metric in metrics for model in "ab"]
         rows.append((f"{group['from']} to {group['to']}", f"{group['rows']:,}", agreed, *quality))
     kind = KINDS[comparison["kind"]]
-    agreed = "Same tag %" if kind.per_token else "Same prediction %" if kind.same else "Pearson of A and B"
+    compared = "Same prediction %" if shown(kind).same else "Pearson of A and B"
+    agreed = "Same tag %" if kind.per_token else compared
     columns = ("Tokens", "Rows", agreed, *(f"{metric} {model}" for metric in metrics for model in "AB"))
     notes = ["Three groups of about the same number of rows, by the tokens of A's tokenizer before truncation."]
+    if kind.separate or kind.choices:
+        notes.append(f"Of a row with several {'choices' if kind.choices else 'texts'}, the longest counts.")
     return Table("By length", columns, rows, 1, notes)
 
 
@@ -136,14 +141,22 @@ def differences(comparison: Comparison, whole: bool) -> Table:
     for each in every if whole else every[:_TEXTS]:
         text = " / ".join(" ".join(text.split()) for text in each["texts"])
         place = each["row"].removeprefix(f"{comparison['file']}, row ")
-        answers = (kind.brief(each["a"]), kind.brief(each["b"]))
+        answers = (shown(kind).brief(each["a"]), shown(kind).brief(each["b"]))
         rows.append((_cut(text, whole), place, _label(each["label"]), *answers, number(each["difference"], 3)))
-    notes = ["Difference: of probabilities, 0 to 1." if kind.named else "Difference: absolute."]
-    if kind.per_token:
-        notes = ["Difference: of the probabilities of a word's tags, 0 to 1; the largest of the words of the text."]
+    notes = [f"Difference: {_difference(kind)}."]
     if len(rows) < len(every):
         notes.append(f"{len(every) - len(rows)} more rows are on the page.")
     return Table("Where they differ most", ("Text", "Row", "Label", "A", "B", "Difference"), rows, 5, notes)
+
+
+def _difference(kind: Kind) -> str:
+    if kind.per_token:
+        return "of the probabilities of a word's tags, 0 to 1; the largest of the words of the text"
+    if kind.extractive:
+        return "share of the characters of both answers that one of them lacks, 0 to 1"
+    if kind.separate:
+        return "absolute, of the cosines of the two texts"
+    return "of probabilities, 0 to 1" if kind.named or kind.choices else "absolute"
 
 
 def _label(label: str | float | None) -> str:

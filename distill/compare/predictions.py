@@ -9,22 +9,36 @@ from typing import Any
 import numpy as np
 
 from distill.compare import statistics
-from distill.data.kinds import Kind, labelled
+from distill.data.kinds import KINDS, Kind
 from distill.evaluate import metrics
+
+EXACT = 0
+"""Column of `Kind.grade` with 1 for a right answer."""
+
+
+def shown(kind: Kind) -> Kind:
+    """The kind of the outputs that are compared: those of embedders are cosines, which are numbers."""
+    return KINDS["regression"] if kind.separate else kind
 
 
 def compared(
-    kind: Kind, a: np.ndarray, b: np.ndarray, targets: np.ndarray | None, names: Sequence[str], lengths: np.ndarray
+    kind: Kind,
+    a: np.ndarray,
+    b: np.ndarray,
+    targets: np.ndarray | None,
+    chosen: np.ndarray,
+    names: Sequence[str],
+    lengths: np.ndarray,
 ) -> dict[str, Any]:
     """What depends on predictions: the keys `agreement`, `scores`, `mcnemar`, `lengths` and `classes` of compare.json.
 
     Args:
         a, b: predictions of all rows.
-        targets: of all rows; None if the file has no labels.
+        targets: of all rows, as metrics take them; None if the file has no labels.
+        chosen: [n] whether each row has a label.
         names: of the labels; empty for a number.
         lengths: [n] tokens of each row.
     """
-    chosen = np.zeros(len(a), np.bool_) if targets is None else labelled(targets)
     groups = [
         {"from": low, "to": high, "rows": len(part), "agreement": agreement(kind, a[part], b[part])}
         for low, high, part in statistics.terciles(lengths)
@@ -40,7 +54,10 @@ def compared(
         }
     a, b, targets = a[chosen], b[chosen], targets[chosen]
     result["scores"] = scores(kind, a, b, targets)
-    if kind.same is not None:
+    if kind.grade is not None:
+        exact = [kind.grade(each, targets)[:, EXACT] == 1 for each in (a, b)]
+        result["mcnemar"] = statistics.mcnemar(*exact)
+    elif kind.same is not None:
         result["mcnemar"] = statistics.mcnemar(kind.same(a, targets), kind.same(b, targets))
     return result | {"classes": classes(kind, a, b, targets, names)}
 
@@ -56,6 +73,12 @@ def agreement(kind: Kind, a: np.ndarray, b: np.ndarray) -> dict[str, Any]:
 def score(kind: Kind, predicted: np.ndarray, targets: np.ndarray) -> dict[str, float]:
     """Metric -> value in percent: accuracy, which McNemar's test compares, if it is defined, and the kind's metrics; of
     words all metrics."""
+    predicted = predicted if kind.grade is None else kind.grade(predicted, targets)
+    return _score(kind, predicted, targets)
+
+
+def _score(kind: Kind, predicted: np.ndarray, targets: np.ndarray) -> dict[str, float]:
+    """The same for what `Kind.grade` returns, of kinds that have it."""
     accuracy = [name for name in kind.all_metrics if name == "accuracy"]
     chosen = kind.all_metrics if kind.per_token else tuple(dict.fromkeys((*accuracy, *kind.metrics)))
     return metrics.score(chosen, predicted, targets)
@@ -66,8 +89,10 @@ def scores(kind: Kind, a: np.ndarray, b: np.ndarray, targets: np.ndarray) -> dic
 
     The interval is None if all resamples have the same difference: these rows then do not show how far it varies.
     """
-    intervals = statistics.bootstrap(functools.partial(score, kind), a, b, targets)
-    of_a, of_b = score(kind, a, targets), score(kind, b, targets)
+    if kind.grade is not None:  # once, and not in each resample
+        a, b = kind.grade(a, targets), kind.grade(b, targets)
+    intervals = statistics.bootstrap(functools.partial(_score, kind), a, b, targets)
+    of_a, of_b = _score(kind, a, targets), _score(kind, b, targets)
     return {
         metric: {
             "a": of_a[metric],

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from distill.data.kinds import KINDS
+
 LEVEL = 0.05
 """A difference with a smaller p is called detected."""
 FEWEST = 6
@@ -62,8 +64,9 @@ def _agreement(comparison: dict[str, Any]) -> str:
         low, high = values["ci95"]
         ends = f"95% interval {low:.1f} to {high:.1f}"
         return f"The predictions are the same on {values['percent']:.1f}% of {rows} ({ends})."
+    compared = "cosines of the two texts of" if KINDS[comparison["kind"]].separate else "predictions for"
     return (
-        f"The predictions for {rows} have a Pearson correlation of {values['pearson']:.3f}, a Spearman correlation of "
+        f"The {compared} {rows} have a Pearson correlation of {values['pearson']:.3f}, a Spearman correlation of "
         f"{values['spearman']:.3f} and a mean absolute difference of {values['mean_absolute_difference']:.3g}."
     )
 

@@ -6,20 +6,24 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill import config
-from distill.data.columns import LABELS, SAMPLE, TAGS, WORD_LISTS, check_texts, label_columns, text_columns
+from distill.data import columns as usual
+from distill.data.columns import SAMPLE, check_texts, choice_columns, label_columns, text_columns
 from distill.data.files import Table, read
 from distill.data.kinds import Columns, Kind
+from distill.data.kinds.multiple_choice import check, choices_of, first_of, sizes_of
 from distill.data.kinds.token_classification import is_words
 from distill.data.labelled import label_column, usable_rows
 from distill.data.labels import labels_of
 from distill.errors import ConfigError, DataError, UserError
 from distill.family.head import Head
+from distill.family.record import ANSWERS, CHOICES, TEXTS, TOKENS, VECTORS
 
 KEY = "compare"
 """Stands for the command's options in messages of functions that other commands share."""
@@ -27,24 +31,34 @@ KEY = "compare"
 _SETTING = re.compile(rf"\b(?:{KEY}|tasks)\.(\w+)(=?)")
 """The same, and the one setting that `read` names itself."""
 
-Texts = list[str] | list[tuple[str, str]] | list[list[str]]
+NEXT = "text of the next row"
+"""Second text of a row where the vectors of single texts are compared."""
+
+LABELS = {CHOICES: usual.ANSWERS, ANSWERS: usual.FOUND, TOKENS: (*usual.LABELS, *usual.TAGS)}
+"""Architecture -> usual names of its labels, where they are not those of texts."""
+
+Texts = list[Any]
+"""Texts, pairs of texts, lists of words, or tuples of texts and a list of choices."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a file with one text or two, or with lists of words."""
+    """Rows of a file with one text or two, with lists of words, or with texts and choices."""
 
     table: Table
     text: tuple[str, ...]
     """The text column, or the two columns of a text pair."""
+    choices: tuple[str, ...] = ()
+    """The columns with the choices of each row."""
 
     def __len__(self) -> int:
         return int(self.table.rows.num_rows)
 
     def texts(self, numbers: Sequence[int] | np.ndarray) -> Texts:
-        """The texts, pairs of texts, or lists of words of these rows."""
-        part = self.table.rows.select(self.text).take(pa.array(numbers, pa.int64()))
-        lists = [column.to_pylist() for column in part.columns]
+        """What users pass to `Model.predict` for these rows; of embedders, pairs of texts."""
+        part = self.table.rows.select([*self.text, *self.choices]).take(pa.array(numbers, pa.int64()))
+        lists = [part[name].to_pylist() for name in self.text]
+        lists += [choices_of(part, self.choices)] if self.choices else []
         return lists[0] if len(lists) == 1 else list(zip(*lists, strict=True))
 
 
@@ -57,13 +71,19 @@ class Targets:
     note: str = ""
 
 
-def read_rows(file: str, settings: config.Task, columns: Sequence[str], *, per_token: bool = False) -> Rows:
+def read_rows(
+    file: str,
+    settings: config.Task,
+    columns: Sequence[str],
+    choices: Sequence[str] = (),
+    architecture: str = TEXTS,
+) -> Rows:
     """The rows of a file.
 
     Args:
-        columns: text columns that B was made from, which are used if the file has them and the settings name none;
+        columns, choices: columns that B was made from, which are used if the file has them and the settings name none;
             empty if unknown.
-        per_token: whether the models classify words, so that the text may be a list of words.
+        architecture: of the models, by which the text may be a list of words, or have choices.
 
     Raises:
         ConfigError: for a column that the file does not have, and where no column is a likely text.
@@ -73,14 +93,26 @@ def read_rows(file: str, settings: config.Task, columns: Sequence[str], *, per_t
         table = read(file, "FILE", settings.separator)
         if not table.rows.num_rows:
             raise DataError(f"{file}: got no rows; must have one or more; add rows")
-        known = settings.text is None and set(columns) <= set(table.rows.column_names)
-        text = tuple(columns) if known and columns else _text(settings, table, file, per_token)
+        stated = (settings.text, settings.text_pair, settings.choices) == (None, None, None)
+        known = stated and columns and {*columns, *choices} <= {*table.rows.column_names}
+        if known:
+            text, choices = tuple(columns), tuple(choices)
+        elif architecture == CHOICES:
+            text, choices = choice_columns(settings, table.rows, KEY, file)
+        else:
+            text, choices = _text(settings, table, file, architecture), ()
         if settings.label is not None:
             label_columns(settings, table.rows, KEY, file)
-        whole = _joined(table, text[0]) if per_token else table
+        whole = _joined(table, text[0]) if architecture == TOKENS else table
         check_texts(whole.rows, text, file)
         usable_rows(whole, text)
-    return Rows(table, text)
+        for row, found in enumerate(choices_of(table.rows, choices) if choices else ()):
+            check(found, table.where(row), ", ".join(choices))
+    if architecture == VECTORS and len(text) == 1:
+        following = np.roll(np.arange(table.rows.num_rows), -1)
+        table = replace(table, rows=table.rows.append_column(NEXT, table.rows[text[0]].take(pa.array(following))))
+        text = (*text, NEXT)
+    return Rows(table, text, tuple(choices))
 
 
 def _joined(table: Table, column: str) -> Table:
@@ -96,17 +128,20 @@ def _joined(table: Table, column: str) -> Table:
     return replace(table, rows=table.rows.set_column(place, column, texts))
 
 
-def _text(settings: config.Task, table: Table, file: str, per_token: bool) -> tuple[str, ...]:
-    lists = (name for name in WORD_LISTS if name in table.rows.column_names and is_words(table.rows[name].type))
-    if per_token and settings.text is None and (words := next(lists, None)) is not None:
+def _text(settings: config.Task, table: Table, file: str, architecture: str) -> tuple[str, ...]:
+    lists = (name for name in usual.WORD_LISTS if name in table.rows.column_names and is_words(table.rows[name].type))
+    if architecture == TOKENS and settings.text is None and (words := next(lists, None)) is not None:
         return (words,)
     label = settings.label if isinstance(settings.label, list) else [settings.label]
     others = [name for name in table.rows.column_names if name not in label]
     return text_columns(settings, table.rows.select(others), KEY, file)
 
 
-def _label(settings: config.Task, sample: pa.Table, file: str) -> tuple[str, ...]:
+def _label(settings: config.Task, sample: pa.Table, file: str, kind: Kind) -> tuple[str, ...]:
     """The label column that is set, or a likely one; none if no column is likely."""
+    if settings.label is None and kind.architecture in (CHOICES, ANSWERS):
+        names = {name.lower(): name for name in sample.column_names}
+        return tuple(names[name] for name in LABELS[kind.architecture] if name in names)[:1]
     try:
         return label_columns(settings, sample, KEY, file)
     except ConfigError:
@@ -135,15 +170,14 @@ def targets(rows: Rows, settings: config.Task, kind: Kind, head: Head) -> Target
     file = rows.table.files[0]
     with options():
         sample = rows.table.rows.slice(0, SAMPLE)
-        label = _label(
-            config.Task(label=settings.label, text=rows.text[0], text_pair=(*rows.text, None)[1]), sample, file
-        )
+        texts = config.Task(label=settings.label, text=rows.text[0], text_pair=(*rows.text, None)[1])
+        label = _label(texts, sample.drop_columns(list(rows.choices)), file, kind)
         if not label:
             return Targets(note=f"No column of {file} contains labels of the models; --label COLUMN names one.")
         try:
             return Targets(label, _encoded(rows, label, kind, head))
         except UserError:
-            if settings.label is None and label[0].lower() not in (*LABELS, *(TAGS if kind.per_token else ())):
+            if settings.label is None and label[0].lower() not in LABELS.get(kind.architecture, usual.LABELS):
                 return Targets(
                     note=f"{label[0]} is not used as the label, because its values are not labels of the models."
                 )
@@ -151,15 +185,16 @@ def targets(rows: Rows, settings: config.Task, kind: Kind, head: Head) -> Target
 
 
 def _encoded(rows: Rows, label: tuple[str, ...], kind: Kind, head: Head) -> np.ndarray:
-    columns = Columns(rows.text, label, kind)
+    columns = Columns(rows.text, label, kind, rows.choices)
     column = label_column(rows.table, columns)
-    if kind.per_token:
+    if kind.prepare is not None:
         if not kind.accepts(column.type):
             raise DataError(
                 f"{KEY}.label: got {column.type} in column {', '.join(label)}; must be {kind.form}; convert it, or set "
                 f"{KEY}.label=COLUMN"
             )
-        assert kind.prepare is not None
+        if kind.choices:
+            columns = replace(columns, first=first_of(column, sizes_of(rows.table.rows, rows.choices)))
         column = kind.prepare(rows.table.rows, columns, rows.table.where)[label[0]]
     numbered = tuple(map(str, range(head.outputs)))
     try:

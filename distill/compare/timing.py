@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distill.compare.rows import Rows, Texts
 from distill.evaluate import latency
 from distill.evaluate.runners import Batch, Runner
 
@@ -20,15 +19,21 @@ ROUNDS = 15
 """Rounds; each times both models at every batch size."""
 
 
-def timed(models: Sequence[Model], rows: Rows, lengths: np.ndarray) -> list[dict[str, Any]]:
+def timed(
+    models: Sequence[Model], texts: Callable[[np.ndarray], Sequence[Any]], lengths: np.ndarray
+) -> list[dict[str, Any]]:
     """Milliseconds of A and B for a batch, and how many times as fast B is, at each size of batch.
 
-    The texts are random rows; a batch contains rows of similar length. Tokenizing is included.
+    The texts are those of random rows; a batch contains rows of similar length. Tokenizing is included.
+
+    Args:
+        texts: numbers of rows -> what `Model.outputs` takes for them.
+        lengths: [n] tokens of each row.
     """
-    drawn = np.random.default_rng(0).permutation(len(rows))[:TIMED_ROWS]
+    drawn = np.random.default_rng(0).permutation(len(lengths))[:TIMED_ROWS]
     drawn = drawn[np.argsort(lengths[drawn], kind="stable")]
     runners = [_runner(name, model) for name, model in zip("ab", models, strict=True)]
-    inputs = {str(size): _batches(rows, drawn, size) for size in BATCHES}
+    inputs = {str(size): _batches(texts, drawn, size) for size in BATCHES}
     keyed: dict[latency.Key, dict[str, list[Batch]]] = {
         size: {runner.name: batches for runner in runners} for size, batches in inputs.items()
     }
@@ -50,13 +55,14 @@ def _runner(name: str, model: Model) -> Runner:
     return Runner(name, model.backend, model.scheme, run)
 
 
-def _batches(rows: Rows, numbers: np.ndarray, size: int) -> list[Batch]:
+def _batches(texts: Callable[[np.ndarray], Sequence[Any]], numbers: np.ndarray, size: int) -> list[Batch]:
     parts = [numbers[start : start + size] for start in range(0, len(numbers), size)]
-    return [{"texts": _array(rows.texts(part))} for part in parts]
+    return [{"texts": _array(texts(part))} for part in parts]
 
 
-def _array(texts: Texts) -> np.ndarray:
-    """[n] of texts, pairs or lists of words, which `np.array` would make a table if they have the same length."""
+def _array(texts: Sequence[Any]) -> np.ndarray:
+    """[n] of texts, pairs, texts with choices, or lists of words. `np.array` would make a table of those of the same
+    length."""
     result = np.empty(len(texts), object)
     for number, text in enumerate(texts):
         result[number] = text

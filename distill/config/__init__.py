@@ -13,7 +13,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
 from distill.config.data import Corpus, Limit, Task, Tasks
-from distill.config.models import Student, Target, Teacher
+from distill.config.models import NO_TEACHER, Student, Target, Teacher
 from distill.config.stages import (
     DIMENSIONS,
     REFERENCES,
@@ -33,6 +33,7 @@ from distill.config.stages import (
 
 __all__ = [
     "DIMENSIONS",
+    "NO_TEACHER",
     "REFERENCES",
     "Baseline",
     "Batch",
@@ -128,11 +129,16 @@ def load_config(overrides: list[str]) -> Config:
 
 
 def implied(settings: Config) -> Config:
-    """The config with the choices that other settings imply: a teacher with a name is one of kind hub."""
-    teacher = settings.teacher
+    """The config with the choices that other settings imply: a teacher with a name is one of kind hub; without a
+    teacher, the model of `student.name` has its place in the recipe."""
+    teacher, student = settings.teacher, settings.student
     if teacher.kind == "embedded" and teacher.name is not None:
         teacher = replace(teacher, kind="hub")
-    return replace(settings, teacher=teacher)
+    if teacher.kind == NO_TEACHER and teacher.name is None:
+        teacher = replace(teacher, name=student.name)
+        starts = [getattr(settings.stages.get(name), "start", None) for name in settings.pipeline]
+        student = student if "student" in starts else replace(student, name=None)
+    return replace(settings, teacher=teacher, student=student)
 
 
 register()

@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+NO_TEACHER = "none"
+"""Value of `teacher.kind` without a teacher."""
+
 
 @dataclass
 class Teacher:
     kind: str = "embedded"
     """embedded (its weights come inside an installed package), hub (a hub name or a local folder), ensemble (several
-    hub names or local folders, whose probabilities are averaged) or random (tiny, for smoke runs)."""
+    hub names or local folders, whose probabilities are averaged), none (soft labels stand in for its outputs, and the
+    model of `student.name` is trained on them) or random (tiny, for smoke runs)."""
     name: str | None = None
     """Hub name or local folder when kind is hub."""
     revision: str | None = None
@@ -36,7 +40,8 @@ class Student:
     init: str = "teacher_layers"
     """teacher_layers (layers, embeddings and language-model head are copied, or some of their channels) or random."""
     name: str | None = None
-    """Hub name or local folder of a pretrained student, in recipes whose stages start from `student`."""
+    """Hub name or local folder of a pretrained student, in recipes whose stages start from `student`; with
+    teacher=none, of the model that is trained on soft labels."""
     tokenizer: str | None = None
     """Hub name or local folder of the student's own tokenizer; the teacher's tokenizer when null."""
     family: str | None = None

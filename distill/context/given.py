@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from distill import family, teacher
-from distill.config import Config, Teacher
+from distill.config import NO_TEACHER, Config, Teacher
 from distill.machine import Machine
 
 SMOKE_LAYERS = 4
@@ -35,8 +35,8 @@ class GivenModels:
 
     @property
     def key(self) -> str:
-        """The setting that names the teachers."""
-        return "teacher.names" if self.config.teacher.kind == "ensemble" else "teacher.name"
+        """The setting that names the teachers, or without one the model in their place."""
+        return {"ensemble": "teacher.names", NO_TEACHER: "student.name"}.get(self.config.teacher.kind, "teacher.name")
 
     @property
     def teacher(self) -> str:
@@ -54,7 +54,7 @@ class GivenModels:
 
     def _teacher(self, settings: Teacher, number: int) -> str:
         """Folder of one teacher. `number`: its index in an ensemble, whose random members differ in depth."""
-        local = settings.kind == "hub" and settings.name is not None and Path(settings.name).is_dir()
+        local = settings.name is not None and Path(settings.name).is_dir()
         if settings.kind == "random" or (self.config.limit.smoke and not local):
             self._log_random(self.key, settings.name)
             student = self.config.student

@@ -202,10 +202,10 @@ def _teachers_or_logits(
     ctx: Context, step: Step, data: TaskData, bound_terms: dict[str, Any], inside: bool, tokenizer: Any
 ) -> tuple[list[nn.Module], np.ndarray | None]:
     """The teacher, to run in each training step if terms compare layers (`inside`), or else the outputs [rows, C] that
-    are learned. Both if the data has soft labels."""
-    if step.teacher is None:
-        return [], None
+    are learned. Both if the data has soft labels. Soft labels alone where they stand in for a teacher."""
     outputs = any(term.kind.head and term.against == "teacher" for term in bound_terms.values())
+    if step.teacher is None:
+        return [], soft_outputs_of(data.train) if outputs else None
     softened = outputs and soft_outputs_of(data.train) is not None
     if inside:
         # It runs in each step, because stored hidden states of all rows would fill a disk.

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 import distill
-from distill import checkpoint
+from distill import check, checkpoint, config
 from distill.data.kinds import KINDS
+from distill.errors import UserError
 from distill.family.head import stored_head
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
@@ -160,3 +161,49 @@ def test_a_student_learns_from_soft_labels(run: Any, tmp_path: Path, monkeypatch
         assert terms["soft_targets"] > 0
         assert ("hidden" in terms) == (column == "all")
         assert asked == (["tickets"] if column == "most" else [])
+
+
+def test_without_a_teacher_soft_labels_train_the_given_model_and_the_student(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reference is the given model at full size. No model labels a row."""
+    from distill.training import answers
+
+    monkeypatch.setattr(answers, "teacher_logits", lambda *_: pytest.fail("a teacher labelled rows"))
+    labels = LABELS["classification"]
+    soft = [json.dumps({queue: 0.9, QUEUES[(i + 1) % 3]: 0.1}) for i, queue in enumerate(labels)]
+    file = write(tmp_path / "tickets.csv", {"body": SUBJECTS, "queue": labels, "soft": soft})
+    given = TINY["save"](tmp_path / "given", "bert", "SequenceClassification", num_labels=3, num_hidden_layers=4)
+    settings = ["teacher=none", f"student.name={given}", f"tasks.train={file}", "tasks.label=queue"]
+    pipeline = "pipeline=[finetune_teacher,prune,recover,evaluate]"
+    more = ["tasks.soft_label=soft", "stages.evaluate.quantized=null", pipeline, "tasks.labels=[billing,fraud,other]"]
+    results = run(tmp_path, "prune", *SMALL[:-1], *settings, *more)
+    for stage in ("finetune_teacher", "recover"):
+        manifest = checkpoint.read_json(tmp_path / "out" / stage / "tickets" / checkpoint.MANIFEST)
+        assert manifest["log"][-1]["terms"].keys() == {"soft_targets", "supervised"}
+    assert results["teacher_name"] == "given"
+    assert any(note.startswith("No teacher is given: soft labels stand in") for note in results["notes"])
+    assert {model["role"] for model in results["models"]} >= {"teacher", "student"}
+
+
+def problems(*settings: str, recipe: str = "prune") -> list[str]:
+    return check.settings(config.load_config([f"recipe={recipe}", *SMALL[:-1], "teacher=none", *settings]), recipe)
+
+
+def test_what_a_run_without_a_teacher_needs(run: Any, tmp_path: Path) -> None:
+    labels = LABELS["classification"]
+    soft = [json.dumps({queue: 1.0}) if i != 5 else "" for i, queue in enumerate(labels)]
+    file = write(tmp_path / "tickets.csv", {"body": SUBJECTS, "queue": labels, "soft": soft})
+    given, own = TINY["save"](tmp_path / "given", "bert", ""), f"tasks.train={file}"
+    [message] = problems(own, f"student.name={given}")
+    assert message.startswith("tasks.soft_label: got nothing for tickets; must be a column of probabilities with teach")
+    [message] = problems(own, "tasks.soft_label=soft", "limit=none")
+    assert message.startswith("student.name: got nothing; must be the model that is trained on the soft labels with te")
+    settings = [own, f"student.name={given}", "tasks.label=queue", "tasks.soft_label=soft"]
+    on_corpus = "teacher.kind: got none; must be another in a recipe that trains on a corpus ("
+    assert any(message.startswith(on_corpus) for message in problems(*settings, recipe="minilmv2"))
+    assert problems(*settings) == problems(*settings, recipe="task") == []
+    with pytest.raises(
+        UserError, match=r"tasks\.soft_label: got 1 of \d+ training rows of tickets without one; must be"
+    ):
+        run(tmp_path, "prune", *SMALL, "teacher=none", *settings)

@@ -97,8 +97,9 @@ def test_a_file_becomes_an_exported_embedder(form: Any, schemes: str, run: Any, 
     found: dict[str, Any] = {}
     exec(code.replace("FOLDER_OF_THIS_FILE", str(folder)), found)
     assert found["embeddings"].shape == (2, 32)
-    with pytest.raises(UserError, match=r"B: got a model that outputs a vector .* vectors are not compared yet"):
-        compare(folder, folder, str(file))
+    compared = compare(given, folder, str(file))
+    assert compared["kind"] == kind
+    assert compared["scores"].keys() == metrics
     with pytest.raises(UserError, match="texts, number 1: got "):
         model.predict([("one text", "another")])
     predicted = subprocess.run(

@@ -16,7 +16,7 @@ from distill.terms import KINDS
 
 FITS = Term(features="hidden", positions="all")
 PLAIN = TermFacts()
-OWN, SEVERAL, WINDOWS, PRUNED = (TermFacts(**{f.name: True}) for f in fields(TermFacts))
+OWN, SEVERAL, WINDOWS, PRUNED, SOFT = (TermFacts(**{f.name: True}) for f in fields(TermFacts))
 
 
 def problems(term: Term, data: str = "corpus", facts: TermFacts = PLAIN) -> list[str]:

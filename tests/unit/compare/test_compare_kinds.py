@@ -1,0 +1,235 @@
+"""Comparisons of tiny models of choices, of answers and of vectors, against numbers computed from their predictions."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+
+import distill
+from distill.compare import __main__ as command
+from distill.compare import compare, page, timing
+from distill.data.kinds import KINDS
+from distill.errors import UserError
+from distill.evaluate import latency
+from distill.export import record
+from distill.family.embedding import EncoderForVectors
+
+TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
+SENTENCES = TINY["SENTENCES"]
+COUNT = 16
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(timing, "ROUNDS", 2)
+    monkeypatch.setattr(latency, "LEAST_MS", 0.1)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def pair_of_models(folder: Path, head: str, **settings: Any) -> tuple[Path, Path]:
+    sizes = {"std": 0.3, "num_hidden_layers": 2, "length": 66} | settings
+    a, b = (TINY["save"](folder / name, "bert", head, seed=seed, **sizes) for seed, name in enumerate("ab"))
+    return a, b
+
+
+def export(folder: Path, kind: str, columns: Sequence[str], choices: Sequence[str] = ()) -> None:
+    artifacts = (record.Entry("torch", "fp32", "."),)
+    record.write(folder, record.Record("own", KINDS[kind], (), tuple(columns), 64, artifacts, choices=tuple(choices)))
+
+
+def write(folder: Path, rows: Sequence[dict[str, Any]]) -> str:
+    file = folder / "rows.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(file)
+
+
+def shown(comparison: dict[str, Any]) -> str:
+    """All that is on the page, and the JSON, which must be possible."""
+    return (
+        json.dumps(comparison, allow_nan=False) + repr(page.blocks(comparison)) + repr(page.blocks(comparison, False))
+    )
+
+
+def question(row: int) -> tuple[str, list[str]]:
+    choices = [SENTENCES[(row + n) % 8] for n in range(2 + row % 3)]
+    return f"{SENTENCES[row // 2]} {row}", choices
+
+
+@pytest.mark.parametrize("exported", [True, False])
+def test_choices(exported: bool, tmp_path: Path) -> None:
+    a, b = pair_of_models(tmp_path, "MultipleChoice")
+    rows = [{"question": question(n)[0], "options": question(n)[1], "answer": n % 2} for n in range(COUNT)]
+    rows[5]["answer"] = None
+    file = write(tmp_path, rows)
+    if exported:
+        export(b, "multiple_choice", ["question"], ["options"])
+    comparison = compare(a, b, file)
+    of_a, of_b = (
+        [answer["number"] for answer in distill.load(m).predict([*map(question, range(COUNT))])] for m in (a, b)
+    )
+    assert 0 < np.mean(np.equal(of_a, of_b)) < 1
+    assert comparison["agreement"]["percent"] == pytest.approx(100 * np.mean(np.equal(of_a, of_b)))
+    labelled = [n for n in range(COUNT) if n != 5]
+    right = {m: [found[n] == n % 2 for n in labelled] for m, found in (("a", of_a), ("b", of_b))}
+    assert comparison["scores"].keys() == {"accuracy"}
+    for name, flags in right.items():
+        assert comparison["scores"]["accuracy"][name] == pytest.approx(100 * np.mean(flags))
+    assert comparison["mcnemar"]["only_a"] == sum(x and not y for x, y in zip(right["a"], right["b"], strict=True))
+    assert comparison["columns"] == ["question", "options"]
+    assert (comparison["kind"], comparison["labelled_rows"]) == ("multiple_choice", COUNT - 1)
+    worst = comparison["differences"][0]
+    assert worst["label"] in worst["texts"][1]
+    assert worst["a"]["choice"] in SENTENCES
+    assert "Same prediction %" in shown(comparison)
+
+
+def test_choices_in_columns_that_options_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = pair_of_models(tmp_path, "MultipleChoice")
+    rows = [{"ask": SENTENCES[n], "this": SENTENCES[n - 1], "that": SENTENCES[n - 2], "y": "1"} for n in range(8)]
+    options = [
+        "--text",
+        "ask",
+        "--choices",
+        "this",
+        "--choices",
+        "that",
+        "--label",
+        "y",
+        "--output",
+        str(tmp_path / "o"),
+    ]
+    assert command.main([str(a), str(b), write(tmp_path, rows), *options]) == 0
+    assert json.loads((tmp_path / "o" / "compare.json").read_text())["columns"] == ["ask", "this", "that"]
+    rows[3]["that"] = rows[3]["this"] = ""
+    assert command.main([str(a), str(b), write(tmp_path, rows), *options]) == 2
+    assert "row 4: got 0 choices in this, that; must be two or more" in capsys.readouterr().err
+
+
+def passage(row: int) -> tuple[str, str]:
+    return f"what {SENTENCES[row % 8].split()[1]}", f"{SENTENCES[row % 8]} {SENTENCES[(3 * row + 1) % 8]} {row}"
+
+
+def answer_of(row: int) -> str:
+    return " ".join(passage(row)[1].split()[1:3])
+
+
+def words_f1(ours: str, true: str) -> float:
+    """Of answers without articles and punctuation."""
+    own, other = ([w for w in text.split() if w not in ("a", "the")] for text in (ours, true))
+    shared = (Counter(own) & Counter(other)).total()
+    return 2 * shared / (len(own) + len(other))
+
+
+@pytest.mark.parametrize("exported", [True, False])
+def test_answers(exported: bool, tmp_path: Path) -> None:
+    a, b = pair_of_models(tmp_path, "QuestionAnswering")
+    rows = [{"question": passage(n)[0], "context": passage(n)[1], "answers": answer_of(n)} for n in range(COUNT)]
+    rows[2]["answers"] = None
+    if exported:
+        export(b, "question_answering", ["question", "context"])
+    comparison = compare(a, b, write(tmp_path, rows))
+    found = {
+        name: [each["answer"] for each in distill.load(model).predict([passage(n) for n in range(COUNT)])]
+        for name, model in (("a", a), ("b", b))
+    }
+    labelled = [n for n in range(COUNT) if n != 2]
+    for name, answers in found.items():
+        expected = 100 * np.mean([words_f1(answers[n], answer_of(n)) for n in labelled])
+        assert comparison["scores"]["answer_f1"][name] == pytest.approx(expected)
+    assert comparison["scores"].keys() == {"exact_match", "answer_f1"}
+    assert comparison["agreement"]["percent"] <= 100 * np.mean([*map(str.__eq__, found["a"], found["b"])])
+    assert comparison["mcnemar"]["only_a"] == 0
+    assert comparison["labelled_rows"] == COUNT - 1
+    assert comparison["models"]["a"]["truncated_rows"] == 0
+    labels = {n: answer_of(n) for n in labelled}
+    assert all(each["label"] in (None, *labels.values()) for each in comparison["differences"])
+    assert "McNemar's exact test of exact_match" in shown(comparison)
+
+
+def test_an_answer_that_is_not_in_its_context_is_refused(tmp_path: Path) -> None:
+    a, b = pair_of_models(tmp_path, "QuestionAnswering")
+    rows = [{"question": "what", "context": SENTENCES[n], "answers": "boat"} for n in range(3)]
+    with pytest.raises(UserError, match=r"row 2: got the answer 'boat', which is not in the context"):
+        compare(a, b, write(tmp_path, rows))
+
+
+def embedders(folder: Path) -> tuple[Path, Path]:
+    """Two, the second with a vector of another width, and with prompts."""
+    folders = []
+    for seed, width in enumerate((16, 32)):
+        model = TINY["save"](
+            folder / "ab"[seed], "bert", "", seed=seed, initializer_range=0.5, hidden_size=width, length=34
+        )
+        EncoderForVectors.from_pretrained(model).save_pretrained(model)
+        folders.append(model)
+    (folders[1] / "config_sentence_transformers.json").write_text('{"prompts": {"query": "the ", "document": "a "}}')
+    return folders[0], folders[1]
+
+
+def cosines(model: Path, first: Sequence[str], second: Sequence[str]) -> np.ndarray:
+    loaded = distill.load(model)
+    x, y = (loaded.outputs(list(texts)).astype(np.float64) for texts in (first, second))
+    return (x * y).sum(1) / np.linalg.norm(x, axis=1) / np.linalg.norm(y, axis=1)
+
+
+@pytest.mark.parametrize("kind", [None, "embedding"])
+def test_vectors_of_pairs(kind: str | None, tmp_path: Path) -> None:
+    a, b = embedders(tmp_path)
+    first = [SENTENCES[n % 8] for n in range(COUNT)]
+    second = [SENTENCES[(n + (1, 3)[n // 8]) % 8] for n in range(COUNT)]  # no two pairs are the same
+    scores = [float(n % 5) for n in range(COUNT)]
+    rows = [{"sentence1": x, "sentence2": y, "score": s} for x, y, s in zip(first, second, scores, strict=True)]
+    if kind is not None:
+        export(b, kind, ["sentence1"])
+    comparison = compare(a, b, write(tmp_path, rows))
+    of_a, of_b = cosines(a, first, second), cosines(b, first, second)
+    for name, values in (("a", of_a), ("b", of_b)):
+        assert comparison["scores"]["spearman"][name] == pytest.approx(
+            100 * scipy.stats.spearmanr(values, scores).statistic, abs=1e-3
+        )
+    assert comparison["agreement"]["pearson"] == pytest.approx(np.corrcoef(of_a, of_b)[0, 1], abs=1e-5)
+    assert comparison["differences"][0]["difference"] == pytest.approx(np.abs(of_a - of_b).max(), abs=1e-5)
+    assert (comparison["kind"], comparison["mcnemar"]) == ("embedding", None)
+    assert "The cosines of the two texts of 16 rows have a Pearson correlation of" in shown(comparison)
+
+
+def test_vectors_of_queries_and_documents_follow_the_prompts_of_each_model(tmp_path: Path) -> None:
+    a, b = embedders(tmp_path)
+    pairs = [(f"{SENTENCES[n]} {n}", SENTENCES[m]) for n in range(4) for m in range(4)]
+    rows = [{"query": q, "document": d, "relevance": int(n % 4 == n // 4)} for n, (q, d) in enumerate(pairs)]
+    export(b, "retrieval", ["query"])
+    comparison = compare(a, b, write(tmp_path, rows))
+    queries, documents = zip(*pairs, strict=True)
+    with_prompts = cosines(b, [f"the {q}" for q in queries], [f"a {d}" for d in documents])
+    for name, values in (("a", cosines(a, queries, documents)), ("b", with_prompts)):
+        ranks = [(-row).argsort().argsort()[n] for n, row in enumerate(values.reshape(4, 4))]
+        assert comparison["scores"]["mrr_at_10"][name] == pytest.approx(100 * np.mean([1 / (r + 1) for r in ranks]))
+    assert comparison["kind"] == "retrieval"
+
+
+def test_single_texts_of_embedders_are_paired_with_those_of_the_next_rows(tmp_path: Path) -> None:
+    a, b = embedders(tmp_path)
+    comparison = compare(a, b, write(tmp_path, [{"text": text} for text in SENTENCES]))
+    following = [*SENTENCES[1:], SENTENCES[0]]
+    expected = np.corrcoef(cosines(a, SENTENCES, following), cosines(b, SENTENCES, following))[0, 1]
+    assert comparison["agreement"]["pearson"] == pytest.approx(expected, abs=1e-5)
+    assert comparison["columns"] == ["text", "text of the next row"]
+    assert comparison["scores"] is None
+
+
+def test_models_of_different_architectures_are_refused(tmp_path: Path) -> None:
+    reader, _ = pair_of_models(tmp_path / "readers", "QuestionAnswering")
+    chooser, _ = pair_of_models(tmp_path / "choosers", "MultipleChoice")
+    rows = [{"question": SENTENCES[n], "options": SENTENCES[:2]} for n in range(3)]
+    with pytest.raises(
+        UserError, match=r"B: got a model that chooses .* \(multiple_choice\); must be of A's kind, which"
+    ):
+        compare(reader, chooser, write(tmp_path, rows))
