@@ -23,6 +23,7 @@ from distill import family, losses
 from distill.data.kinds import ABSENT, MISSING
 from distill.errors import ConfigError
 from distill.features import Features, capture, outputs_of
+from distill.gather import of_all_processes
 from distill.losses.precision import working
 from distill.rows import ROWS, Part, margins
 from distill.terms import GATES, KINDS, LOGITS, VECTORS, Kind
@@ -107,7 +108,8 @@ class Objective(nn.Module):
     `teacher_logits` `[B, outputs]` if a term needs them and no teacher runs, or if they stand in for the teacher's.
     Terms against labels leave out rows that have none. Where rows compare a text with all texts of the batch,
     `no_negatives` `[R, R]` flags those to leave out of the terms against labels. Terms on margins need `pairs`
-    `[P, 2]`, the pairs of its rows with the same query, which may be none. If it has flat positions `words` `[W]`,
+    `[P, 2]`, the pairs of its rows with the same query, which may be none. If a process encodes only some of the rows
+    whose targets the batch has, `own` are their numbers. If it has flat positions `words` `[W]`,
     outputs are `[W, outputs]`, those at these positions.
 
     Args:
@@ -171,6 +173,10 @@ class Objective(nn.Module):
             outputs, soft = student.logits, teacher.logits if soft is None else soft
             layer_sums = self._layer_sums(student, teacher, batch)
         labels = batch["labels"]
+        if "own" in batch:
+            outputs = of_all_processes(outputs, batch["own"], len(labels))
+            if soft is not None and "teacher_logits" not in batch:
+                soft = of_all_processes(soft, batch["own"], len(labels))
         given = labelled(labels)
         sums = {}
         for name, term in self.terms.items():

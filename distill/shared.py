@@ -40,6 +40,8 @@ def parted(batch: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
 
 def tokens_in(batch: Mapping[str, np.ndarray]) -> int:
     """Number of the student's tokens without padding in a batch, of one task or `joined`."""
+    if "own" in batch and not len(batch["own"]):
+        return 0  # of a row that another process has
     return sum(int(value.sum()) for name, value in batch.items() if name.rpartition(".")[2] == "attention_mask")
 
 

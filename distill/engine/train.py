@@ -68,6 +68,7 @@ def train(
     state_folder: Path,
     console: Console | None,
     groups: np.ndarray | None = None,
+    together: bool = False,
 ) -> Trained:
     """Train `objective.student` in place.
 
@@ -81,6 +82,7 @@ def train(
         state_folder: where checkpoints are written; training resumes from the one in it.
         console: for progress; None for no progress.
         groups: `[rows]` number of the group of each row, whose rows are batched together; None without groups.
+        together: whether `collate` gets the rows of all processes, and encodes those of its own process.
 
     Raises:
         Stopped: on Ctrl-C or SIGTERM, after a checkpoint was written.
@@ -112,7 +114,8 @@ def train(
 
     plan = batching.steps(lengths, settings.batch, seed=seed, total=total, start=done.steps, groups=groups)
     main = console if accelerator.is_main_process else None
-    share = partial(batching.share, rank=rank, world=world, parts=settings.batch.accumulate, groups=groups)
+    place = {"rank": 0, "world": 1} if together else {"rank": rank, "world": world}
+    share = partial(batching.share, **place, parts=settings.batch.accumulate, groups=groups)
     with Bar(main, name, total, done.steps) as bar, _interruptible() as stop:
         for step, parts, scale in _ahead(plan, collate, share):
             torch.manual_seed(_step_seed(seed, step, rank))

@@ -107,10 +107,11 @@ def trained(
     collate: Collate,
     seed: int,
     groups: np.ndarray | None = None,
+    together: bool = False,
 ) -> engine.Trained:
     """Train the student of an objective in place. `name`: its folder, relative to the run folder.
 
-    Rows with the same of `groups` [rows] are batched together.
+    Rows with the same of `groups` [rows] are batched together. `together`: see `engine.train`.
     """
     lr = learning_rate(ctx, step, settings)
     ctx.machine.log(f"{name}: learning rate {lr:.2g}")
@@ -138,6 +139,7 @@ def trained(
             state_folder=state_folder(ctx, name),
             console=ctx.machine.console,
             groups=groups,
+            together=together,
         )
 
 

@@ -74,8 +74,8 @@ def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: i
     ids = lesson.encoded.ids
     with only_used_embeddings(model, ids, [tokenizer.pad_token_id]), faked(model, in_int8):
         objective = lesson.objective(model, gates)
-        lengths, groups = lesson.encoded.lengths, lesson.groups
-        done = trained(ctx, step, name, settings, objective, lengths, lesson.collate, seed, groups)
+        lengths, groups, together = lesson.encoded.lengths, lesson.groups, lesson.together
+        done = trained(ctx, step, name, settings, objective, lengths, lesson.collate, seed, groups, together)
     done.seconds += lesson.seconds
     _save(ctx, name, model, summary(done), tokenizer, gates)
 
@@ -137,6 +137,8 @@ class Lesson:
     """Time that the teacher's logits took."""
     groups: np.ndarray | None
     """[rows] number of the query of each row, if a term compares the documents of a query."""
+    together: bool
+    """Whether each process computes the loss of all rows of a step, of which it encodes a part."""
 
 
 def lesson_of(ctx: Context, step: Step, settings: Train, data: TaskData, tokenizer: Any) -> Lesson:
@@ -159,13 +161,21 @@ def lesson_of(ctx: Context, step: Step, settings: Train, data: TaskData, tokeniz
         # A teacher with another tokenizer may have truncated words that the student has.
         encoded = replace(encoded, words=encoded.words.only(np.asarray(targets.any(axis=1))))
 
+    # The texts of all rows are compared, whichever process encodes them.
+    rank, world = ctx.machine.accelerator.process_index, ctx.machine.accelerator.num_processes
+    together = kind.separate and world > 1
+
     def collate(rows: np.ndarray, epoch: int) -> Arrays:
         assert encoded.labels is not None
-        padded, numbers = task_batch(encoded, rows, tokenizer.pad_token_id, tokenizer.padding_side == "left")
+        own = np.arange(rank, len(rows), world) if together else np.arange(len(rows))
+        encoded_rows = rows[own] if len(own) else rows[:1]
+        padded, numbers = task_batch(encoded, encoded_rows, tokenizer.pad_token_id, tokenizer.padding_side == "left")
         batch: Arrays = dict(padded)
+        if together:
+            batch["own"], numbers = own, rows
         batch["labels"] = kind.loss_targets(encoded.labels[numbers])
         if inside:
-            batch["real"] = np.flatnonzero(batch["attention_mask"])
+            batch["real"] = np.flatnonzero(batch["attention_mask"])[: None if len(own) else 0]
         if targets is not None:
             width = padded["input_ids"].shape[1]
             batch["teacher_logits"] = targets[numbers] if encoded.spans is None else narrowed(targets[numbers], width)
@@ -183,7 +193,7 @@ def lesson_of(ctx: Context, step: Step, settings: Train, data: TaskData, tokeniz
             model, bound_terms, teachers, pooling, gates=gates, kept=kept, rows=kind.rows, label_rows=kind.label_rows
         )
 
-    return Lesson(encoded, collate, objective, seconds, groups)
+    return Lesson(encoded, collate, objective, seconds, groups, together)
 
 
 def _start(ctx: Context, step: Step, data: TaskData, member: int, tokenizer: Any) -> Any:

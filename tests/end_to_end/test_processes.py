@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+
+from distill.family.embedding import EncoderForVectors
+
+TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 
 TRAINING = [
     "recipe=distilbert", "limit=smoke", "limit.steps=12", "tasks.names=[order]", "precision=fp32", "threads=1",
@@ -26,16 +31,19 @@ pytestmark = pytest.mark.slow
 TORCHRUN = ["torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-m"]
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def trained(cwd: Path, settings: list[str]) -> tuple[Path, Path]:
     """Run folders of one process, and of two."""
-    cwd = tmp_path_factory.mktemp("processes")
     for name, launch in {"one": [], "two": TORCHRUN}.items():
-        command = [sys.executable, "-m", *launch, "distill", *TRAINING, f"output={name}"]
+        command = [sys.executable, "-m", *launch, "distill", *settings, f"output={name}"]
         run = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=250)
         assert run.returncode == 0, run.stderr
         assert run.stdout.count(f"run folder: {name}") == 1  # only the first process speaks
     return cwd / "one", cwd / "two"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return trained(tmp_path_factory.mktemp("processes"), TRAINING)
 
 
 def mean_terms(manifest: dict[str, Any]) -> dict[str, float]:
@@ -50,6 +58,10 @@ def mean_terms(manifest: dict[str, Any]) -> dict[str, float]:
 
 @pytest.mark.parametrize(("model", "steps"), [("pretrain", 12), ("finetune_teacher/order", 7), ("finetune/order", 7)])
 def test_two_processes_equal_one(model: str, steps: int, runs: tuple[Path, Path]) -> None:
+    check_equal(runs, model, steps)
+
+
+def check_equal(runs: tuple[Path, Path], model: str, steps: int) -> None:
     one, two = (json.loads((run / model / "manifest.json").read_text()) for run in runs)
     assert one["steps"] == two["steps"] == steps
     assert one["tokens"] == two["tokens"]
@@ -58,3 +70,34 @@ def test_two_processes_equal_one(model: str, steps: int, runs: tuple[Path, Path]
     assert ours.keys() == theirs.keys()
     for name, value in ours.items():
         np.testing.assert_allclose(value, theirs[name], rtol=0, atol=2e-5, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "kind"), [("task", "retrieval"), ("task", "embedding"), ("prune", "retrieval"), ("task", "reranking")]
+)
+def test_rows_are_compared_with_those_of_other_processes(recipe: str, kind: str, tmp_path: Path) -> None:
+    """The negatives of a text, and the documents of a query, are those of the whole step; with hidden states the
+    teacher runs in each process."""
+    head = "SequenceClassification" if kind == "reranking" else ""
+    length, own = {"length": 66, "num_labels": 1} if head else {"length": 66}, "stages.finetune"
+    given = TINY["save"](tmp_path / "given", "bert", head, hidden_size=32, num_hidden_layers=4, **length)
+    small = TINY["save"](tmp_path / "small", "bert", head, seed=1, **length)
+    for folder in () if head else (given, small):
+        EncoderForVectors.from_pretrained(folder).save_pretrained(folder)
+    sentences = TINY["SENTENCES"]
+    rows = [{"query": sentences[n // 8], "document": f"{sentences[n % 8]} {n}", "relevance": n % 3} for n in range(43)]
+    (tmp_path / "judged.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    settings = [
+        f"recipe={recipe}", "limit.steps=6", "limit.examples=43", "precision=fp32", "threads=1", "teacher=hub",
+        f"teacher.name={given}", "tasks=own", f"tasks.train={tmp_path / 'judged.jsonl'}", f"tasks.kind={kind}",
+        "tasks.max_length=32",
+    ]  # fmt: skip
+    if recipe == "prune":
+        own, shape = "stages.recover", ["target.speedup=null", "student.num_hidden_layers=2"]
+        settings += [*shape, "pipeline=[finetune_teacher,prune,recover]", f"+term@{own}.terms.hidden=hidden"]
+    else:
+        settings += [f"student.name={small}", "pipeline=[finetune_teacher,finetune]"]
+    settings += [f"{own}.terms.margins.weight=0.5"] if head else []
+    settings += [f"{own}.batch.examples=7", f"{own}.batch.accumulate=2", f"{own}.dropout=0"]
+    runs = trained(tmp_path, settings)
+    check_equal(runs, f"{own.removeprefix('stages.')}/judged", 6)
