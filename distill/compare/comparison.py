@@ -19,6 +19,7 @@ from distill.compare.outputs import served
 from distill.compare.result import sentences
 from distill.compare.rows import Rows, Targets, check_width, read_rows, targets
 from distill.data.kinds import Kind, labelled
+from distill.data.kinds.embedding import cosines
 from distill.environment import hardware
 from distill.errors import UserError
 from distill.family.head import stored_head
@@ -84,10 +85,11 @@ def compare(
     log("timing both models in turn")
     measured = _latency(models, rows, lengths)
     names = head.labels or (tuple(map(str, range(head.outputs))) if kind.named else ())
-    decode = predictions.shown(kind).decode
-    of_a, of_b = (decode(values, names, model.threshold) for values, model in zip(outputs, models, strict=True))
     log("scoring")
-    scored = _compared(kind, of_a, of_b, rows, given, names, lengths)
+    decoded = [kind.decode(values, names, model.threshold) for values, model in zip(outputs, models, strict=True)]
+    if kind.separate:
+        outputs = [cosines(values)[:, None] for values in outputs]
+    scored = _compared(kind, decoded, outputs, rows, given, names, lengths)
     result = {
         "schema": 1,
         "version": __version__,
@@ -110,21 +112,24 @@ def compare(
 
 def _compared(
     kind: Kind,
-    a: np.ndarray,
-    b: np.ndarray,
+    decoded: Sequence[np.ndarray],
+    outputs: Sequence[np.ndarray],
     rows: Rows,
     given: Targets,
     names: Sequence[str],
     lengths: np.ndarray,
 ) -> dict[str, Any]:
-    """What depends on predictions and targets."""
+    """What depends on predictions and targets. `outputs`: of embedders, the cosines of pairs."""
+    a, b = decoded
     if kind.per_token:
         return words.compared(kind, a, b, given.values, names, lengths, _sizes(kind, rows))
+    if kind.separate:
+        a, b = (each[:, 0] for each in outputs)
     if given.values is None:
-        return predictions.compared(kind, a, b, None, np.zeros(len(rows), np.bool_), names, lengths)
-    texts = rows.table.rows[rows.text[1 if kind.extractive else 0]].to_pylist()
-    truth = kind.truth(given.values, texts, names)
-    return predictions.compared(kind, a, b, truth, labelled(given.values), names, lengths)
+        return predictions.compared(kind, a, b, (a, b), None, np.zeros(len(rows), np.bool_), names, lengths)
+    truth = kind.truth(given.values, [rows.table.rows[name].to_pylist() for name in rows.text], names)
+    judged = decoded if kind.grade is None else [kind.grade(each, truth) for each in decoded]
+    return predictions.compared(kind, a, b, judged, truth, labelled(given.values), names, lengths)
 
 
 def _divided(kind: Kind, rows: Rows, numbers: np.ndarray | None = None) -> list[Any]:

@@ -8,7 +8,6 @@ import numpy as np
 
 from distill.compare.rows import Rows, Texts
 from distill.data.kinds import ABSENT, Kind
-from distill.data.kinds.embedding import cosines
 from distill.data.vectors import prompts_of
 from distill.family.head import stored_head
 
@@ -20,7 +19,7 @@ _AT_ONCE = 4096
 
 
 def outputs(model: Model, kind: Kind, rows: Rows, batch_size: int) -> np.ndarray:
-    """Outputs of all rows as from `Model.outputs`; of embedders, [n, 1] the cosine of the vectors of both texts, which
+    """Outputs of all rows as from `Model.outputs`; of embedders, [n, 2 D] the vectors of both texts, which
     for retrieval follow the prompts in the model's folder."""
     parts, prompts = [], prompts_of(kind, stored_head(model.folder)) or ("", "")
     for numbers in _parts(rows):
@@ -31,8 +30,7 @@ def outputs(model: Model, kind: Kind, rows: Rows, batch_size: int) -> np.ndarray
         columns = [
             [prompt + text for text in column] for prompt, column in zip(prompts, zip(*texts, strict=True), strict=True)
         ]
-        both = [model.outputs(column, batch_size) for column in columns]
-        parts.append(cosines(np.concatenate(both, axis=1))[:, None])
+        parts.append(np.concatenate([model.outputs(column, batch_size) for column in columns], axis=1))
     most = max(part.shape[1] for part in parts)  # parts differ in the number of choices
     return np.concatenate([np.pad(part, ((0, 0), (0, most - part.shape[1])), constant_values=ABSENT) for part in parts])
 

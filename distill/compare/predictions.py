@@ -13,7 +13,7 @@ from distill.data.kinds import KINDS, Kind
 from distill.evaluate import metrics
 
 EXACT = 0
-"""Column of `Kind.grade` with 1 for a right answer."""
+"""Column of `Kind.grade` with 1 for an answer that is an accepted one."""
 
 
 def shown(kind: Kind) -> Kind:
@@ -25,6 +25,7 @@ def compared(
     kind: Kind,
     a: np.ndarray,
     b: np.ndarray,
+    judged: Sequence[np.ndarray],
     targets: np.ndarray | None,
     chosen: np.ndarray,
     names: Sequence[str],
@@ -34,6 +35,7 @@ def compared(
 
     Args:
         a, b: predictions of all rows.
+        judged: of A and B, what metrics take for all rows besides the targets: predictions, or values of `Kind.grade`.
         targets: of all rows, as metrics take them; None if the file has no labels.
         chosen: [n] whether each row has a label.
         names: of the labels; empty for a number.
@@ -50,13 +52,13 @@ def compared(
         part = rows[chosen[rows]]
         group["labelled_rows"] = len(part)
         group["scores"] = {
-            name: score(kind, each[part], targets[part]) if len(part) else None for name, each in (("a", a), ("b", b))
+            name: score(kind, each[part], targets[part]) if len(part) else None
+            for name, each in zip("ab", judged, strict=True)
         }
     a, b, targets = a[chosen], b[chosen], targets[chosen]
-    result["scores"] = scores(kind, a, b, targets)
-    if kind.grade is not None:
-        exact = [kind.grade(each, targets)[:, EXACT] == 1 for each in (a, b)]
-        result["mcnemar"] = statistics.mcnemar(*exact)
+    result["scores"] = scores(kind, judged[0][chosen], judged[1][chosen], targets)
+    if kind.extractive:
+        result["mcnemar"] = statistics.mcnemar(*(each[chosen, EXACT] == 1 for each in judged))
     elif kind.same is not None:
         result["mcnemar"] = statistics.mcnemar(kind.same(a, targets), kind.same(b, targets))
     return result | {"classes": classes(kind, a, b, targets, names)}
@@ -73,12 +75,6 @@ def agreement(kind: Kind, a: np.ndarray, b: np.ndarray) -> dict[str, Any]:
 def score(kind: Kind, predicted: np.ndarray, targets: np.ndarray) -> dict[str, float]:
     """Metric -> value in percent: accuracy, which McNemar's test compares, if it is defined, and the kind's metrics; of
     words all metrics."""
-    predicted = predicted if kind.grade is None else kind.grade(predicted, targets)
-    return _score(kind, predicted, targets)
-
-
-def _score(kind: Kind, predicted: np.ndarray, targets: np.ndarray) -> dict[str, float]:
-    """The same for what `Kind.grade` returns, of kinds that have it."""
     accuracy = [name for name in kind.all_metrics if name == "accuracy"]
     chosen = kind.all_metrics if kind.per_token else tuple(dict.fromkeys((*accuracy, *kind.metrics)))
     return metrics.score(chosen, predicted, targets)
@@ -89,10 +85,8 @@ def scores(kind: Kind, a: np.ndarray, b: np.ndarray, targets: np.ndarray) -> dic
 
     The interval is None if all resamples have the same difference: these rows then do not show how far it varies.
     """
-    if kind.grade is not None:  # once, and not in each resample
-        a, b = kind.grade(a, targets), kind.grade(b, targets)
-    intervals = statistics.bootstrap(functools.partial(_score, kind), a, b, targets)
-    of_a, of_b = _score(kind, a, targets), _score(kind, b, targets)
+    intervals = statistics.bootstrap(functools.partial(score, kind), a, b, targets)
+    of_a, of_b = score(kind, a, targets), score(kind, b, targets)
     return {
         metric: {
             "a": of_a[metric],

@@ -38,7 +38,7 @@ def compared(
         """Predictions of both models and targets, of the words of labelled texts."""
         assert targets is not None
         words = np.isin(text, rows)
-        return a[words], b[words], kind.truth(targets[rows], [""] * len(rows), names)
+        return a[words], b[words], kind.truth(targets[rows], [[""] * len(rows)], names)
 
     groups = []
     for low, high, rows in statistics.terciles(lengths):

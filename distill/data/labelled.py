@@ -108,9 +108,9 @@ def labelled_rows(
     notes = [*_described(name, settings, columns, labels), *labels.notes, *softened]
     splits = {s: part if s == "train" else with_labels(part, notes, f"{name} {s}") for s, part in splits.items()}
     if not settings.rows:  # the splits of a published data set are used as they are
-        # Leaks first: a row of the test file must not be set aside. The rows of a group stay together.
+        # Leaks first: a row of the test file must not be set aside.
         splits = without_leaks(splits, columns, settings.drop_leaked is not False, notes, name)
-        splits = divided(splits, columns.text[:1] if columns.kind.grouped else columns.content, notes, name)
+        splits = divided(splits, columns, notes, name)
         check_enough(splits, tables, columns.kind)
     labels_in = next((part for part in splits.values() if labelled(targets_of(part)).any()), None)
     ends = _range(settings.range, labels_in) if columns.kind.name in FOR_KINDS["range"] else None

@@ -40,17 +40,24 @@ def targets_of(split: Split) -> np.ndarray:
     return targets
 
 
-def divided(splits: dict[str, Split], texts: Sequence[str], notes: list[str], name: str) -> dict[str, Split]:
+def divided(splits: dict[str, Split], columns: Columns, notes: list[str], name: str) -> dict[str, Split]:
     """The splits, with a part of `train` set aside as `validation` if there is no split but train and test.
 
-    The part depends on a hash of the columns `texts` alone, so that all copies of a text are in the same split. Rows
-    without a label stay in `train`, because they cannot validate, unless a row with the same text does.
+    The part depends on a hash of the text alone, so that all copies of a text are in the same split; of rows of a
+    group, on that of the group's text, and of questions on that of their context. Rows without a label stay in
+    `train`, because they cannot validate, unless a row with the same text does.
     """
     if "train" not in splits or any(split not in ("train", "test") for split in splits):
         return splits
     train = splits["train"]
-    can, codes = labelled(targets_of(train)), hashes(train, texts)
-    aside = can & (codes < min(SET_ASIDE, MOST_ASIDE / max(1, int(can.sum()))) * 2.0**64)
+    can, kind = labelled(targets_of(train)), columns.kind
+    limit = min(SET_ASIDE, MOST_ASIDE / max(1, int(can.sum()))) * 2.0**64
+    for texts in [columns.text[:1]] * kind.grouped + [columns.text[1:]] * kind.extractive + [columns.content]:
+        codes = hashes(train, texts)
+        aside = can & (codes < limit)
+        # Of few groups or contexts, none or most of the rows may be set aside.
+        if FEWEST["validation"] <= aside.sum() <= can.sum() / 2:
+            break
     copies = ~can & np.isin(codes, codes[aside])
     notes.append(
         f"{name}: {int(aside.sum()):,} of {int(can.sum()):,} labelled training rows are set aside for validation, by a "

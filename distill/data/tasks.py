@@ -85,8 +85,7 @@ class TaskData:
 
     def truth(self, rows: Dataset) -> np.ndarray:
         """Targets of rows, as metrics take them."""
-        column = self.task.columns[-1 if self.task.kind.extractive else 0]
-        return self.task.kind.truth(targets_of(rows), rows[column], self.task.labels)
+        return self.task.kind.truth(targets_of(rows), [rows[name] for name in self.task.columns], self.task.labels)
 
 
 def soft_outputs_of(rows: Dataset) -> np.ndarray | None:
@@ -332,7 +331,7 @@ def _counts(task: Task, rows: Dataset) -> dict[str, int]:
     targets = targets_of(rows)
     if task.kind.per_token and task.kind.recalls is not None:
         given = targets[labelled(targets)]
-        truth = task.kind.truth(given, [""] * len(given), task.labels)
+        truth = task.kind.truth(given, [[""] * len(given)], task.labels)
         return {label: count for label, (_, count) in task.kind.recalls(truth["label"], truth, task.labels).items()}
     if targets.ndim == 1:
         return {label: int((targets == number).sum()) for number, label in enumerate(task.labels)}

@@ -91,8 +91,11 @@ def ndcg_at_10(predicted: np.ndarray, labels: np.ndarray) -> float:
 
     Järvelin and Kekäläinen 2002, with the label as the gain. Groups without a label above 0 do not count.
 
-    labels: of `distill.data.kinds.kind.GROUPED`.
+    predicted: a number for each row, or [n, 3] values of the groups of rows, as from `retrieval.grades`.
+    labels: of `distill.data.kinds.kind.GROUPED`, or of `retrieval.JUDGED`.
     """
+    if predicted.ndim == 2:
+        return _mean_of_groups(predicted[:, 0], labels)
     gains, ideal = (_gain(values, labels) for values in (predicted, labels["label"]))
     return float(np.mean(gains[ideal > 0] / ideal[ideal > 0])) if (ideal > 0).any() else 0.0
 
@@ -107,8 +110,10 @@ def _gain(values: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def mrr_at_10(predicted: np.ndarray, labels: np.ndarray) -> float:
     """Mean over groups of 1 / rank of the first row with a label above 0, or 0 if it is not among the first ten.
 
-    Groups without a label above 0 do not count.
+    Groups without a label above 0 do not count. `predicted`: as in `ndcg_at_10`.
     """
+    if predicted.ndim == 2:
+        return _mean_of_groups(predicted[:, 1], labels)
     order, group, rank = _ranking(predicted, labels)
     relevant = labels["label"][order] > 0
     best = np.full(group.max() + 1, np.iinfo(np.int64).max)
@@ -120,12 +125,16 @@ def mrr_at_10(predicted: np.ndarray, labels: np.ndarray) -> float:
 def recall_at_10(predicted: np.ndarray, labels: np.ndarray) -> float:
     """Mean over groups of the share of rows with a label above 0 that are among the first ten, 0 to 1.
 
-    Groups without a label above 0 do not count.
+    Groups without a label above 0 do not count. `predicted`: the values of the groups of rows, as in `ndcg_at_10`.
     """
-    order, group, rank = _ranking(predicted, labels)
-    relevant = labels["label"][order] > 0
-    every, found = np.bincount(group, weights=relevant), np.bincount(group, weights=relevant & (rank < TOP))
-    return float(np.mean(found[every > 0] / every[every > 0])) if (every > 0).any() else 0.0
+    return _mean_of_groups(predicted[:, 2], labels)
+
+
+def _mean_of_groups(values: np.ndarray, labels: np.ndarray) -> float:
+    """Mean over groups of a value that all rows of a group have; NaN does not count."""
+    of_groups = values[np.unique(labels["group"], return_index=True)[1]]
+    counted = of_groups[~np.isnan(of_groups)]
+    return float(np.mean(counted)) if len(counted) else 0.0
 
 
 def _ranking(values: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -34,7 +34,11 @@ Words = tuple[str, Sequence[tuple[int, int]]]
 """A text, and the first character and the end of each of its words."""
 
 
-def _unchanged(targets: np.ndarray, first_texts: Sequence[str], labels: Sequence[str]) -> np.ndarray:
+Texts = Sequence[Sequence[str]]
+"""The texts of each text column."""
+
+
+def _unchanged(targets: np.ndarray, texts: Texts, labels: Sequence[str]) -> np.ndarray:
     return targets
 
 
@@ -99,10 +103,11 @@ class Kind:
     """Outputs -> logits [R, C] that are compared with labels; `rows` when None."""
     loss_targets: Callable[[np.ndarray], np.ndarray] = np.ravel
     """Targets -> [R] the labels of `label_rows`."""
-    truth: Callable[[np.ndarray, Sequence[str], Sequence[str]], np.ndarray] = _unchanged
-    """(targets, first texts or contexts, labels) -> targets [n] or [n, labels] as metrics take them."""
+    truth: Callable[[np.ndarray, Texts, Sequence[str]], np.ndarray] = _unchanged
+    """(targets, texts of each text column, labels) -> targets [n] or [n, labels] as metrics take them."""
     grade: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
-    """(predictions, truth) -> [n, metrics] value of each metric for each row, where metrics are means over rows."""
+    """(predictions, truth) -> [n, metrics] value of each metric for each row, or for the group of each row, where
+    metrics are means over rows or groups."""
     names: Callable[[pa.ChunkedArray], set[str]] = _no_names
     """Column -> names of its labels."""
     order: Callable[[set[str]], tuple[str, ...]] = sorted_names
@@ -190,17 +195,17 @@ GROUPED = np.dtype([("label", np.float32), ("group", np.int64)])
 """Targets of a kind with groups."""
 
 
-def grouped(targets: np.ndarray, first_texts: Sequence[str], labels: Sequence[str]) -> np.ndarray:
+def grouped(targets: np.ndarray, texts: Texts, labels: Sequence[str]) -> np.ndarray:
     """[n] of `GROUPED`: rows with the same first text have the same group."""
     result = np.empty(len(targets), GROUPED)
-    result["label"], result["group"] = targets, group_numbers(first_texts)
+    result["label"], result["group"] = targets, group_numbers(texts[0])
     return result
 
 
-def group_numbers(first_texts: Sequence[str]) -> np.ndarray:
-    """[n] a number for each first text, the same for the same text without surrounding spaces."""
+def group_numbers(texts: Sequence[str]) -> np.ndarray:
+    """[n] a number for each text, from 0, the same for the same text without surrounding spaces."""
     numbers: dict[str, int] = {}
-    return np.fromiter((numbers.setdefault(text.strip(), len(numbers)) for text in first_texts), np.int64)
+    return np.fromiter((numbers.setdefault(text.strip(), len(numbers)) for text in texts), np.int64)
 
 
 def recalls(predicted: np.ndarray, truth: np.ndarray, labels: Sequence[str]) -> dict[str, tuple[float, int]]:

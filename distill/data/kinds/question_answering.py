@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from distill.data.kinds.answers import END, FIRST, NONE, PROBABILITY, grades, no_answer
-from distill.data.kinds.kind import Columns, Kind, Where, is_list, is_text, targets_in
+from distill.data.kinds.kind import Columns, Kind, Texts, Where, is_list, is_text, targets_in
 from distill.errors import DataError
 from distill.family.record import ANSWERS
 
@@ -187,10 +187,10 @@ def _rows(outputs: Any) -> Any:
     return outputs.reshape(2 * outputs.shape[0], outputs.shape[1] // 2)
 
 
-def _truth(targets: np.ndarray, contexts: Sequence[str], labels: Sequence[str]) -> np.ndarray:
+def _truth(targets: np.ndarray, texts: Texts, labels: Sequence[str]) -> np.ndarray:
     """[n] of `answers.Reference`."""
     truth = np.empty(len(targets), object)
-    for row, (target, context) in enumerate(zip(targets, contexts, strict=True)):
+    for row, (target, context) in enumerate(zip(targets, texts[1], strict=True)):
         spans = [(int(first), int(end)) for first, end in target.reshape(-1, 2) if first != NONE]
         truth[row] = (context, tuple(spans))
     return truth

@@ -241,7 +241,7 @@ def _rows(outputs: Any) -> Any:
     return outputs
 
 
-def _truth(targets: np.ndarray, first_texts: Sequence[str], labels: Sequence[str]) -> np.ndarray:
+def _truth(targets: np.ndarray, texts: Sequence[Sequence[str]], labels: Sequence[str]) -> np.ndarray:
     """[words] of `TAGGED`."""
     words = np.empty(sum(map(len, targets)), TAGGED)
     words["label"] = codes(labels)[flat(targets)]

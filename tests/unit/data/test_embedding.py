@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 import torch
 from datasets import Dataset
+from sklearn.metrics import ndcg_score
 
 from distill import config
 from distill.data.collate import task_batch
@@ -135,27 +136,42 @@ def test_vectors_are_compared_by_the_mean_cosine_of_both_texts(outputs: tuple[to
     np.testing.assert_allclose(cosine(*both).detach(), expected, atol=1e-6)
 
 
-def test_cosines_rank_documents(outputs: tuple[torch.Tensor, torch.Tensor]) -> None:
-    vectors = outputs[1].numpy()
-    expected = [cosine_of(*map(torch.from_numpy, np.split(row, 2))) for row in vectors]
-    np.testing.assert_allclose(RETRIEVAL.decode(vectors, (), 0.5), expected, atol=1e-6)
-    truth = RETRIEVAL.truth(np.array([1, 0, 0, 0, 1], np.float32), ["a", "a", "a", "b", "b"], ())
-    predicted = np.array([0.1, 0.9, 0.2, 0.3, 0.4])
-    assert METRICS["mrr_at_10"](predicted, truth) == pytest.approx((1 / 3 + 1) / 2)
-    assert METRICS["recall_at_10"](predicted, truth) == 1.0
+@pytest.mark.parametrize("seed", range(3))
+def test_all_documents_are_ranked_for_each_query(seed: int) -> None:
+    """One query has no relevant document, a pair stands twice, and some documents belong to several queries."""
+    random = np.random.default_rng(seed)
+    pairs = np.array([(q, d) for q in range(12) for d in random.choice(40, 1 + q, replace=False)])
+    pairs = random.permutation(np.concatenate([pairs, pairs[5:6]]))
+    labels = random.integers(0, 4, len(pairs)).astype(np.float32)
+    labels[pairs[:, 0] == 3] = 0
+    queries, documents = random.normal(size=(12, WIDTH)), random.normal(size=(40, WIDTH))
+    truth = RETRIEVAL.truth(labels, [[f"query {q}" for q in pairs[:, 0]], [f"document {d}" for d in pairs[:, 1]]], ())
+    vectors = np.concatenate([queries[pairs[:, 0]], documents[pairs[:, 1]]], axis=1)
+    graded = RETRIEVAL.grade(RETRIEVAL.decode(vectors, (), 0.5), truth)
+    shown = np.unique(pairs[:, 1])  # documents without a row are not in the file
+    relevant = np.zeros((12, 40))
+    np.maximum.at(relevant, (pairs[:, 0], pairs[:, 1]), labels)
+    expected: dict[str, list[float]] = {"ndcg_at_10": [], "mrr_at_10": [], "recall_at_10": []}
+    for query, gains in zip(queries, relevant[:, shown], strict=True):
+        if not gains.any():
+            continue
+        cosines = [float(query @ d / np.linalg.norm(query) / np.linalg.norm(d)) for d in documents[shown]]
+        expected["ndcg_at_10"].append(ndcg_score([gains], [cosines], k=10))
+        order = np.argsort(-np.array(cosines))
+        first = int(np.flatnonzero(gains[order] > 0)[0])
+        expected["mrr_at_10"].append(1 / (first + 1) if first < 10 else 0.0)
+        expected["recall_at_10"].append((gains[order[:10]] > 0).sum() / (gains > 0).sum())
+    assert 8 <= len(expected["mrr_at_10"]) <= 11
+    for name, values in expected.items():
+        assert METRICS[name](graded, truth) == pytest.approx(np.mean(values), rel=1e-6), name
 
 
-def test_recall_is_the_share_of_relevant_rows_among_the_first_ten() -> None:
-    random = np.random.default_rng(0)
-    scores, labels = random.normal(size=60), (random.random(60) < 0.3).astype(np.float32)
-    groups = np.repeat([0, 1, 2], [25, 30, 5])
-    labels[groups == 2] = 0  # a group without a relevant row does not count
-    truth = RETRIEVAL.truth(labels, [str(group) for group in groups], ())
-    expected = []
-    for group in (0, 1):
-        rows = [row for row in np.argsort(-scores) if groups[row] == group]
-        expected.append(sum(labels[row] for row in rows[:10]) / labels[groups == group].sum())
-    assert METRICS["recall_at_10"](scores, truth) == pytest.approx(np.mean(expected))
+def test_queries_with_one_relevant_document_each_are_ranked_against_those_of_the_others() -> None:
+    vectors = np.concatenate([np.eye(6)[[0, 1, 2, 3]], np.eye(6)[[0, 1, 2, 2]]], axis=1)
+    texts = [["a", "b", "c", "d"], ["1", "2", "3", "4"]]
+    graded = RETRIEVAL.grade(vectors, RETRIEVAL.truth(np.ones(4, np.float32), texts, ()))
+    # The last query has the cosine 0 with all four documents, of which its own comes last.
+    np.testing.assert_allclose(graded[:, 1], [1, 1, 1, 1 / 4])
 
 
 def data_of(prompts: tuple[str, ...] = ()) -> tuple[TaskData, Dataset]:

@@ -182,13 +182,19 @@ def test_metrics_of_a_kind_exist_and_take_its_predictions(name: str) -> None:
     if kind.per_token:
         targets = np.empty(1, object)
         targets[0] = outputs.argmax(1)
-        truth = kind.truth(targets, ["one text"], labels)
-    elif kind.grade is not None:
+        truth = kind.truth(targets, [["one text"]], labels)
+    elif kind.extractive:
+        assert kind.grade is not None
         predicted = np.sort(np.random.default_rng(0).integers(0, 20, (40, 2)))
-        truth = kind.truth(predicted, ["an otter sleeps here"] * 40, labels)
+        truth = kind.truth(predicted, [[], ["an otter sleeps here"] * 40], labels)
+        predicted = kind.grade(predicted, truth)
+    elif kind.grade is not None:
+        predicted[:, 4:] = predicted[:, :4]  # the vector of each query is that of its document
+        texts = [[f"text {n}" for n in range(40)]] * 2
+        truth = kind.truth(np.ones(40, np.float32), texts, labels)
         predicted = kind.grade(predicted, truth)
     else:
-        truth = kind.truth(predicted, [f"query {n // 10}" for n in range(40)], labels)
+        truth = kind.truth(predicted, [[f"query {n // 10}" for n in range(40)]], labels)
     same = score(kind.all_metrics, predicted, truth)
     assert same == pytest.approx(dict.fromkeys(kind.all_metrics, 100.0))
 

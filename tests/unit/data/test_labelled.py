@@ -288,3 +288,19 @@ REFUSED: dict[str, tuple[dict[str, Rows], dict[str, Any], str]] = {
 def test_rows_that_cannot_be_used_are_refused(name: str) -> None:
     splits, settings, message = REFUSED[name]
     assert refused(splits, **settings) == message
+
+
+@pytest.mark.parametrize("groups", [COUNT // 4, 1])
+@pytest.mark.parametrize(("kind", "by"), [("question_answering", "context"), ("reranking", "query")])
+def test_questions_of_a_context_and_documents_of_a_query_are_in_one_split(kind: str, by: str, groups: int) -> None:
+    """Unless there are too few of them: then rows are set aside."""
+    text, other = (TEXTS[n % groups] for n in range(COUNT)), (f"what {n}" for n in range(COUNT))
+    columns: Rows = {by: list(text), "question" if by == "context" else "document": list(other)}
+    label = [each.split()[0] for each in columns[by]] if by == "context" else [n % 2 for n in range(COUNT)]
+    pair = ("question", "context") if by == "context" else ("query", "document")
+    rows = load({"train": columns | {"answers": label}}, kind=kind, text=pair[0], text_pair=pair[1], label="answers")
+    assert rows.train is not None
+    kept, aside = (part.table[by].take(part.rows).to_pylist() for part in (rows.train, rows.validation["validation"]))
+    assert len(kept) + len(aside) == COUNT
+    assert 0 < len(aside) < COUNT / 2
+    assert bool({*kept} & {*aside}) == (groups == 1)

@@ -275,7 +275,7 @@ def test_columns_of_squad_are_recognized() -> None:
     assert [row.tolist() for row in targets[:4]] == [[4, 8, 0, 8], [SECOND, SECOND + 4], [NONE, NONE], []]
     assert labelled(targets)[:4].tolist() == [True, True, True, False]
     assert answerable(targets)[:4].tolist() == [True, True, False, False]
-    truth = KIND.truth(targets[:3], SQUAD["context"][:3], ())
+    truth = KIND.truth(targets[:3], [[], SQUAD["context"][:3]], ())
     assert truth[0] == (SQUAD["context"][0], ((4, 8), (0, 8)))
     assert truth[2] == (SQUAD["context"][2], ())
 

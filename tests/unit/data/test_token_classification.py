@@ -49,7 +49,7 @@ def random_texts(labels: Sequence[str], seed: int) -> list[list[str]]:
 def tagged(texts: list[list[str]], labels: tuple[str, ...]) -> np.ndarray:
     targets = np.empty(len(texts), object)
     targets[:] = [np.array([labels.index(tag) for tag in tags]) for tags in texts]
-    return KIND.truth(targets, [""] * len(texts), labels)
+    return KIND.truth(targets, [[""] * len(texts)], labels)
 
 
 @pytest.mark.parametrize("scheme", LABELS)

@@ -96,7 +96,7 @@ def _groups(seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Scores of documents, and their labels by query in random order; one query has no relevant document."""
     random = np.random.default_rng(seed)
     group = random.permutation(np.repeat(np.arange(12), random.integers(2, 30, 12)))
-    labels = grouped(random.integers(0, 4, len(group)), [f"query {number}" for number in group], ())
+    labels = grouped(random.integers(0, 4, len(group)), [[f"query {number}" for number in group]], ())
     labels["label"][labels["group"] == 5] = 0
     return labels["label"] + random.normal(size=len(group)).astype(np.float32), labels
 
