@@ -1,11 +1,13 @@
-"""A local server with the parts of the Hugging Face hub's API that huggingface_hub uses."""
+"""A local server with the parts of the Hugging Face hub's API that huggingface_hub uses; and a command."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -174,6 +176,19 @@ class Answer(BaseHTTPRequestHandler):
             self.answer(200, content, {"ETag": f'"{sha256(content)}"', "X-Repo-Commit": self.hub.revision(name)})
 
     do_HEAD = do_GET
+
+
+@pytest.fixture
+def predicted(tmp_path: Path) -> Callable[[Path, Path], list[dict[str, Any]]]:
+    """`predicted(folder, file)`: the lines that `python -m distill.predict` writes for a file."""
+
+    def call(folder: Path, file: Path) -> list[dict[str, Any]]:
+        command = [sys.executable, "-m", "distill.predict", str(folder), "--file", str(file)]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+        assert done.returncode == 0, done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    return call
 
 
 @contextmanager

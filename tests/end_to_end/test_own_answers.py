@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +53,9 @@ def write(file: Path, rows: list[dict[str, Any]]) -> Path:
 @pytest.mark.parametrize(
     ("form", "name"), [(squad, "facts.jsonl"), pytest.param(plain, "facts.csv", marks=pytest.mark.slow)]
 )
-def test_a_file_becomes_exported_models_that_answer(form: Any, name: str, run: Any, tmp_path: Path) -> None:
+def test_a_file_becomes_exported_models_that_answer(
+    form: Any, name: str, run: Any, predicted: Any, tmp_path: Path
+) -> None:
     rows = [form(number) for number in range(COUNT)]
     file = write(tmp_path / name, rows)
     results = run(tmp_path, "prune", *SMALL, f"tasks.train={file}")
@@ -85,15 +85,7 @@ def test_a_file_becomes_exported_models_that_answer(form: Any, name: str, run: A
         assert 0 <= answer["score"] <= 1
     compared = compare(folder, folder, str(file))
     assert compared["agreement"]["percent"] == 100
-    predicted = subprocess.run(
-        [sys.executable, "-m", "distill.predict", str(folder), "--file", str(file)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert predicted.returncode == 0, predicted.stderr
-    lines = [json.loads(line) for line in predicted.stdout.splitlines()]
+    lines = predicted(folder, file)
     assert [line["text_pair"] for line in lines] == [row["context"] for row in rows]
     assert [line["answer"] for line in lines[:8]] == [answer["answer"] for answer in answers]
 

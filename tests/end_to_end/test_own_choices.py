@@ -31,7 +31,7 @@ def row(number: int) -> dict[str, Any]:
     return {"question": f"the word after the first, on day {number}", "choices": choices, "answer": answer}
 
 
-def test_a_file_becomes_exported_models_that_predict(run: Any, tmp_path: Path) -> None:
+def test_a_file_becomes_exported_models_that_predict(run: Any, predicted: Any, tmp_path: Path) -> None:
     file = tmp_path / "quiz.jsonl"
     file.write_text("".join(json.dumps(row(number)) + "\n" for number in range(COUNT)))
     results = run(tmp_path, "prune", *SMALL, f"tasks.train={file}")
@@ -55,12 +55,10 @@ def test_a_file_becomes_exported_models_that_predict(run: Any, tmp_path: Path) -
     np.testing.assert_allclose(torch, onnx, atol=1e-4)
     compared = compare(folder, folder, str(file))
     assert compared["agreement"]["percent"] == 100
-    command = [sys.executable, "-m", "distill.predict", str(folder)]
-    predicted = subprocess.run([*command, "--file", str(file)], capture_output=True, text=True, timeout=100)
-    assert predicted.returncode == 0, predicted.stderr
-    lines = [json.loads(line) for line in predicted.stdout.splitlines()]
+    lines = predicted(folder, file)
     assert [line["choices"] for line in lines] == [row(number)["choices"] for number in range(COUNT)]
     assert all(line["choice"] in line["choices"] for line in lines)
+    command = [sys.executable, "-m", "distill.predict", str(folder)]
     refused = subprocess.run([*command, "a text"], capture_output=True, text=True, timeout=100)
     assert refused.returncode == 2
     assert refused.stderr.startswith("TEXT: got single texts; must be questions with choices for this model; ")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import runpy
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -63,7 +61,7 @@ def write(file: Path, form: Any, count: int = COUNT) -> Path:
         pytest.param(judged, "onnxruntime,bitsandbytes", marks=pytest.mark.slow),
     ],
 )
-def test_a_file_becomes_an_exported_embedder(form: Any, schemes: str, run: Any, tmp_path: Path) -> None:
+def test_a_file_becomes_an_exported_embedder(form: Any, schemes: str, run: Any, predicted: Any, tmp_path: Path) -> None:
     file, given = write(tmp_path / "texts.jsonl", form), embedder(tmp_path / "given", prompts=form is judged)
     settings = [f"stages.quantize.schemes=[{schemes}]", RUN, "teacher=hub", f"teacher.name={given}"]
     results = run(tmp_path, "prune", *SMALL, *settings, f"tasks.train={file}", "stages.evaluate.baseline=null")
@@ -102,15 +100,7 @@ def test_a_file_becomes_an_exported_embedder(form: Any, schemes: str, run: Any, 
     assert compared["scores"].keys() == metrics
     with pytest.raises(UserError, match="texts, number 1: got "):
         model.predict([("one text", "another")])
-    predicted = subprocess.run(
-        [sys.executable, "-m", "distill.predict", str(folder), "--file", str(file)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert predicted.returncode == 0, predicted.stderr
-    lines = [json.loads(line) for line in predicted.stdout.splitlines()]
+    lines = predicted(folder, file)
     assert [line["text"] for line in lines] == [form(n)["sentence1" if form is pair else "query"] for n in range(COUNT)]
     assert {len(line["vector"]) for line in lines} == {32}
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +44,7 @@ def spans(number: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("form", [words, pytest.param(spans, marks=pytest.mark.slow)])
-def test_a_file_becomes_exported_models_that_predict(form: Any, run: Any, tmp_path: Path) -> None:
+def test_a_file_becomes_exported_models_that_predict(form: Any, run: Any, predicted: Any, tmp_path: Path) -> None:
     file = tmp_path / "places.jsonl"
     file.write_text("".join(json.dumps(form(number)) + "\n" for number in range(COUNT)))
     results = run(tmp_path, "prune", *SMALL, f"tasks.train={file}")
@@ -78,15 +76,7 @@ def test_a_file_becomes_exported_models_that_predict(form: Any, run: Any, tmp_pa
     assert model.outputs(divided).shape == (sum(map(len, divided)), len(LABELS))
     np.testing.assert_allclose(model.outputs(divided), model.outputs([" ".join(part) for part in divided]), atol=1e-3)
     assert len(model.predict(divided)) == 8
-    predicted = subprocess.run(
-        [sys.executable, "-m", "distill.predict", str(folder), "--file", str(file)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert predicted.returncode == 0, predicted.stderr
-    lines = [json.loads(line) for line in predicted.stdout.splitlines()]
+    lines = predicted(folder, file)
     assert [line["text"] for line in lines] == [
         row["text"] if "text" in row else " ".join(row["tokens"]) for row in map(form, range(COUNT))
     ]
