@@ -1,4 +1,4 @@
-"""Collects `results.json` (schema 2) from the manifests of a run. All numbers were computed by the stages."""
+"""Collects `results.json` (schema 3) from the manifests of a run. All numbers were computed by the stages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def results(ctx: Context, step: Step | None = None) -> dict[str, Any] | None:
     teacher_step = step.teacher
     assert isinstance(teacher_step, Step)
     return {
-        "schema": 2,
+        "schema": 3,
+        "rules": "current",
         **origin(ctx),
         "command": measured["command"],
         "version": measured["version"],

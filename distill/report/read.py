@@ -1,4 +1,4 @@
-"""Reading of results.json files: validated against their schema and upgraded to schema 2."""
+"""Reading of results.json files: validated against their schema and upgraded to schema 3."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 from distill.checkpoint import read_json
 from distill.errors import DataError
-from distill.report.schema import SCHEMA, Results, validate
-from distill.report.upgrade import SCHEMA_1, upgraded
+from distill.report.schema import Results, validate
+from distill.report.upgrade import SCHEMAS, upgraded
 
 
 def read(folder: Path) -> list[Results]:
-    """Every distinct results.json below `folder`, in schema 2. DataError if there is none or if some are not valid."""
+    """Every distinct results.json below `folder`, in schema 3. DataError if there is none or if some are not valid."""
     paths = [path for path in sorted(folder.rglob("results.json")) if not _hidden(path.relative_to(folder))]
     if not paths:
         raise DataError(
@@ -33,15 +33,16 @@ def read(folder: Path) -> list[Results]:
 
 
 def read_one(path: Path) -> Results:
-    """A results.json of schema 1 or 2, in schema 2; DataError if it is not JSON or not valid."""
+    """A results.json of schema 1, 2 or 3, in schema 3; DataError if it is not JSON or not valid."""
     try:
         document = read_json(path)
     except ValueError as error:
         raise DataError(f"{path}: got {error}; must be JSON; run its recipe again") from error
-    old = isinstance(document, dict) and document.get("schema") == 1
-    if wrong := validate(document, SCHEMA_1 if old else SCHEMA):
+    given = document.get("schema") if isinstance(document, dict) else None
+    version = given if given in tuple(SCHEMAS) else max(SCHEMAS)
+    if wrong := validate(document, SCHEMAS[version]):
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-        raise DataError(f"{path}: {wrong[0]}{more}; must be of schema {1 if old else 2}; run its recipe again")
+        raise DataError(f"{path}: {wrong[0]}{more}; must be of schema {version}; run its recipe again")
     return upgraded(document)
 
 

@@ -1,6 +1,7 @@
-"""Schema 2 of `results.json`: the contract between the stages, which write it, and the reports, which show it.
+"""Schema 3 of `results.json`: the contract between the stages, which write it, and the reports, which show it.
 
-Unknown keys are refused, so that a misspelt key is caught. All scores are in percent.
+Unknown keys are refused, so that a misspelt key is caught. All scores are in percent. Every key that is new in schema 3
+except `rules` is optional, because a file of schema 2 that is upgraded lacks it.
 """
 
 from __future__ import annotations
@@ -65,7 +66,12 @@ _RETAINED = _record(
         "worst": _or_null(_record({"task": _TEXT, "percent": _NUMBER})),
         "ci95": _or_null(_INTERVAL),
     },
-    {"left_out": _list(_TEXT)},
+    {
+        "left_out": _list(_TEXT),
+        # of the scores minus those of the best constant predictor
+        "above_chance": _or_null(_NUMBER),
+        "above_chance_ci95": _or_null(_INTERVAL),
+    },
 )
 _SPEEDUP = _record(
     {
@@ -92,6 +98,40 @@ _MEASURED = {
     "retained": _or_null(_RETAINED),
     "speedup": _or_null(_SPEEDUP),
 }
+# mean confidence, accuracy (both 0 to 1) and number of the rows of each bin of confidence that has rows
+_BINS = _list({"type": "array", "items": _AMOUNT, "minItems": 3, "maxItems": 3})
+_CALIBRATION = _record(
+    # the temperature is null where there is no development split that it could be chosen on
+    {"ece": _AMOUNT, "temperature": _or_null(_AMOUNT), "ece_scaled": _or_null(_AMOUNT), "bins": _BINS},
+    {"bins_scaled": _BINS},
+)
+# of the rows whose texts have `from` to `to` tokens
+_OF_LENGTH = _record({"from": _COUNT, "to": _COUNT, "rows": _COUNT, "scores": _map(_NUMBER)})
+_STATISTICS = {
+    # tasks on which at least 99% of the predictions are one class
+    "near_constant": _list(_TEXT),
+    # task -> metric -> interval
+    "score_ci95": _map(_map(_INTERVAL)),
+    "calibration": _map(_CALIBRATION),
+    "by_length": _map(_list(_OF_LENGTH)),
+}
+_COMPARED = _record({"name": _TEXT, "scheme": _TEXT, "backend": {"enum": list(BACKENDS)}})
+_TEST = _record(
+    {
+        "a": _COMPARED,
+        "b": _COMPARED,
+        # score of a minus score of b, in points; with scope macro, of the macro scores
+        "difference": _NUMBER,
+        "ci95": _or_null(_INTERVAL),
+        "p": _AMOUNT,
+        "test": {"enum": ["mcnemar", "bootstrap"]},
+        # whether p, corrected for the number of tests of the report, is below 0.05
+        "distinguishable": _FLAG,
+        # a task, or macro
+        "scope": _TEXT,
+    },
+    {"p_corrected": _AMOUNT},
+)
 _MODEL = _record(
     _IDENTITY,
     {
@@ -105,6 +145,7 @@ _MODEL = _record(
         "calibration_error": _or_null(_AMOUNT),
         # task -> label -> percent
         "recall": _map(_map(_NUMBER)),
+        **_STATISTICS,
         "failed": _TEXT,
     },
 ) | {
@@ -150,10 +191,12 @@ _FACT = {"type": ["string", "number", "boolean", "null"]}
 
 SCHEMA: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
-    "title": "results.json, schema 2",
+    "title": "results.json, schema 3",
     **_record(
         {
-            "schema": {"const": 2},
+            "schema": {"const": 3},
+            # the rules under which it was measured: those of schema 3, or those before
+            "rules": {"enum": ["current", "before"]},
             "recipe": _TEXT,
             "command": {"type": "string"},
             "version": _TEXT,
@@ -176,6 +219,13 @@ SCHEMA: dict[str, Any] = {
             "pruned": _list(_PRUNED),
             # of the data, the models and the code of the run
             "fingerprints": _map(_or_null(_TEXT)),
+            # task -> metric -> score of the best constant predictor
+            "chance": _map(_map(_NUMBER)),
+            # tasks on which the interval of the teacher's score includes chance
+            "near_chance": _list(_TEXT),
+            "tests": _list(_TEST),
+            # task -> smallest difference in points that its rows can show; null where it is not known
+            "detectable": _map(_or_null(_AMOUNT)),
         },
     ),
 }
@@ -202,7 +252,7 @@ def _meaningless(value: Any, place: str) -> Iterator[str]:
     if isinstance(value, dict):
         for key, item in value.items():
             yield from _meaningless(item, f"{place}.{key}")
-            if key == "ci95" and item is not None and item[0] > item[1]:
+            if key.endswith("ci95") and isinstance(item, list) and item[0] > item[1]:
                 yield f"{_place(f'{place}.{key}')}: got {item}; must be [lower, upper]"
     elif isinstance(value, list):
         for index, item in enumerate(value):

@@ -1,6 +1,8 @@
-"""Schema 1 of `results.json`, which distill 0.1 wrote, and its upgrade to schema 2.
+"""Schemas 1 and 2 of `results.json`, and their upgrade to schema 3.
 
-Schema 1 has no `step`, `target` and `kind`. Only this module infers them from the names of models and stages.
+Schema 1, which distill 0.1 wrote, has no `step`, `target` and `kind`. Only this module infers them from the names of
+models and stages. Schema 2 lacks the keys that are optional in schema 3, and `rules`: it was measured under the rules
+before those of schema 3.
 """
 
 from __future__ import annotations
@@ -24,8 +26,16 @@ _KINDS = ("prune", "vocabulary", "quantize", "evaluate", "export")
 """Kinds that stages were named after; a stage with another name trained a model."""
 
 
-def _schema_1() -> dict[str, Any]:
+def _schema_2() -> dict[str, Any]:
     schema = deepcopy(SCHEMA)
+    schema["properties"]["schema"] = {"const": 2}
+    del schema["properties"]["rules"]
+    schema["required"].remove("rules")
+    return schema | {"title": "results.json, schema 2"}
+
+
+def _schema_1() -> dict[str, Any]:
+    schema = _schema_2()
     top = schema["properties"]
     model, stage, pruned = (top[name]["items"] for name in ("models", "stages", "pruned"))
     for part, new in ((model, ("step", "target", "member")), (stage, ("target", "kind")), (pruned, ("step",))):
@@ -41,13 +51,19 @@ def _schema_1() -> dict[str, Any]:
     return schema | {"title": "results.json, schema 1"}
 
 
-SCHEMA_1 = _schema_1()
+SCHEMA_1, SCHEMA_2 = _schema_1(), _schema_2()
+SCHEMAS = {1: SCHEMA_1, 2: SCHEMA_2, 3: SCHEMA}
+"""Number -> schema of every results.json that is read."""
 
 
 def upgraded(results: Results) -> Results:
-    """Valid results of schema 1, converted to schema 2; results of schema 2 unchanged."""
-    if results["schema"] != 1:
+    """Valid results of schema 1 or 2, converted to schema 3; results of schema 3 unchanged."""
+    if results["schema"] == 3:
         return results
+    return (results if results["schema"] == 2 else _to_2(results)) | {"schema": 3, "rules": "before"}
+
+
+def _to_2(results: Results) -> Results:
     stages = [_stage(stage) for stage in results["stages"]]
     changed = {"schema": 2, "models": [_model(model, stages) for model in results["models"]], "stages": stages}
     if "pruned" in results:

@@ -90,7 +90,8 @@ def complete() -> dict[str, Any]:
         for split, count in SPLITS.get(task, {"validation": rows}).items():
             coverage.append({"task": task, "split": split, "rows": count, "official_rows": count})
     return {
-        "schema": 2,
+        "schema": 3,
+        "rules": "current",
         "recipe": "distilbert",
         "command": "python -m distill recipe=distilbert tasks=glue seed=0",
         "version": "0.1.0",

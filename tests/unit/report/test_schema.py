@@ -34,6 +34,38 @@ def test_failed_row_needs_only_its_identity(results: Results) -> None:
     assert validate(results) == []
 
 
+VARIANT = {"name": "student", "scheme": "int8", "backend": "onnxruntime"}
+TEST = {
+    "a": VARIANT,
+    "b": VARIANT | {"name": "baseline"},
+    "difference": 1.0,
+    "ci95": [0.1, 1.9],
+    "p": 0.03,
+    "p_corrected": 0.06,
+    "test": "mcnemar",
+    "distinguishable": False,
+    "scope": "cola",
+}
+
+
+def test_statistics_are_accepted(results: Results) -> None:
+    results |= {"chance": {"sst2": {"accuracy": 50.9}}, "near_chance": ["wnli"], "tests": [TEST]}
+    results |= {"detectable": {"sst2": 2.1, "stsb": None}}
+    bins = [[0.6, 0.5, 10], [0.9, 1.0, 20]]
+    results["models"][4] |= {
+        "near_constant": ["wnli"],
+        "score_ci95": {"sst2": {"accuracy": [80.0, 85.0]}},
+        "calibration": {
+            "sst2": {"ece": 0.1, "temperature": 1.3, "ece_scaled": 0.02, "bins": bins, "bins_scaled": bins},
+            "cola": {"ece": 0.1, "temperature": None, "ece_scaled": None, "bins": bins},
+        },
+        "by_length": {"sst2": [{"from": 3, "to": 12, "rows": 300, "scores": {"accuracy": 83.0}}]},
+    }
+    results["models"][4]["retained"] |= {"above_chance": 90.0, "above_chance_ci95": [88.0, 92.0]}
+    results["models"][5]["retained"] |= {"above_chance": None, "above_chance_ci95": None}
+    assert validate(results) == []
+
+
 MUTATIONS: dict[str, tuple[Callable[[Results], Any], str]] = {
     "version of schema": (lambda r: r.update(schema=1), "schema"),
     "misspelt key": (lambda r: r.update(sedes=[1]), "sedes"),
@@ -53,6 +85,22 @@ MUTATIONS: dict[str, tuple[Callable[[Results], Any], str]] = {
     "score of schema 1": (lambda r: r["models"][0]["scores"]["cola"].update(matthews={"mean": 1.0}), "matthews"),
     "unknown key of retained": (lambda r: r["models"][5]["retained"].update(micro=1.0), "retained"),
     "interval of three": (lambda r: r["models"][5]["retained"].update(ci95=[1, 2, 3]), "ci95"),
+    "rules that do not exist": (lambda r: r.update(rules="new"), "rules"),
+    "other interval upside down": (
+        lambda r: r["models"][5]["retained"].update(above_chance_ci95=[96.0, 94.0]),
+        "above_chance_ci95",
+    ),
+    "interval of a score that is none": (
+        lambda r: r["models"][0].update(score_ci95={"cola": {"matthews": 1.0}}),
+        "score_ci95.cola.matthews",
+    ),
+    "bin without its rows": (
+        lambda r: r["models"][0].update(
+            calibration={"cola": {"ece": 0.1, "temperature": None, "ece_scaled": None, "bins": [[0.5, 0.5]]}}
+        ),
+        "bins[0]",
+    ),
+    "test without a p": (lambda r: r.update(tests=[{k: v for k, v in TEST.items() if k != "p"}]), "tests[0]"),
     "interval upside down": (lambda r: r["models"][5]["retained"].update(ci95=[96.0, 94.0]), "ci95"),
     "negative rows": (lambda r: r["coverage"][0].update(rows=-1), "coverage[0].rows"),
     "not a number": (lambda r: r["models"][0].update(glue=float("nan")), "models[0].glue"),

@@ -1,4 +1,4 @@
-"""A results.json of schema 1 is converted to schema 2."""
+"""A results.json of schema 1 or 2 is converted to schema 3."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from distill.errors import DataError
 from distill.report.read import read_one
 from distill.report.schema import validate
-from distill.report.upgrade import SCHEMA_1, upgraded
+from distill.report.upgrade import SCHEMA_1, SCHEMA_2, upgraded
 
 COMMITTED = sorted((Path(__file__).parents[3] / "docs/results").rglob("results.json"))
 MEASURED = {"parameters": 1, "size_mib": 1.0, "latency_ms": [], "retained": None, "speedup": None}
@@ -61,7 +61,15 @@ def test_every_key_of_schema_1_is_converted() -> None:
         ("export", "2x", "export"),
     ]
     assert results["pruned"] == [{"step": "prune", "target": "2x", "layers": 3, "hidden": 64, "ffn": 128}]
+    assert (results["schema"], results["rules"]) == (3, "before")
     assert upgraded(results) == results
+
+
+def test_a_document_of_schema_2_lacks_only_the_rules(results: dict[str, Any]) -> None:
+    document = {key: value for key, value in results.items() if key != "rules"} | {"schema": 2}
+    assert validate(document, SCHEMA_2) == []
+    assert upgraded(document) == results | {"rules": "before"}
+    assert validate(document | {"rules": "current"}, SCHEMA_2) != []
 
 
 @pytest.mark.parametrize(
@@ -83,6 +91,7 @@ def test_the_step_of_a_student_is_the_last_that_made_it(stages: tuple[str, ...],
 def test_committed_results_are_read(path: Path) -> None:
     results, document = read_one(path), json.loads(path.read_text())
     assert validate(results) == []
+    assert results["rules"] == ("current" if document["schema"] == 3 else "before")
     assert [model["name"] for model in results["models"]] == [model["name"] for model in document["models"]]
     steps = {stage["name"] for stage in results["stages"]}
     assert {model["step"] for model in results["models"]} <= steps
