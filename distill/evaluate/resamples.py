@@ -97,6 +97,12 @@ def _counts(units: int, resamples: int, random: np.random.Generator) -> Iterator
         yield first, np.bincount(flat, minlength=count * units).reshape(count, units).astype(np.float64)
 
 
+def sums(columns: np.ndarray, seed: int | Sequence[int] = 0, resamples: int = RESAMPLES) -> np.ndarray:
+    """[R, K] sums of columns [units, K] over the units of each resample."""
+    random = np.random.default_rng(seed)
+    return np.concatenate([counts @ columns for _, counts in _counts(len(columns), resamples, random)])
+
+
 def interval(values: np.ndarray) -> tuple[float, float] | None:
     """95% percentile interval of values [R] on resamples; values that are not finite do not count. None without any."""
     finite = values[np.isfinite(values)]
