@@ -184,6 +184,20 @@ def answer_f1(graded: np.ndarray, labels: np.ndarray) -> float:
     return float(np.mean(graded[:, 1]))
 
 
+def resampled(labels: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of rows drawn with replacement, and their labels. Rows of a group are drawn together, as a new group."""
+    if labels.dtype.names is None:
+        rows = random.integers(0, len(labels), len(labels))
+        return rows, labels[rows]
+    order = np.argsort(labels["group"], kind="stable")
+    _, starts, counts = np.unique(labels["group"][order], return_index=True, return_counts=True)
+    drawn = random.integers(0, len(starts), len(starts))
+    rows = np.concatenate([order[starts[n] : starts[n] + counts[n]] for n in drawn])
+    copy = labels[rows]
+    copy["group"] = np.repeat(np.arange(len(drawn)), counts[drawn])
+    return rows, copy
+
+
 TOP = 10
 """Rows of a group that metrics of rankings consider."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,12 +18,16 @@ from distill.data.tasks import TaskData
 from distill.environment import environment
 from distill.errors import reason
 from distill.evaluate import latency, rows, runners, timing, variants
+from distill.evaluate.lengths import of_rows
 from distill.evaluate.mixture import average
 from distill.evaluate.predict import in_windows, predict
 from distill.evaluate.variants import Variant
 from distill.export.onnx import export_onnx
 from distill.plan import Step, compared
 from distill.schemes import ONNX
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 
 def run(ctx: Context, step: Step) -> dict[str, Any]:
@@ -32,16 +36,25 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
     began, folder, all_variants = time.monotonic(), ctx.folder.of(step), variants_of(ctx, step)
     _same_conditions(ctx, step, folder)
     failed: dict[str, str] = dict(_failures(ctx, all_variants))
-    outputs: dict[str, rows.Outputs] = {variant.name: {} for variant in all_variants}
+    outputs, development = ({variant.name: dict[Any, Any]() for variant in all_variants} for _ in range(2))
+    lengths: dict[tuple[str, str], np.ndarray] = {}
     for task, data in ctx.tasks.items():
         scored = [variant for variant in all_variants if variant.scored and variant.name not in failed]
-        for name, split, logits, labels in _predictions(ctx, folder / f"{task}.npz", scored, data, failed):
+        file, aside = folder / f"{task}.npz", _development(data)
+        for name, split, logits, labels in _predictions(ctx, file, scored, data, data.reported, failed):
             outputs[name][task, split] = (logits, labels)
+        scored = [variant for variant in scored if variant.name not in failed]
+        for name, split, logits, labels in _predictions(ctx, file, scored, data, aside, failed):
+            development[name][task, split] = (logits, labels)
+        lengths |= {(task, s): of_rows(e) for s, e in _encoded(ctx, data, ctx.given.tokenizer, data.reported).items()}
     shapes = timing.shapes(settings.shapes, ctx.config.target.shape if ctx.plan.has_target else None)
     working = [variant for variant in all_variants if variant.name not in failed]
     times = _times(ctx, folder, settings, shapes, working, failed)
     reference = variants.reference(ctx.machine.float32)
-    measured = rows.Measured(ctx.tasks, all_variants, reference, outputs, times, shapes, settings.shapes[-1])
+    working = [variant for variant in working if variant.name not in failed]
+    measured = rows.Measured(
+        ctx.tasks, working, reference, outputs, times, shapes, settings.shapes[-1], development, lengths
+    )
     models = []
     for variant in all_variants:
         if variant.name in failed:
@@ -54,7 +67,8 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
         row = rows.row(variant, measured, sources, paths, ctx.folder.path, one_encoder)
         models.append(rows.identity(variant) | row)
     manifest = {"seconds": time.monotonic() - began, "environment": environment(ctx.machine), "command": ctx.command}
-    return manifest | {"version": __version__, "models": models, "coverage": ctx.coverage}
+    manifest |= {"version": __version__, "models": models, "coverage": ctx.coverage}
+    return manifest | {"statistics": rows.compared(measured)}
 
 
 def variants_of(ctx: Context, step: Step) -> list[Variant]:
@@ -94,14 +108,29 @@ def _failures(ctx: Context, all_variants: list[Variant]) -> Iterator[tuple[str, 
                 yield variant.name, failed[variant.key]
 
 
-def _encoded(ctx: Context, data: TaskData, tokenizer: Any) -> dict[str, Encoded]:
-    """Reported split -> its encoded rows."""
+TEMPERATURE_ROWS = 2000
+"""Most development rows of a task on which each variant is run to choose its temperature, a single number."""
+
+
+def _development(data: TaskData) -> dict[str, Dataset]:
+    """Split -> rows on which temperatures are chosen. None that are reported, and none of tasks without classes."""
+    kind = data.task.kind
+    if not kind.named or kind.per_token:
+        return {}
+    aside = {split: rows for split, rows in data.development.items() if split not in data.reported}
+    most = TEMPERATURE_ROWS // max(1, len(aside))
+    spaced = {split: np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int) for split, rows in aside.items()}
+    return {split: rows.select(spaced[split]) for split, rows in aside.items()}
+
+
+def _encoded(ctx: Context, data: TaskData, tokenizer: Any, splits: Mapping[str, Dataset]) -> dict[str, Encoded]:
+    """Split -> its encoded rows."""
     return {
         split: replace(
             data.encoded(split_rows, tokenizer, ctx.config.tasks.max_length),
             labels=data.truth(split_rows),
         )
-        for split, split_rows in data.reported.items()
+        for split, split_rows in splits.items()
     }
 
 
@@ -140,20 +169,25 @@ def _runner(ctx: Context, variant: Variant, path: Path, tokenizer: Any) -> runne
 
 
 def _predictions(
-    ctx: Context, file: Path, scored: list[Variant], data: TaskData, failed: dict[str, str]
+    ctx: Context,
+    file: Path,
+    scored: list[Variant],
+    data: TaskData,
+    splits: Mapping[str, Dataset],
+    failed: dict[str, str],
 ) -> Iterator[tuple[str, str, np.ndarray, np.ndarray]]:
     """(variant, split, logits, labels) of one task. Logits are stored in `file`, from which a stopped run resumes."""
     logits: dict[str, np.ndarray] = {}
-    encoded = {id(t): _encoded(ctx, data, t) for t in ctx.every_tokenizer}
+    encoded = {id(t): _encoded(ctx, data, t, splits) for t in ctx.every_tokenizer}
     if file.is_file():
         with np.load(file, allow_pickle=False) as stored:
             logits = dict(stored)
     for variant in scored:
-        for split in data.reported:
+        for split, rows_of_split in splits.items():
             inputs = [encoded[id(tokenizer)][split] for tokenizer in _tokenizers(ctx, variant)]
             if (key := f"{variant.name}|{split}") in logits:
                 continue
-            ctx.machine.log(f"evaluate/{data.task.name}: {variant.name}, {len(data.reported[split])} rows of {split}")
+            ctx.machine.log(f"evaluate/{data.task.name}: {variant.name}, {len(rows_of_split)} rows of {split}")
             try:
                 logits[key] = _logits(ctx, variant, data.task.name, inputs)
             except Exception as error:
@@ -215,7 +249,10 @@ def _times(
             failed[variant.name] = reason(error)
 
     def own_rows(tokenizer: Any) -> list[runners.Batch]:
-        first = [(d.texts, next(iter(_encoded(ctx, d, tokenizer).values())).sequences) for d in ctx.tasks.values()]
+        first = [
+            (d.texts, next(iter(_encoded(ctx, d, tokenizer, d.reported).values())).sequences)
+            for d in ctx.tasks.values()
+        ]
         return timing.task_batches(first, tokenizer)
 
     limit = ctx.config.limit

@@ -14,7 +14,7 @@ from distill.data.kinds.spans import codes, counts, spans
 from distill.data.kinds.token_classification import TOKEN_CLASSIFICATION as KIND
 from distill.data.kinds.token_classification import from_words, words_of
 from distill.errors import DataError
-from distill.evaluate.metrics import METRICS
+from distill.evaluate.metrics import METRICS, resampled
 
 LABELS = {
     "BIO": ("O", "B-PER", "I-PER", "B-LOC", "I-LOC"),
@@ -82,6 +82,14 @@ def test_spans_and_scores_equal_conlleval(scheme: str, seed: int) -> None:
     assert METRICS["accuracy"](guess["label"], truth) == pytest.approx(
         np.mean([a == b for a, b in zip(*words, strict=True)])
     )
+
+
+def test_the_words_of_a_text_are_drawn_together() -> None:
+    truth = tagged(random_texts(LABELS["BIO"], 0), LABELS["BIO"])
+    rows, drawn = resampled(truth, np.random.default_rng(0))
+    assert METRICS["span_f1"](drawn["label"], drawn) == 1.0
+    lengths = np.bincount(truth["group"])
+    assert [*np.bincount(drawn["group"])] == [lengths[truth["group"][rows][drawn["group"] == n][0]] for n in range(60)]
 
 
 def test_without_spans_the_score_is_zero() -> None:

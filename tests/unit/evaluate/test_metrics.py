@@ -9,7 +9,7 @@ from sklearn import metrics as sk
 
 from distill.data.kinds.kind import grouped, recalls
 from distill.errors import UserError
-from distill.evaluate.metrics import METRICS, finite, score
+from distill.evaluate.metrics import METRICS, finite, resampled, score
 
 
 def _sample(seed: int, classes: int, rows: int = 211) -> tuple[np.ndarray, np.ndarray]:
@@ -120,6 +120,17 @@ def test_rankings_without_a_relevant_document_score_nothing() -> None:
     scores, labels = _groups(0)
     labels["label"] = 0
     assert METRICS["ndcg_at_10"](scores, labels) == METRICS["mrr_at_10"](scores, labels) == 0.0
+
+
+def test_rows_of_a_query_are_drawn_together() -> None:
+    _, labels = _groups(1)
+    rows, drawn = resampled(labels, np.random.default_rng(0))
+    assert len(np.unique(drawn["group"])) == 12
+    whole = {tuple(sorted(np.flatnonzero(labels["group"] == number))) for number in range(12)}
+    for number in range(12):
+        assert tuple(sorted(rows[drawn["group"] == number])) in whole
+    np.testing.assert_array_equal(drawn["label"], labels["label"][rows])
+    assert len(np.unique(labels["group"][rows])) < 12, "with replacement"
 
 
 def test_recall_of_each_label_equals_scikit_learn() -> None:
