@@ -231,6 +231,8 @@ def _differences(
     top: int,
 ) -> list[dict[str, Any]]:
     """The rows on which the outputs differ most; of words, the texts with the words on which they do."""
+    from distill.serve.model import scaled
+
     of_outputs, sizes = predictions.shown(kind), _sizes(kind, rows)
     distance = of_outputs.difference(outputs[0], outputs[1])
     if kind.per_token:
@@ -238,9 +240,10 @@ def _differences(
     numbers = statistics.largest(distance, top)
     divided = _divided(kind, rows, numbers)
     parts = [words.of_texts(own, sizes, numbers) if kind.per_token else own[numbers] for own in outputs]
-    answers = [
-        of_outputs.answer(part, names, model.threshold, divided) for part, model in zip(parts, models, strict=True)
-    ]
+    answers = []
+    for part, model in zip(parts, models, strict=True):
+        logits, threshold = scaled(part, model.threshold, model.temperature)
+        answers.append(of_outputs.answer(logits, names, threshold, divided))
     labels = [_label(kind, given.values, int(number), names, divided[n : n + 1]) for n, number in enumerate(numbers)]
     return [
         {
