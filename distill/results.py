@@ -40,7 +40,7 @@ def results(ctx: Context, step: Step | None = None) -> dict[str, Any] | None:
         "fingerprints": _fingerprints(ctx),
         "coverage": measured["coverage"],
         "models": measured["models"],
-        **measured["statistics"],
+        **measured.get("statistics", {}),
         "notes": [*ctx.notes, *_notes(ctx), *_of_teacher(ctx, teacher_step), *_of_vocabulary(ctx), *_of_quantized(ctx)],
         **({"pruned": pruned} if (pruned := [*_pruned(ctx, measured["models"])]) else {}),
         "stages": [_stage(ctx, other) for other in ctx.plan.steps if ctx.folder.finished(other)],
