@@ -78,6 +78,8 @@ def disagreements(
         distance = np.where(differs, distance, -np.inf)
     order = np.argsort(-distance, kind="stable")[:most]
     numbers = order[distance[order] > (-np.inf if kind.same is not None else 0)]
+    if not len(numbers):
+        return []
     part = rows.select(numbers)
     columns = [*task.columns, SECONDS] if kind.choices else [*task.columns]
     texts = list(zip(*(part[column][:] for column in columns), strict=True))
