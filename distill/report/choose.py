@@ -95,7 +95,8 @@ def verdict(runs: Sequence[Run], forms: Sequence[Form], group: Group, ask: Ask) 
         return {"sentences": [_none(forms, group, ask)], "form": None, "next": None, "loading": None}
     sentences = [_chosen(runs, best, group, ask)]
     if second is not None:
-        sentences.append(f"The next best is {_described(runs, second, group, ask)}; {compared(runs, best, second, ask.above)}.")
+        other = f"The next best, {second.name}{_where(runs, second, group)}, retains {_numbers(second, group, ask)}"
+        sentences.append(f"{other}; {compared(runs, best, second, ask.above)}.")
     else:
         sentences.append("No other form meets the conditions.")
     load = loading(runs[best.runs[0]], best.first)
@@ -106,28 +107,28 @@ def _what(ask: Ask) -> str:
     return "of what the teacher's score has above chance" if ask.above else "of the teacher's score"
 
 
-def _conditions(ask: Ask) -> str:
-    parts = [f"retain at least {ask.least:g}% {_what(ask)}"] if ask.least else []
+def _conditions(ask: Ask, all_of: str) -> str:
+    parts = [f"retain at least {ask.least:g}%"] if ask.least else []
     parts += [f"take at most {ask.ms:g} ms"] if ask.ms is not None else []
     parts += [f"have at most {ask.mib:g} MiB"] if ask.mib is not None else []
-    return f" of those that {' and '.join(parts)}" if parts else ""
+    return f"{all_of} that {' and '.join(parts)}" if parts else ""
 
 
 def _chosen(runs: Sequence[Run], form: Form, group: Group, ask: Ask) -> str:
     goal = {"speedup": "fastest", "size": "smallest"}.get(ask.goal, "closest to its teacher")
-    return f"The {goal} form{_conditions(ask)} is {_described(runs, form, group, ask)}."
-
-
-def _described(runs: Sequence[Run], form: Form, group: Group, ask: Ask) -> str:
-    name = group.input or ""
-    kept, fast = form.kept(ask.above), form.speedup[name]
-    size = f", {form.mib:.1f} MiB" if form.mib is not None else ""
-    taken = f", {form.ms[name]:.1f} ms" if name in form.ms else ""
-    retained = f"{kept.value:.1f}%{_ends(kept, 1)} {_what(ask)}" if kept else "an unknown share"
+    known = [f"{form.ms[group.input]:.1f} ms"] if group.input in form.ms else []
+    known += [f"{form.mib:.1f} MiB"] if form.mib is not None else []
     return (
-        f"{form.name}{_where(runs, form, group)}, which retains {retained} at {fast.value:.2f}x{_ends(fast, 2)} the speed of the teacher's "
-        f"fastest float32 form ({name}{taken}{size})"
+        f"Ship {form.name}{_where(runs, form, group)}, the {goal}{_conditions(ask, ' of the forms')}: it retains "
+        f"{_numbers(form, group, ask)} the speed of the teacher's fastest float32 form ({', '.join(known)} with "
+        f"{group.input})."
     )
+
+
+def _numbers(form: Form, group: Group, ask: Ask) -> str:
+    kept, fast = form.kept(ask.above), form.speedup[group.input or ""]
+    retained = f"{kept.value:.1f}%{_ends(kept, 1)}" if kept else "an unknown share"
+    return f"{retained} {_what(ask)} at {fast.value:.2f}x{_ends(fast, 2)}"
 
 
 def _where(runs: Sequence[Run], form: Form, group: Group) -> str:
@@ -139,11 +140,11 @@ def _where(runs: Sequence[Run], form: Form, group: Group) -> str:
 
 
 def _ends(value: Value, digits: int) -> str:
+    """The 95% interval, or with several seeds the standard deviation."""
     if value.interval is None:
         return ""
     low, high = value.interval
-    kind = "one standard deviation" if value.spread else "95% interval"
-    return f" ({kind} {low:.{digits}f} to {high:.{digits}f})"
+    return f" (± {(high - low) / 2:.{digits}f})" if value.spread else f" ({low:.{digits}f} to {high:.{digits}f})"
 
 
 def _none(forms: Sequence[Form], group: Group, ask: Ask) -> str:
@@ -151,7 +152,7 @@ def _none(forms: Sequence[Form], group: Group, ask: Ask) -> str:
     known = [value.value for form in models if (value := form.kept(ask.above))]
     if group.input is None or not known:
         return f"No form has both a speed and a share {_what(ask)}, so there is no choice."
-    return f"No form is left{_conditions(ask)}; the most that a form retains is {max(known):.1f}%."
+    return f"There are no forms{_conditions(ask, '')}: the most that one retains is {max(known):.1f}% {_what(ask)}."
 
 
 def compared(runs: Sequence[Run], a: Form, b: Form, above: bool) -> str:
@@ -160,15 +161,14 @@ def compared(runs: Sequence[Run], a: Form, b: Form, above: bool) -> str:
     if len(found) == 1 and len(a.runs) == 1:
         row = found[0]
         low, high = row["ci95"]
-        numbers = f"by {row['difference']:+.1f} points (95% interval {low:.1f} to {high:.1f}, p = {row['p']:.3f})"
-        distinct = "differ" if row["distinguishable"] else "are not distinguishable: they differ"
-        return f"on the same rows their scores {distinct} {numbers}, {row['test']}"
+        numbers = f"{row['difference']:+.1f} points ({low:.1f} to {high:.1f}, p = {row['p']:.3f}, {row['test']})"
+        return f"their scores {'differ' if row['distinguishable'] else 'are not distinguishable'}: {numbers}"
     ends = [value.interval if value else None for value in (a.kept(above), b.kept(above))]
     if ends[0] is None or ends[1] is None:
         return "whether their scores differ was not tested"
-    overlap = ends[0][0] <= ends[1][1] and ends[1][0] <= ends[0][1]
-    state = "overlap, which shows no difference" if overlap else "do not overlap"
-    return f"no paired test of the two is in the results; the intervals of their retained % {state}"
+    if ends[0][0] <= ends[1][1] and ends[1][0] <= ends[0][1]:
+        return "no paired test of the two is stored, and their intervals overlap, so no difference in score is shown"
+    return "no paired test of the two is stored; their intervals do not overlap"
 
 
 def tests(runs: Sequence[Run], a: Form, b: Form, scope: str = "macro") -> Iterator[dict[str, Any]]:

@@ -30,7 +30,7 @@ def page(runs: Sequence[Run], title: str, hidden: str = "") -> str:
         hidden: a sentence on runs that are not shown.
     """
     data = page_data(runs)
-    scripts = [_plotly(), _own("page.js")]
+    plotly, own = _plotly(), _own("page.js")
     return rendered(
         "page.html",
         title=title,
@@ -39,8 +39,9 @@ def page(runs: Sequence[Run], title: str, hidden: str = "") -> str:
         embedded=Markup(embedded(data)),
         runs=sections(runs),
         style=Markup(_own("page.css")),
-        scripts=[Markup(script) for script in scripts],
-        policy=_policy(scripts),
+        script=Markup(own),
+        plotly=Markup(plotly),
+        policy=_policy([plotly, own]),
     )
 
 

@@ -10,7 +10,7 @@ const LIGHT = { torch: "#0072B2", onnxruntime: "#D55E00", openvino: "#007f5f", b
 const DARK = { torch: "#56B4E9", onnxruntime: "#F0803C", openvino: "#2BC79A", bitsandbytes: "#E08FC0", torchao: "#E6C229" };
 const SHAPES = [["circle", "●", "○"], ["square", "■", "□"], ["diamond", "◆", "◇"], ["triangle-up", "▲", "△"],
   ["triangle-down", "▼", "▽"], ["pentagon", "⬟", "⬠"], ["hexagon", "⬢", "⬡"], ["star-square", "✦", "✧"]];
-const state = { group: 0, above: false, input: null, least: 0, ms: null, mib: null, focus: null, sort: ["speedup", -1],
+const state = { group: 0, above: false, input: null, least: 0, ms: null, mib: null, focus: null, sort: ["fit", -1],
   filter: "", meeting: false, rows: PAGE, heat: PAGE / 3 };
 
 // ---- small tools
@@ -57,6 +57,7 @@ const speed = (form) => form.speedup[state.input] || null;
 const taken = (form) => form.ms[state.input] ?? null;
 const placed = (form) => kept(form) && speed(form);
 const label = (form) => `${form.name}, ${form.scheme} ${form.backend}`;
+const where = (form) => RUNS[form.runs[0]].folder + (form.runs.length > 1 ? ` and ${form.runs.length - 1} more` : "");
 const within = (value, most) => most === null || (value !== null && value !== undefined && value <= most);
 const meets = (form) => Boolean(placed(form)) && kept(form)[0] >= state.least && within(taken(form), state.ms) && within(form.mib, state.mib);
 const offered = (form) => OFFERED.includes(form.role) && meets(form);
@@ -133,12 +134,11 @@ function controls() {
   const parts = [];
   if (DATA.groups.length > 1) {
     const options = DATA.groups.map((one, index) => [String(index), one.title]);
-    const which = picker("group", "Runs with the same tasks, teacher and machine", options, String(state.group), (value) => start(Number(value)));
-    which.classList.add("all");
+    const which = picker("group", "Runs with the same tasks, teacher and machine", options, String(state.group), (value) => { start(Number(value)); $("group").focus(); });
     parts.push(which);
   }
   parts.push(slider("least", `At least retained, % ${state.above ? "above chance" : "of the score"}`, amounts((form) => kept(form)[0]), false, 1));
-  parts.push(slider("ms", `At most milliseconds, ${state.input}`, amounts(taken), true, 1));
+  parts.push(slider("ms", `At most milliseconds, ${/^\d+x\d+$/.test(state.input) ? state.input : "own lengths"}`, amounts(taken), true, 1));
   parts.push(slider("mib", "At most MiB", amounts((form) => form.mib), true, 1));
   parts.push(picker("kind", "Retained is a share of", [["raw", "the teacher's score"],
     ["above", `what that score has above chance${noChance ? " (not measured in these runs)" : ""}`, noChance]],
@@ -146,7 +146,8 @@ function controls() {
   const usable = group().inputs.filter((name) => every.some((form) => form.speedup[name]));
   parts.push(picker("input", "Speed is measured with", usable.map((name) => [name, /^\d+x\d+$/.test(name) ? `${name} (batch x length)` : name]),
     state.input, (value) => { state.input = value; state.ms = null; state.focus = null; controls(); draw(); $("input").focus(); }));
-  fill("controls", parts);
+  const [which, sliders, pickers] = [parts.slice(0, -5), parts.slice(-5, -2), parts.slice(-2)];
+  fill("controls", which, el("div", { class: "three" }, sliders), el("div", { class: "two" }, pickers));
 }
 
 let pending = 0;
@@ -202,7 +203,7 @@ function choice(best, next, count) {
 
 function around(value, index) { return value[1] === null ? 0 : Math.max(index === 1 ? value[0] - value[1] : value[2] - value[0], 0); }
 function bars(forms, pick, visible) {
-  return { type: "data", symmetric: false, visible, thickness: 1, width: 2, array: forms.map((form) => around(pick(form), 2)),
+  return !visible || !forms.length ? { visible: false } : { type: "data", symmetric: false, thickness: 1, width: 2, array: forms.map((form) => around(pick(form), 2)),
     arrayminus: forms.map((form) => around(pick(form), 1)) };
 }
 function layout(x, y) {
@@ -215,7 +216,7 @@ function layout(x, y) {
 const SETTINGS = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "toImage"] };
 
 function hover(form) {
-  const lines = [`<b>${plain(label(form))}</b>`, MANY ? plain(form.settings) : "", `retained of the score ${shown(form.raw, 1, "%")}`,
+  const lines = [`<b>${plain(label(form))}</b>`, MANY ? plain(where(form)) : "", `retained of the score ${shown(form.raw, 1, "%")}`,
     form.above ? `retained above chance ${shown(form.above, 1, "%")}` : "", `speedup ${shown(speed(form), 2, "x")} with ${plain(state.input)}`,
     `${fixed(taken(form))} ms, ${fixed(form.mib)} MiB`, form.runs.length > 1 ? `mean of ${form.runs.length} seeds` : "", "click for more"];
   return lines.filter(Boolean).join("<br>");
@@ -233,11 +234,15 @@ function figure(line, best) {
   }));
   traces.unshift({ x: line.map((form) => speed(form)[0]), y: line.map((form) => kept(form)[0]), mode: "lines", type: "scatter", hoverinfo: "skip", line: { color: style("--soft"), width: 1.5 } });
   const chance = state.above ? 0 : group().chance;
-  const plan = layout(`speedup over the teacher's fastest float32 form, ${plain(state.input)}`, `retained %${state.above ? ", above chance" : ""}`);
+  const narrow = $("figure").clientWidth < 600, input = state.input.length > 24 ? "own lengths" : plain(state.input);
+  const plan = layout(narrow ? `speedup, ${input}` : `speedup over the teacher's fastest float32 form, ${input}`, `retained %${state.above ? ", above chance" : ""}`);
   const levels = every.map((form) => kept(form)[0]);
   let low = Math.min(...levels, 100), high = Math.max(...levels, 100);
   const room = Math.max((high - low) * 0.12, 0.5);
   [low, high] = [low - room, high + room];
+  const floor = Math.max(low, Math.min(...line.map((form) => kept(form)[0]), state.least) - 15); // far below, nobody chooses
+  const under = levels.filter((value) => value < floor).length;
+  low = floor;
   plan.yaxis.range = [low, high];
   plan.xaxis.rangemode = "tozero";
   const level = (y, text, dash) => {
@@ -252,19 +257,23 @@ function figure(line, best) {
   for (const [form, text, side] of [[best, best && best === bend ? "choice and knee" : "choice", 1], [bend === best ? null : bend, "knee", -1]]) {
     if (form) plan.annotations.push({ x: speed(form)[0], y: kept(form)[0], text, ax: 26 * side, ay: -34 * side, arrowcolor: style("--ink"), arrowwidth: 1, arrowhead: 0, standoff: 8, bgcolor: style("--ground") });
   }
-  if (!every.length) { Plotly.purge("figure"); fill("figure", note("No form has both a speed and a retained share with this input.")); return; }
+  if (!every.length) { if (window.Plotly) Plotly.purge("figure"); fill("figure", note("No form has both a speed and a retained share with this input.")); return; }
+  legend(every, few, chance, under);
+  asText(line, best, bend);
+  if (!window.Plotly) return;
   if (!$("figure").data) $("figure").replaceChildren();
   Plotly.react("figure", traces, plan, SETTINGS);
   if (!figure.ready) {
     $("figure").on("plotly_click", (event) => { const id = event.points[0].customdata; if (id !== undefined) panel(FORMS[id]); });
     figure.ready = true;
   }
-  legend(every, few, chance);
+}
+function asText(line, best, bend) {
   const head = ["Form", "Retained %", "Speedup", "ms", "MiB", ""];
   $("frontier").lastElementChild.replaceChildren(grid(head, line.map((form) => [open(form), shown(kept(form), 1), shown(speed(form), 2, "x"), fixed(taken(form)), fixed(form.mib),
     [form === best && "choice", form === bend && "knee"].filter(Boolean).join(", ")]), 1));
 }
-function legend(every, few, chance) {
+function legend(every, few, chance, under) {
   const item = (glyph, text, ink) => el("span", {}, el("b", { style: ink ? { color: ink } : {}, "aria-hidden": "true" }, glyph), text);
   const roles = new Set(every.map((form) => form.role));
   const parts = [...new Set(every.map((form) => form.backend))].map((backend) => item("●", backend, colour(backend)));
@@ -276,6 +285,7 @@ function legend(every, few, chance) {
   if (every.some((form) => form.runs.length > 1)) parts.push(item("", "bars: 95% interval of one run, one standard deviation over several seeds"));
   else parts.push(item("", "bars: 95% intervals"));
   if (!few) parts.push(item("", `intervals are drawn on the frontier only, as there are ${every.length} points`));
+  if (under) parts.push(item("", `${under} forms lie below the axis: double-click the figure to see all`));
   if (chance === null) parts.push(item("", "no chance line: chance was not measured in these runs"));
   fill("legend", parts);
 }
@@ -290,7 +300,7 @@ function grid(head, rows, texts, classes = []) {
 }
 const COLUMNS = [
   ["name", "Form", (form) => label(form), (form) => open(form), true],
-  ["settings", "Run", (form) => form.settings, null, true],
+  ["run", "Run", (form) => where(form), null, true],
   ["role", "Role", (form) => form.role, null, true],
   ["target", "Target", (form) => form.target || "", null, true],
   ["raw", "Retained %", (form) => form.raw && form.raw[0], (form) => (form.failed ? "failed" : shown(form.raw, 1))],
@@ -307,8 +317,9 @@ function table(best) {
   const words = state.filter.toLowerCase().split(/\s+/).filter(Boolean);
   const text = (form) => [label(form), form.role, form.target, form.settings, ...form.runs.map((index) => RUNS[index].folder)].join(" ").toLowerCase();
   const forms = members().filter((form) => (!state.meeting || offered(form)) && words.every((word) => text(form).includes(word)));
-  const columns = COLUMNS.filter(([key, , value]) => key === "name" || (key === "settings" || key === "seeds" ? MANY : members().some((form) => value(form) !== null && value(form) !== undefined && value(form) !== "")));
-  const [key, way] = state.sort, value = (columns.find((column) => column[0] === key) || columns[0])[2];
+  const columns = COLUMNS.filter(([key, , value]) => key === "name" || (key === "run" || key === "seeds" ? MANY : members().some((form) => value(form) !== null && value(form) !== undefined && value(form) !== "")));
+  const fit = (form) => (offered(form) ? 1000 : 0) + (speed(form) ? speed(form)[0] : 0); // at first, the forms to choose from
+  const [key, way] = state.sort, value = key === "fit" ? fit : (columns.find((column) => column[0] === key) || columns[0])[2];
   const missing = (form) => value(form) === null || value(form) === undefined;
   forms.sort((a, b) => missing(a) - missing(b) || (missing(a) ? 0 : typeof value(a) === "string" ? way * value(a).localeCompare(value(b)) : way * (value(a) - value(b))));
   const texts = columns.filter((column) => column[4]).length;
@@ -340,7 +351,7 @@ function heat(line, best) {
   const references = members().filter((form) => form.role === "teacher");
   let tested = false;
   const tint = (difference) => `rgba(${style(difference < 0 ? "--down" : "--up")}, ${Math.min(Math.abs(difference) / 12, 1) * 0.55})`;
-  const rows = forms.slice(0, state.heat).map((form) => [open(form, MANY ? `${label(form)}, ${form.settings}` : label(form)), ...tasks.map((task) => {
+  const rows = forms.slice(0, state.heat).map((form) => [open(form, MANY ? `${label(form)}, ${where(form)}` : label(form)), ...tasks.map((task) => {
     const value = score(form, task);
     if (value === null || teacher[task] === undefined) return "-";
     const row = references.map((other) => (other === form ? null : test(form, other, task))).find(Boolean);
@@ -369,7 +380,7 @@ function calibration(form, place) {
   traces.unshift({ x: [0, 1], y: [0, 1], mode: "lines", line: { dash: "dot", color: style("--soft") }, name: "calibrated", hoverinfo: "skip" });
   place.replaceChildren(note(`${label(form)}. ECE is the expected calibration error: the mean distance of accuracy from confidence. The curve is before scaling; the temperature is kept in the export.`),
     plot, grid(["Task", "ECE", "Temperature", "ECE with it"], every.map(([task, row]) => [task, fixed(row.ece, 3), fixed(row.temperature, 2), fixed(row.ece_scaled, 3)]), 1));
-  Plotly.newPlot(plot, traces, { ...layout("confidence", "accuracy"), showlegend: true, legend: { font: { size: 11 } } }, SETTINGS);
+  if (window.Plotly) Plotly.newPlot(plot, traces, { ...layout("confidence", "accuracy"), showlegend: true, legend: { font: { size: 11 } } }, SETTINGS);
 }
 function lengths(form, place) {
   const every = form ? Object.entries(form.by_length || {}) : [];
@@ -421,9 +432,10 @@ function panel(form) {
     row("Parameters", form.parameters === null ? "-" : `${fixed(form.parameters / 1e6, 2)} M`), row("Size", `${fixed(form.mib)} MiB`)];
   if (form.near_constant) facts.push(row("Nearly constant on", form.near_constant.join(", ")));
   if (form.failed) facts.push(row("Failed", form.failed));
+  const reference = members().find((other) => other.role === "teacher" && Object.keys(other.scores).length);
   const speeds = [...new Set([...Object.keys(form.speedup), ...Object.keys(form.ms)])].map((name) => [name, shown(form.speedup[name], 2, "x"), fixed(form.ms[name] ?? null, 2)]);
   const interval = (task, metric) => { const found = form.score_ci95 && form.score_ci95[task] && form.score_ci95[task][metric]; return found ? ` [${fixed(found[0])}, ${fixed(found[1])}]` : ""; };
-  const scores = Object.entries(form.scores).flatMap(([task, metrics]) => Object.entries(metrics).map(([metric, value]) => [task, metric, fixed(value) + interval(task, metric), fixed(group().teacher[task] ?? null)]));
+  const scores = Object.entries(form.scores).flatMap(([task, metrics]) => Object.entries(metrics).map(([metric, value]) => [task, metric, fixed(value) + interval(task, metric), fixed(reference ? (reference.scores[task] || {})[metric] : null)]));
   const recall = Object.entries(form.recall || {}).flatMap(([task, labels]) => Object.entries(labels).map(([name, value]) => [task, name, fixed(value)]));
   const stages = run.stages.filter((stage) => stage.target === null || stage.target === form.target);
   const logged = stages.filter((stage) => stage.log && stage.log.length > 1);
@@ -434,7 +446,7 @@ function panel(form) {
   fill("panel", el("header", {}, el("h2", { id: "panel-title" }, label(form)), close),
     el("h3", {}, "Load it"), ...loading(form), grid(["Fact", "Value"], facts, 2),
     speeds.length && [el("h3", {}, "Speed"), grid(["Input", "Speedup", "ms"], speeds, 1)],
-    scores.length && [el("h3", {}, "Scores, in percent"), grid(["Task", "Metric", "Score", "Teacher's mean of the task"], scores, 2)],
+    scores.length && [el("h3", {}, "Scores, in percent"), grid(["Task", "Metric", "Score", "Teacher"], scores, 2)],
     recall.length && [el("h3", {}, "Recall of each label, in percent"), grid(["Task", "Label", "Recall"], recall, 2)],
     el("h3", {}, "Stages"), grid(["Stage", "Seconds", "Tokens/s", "First loss", "Last loss"], stages.map((stage) => [name(stage), fixed(stage.seconds, 0), fixed(stage.tokens_per_second, 0),
       fixed(stage.log && stage.log.length ? stage.log[0][1] : null, 4), fixed(stage.log && stage.log.length ? stage.log[stage.log.length - 1][1] : null, 4)]), 1),
@@ -443,7 +455,7 @@ function panel(form) {
     el("h3", {}, MANY ? "Settings" : "Command"), runs.map((one) => el("pre", {}, el("code", {}, `${one.folder}\n${one.command}`))));
   $("panel").showModal();
   close.focus();
-  if (curve) Plotly.newPlot(curve, logged.map((stage) => ({ x: stage.log.map((point) => point[0]), y: stage.log.map((point) => point[1]), mode: "lines", name: plain(name(stage)) })),
+  if (curve && window.Plotly) Plotly.newPlot(curve, logged.map((stage) => ({ x: stage.log.map((point) => point[0]), y: stage.log.map((point) => point[1]), mode: "lines", name: plain(name(stage)) })),
     { ...layout("step", "training loss"), showlegend: logged.length > 1 }, SETTINGS);
   if (form.calibration) calibration(form, parts.calibration);
   if (form.by_length) lengths(form, parts.lengths);
@@ -476,13 +488,31 @@ function start(index) {
   verdict();
   controls();
   draw();
-  if (document.activeElement === document.body && $("group")) $("group").focus({ preventScroll: true });
 }
-function repaint() { draw(); }
+function plotting() { // the library takes long to start, so it starts when the rest of the page is on the screen
+  const script = document.createElement("script");
+  script.textContent = $("plotly").textContent;
+  document.head.append(script);
+  draw();
+  document.documentElement.dataset.ready = "figure";
+}
 
-$("theme").addEventListener("click", () => { document.documentElement.dataset.theme = dark() ? "light" : "dark"; repaint(); });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
+$("theme").addEventListener("click", () => { document.documentElement.dataset.theme = dark() ? "light" : "dark"; draw(); });
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 $("panel").addEventListener("click", (event) => { if (event.target === $("panel")) $("panel").close(); });
-window.addEventListener("beforeprint", () => { state.rows = Infinity; document.querySelectorAll("details").forEach((part) => { part.open = true; }); if (dark()) { document.documentElement.dataset.theme = "light"; } draw(); });
+let before = null; // what printing changes
+window.addEventListener("beforeprint", () => {
+  before = { theme: document.documentElement.dataset.theme, rows: state.rows };
+  document.querySelectorAll("details").forEach((part) => { part.open = true; });
+  document.documentElement.dataset.theme = "light";
+  state.rows = Infinity;
+  draw();
+});
+window.addEventListener("afterprint", () => {
+  if (before.theme) document.documentElement.dataset.theme = before.theme; else delete document.documentElement.dataset.theme;
+  state.rows = before.rows;
+  draw();
+});
 start(0);
-document.documentElement.dataset.ready = "true";
+document.documentElement.dataset.ready = "tables";
+requestAnimationFrame(() => setTimeout(plotting, 0));
