@@ -157,7 +157,7 @@ def _none(forms: Sequence[Form], group: Group, ask: Ask) -> str:
 
 def compared(runs: Sequence[Run], a: Form, b: Form, above: bool) -> str:
     """Whether the scores of two forms differ: by the paired test of a run that has both, else by their intervals."""
-    found = list(tests(runs, a, b))
+    found = list(paired(runs, a, b))
     if len(found) == 1 and len(a.runs) == 1:
         row = found[0]
         low, high = row["ci95"]
@@ -171,7 +171,7 @@ def compared(runs: Sequence[Run], a: Form, b: Form, above: bool) -> str:
     return "no paired test of the two is stored; their intervals do not overlap"
 
 
-def tests(runs: Sequence[Run], a: Form, b: Form, scope: str = "macro") -> Iterator[dict[str, Any]]:
+def paired(runs: Sequence[Run], a: Form, b: Form, scope: str = "macro") -> Iterator[dict[str, Any]]:
     """The paired tests of two forms in the runs that have both, each as a minus b."""
     first, second = _identity(a), _identity(b)
     for index in sorted(set(a.runs) & set(b.runs)):

@@ -13,6 +13,7 @@ from distill.checkpoint import write_json
 from distill.errors import DataError
 from distill.report import html, markdown, overview, page, write, write_overview
 from distill.report.__main__ import main
+from tests.enriched import without_plotly
 
 Results = dict[str, Any]
 IDENTITY = ("name", "role", "step", "target", "scheme", "backend")

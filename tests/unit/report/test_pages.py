@@ -20,6 +20,7 @@ from distill.report.detail import by_shape_table, gain_table, latency_table, rec
 from distill.report.headline import SMOKE
 from distill.report.table import models_table
 from distill.report.timed import middle_shape
+from tests.enriched import without_plotly
 
 Results = dict[str, Any]
 EVIL = "<script>alert(1)</script> | [x] `y`"
