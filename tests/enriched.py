@@ -65,10 +65,9 @@ def _enrich(model: dict[str, Any], number: int, tasks: Sequence[str]) -> None:
     }
     bins = [[0.1 * i + 0.05, 0.08 * i + 0.1, 10 * i + 1] for i in range(10)]
     model["calibration"] = {task: {"ece": 0.09, "temperature": 1.4, "ece_scaled": 0.03, "bins": bins} for task in tasks}
-    model["by_length"] = {
-        task: [{"from": 1, "to": 16, "rows": 20, "scores": {"accuracy": 71.0}}, {"from": 17, "to": 64, "rows": 9, "scores": {"accuracy": 66.0}}]
-        for task in tasks
-    }  # fmt: skip
+    parts = [(1, 16, 20, 71.0), (17, 64, 9, 66.0)]
+    lengths = [{"from": low, "to": high, "rows": n, "scores": {"accuracy": score}} for low, high, n, score in parts]
+    model["by_length"] = {task: copy.deepcopy(lengths) for task in tasks}
 
 
 def identity(model: dict[str, Any]) -> dict[str, str]:

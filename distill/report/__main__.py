@@ -19,7 +19,9 @@ from distill.report.forms import Run, forms, groups
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m distill.report", description=(__doc__ or "").split("\n")[0])
-    made.add_argument("folder", metavar="FOLDER", type=Path, help="a run folder, or one with runs below it, e.g. outputs/")
+    made.add_argument(
+        "folder", metavar="FOLDER", type=Path, help="a run folder, or one with runs below it, e.g. outputs/"
+    )
     made.add_argument(
         "--choose",
         metavar="CONDITION",

@@ -1,6 +1,7 @@
 """The forms of many runs as flat records: what a page, a choice and a CSV file all show.
 
-A form is a model in one scheme on one backend. Runs that differ only in their seed give one form: its numbers are means.
+A form is a model in one scheme on one backend. Runs that differ only in their seed give one form, whose numbers are
+means.
 """
 
 from __future__ import annotations
@@ -105,7 +106,13 @@ def _comparable(results: Results) -> list[Any]:
     rows = sorted([row["task"], row["split"], row["rows"]] for row in results["coverage"] if row["split"] != "train")
     machine = [facts.get(key) for key in ("cpu", "gpu", "threads")]
     # Keys sort the tasks: runs that list the same tasks in another order are compared.
-    return [sorted(headline.task_names(results)), rows, results.get("teacher_name"), machine, bool(results.get("smoke"))]
+    return [
+        sorted(headline.task_names(results)),
+        rows,
+        results.get("teacher_name"),
+        machine,
+        bool(results.get("smoke")),
+    ]
 
 
 def _group(results: Sequence[Results], members: Sequence[int]) -> Group:

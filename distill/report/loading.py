@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
 
 from distill.report.forms import Run
 from distill.report.headline import task_names, variant
@@ -34,12 +33,13 @@ def loading(run: Run, model: Model) -> dict[str, str | None]:
         notes.insert(0, f"It was scored and timed as {variant(model)}; distill.load computes in float32.")
     return {
         "path": path,
-        "command": f'python -m distill.predict {shlex.quote(path)} --backend {model["backend"]} --scheme {scheme} "a text"',
+        "command": f'{_PREDICT} {shlex.quote(path)} --backend {model["backend"]} --scheme {scheme} "a text"',
         "code": _code(path, model["backend"], scheme),
         "note": " ".join(notes) or None,
     }
 
 
+_PREDICT = "python -m distill.predict"
 _BY_HAND = "distill.load has no artifact of this kind; the backend itself reads the exported ONNX file."
 
 

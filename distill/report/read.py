@@ -67,7 +67,9 @@ def read_rows(folder: Path) -> list[dict[str, Any]]:
     except ValueError as error:
         raise DataError(f"{path}: got {error}; must be JSON; run its recipe again") from error
     if not isinstance(rows, list) or not all(isinstance(row, dict) and set(_ROW) <= row.keys() for row in rows):
-        raise DataError(f"{path}: got another form; must be a list of rows with {', '.join(_ROW)}; run its recipe again")
+        raise DataError(
+            f"{path}: got another form; must be a list of rows with {', '.join(_ROW)}; run its recipe again"
+        )
     return rows
 
 

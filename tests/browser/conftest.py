@@ -17,7 +17,13 @@ from tests.enriched import disagreeing, enriched
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-QUIET = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync")
+QUIET = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +52,9 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Opened]:
         shown = browser.new_page(**settings)
         pages.append(shown)
         shown.on("pageerror", lambda error: problems.append(str(error)))
-        shown.on("console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None)
+        shown.on(
+            "console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None
+        )
         shown.on("request", lambda request: requests.append(request.url))
         shown.goto(file.as_uri())
         shown.wait_for_selector("html[data-ready=figure]")

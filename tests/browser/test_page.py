@@ -47,6 +47,15 @@ def points(page: Any) -> list[list[Any]]:
     )
 
 
+FIRST_ON_THE_FRONTIER = """() => {
+    const figure = document.getElementById("figure"), { xaxis, yaxis } = figure._fullLayout;
+    const trace = figure.data.find((one) => one.mode === "markers" && one.x.length && one.opacity === 1);
+    const box = figure.getBoundingClientRect();
+    const across = box.left + xaxis._offset + xaxis.d2p(trace.x[0]);
+    return [across, box.top + yaxis._offset + yaxis.d2p(trace.y[0]), trace.customdata[0]];
+}"""
+
+
 def test_the_first_choice_is_the_verdict(opened: Opened, run: Run) -> None:
     page = opened([run])
     assert chosen(page) == expected(run, Ask(run.results["least_retained"]))
@@ -57,7 +66,14 @@ def test_the_first_choice_is_the_verdict(opened: Opened, run: Run) -> None:
 def test_sliders_choose_what_the_command_line_chooses(opened: Opened, run: Run) -> None:
     page = opened([run])
     seen = set()
-    for least, ms, mib in ((0.0, 1.0, 1.0), (0.5, 1.0, 1.0), (0.8, 0.6, 1.0), (0.2, 0.3, 0.4), (0.9, 1.0, 0.3), (0.9, 0.0, 0.0)):
+    for least, ms, mib in (
+        (0.0, 1.0, 1.0),
+        (0.5, 1.0, 1.0),
+        (0.8, 0.6, 1.0),
+        (0.2, 0.3, 0.4),
+        (0.9, 1.0, 0.3),
+        (0.9, 0.0, 0.0),
+    ):
         asked = [drag(page, "least", least), drag(page, "ms", ms), drag(page, "mib", mib)]
         found = expected(run, Ask(asked[0], False, asked[1], asked[2]))
         assert chosen(page) == found
@@ -92,24 +108,24 @@ def test_another_input_moves_the_points(opened: Opened, run: Run) -> None:
 
 def test_a_click_on_a_point_opens_its_panel(opened: Opened, run: Run) -> None:
     page = opened([run])
-    place = page.evaluate(
-        "() => { const figure = document.getElementById('figure'), trace = figure.data.find((t) => t.mode === 'markers' && t.x.length && t.opacity === 1);"
-        " const { xaxis, yaxis } = figure._fullLayout, box = figure.getBoundingClientRect();"
-        " return [box.left + xaxis._offset + xaxis.d2p(trace.x[0]), box.top + yaxis._offset + yaxis.d2p(trace.y[0]), trace.customdata[0]]; }"
-    )
     page.locator("#figure").scroll_into_view_if_needed()
-    place[:2] = page.evaluate(
-        "() => { const figure = document.getElementById('figure'), trace = figure.data.find((t) => t.mode === 'markers' && t.x.length && t.opacity === 1);"
-        " const { xaxis, yaxis } = figure._fullLayout, box = figure.getBoundingClientRect();"
-        " return [box.left + xaxis._offset + xaxis.d2p(trace.x[0]), box.top + yaxis._offset + yaxis.d2p(trace.y[0])]; }"
-    )
-    page.mouse.move(place[0] - 30, place[1] - 30)
-    page.mouse.move(place[0], place[1], steps=4)
-    page.mouse.click(place[0], place[1])
+    x, y, form = page.evaluate(FIRST_ON_THE_FRONTIER)
+    page.mouse.move(x - 30, y - 30)
+    page.mouse.move(x, y, steps=4)
+    page.mouse.click(x, y)
     page.wait_for_selector("#panel[open]")
-    assert page.locator("#panel-title").inner_text() == forms([run])[place[2]].name
+    assert page.locator("#panel-title").inner_text() == forms([run])[form].name
     panel = page.locator("#panel").inner_text()
-    for part in ("Load it", "Scores, in percent", "matthews", "Stages", "finetune_teacher", "Loss", "Calibration", "By length"):
+    for part in (
+        "Load it",
+        "Scores, in percent",
+        "matthews",
+        "Stages",
+        "finetune_teacher",
+        "Loss",
+        "Calibration",
+        "By length",
+    ):
         assert part in panel
     page.wait_for_selector("#panel .plot .main-svg")
     assert run.results["command"].split()[3] in panel
@@ -161,7 +177,9 @@ def test_results_of_before_state_what_is_missing(opened: Opened) -> None:
         assert page.locator(f"#{section} .meta").count() == 1
     assert page.locator("#group option").count() == 3
     page.select_option("#group", "2")
-    assert "Ship" in page.locator("#verdict").inner_text() or "There are no forms" in page.locator("#verdict").inner_text()
+    assert (
+        "Ship" in page.locator("#verdict").inner_text() or "There are no forms" in page.locator("#verdict").inner_text()
+    )
 
 
 def test_texts_stay_texts(opened: Opened, run: Run) -> None:

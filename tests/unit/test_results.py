@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 from distill.checkpoint import MANIFEST, write_json
@@ -33,6 +34,6 @@ def test_a_long_log_keeps_its_ends() -> None:
     kept = thinned(log)
     assert len(kept) == 50
     assert (kept[0], kept[-1]) == (log[0], log[-1])
-    gaps = {int(b[0] - a[0]) for a, b in zip(kept, kept[1:], strict=False)}
+    gaps = {int(b[0] - a[0]) for a, b in itertools.pairwise(kept)}
     assert gaps == {4, 5}
     assert thinned(log[:50]) == log[:50]

@@ -12,7 +12,15 @@ from distill.report.forms import Form, Group, Run, Value, forms, groups, inputs,
 from distill.report.loading import loading
 from distill.report.schema import Results
 
-_NUMBERS = ("parameters", "gmacs", "throughput_per_second", "cold_start_ms", "memory_mib", "energy_j", "cost_per_million")
+_NUMBERS = (
+    "parameters",
+    "gmacs",
+    "throughput_per_second",
+    "cold_start_ms",
+    "memory_mib",
+    "energy_j",
+    "cost_per_million",
+)
 """Numbers of a model that are shown as they are; of several seeds, their mean."""
 _DETAILS = ("requests", "recall", "score_ci95", "calibration", "by_length", "near_constant", "energy_missing", "failed")
 """Facts of a model that are shown for the first of several seeds."""
@@ -73,11 +81,15 @@ def task_means(scores: dict[str, dict[str, float]]) -> dict[str, float]:
 def teacher_scores(results: Sequence[Results]) -> dict[str, float]:
     """Task -> mean over runs of the score of the teacher's first scored form."""
     found = [scores for one in results if (scores := _teacher(one))]
-    return {task: fmean(row[task] for row in found if task in row) for task in dict.fromkeys(t for r in found for t in r)}
+    return {
+        task: fmean(row[task] for row in found if task in row) for task in dict.fromkeys(t for r in found for t in r)
+    }
 
 
 def _teacher(results: Results) -> dict[str, float]:
-    scored = next((m["scores"] for m in headline.of_role(results, "teacher") if m.get("scores")), {})
+    scored: dict[str, dict[str, float]] = next(
+        (m["scores"] for m in headline.of_role(results, "teacher") if m.get("scores")), {}
+    )
     return task_means(scored)
 
 
@@ -96,7 +108,9 @@ def chance_retained(results: Results) -> float | None:
 def _run(run: Run, many: bool) -> dict[str, Any]:
     results = run.results
     rows = list(run.rows)
-    counts = {task: len([row for row in rows if row["task"] == task]) for task in dict.fromkeys(r["task"] for r in rows)}
+    counts = {
+        task: len([row for row in rows if row["task"] == task]) for task in dict.fromkeys(r["task"] for r in rows)
+    }
     if many:
         rows = [row for task in counts for row in [r for r in rows if r["task"] == task][:_ROWS_OF_MANY]]
     return {
@@ -106,7 +120,15 @@ def _run(run: Run, many: bool) -> dict[str, Any]:
         "command": " ".join(results["command"].split()),
         "stages": results["stages"],
         "tests": [
-            [_key(row["a"]), _key(row["b"]), row["scope"], row["difference"], row["ci95"], row["p"], row["distinguishable"]]
+            [
+                _key(row["a"]),
+                _key(row["b"]),
+                row["scope"],
+                row["difference"],
+                row["ci95"],
+                row["p"],
+                row["distinguishable"],
+            ]
             for row in results.get("tests", [])
         ],
         "waterfall": results.get("waterfall", []),
@@ -153,5 +175,3 @@ def _mean_scores(scored: Sequence[dict[str, dict[str, float]]]) -> dict[str, dic
             for metric, value in metrics.items():
                 tasks.setdefault(task, {}).setdefault(metric, []).append(value)
     return {task: {metric: fmean(values) for metric, values in metrics.items()} for task, metrics in tasks.items()}
-
-

@@ -26,6 +26,7 @@ def _blocks(run: Run, whole: bool) -> list[Block]:
     results = run.results
     shown = tables(results) if whole else [coverage_table(results), stages_table(results), environment_table(results)]
     notes = [*headline.on_the_cpu(results), *results.get("notes", []), *headline.pruned(results)]
+    noted: list[Block] = [Heading("Notes", 3), Bullets(notes)] if notes else []
     return [
         Paragraph(headline.headline(results)),
         Heading("Exact command", 3),
@@ -35,6 +36,6 @@ def _blocks(run: Run, whole: bool) -> list[Block]:
         Bullets(headline.coverage(results)),
         Heading("How it was timed", 3),
         Paragraph(headline.timing(results)),
-        *([Heading("Notes", 3), Bullets(notes)] if notes else []),
+        *noted,
         *of_tables(shown),
     ]

@@ -41,7 +41,8 @@ def test_words(words: str, expected: Ask) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["speed=max", "retained=x", "retained=-1", "ms=5 ms=6", "speedup=max size=min", "retained=9 above_chance=9"]
+    "words",
+    ["speed=max", "retained=x", "retained=-1", "ms=5 ms=6", "speedup=max size=min", "retained=9 above_chance=9"],
 )
 def test_other_words_are_refused_in_one_line(words: str) -> None:
     with pytest.raises(ConfigError) as refused:
@@ -58,13 +59,20 @@ def brute_force(results: Results, ask: Ask, name: str) -> list[tuple[str, str, s
         kept, faster = model["retained"] or {}, model["speedup"] or {}
         value = kept.get("above_chance" if ask.above else "macro_without_wnli")
         speed = (faster.get("by_input") or {}).get(name, {}).get("median")
-        times = [row["median"] for row in model["latency_ms"] if name in (row.get("name"), f"{row['batch']}x{row['length']}")]
+        times = [
+            row["median"] for row in model["latency_ms"] if name in (row.get("name"), f"{row['batch']}x{row['length']}")
+        ]
         if model["role"] not in ("student", "teacher") or value is None or speed is None or value < ask.least:
             continue
         if (ask.ms is not None and times[0] > ask.ms) or (ask.mib is not None and model["size_mib"] > ask.mib):
             continue
         size = -model["size_mib"]
-        keys = {"speedup": (speed, value), "size": (size, value), "retained": (value, speed), "above_chance": (value, speed)}
+        keys = {
+            "speedup": (speed, value),
+            "size": (size, value),
+            "retained": (value, speed),
+            "above_chance": (value, speed),
+        }
         found.append((keys[ask.goal], (model["name"], model["scheme"], model["backend"])))
     return [identity for _, identity in sorted(found, key=lambda pair: pair[0], reverse=True)]
 
@@ -93,7 +101,7 @@ def test_the_default_is_what_the_runs_were_made_for(results: Results) -> None:
 
 def test_the_verdict_names_the_choice_its_test_and_its_folder(results: Results) -> None:
     results = enriched(results)
-    results["stages"].append({"name": "export", "target": None, "kind": "export", "seconds": 1.0, "tokens_per_second": None, "peak_memory_mib": None})  # fmt: skip
+    results["stages"].append({"name": "export", "target": None, "kind": "export", "seconds": 1.0})
     runs = only(results)
     found = verdict(runs, forms(runs), groups(runs)[0], Ask(93.0))
     first, second = found["sentences"]
@@ -103,7 +111,9 @@ def test_the_verdict_names_the_choice_its_test_and_its_folder(results: Results) 
     row = next(iter(paired(runs, found["form"], found["next"])))
     assert f"{row['difference']:+.1f} points" in second
     assert ("are not distinguishable" in second) is not row["distinguishable"]
-    assert found["loading"]["command"].startswith("python -m distill.predict outputs/a/export/cola --backend onnxruntime")
+    assert found["loading"]["command"].startswith(
+        "python -m distill.predict outputs/a/export/cola --backend onnxruntime"
+    )
     nothing = verdict(runs, forms(runs), groups(runs)[0], Ask(99.95, mib=1.0))
     assert nothing["form"] is None
     assert "There are no forms that retain at least 99.95% and have at most 1 MiB" in nothing["sentences"][0]
@@ -181,7 +191,9 @@ def test_the_command_line(results: Results, tmp_path: Path, capsys: pytest.Captu
     files = ["--csv", str(tmp_path / "f.csv"), "--json", str(tmp_path / "f.json")]
     assert main([str(tmp_path), "--choose", "retained=93", "mib=30", "speedup=max", *files]) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith("Ship student, int8 onnxruntime, the fastest of the forms that retain at least 93% and have at most 30 MiB")
+    assert shown.startswith(
+        "Ship student, int8 onnxruntime, the fastest of the forms that retain at least 93% and have at most 30 MiB"
+    )
     assert not (tmp_path / "report.html").exists()
     records = json.loads((tmp_path / "f.json").read_text())
     with (tmp_path / "f.csv").open(newline="") as file:
@@ -192,7 +204,7 @@ def test_the_command_line(results: Results, tmp_path: Path, capsys: pytest.Captu
     assert lines[3]["retained"] == ""
     assert main([str(tmp_path), "--choose", "speed=max"]) == 2
     assert capsys.readouterr().err.startswith("--choose: got speed=max; must be")
-    assert list(export.rows(only(results)))[0]["run"] == "outputs/a"
+    assert next(iter(export.rows(only(results))))["run"] == "outputs/a"
 
 
 def test_only_trained_models_are_offered() -> None:

@@ -69,7 +69,9 @@ def test_the_page_loads_nothing(results: Results) -> None:
 
 def test_only_its_own_scripts_may_run(results: Results) -> None:
     document = Parsed(page(runs_of(results), "A run"))
-    (policy,) = (attrs["content"] for tag, attrs in document.tags if attrs.get("http-equiv") == "Content-Security-Policy")
+    (policy,) = (
+        attrs["content"] for tag, attrs in document.tags if attrs.get("http-equiv") == "Content-Security-Policy"
+    )
     assert policy is not None
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
     assert "connect-src" not in policy
@@ -120,7 +122,9 @@ def test_the_numbers_are_those_of_the_results(results: Results) -> None:
                 [model["retained"]["macro_without_wnli"], *model["retained"]["ci95"]], rel=1e-4
             )
         if model["speedup"]:
-            assert form["speedup"]["1x128"][0] == pytest.approx(model["speedup"]["by_input"]["1x128"]["median"], rel=1e-4)
+            assert form["speedup"]["1x128"][0] == pytest.approx(
+                model["speedup"]["by_input"]["1x128"]["median"], rel=1e-4
+            )
     assert data["groups"][0]["chosen"] is not None or "There are no forms" in data["groups"][0]["sentences"][0]
 
 
