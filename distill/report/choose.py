@@ -89,7 +89,7 @@ def _order(name: str, ask: Ask) -> Callable[[Form], tuple[float, float]]:
 
 
 def verdict(runs: Sequence[Run], forms: Sequence[Form], group: Group, ask: Ask) -> dict[str, Any]:
-    """`sentences`, the chosen `form`, the `next` best, and how to load the choice (`loading`); None for what there is not."""
+    """`sentences`, the chosen `form`, the `next` best, and how to load the choice (`loading`); None if absent."""
     best, second, *_ = [*offered(forms, group, ask), None, None]
     if best is None:
         return {"sentences": [_none(forms, group, ask)], "form": None, "next": None, "loading": None}

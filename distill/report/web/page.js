@@ -50,8 +50,10 @@ function colour(backend) {
 
 // ---- what is asked for
 
+const cached = { members: [], targets: [] }; // of the group that is shown
+
 const group = () => DATA.groups[state.group];
-const members = () => FORMS.filter((form) => form.group === state.group);
+const members = () => cached.members;
 const kept = (form) => (state.above ? form.above : form.raw);
 const speed = (form) => form.speedup[state.input] || null;
 const taken = (form) => form.ms[state.input] ?? null;
@@ -80,18 +82,15 @@ function knee(line) { // the point farthest from the chord between the ends of t
 }
 function test(a, b, scope) {
   for (const run of a.runs.filter((index) => b.runs.includes(index)).map((index) => RUNS[index])) {
-    for (const [one, two, where, difference, interval, p, distinct] of run.tests) {
-      if (where !== scope) continue;
-      if (one === a.key && two === b.key) return { difference, interval, p, distinct };
-      if (one === b.key && two === a.key) return { difference: -difference, interval: [-interval[1], -interval[0]], p, distinct };
-    }
+    run.index ||= new Map(run.tests.map((row) => [row.slice(0, 3).join("\n"), row.slice(3)]));
+    const same = run.index.get([a.key, b.key, scope].join("\n")), turned = run.index.get([b.key, a.key, scope].join("\n"));
+    if (same) return { difference: same[0], interval: same[1], p: same[2], distinct: same[3] };
+    if (turned) return { difference: -turned[0], interval: [-turned[1][1], -turned[1][0]], p: turned[2], distinct: turned[3] };
   }
   return null;
 }
-const targets = () => [...new Set(members().filter((form) => form.role !== "teacher").map((form) => form.target))];
-function shape(form) {
-  return form.role === "teacher" ? ["star", "★", "☆"] : SHAPES[Math.max(targets().indexOf(form.target), 0) % SHAPES.length];
-}
+const mark = (target) => SHAPES[Math.max(cached.targets.indexOf(target), 0) % SHAPES.length];
+const shape = (form) => (form.role === "teacher" ? ["star", "★", "☆"] : mark(form.target));
 
 // ---- controls
 
@@ -237,10 +236,11 @@ function figure(line, best) {
   const narrow = $("figure").clientWidth < 600, input = state.input.length > 24 ? "own lengths" : plain(state.input);
   const plan = layout(narrow ? `speedup, ${input}` : `speedup over the teacher's fastest float32 form, ${input}`, `retained %${state.above ? ", above chance" : ""}`);
   const levels = every.map((form) => kept(form)[0]);
-  let low = Math.min(...levels, 100), high = Math.max(...levels, 100);
+  const reach = line.flatMap((form) => [kept(form)[1], kept(form)[2]]).filter((end) => end !== null);
+  let low = Math.min(...levels, ...reach, 100), high = Math.max(...levels, ...reach, 100);
   const room = Math.max((high - low) * 0.12, 0.5);
   [low, high] = [low - room, high + room];
-  const floor = Math.max(low, Math.min(...line.map((form) => kept(form)[0]), state.least) - 15); // far below, nobody chooses
+  const floor = Math.max(low, Math.min(...line.map((form) => kept(form)[0]), ...reach, state.least) - 12); // far below, nobody chooses
   const under = levels.filter((value) => value < floor).length;
   low = floor;
   plan.yaxis.range = [low, high];
@@ -277,8 +277,8 @@ function legend(every, few, chance, under) {
   const item = (glyph, text, ink) => el("span", {}, el("b", { style: ink ? { color: ink } : {}, "aria-hidden": "true" }, glyph), text);
   const roles = new Set(every.map((form) => form.role));
   const parts = [...new Set(every.map((form) => form.backend))].map((backend) => item("●", backend, colour(backend)));
-  const named = targets().filter((target) => every.some((form) => form.target === target && form.role !== "teacher"));
-  parts.push(...named.map((target) => item(SHAPES[Math.max(targets().indexOf(target), 0) % SHAPES.length][1], target || "no target")));
+  const named = new Set(every.filter((form) => form.role !== "teacher").map((form) => form.target));
+  parts.push(...cached.targets.filter((target) => named.has(target)).map((target) => item(mark(target)[1], target || "no target")));
   if (roles.has("teacher")) parts.push(item("★", "teacher"));
   if (roles.has("baseline")) parts.push(item("○", "hollow: baseline, trained without a teacher"));
   parts.push(item("—", "frontier of the forms that meet the sliders; others are dimmed"));
@@ -485,6 +485,8 @@ function verdict() {
 function start(index) {
   const found = DATA.groups[index];
   Object.assign(state, { group: index, above: false, input: found.input, least: found.least, ms: null, mib: null, focus: null, rows: PAGE, heat: PAGE / 3 });
+  cached.members = FORMS.filter((form) => form.group === index);
+  cached.targets = [...new Set(cached.members.filter((form) => form.role !== "teacher").map((form) => form.target))];
   verdict();
   controls();
   draw();
@@ -493,7 +495,9 @@ function plotting() { // the library takes long to start, so it starts when the 
   const script = document.createElement("script");
   script.textContent = $("plotly").textContent;
   document.head.append(script);
-  draw();
+  const eligible = ranked(members().filter(offered)), best = eligible[0] || null;
+  figure(frontier(eligible), best);
+  calibration(best, $("calibration"));
   document.documentElement.dataset.ready = "figure";
 }
 
