@@ -207,7 +207,7 @@ function bars(forms, pick, visible) {
 }
 function layout(x, y) {
   const axis = { gridcolor: style("--line"), zeroline: false, linecolor: style("--line"), automargin: true, title: { standoff: 8 } };
-  return { paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: style("--ink"), size: 13 }, showlegend: false,
+  return { paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: style("--ink"), size: 13 }, showlegend: false, colorway: Object.values(dark() ? DARK : LIGHT),
     margin: { l: 55, r: 15, t: 18, b: 45 }, hovermode: "closest", xaxis: { ...axis, title: { ...axis.title, text: x } },
     yaxis: { ...axis, title: { ...axis.title, text: y } }, hoverlabel: { bgcolor: style("--panel"), font: { color: style("--ink") }, align: "left" },
     shapes: [], annotations: [], dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom" };
@@ -378,7 +378,7 @@ function calibration(form, place) {
   const traces = every.map(([task, row]) => ({ x: row.bins.map((bin) => bin[0]), y: row.bins.map((bin) => bin[1]), customdata: row.bins.map((bin) => bin[2]), name: plain(task), mode: "lines+markers", type: "scatter",
     hovertemplate: `${plain(task)}: %{customdata} rows with confidence %{x:.2f} have accuracy %{y:.2f}<extra></extra>` }));
   traces.unshift({ x: [0, 1], y: [0, 1], mode: "lines", line: { dash: "dot", color: style("--soft") }, name: "calibrated", hoverinfo: "skip" });
-  place.replaceChildren(note(`${label(form)}. ECE is the expected calibration error: the mean distance of accuracy from confidence. The curve is before scaling; the temperature is kept in the export.`),
+  place.replaceChildren(note(`${label(form)}. ECE is the expected calibration error: the mean distance of accuracy from confidence.`),
     plot, grid(["Task", "ECE", "Temperature", "ECE with it"], every.map(([task, row]) => [task, fixed(row.ece, 3), fixed(row.temperature, 2), fixed(row.ece_scaled, 3)]), 1));
   if (window.Plotly) Plotly.newPlot(plot, traces, { ...layout("confidence", "accuracy"), showlegend: true, legend: { font: { size: 11 } } }, SETTINGS);
 }
@@ -386,7 +386,7 @@ function lengths(form, place) {
   const every = form ? Object.entries(form.by_length || {}) : [];
   if (!every.length) return place.replaceChildren(note(form ? `Scores by length are not in the results of ${label(form)}.` : "No form is chosen."));
   const rows = every.flatMap(([task, parts]) => parts.map((part) => [task, `${part.from} to ${part.to}`, fixed(part.rows, 0), Object.entries(part.scores).map(([metric, value]) => `${metric} ${fixed(value)}`).join(", ")]));
-  place.replaceChildren(note(`${label(form)}. Lengths are in tokens.`), grid(["Task", "Length", "Rows", "Scores"], rows, 2));
+  place.replaceChildren(note(`${label(form)}.`), grid(["Task", "Length", "Rows", "Scores"], rows, 2));
 }
 function disagreements(form, place) {
   const found = form ? form.runs.map((index) => RUNS[index]).filter((run) => run.disagreements.length) : [];
