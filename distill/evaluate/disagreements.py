@@ -14,8 +14,6 @@ from distill.data.tasks import targets_of
 if TYPE_CHECKING:
     from datasets import Dataset
 
-FILE = "disagreements.json"
-"""Beside results.json, which contains no texts of users."""
 MOST = 50
 """Maximum rows of a task."""
 CHARACTERS = 200

@@ -70,7 +70,7 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
     manifest = {"seconds": time.monotonic() - began, "environment": environment(ctx.machine), "command": ctx.command}
     manifest |= {"version": __version__, "models": models, "coverage": ctx.coverage}
     manifest |= {"statistics": rows.compared(measured)}
-    checkpoint.write_json(ctx.folder.path / disagreements.FILE, list(_disagreements(measured, manifest)))
+    checkpoint.write_json(ctx.folder.path / checkpoint.DISAGREEMENTS, list(_disagreements(measured, manifest)))
     return manifest
 
 
