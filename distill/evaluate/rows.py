@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,8 @@ from distill.data.tasks import TaskData
 from distill.evaluate import latency, retained
 from distill.evaluate.calibration import expected_calibration_error
 from distill.evaluate.cost import gmacs, parameters, size_mib, total
-from distill.evaluate.timing import TASK_LENGTHS, Times, name_of
-from distill.evaluate.variants import FLOAT32, Variant, same_backend
+from distill.evaluate.timing import TASK_LENGTHS, Timed, name_of
+from distill.evaluate.variants import REFERENCE, Variant, is_reference, same_backend
 
 Outputs = dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]
 """(task, split) -> outputs [n, C] and labels."""
@@ -26,14 +26,14 @@ class Measured:
 
     tasks: dict[str, TaskData]
     variants: Sequence[Variant]
-    reference: str
-    """Name of the variant that all others are compared with."""
     outputs: dict[str, Outputs]
-    times: Times
-    shapes: Sequence[Sequence[int]]
-    """All timed shapes; speedups are reported at the middle one."""
+    timed: Timed
+    served: Mapping[str, Mapping[str, Any]]
+    """Variant -> `cold_start_ms` and `memory_mib` of a process that serves it; without variants that none served."""
     largest: Sequence[int]
     """The shape at which throughput is reported."""
+    cuda: bool
+    """Whether torch ran on a GPU."""
 
 
 def identity(variant: Variant) -> dict[str, Any]:
@@ -60,9 +60,8 @@ def row(
         one_encoder: whether the checkpoints have the same encoder, which then counts once.
     """
     names = {task: data.task.metrics for task, data in measured.tasks.items()}
-    own, best = (_predictions(measured, name) for name in (variant.name, measured.reference))
-    scores, times = retained.scores(own, names), measured.times[variant.name]
-    middle = name_of(measured.shapes[len(measured.shapes) // 2])
+    own, best = (_predictions(measured, name) for name in (variant.name, REFERENCE))
+    scores, times = retained.scores(own, names), measured.timed.times[variant.name]
     inside = paths[0] if len(paths) == 1 and paths[0].is_relative_to(run) else None
     rate = 1000 * measured.largest[0] / float(np.median(times[name_of(measured.largest)]))
     return {
@@ -72,13 +71,22 @@ def row(
         "gmacs": total(gmacs, sources, one_encoder),
         "latency_ms": [_latency(inputs, values) for inputs, values in times.items()],
         "throughput_per_second": rate,
+        "requests": latency.percentiles(measured.timed.requests[variant.name]),
+        **(measured.served.get(variant.name) or {"cold_start_ms": None, "memory_mib": None}),
+        **_energy(variant.name, measured.timed),
         "scores": scores,
         "glue": retained.glue_average(scores) if scores else None,
         "calibration_error": _calibration(measured.outputs[variant.name], measured.tasks),
         **({"recall": recall} if (recall := _recall(own, measured.tasks)) else {}),
-        "retained": _retained(own, best, names) if scores and variant.name != measured.reference else None,
-        "speedup": _speedup(variant, measured, middle),
+        "retained": _retained(own, best, names) if scores and variant.name != REFERENCE else None,
+        "speedup": _speedup(variant, measured),
     }
+
+
+def _energy(name: str, timed: Timed) -> dict[str, Any]:
+    return {"energy_j": timed.energy.get(name)} | (
+        {} if timed.energy_missing is None else {"energy_missing": timed.energy_missing}
+    )
 
 
 def _latency(inputs: str, values: list[float]) -> dict[str, Any]:
@@ -125,16 +133,27 @@ def _retained(
     return kept | {"ci95": None if interval is None else list(interval)}
 
 
-def _speedup(variant: Variant, measured: Measured, shape: str) -> dict[str, Any]:
-    """Over the teacher's fastest float32 variant: on any backend, and on the same backend."""
-    times = measured.times
-    teachers = [v for v in measured.variants if v.role == "teacher" and v.scheme in FLOAT32 and times.get(v.name)]
-    fastest = min(teachers, key=lambda v: float(np.median(times[v.name][shape])))
+def _speedup(variant: Variant, measured: Measured) -> dict[str, Any]:
+    """Over the form of the teacher (`is_reference`) that is fastest on the same inputs.
+
+    The headline is at the tasks' own lengths: over all backends, and over the forms on the same backend.
+    """
+    times = measured.timed.times
+    teachers = [v for v in measured.variants if is_reference(v, measured.cuda) and times.get(v.name)]
     same = [v for v in teachers if v.backend == same_backend(variant)]  # empty if the teacher does not run on it
-    best = min(same, key=lambda v: float(np.median(times[v.name][shape])), default=None)
-    headline = latency.speedup(times[fastest.name][shape], times[variant.name][shape])
+
+    def over(references: Sequence[Variant], inputs: str) -> dict[str, Any] | None:
+        if not references:
+            return None
+        fastest = min(references, key=lambda v: float(np.median(times[v.name][inputs])))
+        return latency.speedup(times[fastest.name][inputs], times[variant.name][inputs])
+
+    by_input = {inputs: over(teachers, inputs) for inputs in times[variant.name]}
+    headline, on_same = by_input[TASK_LENGTHS], over(same, TASK_LENGTHS)
+    assert headline is not None  # the reference is always timed
     return {
         "best_teacher": headline["median"],
         "ci95": headline["ci95"],
-        "same_backend": best and latency.speedup(times[best.name][shape], times[variant.name][shape])["median"],
+        "same_backend": on_same and on_same["median"],
+        "by_input": by_input,
     }

@@ -10,6 +10,7 @@ from typing import Any
 from distill import __version__, checkpoint
 from distill.backends import BACKENDS
 from distill.data.kinds import KINDS, Kind
+from distill.data.task import Task
 from distill.errors import ConfigError, DataError
 
 FILE = "distill.json"
@@ -54,6 +55,21 @@ class Record:
     range: tuple[float, float] | None = None
     choices: tuple[str, ...] = ()
     """The columns of multiple choice with the choices of each row."""
+
+
+def of_task(task: Task, longest: int, entries: Sequence[Entry]) -> Record:
+    """The record of a task's models. `longest`: number of tokens to which texts are truncated."""
+    return Record(
+        task.name,
+        task.kind,
+        task.labels,
+        task.columns[:1] if task.kind.separate else task.columns,
+        longest,
+        tuple(entries),
+        task.threshold,
+        task.range,
+        task.choices,
+    )
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from distill.data.kinds import kind_of_model
 from distill.data.kinds.answers import COLUMNS
 from distill.data.kinds.question_answering import ALWAYS
 from distill.errors import ConfigError, DataError
-from distill.evaluate.runners import Batch, Run, one_pass
+from distill.evaluate.runners import Batch, Run, alone, one_pass
 from distill.evaluate.runners import load as load_runner
 from distill.export.record import FILE, Entry, Record, located, read, read_any
 from distill.export.record import Heads as HeadsRecord
@@ -122,7 +122,7 @@ def _model(
         record.threshold,
         record.columns,
         tokenizer,
-        unpadded(run) if row_by_row else run,
+        alone(run) if row_by_row else run,
         row_by_row,
     )
     if several is None:
@@ -202,16 +202,6 @@ def within(run: Run, longest: int) -> Run:
     return clipped
 
 
-def unpadded(run: Run) -> Run:
-    """`run` for batches of one row, without its padding, which would change the scale of the activations."""
-
-    def alone(batch: Batch) -> Any:
-        real = batch["attention_mask"][0] == 1
-        return run({name: values[:, real] for name, values in batch.items()})
-
-    return alone
-
-
 def _check_device(device: str) -> None:
     import torch
 
@@ -267,12 +257,17 @@ def _runner(path: Path, entry: Entry, device: str, threads: int) -> Run:
         return load_runner(entry.name, path, backend=backend, scheme=scheme, device=device, threads=threads).run
 
 
+def probe(model: Model) -> Any:
+    """A list of one text that a model takes, in the form of its kind of task."""
+    if model.kind.choices:
+        return [("a", ["a", "b"])]
+    return [("a", "a")] if model.kind.extractive or len(model.columns) > 1 else ["a"]
+
+
 def _check_outputs(model: Model, path: Path, expected: int | None) -> None:
     """DataError unless the model runs, and has the expected number of outputs: one for each label."""
     with readable(path, "a whole artifact; copy the folder again"), quiet():
-        pair = [("a", ["a", "b"])] if model.kind.choices else [("a", "a")]
-        pairs = model.kind.choices or model.kind.extractive or len(model.columns) > 1
-        outputs = model.outputs(pair if pairs else ["a"])
+        outputs = model.outputs(probe(model))
     if expected is not None and outputs.shape[1] != expected:
         raise DataError(
             f"{path}: got {outputs.shape[1]} outputs; must be {expected}, one for each label; copy the folder again"

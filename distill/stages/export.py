@@ -73,7 +73,7 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
             if data.task.kind.separate:
                 _loads_elsewhere(next(a for a in exported if a.task == task), texts[task], longest)
             entries = [*_entries(ctx, step, [a for a in exported if a.task == task], proofs[task])]
-            record.write(temporary / task, _record(data.task, longest, entries))
+            record.write(temporary / task, record.of_task(data.task, longest, entries))
         manifest = {"proofs": proofs, "seconds": time.monotonic() - began}
         checkpoint.write_json(temporary / checkpoint.MANIFEST, manifest)
     return manifest
@@ -94,7 +94,7 @@ def _run_heads(ctx: Context, step: Step) -> dict[str, Any]:
         proofs = _verified_heads(ctx, heads, whole, texts, longest)
         for head in heads:
             entry = record.Entry("torch", "fp32", ".", agreement=proofs[head.task][head.name]["agreement"])
-            record.write(top / head.task, _record(tasks[head.task].task, longest, [entry]))
+            record.write(top / head.task, record.of_task(tasks[head.task].task, longest, [entry]))
         entries = [*_entries(ctx, step, [replace(heads[0], task=SHARED_HEADS), *whole], proofs[SHARED_HEADS])]
         record.write(top, record.Heads(tuple(tasks), tuple(entries)))
         checkpoint.write_text(top / "README.md", heads_card(origin(ctx), list(tasks), measured))
@@ -205,20 +205,6 @@ def _entries(
         row = timed.latency(models.get((artifact.backend, artifact.scheme), {}), shape) or {}
         times = (row.get("median"), row.get("batch"), row.get("length"))
         yield record.Entry(artifact.backend, artifact.scheme, artifact.path, *times, proofs[artifact.name]["agreement"])
-
-
-def _record(task: Task, longest: int, entries: list[record.Entry]) -> record.Record:
-    return record.Record(
-        task.name,
-        task.kind,
-        task.labels,
-        task.columns[:1] if task.kind.separate else task.columns,
-        longest,
-        tuple(entries),
-        task.threshold,
-        task.range,
-        task.choices,
-    )
 
 
 def _measured(ctx: Context, step: Step) -> Results | None:
