@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from distill import __version__, teacher
+from distill.compress.search import Shape
 from distill.compress.target import shape_of
 from distill.config import NO_TEACHER, Evaluate, Prune, Quantize, Train, Vocabulary
 from distill.context import Context
-from distill.plan import SHARED_HEADS, Step
+from distill.evaluate.cost import per_million
+from distill.evaluate.timing import TASK_LENGTHS, TASK_ROWS
+from distill.evaluate.waterfall import waterfall
+from distill.plan import SHARED_HEADS, Compared, Step, compared
 from distill.schemes import SCHEMES
 
 
@@ -25,6 +29,7 @@ def results(ctx: Context, step: Step | None = None) -> dict[str, Any] | None:
         return None
     step = step or evaluated[-1]
     measured = ctx.folder.manifest(step)
+    models = [_priced(model, ctx.config.report.hourly_rate) for model in measured["models"]]
     teacher_step = step.teacher
     assert isinstance(teacher_step, Step)
     return {
@@ -39,11 +44,40 @@ def results(ctx: Context, step: Step | None = None) -> dict[str, Any] | None:
         "environment": measured["environment"],
         "fingerprints": _fingerprints(ctx),
         "coverage": measured["coverage"],
-        "models": measured["models"],
+        "models": models,
         "notes": [*ctx.notes, *_notes(ctx), *_of_teacher(ctx, teacher_step), *_of_vocabulary(ctx), *_of_quantized(ctx)],
-        **({"pruned": pruned} if (pruned := [*_pruned(ctx, measured["models"])]) else {}),
+        **({"pruned": pruned} if (pruned := [*_pruned(ctx, models)]) else {}),
+        "waterfall": [
+            row for each in compared(step) for row in waterfall(models, _changed(ctx, each), each.target or None)
+        ],
         "stages": [_stage(ctx, other) for other in ctx.plan.steps if ctx.folder.finished(other)],
     }
+
+
+def _priced(model: dict[str, Any], hourly_rate: float | None) -> dict[str, Any]:
+    """A row with the price of a million rows at the tasks' own lengths; None without a rate."""
+    if "failed" in model:
+        return model
+    times = {row.get("name"): row["median"] for row in model["latency_ms"]}
+    price = None if hourly_rate is None else per_million(hourly_rate, times[TASK_LENGTHS], TASK_ROWS)
+    return model | {"cost_per_million": price}
+
+
+def _changed(ctx: Context, each: Compared) -> list[str]:
+    """What is smaller in the student than in the teacher, or different: architecture, depth, width, vocabulary."""
+    before = teacher.read_config(ctx.given.teacher)
+    after = teacher.read_config(ctx.checkpoint(each.student, next(iter(ctx.tasks))))
+    sizes, pruner = shape_of(after), each.student.pruner
+    # A checkpoint whose layers differ has the teacher's sizes, with zeros.
+    sizes = sizes if pruner is None else Shape(**ctx.folder.manifest(pruner)["shape"])
+    full = shape_of(before)
+    differs = {
+        "architecture": after.model_type != before.model_type,
+        "depth": sizes.layers != full.layers,
+        "width": (sizes.hidden, sizes.ffn) != (full.hidden, full.ffn),
+        "vocabulary": after.vocab_size != before.vocab_size,
+    }
+    return [name for name, different in differs.items() if different]
 
 
 def _fingerprints(ctx: Context) -> dict[str, str | None]:
@@ -170,8 +204,8 @@ def _of_quantized(ctx: Context) -> Iterator[str]:
     names = dict.fromkeys(name for step in steps for name in step.settings.schemes)
     for scheme in (SCHEMES[name] for name in names if SCHEMES[name].row_by_row):
         yield (
-            f"{scheme.backend} {scheme.scheme} is scored with batch size 1: its activations have one scale for the "
-            "whole batch, so that the logits of a row depend on the other rows."
+            f"{scheme.backend} {scheme.scheme} is scored and timed one row at a time, as distill.load runs it: its "
+            "activations have one scale for the whole batch, so that the logits of a row depend on the other rows."
         )
     for step in filter(ctx.folder.finished, steps):
         for task, kept in ctx.folder.manifest(step)["kept"].items():

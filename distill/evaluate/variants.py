@@ -77,20 +77,38 @@ class Variant:
 
 
 def variants(
-    teacher: Step, compared: Sequence[Compared], schemes_of: SchemesOf, *, members: int, forms: Forms
+    teacher: Step,
+    compared: Sequence[Compared],
+    schemes_of: SchemesOf,
+    *,
+    members: int,
+    forms: Forms,
+    references: bool = True,
 ) -> list[Variant]:
     """All variants to compare. Of variants with the same arithmetic, only one is scored; all are timed.
 
     The teacher, the students and the baselines are in every scheme that the students are quantized to; the teacher and
-    the students also in every form of the machine. `members`: number of teachers.
+    the students also in every form of the machine.
+
+    Args:
+        members: number of teachers.
+        references: whether teacher and baselines are quantized.
     """
-    schemes = list(dict.fromkeys(name for each in compared for name in schemes_of(each.quantized)))
+
+    def of_references(quantized: Step | None) -> Sequence[str]:
+        return schemes_of(quantized) if references else ()
+
+    schemes = list(dict.fromkeys(name for each in compared for name in of_references(each.quantized)))
     return [
         *_floats("teacher", teacher, forms),
         *_of_onnx("teacher", teacher, forms, every=_with_onnx(schemes), made="teacher"),
         *_in_schemes("teacher", teacher, schemes, forms, made="teacher"),
         *(Variant("member", "torch", "fp32", teacher, member=n) for n in range(members) if members > 1),
-        *(variant for each in compared for variant in _of_target(each, schemes_of(each.quantized), forms)),
+        *(
+            variant
+            for each in compared
+            for variant in _of_target(each, schemes_of(each.quantized), of_references(each.quantized), forms)
+        ),
     ]
 
 
@@ -142,8 +160,8 @@ def _in_schemes(
             )  # fmt: skip
 
 
-def _of_target(each: Compared, schemes: Sequence[str], forms: Forms) -> Iterator[Variant]:
-    """Variants of the student for a target, and of the models it is compared with."""
+def _of_target(each: Compared, schemes: Sequence[str], of_baseline: Sequence[str], forms: Forms) -> Iterator[Variant]:
+    """Variants of the student for a target, in `schemes`, and of the models it is compared with."""
     student, quantized, target = each.student, each.quantized, each.target
     yield from _floats("student", student, forms, target)
     if _with_onnx(schemes):
@@ -156,7 +174,7 @@ def _of_target(each: Compared, schemes: Sequence[str], forms: Forms) -> Iterator
     if each.baseline is not None:
         yield Variant("baseline", "torch", "fp32", each.baseline, target=target)
         made = _folder("baseline", target)
-        yield from _in_schemes("baseline", each.baseline, schemes, forms, made=made, target=target)
+        yield from _in_schemes("baseline", each.baseline, of_baseline, forms, made=made, target=target)
 
 
 def _with_onnx(schemes: Sequence[str]) -> bool:

@@ -36,7 +36,10 @@ def variants_of(ctx: Context, step: Step) -> list[Variant]:
         openvino=find_spec("openvino") is not None,
         providers=runners.providers() if cuda else (),
     )
-    return variants.variants(teacher, compared(step), schemes, members=len(ctx.given.teachers), forms=forms)
+    # Exporting and quantizing the models of several tasks takes longer than all else in a smoke run.
+    references = not ctx.config.limit.smoke or len(ctx.tasks) == 1
+    members = len(ctx.given.teachers)
+    return variants.variants(teacher, compared(step), schemes, members=members, forms=forms, references=references)
 
 
 @dataclass(frozen=True)
