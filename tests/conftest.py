@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,9 +87,55 @@ def export_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path, Pat
     return export
 
 
+class Reported(dict[str, Any]):
+    """The rows that are reported: reading them fails while a stage runs that must not see them."""
+
+    sealed: str | None = None
+    """Kind of the stage that runs, unless it may read them."""
+
+    def __getattribute__(self, name: str) -> Any:
+        assert Reported.sealed is None or name == "__class__", f"{Reported.sealed} reads reported rows"
+        return super().__getattribute__(name)
+
+    def __getitem__(self, split: str) -> Any:
+        assert Reported.sealed is None, f"{Reported.sealed} reads reported rows"
+        return super().__getitem__(split)
+
+    def __iter__(self) -> Iterator[str]:
+        assert Reported.sealed is None, f"{Reported.sealed} reads reported rows"
+        return super().__iter__()
+
+
+def _seal(patch: pytest.MonkeyPatch) -> None:
+    """Let no stage but `evaluate`, and the export of an embedder, which scores it, read the rows that are reported."""
+    from distill import context, stages
+    from distill.data.tasks import Loaded, load_tasks
+
+    def load(*arguments: Any) -> Loaded:
+        loaded = load_tasks(*arguments)
+        tasks = {name: replace(data, reported=Reported(data.reported)) for name, data in loaded.tasks.items()}
+        return replace(loaded, tasks=tasks)
+
+    def without_reported(kind: str, stage: Callable[..., Any]) -> Callable[..., Any]:
+        def call(ctx: Any, step: Any) -> Any:
+            Reported.sealed = None if kind == "evaluate" or step.embeds else kind
+            try:
+                return stage(ctx, step)
+            finally:
+                Reported.sealed = None
+
+        return call
+
+    patch.setattr(context, "load_tasks", load)
+    patch.setattr(stages, "RUN", {kind: without_reported(kind, stage) for kind, stage in stages.RUN.items()})
+
+
 @pytest.fixture(scope="session")
 def run(export_once: Callable[[Path, Path], None]) -> Iterator[Run]:
-    """`run(folder, recipe, *overrides)`: checks and runs a recipe in `folder`, as `python -m distill` does."""
+    """`run(folder, recipe, *overrides)`: checks and runs a recipe in `folder`, as `python -m distill` does.
+
+    Choices must not be made on the rows that are reported: a stage that reads them fails.
+    """
     from distill.stages import evaluate, quantize
 
     @functools.cache
@@ -110,6 +157,7 @@ def run(export_once: Callable[[Path, Path], None]) -> Iterator[Run]:
     with pytest.MonkeyPatch.context() as patch:
         for stage in (evaluate, quantize):
             patch.setattr(stage, "export_onnx", export_once)
+        _seal(patch)
         yield call
 
 

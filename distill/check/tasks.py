@@ -33,12 +33,12 @@ def tasks(settings: Tasks) -> Iterator[str]:
 
 def _sources(settings: Tasks, every: dict[str, Task]) -> Iterator[str]:
     """Problems of the files, folders and data sets of all tasks."""
-    if not every and settings.validation is None and settings.test is None:
+    if not every and (settings.validation, settings.test, settings.development) == (None, None, None):
         yield "tasks.train: got nothing; must be a file with labelled rows; set tasks.train=FILE"
     if settings.train is not None and settings.hub is not None:
         yield f"tasks.hub: got {settings.hub}; must be null with tasks.train; leave one of them out"
     if settings.train is None and settings.hub is None:
-        for name in ("validation", "test"):
+        for name in ("validation", "test", "development"):
             if getattr(settings, name) is not None:
                 yield f"tasks.train: got nothing; must be set with tasks.{name}; set tasks.train=FILE"
     if settings.path is not None and not any(task.train for task in every.values()):
@@ -76,11 +76,11 @@ def _task(key: str, task: Task) -> Iterator[str]:
 
 def _files(key: str, task: Task) -> Iterator[str]:
     """Problems of the form of the settings of a task's files. Whether they exist is seen when they are read."""
-    for name in ("train", "test"):
+    for name in ("train", "test", "development"):
         if isinstance(getattr(task, name), dict):
             yield f"{key}.{name}: got {getattr(task, name)}; must be a file or a list of files; name the files alone"
     if isinstance(task.validation, dict):
-        for split in sorted({"train", "test"} & {*task.validation}):
+        for split in sorted({"train", "test", "development"} & {*task.validation}):
             yield f"{key}.validation: got a split {split}; must have another name; set {key}.{split}=FILE"
         if not task.validation:
             yield f"{key}.validation: got {{}}; must name a split and its file; leave it out"

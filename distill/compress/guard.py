@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import math
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,17 @@ from distill.compress.fake import faked
 from distill.compress.quantize import FITS, MAKE, always_float, embeddings, linears
 from distill.data.collate import pad
 from distill.data.encode import Encoded
+from distill.data.task import Task
 from distill.data.tasks import TaskData
 from distill.evaluate import retained, runners
-from distill.evaluate.metrics import finite
+from distill.evaluate.metrics import finite, resampled
 from distill.evaluate.predict import predict
 from distill.evaluate.runners import Batch, Run
 from distill.machine import Machine
 from distill.schemes import ONNX, Scheme
+
+RESAMPLES = 1000
+"""Resamples of the development rows by which a loss is distinguished from noise."""
 
 SENSITIVITY_ROWS = 64
 """Training rows on which the sensitivity of modules is measured."""
@@ -30,17 +35,38 @@ SENSITIVITY_ROWS = 64
 
 @dataclass(frozen=True)
 class Quality:
-    """What a model achieves on a task's validation rows."""
+    """What a model achieves on a task's development rows."""
 
     score: float
     """Mean over splits of the mean of the task's metrics, in points."""
     recalls: dict[str, tuple[float, int]]
     """Label, or type of spans -> (recall in percent, number of its rows); empty for numbers."""
+    predictions: retained.Predictions = field(default_factory=dict)
+    """What the score is computed from; empty if it is unknown."""
+    task: Task | None = None
+
+    def resampled(self, other: Quality, value: Callable[[retained.Predictions], float]) -> float:
+        """The lower end of the 95% interval of `value` of this model minus that of another, whose predictions are for
+        the same rows. A paired bootstrap over rows; infinite without predictions, so that a loss is no noise then."""
+        if not self.predictions or not other.predictions:
+            return math.inf
+        random, drawn = np.random.default_rng(0), list[float]()
+        for _ in range(RESAMPLES):
+            rows = {key: resampled(labels, random) for key, (_, labels) in self.predictions.items()}
+            ours, theirs = (
+                {key: (of_model.predictions[key][0][chosen], truth) for key, (chosen, truth) in rows.items()}
+                for of_model in (self, other)
+            )
+            drawn.append(value(ours) - value(theirs))
+        return float(np.nanpercentile(drawn, 2.5))
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Maximum losses of a quantized model. None sets no maximum."""
+    """Maximum losses of a quantized model. None sets no maximum.
+
+    A loss that may be noise, because its 95% interval includes 0, exceeds none.
+    """
 
     drop: float | None = None
     """Of the score, in points."""
@@ -52,7 +78,9 @@ class Limits:
         # Negated comparisons, because a loss that is not a number must exceed every limit.
         drop = before.score - after.score
         if self.drop is not None and not drop <= self.drop:
-            return f"{drop:.1f} points, more than max_drop={self.drop:g}"
+            least = before.resampled(after, functools.partial(_score, before.task)) if np.isfinite(drop) else math.inf
+            if least > min(self.drop, 0):
+                return f"{drop:.1f} points, more than max_drop={self.drop:g}"
         if self.recall_drop is None:
             return None
         lost = {label: recall - after.recalls[label][0] for label, (recall, _) in before.recalls.items()}
@@ -60,11 +88,32 @@ class Limits:
             label
             for label, (_, rows) in before.recalls.items()
             if not lost[label] <= max(self.recall_drop, 100 / rows) + 1e-9
+            and not before.resampled(after, functools.partial(_recall, before.task, label)) <= 0
         ]
         if not over:
             return None
         worst = max(over, key=lambda label: lost[label])
         return f"{lost[worst]:.1f} points of recall of {worst}, more than max_recall_drop={self.recall_drop:g}"
+
+
+def _score(task: Task | None, predictions: retained.Predictions) -> float:
+    assert task is not None
+    return retained.glue_average(retained.scores(predictions, {task.name: task.metrics}))
+
+
+def _recall(task: Task | None, label: str, predictions: retained.Predictions) -> float:
+    """Recall of a label in percent; NaN if it has no row."""
+    assert task is not None
+    recalls = _recalls(task, predictions)
+    return recalls[label][0] if label in recalls else math.nan
+
+
+def _recalls(task: Task, predictions: retained.Predictions) -> dict[str, tuple[float, int]]:
+    """As in `Quality.recalls`."""
+    if task.kind.recalls is None:
+        return {}
+    predicted, labels = map(np.concatenate, zip(*predictions.values(), strict=True))
+    return task.kind.recalls(predicted, labels, task.labels)
 
 
 @dataclass(frozen=True)
@@ -76,22 +125,22 @@ class Source:
     data: TaskData
     rows: list[Batch]
     """Training rows, each a batch of its own, for calibration and sensitivities."""
-    validation: dict[str, Encoded]
+    development: dict[str, Encoded]
     """Split -> rows on which the quantized model is scored."""
 
 
 def source_of(folder: Path, tokenizer: Any, data: TaskData, examples: int, max_length: int, seed: int) -> Source:
-    """A task's checkpoint with at most `examples` training rows, drawn at random, and all validation rows."""
+    """A task's checkpoint with at most `examples` training rows, drawn at random, and all development rows."""
     count = min(examples, len(data.train))
     drawn = np.random.default_rng(seed).permutation(len(data.train))[:count]
     encoded = data.encoded(data.train.select(drawn), tokenizer, max_length)
     left = tokenizer.padding_side == "left"
     rows = [pad(encoded, [row], tokenizer.pad_token_id, left) for row in range(min(examples, len(encoded.sequences)))]
-    validation = {
+    development = {
         split: replace(data.encoded(split_rows, tokenizer, max_length), labels=data.truth(split_rows))
-        for split, split_rows in data.validation.items()
+        for split, split_rows in data.development.items()
     }
-    return Source(folder, tokenizer, data, rows, validation)
+    return Source(folder, tokenizer, data, rows, development)
 
 
 def guarded(
@@ -178,19 +227,14 @@ def load(scheme: Scheme, path: Path, machine: Machine) -> Run:
 
 
 def quality(run: Run, source: Source, row_by_row: bool = False) -> Quality:
-    """Score and recalls on the validation splits. With `row_by_row` every batch has a single row."""
+    """Score and recalls on the development split. With `row_by_row` every batch has a single row."""
     left, predictions, task = source.tokenizer.padding_side == "left", {}, source.data.task
-    for split, encoded in source.validation.items():
+    for split, encoded in source.development.items():
         tokens = 1 if row_by_row else 16384
         logits = predict(run, encoded, pad_id=source.tokenizer.pad_token_id, left=left, tokens=tokens)
         assert encoded.labels is not None
         predictions[task.name, split] = (task.graded(finite(logits), encoded.labels), encoded.labels)
-    scores = retained.scores(predictions, {task.name: task.metrics})
-    by_label: dict[str, tuple[float, int]] = {}
-    if task.kind.recalls is not None:
-        predicted, labels = map(np.concatenate, zip(*predictions.values(), strict=True))
-        by_label = task.kind.recalls(predicted, labels, task.labels)
-    return Quality(retained.glue_average(scores), by_label)
+    return Quality(_score(task, predictions), _recalls(task, predictions), predictions, task)
 
 
 class Floats:

@@ -25,11 +25,14 @@ class Task:
     train: Any = None
     """File with the training rows: CSV, TSV, JSON Lines or parquet; a pattern such as data/*.csv, a URL, or a list."""
     validation: Any = None
-    """File with the rows on which choices are made and, without `test`, scores are reported. Several splits are a
-    mapping from their names to files. When null, a fifth of the labelled rows of `train` (at most
+    """File with the rows on which scores are reported or, with `test`, choices are made. Several splits are a mapping
+    from their names to files. When null, and without `test`, a fifth of the labelled rows of `train` (at most
     10,000) is set aside, by a hash of the text."""
     test: Any = None
     """File with the rows on which scores are reported in place of those of `validation`."""
+    development: Any = None
+    """File with the rows on which choices are made. When null, those of `validation` if there is a `test`, else a tenth
+    of the labelled rows of `train` (at most 2,000), by a hash of the text, on which no model is trained."""
     hub: str | None = None
     """Data set on the hub, as `name` or `name/config`, in place of files."""
     revision: str | None = None

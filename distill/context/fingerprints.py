@@ -56,7 +56,7 @@ def of_tasks(tasks: Mapping[str, TaskData]) -> str:
     digest = hashlib.sha256()
     for task, data in tasks.items():
         digest.update(f"{data.task.kind.name} {data.task.labels} {data.task.metrics}".encode())
-        for split, rows in {"train": data.train, **data.validation, **data.reported}.items():
+        for split, rows in {"train": data.train, **data.development, **data.reported}.items():
             digest.update(f"{task} {split}".encode())
             for part in rows.with_format("arrow").iter(_AT_ONCE):
                 stream = pa.BufferOutputStream()

@@ -19,7 +19,16 @@ from distill.data.kinds.kind import SOFT
 from distill.data.kinds.question_answering import ALWAYS, answerable
 from distill.data.labels import Labels, labels_of
 from distill.data.soft_labels import soft_outputs
-from distill.data.splits import Split, check_enough, divided, targets_of, with_labels, without_leaks
+from distill.data.splits import (
+    DEVELOPMENT,
+    Split,
+    check_enough,
+    developed,
+    divided,
+    targets_of,
+    with_labels,
+    without_leaks,
+)
 from distill.data.task import Task
 from distill.data.unlabelled import completed
 from distill.data.vectors import prompts_of, scaled
@@ -53,10 +62,11 @@ class Labelled:
 
     task: Task
     train: Split | None
-    validation: dict[str, Split]
-    """Splits on which choices are made."""
+    development: dict[str, Split]
+    """Splits on which choices are made: a part of the training rows, or the validation splits if there is a test split,
+    or if the training rows have too few labels."""
     reported: dict[str, Split]
-    """Splits on which scores are reported: the test split, else those of `validation`."""
+    """Splits on which scores are reported: the test split, else the validation splits."""
     notes: tuple[str, ...] = field(default=())
     """What was chosen or left out, in lines for the user."""
 
@@ -107,11 +117,7 @@ def labelled_rows(
         splits[split] = Split(content, usable_rows(table, columns.text))
     notes = [*_described(name, settings, columns, labels), *labels.notes, *softened]
     splits = {s: part if s == "train" else with_labels(part, notes, f"{name} {s}") for s, part in splits.items()}
-    if not settings.rows:  # the splits of a published data set are used as they are
-        # Leaks first: a row of the test file must not be set aside.
-        splits = without_leaks(splits, columns, settings.drop_leaked is not False, notes, name)
-        splits = divided(splits, columns, notes, name)
-        check_enough(splits, tables, columns.kind)
+    splits = _apart(splits, columns, settings, tables, notes, name)
     labels_in = next((part for part in splits.values() if labelled(targets_of(part)).any()), None)
     ends = _range(settings.range, labels_in) if columns.kind.name in FOR_KINDS["range"] else None
     if columns.kind.scaled and ends is not None:
@@ -128,9 +134,31 @@ def labelled_rows(
         prompts,
         columns.choices,
     )
-    validation = {s: part for s, part in splits.items() if s not in ("train", "test")}
+    validation = {s: part for s, part in splits.items() if s not in ("train", "test", DEVELOPMENT)}
     reported = {"test": splits["test"]} if "test" in splits else validation
-    return Labelled(task, splits.get("train"), validation, reported, tuple(notes))
+    development = {DEVELOPMENT: splits[DEVELOPMENT]} if DEVELOPMENT in splits else validation or reported
+    return Labelled(task, splits.get("train"), development, reported, tuple(notes))
+
+
+def _apart(
+    splits: dict[str, Split],
+    columns: Columns,
+    settings: config.Task,
+    tables: Mapping[str, Table],
+    notes: list[str],
+    name: str,
+) -> dict[str, Split]:
+    """The splits without leaks, and with rows that are set aside for validation and for choices.
+
+    The training and validation rows of a published data set are used as they are.
+    """
+    if settings.rows:
+        return developed(splits, columns, notes, name)
+    # Leaks first: a row of the test file must not be set aside.
+    splits = without_leaks(splits, columns, settings.drop_leaked is not False, notes, name)
+    splits = developed(divided(splits, columns, notes, name), columns, notes, name)
+    check_enough(splits, tables, columns.kind)
+    return splits
 
 
 def _check_settings(settings: config.Task, kind: Kind, key: str) -> None:

@@ -15,7 +15,13 @@ from distill.data.kinds import Columns, Kind, flat, labelled, targets_in
 from distill.errors import DataError
 
 SET_ASIDE, MOST_ASIDE = 0.2, 10_000
-"""Without a validation file, this share of the training rows validates, but no more than this number of rows."""
+"""Without a validation or test file, this share of the training rows validates, but at most this number of rows."""
+
+DEVELOPMENT = "development"
+"""The split on which choices are made, where it is a part of the training rows."""
+
+DEVELOPED, MOST_DEVELOPED = 0.1, 2_000
+"""This share of the training rows is the development split, but no more than this number of rows."""
 
 FEWEST = {"train": 8, "validation": 2}
 """Minimum number of labelled rows of own tasks; other splits than train need as many as validation."""
@@ -41,46 +47,84 @@ def targets_of(split: Split) -> np.ndarray:
 
 
 def divided(splits: dict[str, Split], columns: Columns, notes: list[str], name: str) -> dict[str, Split]:
-    """The splits, with a part of `train` set aside as `validation` if there is no split but train and test.
+    """The splits, with a part of `train` set aside as `validation` if there is no split but train and development.
 
     The part depends on a hash of the text alone, so that all copies of a text are in the same split; of rows of a
     group, on that of the group's text, and of questions on that of their context. Rows without a label stay in
     `train`, because they cannot validate, unless a row with the same text does.
     """
-    if "train" not in splits or any(split not in ("train", "test") for split in splits):
+    if "train" not in splits or {*splits} - {"train", DEVELOPMENT}:
         return splits
-    train = splits["train"]
-    can, kind = labelled(targets_of(train)), columns.kind
-    limit = min(SET_ASIDE, MOST_ASIDE / max(1, int(can.sum()))) * 2.0**64
-    for texts in [columns.text[:1]] * kind.grouped + [columns.text[1:]] * kind.extractive + [columns.content]:
-        codes = hashes(train, texts)
-        aside = can & (codes < limit)
-        # Of few groups or contexts, none or most of the rows may be set aside.
-        if FEWEST["validation"] <= aside.sum() <= can.sum() / 2:
-            break
-    copies = ~can & np.isin(codes, codes[aside])
+    train, aside = splits["train"], _part(splits["train"], columns, SET_ASIDE, MOST_ASIDE)
+    rest, copies = _without(train, aside, columns)
+    can = int(labelled(targets_of(train)).sum())
     notes.append(
-        f"{name}: {int(aside.sum()):,} of {int(can.sum()):,} labelled training rows are set aside for validation, by a "
-        f"hash of their text{f'; {int(copies.sum()):,} copies without a label are left out' if copies.any() else ''}"
+        f"{name}: {int(aside.sum()):,} of {can:,} labelled training rows are set aside for validation, by a "
+        f"hash of their text{f'; {copies:,} copies without a label are left out' if copies else ''}"
     )
-    test = {"test": splits["test"]} if "test" in splits else {}
-    parts = {"train": train.rows[~(aside | copies)], "validation": train.rows[aside]}
-    return {split: Split(train.table, rows) for split, rows in parts.items()} | test
+    return splits | {"train": rest, "validation": Split(train.table, train.rows[aside])}
 
 
-def hashes(split: Split, columns: Sequence[str]) -> np.ndarray:
-    """[rows] 64-bit hash of each row's text, without surrounding spaces."""
-    return np.fromiter(_hashes(split, columns), np.uint64, len(split.rows))
+def developed(splits: dict[str, Split], columns: Columns, notes: list[str], name: str) -> dict[str, Split]:
+    """The splits, with a part of `train` as `DEVELOPMENT` if choices would else be made on rows that are reported.
+
+    With a test split they are made on the validation splits. As in `divided`, a hash of the text decides. Where the
+    training rows have too few labels, the splits are unchanged.
+    """
+    validated = {*splits} - {"train", "test"}
+    if DEVELOPMENT in splits or "train" not in splits or ("test" in splits and validated):
+        return splits
+    train, salt = splits["train"], DEVELOPMENT  # other rows than those that `divided` would choose
+    chosen = _part(train, columns, DEVELOPED, MOST_DEVELOPED, salt)
+    rest, copies = _without(train, chosen, columns)
+    enough = labelled(targets_of(rest)).sum() >= FEWEST["train"] or not labelled(targets_of(train)).any()
+    if chosen.sum() < FEWEST["validation"] or not enough:
+        notes.append(
+            f"{name}: the training rows have too few labels for a development split, so choices are made on the rows "
+            "that are reported"
+        )
+        return splits
+    can = int(labelled(targets_of(train)).sum())
+    notes.append(
+        f"{name}: choices are made on {int(chosen.sum()):,} of {can:,} labelled training rows, on which no model is "
+        f"trained{f'; {copies:,} copies without a label are left out' if copies else ''}"
+    )
+    return splits | {"train": rest, DEVELOPMENT: Split(train.table, train.rows[chosen])}
 
 
-def _hashes(split: Split, columns: Sequence[str]) -> Iterator[int]:
+def _part(train: Split, columns: Columns, share: float, most: int, salt: str = "") -> np.ndarray:
+    """[rows] whether a labelled row belongs to this share of the rows, of at most `most`."""
+    can, kind = labelled(targets_of(train)), columns.kind
+    limit = min(share, most / max(1, int(can.sum()))) * 2.0**64
+    for texts in [columns.text[:1]] * kind.grouped + [columns.text[1:]] * kind.extractive + [columns.content]:
+        part: np.ndarray = can & (hashes(train, texts, salt) < limit)
+        # Of few groups or contexts, none or most of the rows may be in the part.
+        if FEWEST["validation"] <= part.sum() <= can.sum() / 2:
+            break
+    return part
+
+
+def _without(train: Split, part: np.ndarray, columns: Columns) -> tuple[Split, int]:
+    """The training rows that are not in a part, and have no text of it; and how many have one."""
+    codes = hashes(train, columns.content)
+    copies = ~part & np.isin(codes, codes[part])
+    return Split(train.table, train.rows[~(part | copies)]), int(copies.sum())
+
+
+def hashes(split: Split, columns: Sequence[str], salt: str = "") -> np.ndarray:
+    """[rows] 64-bit hash of each row's text, without surrounding spaces; another one for each `salt`."""
+    return np.fromiter(_hashes(split, columns, salt), np.uint64, len(split.rows))
+
+
+def _hashes(split: Split, columns: Sequence[str], salt: str) -> Iterator[int]:
     for start in range(0, len(split.rows), _AT_ONCE):
         rows = split.rows[start : start + _AT_ONCE]
         # The rows are in order. `take` would copy the texts of the whole table, and not only of this slice.
         part = split.table.select(columns).slice(rows[0], rows[-1] - rows[0] + 1).take(rows - rows[0])
         for texts in zip(*(part[column].to_pylist() for column in columns), strict=True):
             content = "\0".join(_flat(texts)).encode("utf-8", "surrogatepass")
-            yield int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
+            digest = hashlib.blake2b(content, digest_size=8, person=salt.encode()[:16])
+            yield int.from_bytes(digest.digest(), "little")
 
 
 def _flat(texts: Sequence[Any]) -> Iterator[str]:

@@ -46,10 +46,11 @@ class TaskData:
 
     task: Task
     train: Dataset
-    validation: dict[str, Dataset]
-    """Split on which choices are made -> rows. Missing splits are left out; the coverage lists them with 0 rows."""
+    development: dict[str, Dataset]
+    """Split on which choices are made -> rows."""
     reported: dict[str, Dataset]
-    """Split on which scores are reported -> rows: the test split if there is one, else those of `validation`."""
+    """Split on which scores are reported -> rows: the test split if there is one, else the validation splits. Missing
+    splits are left out; the coverage lists them with 0 rows."""
 
     def encoded(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int) -> Encoded:
         """The tokens of rows, as from `encode_task`; of questions with contexts, their windows."""
@@ -132,7 +133,7 @@ def load_tasks(tasks: config.Tasks, limit: config.Limit, seed: int, head: Head |
         rows = read_task(name, settings, tasks, head, stand_in=stand_in)
         parts = {} if rows is None else _parts(rows)
         kept = {split: _limited(part, split, limit, seed) for split, part in parts.items()}
-        for split in settings.rows or parts:
+        for split in dict.fromkeys([*settings.rows, *parts]):
             row = {"task": name, "split": split, "rows": len(kept.get(split, ()))}
             row["official_rows"] = settings.rows.get(split)
             row["limited"] = split in kept and len(kept[split]) < len(parts[split].rows)
@@ -140,9 +141,9 @@ def load_tasks(tasks: config.Tasks, limit: config.Limit, seed: int, head: Head |
                 row |= {"labels": _counts(rows.task, kept[split])} if rows.task.labels else {}
                 row |= {"spans": True} if rows.task.kind.per_token else {}
             coverage.append(row | {"stand_in": True} if stand_in else row)
-        if rows is not None and rows.train is not None and rows.validation:
-            validation, reported = ({s: kept[s] for s in named} for named in (rows.validation, rows.reported))
-            loaded[name] = TaskData(rows.task, kept["train"], validation, reported)
+        if rows is not None and rows.train is not None and rows.reported:
+            development, reported = ({s: kept[s] for s in named} for named in (rows.development, rows.reported))
+            loaded[name] = TaskData(rows.task, kept["train"], development, reported)
             if _is_on_hub(settings, tasks) and not stand_in and (revision := pinned_revision(settings)):
                 notes.append(f"{name}: {settings.hub} on the hub, revision {revision}")
             notes += rows.notes
@@ -206,7 +207,7 @@ def _generated(columns: Mapping[str, Any], name: str) -> Table:
 
 
 def _patterns(settings: config.Task, role: str) -> dict[str, Any]:
-    """Split -> its files. `role`: train, validation or test."""
+    """Split -> its files. `role`: train, development, validation or test."""
     value = getattr(settings, role)
     if value is None:
         return {}
@@ -216,7 +217,7 @@ def _patterns(settings: config.Task, role: str) -> dict[str, Any]:
 def _from_files(settings: config.Task, folder: str | None, key: str) -> dict[str, Table]:
     """The tables of the files of each split. A published data set may lack splits, and only parquet files are its."""
     tables = {}
-    for role in ("train", "validation", "test"):
+    for role in ("train", "development", "validation", "test"):
         for split, patterns in _patterns(settings, role).items():
             paths = [_below(folder, str(path)) for path in (patterns if isinstance(patterns, list) else [patterns])]
             if settings.rows and not any(glob.glob(path) for path in paths):
@@ -245,7 +246,7 @@ def _from_hub(settings: config.Task, key: str) -> dict[str, Table]:
             f"{key}.hub: got {settings.hub}; must be a data set on the Hugging Face hub (it is unreachable, or has no "
             f"such data set); {action}"
         ) from error
-    names = [*settings.rows] or [split for split in ("train", "validation", "test") if split in splits]
+    names = [*settings.rows] or [s for s in ("train", "development", "validation", "test") if s in splits]
     tables = {}
     for split in names:
         if split in splits:
@@ -323,7 +324,7 @@ def _in_words(data: Mapping[str, Any], text: str, label: str, labels: Sequence[s
 
 def _parts(rows: Labelled) -> dict[str, Split]:
     train = {} if rows.train is None else {"train": rows.train}
-    return train | rows.validation | rows.reported
+    return train | rows.development | rows.reported
 
 
 def _counts(task: Task, rows: Dataset) -> dict[str, int]:

@@ -31,7 +31,7 @@ class Entry:
     length: int | None = None
     """Shape of the timed batch."""
     agreement: float | None = None
-    """Share of validation rows with the same prediction as the float model; None for numbers."""
+    """Share of development rows with the same prediction as the float model; None for numbers."""
 
     @property
     def name(self) -> str:

@@ -215,7 +215,7 @@ def _front_matter(results: Results, model: Model, task: str, pipeline: str) -> d
 
 
 def _dataset(results: Results, task: str) -> dict[str, str]:
-    splits = [row for row in results["coverage"] if row["task"] == task and row["split"] != "train"]
+    splits = [row for row in results["coverage"] if row["task"] == task and row["split"] not in headline.LEARNED]
     partial = any(row["rows"] < (row["official_rows"] or 0) for row in splits)
     real = task in headline.glue_tasks(results) and not any(row.get("stand_in") for row in splits)
     described = {"name": f"{'GLUE ' if real else ''}{task}{' (partial)' if partial else ''}"}

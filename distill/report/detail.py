@@ -95,7 +95,7 @@ def _gains(results: Results, targets: list[str | None]) -> Table | None:
 
 
 def coverage_table(results: Results) -> Table:
-    """Rows used of each split, and its official number of rows."""
+    """Rows used of each split, and its official number of rows, of which the development split has a part."""
     rows = [
         (
             row["task"],
@@ -106,7 +106,7 @@ def coverage_table(results: Results) -> Table:
                     "stand-in": row.get("stand_in"),
                     "missing": not row["rows"],
                     "capped": row.get("limited"),
-                    "partial": 0 < row["rows"] < (row["official_rows"] or 0) and not row.get("limited"),
+                    "partial": 0 < used["rows"] < (row["official_rows"] or 0) and not row.get("limited"),
                 }.items()
                 if holds
             )
@@ -114,7 +114,7 @@ def coverage_table(results: Results) -> Table:
             number(row["rows"], 0),
             number(row["official_rows"], 0),
         )
-        for row in results["coverage"]
+        for row, used in zip(results["coverage"], headline.used(results), strict=True)
     ]
     return Table("Coverage", ("Task", "Split", "Status", "Rows", "Official rows"), rows, 3)
 

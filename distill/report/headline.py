@@ -19,6 +19,8 @@ SMOKE = "SMOKE RUN: tiny stand-in models and data. These numbers mean nothing."
 NO_STUDENT = "No student was scored, so there is no result."
 NO_BASELINE = "There is no baseline in the same variant: the gain from distillation is unknown."
 GLUE = names_in("glue")
+LEARNED = ("train", "development")
+"""Splits of the training rows: those that train, and those on which choices are made."""
 
 
 def variant(model: Model) -> str:
@@ -243,7 +245,7 @@ def _evaluated(results: Results) -> dict[str, bool]:
 
     A task without training rows has no model and no scores, even if it has validation rows: it is not in the average.
     """
-    splits = [row for row in results["coverage"] if row["split"] != "train"]
+    splits = [row for row in results["coverage"] if row["split"] not in LEARNED]
     tasks = dict.fromkeys(task_names(results), True)
     for row in splits:
         if row["task"] in tasks and (row.get("limited") or row["rows"] < (row["official_rows"] or 0)):
@@ -288,9 +290,9 @@ def coverage(results: Results) -> list[str]:
     expected = GLUE if set(named) <= glue_tasks(results) else named
     if absent := [task for task in expected if task not in tasks]:
         sentences.append(f"Not in the average: {', '.join(absent)}.")
-    short = [row for row in rows if row["official_rows"] and row["rows"] < row["official_rows"]]
+    short = [row for row in used(results) if row["official_rows"] and row["rows"] < row["official_rows"]]
     for title, partial in {
-        "Validation is partial": [row for row in short if row["split"] != "train"],
+        "Validation is partial": [row for row in short if row["split"] not in LEARNED],
         "Training is partial": [row for row in short if row["split"] == "train"],
     }.items():
         if partial:
@@ -301,6 +303,15 @@ def coverage(results: Results) -> list[str]:
     elif set(tasks) <= _published(results) and (sentence := about(set(tasks))):
         sentences.append(sentence)
     return [*sentences, *shared_heads(results)]
+
+
+def used(results: Results) -> list[dict[str, Any]]:
+    """The coverage, with the development rows counted among the training rows, whose part they are."""
+    chosen = {row["task"]: row["rows"] for row in results["coverage"] if row["split"] == LEARNED[1]}
+    return [
+        row | {"rows": row["rows"] + (chosen.get(row["task"], 0) if row["split"] == "train" else 0)}
+        for row in results["coverage"]
+    ]
 
 
 def _metrics(results: Results) -> list[str]:

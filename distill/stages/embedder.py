@@ -72,15 +72,15 @@ def _embedder(ctx: Context, folder: Path) -> Embedder:
 
 
 def _texts(tasks: Mapping[str, TaskData], count: int) -> list[str]:
-    """Validation texts, on which the student was not trained, from each task in turn."""
-    columns = [next(iter(data.validation.values()))[data.task.columns[0]] for data in tasks.values()]
+    """Texts of the development splits, on which the student was not trained, from each task in turn."""
+    columns = [next(iter(data.development.values()))[data.task.columns[0]] for data in tasks.values()]
     # Stripped, because some versions of sentence-transformers do so.
     return [column[i].strip() for i in range(count) for column in columns if i < len(column)][:count]
 
 
 def _similarity(data: TaskData, embedder: Embedder, tokenizer: Any) -> float:
     """Spearman correlation, in percent, between the cosines of a task's pairs and their labels, without fine-tuning."""
-    rows = next(iter(data.validation.values()))
+    rows = next(iter(data.reported.values()))
     first, second = (vectors(embedder, tokenizer, list(rows[column])) for column in data.task.columns)
     return 100 * spearman((first * second).sum(1), np.asarray(rows["label"]))
 

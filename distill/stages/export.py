@@ -281,6 +281,6 @@ def _agreement(task: Task, outputs: np.ndarray, expected: np.ndarray) -> float |
 
 
 def _texts(data: TaskData, count: int) -> list[list[str]]:
-    """The texts of validation rows of the task, at most `count`."""
-    rows = next(iter(data.validation.values()))
+    """The texts of rows of the task's development split, at most `count`."""
+    rows = next(iter(data.development.values()))
     return data.inputs(rows.select(range(min(count, len(rows)))))[:count]

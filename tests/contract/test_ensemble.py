@@ -237,7 +237,7 @@ def test_a_teacher_reads_a_long_text_in_windows(name: str, run: Any, tmp_path: P
     model = AutoModelForSequenceClassification.from_pretrained(out / "finetune_teacher" / "package").eval()
     settings = config.load_config(["tasks.names=[package]", "limit=smoke"])
     loaded = sets.load_tasks(settings.tasks, settings.limit, 0).tasks
-    rows = loaded["package"].validation["validation"]["text"]
+    rows = loaded["package"].reported["validation"]["text"]
     with np.load(out / "evaluate" / "package.npz") as stored:
         found = stored[next(key for key in stored if key.startswith("teacher torch fp32"))]
     specials = words("")["input_ids"]

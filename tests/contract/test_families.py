@@ -181,7 +181,7 @@ def answers_alone(out: Path, model: Any, form: str, stage: str = "finetune_teach
     words = AutoTokenizer.from_pretrained(out / stage / "order")
     settings = config.load_config(["tasks.names=[order]", "limit=smoke"])
     loaded = tasks.load_tasks(settings.tasks, settings.limit, 0).tasks
-    rows = loaded["order"].validation["validation"]
+    rows = loaded["order"].reported["validation"]
     with np.load(out / "evaluate" / "order.npz") as stored:
         found = stored[f"{form}|validation"]
     assert len(found) == len(rows)

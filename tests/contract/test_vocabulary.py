@@ -43,7 +43,7 @@ def test_the_smaller_vocabulary_is_read_by_all_that_comes_of_it(name: str, run: 
     # What was scored is what plain transformers says by the tokenizer that was cut.
     settings = config.load_config(["recipe=vocabulary", *TASK])
     data = tasks.load_tasks(settings.tasks, settings.limit, settings.seed).tasks["order"]
-    ((split, rows),) = data.validation.items()
+    ((split, rows),) = data.reported.items()
     texts = [[row[column] for column in data.task.columns] for row in rows]
     with np.load(root / "evaluate" / "order.npz") as stored:
         (key,) = {f"student torch {scheme}|{split}" for scheme in ("fp32", "fp32_medium")} & set(stored.files)

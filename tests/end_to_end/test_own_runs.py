@@ -7,6 +7,7 @@ import json
 import runpy
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from distill import check, checkpoint, config
 from distill.data.kinds import KINDS
 from distill.errors import UserError
 from distill.family.head import stored_head
+from distill.stages import quantize
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 COUNT = 64
@@ -69,7 +71,7 @@ def test_a_csv_becomes_exported_models(kind: str, run: Any, tmp_path: Path) -> N
         assert settings["id2label"] == {str(number): name for number, name in enumerate(names)}
         assert settings["label2id"] == {name: number for number, name in enumerate(names)}
     rows = {row["split"]: row["rows"] for row in results["coverage"] if row["task"] == "tickets"}
-    assert rows.keys() == {"train", "validation"}
+    assert rows.keys() == {"train", "development", "validation"}
     assert 32 <= rows["train"] <= 48
     assert 2 <= rows["validation"] <= 24
     assert any(note.startswith("tickets: text from ") and kind in note for note in results["notes"])
@@ -207,3 +209,25 @@ def test_what_a_run_without_a_teacher_needs(run: Any, tmp_path: Path) -> None:
         UserError, match=r"tasks\.soft_label: got 1 of \d+ training rows of tickets without one; must be"
     ):
         run(tmp_path, "prune", *SMALL, "teacher=none", *settings)
+
+
+@pytest.mark.slow
+def test_a_stage_that_reads_reported_rows_before_they_are_reported_fails(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from distill.compress import guard
+
+    columns = {"body": SUBJECTS, "label": LABELS["classification"]}
+    settings = [*SMALL[:-1], f"tasks.train={write(tmp_path / 'tickets.csv', columns)}", "student.num_hidden_layers=2"]
+    settings += ["target.speedup=null", "pipeline=[finetune_teacher,prune,recover,quantize]"]
+    run(tmp_path, "prune", *settings)
+    whole = guard.source_of
+    monkeypatch.setattr(
+        quantize,
+        "source_of",
+        lambda folder, tokenizer, data, *rest: whole(
+            folder, tokenizer, replace(data, development=dict(data.reported)), *rest
+        ),
+    )
+    with pytest.raises(AssertionError, match="quantize reads reported rows"):
+        run(tmp_path, "prune", *settings, "output=again")

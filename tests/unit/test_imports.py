@@ -17,8 +17,8 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # A module imports only modules to its left. Its place is that of the longest leading part of its name in this list. The
 # package's own `__init__`, which imports the public names, is excluded.
 ORDER = (
-    "errors config bind plan terms checkpoint backends schemes family data.kinds data.task check explain data"
-    " teacher student losses features rows objective shared engine machine environment evaluate compress"
+    "errors config bind terms plan checkpoint backends schemes family data.kinds data.task check explain data"
+    " teacher student losses features rows gather objective shared engine machine environment evaluate compress"
     " export serve context training results report stages fits inputs walk predict compare __main__"
 ).split()
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager"}
@@ -41,6 +41,7 @@ def targets(module: str) -> set[str]:
 def place(module: str) -> int:
     name = module.removeprefix("distill.")
     while name not in ORDER:
+        assert name, f"{module} is not in the order"
         name = name.rpartition(".")[0]
     return ORDER.index(name)
 

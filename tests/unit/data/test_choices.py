@@ -99,7 +99,11 @@ def test_columns_and_answers_of_usual_files(
     assert (data.task.kind.name, data.task.columns, data.task.choices) == ("multiple_choice", columns, choices)
     assert (data.task.labels, data.task.outputs, data.task.range) == ((), 1, None)
     assert any(f"choices from {', '.join(choices)}, label from" in note for note in loaded.notes)
-    rows = {row[columns[0]]: row for part in (data.train, *data.validation.values()) for row in part}
+    rows = {
+        row[columns[0]]: row
+        for part in (data.train, *data.development.values(), *data.reported.values())
+        for row in part
+    }
     assert len(rows) == COUNT
     text, given, right = question(5)
     row = rows["It was day 5." if form is race else text]

@@ -269,7 +269,7 @@ def test_labels_are_scaled_from_the_range_of_the_training_rows() -> None:
     scaled = targets_of(read.train)
     assert (scaled.min(), scaled.max()) == (0.0, 1.0)
     raw = np.array([n % 5 + 0.5 * (n % 2) for n in range(10)])
-    np.testing.assert_allclose(targets_of(read.validation["validation"]), raw / 4.5, atol=1e-6)
+    np.testing.assert_allclose(targets_of(read.reported["validation"]), raw / 4.5, atol=1e-6)
     read = labelled_rows("own", config.Task(**{**vars(settings), "range": [0, 5]}), {"train": pairs()}, None, "tasks")
     assert read.train is not None
     np.testing.assert_allclose(sorted(set(targets_of(read.train)))[-1], 0.9, atol=1e-6)
@@ -339,7 +339,7 @@ def test_texts_without_labels_train_in_pairs(count: int) -> None:
         ]
         assert np.isnan(targets_of(read.train)).all()
         assert read.task.range == (0.0, 4.5)
-        assert targets_of(read.validation["validation"]).max() == 1.0
+        assert targets_of(read.reported["validation"]).max() == 1.0
 
 
 def test_pairs_without_labels_are_distilled_alone_and_documents_are_relevant() -> None:
@@ -353,7 +353,8 @@ def test_pairs_without_labels_are_distilled_alone_and_documents_are_relevant() -
     read = labelled_rows("own", config.Task(), {"train": table(answered), "validation": judged}, EMBEDDER, "tasks")
     assert read.train is not None
     assert read.task.kind is RETRIEVAL
-    assert targets_of(read.train).tolist() == [1.0] * 20
+    chosen = targets_of(read.development["development"])
+    assert [*targets_of(read.train), *chosen] == [1.0] * 20
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,11 @@ def texts(split: Split | None) -> list[str]:
     return split.table["text"].take(split.rows).to_pylist()
 
 
+def learned(rows: Labelled) -> list[str]:
+    """Texts of the training rows and of those of them on which choices are made."""
+    return texts(rows.train) + texts(rows.development["development"])
+
+
 def refused(splits: dict[str, Rows], **settings: Any) -> str:
     with pytest.raises(UserError) as caught:
         load(splits, **settings)
@@ -53,7 +58,7 @@ def test_rows_have_the_targets_of_their_labels() -> None:
     rows = load({"train": TICKETS})
     assert rows.task.labels == ("billing", "fraud", "other")
     assert (rows.task.name, rows.task.columns, rows.task.outputs) == ("tickets", ("text",), 3)
-    for split in (rows.train, rows.validation["validation"]):
+    for split in (rows.train, rows.reported["validation"]):
         assert split is not None
         expected = [rows.task.labels.index(CLASSES[TEXTS.index(text)]) for text in texts(split)]
         assert targets_of(split).tolist() == expected
@@ -64,10 +69,9 @@ def test_rows_have_the_targets_of_their_labels() -> None:
 
 def test_about_a_fifth_is_set_aside() -> None:
     rows = load({"train": TICKETS})
-    kept, aside = texts(rows.train), texts(rows.validation["validation"])
-    assert sorted(kept + aside) == sorted(TEXTS)
+    aside = texts(rows.reported["validation"])
+    assert sorted(learned(rows) + aside) == sorted(TEXTS)
     assert 0.12 < len(aside) / COUNT < 0.28  # three standard deviations
-    assert rows.reported == rows.validation
     assert rows.notes[1] == (
         f"tickets: {len(aside)} of {COUNT} labelled training rows are set aside for validation, by a hash of their text"
     )
@@ -76,7 +80,7 @@ def test_about_a_fifth_is_set_aside() -> None:
 def test_no_more_than_a_number_of_rows_is_set_aside() -> None:
     count = 20 * MOST_ASIDE
     rows = load({"train": {"text": [str(i) for i in range(count)], "label": np.arange(count) % 2}})
-    assert len(rows.validation["validation"].rows) == pytest.approx(MOST_ASIDE, rel=0.05)
+    assert len(rows.reported["validation"].rows) == pytest.approx(MOST_ASIDE, rel=0.05)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -84,7 +88,7 @@ def test_the_order_of_rows_does_not_change_which_texts_validate(seed: int) -> No
     order = np.random.default_rng(seed).permutation(COUNT)
     before = load({"train": TICKETS})
     after = load({"train": {name: [values[i] for i in order] for name, values in TICKETS.items()}})
-    assert set(texts(after.validation["validation"])) == set(texts(before.validation["validation"]))
+    assert set(texts(after.reported["validation"])) == set(texts(before.reported["validation"]))
     of = [dict(zip(texts(r.train), targets_of(r.train), strict=True)) for r in (before, after) if r.train is not None]
     assert of[0] == of[1]
 
@@ -92,23 +96,24 @@ def test_the_order_of_rows_does_not_change_which_texts_validate(seed: int) -> No
 def test_more_rows_keep_the_others_in_their_split() -> None:
     before = load({"train": {name: values[:120] for name, values in TICKETS.items()}})
     after = load({"train": TICKETS})
-    assert set(texts(before.validation["validation"])) <= set(texts(after.validation["validation"]))
+    assert set(texts(before.reported["validation"])) <= set(texts(after.reported["validation"]))
     assert set(texts(before.train)) <= set(texts(after.train))
 
 
 def test_copies_of_a_text_are_in_one_split() -> None:
     copies = {"text": [*TEXTS, *(f" {text}\n" for text in TEXTS), *TEXTS], "label": CLASSES * 3}
     rows = load({"train": copies})
-    kept, aside = ({text.strip() for text in texts(s)} for s in (rows.train, rows.validation["validation"]))
-    assert not kept & aside
-    assert kept | aside == set(TEXTS)
+    splits = (rows.train, rows.development["development"], rows.reported["validation"])
+    parts = [{text.strip() for text in texts(split)} for split in splits]
+    assert sum(map(len, parts)) == COUNT
+    assert set().union(*parts) == set(TEXTS)
     assert not any("have the text of a validation" in note for note in rows.notes)
 
 
 def test_a_pair_is_one_text() -> None:
     settings = {"text": "text", "text_pair": "other"}
     rows = load({"train": {"text": ["same"] * COUNT, "other": TEXTS, "label": CLASSES}}, **settings)
-    assert 0 < len(rows.validation["validation"].rows) < COUNT
+    assert 0 < len(rows.reported["validation"].rows) < COUNT
     first, second = (pa.table({"text": [a], "other": [b]}) for a, b in (("ab", "c"), ("a", "bc")))
     row = np.zeros(1, np.int64)
     assert hashes(Split(first, row), ("text", "other")) != hashes(Split(second, row), ("text", "other"))
@@ -117,20 +122,43 @@ def test_a_pair_is_one_text() -> None:
 def test_a_given_validation_file_is_used_whole() -> None:
     given = {"text": [f"Other text {i}." for i in range(9)], "label": CLASSES[:9]}
     rows = load({"train": TICKETS, "validation": given})
-    assert texts(rows.validation["validation"]) == given["text"]
-    assert texts(rows.train) == TEXTS
+    assert texts(rows.reported["validation"]) == given["text"]
+    assert sorted(learned(rows)) == sorted(TEXTS)
 
 
-def test_a_test_file_is_reported_and_chooses_nothing() -> None:
+def test_choices_are_made_on_a_tenth_of_the_training_rows() -> None:
+    """Rows that are reported choose nothing, whichever files are given."""
     given = {"text": [f"Other text {i}." for i in range(9)], "label": CLASSES[:9]}
-    rows = load({"train": TICKETS, "test": given})
+    for splits in ({}, {"validation": given}, {"test": given}):
+        rows = load({"train": TICKETS} | splits)
+        assert list(rows.development) == ["development"]
+        chosen = texts(rows.development["development"])
+        assert 0.03 < len(chosen) / COUNT < 0.17  # three standard deviations
+        assert not {*chosen} & {*texts(rows.train)}
+        assert all(not {*chosen} & {*texts(split)} for split in rows.reported.values())
+        assert f"tickets: choices are made on {len(chosen)} of " in rows.notes[-1]
+    own = {"text": [f"Own text {i}." for i in range(9)], "label": CLASSES[:9]}
+    rows = load({"train": TICKETS, "validation": given, "development": own})
+    assert texts(rows.development["development"]) == own["text"]
+    assert texts(rows.train) == TEXTS
+    assert list(rows.reported) == ["validation"]
+
+
+def test_training_rows_with_too_few_labels_choose_nothing() -> None:
+    given = {"text": [f"Other text {i}." for i in range(9)], "label": CLASSES[:9]}
+    few = {name: values[:9] for name, values in TICKETS.items()}
+    rows = load({"train": few, "validation": given})
+    assert rows.development == rows.reported
+    assert "so choices are made on the rows that are reported" in rows.notes[-1]
+
+
+def test_with_a_test_file_choices_are_made_on_the_validation_rows() -> None:
+    given = {"text": [f"Other text {i}." for i in range(9)], "label": CLASSES[:9]}
+    rows = load({"train": TICKETS, "validation": {name: values[:2] for name, values in given.items()}, "test": given})
+    assert len(rows.development["validation"].rows) == 2
     assert list(rows.reported) == ["test"]
     assert texts(rows.reported["test"]) == given["text"]
-    assert list(rows.validation) == ["validation"]
-    assert set(texts(rows.validation["validation"])) < set(TEXTS)
-    rows = load({"train": TICKETS, "validation": {name: values[:2] for name, values in given.items()}, "test": given})
-    assert len(rows.validation["validation"].rows) == 2
-    assert list(rows.reported) == ["test"]
+    assert texts(rows.train) == TEXTS
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
@@ -143,15 +171,15 @@ def test_leaked_rows_are_left_out_of_training(split: str) -> None:
         f"{TEXTS[0]!r}"
     )
     kept = load({"train": TICKETS, split: leaked}, drop_leaked=False)
-    assert set(TEXTS[:10]) <= set(texts(kept.train)) | set(texts(kept.validation["validation"]))
+    assert set(TEXTS[:10]) <= set(learned(kept))
     assert "kept in training, because drop_leaked is false" in kept.notes[1]
 
 
-def test_a_test_text_does_not_validate() -> None:
+def test_a_test_text_chooses_nothing() -> None:
     """The part that is set aside has no text of the test file, on which scores are reported."""
     leaked = {name: values[:60] for name, values in TICKETS.items()}
     rows = load({"train": TICKETS, "test": leaked})
-    assert not set(texts(rows.validation["validation"])) & set(leaked["text"])
+    assert not set(texts(rows.development["development"])) & set(leaked["text"])
 
 
 def test_unlabelled_rows_train_and_do_not_validate() -> None:
@@ -160,21 +188,21 @@ def test_unlabelled_rows_train_and_do_not_validate() -> None:
     got = load({"train": rows})
     assert got.train is not None
     assert (targets_of(got.train) == MISSING).sum() == sum(blank)
-    assert (targets_of(got.validation["validation"]) != MISSING).all()
+    assert (targets_of(got.reported["validation"]) != MISSING).all()
     given = load({"train": TICKETS, "validation": rows | {"text": [f"Other {i}." for i in range(COUNT)]}})
-    assert len(given.validation["validation"].rows) == COUNT // 2
-    assert given.notes[-1] == f"tickets validation: {COUNT // 2} rows without a label are left out"
+    assert len(given.reported["validation"].rows) == COUNT // 2
+    assert f"tickets validation: {COUNT // 2} rows without a label are left out" in given.notes
 
 
 def test_an_unlabelled_validation_row_is_no_leak() -> None:
     unlabelled = {"text": [*TEXTS[:5], "x", "y"], "label": [None] * 5 + ["billing", "fraud"]}
-    assert len(texts(load({"train": TICKETS, "validation": unlabelled}).train)) == COUNT
+    assert len(learned(load({"train": TICKETS, "validation": unlabelled}))) == COUNT
 
 
 def test_an_unlabelled_copy_of_a_validation_text_does_not_train() -> None:
     rows: Rows = {"text": TEXTS * 2, "label": [*CLASSES, *[""] * COUNT]}
     got = load({"train": rows})
-    assert not set(texts(got.train)) & set(texts(got.validation["validation"]))
+    assert not set(texts(got.train)) & set(texts(got.reported["validation"]))
 
 
 def test_columns_of_0_and_1_are_labels_in_their_order() -> None:
@@ -186,7 +214,7 @@ def test_columns_of_0_and_1_are_labels_in_their_order() -> None:
     }
     rows = load({"train": flags}, label=["urgent", "never", "angry"])
     assert rows.task.labels == ("urgent", "never", "angry")
-    for split in (rows.train, rows.validation["validation"]):
+    for split in (rows.train, rows.reported["validation"]):
         assert split is not None
         expected = [[TEXTS.index(t) % 2 == 0, False, TEXTS.index(t) % 4 in (0, 3)] for t in texts(split)]
         np.testing.assert_array_equal(targets_of(split), expected)
@@ -300,7 +328,8 @@ def test_questions_of_a_context_and_documents_of_a_query_are_in_one_split(kind: 
     pair = ("question", "context") if by == "context" else ("query", "document")
     rows = load({"train": columns | {"answers": label}}, kind=kind, text=pair[0], text_pair=pair[1], label="answers")
     assert rows.train is not None
-    kept, aside = (part.table[by].take(part.rows).to_pylist() for part in (rows.train, rows.validation["validation"]))
-    assert len(kept) + len(aside) == COUNT
+    splits = (rows.train, rows.development["development"], rows.reported["validation"])
+    kept, chosen, aside = (part.table[by].take(part.rows).to_pylist() for part in splits)
+    assert len(kept) + len(chosen) + len(aside) == COUNT
     assert 0 < len(aside) < COUNT / 2
-    assert bool({*kept} & {*aside}) == (groups == 1)
+    assert bool({*kept} & {*aside}) == bool({*kept} & {*chosen}) == (groups == 1)

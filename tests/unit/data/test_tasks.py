@@ -81,13 +81,16 @@ def test_existing_splits_are_loaded_and_missing_ones_are_in_the_coverage(folder:
     loaded, coverage = glue(folder)
     assert list(loaded) == ["cola", "stsb", "mnli"]
     assert loaded["cola"].train.column_names == ["sentence", "label"]
-    assert loaded["cola"].train["sentence"][:] == sentences(30) + sentences(10)
-    assert list(loaded["mnli"].validation) == ["validation_matched"]
+    chosen = loaded["cola"].development["development"]["sentence"][:]
+    assert 0 < len(chosen) < 12
+    kept = [text for text in sentences(30) + sentences(10) if text not in chosen]  # no copy of a chosen text either
+    assert loaded["cola"].train["sentence"][:] == kept
+    assert list(loaded["mnli"].reported) == ["validation_matched"]
     assert loaded["stsb"].train.features["label"].dtype == "float32"
-    assert len(coverage) == 9 * 2 + 1
+    assert len(coverage) == 9 * 2 + 1 + 1  # the training rows of the others are too few for a development split
     rows = {(row["task"], row["split"]): row for row in coverage}
     assert rows["cola", "train"] == {
-        "task": "cola", "split": "train", "rows": 40, "official_rows": 8551, "limited": False,
+        "task": "cola", "split": "train", "rows": len(kept), "official_rows": 8551, "limited": False,
     }  # fmt: skip
     assert rows["mnli", "validation_mismatched"]["rows"] == 0
     assert rows["rte", "train"]["rows"] == 0
@@ -97,15 +100,17 @@ def test_limit_takes_a_seeded_part_of_train_and_the_same_part_of_validation(fold
     def texts(seed: int) -> tuple[list[str], list[str]]:
         limit = Limit(examples=20, validation=5)
         loaded, coverage = glue(folder, "cola", limit=limit, seed=seed)
-        assert [(row["rows"], row["limited"]) for row in coverage] == [(20, True), (5, True)]
+        rows = {row["split"]: (row["rows"], row["limited"]) for row in coverage}
+        assert (rows["train"], rows["validation"]) == ((20, True), (5, True))
+        assert rows["development"][0] <= 5
         data = loaded["cola"]
-        return data.train["sentence"][:], data.validation["validation"]["sentence"][:]
+        return data.train["sentence"][:], data.reported["validation"]["sentence"][:]
 
     assert texts(0) == texts(0)
     assert texts(0)[0] != texts(1)[0]
     assert texts(0)[1] == texts(1)[1]
     _, coverage = glue(folder, "cola", limit=Limit(examples=40))
-    assert [(row["rows"], row["limited"]) for row in coverage] == [(40, False), (12, False)]
+    assert [row["limited"] for row in coverage] == [False] * 3
 
 
 BAD = {
@@ -141,7 +146,7 @@ def test_a_score_out_of_range_is_refused(folder: Path, value: float) -> None:
 def test_one_text_of_a_pair_may_be_empty_but_not_both(folder: Path) -> None:
     texts = {"sentence1": ["", "Here."], "sentence2": ["There.", ""]}
     write(folder, "stsb", "validation", **texts, label=[1.0, 2.0])
-    assert glue(folder, "stsb")[0]["stsb"].validation["validation"].num_rows == 2
+    assert glue(folder, "stsb")[0]["stsb"].reported["validation"].num_rows == 2
     write(folder, "stsb", "validation", sentence1=[""], sentence2=[" "], label=[1.0])
     with pytest.raises(DataError, match=r"row 1: got no text in sentence1 or sentence2"):
         glue(folder, "stsb")
@@ -185,5 +190,6 @@ def test_smoke_stands_in_for_every_task(name: str) -> None:
 
 def test_smoke_reads_the_files_when_there_are_some(folder: Path) -> None:
     _, coverage = glue(folder, "cola", limit=Limit(smoke=True, validation=7))
-    assert [row["rows"] for row in coverage] == [40, 7]
+    assert [row["split"] for row in coverage] == ["train", "validation", "development"]
+    assert coverage[1]["rows"] == 7
     assert "stand_in" not in coverage[0]

@@ -64,7 +64,7 @@ def test_a_file_of_words_and_tags(tmp_path: Path, suffix: str) -> None:
     assert (data.task.kind.name, data.task.columns) == ("token_classification", ("tokens",))
     assert data.task.labels == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
     assert data.task.metrics == ("span_f1",)
-    rows = data.validation["validation"]
+    rows = data.reported["validation"]
     assert 5 < len(rows) < 40
     for row, targets in zip(rows, targets_of(rows), strict=True):
         number = int(row["tokens"].split()[-3])
@@ -96,7 +96,7 @@ def test_training_rows_may_lack_tags(tmp_path: Path) -> None:
     data = loaded.tasks["ner"]
     flags = [bool((targets == MISSING).all()) for targets in targets_of(data.train)]
     assert 5 < sum(flags) < 40
-    assert not any((targets == MISSING).any() for targets in targets_of(data.validation["validation"]))
+    assert not any((targets == MISSING).any() for targets in targets_of(data.reported["validation"]))
 
 
 def test_a_teachers_head_orders_the_tags(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_the_same_text_is_not_in_two_splits(tmp_path: Path) -> None:
     train = write(tmp_path / "ner.jsonl", [as_words(n) for n in range(40)])
     test = write(tmp_path / "test.jsonl", [as_words(n) for n in range(36, 44)])
     data = load(train, test=str(test)).tasks["ner"]
-    assert len(data.train) + len(data.validation["validation"]) == 36
+    assert len(data.train) + len(data.development["development"]) == 36
     assert len(data.reported["test"]) == 8
 
 
