@@ -35,7 +35,7 @@ def forms(*, bf16: bool, cuda: bool, compiled: bool, openvino: bool, providers: 
     torch = ("tf32", *half, "fp16") if cuda else half  # CPUs have no fast fp16
     return Forms(
         torch,
-        ("fp32", *(half or ("fp16",) if cuda else ())) if compiled else (),
+        ("fp32", *(half or torch[1:])) if compiled else (),
         ("onnxruntime", *(providers if cuda else ()), *(("openvino",) if openvino else ())),
         openvino and bf16 and not cuda,
     )
