@@ -47,9 +47,7 @@ def results(ctx: Context, step: Step | None = None) -> dict[str, Any] | None:
         "models": models,
         "notes": [*ctx.notes, *_notes(ctx), *_of_teacher(ctx, teacher_step), *_of_vocabulary(ctx), *_of_quantized(ctx)],
         **({"pruned": pruned} if (pruned := [*_pruned(ctx, models)]) else {}),
-        "waterfall": [
-            row for each in compared(step) for row in waterfall(models, _changed(ctx, each), each.target or None)
-        ],
+        "waterfall": _waterfall(ctx, step, models),
         "stages": [_stage(ctx, other) for other in ctx.plan.steps if ctx.folder.finished(other)],
     }
 
@@ -61,6 +59,12 @@ def _priced(model: dict[str, Any], hourly_rate: float | None) -> dict[str, Any]:
     times = {row.get("name"): row["median"] for row in model["latency_ms"]}
     price = None if hourly_rate is None else per_million(hourly_rate, times[TASK_LENGTHS], TASK_ROWS)
     return model | {"cost_per_million": price}
+
+
+def _waterfall(ctx: Context, step: Step, models: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The waterfall of each target."""
+    every = compared(step) if models else []
+    return [row for each in every for row in waterfall(models, _changed(ctx, each), each.target or None)]
 
 
 def _changed(ctx: Context, each: Compared) -> list[str]:

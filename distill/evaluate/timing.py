@@ -51,12 +51,12 @@ class Readers:
 
         def batch(tokenizer: Any) -> Batch:
             special = tokenizer.all_special_ids
-            return latency.synthetic((shape[0], shape[1]), vocabulary, _last(tokenizer), without=special)
+            return latency.synthetic((shape[0], shape[1]), vocabulary, last_special(tokenizer), without=special)
 
         return _together([batch(tokenizer) for tokenizer in self.of[name]])
 
 
-def _last(tokenizer: Any) -> int | None:
+def last_special(tokenizer: Any) -> int | None:
     """The special token at the end of a text, if any: BART and T5 classify at its position."""
     last: int = tokenizer("a")["input_ids"][-1]
     return last if last in tokenizer.all_special_ids else None

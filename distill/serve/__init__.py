@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,9 +14,11 @@ from distill.data.collate import MULTIPLE
 from distill.data.kinds import kind_of_model
 from distill.data.kinds.answers import COLUMNS
 from distill.data.kinds.question_answering import ALWAYS
+from distill.environment import cpu_flags
 from distill.errors import ConfigError, DataError
 from distill.evaluate.runners import Batch, Run, alone, one_pass
 from distill.evaluate.runners import load as load_runner
+from distill.export import recheck
 from distill.export.record import FILE, Entry, Record, located, read, read_any
 from distill.export.record import Heads as HeadsRecord
 from distill.family.head import stored_head
@@ -127,7 +130,17 @@ def _model(
     )
     if several is None:
         _check_outputs(model, folder / entry.path, _expected(model))
+    _check_processor(folder, entry, model.run, record.proved_on if several is None else several.proved_on)
     return model
+
+
+def _check_processor(folder: Path, entry: Entry, run: Run, proved_on: str | None) -> None:
+    """Warn if a quantized artifact outputs something else on this processor than on the one it was proved on."""
+    here = " ".join(cpu_flags())
+    if proved_on is None or proved_on == here or not recheck.is_checked(entry.scheme):
+        return
+    if (problem := recheck.problem(folder, entry.name, run, proved_on, here)) is not None:
+        warnings.warn(problem, stacklevel=4)
 
 
 def _one_pass(folders: list[Path], entry: Entry, device: str, threads: int) -> Run:

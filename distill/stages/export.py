@@ -12,13 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from distill import checkpoint
+from distill import checkpoint, serve
 from distill.backends import BACKENDS
 from distill.context import Context
 from distill.data.task import Task
 from distill.data.tasks import TaskData
+from distill.environment import cpu_flags
 from distill.evaluate.metrics import accuracy
-from distill.export import cross_encoder, onnx, record
+from distill.evaluate.timing import last_special
+from distill.export import cross_encoder, onnx, recheck, record
 from distill.export.huggingface import copied, export_folder
 from distill.export.proof import Artifact, difference, fresh, logits_of
 from distill.family import vectors
@@ -73,7 +75,8 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
             if data.task.kind.separate:
                 _loads_elsewhere(next(a for a in exported if a.task == task), texts[task], longest)
             entries = [*_entries(ctx, step, [a for a in exported if a.task == task], proofs[task])]
-            record.write(temporary / task, record.of_task(data.task, longest, entries))
+            record.write(temporary / task, record.of_task(data.task, longest, entries, _flags()))
+            _store_check(ctx, step, temporary / task, entries)
         manifest = {"proofs": proofs, "seconds": time.monotonic() - began}
         checkpoint.write_json(temporary / checkpoint.MANIFEST, manifest)
     return manifest
@@ -94,13 +97,35 @@ def _run_heads(ctx: Context, step: Step) -> dict[str, Any]:
         proofs = _verified_heads(ctx, heads, whole, texts, longest)
         for head in heads:
             entry = record.Entry("torch", "fp32", ".", agreement=proofs[head.task][head.name]["agreement"])
-            record.write(top / head.task, record.of_task(tasks[head.task].task, longest, [entry]))
+            record.write(top / head.task, record.of_task(tasks[head.task].task, longest, [entry], _flags()))
         entries = [*_entries(ctx, step, [replace(heads[0], task=SHARED_HEADS), *whole], proofs[SHARED_HEADS])]
-        record.write(top, record.Heads(tuple(tasks), tuple(entries)))
+        record.write(top, record.Heads(tuple(tasks), tuple(entries), _flags()))
+        _store_check(ctx, step, top, entries)
         checkpoint.write_text(top / "README.md", heads_card(origin(ctx), list(tasks), measured))
         manifest = {"proofs": proofs, "seconds": time.monotonic() - began}
         checkpoint.write_json(temporary / checkpoint.MANIFEST, manifest)
     return manifest
+
+
+def _flags() -> str:
+    """The flags of this processor."""
+    return " ".join(cpu_flags())
+
+
+def _store_check(ctx: Context, step: Step, folder: Path, entries: Sequence[record.Entry]) -> None:
+    """Store rows by which `distill.load` checks the quantized artifacts of a folder on another processor, if it has
+    any."""
+    checked = [entry for entry in entries if recheck.is_checked(entry.scheme)]
+    if not checked:
+        return
+    tokenizer, threads = ctx.tokenizer(step.start), ctx.machine.threads
+    rows = recheck.rows(len(tokenizer), tokenizer.all_special_ids, last_special(tokenizer), ctx.config.tasks.max_length)
+    outputs = {}
+    for entry in checked:
+        model = serve.load(folder, backend=entry.backend, scheme=entry.scheme, threads=threads)
+        run = model.model.run if isinstance(model, serve.Heads) else model.run
+        outputs[entry.name] = recheck.outputs(run, rows)
+    recheck.write(folder, recheck.Check(rows, outputs))
 
 
 def _head(ctx: Context, step: Step, task: str, top: Path) -> Exported:
