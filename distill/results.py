@@ -7,8 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from distill import __version__, teacher
-from distill.compress.search import Shape
+from distill import __version__, family, teacher
 from distill.compress.target import shape_of
 from distill.config import NO_TEACHER, Evaluate, Prune, Quantize, Train, Vocabulary
 from distill.context import Context
@@ -71,17 +70,24 @@ def _changed(ctx: Context, each: Compared) -> list[str]:
     """What is smaller in the student than in the teacher, or different: architecture, depth, width, vocabulary."""
     before = teacher.read_config(ctx.given.teacher)
     after = teacher.read_config(ctx.checkpoint(each.student, next(iter(ctx.tasks))))
-    sizes, pruner = shape_of(after), each.student.pruner
-    # A checkpoint whose layers differ has the teacher's sizes, with zeros.
-    sizes = sizes if pruner is None else Shape(**ctx.folder.manifest(pruner)["shape"])
-    full = shape_of(before)
+    pruner = each.student.pruner
+    full, sizes = _sizes(before), _sizes(after)
+    # A checkpoint whose layers differ in their sizes has the teacher's, with zeros.
+    sizes = sizes if pruner is None else sizes | ctx.folder.manifest(pruner)["shape"]
     differs = {
         "architecture": after.model_type != before.model_type,
-        "depth": sizes.layers != full.layers,
-        "width": (sizes.hidden, sizes.ffn) != (full.hidden, full.ffn),
+        "depth": sizes["layers"] != full["layers"],
+        "width": (sizes["hidden"], sizes["ffn"]) != (full["hidden"], full["ffn"]),
         "vocabulary": after.vocab_size != before.vocab_size,
     }
     return [name for name, different in differs.items() if different]
+
+
+def _sizes(config: Any) -> dict[str, int | None]:
+    """Layers, hidden channels and FFN channels of a model; None for what its family does not name."""
+    names = {"layers": "num_hidden_layers", "hidden": "hidden_size", "ffn": "intermediate_size"}
+    settings = family.family_of(config).settings
+    return {key: getattr(config, settings.get(name, name), None) for key, name in names.items()}
 
 
 def _fingerprints(ctx: Context) -> dict[str, str | None]:
