@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +10,8 @@ import numpy as np
 from distill.compare import statistics
 from distill.data.kinds import KINDS, Kind
 from distill.evaluate import metrics
+from distill.evaluate.lengths import terciles
+from distill.evaluate.significance import mcnemar
 
 EXACT = 0
 """Column of `Kind.grade` with 1 for an answer that is an accepted one."""
@@ -43,12 +44,12 @@ def compared(
     """
     groups = [
         {"from": low, "to": high, "rows": len(part), "agreement": agreement(kind, a[part], b[part])}
-        for low, high, part in statistics.terciles(lengths)
+        for low, high, part in terciles(lengths)
     ]
     result = {"agreement": agreement(kind, a, b), "scores": None, "mcnemar": None, "lengths": groups}
     if targets is None or not chosen.any():
         return result | {"classes": classes(kind, a, b, None, names)}
-    for group, (*_, rows) in zip(groups, statistics.terciles(lengths), strict=True):
+    for group, (*_, rows) in zip(groups, terciles(lengths), strict=True):
         part = rows[chosen[rows]]
         group["labelled_rows"] = len(part)
         group["scores"] = {
@@ -58,9 +59,9 @@ def compared(
     a, b, targets = a[chosen], b[chosen], targets[chosen]
     result["scores"] = scores(kind, judged[0][chosen], judged[1][chosen], targets)
     if kind.extractive:
-        result["mcnemar"] = statistics.mcnemar(*(each[chosen, EXACT] == 1 for each in judged))
+        result["mcnemar"] = mcnemar(*(each[chosen, EXACT] == 1 for each in judged))
     elif kind.same is not None:
-        result["mcnemar"] = statistics.mcnemar(kind.same(a, targets), kind.same(b, targets))
+        result["mcnemar"] = mcnemar(kind.same(a, targets), kind.same(b, targets))
     return result | {"classes": classes(kind, a, b, targets, names)}
 
 
@@ -73,11 +74,15 @@ def agreement(kind: Kind, a: np.ndarray, b: np.ndarray) -> dict[str, Any]:
 
 
 def score(kind: Kind, predicted: np.ndarray, targets: np.ndarray) -> dict[str, float]:
-    """Metric -> value in percent: accuracy, which McNemar's test compares, if it is defined, and the kind's metrics; of
-    words all metrics."""
+    """Metric -> value in percent."""
+    return metrics.score(_names(kind), predicted, targets)
+
+
+def _names(kind: Kind) -> tuple[str, ...]:
+    """The metrics that are compared: accuracy, which McNemar's test compares, if it is defined, and the kind's metrics;
+    of words all metrics."""
     accuracy = [name for name in kind.all_metrics if name == "accuracy"]
-    chosen = kind.all_metrics if kind.per_token else tuple(dict.fromkeys((*accuracy, *kind.metrics)))
-    return metrics.score(chosen, predicted, targets)
+    return kind.all_metrics if kind.per_token else tuple(dict.fromkeys((*accuracy, *kind.metrics)))
 
 
 def scores(kind: Kind, a: np.ndarray, b: np.ndarray, targets: np.ndarray) -> dict[str, dict[str, Any]]:
@@ -85,7 +90,7 @@ def scores(kind: Kind, a: np.ndarray, b: np.ndarray, targets: np.ndarray) -> dic
 
     The interval is None if all resamples have the same difference: these rows then do not show how far it varies.
     """
-    intervals = statistics.bootstrap(functools.partial(score, kind), a, b, targets)
+    intervals = statistics.bootstrap(_names(kind), a, b, targets)
     of_a, of_b = score(kind, a, targets), score(kind, b, targets)
     return {
         metric: {

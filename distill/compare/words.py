@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from distill.compare import predictions, statistics
+from distill.compare import predictions
 from distill.data.kinds import Kind, Words, labelled
 from distill.data.kinds.spans import counts, types_of
+from distill.evaluate import resamples
+from distill.evaluate.lengths import terciles
 
 
 def compared(
@@ -41,7 +43,7 @@ def compared(
         return a[words], b[words], kind.truth(targets[rows], [[""] * len(rows)], names)
 
     groups = []
-    for low, high, rows in statistics.terciles(lengths):
+    for low, high, rows in terciles(lengths):
         words, part = np.isin(text, rows), rows[chosen[rows]]
         group = {"from": low, "to": high, "rows": len(rows), "agreement": agreement(a[words], b[words], text[words])}
         if chosen.any():
@@ -71,12 +73,9 @@ def agreement(a: np.ndarray, b: np.ndarray, text: np.ndarray) -> dict[str, Any]:
         return {"percent": None, "ci95": None, "words": 0, "spans": f1}
     same, number = a == b, np.unique(text, return_inverse=True)[1]
     right, size = np.bincount(number, weights=same), np.bincount(number)
-    random, drawn = np.random.default_rng(0), list[float]()
-    for _ in range(statistics.RESAMPLES):
-        rows = random.integers(0, len(size), len(size))
-        drawn.append(100 * right[rows].sum() / size[rows].sum())
-    ends = [float(end) for end in np.percentile(drawn, [2.5, 97.5])]
-    return {"percent": 100 * float(same.mean()), "ci95": ends, "words": len(a), "spans": f1}
+    of_resamples = resamples.sums(np.stack([right, size], axis=1).astype(np.float64))
+    ends = resamples.interval(100 * of_resamples[:, 0] / of_resamples[:, 1])
+    return {"percent": 100 * float(same.mean()), "ci95": ends and list(ends), "words": len(a), "spans": f1}
 
 
 def classes(a: np.ndarray, b: np.ndarray, truth: np.ndarray, names: Sequence[str]) -> list[dict[str, Any]]:

@@ -2,7 +2,8 @@
 label `[N, K]`, codes of tags `[N]` of words, or for answers the values of each question `[N, 2]`.
 
 An undefined metric (no positive prediction, a constant column) is 0.0, as in scikit-learn, but without a warning. They
-are not scikit-learn's, whose checks of its arguments take longer than the metrics: an interval needs hundreds of each.
+are not scikit-learn's, whose checks of its arguments take longer than the metrics. Intervals are computed
+from sums (`distill.evaluate.resamples`).
 """
 
 from __future__ import annotations
@@ -94,10 +95,48 @@ def ndcg_at_10(predicted: np.ndarray, labels: np.ndarray) -> float:
     predicted: a number for each row, or [n, 3] values of the groups of rows, as from `retrieval.grades`.
     labels: of `distill.data.kinds.kind.GROUPED`, or of `retrieval.JUDGED`.
     """
+    return _mean(of_groups(NDCG, predicted, labels))
+
+
+def mrr_at_10(predicted: np.ndarray, labels: np.ndarray) -> float:
+    """Mean over groups of 1 / rank of the first row with a label above 0, or 0 if it is not among the first ten.
+
+    Groups without a label above 0 do not count. `predicted`: as in `ndcg_at_10`.
+    """
+    return _mean(of_groups(MRR, predicted, labels))
+
+
+def recall_at_10(predicted: np.ndarray, labels: np.ndarray) -> float:
+    """Mean over groups of the share of rows with a label above 0 that are among the first ten, 0 to 1.
+
+    Groups without a label above 0 do not count. `predicted`: the values of the groups of rows, as in `ndcg_at_10`.
+    """
+    return _mean(of_groups(RECALL, predicted, labels))
+
+
+NDCG, MRR, RECALL = range(3)
+"""Columns of the values of groups."""
+
+
+def of_groups(column: int, predicted: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """[groups] value of a metric of rankings, 0 to 1, in the order of the groups' numbers; NaN does not count.
+
+    column: `NDCG`, `MRR`, or, where `predicted` are values of groups, `RECALL`.
+    """
     if predicted.ndim == 2:
-        return _mean_of_groups(predicted[:, 0], labels)
+        of_groups: np.ndarray = predicted[np.unique(labels["group"], return_index=True)[1], column]
+        return of_groups
+    return (_ndcg, _reciprocal_rank)[column](predicted, labels)
+
+
+def _mean(of_groups: np.ndarray) -> float:
+    counted = of_groups[~np.isnan(of_groups)]
+    return float(np.mean(counted)) if len(counted) else 0.0
+
+
+def _ndcg(predicted: np.ndarray, labels: np.ndarray) -> np.ndarray:
     gains, ideal = (_gain(values, labels) for values in (predicted, labels["label"]))
-    return float(np.mean(gains[ideal > 0] / ideal[ideal > 0])) if (ideal > 0).any() else 0.0
+    return np.divide(gains, ideal, out=np.full(len(ideal), np.nan), where=ideal > 0)
 
 
 def _gain(values: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -107,34 +146,12 @@ def _gain(values: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return np.bincount(group, weights=gains)
 
 
-def mrr_at_10(predicted: np.ndarray, labels: np.ndarray) -> float:
-    """Mean over groups of 1 / rank of the first row with a label above 0, or 0 if it is not among the first ten.
-
-    Groups without a label above 0 do not count. `predicted`: as in `ndcg_at_10`.
-    """
-    if predicted.ndim == 2:
-        return _mean_of_groups(predicted[:, 1], labels)
+def _reciprocal_rank(predicted: np.ndarray, labels: np.ndarray) -> np.ndarray:
     order, group, rank = _ranking(predicted, labels)
     relevant = labels["label"][order] > 0
-    best = np.full(group.max() + 1, np.iinfo(np.int64).max)
+    best = np.full(group.max() + 1, np.inf)
     np.minimum.at(best, group[relevant], rank[relevant])
-    counted = best[best < np.iinfo(np.int64).max]
-    return float(np.mean(np.where(counted < TOP, 1 / (counted + 1), 0))) if len(counted) else 0.0
-
-
-def recall_at_10(predicted: np.ndarray, labels: np.ndarray) -> float:
-    """Mean over groups of the share of rows with a label above 0 that are among the first ten, 0 to 1.
-
-    Groups without a label above 0 do not count. `predicted`: the values of the groups of rows, as in `ndcg_at_10`.
-    """
-    return _mean_of_groups(predicted[:, 2], labels)
-
-
-def _mean_of_groups(values: np.ndarray, labels: np.ndarray) -> float:
-    """Mean over groups of a value that all rows of a group have; NaN does not count."""
-    of_groups = values[np.unique(labels["group"], return_index=True)[1]]
-    counted = of_groups[~np.isnan(of_groups)]
-    return float(np.mean(counted)) if len(counted) else 0.0
+    return np.where(np.isinf(best), np.nan, np.where(best < TOP, 1 / (best + 1), 0))
 
 
 def _ranking(values: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -64,7 +64,7 @@ def fit(logits: Sequence[NDArray[np.float32]], labels: NDArray[np.int64] | NDArr
     return [float(weight) for weight in weights]
 
 
-def log_probabilities(logits: NDArray[np.float32]) -> NDArray[np.float64]:
+def log_probabilities(logits: NDArray[np.floating]) -> NDArray[np.float64]:
     shifted = logits.astype(np.float64)
     shifted -= shifted.max(-1, keepdims=True)
     shifted -= np.log(np.exp(shifted).sum(-1, keepdims=True))

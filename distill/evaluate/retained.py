@@ -1,6 +1,7 @@
-"""How much of the teacher's score a student retains, in four ways, with a confidence interval.
+"""How much of the teacher's score a student retains, in five ways, with confidence intervals.
 
-The four ways differ by more than most methods do: DistilBERT retains 96.9, 96.2, 95.7 or 86.4 percent of BERT's score.
+The first four differ by more than most methods do: DistilBERT retains 96.9, 96.2, 95.7 or 86.4 percent of BERT's score.
+The fifth counts only what is above chance, because a ratio of scores is far above 0 for a model without any skill.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from distill.evaluate import metrics
+from distill.evaluate import metrics, resamples
 
-Scores = Mapping[str, Mapping[str, float]]
-"""Task -> metric -> percent."""
+Scores = Mapping[str, Mapping[str, Any]]
+"""Task -> metric -> percent, or [R] percent on each of R resamples."""
 Predictions = Mapping[tuple[str, str], tuple[np.ndarray, np.ndarray]]
 """(task, split) -> (predictions, labels), as `distill.evaluate.metrics` takes them."""
 
@@ -29,26 +30,60 @@ def scores(predictions: Predictions, names: Mapping[str, Sequence[str]]) -> dict
     result: dict[str, dict[str, float]] = {}
     for (task, split), (predicted, labels) in predictions.items():
         for metric, value in metrics.score(names[task], predicted, labels).items():
-            result.setdefault(task, {})[metric + split.removeprefix("validation").removeprefix("test")] = value
+            result.setdefault(task, {})[key(metric, split)] = value
     return result
 
 
-def _tasks(of_model: Scores, without: Collection[str] = ()) -> dict[str, float]:
-    """Task -> mean of its metrics (and, for MNLI, of its two splits)."""
-    return {task: float(np.mean(list(values.values()))) for task, values in of_model.items() if task not in without}
+def key(metric: str, split: str) -> str:
+    """The key of a metric on a split among a task's scores."""
+    return metric + split.removeprefix("validation").removeprefix("test")
+
+
+def drawn(
+    predictions: Mapping[str, Predictions], names: Mapping[str, Sequence[str]], resampled: int = resamples.RESAMPLES
+) -> dict[str, Scores]:
+    """Model -> its scores on resamples of the rows, which are the same for all models (see `resamples`).
+
+    Args:
+        predictions: model -> its predictions, on the same tasks and splits for all models.
+
+    Raises:
+        ValueError: for labels that are not the same for all models.
+    """
+    result: dict[str, dict[str, dict[str, np.ndarray]]] = {model: {} for model in predictions}
+    for task, split in next(iter(predictions.values()), {}):
+        of_split = {model: each[task, split] for model, each in predictions.items()}
+        labels = next(iter(of_split.values()))[1]
+        if not all(np.array_equal(labels, other) for _, other in of_split.values()):
+            raise ValueError(f"{task} {split}: got other labels for one model; must be the same rows for all models")
+        predicted = {model: predicted for model, (predicted, _) in of_split.items()}
+        seed = resamples.seed_of(task, split)
+        for model, values in resamples.drawn(names[task], predicted, labels, seed, resampled).items():
+            result[model].setdefault(task, {}).update({key(metric, split): each for metric, each in values.items()})
+    return dict(result)
+
+
+def tasks(of_model: Scores, without: Collection[str] = ()) -> dict[str, Any]:
+    """Task -> mean of its metrics (and, for MNLI, of its two splits), or [R] of them on resamples."""
+    return {task: np.mean(list(values.values()), axis=0) for task, values in of_model.items() if task not in without}
 
 
 def glue_average(of_model: Scores, without: Collection[str] = ()) -> float:
     """Mean over tasks of the mean of a task's metrics, in percent. ValueError if no task remains."""
-    values = _tasks(of_model, without)
+    return float(average(of_model, without))
+
+
+def average(of_model: Scores, without: Collection[str] = ()) -> Any:
+    """`glue_average` of scores, or [R] of scores on resamples."""
+    values = tasks(of_model, without)
     if not values:
         raise ValueError(f"scores: got {sorted(of_model)} without {sorted(without)}; must leave at least one task")
-    return float(np.mean(list(values.values())))
+    return np.mean(list(values.values()), axis=0)
 
 
 def _no_ratio(teacher: Scores) -> list[str]:
     """Tasks on which the teacher scores 0 or less (e.g. a Matthews correlation of 0), so that no ratio is defined."""
-    return sorted(task for task, value in _tasks(teacher).items() if value <= 0)
+    return sorted(task for task, value in tasks(teacher).items() if value <= 0)
 
 
 def _macro(student: Scores, teacher: Scores, without: Collection[str]) -> float | None:
@@ -71,7 +106,7 @@ def retained(student: Scores, teacher: Scores) -> dict[str, Any]:
     if set(student) != set(teacher):
         raise ValueError(f"scores: got student {sorted(student)}, teacher {sorted(teacher)}; must be the same")
     left_out = _no_ratio(teacher)
-    ours, theirs = _tasks(student, left_out), _tasks(teacher, left_out)
+    ours, theirs = tasks(student, left_out), tasks(teacher, left_out)
     ratios = {task: 100 * ours[task] / theirs[task] for task in theirs}
     counted = [ratio for task, ratio in ratios.items() if task != NOISE]
     worst = min(ratios, key=ratios.__getitem__, default=None)
@@ -84,41 +119,45 @@ def retained(student: Scores, teacher: Scores) -> dict[str, Any]:
     }
 
 
-def bootstrap(
-    student: Predictions,
-    teacher: Predictions,
-    names: Mapping[str, Sequence[str]],
-    resamples: int = 200,
-    seed: int = 0,
-) -> tuple[float, float] | None:
-    """95% interval of `macro_without_wnli` over the validation rows; None if that is None.
+def above_chance(student: Scores, teacher: Scores, chance: Scores) -> float | None:
+    """Percent that a student retains of what the teacher's macro score is above chance, without WNLI.
 
-    A paired bootstrap: student and teacher are scored on the same resampled rows, so that rows that are hard for both
-    cancel out. The interval does not include the variance of training, for which several seeds are needed. The tasks
-    are those that `retained` uses on all rows.
+    100 (macro score of the student - that of the best constant predictors) / (the same of the teacher), over all tasks
+    but WNLI. Tasks on which the teacher scores no more than chance count too: their differences are about 0. None where
+    no task remains, or the teacher's macro score is not above chance.
     """
-    without = [*_no_ratio(scores(teacher, names)), NOISE]
-    columns = []
-    for (task, split), (of_teacher, labels) in teacher.items():
-        if task in without:
-            continue
-        of_student, same_labels = student[task, split]
-        if not np.array_equal(labels, same_labels):
-            raise ValueError(f"{task} {split}: got other labels for student and teacher; must be the same rows")
-        columns.append(((task, split), of_student, of_teacher, labels))
-    random = np.random.default_rng(seed)
-    drawn: list[float] = []
-    for _ in range(resamples if columns else 0):
-        ours: dict[tuple[str, str], tuple[np.ndarray, np.ndarray]] = {}
-        theirs: dict[tuple[str, str], tuple[np.ndarray, np.ndarray]] = {}
-        for key, of_student, of_teacher, labels in columns:
-            rows, same = metrics.resampled(labels, random)
-            ours[key], theirs[key] = (of_student[rows], same), (of_teacher[rows], same)
-        ratio = _macro(scores(ours, names), scores(theirs, names), without)
-        # The score of a teacher near 0 may be 0 in a resample, which then has no ratio.
-        if ratio is not None:
-            drawn.append(ratio)
-    if not drawn:
+    if not set(teacher) - {NOISE}:
         return None
-    low, high = np.percentile(drawn, [2.5, 97.5])
-    return float(low), float(high)
+    floor = glue_average(chance, [NOISE])
+    skill = glue_average(teacher, [NOISE]) - floor
+    return 100 * (glue_average(student, [NOISE]) - floor) / skill if skill > 0 else None
+
+
+Interval = tuple[float, float]
+
+
+def intervals(
+    student: Scores, teacher: Scores, of_teacher: Scores, chance: Scores | None = None
+) -> tuple[Interval | None, Interval | None]:
+    """95% intervals of `macro_without_wnli` and, with `chance`, of `above_chance`; None where that is None.
+
+    They include the variance of the rows, and not that of training, for which several seeds are needed. The scores of
+    constant predictors are those on all rows.
+
+    Args:
+        student, teacher: scores on resamples of the same rows, as from `drawn`.
+        of_teacher: scores on all rows, which decide the tasks of the ratio, as in `retained`.
+    """
+    without = [*_no_ratio(of_teacher), NOISE]
+    ratio = _interval(student, teacher, without, 0.0)
+    if chance is None or not set(teacher) - {NOISE}:
+        return ratio, None
+    return ratio, _interval(student, teacher, [NOISE], glue_average(chance, [NOISE]))
+
+
+def _interval(student: Scores, teacher: Scores, without: Collection[str], floor: float) -> Interval | None:
+    if not set(teacher) - set(without):
+        return None
+    above, below = average(student, without) - floor, average(teacher, without) - floor
+    # The score of a teacher near the floor may be at the floor in a resample, which then has no ratio.
+    return resamples.interval(100 * np.divide(above, below, out=np.full(len(below), np.nan), where=below > 0))

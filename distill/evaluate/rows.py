@@ -1,18 +1,19 @@
-"""The rows of results.json: the measurements of each variant."""
+"""The rows of results.json: the measurements of each variant, and the tests between them."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from distill.data.tasks import TaskData
-from distill.evaluate import latency, retained
-from distill.evaluate.calibration import expected_calibration_error
+from distill.evaluate import calibration, chance, latency, resamples, retained, significance
 from distill.evaluate.cost import gmacs, parameters, size_mib, total
+from distill.evaluate.lengths import by_length
 from distill.evaluate.timing import TASK_LENGTHS, Timed, name_of
 from distill.evaluate.variants import REFERENCE, Variant, is_reference, same_backend
 
@@ -34,6 +35,33 @@ class Measured:
     """The shape at which throughput is reported."""
     cuda: bool
     """Whether torch ran on a GPU."""
+    development: dict[str, Outputs] = field(default_factory=dict)
+    """Variant -> outputs and labels of rows that are not reported, on which its temperatures are chosen."""
+    lengths: Mapping[tuple[str, str], np.ndarray] = field(default_factory=dict)
+    """(task, split) -> [n] tokens of each row."""
+
+    @functools.cached_property
+    def names(self) -> dict[str, tuple[str, ...]]:
+        """Task -> its metrics."""
+        return {task: data.task.metrics for task, data in self.tasks.items()}
+
+    @functools.cached_property
+    def predictions(self) -> dict[str, retained.Predictions]:
+        """Variant -> its predictions; empty for one that is only timed."""
+        return {variant.name: _predictions(self, variant.name) for variant in self.variants}
+
+    @functools.cached_property
+    def drawn(self) -> dict[str, retained.Scores]:
+        """Variant -> its scores on resamples, for those that were scored on all tasks."""
+        every = self.predictions[REFERENCE].keys()
+        whole = {name: each for name, each in self.predictions.items() if each.keys() == every}
+        return retained.drawn(whole, self.names)
+
+    @functools.cached_property
+    def chance(self) -> dict[str, dict[str, float]]:
+        """The scores of the best constant predictors."""
+        labels = {key: labels for key, (_, labels) in self.predictions[REFERENCE].items()}
+        return chance.of_tasks(labels, self.names)
 
 
 def identity(variant: Variant) -> dict[str, Any]:
@@ -59,9 +87,8 @@ def row(
         run: the run folder.
         one_encoder: whether the checkpoints have the same encoder, which then counts once.
     """
-    names = {task: data.task.metrics for task, data in measured.tasks.items()}
-    own, best = (_predictions(measured, name) for name in (variant.name, REFERENCE))
-    scores, times = retained.scores(own, names), measured.timed.times[variant.name]
+    own, times = measured.predictions[variant.name], measured.timed.times[variant.name]
+    scores = retained.scores(own, measured.names)
     inside = paths[0] if len(paths) == 1 and paths[0].is_relative_to(run) else None
     rate = 1000 * measured.largest[0] / float(np.median(times[name_of(measured.largest)]))
     return {
@@ -76,9 +103,11 @@ def row(
         **_energy(variant.name, measured.timed),
         "scores": scores,
         "glue": retained.glue_average(scores) if scores else None,
-        "calibration_error": _calibration(measured.outputs[variant.name], measured.tasks),
+        "calibration_error": _calibration_error(described := _calibration(variant.name, measured)),
+        **({"calibration": described} if described else {}),
+        **(_statistics(variant.name, measured) if scores else {}),
         **({"recall": recall} if (recall := _recall(own, measured.tasks)) else {}),
-        "retained": _retained(own, best, names) if scores and variant.name != REFERENCE else None,
+        "retained": _retained(variant.name, measured) if scores and variant.name != REFERENCE else None,
         "speedup": _speedup(variant, measured),
     }
 
@@ -115,22 +144,88 @@ def _recall(own: retained.Predictions, tasks: dict[str, TaskData]) -> dict[str, 
     return result
 
 
-def _calibration(own: Outputs, tasks: dict[str, TaskData]) -> float | None:
-    """Mean over the splits of tasks with classes or labels; None if there is none with predictions."""
-    errors = [
-        expected_calibration_error(tasks[task].task.kind.rows(outputs), labels.ravel())
-        for (task, _), (outputs, labels) in own.items()
-        if tasks[task].task.kind.named and not tasks[task].task.kind.per_token
-    ]
+def _calibrated(outputs: Outputs, tasks: dict[str, TaskData]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Task -> logits [R, C] and labels [R] of all its splits, of tasks with classes or labels for texts."""
+    parts: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
+    for (name, _), (logits, labels) in outputs.items():
+        kind = tasks[name].task.kind
+        if kind.named and not kind.per_token:
+            parts.setdefault(name, []).append((kind.rows(logits), labels.ravel()))
+    return {
+        name: (np.concatenate([logits for logits, _ in each]), np.concatenate([labels for _, labels in each]))
+        for name, each in parts.items()
+    }
+
+
+def _calibration(name: str, measured: Measured) -> dict[str, dict[str, Any]]:
+    """Task -> calibration of a variant, with the temperature that fits its development rows best."""
+    own = _calibrated(measured.outputs[name], measured.tasks)
+    other = _calibrated(measured.development.get(name, {}), measured.tasks)
+    chosen = {task: calibration.temperature(*other[task]) for task in own if task in other}
+    return {task: calibration.described(*each, chosen.get(task)) for task, each in own.items()}
+
+
+def _calibration_error(described: Mapping[str, Mapping[str, Any]]) -> float | None:
+    """Mean over tasks with classes or labels; None if there is none with predictions."""
+    errors = [each["ece"] for each in described.values()]
     return float(np.mean(errors)) if errors else None
 
 
-def _retained(
-    own: retained.Predictions, best: retained.Predictions, names: dict[str, tuple[str, ...]]
-) -> dict[str, Any]:
-    kept = retained.retained(retained.scores(own, names), retained.scores(best, names))
-    interval = retained.bootstrap(own, best, names)
-    return kept | {"ci95": None if interval is None else list(interval)}
+def _statistics(name: str, measured: Measured) -> dict[str, Any]:
+    """The keys of a scored variant that depend on its predictions alone."""
+    own, kinds = measured.predictions[name], {task: data.task.kind for task, data in measured.tasks.items()}
+    drawn = measured.drawn[name]
+    ends = {task: {key: resamples.interval(values) for key, values in each.items()} for task, each in drawn.items()}
+    thirds: dict[str, list[dict[str, Any]]] = {}
+    for (task, split), (predicted, labels) in own.items():
+        # A part of the rows of a query is another ranking.
+        if task not in thirds and (task, split) in measured.lengths and not kinds[task].grouped:
+            thirds[task] = by_length(measured.names[task], predicted, labels, measured.lengths[task, split])
+    constant = chance.near_constant(own, without=[task for task, kind in kinds.items() if kind.per_token])
+    return {
+        "near_constant": constant,
+        "score_ci95": {task: {key: list(both) for key, both in each.items() if both} for task, each in ends.items()},
+        **({"by_length": thirds} if thirds else {}),
+    }
+
+
+def _retained(name: str, measured: Measured) -> dict[str, Any]:
+    floor = measured.chance
+    ours, theirs = (retained.scores(measured.predictions[each], measured.names) for each in (name, REFERENCE))
+    both = retained.intervals(measured.drawn[name], measured.drawn[REFERENCE], theirs, floor)
+    ratio, above = (None if ends is None else list(ends) for ends in both)
+    kept = retained.retained(ours, theirs) | {"ci95": ratio}
+    return kept | {"above_chance": retained.above_chance(ours, theirs, floor), "above_chance_ci95": above}
+
+
+def compared(measured: Measured) -> dict[str, Any]:
+    """The keys of results.json that compare the variants with chance and with each other."""
+    drawn = measured.drawn
+    scored = {v.name: _scored(v, measured) for v in measured.variants if v.name in drawn}
+    reference = scored[REFERENCE]
+    return {
+        "chance": measured.chance,
+        "near_chance": chance.near_chance(drawn[REFERENCE], measured.chance),
+        "tests": significance.every_test([*scored.values()], reference),
+        "detectable": significance.detectable([*scored.values()], reference),
+    }
+
+
+def _scored(variant: Variant, measured: Measured) -> significance.Scored:
+    own = measured.predictions[variant.name]
+    correct = {}
+    for task, data in measured.tasks.items():
+        of_task = {key: each for key, each in own.items() if key[0] == task}
+        if (found := significance.right(data.task.metrics, data.task.kind.same, of_task)) is not None:
+            correct[task] = found
+    return significance.Scored(
+        {"name": variant.label, "scheme": variant.scheme, "backend": variant.backend},
+        variant.role,
+        variant.target,
+        retained.scores(own, measured.names),
+        measured.drawn[variant.name],
+        correct,
+    )
 
 
 def _speedup(variant: Variant, measured: Measured) -> dict[str, Any]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,12 +18,16 @@ from distill.data.tasks import TaskData
 from distill.environment import environment
 from distill.errors import reason
 from distill.evaluate import energy, latency, rows, runners, timing, variants
+from distill.evaluate.lengths import of_rows
 from distill.evaluate.mixture import average
 from distill.evaluate.predict import predict
 from distill.evaluate.variants import Variant
 from distill.plan import Step
 from distill.stages import serving
 from distill.stages.loading import Loader, variants_of
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 
 def run(ctx: Context, step: Step) -> dict[str, Any]:
@@ -33,17 +37,25 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
     _same_conditions(ctx, step, folder)
     loader = Loader(ctx, step, all_variants)
     failed: dict[str, str] = dict(loader.failures())
-    outputs: dict[str, rows.Outputs] = {variant.name: {} for variant in all_variants}
+    outputs, development = ({variant.name: dict[Any, Any]() for variant in all_variants} for _ in range(2))
+    lengths: dict[tuple[str, str], np.ndarray] = {}
     for task, data in ctx.tasks.items():
         scored = [variant for variant in all_variants if variant.scored and variant.name not in failed]
-        for name, split, logits, labels in _predictions(loader, folder / f"{task}.npz", scored, data, failed):
+        file, aside = folder / f"{task}.npz", _development(data)
+        for name, split, logits, labels in _predictions(loader, file, scored, data, data.reported, failed):
             outputs[name][task, split] = (logits, labels)
+        scored = [variant for variant in scored if variant.name not in failed]
+        for name, split, logits, labels in _predictions(loader, file, scored, data, aside, failed):
+            development[name][task, split] = (logits, labels)
+        lengths |= {(task, s): of_rows(e) for s, e in _encoded(ctx, data, ctx.given.tokenizer, data.reported).items()}
     shapes = timing.shapes(settings.shapes, ctx.config.target.shape if ctx.plan.has_target else None)
     working = [variant for variant in all_variants if variant.name not in failed]
     timed = _times(loader, settings, shapes, working, failed)
-    served = serving.served(loader, [variant for variant in working if variant.name not in failed])
-    cuda = ctx.machine.device.type == "cuda"
-    measured = rows.Measured(ctx.tasks, all_variants, outputs, timed, served, settings.shapes[-1], cuda)
+    working = [variant for variant in working if variant.name not in failed]
+    served, cuda = serving.served(loader, working), ctx.machine.device.type == "cuda"
+    measured = rows.Measured(
+        ctx.tasks, working, outputs, timed, served, settings.shapes[-1], cuda, development, lengths
+    )
     models = []
     for variant in all_variants:
         if variant.name in failed:
@@ -56,8 +68,9 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
         row = rows.row(variant, measured, sources, paths, ctx.folder.path, one_encoder)
         models.append(rows.identity(variant) | row)
     manifest = {"seconds": time.monotonic() - began, "environment": environment(ctx.machine), "command": ctx.command}
-    made = {name: result["kept"] for name, result in loader.made.items()}
-    return manifest | {"version": __version__, "models": models, "coverage": ctx.coverage, "kept": made}
+    manifest |= {"version": __version__, "models": models, "coverage": ctx.coverage}
+    manifest |= {"kept": {name: made["kept"] for name, made in loader.made.items()}}
+    return manifest | {"statistics": rows.compared(measured)}
 
 
 def _same_conditions(ctx: Context, step: Step, folder: Path) -> None:
@@ -69,33 +82,53 @@ def _same_conditions(ctx: Context, step: Step, folder: Path) -> None:
     checkpoint.write_json(file, now)
 
 
-def _encoded(ctx: Context, data: TaskData, tokenizer: Any) -> dict[str, Encoded]:
-    """Reported split -> its encoded rows."""
+TEMPERATURE_ROWS = 2000
+"""Most development rows of a task on which each variant is run to choose its temperature, a single number."""
+
+
+def _development(data: TaskData) -> dict[str, Dataset]:
+    """Split -> rows on which temperatures are chosen. None that are reported, and none of tasks without classes."""
+    kind = data.task.kind
+    if not kind.named or kind.per_token:
+        return {}
+    aside = {split: rows for split, rows in data.development.items() if split not in data.reported}
+    most = TEMPERATURE_ROWS // max(1, len(aside))
+    spaced = {split: np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int) for split, rows in aside.items()}
+    return {split: rows.select(spaced[split]) for split, rows in aside.items()}
+
+
+def _encoded(ctx: Context, data: TaskData, tokenizer: Any, splits: Mapping[str, Dataset]) -> dict[str, Encoded]:
+    """Split -> its encoded rows."""
     return {
         split: replace(
             data.encoded(split_rows, tokenizer, ctx.config.tasks.max_length),
             labels=data.truth(split_rows),
         )
-        for split, split_rows in data.reported.items()
+        for split, split_rows in splits.items()
     }
 
 
 def _predictions(
-    loader: Loader, file: Path, scored: list[Variant], data: TaskData, failed: dict[str, str]
+    loader: Loader,
+    file: Path,
+    scored: list[Variant],
+    data: TaskData,
+    splits: Mapping[str, Dataset],
+    failed: dict[str, str],
 ) -> Iterator[tuple[str, str, np.ndarray, np.ndarray]]:
     """(variant, split, logits, labels) of one task. Logits are stored in `file`, from which a stopped run resumes."""
     ctx = loader.ctx
     logits: dict[str, np.ndarray] = {}
-    encoded = {id(t): _encoded(ctx, data, t) for t in ctx.every_tokenizer}
+    encoded = {id(t): _encoded(ctx, data, t, splits) for t in ctx.every_tokenizer}
     if file.is_file():
         with np.load(file, allow_pickle=False) as stored:
             logits = dict(stored)
     for variant in scored:
-        for split in data.reported:
+        for split, rows_of_split in splits.items():
             inputs = [encoded[id(tokenizer)][split] for tokenizer in loader.tokenizers(variant)]
             if (key := f"{variant.name}|{split}") in logits:
                 continue
-            ctx.machine.log(f"evaluate/{data.task.name}: {variant.name}, {len(data.reported[split])} rows of {split}")
+            ctx.machine.log(f"evaluate/{data.task.name}: {variant.name}, {len(rows_of_split)} rows of {split}")
             try:
                 logits[key] = _logits(loader, variant, data.task.name, inputs)
             except Exception as error:
@@ -150,7 +183,10 @@ def _times(
             failed[variant.name] = reason(error)
 
     def own_rows(tokenizer: Any) -> list[tuple[int, Encoded]]:
-        return [(d.texts, next(iter(_encoded(ctx, d, tokenizer).values())).sequences) for d in ctx.tasks.values()]
+        return [
+            (d.texts, next(iter(_encoded(ctx, d, tokenizer, d.reported).values())).sequences)
+            for d in ctx.tasks.values()
+        ]
 
     limit, meter = ctx.config.limit, energy.meter(ctx.machine.device.type == "cuda")
     timed = timing.timed(

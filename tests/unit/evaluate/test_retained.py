@@ -7,7 +7,18 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from distill.evaluate.retained import Predictions, bootstrap, glue_average, retained, scores
+from distill.evaluate import chance
+from distill.evaluate.retained import (
+    Interval,
+    Predictions,
+    Scores,
+    above_chance,
+    drawn,
+    glue_average,
+    intervals,
+    retained,
+    scores,
+)
 
 TASKS = ("cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb", "wnli")
 # GLUE dev sets as published with DistilBERT (arXiv:1910.01108, table 1; MNLI of BERT as in its README).
@@ -66,7 +77,7 @@ def test_other_tasks_are_refused() -> None:
         retained({"rte": {"accuracy": 1.0}}, {"sst2": {"accuracy": 1.0}})
 
 
-NAMES = {"sst2": ["accuracy"], "stsb": ["pearson", "spearman"], "mnli": ["accuracy"]}
+NAMES = {"cola": ["matthews"], "sst2": ["accuracy"], "stsb": ["pearson", "spearman"], "mnli": ["accuracy"]}
 
 
 def _predictions(quality: float, seed: int, rows: int = 300) -> Predictions:
@@ -100,23 +111,46 @@ def test_scores_name_the_splits_of_mnli() -> None:
     }
 
 
+def bootstrap(student: Predictions, teacher: Predictions, floor: Scores | None = None) -> list[Interval | None]:
+    """Intervals of `macro_without_wnli` and of `above_chance`."""
+    names = {task: NAMES.get(task, ["accuracy"]) for task, _ in teacher}
+    of_resamples = drawn({"student": student, "teacher": teacher}, names, 500)
+    return list(intervals(of_resamples["student"], of_resamples["teacher"], scores(teacher, names), floor))
+
+
 def test_the_interval_of_a_model_against_itself_is_exactly_one_hundred() -> None:
     teacher = _predictions(2.0, 0)
-    assert bootstrap(teacher, teacher, NAMES, resamples=20) == (pytest.approx(100), pytest.approx(100))
+    floor = chance.of_tasks({key: labels for key, (_, labels) in teacher.items()}, NAMES)
+    assert bootstrap(teacher, teacher, floor) == [(pytest.approx(100), pytest.approx(100))] * 2
 
 
-def test_the_interval_contains_the_point_estimate_and_depends_on_the_seed_alone() -> None:
+def test_the_interval_contains_the_point_estimate_and_is_the_same_every_time() -> None:
     student, teacher = _predictions(1.5, 1), _predictions(2.0, 0)
-    point = retained(scores(student, NAMES), scores(teacher, NAMES))["macro_without_wnli"]
-    interval = bootstrap(student, teacher, NAMES, seed=3)
-    assert interval is not None
-    assert interval[0] < point < interval[1]
-    assert interval == bootstrap(student, teacher, NAMES, seed=3)
-    assert interval != bootstrap(student, teacher, NAMES, seed=4)
+    ours, theirs = scores(student, NAMES), scores(teacher, NAMES)
+    floor = chance.of_tasks({key: labels for key, (_, labels) in teacher.items()}, NAMES)
+    points = [retained(ours, theirs)["macro_without_wnli"], above_chance(ours, theirs, floor)]
+    both = bootstrap(student, teacher, floor)
+    for point, interval in zip(points, both, strict=True):
+        assert interval is not None
+        assert interval[0] < point < interval[1]
+    assert both == bootstrap(student, teacher, floor)
+
+
+def test_above_chance_by_hand() -> None:
+    teacher = {"cola": {"matthews": 50.0}, "mrpc": {"f1": 90.0, "accuracy": 86.0}, "wnli": {"accuracy": 60.0}}
+    student = {"cola": {"matthews": 0.0}, "mrpc": {"f1": 81.0, "accuracy": 69.0}, "wnli": {"accuracy": 40.0}}
+    floor = {"cola": {"matthews": 0.0}, "mrpc": {"f1": 81.0, "accuracy": 69.0}, "wnli": {"accuracy": 56.0}}
+    assert above_chance(student, teacher, floor) == pytest.approx(0), "constant predictors have no skill"
+    assert above_chance(teacher, teacher, floor) == pytest.approx(100)
+    halfway = {task: {m: (v + floor[task][m]) / 2 for m, v in of.items()} for task, of in teacher.items()}
+    assert above_chance(halfway, teacher, floor) == pytest.approx(50)
+    assert above_chance(student, floor, floor) is None
+    assert above_chance({"wnli": student["wnli"]}, {"wnli": teacher["wnli"]}, {"wnli": floor["wnli"]}) is None
+    assert retained(student, teacher)["macro_without_wnli"] == pytest.approx(100 * 75 / 138)
 
 
 def _width(rows: int) -> float:
-    interval = bootstrap(_predictions(1.5, 1, rows), _predictions(2.0, 0, rows), NAMES)
+    interval, _ = bootstrap(_predictions(1.5, 1, rows), _predictions(2.0, 0, rows))
     assert interval is not None
     return interval[1] - interval[0]
 
@@ -129,17 +163,17 @@ def test_rows_are_drawn_in_pairs() -> None:
     """The interval is narrower for a student with the errors of its teacher than for one with other errors."""
     teacher = _predictions(2.0, 0)
     near = {key: (predicted + 0.01 * (key[0] == "stsb"), labels) for key, (predicted, labels) in teacher.items()}
-    low, high = bootstrap(near, teacher, NAMES) or (0.0, 0.0)
-    other_low, other_high = bootstrap(_predictions(2.0, 7), teacher, NAMES) or (0.0, 0.0)
+    low, high = bootstrap(near, teacher)[0] or (0.0, 0.0)
+    other_low, other_high = bootstrap(_predictions(2.0, 7), teacher)[0] or (0.0, 0.0)
     assert high - low < 0.01 < 1.0 < other_high - other_low
 
 
 def test_no_interval_without_a_ratio() -> None:
     labels = np.array([0, 1, 0, 1])
     flat = {("cola", "validation"): (np.zeros(4, np.int64), labels)}
-    assert bootstrap(flat, flat, {"cola": ["matthews"]}) is None
+    assert bootstrap(flat, flat, {"cola": {"accuracy": 50.0}})[1] is None
     only = {("wnli", "validation"): (labels, labels)}
-    assert bootstrap(only, only, {"wnli": ["accuracy"]}) is None
+    assert bootstrap(only, only, {"wnli": {"accuracy": 50.0}}) == [None, None]
 
 
 def test_other_rows_are_refused() -> None:
@@ -147,4 +181,4 @@ def test_other_rows_are_refused() -> None:
     predicted, labels = student["sst2", "validation"]
     student["sst2", "validation"] = (predicted, labels[::-1])
     with pytest.raises(ValueError, match="same rows"):
-        bootstrap(student, teacher, NAMES)
+        bootstrap(student, teacher)

@@ -1,0 +1,198 @@
+"""Tests of two models against formulas written out, and under the null hypothesis."""
+
+from __future__ import annotations
+
+from math import comb
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import false_discovery_control
+
+from distill.evaluate import resamples, retained
+from distill.evaluate.significance import MACRO, Scored, detectable, every_test, holm, mcnemar, right
+
+
+def flags(*values: int) -> np.ndarray:
+    return np.array(values, np.bool_)
+
+
+@pytest.mark.parametrize(("only_a", "only_b"), [(0, 0), (1, 0), (2, 7), (9, 3), (5, 5), (0, 12)])
+def test_mcnemar_is_the_sum_of_binomial_probabilities(only_a: int, only_b: int) -> None:
+    both, neither = 4, 3
+    a = flags(*[1] * both, *[0] * neither, *[1] * only_a, *[0] * only_b)
+    b = flags(*[1] * both, *[0] * neither, *[0] * only_a, *[1] * only_b)
+    total, fewer = only_a + only_b, min(only_a, only_b)
+    tail = sum(comb(total, k) for k in range(fewer + 1)) / 2**total
+    assert mcnemar(a, b) == {"only_a": only_a, "only_b": only_b, "p": pytest.approx(min(1.0, 2 * tail))}
+
+
+def test_holm_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_holm_is_between_no_correction_and_bonferroni() -> None:
+    """And rejects no more than the control of the false discovery rate, of scipy."""
+    random = np.random.default_rng(0)
+    for _ in range(50):
+        p = random.random(20) ** 3
+        corrected = np.array(holm(list(p)))
+        assert (p <= corrected).all()
+        assert (corrected <= np.minimum(20 * p, 1)).all()
+        assert (false_discovery_control(p) <= corrected + 1e-12).all()
+
+
+Predictions = dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]
+NAMES = {"sst2": ["accuracy"], "mrpc": ["f1", "accuracy"], "wnli": ["accuracy"]}
+
+
+def predictions(quality: float, seed: int, tasks: tuple[str, ...] = ("sst2", "mrpc", "wnli")) -> Predictions:
+    """Labels depend on the task alone."""
+    made: Predictions = {}
+    for task in tasks:
+        place = [*NAMES].index(task)
+        truth, noise = np.random.default_rng(place), np.random.default_rng([seed, place])
+        labels = truth.integers(0, 2, 400)
+        made[task, "validation"] = (np.where(noise.random(400) < quality, labels, 1 - labels), labels)
+    return made
+
+
+def scored(given: dict[str, tuple[str, str, Predictions]]) -> dict[str, Scored]:
+    """Models by name; given: name -> role, scheme, predictions."""
+    drawn = retained.drawn({name: each for name, (*_, each) in given.items()}, NAMES)
+    made = {}
+    for name, (role, scheme, each) in given.items():
+        correct = {}
+        for task in {task for task, _ in each}:
+            found = right(
+                NAMES[task], lambda a, b: a == b, {key: value for key, value in each.items() if key[0] == task}
+            )
+            correct |= {} if found is None else {task: found}
+        identity = {"name": name, "scheme": scheme, "backend": "torch"}
+        made[name] = Scored(identity, role, "", retained.scores(each, NAMES), drawn[name], correct)
+    return made
+
+
+def pairs(found: list[dict[str, Any]], scope: str) -> dict[tuple[str, str], dict[str, Any]]:
+    return {(test["a"]["name"], test["b"]["name"]): test for test in found if test["scope"] == scope}
+
+
+def test_which_models_are_tested() -> None:
+    models = scored(
+        {
+            "teacher": ("teacher", "fp32", predictions(0.9, 0)),
+            "student": ("student", "fp32", predictions(0.89, 1)),
+            "int8": ("student", "int8", predictions(0.7, 2)),
+            "baseline": ("baseline", "fp32", predictions(0.6, 3)),
+        }
+    )
+    found = every_test([*models.values()], models["teacher"])
+    expected = {("student", "teacher"), ("student", "baseline"), ("int8", "teacher")}
+    assert pairs(found, MACRO).keys() == expected | {("int8", "student")}
+    for task in NAMES:
+        assert pairs(found, task).keys() == expected
+    assert pairs(found, "sst2")["int8", "teacher"]["test"] == "mcnemar"
+    assert pairs(found, "mrpc")["int8", "teacher"]["test"] == "bootstrap"
+    assert pairs(found, MACRO)["int8", "teacher"]["test"] == "bootstrap"
+    macro = pairs(found, MACRO)
+    assert macro["int8", "teacher"]["distinguishable"]
+    assert macro["student", "baseline"]["distinguishable"]
+    assert not macro["student", "teacher"]["distinguishable"]
+    scores = {name: retained.glue_average(model.scores, ["wnli"]) for name, model in models.items()}
+    for (a, b), test in macro.items():
+        assert test["difference"] == pytest.approx(scores[a] - scores[b])
+        assert test["ci95"][0] <= test["difference"] <= test["ci95"][1]
+        assert test["p"] <= test["p_corrected"]
+        assert test["distinguishable"] == (test["p_corrected"] < 0.05)
+
+
+def test_values_of_p_are_corrected_within_their_scope() -> None:
+    models = scored(
+        {
+            "teacher": ("teacher", "fp32", predictions(0.9, 0)),
+            **{f"student {n}": ("student", f"s{n}", predictions(0.86, n)) for n in range(1, 6)},
+        }
+    )
+    found = every_test([*models.values()], models["teacher"])
+    for scope in (MACRO, *NAMES):
+        of_scope = [test for test in found if test["scope"] == scope]
+        assert [test["p_corrected"] for test in of_scope] == pytest.approx(holm([test["p"] for test in of_scope]))
+
+
+def test_a_report_of_one_task_has_the_exact_test_of_its_score() -> None:
+    one = ("sst2",)
+    models = scored(
+        {
+            "teacher": ("teacher", "fp32", predictions(0.9, 0, one)),
+            "student": ("student", "fp32", predictions(0.84, 1, one)),
+        }
+    )
+    found = every_test([*models.values()], models["teacher"])
+    (macro,), (task,) = pairs(found, MACRO).values(), pairs(found, "sst2").values()
+    assert macro["test"] == task["test"] == "mcnemar"
+    assert macro["p"] == task["p"] == mcnemar(models["student"].right["sst2"], models["teacher"].right["sst2"])["p"]
+
+
+def test_without_a_task_of_the_macro_score_there_is_no_such_test() -> None:
+    models = scored(
+        {
+            "teacher": ("teacher", "fp32", predictions(0.9, 0, ("wnli",))),
+            "student": ("student", "fp32", predictions(0.84, 1, ("wnli",))),
+        }
+    )
+    assert {test["scope"] for test in every_test([*models.values()], models["teacher"])} == {"wnli"}
+
+
+def test_equal_models_differ_in_five_percent_of_the_tests() -> None:
+    """The p of a paired bootstrap, of models that are as good as each other."""
+    below = 0
+    for seed in range(200):
+        labels = np.random.default_rng([7, seed]).integers(0, 2, 300)
+        noise = np.random.default_rng([8, seed])
+        each = {name: np.where(noise.random(300) < 0.8, labels, 1 - labels) for name in "ab"}
+        values = resamples.drawn(["accuracy"], each, labels, seed, 1000)
+        below += resamples.p_value(values["a"]["accuracy"] - values["b"]["accuracy"]) < 0.05
+    assert 2 <= below <= 20  # 10 expected; 99.9% of binomial draws
+
+
+def test_the_detectable_difference_is_found_four_times_in_five() -> None:
+    """Models that differ by it: how often McNemar's test finds it."""
+    rows, agree = 800, 0.85
+    models = scored(
+        {
+            "teacher": ("teacher", "fp32", predictions(0.9, 0, ("sst2",))),
+            "student": ("student", "fp32", predictions(0.87, 1, ("sst2",))),
+        }
+    )
+    least = detectable([*models.values()], models["teacher"])["sst2"]
+    assert least is not None
+    differs = (models["teacher"].right["sst2"] != models["student"].right["sst2"]).mean()
+    by_formula = 100 * 2.8016 * np.sqrt(differs / 400)
+    assert least == pytest.approx(by_formula, rel=0.1)  # exact for no difference
+    assert detectable([models["teacher"]], models["teacher"]) == {"sst2": None}
+    random, found = np.random.default_rng(0), 0
+    shift = 2.8016 * np.sqrt((1 - agree) / rows)  # of a pair of models that differ on 15% of the rows
+    for _ in range(400):
+        draw = random.random(rows)
+        only_a, only_b = draw < (1 - agree + shift) / 2, draw > 1 - (1 - agree - shift) / 2
+        found += mcnemar(~only_b, ~only_a)["p"] < 0.05
+    assert 0.7 < found / 400 < 0.87
+
+
+def test_right_rows_are_those_of_a_score_that_counts_them() -> None:
+    values = (np.array([1, 0, 1]), np.array([1, 1, 1]))
+    both = {("mnli", "validation_matched"): values, ("mnli", "validation_mismatched"): values}
+
+    def same(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        equal: np.ndarray = a == b
+        return equal
+
+    found = right(["accuracy"], same, both)
+    assert found is not None
+    assert found.tolist() == [True, False, True] * 2
+    assert right(["f1", "accuracy"], same, both) is None
+    assert right(["accuracy"], None, both) is None
+    graded = {("squad", "validation"): (np.array([[1.0, 1.0], [0.0, 0.5]]), np.empty(2, object))}
+    assert (right(["exact_match"], same, graded) == flags(1, 0)).all()
