@@ -62,7 +62,7 @@ def test_results_are_those_of_the_given_evaluation(
     settings = config.load_config(["recipe=task", "limit=smoke"])
     settings.stages["again"] = settings.stages["evaluate"]
     settings.pipeline.insert(settings.pipeline.index("export"), "again")
-    measured = {"environment": {}, "coverage": [], "models": [], "version": "0"}
+    measured = {"environment": {}, "coverage": [], "models": [], "statistics": {}, "version": "0"}
     for name, text in (("evaluate", "first"), ("again", "second")):
         checkpoint.write_json(tmp_path / name / checkpoint.MANIFEST, measured | {"command": text})
     monkeypatch.setattr(results, "origin", lambda ctx: {})
