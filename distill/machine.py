@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from logging import ERROR, getLogger
+from pathlib import Path
 
 import torch
 from accelerate import Accelerator
@@ -17,6 +18,7 @@ from accelerate.utils import InitProcessGroupKwargs
 from rich.console import Console
 
 from distill.config import Config
+from distill.engine.tracker import Tracker
 from distill.errors import ConfigError
 
 
@@ -27,6 +29,7 @@ class Machine:
     precision: str
     """Arithmetic of training: bf16 or fp32."""
     threads: int
+    tracker: Tracker
     fast_float32: bool
     """Whether torch's fast float32 matrix product ("medium") is real float32 on this machine: training then uses it."""
 
@@ -58,8 +61,12 @@ class Machine:
             self.wait()
 
 
-def start(config: Config) -> Machine:
-    """Set up device, threads and precision by the settings. ConfigError for a device that the machine does not have."""
+def start(config: Config, folder: Path | None = None) -> Machine:
+    """Set up device, threads and precision by the settings. ConfigError for a device that the machine does not have.
+
+    Args:
+        folder: the run folder, in which trackers write their files.
+    """
     silence()
     world = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     threads = config.threads or max(1, cores() // world)
@@ -73,12 +80,16 @@ def start(config: Config) -> Machine:
     if world == 1:
         AcceleratorState._reset_state(reset_partial_state=True)  # the runs of a sweep share a process
     accelerator = Accelerator(
-        cpu=device.type == "cpu", mixed_precision="bf16" if precision == "bf16" else "no", kwargs_handlers=[timeout]
+        cpu=device.type == "cpu",
+        mixed_precision="bf16" if precision == "bf16" else "no",
+        kwargs_handlers=[timeout],
+        log_with=config.tracker,
+        project_dir=None if folder is None else str(folder / "tracker"),
     )
     fast = fast_path_is_float32(device.type)
     torch.set_float32_matmul_precision("medium" if fast else "highest")
     console = Console(width=None if sys.stdout.isatty() else 120)
-    machine = Machine(accelerator, console, precision, threads, fast)
+    machine = Machine(accelerator, console, precision, threads, Tracker(accelerator), fast)
     machine.log(
         f"{accelerator.num_processes} process(es) on {accelerator.device}, {threads} threads, training in {precision}"
     )

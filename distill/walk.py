@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SETTINGS = "config.json"
 """File in the run folder with the settings of the run."""
-FREE = ("output", "threads", "device", "push", "push_private", "report.hourly_rate")
+FREE = ("output", "threads", "device", "push", "push_private", "tracker", "report.hourly_rate")
 """Settings that may differ when a run is resumed, because they do not change what is trained."""
 
 
@@ -75,6 +75,7 @@ def walk(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | 
             )
         pending = _pending(ctx)
         repositories = _begin(ctx, pending, prepare)
+        ctx.machine.tracker.start(folder.name, folder, flatten(asdict(config)))
         for step in ctx.plan.steps:
             if step in pending:
                 _run_step(ctx, step)
@@ -86,6 +87,8 @@ def walk(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | 
         if measured is not None and ctx.machine.main:
             paths = report.write(measured, folder)
             report.show(measured, {**paths, **_artifacts(ctx)}, ctx.machine.console)
+            ctx.machine.tracker.results(measured["models"])
+        ctx.machine.tracker.end()
         _push(ctx, repositories)
         return measured
 
@@ -236,7 +239,7 @@ def _context(config: Config, recipe: str, overrides: list[str], folder: Path) ->
     from distill.machine import start
 
     command = f"python -m distill {shlex.join(overrides)}"
-    return Context(config, resolve(config), recipe, command, start(config), RunFolder(folder))
+    return Context(config, resolve(config), recipe, command, start(config, folder), RunFolder(folder))
 
 
 def _repositories(ctx: Context) -> dict[str, Path]:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from distill.check.pipeline import pipeline
-from distill.check.rules import broken, existing, flatten, nearest, unknown
+from distill.check.rules import TRACKERS, broken, existing, flatten, nearest, unknown
 from distill.check.shared import shared
 from distill.check.targets import targets
 from distill.check.tasks import tasks
@@ -50,6 +51,7 @@ def _sources(config: Config) -> Iterator[str]:
         yield f"teacher.name: got {teacher.name}; must be null with teacher={teacher.kind}; add teacher=hub"
     yield from _ensemble(config)
     yield from _model_folders(config)
+    yield from _tracker(config)
     if corpus.kind in ("parquet", "text"):
         yield from existing("corpus.path", corpus.path, "a file or folder")
     elif corpus.path:
@@ -77,6 +79,12 @@ def _without_teacher(config: Config) -> Iterator[str]:
             f"teacher.kind: got none; must be another in a recipe that trains on a corpus ({stage}), which has no soft "
             "labels; try recipe=prune or recipe=task, or set teacher.name=FOLDER"
         )
+
+
+def _tracker(config: Config) -> Iterator[str]:
+    name = config.tracker
+    if name in TRACKERS and find_spec(str(name)) is None:
+        yield f"tracker: got {name}; needs its package; run pip install 'distill[{name}]', or leave it out"
 
 
 def _model_folders(config: Config) -> Iterator[str]:

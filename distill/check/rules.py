@@ -14,6 +14,9 @@ from distill import terms
 from distill.config import Baseline
 from distill.plan import SHARED
 
+TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")
+"""Experiment trackers, each of which is also the name of its package and of an extra."""
+
 Rule = tuple[str, Callable[[Any], bool], str, str]
 """Pattern of the key, whether a value is valid, the rule in words, and advice."""
 
@@ -40,6 +43,7 @@ RULES: tuple[Rule, ...] = (
     ("seed", _number(0), ">= 0", "0 is the default"),
     ("threads", _number(1), ">= 1", "null uses every core"),
     ("precision", _one_of("auto", "bf16", "fp32"), "auto, bf16 or fp32", "auto detects"),
+    ("tracker", _one_of(*TRACKERS), f"one of {', '.join(TRACKERS)}, or null", "null tracks nothing"),
     ("push", _repository, "OWNER/NAME or null", "it is a repository on the Hugging Face hub"),
     ("device", _one_of("auto", "cpu", "cuda"), "auto, cpu or cuda", "auto detects"),
     (

@@ -93,6 +93,9 @@ class Config:
     repository each, with the folder's target and task appended to this name. Nothing is uploaded when null."""
     push_private: bool = True
     """Whether the repositories that `push` creates are private. An existing repository keeps its visibility."""
+    tracker: str | None = None
+    """Experiment tracker that gets losses, learning rates, throughput and results while a run goes on: tensorboard,
+    wandb, mlflow or trackio. Nothing is tracked when null."""
     output: str | None = None
     """Run folder. When null, a folder under outputs/ that is named after the recipe and the changed settings."""
 

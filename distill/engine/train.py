@@ -27,6 +27,7 @@ from rich.console import Console
 from distill.config import Train
 from distill.engine import batching, state
 from distill.engine.progress import Bar
+from distill.engine.tracker import Tracker
 from distill.errors import Stopped, UserError
 from distill.shared import Trainable, tokens_in
 
@@ -69,6 +70,7 @@ def train(
     console: Console | None,
     groups: np.ndarray | None = None,
     together: bool = False,
+    tracker: Tracker | None = None,
 ) -> Trained:
     """Train `objective.student` in place.
 
@@ -82,6 +84,7 @@ def train(
         state_folder: where checkpoints are written; training resumes from the one in it.
         console: for progress; None for no progress.
         groups: `[rows]` number of the group of each row, whose rows are batched together; None without groups.
+        tracker: of the run; gets every row of the log, with the learning rate.
         together: whether `collate` gets the rows of all processes, and encodes those of its own process.
 
     Raises:
@@ -98,7 +101,7 @@ def train(
     if (saved := state.load(state_folder, objective, optimizer)) is not None:
         done = Trained(saved["step"], saved["tokens"], saved["seconds"], saved["log"])
     before = done.seconds
-    meter = _Meter(objective, accelerator)
+    meter, tracked = _Meter(objective, accelerator), tracker or Tracker(accelerator)
     # Without a term on logits, parameters above the hidden states have no gradient; data parallelism must not wait.
     unused = not any(term.kind.head for term in objective.terms.values())
     accelerator.ddp_handler = DistributedDataParallelKwargs(find_unused_parameters=unused)
@@ -135,6 +138,7 @@ def train(
                 row, tokens = meter.row(done.steps)
                 done.tokens, done.log = done.tokens + tokens, _thin([*done.log, row])
                 bar.update(done.steps, _text(row))
+                tracked.log(name, done.steps, _numbers(row, optimizer))
             if last or checked:
                 check_weights(objective, accelerator, done.steps)
             if (due and not last) or stopping:
@@ -144,6 +148,7 @@ def train(
                 raise Stopped(f"{name}: stopped at step {done.steps} of {total}; run the same command to resume")
     # accelerate keeps a reference to every model it has prepared, and a run trains dozens.
     accelerator.free_memory()
+    tracked.finished(done.steps)
     return done
 
 
@@ -264,6 +269,12 @@ def _ahead(
             pending = following
         if pending:
             yield pending[0], *pending[1].result()
+
+
+def _numbers(row: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, float]:
+    """The numbers of a row of the log for a tracker, with the learning rate of the first parameters."""
+    rates = {"lr": optimizer.param_groups[0]["lr"], "tokens_per_second": row["tokens_per_second"]}
+    return {"loss": row["loss"], **row["terms"], **rates}
 
 
 def _text(row: dict[str, Any]) -> str:

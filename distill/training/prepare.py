@@ -140,6 +140,7 @@ def trained(
             console=ctx.machine.console,
             groups=groups,
             together=together,
+            tracker=ctx.machine.tracker,
         )
 
 

@@ -25,6 +25,7 @@ EXAMPLES: dict[str, tuple[str, list[Any], list[Any]]] = {
     "seed": ("seed", [-1], [0, 7]),
     "threads": ("threads", [0, -2], [1, None]),
     "precision": ("precision", ["fp8", 16], ["auto", "bf16", "fp32"]),
+    "tracker": ("tracker", ["tensorbord"], [None]),
     "push": ("push", ["student", "me/", "me/a b", "me/a/b", "/x", 3], ["me/student", "me/a-b_c.d", None]),
     "device": ("device", ["gpu"], ["auto", "cpu", "cuda"]),
     "teacher.kind": ("teacher.kind", ["hubb"], ["embedded", "random"]),

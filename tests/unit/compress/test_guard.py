@@ -235,3 +235,30 @@ def test_a_failed_export_is_reported_for_each_scheme_that_needs_it(
     said = "RuntimeError: no operator for it"
     assert made["failed"] == {ONNX: said, "onnxruntime": said, "onnxruntime_static": said}
     assert [path for path in tmp_path.iterdir() if path != folder] == []
+
+
+def measured(rows: int, wrong: int, task: Task) -> Quality:
+    """What a model achieves that is wrong on the first rows. Every tenth row has the label yes."""
+    labels = (np.arange(rows) % 10 == 0).astype(np.int64)
+    predicted = np.where(np.arange(rows) < wrong, 1 - labels, labels)
+    predictions = {(task.name, "development"): (predicted, labels)}
+    right = predicted == labels
+    recalls = {
+        name: (100 * float(right[labels == n].mean()), int((labels == n).sum())) for n, name in enumerate(("no", "yes"))
+    }
+    return Quality(100 * float(right.mean()), recalls, predictions, task)
+
+
+@pytest.mark.parametrize(("rows", "wrong", "refused"), [(40, 2, False), (4000, 200, True), (4000, 0, False)])
+def test_a_loss_that_may_be_noise_exceeds_no_limit(rows: int, wrong: int, refused: bool) -> None:
+    """Five percent of 40 rows are as many as of 4,000, but their interval includes 0."""
+    task = Task("own", KINDS["classification"], ("text",), ("no", "yes"), ("accuracy",))
+    before, after = measured(rows, 0, task), measured(rows, wrong, task)
+    assert (Limits(2.0).exceeded(before, after) is not None) == refused
+    assert (Limits(None, 2.0).exceeded(before, after) is not None) == refused
+
+
+def test_a_score_that_is_no_number_exceeds_every_limit() -> None:
+    task = Task("own", KINDS["classification"], ("text",), ("no", "yes"), ("accuracy",))
+    before = measured(40, 0, task)
+    assert Limits(50.0).exceeded(before, Quality(float("nan"), before.recalls, before.predictions, task)) is not None

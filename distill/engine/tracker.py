@@ -1,0 +1,74 @@
+"""Sends losses and results to an experiment tracker, through accelerate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from accelerate import Accelerator
+
+from distill.errors import ConfigError, reason
+
+PROJECT = "distill"
+
+
+@dataclass
+class Tracker:
+    """Writes numbers to the trackers of an accelerator, which may be none; on the main process only."""
+
+    accelerator: Accelerator
+    before: int = 0
+    """Steps of the trainings that are finished: the steps of a tracker must ascend over all stages of a run."""
+
+    def start(self, run: str, folder: Path, settings: Mapping[str, Any]) -> None:
+        """Begin a run in the tracker, with the name of the run folder and all settings.
+
+        Raises:
+            ConfigError: if the tracker cannot be started.
+        """
+        if not self.accelerator.log_with:
+            return
+        of_tracker = {"wandb": {"name": run, "dir": str(folder)}, "mlflow": {"run_name": run}, "trackio": {"name": run}}
+        try:
+            self.accelerator.init_trackers(PROJECT, {key: _plain(value) for key, value in settings.items()}, of_tracker)
+        # Trackers raise many unrelated errors, e.g. for a server that cannot be reached.
+        except Exception as error:
+            raise ConfigError(
+                f"tracker: got {settings['tracker']}, which did not start ({reason(error)}); must be one that works "
+                "here; check its own settings, or leave it out"
+            ) from error
+
+    def log(self, stage: str, step: int, values: Mapping[str, float]) -> None:
+        """Numbers of a stage after a step of it, counted from 1."""
+        named = {f"{stage}/{name}": value for name, value in values.items()}
+        self.accelerator.log(named, step=self.before + step)
+
+    def finished(self, steps: int) -> None:
+        """Note that a training of so many steps is finished."""
+        self.before += steps
+
+    def results(self, models: list[dict[str, Any]]) -> None:
+        """The final table: retained %, speedup, MiB and scores of each model."""
+        values: dict[str, float] = {}
+        for model in models:
+            name = f"results/{model['name']} {model['backend']} {model['scheme']}"
+            numbers = {
+                "retained": (model.get("retained") or {}).get("macro_without_wnli"),
+                "speedup": (model.get("speedup") or {}).get("best_teacher"),
+                "mib": model.get("size_mib"),
+                "score": model.get("glue"),
+            }
+            values |= {f"{name}/{key}": float(value) for key, value in numbers.items() if value is not None}
+        self.accelerator.log(values, step=self.before)
+
+    def end(self) -> None:
+        """Finish the run in the trackers. A sweep begins the next one in the same process."""
+        for tracker in self.accelerator.trackers:
+            tracker.finish()
+        self.accelerator.trackers = []
+
+
+def _plain(value: Any) -> str | int | float | bool:
+    return value if isinstance(value, str | int | float | bool) else str(value)
