@@ -44,7 +44,7 @@ def results(ctx: Context, step: Step | None = None) -> dict[str, Any] | None:
         "fingerprints": _fingerprints(ctx),
         "coverage": measured["coverage"],
         "models": models,
-        **measured["statistics"],
+        **measured.get("statistics", {}),
         "notes": [*ctx.notes, *_notes(ctx), *_of_teacher(ctx, teacher_step), *_of_vocabulary(ctx), *_of_quantized(ctx)],
         **({"pruned": pruned} if (pruned := [*_pruned(ctx, models)]) else {}),
         "waterfall": _waterfall(ctx, step, models),

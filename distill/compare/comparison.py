@@ -22,14 +22,13 @@ from distill.data.kinds import Kind, labelled
 from distill.data.kinds.embedding import cosines
 from distill.environment import hardware
 from distill.errors import UserError
+from distill.evaluate.disagreements import label_of, short, shown
 from distill.family.head import stored_head
 from distill.family.record import TEXTS
 
 if TYPE_CHECKING:
     from distill.serve import Model
 
-_CHARACTERS = 200
-"""Characters of a text that are shown."""
 TOP = 10
 
 
@@ -232,19 +231,24 @@ def _differences(
     top: int,
 ) -> list[dict[str, Any]]:
     """The rows on which the outputs differ most; of words, the texts with the words on which they do."""
-    shown, sizes = predictions.shown(kind), _sizes(kind, rows)
-    distance = shown.difference(outputs[0], outputs[1])
+    from distill.serve.model import scaled
+
+    of_outputs, sizes = predictions.shown(kind), _sizes(kind, rows)
+    distance = of_outputs.difference(outputs[0], outputs[1])
     if kind.per_token:
         distance = words.largest_by_text(distance, sizes)
     numbers = statistics.largest(distance, top)
     divided = _divided(kind, rows, numbers)
     parts = [words.of_texts(own, sizes, numbers) if kind.per_token else own[numbers] for own in outputs]
-    answers = [shown.answer(part, names, model.threshold, divided) for part, model in zip(parts, models, strict=True)]
+    answers = []
+    for part, model in zip(parts, models, strict=True):
+        logits, threshold = scaled(part, model.threshold, model.temperature)
+        answers.append(of_outputs.answer(logits, names, threshold, divided))
     labels = [_label(kind, given.values, int(number), names, divided[n : n + 1]) for n, number in enumerate(numbers)]
     return [
         {
             "row": rows.table.where(int(number)),
-            "texts": [_short(text) for text in _shown(texts)],
+            "texts": [short(text) for text in shown(texts)],
             "label": label,
             "difference": float(distance[number]),
             "a": of_a,
@@ -252,17 +256,6 @@ def _differences(
         }
         for number, texts, label, of_a, of_b in zip(numbers, rows.texts(numbers), labels, *answers, strict=True)
     ]
-
-
-def _shown(row: Any) -> Sequence[str]:
-    """The text, the texts of the row with its choices in one, or the words with spaces between them."""
-    if isinstance(row, tuple):
-        return [text if isinstance(text, str) else " | ".join(text) for text in row]
-    return [row] if isinstance(row, str) else [" ".join(row)]
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _CHARACTERS else f"{text[: _CHARACTERS - 3]}..."
 
 
 def _label(
@@ -274,12 +267,4 @@ def _label(
         return None
     if kind.per_token:
         return words.label_of(kind, values[row], names, divided[0])
-    if kind.choices:
-        return str(divided[0][1][values[row]])
-    if kind.extractive:
-        spans = values[row].reshape(-1, 2).tolist()
-        return " | ".join(divided[0][1][first:end] for first, end in spans if first >= 0) or "no answer"
-    if kind.flags is None:
-        return float(values[row])
-    flags = kind.flags(values[row : row + 1], len(names))[0]
-    return ", ".join(name for name, flag in zip(names, flags, strict=True) if flag)
+    return label_of(kind, values[row : row + 1], names, divided[0] if len(divided) else None)

@@ -150,7 +150,7 @@ def intervals(
     """
     without = [*_no_ratio(of_teacher), NOISE]
     ratio = _interval(student, teacher, without, 0.0)
-    if chance is None or not set(teacher) - {NOISE}:
+    if chance is None or above_chance(of_teacher, of_teacher, chance) is None:
         return ratio, None
     return ratio, _interval(student, teacher, [NOISE], glue_average(chance, [NOISE]))
 

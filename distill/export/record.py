@@ -32,6 +32,8 @@ class Entry:
     """Shape of the timed batch."""
     agreement: float | None = None
     """Share of development rows with the same prediction as the float model; None for numbers."""
+    temperature: float | None = None
+    """What logits are divided by before they are made probabilities; None where none was chosen."""
 
     @property
     def name(self) -> str:
@@ -223,7 +225,10 @@ def _entry(content: Any) -> Entry:
     inside = isinstance(path, str) and not PurePosixPath(path).is_absolute() and ".." not in PurePosixPath(path).parts
     _check("path", path, inside)
     _check("ms", ms, ms is None or (_number(ms) and ms > 0))
-    return Entry(backend, scheme, path, ms, content.get("batch"), content.get("length"), content.get("agreement"))
+    temperature = content.get("temperature")
+    _check("temperature", temperature, temperature is None or (_number(temperature) and temperature > 0))
+    shape = content.get("batch"), content.get("length")
+    return Entry(backend, scheme, path, ms, *shape, content.get("agreement"), temperature)
 
 
 def _check(key: str, value: Any, right: bool) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from statistics import fmean
 
-from distill.report import headline
+from distill.report import evidence, headline
 from distill.report.schema import Model, Results
-from distill.report.table import Row, Table, number, roles, times
+from distill.report.table import Row, Table, number, roles, times, with_interval
 from distill.report.timed import latency, median, shapes
 
 
@@ -40,7 +40,8 @@ def scores_table(results: Results) -> Table:
 
 
 def retained_table(results: Results) -> Table:
-    """Retained % four ways, which differ by more than the gain of most methods."""
+    """Retained % four ways, which differ by more than the gain of most methods; and above chance, where it is known."""
+    known = any("above_chance" in (m.get("retained") or {}) for m in results["models"])
 
     def cells(model: Model) -> Row:
         kept = model.get("retained") or {}
@@ -50,17 +51,29 @@ def retained_table(results: Results) -> Table:
             number(kept.get("macro")),
             number(kept.get("mean_of_ratios")),
             f"{worst['percent']:.1f} ({worst['task']})" if worst else "-",
+            *([with_interval(number(kept.get("above_chance")), kept.get("above_chance_ci95"), 1)] if known else []),
         )
 
-    columns = ("Macro without WNLI", "Macro", "Mean of ratios", "Worst task")
+    columns = (
+        "Macro without WNLI",
+        "Macro",
+        "Mean of ratios",
+        "Worst task",
+        *(["Above chance [95%]"] if known else []),
+    )
     left_out = dict.fromkeys(task for m in results["models"] for task in (m.get("retained") or {}).get("left_out", ()))
     notes = [
         "Macro: ratio of the average scores. Mean of ratios: average of the tasks' ratios. Worst task: the smallest "
         "ratio of a task."
     ]
+    if known:
+        notes.append(
+            "Above chance: what a model scores above the best constant predictors, as a percentage of what the teacher "
+            "does, both as macro scores without WNLI."
+        )
     if left_out:
         notes.append(f"Not in any ratio, because the teacher's score is not above zero: {', '.join(left_out)}.")
-    return _models(results, "Retained %, four ways", columns, cells, notes)
+    return _models(results, f"Retained %, {'five' if known else 'four'} ways", columns, cells, notes)
 
 
 def gain_table(results: Results) -> Table | None:
@@ -231,6 +244,7 @@ def tables(results: Results) -> list[Table]:
         scores_table(results),
         retained_table(results),
         recall_table(results),
+        *evidence.tables(results),
         coverage_table(results),
         latency_table(results),
         by_shape_table(results),

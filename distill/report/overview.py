@@ -14,6 +14,7 @@ from typing import Any
 from distill.environment import PACKAGES
 from distill.report import figure, headline
 from distill.report.schema import Model, Results
+from distill.report.seeds import Seeds, over_seeds
 from distill.report.table import Row, Table, number, times, with_interval
 from distill.report.timed import at, middle_shape
 
@@ -106,7 +107,8 @@ def around(numbers: Sequence[float]) -> tuple[float, tuple[float, float] | None]
 
 
 def _cell(entry: Entry, key: str, digits: int) -> str:
-    """Mean +- standard deviation over runs; for a single run, its value with the 95% interval."""
+    """Mean +- standard deviation over runs, for retained % with its 95% interval over rows and seeds; for a single run,
+    its value with the 95% interval."""
     show = times if key == "speedup" else number
     value_of = headline.speedup if key == "speedup" else headline.retained
     numbers = values([value_of(m) for m in entry.models])
@@ -115,7 +117,14 @@ def _cell(entry: Entry, key: str, digits: int) -> str:
     if len(numbers) == 1:
         model = next(m for m in entry.models if value_of(m) is not None)
         return with_interval(show(numbers[0]), headline.interval(model, key), digits)
-    return mean(numbers, show, digits)
+    text = mean(numbers, show, digits)
+    return with_interval(text, _over_seeds(entry).interval, digits) if key == "retained" else text
+
+
+def _over_seeds(entry: Entry) -> Seeds:
+    """Retained % over the runs in which it was measured."""
+    known = [m for m in entry.models if headline.retained(m) is not None]
+    return over_seeds(values([headline.retained(m) for m in known]), [headline.interval(m, "retained") for m in known])
 
 
 def _parameters(entry: Entry) -> str:
@@ -181,7 +190,7 @@ def table(shown: Sequence[Entry]) -> Table:
     notes = [
         *common_settings(shown),
         "#: number of the point in the figure. One run: value [95% interval]. Several seeds: mean ± standard deviation "
-        "over runs.",
+        "over runs; for retained %, with the 95% interval of the mean over rows and seeds together.",
         "Retained %: the model's macro score as a percentage of the score of its run's teacher. Speedup: over that "
         "teacher's fastest float32 variant, on the machine of the run; shapes such as 8x128 are batch x length. "
         "Compare rows only if their runs have the same teacher and average the same tasks.",
@@ -215,7 +224,7 @@ def points(shown: Sequence[Entry]) -> list[figure.Point]:
 def _spread(entry: Entry, key: str, numbers: list[float]) -> tuple[float, tuple[float, float] | None]:
     middle, deviation = around(numbers)
     if deviation is not None:
-        return middle, deviation
+        return middle, _over_seeds(entry).interval if key == "retained" else deviation
     ends = next((e for m in entry.models if (e := headline.interval(m, key))), None)
     return middle, (ends[0], ends[1]) if ends else None
 

@@ -77,7 +77,10 @@ def load(
     records = [_of_head(folder / head) for head in stored.heads]
     first = replace(records[0], artifacts=stored.artifacts)
     model = _model(folder, folder / stored.heads[0], first, stored, backend, scheme, device, threads, max_length)
-    heads = {name: Head(r.kind, r.labels, r.threshold) for name, r in zip(stored.heads, records, strict=True)}
+    heads = {
+        name: Head(r.kind, r.labels, r.threshold, r.artifacts[0].temperature or 1.0)
+        for name, r in zip(stored.heads, records, strict=True)
+    }
     loaded = Heads(model, heads)
     _check_outputs(model, folder, sum(head.outputs for head in heads.values()))
     return loaded
@@ -127,6 +130,7 @@ def _model(
         tokenizer,
         alone(run) if row_by_row else run,
         row_by_row,
+        entry.temperature or 1.0,
     )
     if several is None:
         _check_outputs(model, folder / entry.path, _expected(model))

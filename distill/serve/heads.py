@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from distill.data.kinds import Kind
-from distill.serve.model import Model, Texts
+from distill.serve.model import Model, Texts, scaled
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,8 @@ class Head:
     """Names of its outputs; empty for a number."""
     threshold: float
     """Probability above which a label of multi-label classification is predicted."""
+    temperature: float = 1.0
+    """As in `Model`."""
 
     @property
     def outputs(self) -> int:
@@ -65,7 +67,8 @@ class Heads:
     def predict(self, texts: Texts, batch_size: int = 32) -> list[dict[str, Any]]:
         """For each text or pair, in their order, task -> prediction as from `Model.predict`."""
         outputs = self.outputs(texts, batch_size)
-        answers = [
-            head.kind.answer(outputs[name], head.labels, head.threshold, []) for name, head in self.heads.items()
-        ]
+        answers = []
+        for name, head in self.heads.items():
+            of_head, threshold = scaled(outputs[name], head.threshold, head.temperature)
+            answers.append(head.kind.answer(of_head, head.labels, threshold, []))
         return [dict(zip(self.heads, row, strict=True)) for row in zip(*answers, strict=True)]

@@ -46,6 +46,8 @@ class Model:
     row_by_row: bool
     """Whether texts are run one at a time, because activations share one scale for the batch, so that the outputs of a
     text would depend on the other texts."""
+    temperature: float = 1.0
+    """What logits are divided by before they are made probabilities, as the run chose it on development rows."""
 
     def outputs(self, texts: Texts, batch_size: int = 32) -> np.ndarray:
         """Outputs float32 [n, outputs] of n texts or pairs, in their order. A batch has texts of similar length.
@@ -110,9 +112,23 @@ class Model:
         `{"answer": "Oslo", "start": 7, "end": 11, "score": 0.97, "no_answer": 0.01}`, with an empty answer without a
         place where the context has none. `score` is the probability of the best span, and `no_answer` that of none
         against it.
+
+        Scores of labels are scaled by the export's temperature, where it has one; which label is output does not depend
+        on it.
         """
         rows = self._rows(texts)
-        return self.kind.answer(self._outputs(texts, rows, batch_size), self.labels, self.threshold, rows)
+        outputs, threshold = scaled(self._outputs(texts, rows, batch_size), self.threshold, self.temperature)
+        return self.kind.answer(outputs, self.labels, threshold, rows)
+
+
+def scaled(outputs: np.ndarray, threshold: float, temperature: float) -> tuple[np.ndarray, float]:
+    """Logits [n, C] divided by a temperature, and the threshold of a probability with which the same labels are output.
+
+    Unchanged for a temperature of 1.
+    """
+    if temperature == 1:
+        return outputs, threshold
+    return outputs / temperature, float(1 / (1 + np.exp(-np.log(threshold / (1 - threshold)) / temperature)))
 
 
 def joined(texts: Texts) -> Texts:

@@ -17,12 +17,13 @@ from distill.data.encode import Encoded
 from distill.data.tasks import TaskData
 from distill.environment import environment
 from distill.errors import reason
-from distill.evaluate import energy, latency, rows, runners, timing, variants
+from distill.evaluate import disagreements, energy, latency, rows, runners, timing, variants
 from distill.evaluate.lengths import of_rows
 from distill.evaluate.mixture import average
 from distill.evaluate.predict import predict
 from distill.evaluate.variants import Variant
 from distill.plan import Step
+from distill.report import headline
 from distill.stages import serving
 from distill.stages.loading import Loader, variants_of
 
@@ -70,7 +71,26 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
     manifest = {"seconds": time.monotonic() - began, "environment": environment(ctx.machine), "command": ctx.command}
     manifest |= {"version": __version__, "models": models, "coverage": ctx.coverage}
     manifest |= {"kept": {name: made["kept"] for name, made in loader.made.items()}}
-    return manifest | {"statistics": rows.compared(measured)}
+    manifest |= {"statistics": rows.compared(measured)}
+    checkpoint.write_json(ctx.folder.path / disagreements.FILE, list(_disagreements(measured, manifest)))
+    return manifest
+
+
+def _disagreements(measured: rows.Measured, manifest: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The rows on which the student of each target, in the headline's variant, and the teacher disagree."""
+    known = {"models": manifest["models"], "coverage": manifest["coverage"], **manifest["statistics"]}
+    best = [model for target in headline.targets(known) if (model := headline.chosen(known, target)) is not None]
+    for model in best:
+        identity = {key: model[key] for key in ("name", "scheme", "backend")}
+        name = " ".join((model["name"], model["backend"], model["scheme"]))
+        for task, data in measured.tasks.items():
+            found: list[dict[str, Any]] = []
+            for split, split_rows in data.reported.items() if disagreements.readable(data.task.kind) else ():
+                teacher, student = (measured.outputs[each][task, split][0] for each in (variants.REFERENCE, name))
+                most = disagreements.MOST - len(found)
+                listed = disagreements.disagreements(data.task, split_rows, teacher, student, most)
+                found += [{"task": task, "split": split, **identity, **row} for row in listed]
+            yield from found
 
 
 def _same_conditions(ctx: Context, step: Step, folder: Path) -> None:

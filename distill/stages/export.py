@@ -96,7 +96,9 @@ def _run_heads(ctx: Context, step: Step) -> dict[str, Any]:
         ctx.machine.log(f"{step.folder}: {count} artifacts are verified in a fresh process without distill")
         proofs = _verified_heads(ctx, heads, whole, texts, longest)
         for head in heads:
-            entry = record.Entry("torch", "fp32", ".", agreement=proofs[head.task][head.name]["agreement"])
+            chosen = _temperature(_students(measured, step), head.task, "torch", "fp32")
+            agreement = proofs[head.task][head.name]["agreement"]
+            entry = record.Entry("torch", "fp32", ".", agreement=agreement, temperature=chosen)
             record.write(top / head.task, record.of_task(tasks[head.task].task, longest, [entry], _flags()))
         entries = [*_entries(ctx, step, [replace(heads[0], task=SHARED_HEADS), *whole], proofs[SHARED_HEADS])]
         record.write(top, record.Heads(tuple(tasks), tuple(entries), _flags()))
@@ -229,7 +231,16 @@ def _entries(
     for artifact in exported:
         row = timed.latency(models.get((artifact.backend, artifact.scheme), {}), shape) or {}
         times = (row.get("median"), row.get("batch"), row.get("length"))
-        yield record.Entry(artifact.backend, artifact.scheme, artifact.path, *times, proofs[artifact.name]["agreement"])
+        chosen = _temperature(models, artifact.task, artifact.backend, artifact.scheme)
+        agreement = proofs[artifact.name]["agreement"]
+        yield record.Entry(artifact.backend, artifact.scheme, artifact.path, *times, agreement, chosen)
+
+
+def _temperature(models: dict[tuple[str, str], Model], task: str, backend: str, scheme: str) -> float | None:
+    """The temperature of the student's variant; of one in float32 that was only timed, that of another in float32."""
+    same = [(backend, scheme), *(name for name in models if scheme == name[1] == "fp32")]
+    found = (models.get(name, {}).get("calibration", {}).get(task, {}).get("temperature") for name in same)
+    return next((value for value in found if value is not None), None)
 
 
 def _measured(ctx: Context, step: Step) -> Results | None:

@@ -213,18 +213,19 @@ def test_texts_without_tags_count_for_agreement_alone(model: Save, tmp_path: Pat
 
 
 def test_the_interval_resamples_texts(model: Save) -> None:
-    """By a plain loop over the same draws: all words of a text are drawn together."""
+    """By a plain loop over other draws: all words of a text are drawn together."""
     random = np.random.default_rng(3)
     sizes = random.integers(1, 9, 30)
     text = np.repeat(np.arange(30), sizes)
     a, b = random.integers(-1, 8, (2, len(text)))
     b = np.where(text < 15, a, b)
     draws, values = np.random.default_rng(0), []
-    for _ in range(1000):
+    same = [(a == b)[text == row] for row in range(30)]
+    for _ in range(5000):
         rows = draws.integers(0, 30, 30)
-        values.append(100 * np.concatenate([(a == b)[text == row] for row in rows]).mean())
+        values.append(100 * np.concatenate([same[row] for row in rows]).mean())
     found = words.agreement(a, b, text)
-    assert found["ci95"] == pytest.approx(np.percentile(values, [2.5, 97.5]))
+    assert found["ci95"] == pytest.approx(np.percentile(values, [2.5, 97.5]), abs=0.8)
     assert found["spans"] == pytest.approx(100 * metrics.span_f1(a, np.array([*zip(b, text, strict=True)], TAGGED)))
 
 

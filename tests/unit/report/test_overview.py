@@ -13,6 +13,7 @@ from distill.checkpoint import write_json
 from distill.errors import DataError
 from distill.report import html, markdown, overview, page, write, write_overview
 from distill.report.__main__ import main
+from distill.report.seeds import over_seeds
 
 Results = dict[str, Any]
 IDENTITY = ("name", "role", "step", "target", "scheme", "backend")
@@ -33,9 +34,12 @@ def test_seeds_are_aggregated(results: Results) -> None:
     shown = overview.entries(runs)
     assert len(shown) == 7
     row = overview.table(shown).rows[4]
+    # As both runs have the same interval over rows: from 92 to 94.
+    low, high = over_seeds([92.0, 94.0], [(92.0, 94.0)] * 2).interval or (0.0, 0.0)
+    assert low < 92.0 < 94.0 < high
     assert row[:7] == (
         *("5", "distilbert", "student", "onnxruntime", "int8"),
-        *("93.0 ± 1.4", "5.50x ± 0.71"),
+        *(f"93.0 ± 1.4 [{low:.1f}, {high:.1f}]", "5.50x ± 0.71"),
     )
     assert row[-1] == "0, 1"
     whole = results["models"][8]["parameters"] / 1e6
@@ -45,6 +49,7 @@ def test_seeds_are_aggregated(results: Results) -> None:
     assert overview.table(shown).notes[0] == "Settings of every run: tasks=glue."
     point = overview.points(shown)[4]
     assert (point.label, point.speedup, point.retained) == ("5", 5.5, 93.0)
+    assert point.retained_interval == (low, high)
     assert point.speedup_interval == pytest.approx((5.5 - 0.5**0.5, 5.5 + 0.5**0.5))
 
 
@@ -91,7 +96,7 @@ def test_runs_of_other_versions_are_averaged_with_a_note(results: Results) -> No
     runs[1] |= {"version": "0.2.0", "fingerprints": results["fingerprints"] | {"distill": "0.2.0 (0f0f)"}}
     runs[1]["environment"] |= {"python": "3.13.1", "onnxruntime": "1.32.0"}
     table = overview.table(overview.entries(runs))
-    assert [row[5] for row in table.rows][4] == "93.0 ± 1.4"
+    assert [row[5] for row in table.rows][4].startswith("93.0 ± 1.4 [")
     assert (
         "distilbert: its runs were made with different versions of distill (0.1.0 (ffff), 0.2.0 (0f0f)), python "
         "(absent, 3.13.1), onnxruntime (1.31.0, 1.32.0)."

@@ -98,7 +98,7 @@ MUTATIONS: dict[str, tuple[Callable[[Results], Any], str]] = {
         lambda r: r["models"][0].update(
             calibration={"cola": {"ece": 0.1, "temperature": None, "ece_scaled": None, "bins": [[0.5, 0.5]]}}
         ),
-        "bins[0]",
+        "calibration.cola.bins",
     ),
     "test without a p": (lambda r: r.update(tests=[{k: v for k, v in TEST.items() if k != "p"}]), "tests[0]"),
     "interval upside down": (lambda r: r["models"][5]["retained"].update(ci95=[96.0, 94.0]), "ci95"),

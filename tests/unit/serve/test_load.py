@@ -152,6 +152,43 @@ def test_labels_above_the_threshold(share: float, folders: Folders, sentences: l
     assert 0 < sum(len(p["labels"]) for p in model.predict(sentences)) < 3 * len(sentences)
 
 
+def test_scores_are_scaled_by_the_temperature_of_the_artifact(copy: Path, sentences: list[str]) -> None:
+    before = serve.load(recorded(copy))
+    after = serve.load(recorded(copy, Entry("torch", "fp32", ".", temperature=2.5)))
+    logits = before.outputs(sentences).astype(np.float64) / 2.5
+    np.testing.assert_array_equal(after.outputs(sentences), before.outputs(sentences))
+    shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    for scaled, plain, row in zip(after.predict(sentences), before.predict(sentences), shares, strict=True):
+        assert scaled["label"] == plain["label"]
+        assert scaled["score"] < plain["score"]
+        assert np.allclose(list(scaled["scores"].values()), row, atol=1e-6)
+
+
+@pytest.mark.parametrize("threshold", [0.2, 0.5, 0.9])
+@pytest.mark.parametrize("temperature", [0.3, 4.0])
+def test_a_temperature_changes_no_label(
+    threshold: float, temperature: float, folders: Folders, sentences: list[str], tmp_path: Path
+) -> None:
+    folder, predictions = Path(shutil.copytree(folders["multi_label"], tmp_path / "copy")), []
+    for entry in (Entry("torch", "fp32", "."), Entry("torch", "fp32", ".", temperature=temperature)):
+        recorded(folder, entry, kind=KINDS["multi_label"], labels=("a", "b", "c"), threshold=threshold)
+        predictions.append(serve.load(folder).predict(sentences))
+    assert [p["labels"] for p in predictions[0]] == [p["labels"] for p in predictions[1]]
+    assert predictions[0] != predictions[1]
+
+
+def test_each_head_has_its_temperature(shared: Path, sentences: list[str]) -> None:
+    recorded(shared / "trade", Entry("torch", "fp32", ".", temperature=3.0))
+    loaded: Any = distill.load(shared)
+    alone: dict[str, Any] = {name: distill.load(shared / name) for name in ("weather", "trade")}
+    assert {name: head.temperature for name, head in loaded.heads.items()} == {"weather": 1.0, "trade": 3.0}
+    for row, weather, trade in zip(
+        loaded.predict(sentences), *(m.predict(sentences) for m in alone.values()), strict=True
+    ):
+        assert row["weather"]["score"] == pytest.approx(weather["score"], abs=1e-5)
+        assert row["trade"]["score"] == pytest.approx(trade["score"], abs=1e-5)
+
+
 def test_a_folder_without_a_record_has_the_kind_of_its_config(folders: Folders) -> None:
     kinds = {name: serve.load(folder).kind.name for name, folder in folders.items()}
     assert kinds == {
@@ -160,11 +197,11 @@ def test_a_folder_without_a_record_has_the_kind_of_its_config(folders: Folders) 
 
 
 def test_the_record_is_read_as_it_was_written(copy: Path) -> None:
-    entries = (Entry("torch", "fp32", "."), Entry("onnxruntime", "int8", "onnx/x.onnx", 1.13, 8, 128, 0.99))
+    entries = (Entry("torch", "fp32", "."), Entry("onnxruntime", "int8", "onnx/x.onnx", 1.13, 8, 128, 0.99, 1.4))
     record = Record("t", KINDS["regression"], (), ("q", "s"), 64, entries, 0.5, (1.0, 5.0))
     write(copy, record)
     assert read(copy) == record
-    assert "ms" not in json.loads((copy / FILE).read_text())["artifacts"][0]
+    assert not {"ms", "temperature"} & json.loads((copy / FILE).read_text())["artifacts"][0].keys()
     recorded(copy)
     model = serve.load(copy)
     assert (model.max_length, model.columns, serve.load(copy, max_length=12).max_length) == (40, ("body",), 12)
@@ -297,6 +334,7 @@ DAMAGED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a path outside": (artifact(path="../bert"), "got path '../bert'"),
     "an absolute path": (artifact(path="/etc"), "got path '/etc'"),
     "a time in words": (artifact(ms="fast"), "got ms 'fast'"),
+    "a temperature of 0": (artifact(temperature=0), "got temperature 0"),
     "an artifact that is absent": (artifact(path="onnx"), "onnx: got no such file; must be the artifact torch fp32"),
     "an ONNX file cut short": (onnx, r"model_int8\.onnx: got files that cannot be loaded .*; must be a whole artifact"),
     "weights cut short": (lambda f: (f / "model.safetensors").write_bytes(b"{"), "safetensors: got a damaged file"),

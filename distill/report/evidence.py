@@ -1,0 +1,132 @@
+"""The tables of what the rows of a report can show: chance, tests, calibration and scores by length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import fmean
+from typing import Any
+
+from distill.report import headline
+from distill.report.schema import Model, Results
+from distill.report.table import Row, Table, number, with_interval
+from distill.report.verdict import MACRO
+
+
+def chance_table(results: Results) -> Table | None:
+    """For each task: the score of the best constant predictor, that of the teacher, and the detectable difference."""
+    floor, least = results.get("chance"), results.get("detectable", {})
+    if not floor:
+        return None
+    teacher, near = _teacher(results), results.get("near_chance", [])
+    rows = []
+    for task, scores in floor.items():
+        own = (teacher or {}).get("scores", {}).get(task, {})
+        ends = (teacher or {}).get("score_ci95", {}).get(task, {})
+        both = [with_interval(number(own.get(key)), ends.get(key), 1) for key in scores]
+        cells = (" / ".join(scores), " / ".join(map(number, scores.values())), " / ".join(both))
+        rows.append((task, *cells, number(least.get(task))))
+    notes = [
+        "Chance: the score of the best predictor that ignores the text, on the same rows: one class, label or answer "
+        "for all rows, or the mean over random orders of a query's documents. Detectable: the smallest true difference "
+        "of two models, in points, that a test at the 5% level finds with a power of 80%."
+    ]
+    if near:
+        notes.append(f"The teacher's 95% interval includes chance: {', '.join(near)}.")
+    constant = [f"{_named(m)} ({', '.join(m['near_constant'])})" for m in results["models"] if m.get("near_constant")]
+    if constant:
+        notes.append(f"At least 99% of the outputs are one and the same: {'; '.join(constant)}.")
+    columns = ("Task", "Metrics", "Chance", "Teacher [95%]", "Detectable")
+    return Table("Chance, and what the rows can show", columns, rows, 2, notes)
+
+
+def tests_table(results: Results) -> Table | None:
+    """Every test of macro scores, and the tests on each task of the student of the headline."""
+    found = results.get("tests", [])
+    student = _student(results)
+    chosen = None if student is None else {key: student[key] for key in ("name", "scheme", "backend")}
+    shown = [test for test in found if test["scope"] == MACRO or test["a"] == chosen]
+    if not shown:
+        return None
+    rows: list[Row] = [
+        (
+            "macro score" if test["scope"] == MACRO else test["scope"],
+            _named(test["a"]),
+            _named(test["b"]),
+            "differ" if test["distinguishable"] else "not distinguishable",
+            with_interval(f"{test['difference']:+.1f}", test["ci95"], 1),
+            _p(test["p"]),
+            _p(test.get("p_corrected")),
+        )
+        for test in shown
+    ]
+    notes = [
+        "Difference: score of A minus score of B in points, on the same rows. McNemar's exact test where the score is "
+        "the accuracy of one task, else a paired bootstrap with 10,000 resamples. Two models differ if p, corrected by "
+        "Holm's method for all tests of this report on the same score, is below 0.05. The tests include the variance "
+        "of the rows, and not that of training."
+    ]
+    columns = ("Score", "A", "B", "Result", "Difference [95%]", "p", "p, corrected")
+    return Table("Tests", columns, rows, 4, notes)
+
+
+def calibration_table(results: Results) -> Table | None:
+    """Expected calibration error of teacher and student on each task, before and after temperature scaling."""
+    both = [model for model in (_teacher(results), _student(results)) if model is not None]
+    rows = [
+        (task, _named(model), number(each["ece"], 3), number(each["temperature"], 2), number(each["ece_scaled"], 3))
+        for model in both
+        for task, each in model.get("calibration", {}).items()
+    ]
+    note = (
+        "Expected calibration error, 0 to 1, in 15 bins (Guo et al. 2017). The temperature was chosen on development "
+        "rows by the least negative log-likelihood; - where the run has no such rows."
+    )
+    columns = ("Task", "Model", "Error", "Temperature", "Error, scaled")
+    return Table("Calibration", columns, sorted(rows), 2, [note]) if rows else None
+
+
+def lengths_table(results: Results) -> Table | None:
+    """Scores of teacher and student on short, middling and long texts."""
+    teacher, student = _teacher(results), _student(results)
+    rows = [] if teacher is None or student is None else list(_by_length(teacher, student))
+    columns = ("Task", "Tokens", "Rows", "Teacher", "Student", "Difference")
+    assert student is not None or not rows
+    note = "Means of the task's metrics, on thirds of its rows by length in tokens of the teacher."
+    return (
+        Table("Scores by length", columns, rows, 2, [note, f"Student: {_named(student)}."])
+        if student and rows
+        else None
+    )
+
+
+def _by_length(teacher: Model, student: Model) -> Iterator[Row]:
+    ours = student.get("by_length", {})
+    for task, thirds in teacher.get("by_length", {}).items():
+        for before, after in zip(thirds, ours.get(task, []), strict=False):
+            scores = [fmean(third["scores"].values()) if third["scores"] else None for third in (before, after)]
+            difference = "-" if None in scores else f"{scores[1] - scores[0]:+.1f}"  # type: ignore[operator]
+            tokens = f"{before['from']} to {before['to']}"
+            yield task, tokens, number(before["rows"], 0), number(scores[0]), number(scores[1]), difference
+
+
+def tables(results: Results) -> list[Table | None]:
+    """All tables of this module, in the order of the report."""
+    return [chance_table(results), tests_table(results), calibration_table(results), lengths_table(results)]
+
+
+def _teacher(results: Results) -> Model | None:
+    """The teacher that all models are compared with: the one that was scored and has no retained %."""
+    scored = [m for m in headline.of_role(results, "teacher") if m.get("scores") and "failed" not in m]
+    return next((m for m in scored if m.get("retained") is None), next(iter(scored), None))
+
+
+def _student(results: Results) -> Model | None:
+    return headline.chosen(results, next(iter(headline.targets(results)), None))
+
+
+def _named(model: dict[str, Any]) -> str:
+    return f"{model['name']} {model['scheme']} {model['backend']}"
+
+
+def _p(value: float | None) -> str:
+    return "-" if value is None else "< 0.001" if value < 0.001 else f"{value:.3f}"

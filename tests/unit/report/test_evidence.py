@@ -1,0 +1,131 @@
+"""Sentences and tables of tests, chance, calibration and lengths, from results.json alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from distill.report import evidence
+from distill.report.detail import retained_table, tables
+from distill.report.page import run_page
+from distill.report.schema import validate
+from distill.report.verdict import between, tied, verdict
+
+Results = dict[str, Any]
+TEACHER, STUDENT, INT8, BASELINE = 1, 4, 8, 10
+"""Places of models in the invented results: fp32_medium torch, fp32 torch, int8 onnxruntime, its baseline."""
+
+
+def identity(model: dict[str, Any]) -> dict[str, str]:
+    return {key: model[key] for key in ("name", "scheme", "backend")}
+
+
+def add_test(results: Results, a: int, b: int, difference: float, p: float, scope: str = "macro") -> None:
+    first, second = (identity(results["models"][place]) for place in (a, b))
+    test = {"a": first, "b": second, "difference": difference, "ci95": [difference - 1, difference + 2], "p": p / 4}
+    test |= {"p_corrected": p, "distinguishable": p < 0.05, "scope": scope}
+    results.setdefault("tests", []).append(test | {"test": "bootstrap" if scope == "macro" else "mcnemar"})
+
+
+@pytest.fixture
+def tested(results: Results) -> Results:
+    """With tests, and all that the tables of this module show."""
+    add_test(results, INT8, BASELINE, 4.8, 0.002)
+    add_test(results, INT8, STUDENT, -0.4, 0.31)
+    add_test(results, INT8, TEACHER, -6.0, 0.0002)
+    add_test(results, INT8, TEACHER, -2.0, 0.4, "rte")
+    add_test(results, INT8, TEACHER, -9.0, 0.01, "cola")
+    results |= {"chance": {"rte": {"accuracy": 52.7}, "mrpc": {"f1": 81.2, "accuracy": 68.4}}, "near_chance": ["rte"]}
+    results |= {"detectable": {"rte": 5.25, "mrpc": None}}
+    bins = [[0.6, 0.5, 10]]
+    thirds = [{"from": 3, "to": 12, "rows": 90, "scores": {"accuracy": 83.0, "f1": 85.0}}]
+    for place, ece in ((TEACHER, 0.031), (INT8, 0.082)):
+        model = results["models"][place]
+        calibration = {"ece": ece, "temperature": 1.5, "ece_scaled": 0.011, "bins": bins, "bins_scaled": bins}
+        model |= {"calibration": {"rte": calibration}, "by_length": {"rte": thirds}, "near_constant": []}
+    model["near_constant"] = ["rte"]
+    model["by_length"] = {"rte": [thirds[0] | {"scores": {"accuracy": 80.0, "f1": 82.0}}]}
+    model["retained"] |= {"above_chance": 84.21, "above_chance_ci95": [80.06, 88.0]}
+    results["models"][TEACHER] |= {"retained": None, "score_ci95": {"rte": {"accuracy": [50.0, 60.0]}}}
+    assert validate(results) == []
+    return results
+
+
+def test_a_verdict_has_a_direction_only_where_models_differ(tested: Results) -> None:
+    models = tested["models"]
+    assert verdict(tested, models[INT8], models[BASELINE]) == (
+        "The student in int8 on onnxruntime has a higher macro score than the baseline in int8 on onnxruntime: +4.8 "
+        "points, 95% interval +3.8 to +6.8 (paired bootstrap over the rows, p = 0.002 after correction for all tests "
+        "of this report)."
+    )
+    assert "has a lower macro score than" in verdict(tested, models[INT8], models[TEACHER])
+    assert "p < 0.001" in verdict(tested, models[INT8], models[TEACHER])
+    same = verdict(tested, models[INT8], models[STUDENT])
+    assert same.startswith(
+        "The student in int8 on onnxruntime and the student in fp32 on torch are not distinguishable"
+    )
+    assert not {"higher", "lower", "better", "worse"} & set(same.split())
+    assert verdict(tested, models[BASELINE], models[STUDENT]).endswith("differ was not tested.")
+
+
+def test_a_test_is_found_in_both_directions(tested: Results) -> None:
+    models = tested["models"]
+    there, back = (between(tested, models[a], models[b]) for a, b in ((INT8, BASELINE), (BASELINE, INT8)))
+    assert there is not None
+    assert back is not None
+    assert (back["difference"], back["ci95"]) == (-4.8, [-6.8, -3.8])
+    assert (back["a"], back["b"]) == (there["b"], there["a"])
+    assert back["p"] == there["p"]
+    assert "has a lower macro score than" in verdict(tested, models[BASELINE], models[INT8])
+    assert between(tested, models[INT8], models[TEACHER], "rte") != between(tested, models[INT8], models[TEACHER])
+
+
+def test_ties_are_the_tasks_without_a_difference(tested: Results) -> None:
+    models = tested["models"]
+    assert tied(tested, models[INT8], models[TEACHER]) == tied(tested, models[TEACHER], models[INT8]) == ["rte"]
+    assert tied(tested, models[INT8], models[BASELINE]) == []
+
+
+def test_tables_show_what_is_known(tested: Results) -> None:
+    chance, tests, calibration, lengths = evidence.tables(tested)
+    assert chance is not None
+    assert chance.rows[0][:3] == ("rte", "accuracy", "52.7")
+    assert chance.rows[0][3].endswith("[50.0, 60.0]")
+    assert [row[-1] for row in chance.rows] == ["5.2", "-"]
+    assert any(note.endswith("includes chance: rte.") for note in chance.notes)
+    assert any("student int8 onnxruntime (rte)" in note for note in chance.notes)
+    assert tests is not None
+    assert [(row[0], row[3]) for row in tests.rows] == [
+        ("macro score", "differ"),
+        ("macro score", "not distinguishable"),
+        ("macro score", "differ"),
+        ("rte", "not distinguishable"),
+        ("cola", "differ"),
+    ]
+    assert calibration is not None
+    assert calibration.rows == [
+        ("rte", "student int8 onnxruntime", "0.082", "1.50", "0.011"),
+        ("rte", "teacher fp32_medium torch", "0.031", "1.50", "0.011"),
+    ]
+    assert lengths is not None
+    assert lengths.rows == [("rte", "3 to 12", "90", "84.0", "81.0", "-3.0")]
+
+
+def test_retained_has_a_fifth_way_where_it_is_known(tested: Results) -> None:
+    table = retained_table(tested)
+    assert table.title == "Retained %, five ways"
+    assert table.rows[INT8][-1] == "84.2 [80.1, 88.0]"
+    assert table.rows[STUDENT][-1] == "-"
+
+
+def test_results_of_before_have_none_of_these_tables(results: Results) -> None:
+    assert evidence.tables(results) == [None] * 4
+    assert retained_table(results).title == "Retained %, four ways"
+    assert "Tests" not in {table.title for table in tables(results)}
+
+
+def test_the_page_has_the_tables(tested: Results) -> None:
+    assert {"Tests", "Calibration", "Scores by length", "Chance, and what the rows can show"} <= {
+        getattr(block, "title", "") for block in run_page(tested, "")
+    }
