@@ -196,8 +196,13 @@ def chosen(entries: tuple[Entry, ...], backend: str | None, scheme: str | None, 
     usable = [e for e in installed if device == "cpu" or not BACKENDS[e.backend].cpu_only]
     if not usable:
         raise ConfigError(f"device: got {device}; must be cpu for {installed[0].name}; set it, or choose torch")
-    timed = [e for e in usable if e.ms is not None]
+    timed = [e for e in usable if e.ms is not None and (scheme is not None or device != "cpu" or _fast(e))]
     return min(timed or usable[:1], key=lambda e: e.ms or 0.0)
+
+
+def _fast(entry: Entry) -> bool:
+    """Whether this processor runs an artifact as the one did that timed it: bfloat16 is slow where it is emulated."""
+    return not entry.scheme.endswith("bf16") or bool({"avx512_bf16", "amx_bf16", "bf16"} & set(cpu_flags()))
 
 
 def missing(backend: str) -> list[str]:

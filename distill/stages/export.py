@@ -19,6 +19,7 @@ from distill.data.task import Task
 from distill.data.tasks import TaskData
 from distill.environment import cpu_flags
 from distill.evaluate.metrics import accuracy
+from distill.evaluate.runners import BF16
 from distill.evaluate.timing import last_special
 from distill.export import cross_encoder, onnx, recheck, record
 from distill.export.huggingface import copied, export_folder
@@ -234,6 +235,23 @@ def _entries(
         chosen = _temperature(models, artifact.task, artifact.backend, artifact.scheme)
         agreement = proofs[artifact.name]["agreement"]
         yield record.Entry(artifact.backend, artifact.scheme, artifact.path, *times, agreement, chosen)
+    places = {(artifact.backend, artifact.scheme): artifact.path for artifact in exported}
+    for (backend, scheme), model in models.items():
+        if (place := places.get(_file_of(backend, scheme))) is not None and model["scores"]:
+            row = timed.latency(model, shape) or {}
+            times = (row.get("median"), row.get("batch"), row.get("length"))
+            chosen = _temperature(models, exported[0].task, backend, scheme)
+            yield record.Entry(backend, scheme, place, *times, None, chosen)
+
+
+def _file_of(backend: str, scheme: str) -> tuple[str, str]:
+    """Backend and scheme of the artifact from whose file another measured form is run; two empty texts if it has a file
+    of its own, or runs on a GPU alone."""
+    if (backend, scheme) == ("torch", "bf16"):
+        return "torch", "fp32"
+    if backend == "openvino" and scheme in ("fp32", "bf16"):
+        return "onnxruntime", "fp32"
+    return ("openvino", scheme.removesuffix(BF16)) if backend == "openvino" and scheme.endswith(BF16) else ("", "")
 
 
 def _temperature(models: dict[tuple[str, str], Model], task: str, backend: str, scheme: str) -> float | None:
