@@ -26,9 +26,8 @@ from distill.compress.quantize import MAKE, Arrays, always_float
 from distill.environment import hardware
 from distill.evaluate import latency
 from distill.evaluate.runners import COMPILED, load
-from distill.evaluate.variants import FLOAT32
 from distill.export.onnx import export_onnx
-from distill.machine import cores, detect_precision, fast_path_is_float32
+from distill.machine import cores, detect_precision
 from distill.report import terminal
 from distill.schemes import ONNX, SCHEMES
 
@@ -62,7 +61,7 @@ def benchmark(config: BertConfig, shape: tuple[int, int], folder: Path, threads:
     batch = tokens(shape, config.vocab_size, seed=0)
     times = {name: values for (name, _), values in latency.measure(runners, [batch], repeats=repeats).items()}
     medians = {name: float(np.median(values)) for name, values in times.items()}
-    best = min((e for e in runners if e.scheme in FLOAT32), key=lambda runner: medians[runner.name])
+    best = min((e for e in runners if e.scheme == "fp32"), key=lambda runner: medians[runner.name])
     stored = {"fp32", *(record.scheme for record in SCHEMES.values())}  # the others are run from the same files
     rows = [
         {
@@ -92,10 +91,9 @@ def make_variants(config: BertConfig, shape: tuple[int, int], folder: Path) -> I
     model = BertForSequenceClassification(config).eval()
     model.save_pretrained(source)
     export_onnx(source, folder / ONNX)
-    floats = ["fp32", *(["fp32_medium"] if fast_path_is_float32("cpu") else [])]
-    floats += ["bf16"] if detect_precision("auto", torch.device("cpu")) == "bf16" else []
+    floats = ["fp32", *(["bf16"] if detect_precision("auto", torch.device("cpu")) == "bf16" else [])]
     variants = [("torch", scheme, source) for scheme in floats] + [("onnxruntime", "fp32", folder / ONNX)]
-    variants += [("openvino", "fp32", folder / ONNX)] if find_spec("openvino") else []
+    variants += [("openvino", scheme, folder / ONNX) for scheme in floats] if find_spec("openvino") else []
     rows: list[Arrays] = [tokens((1, shape[1]), config.vocab_size, seed) for seed in range(1, CALIBRATION + 1)]
     for name, scheme in SCHEMES.items():
         if all(find_spec(package) for package in scheme.packages):

@@ -31,6 +31,8 @@ BACKENDS: dict[str, Backend] = {
         Backend("bitsandbytes", "torch", ("bitsandbytes",), "transformers"),
         Backend("torchao", "torch", ("torchao",), "transformers", extra="torchao"),
         Backend("onnxruntime", "onnxruntime", ("onnxruntime",), "onnx", cpu_only=True),
+        Backend("onnxruntime_cuda", "onnxruntime_cuda", ("onnxruntime",), "onnx"),
+        Backend("onnxruntime_tensorrt", "onnxruntime_tensorrt", ("onnxruntime",), "onnx"),
         Backend("openvino", "openvino", ("openvino",), "openvino", extra="openvino", cpu_only=True),
     )
 }

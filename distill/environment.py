@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import platform
 import subprocess
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,20 @@ from distill import __version__
 if TYPE_CHECKING:
     from distill.machine import Machine  # which imports torch: reports need only the names of packages
 
-PACKAGES = ("torch", "transformers", "accelerate", "onnxruntime", "bitsandbytes", "torchao", "openvino")
+PACKAGES = (
+    *("torch", "transformers", "tokenizers", "accelerate", "numpy", "onnx"),
+    *("onnxruntime", "bitsandbytes", "torchao", "openvino", "nncf"),
+)
+"""Packages that make or run a timed model."""
+
+FLAGS = (
+    *("sse4_2", "avx", "avx2", "fma", "avx512f", "avx512bw", "avx512_vnni", "avx_vnni", "avx_vnni_int8"),
+    *("avx512_bf16", "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16", "amx_fp16"),
+    *("asimddp", "i8mm", "bf16", "sve"),
+)
+"""Features of x86 and ARM processors, as Linux names them, on which the speed or the outputs of models depend."""
+VNNI = ("avx512_vnni", "avx_vnni", "amx_int8")
+"""Any of these multiplies 8-bit numbers without an intermediate sum of 16 bits."""
 
 
 def environment(machine: Machine) -> dict[str, Any]:
@@ -29,26 +43,36 @@ def environment(machine: Machine) -> dict[str, Any]:
 @functools.cache
 def versions() -> dict[str, str | None]:
     """Versions of distill (with its commit, in a checkout), torch and transformers."""
-    return {"distill": _commit(), "torch": _version("torch"), "transformers": _version("transformers")}
+    return {"distill": _version_and_commit(), "torch": _version("torch"), "transformers": _version("transformers")}
 
 
-def _commit() -> str:
+def _version_and_commit() -> str:
     """The version of distill; in a checkout, with its commit."""
+    return __version__ if (of_source := commit()) is None else f"{__version__} ({of_source})"
+
+
+@functools.cache
+def commit() -> str | None:
+    """Commit of the source in a checkout, with `-dirty` if files were changed since; None for an installed package."""
     root = Path(__file__).parent.parent
     if not (root / ".git").exists():
-        return __version__
+        return None
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"]
     try:
         described = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):
-        return __version__
-    return f"{__version__} ({described.stdout.strip()})"
+        return None
+    return described.stdout.strip()
 
 
 def hardware(threads: int, gpu: str | None = None) -> dict[str, Any]:
-    """Processor, CPU threads, operating system and the versions of Python and `PACKAGES`."""
-    machine = {"cpu": _cpu(), "threads": threads, "gpu": gpu}
-    machine |= {"python": platform.python_version(), "os": platform.system()}
+    """Processor with its `FLAGS`, threads, GiB of memory, frequency governor, operating system, commit of distill, and
+    the versions of Python and `PACKAGES`."""
+    import psutil
+
+    machine = {"cpu": _cpu(), "cpu_flags": " ".join(cpu_flags()), "threads": threads, "gpu": gpu}
+    machine |= {"memory_gib": round(psutil.virtual_memory().total / 2**30, 1), "governor": _governor()}
+    machine |= {"python": platform.python_version(), "os": platform.system(), "commit": commit()}
     return machine | {name: _version(name) for name in PACKAGES}
 
 
@@ -59,8 +83,37 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _cpu() -> str:
-    file = Path("/proc/cpuinfo")
-    lines = file.read_text().splitlines() if file.is_file() else []
-    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    return model or platform.processor() or platform.machine()
+def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> list[str]:
+    """Those of `FLAGS` that the processor has, in that order; empty where the system does not list them."""
+    listed = _fact(cpuinfo, "flags") or _fact(cpuinfo, "Features")
+    return [flag for flag in FLAGS if flag in listed.split()]
+
+
+def saturates(flags: Sequence[str]) -> bool:
+    """Whether products of 8-bit activations and weights may overflow on a processor with these flags.
+
+    Without VNNI, an x86 processor adds two products of an unsigned and a signed 8-bit number in signed 16 bits
+    (`vpmaddubsw`), which hold at most 32,767 of the possible 2 x 255 x 127. ONNX Runtime's answer is to use 7 bits for
+    weights (`reduce_range`): https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html.
+    """
+    return "avx2" in flags and not set(VNNI) & set(flags)
+
+
+def _governor() -> str:
+    """The policy that sets the processor's frequency; `unknown` where the system does not name it."""
+    file = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+    try:
+        return file.read_text().strip() or "unknown"
+    except OSError:
+        return "unknown"
+
+
+def _cpu(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    return _fact(cpuinfo, "model name") or platform.processor() or platform.machine()
+
+
+def _fact(cpuinfo: Path, name: str) -> str:
+    """Value of the first line `name : value` of the file; empty if there is none."""
+    lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else []
+    pairs = (line.partition(":") for line in lines)
+    return next((value.strip() for key, _, value in pairs if key.strip() == name), "")

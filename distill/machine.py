@@ -31,7 +31,7 @@ class Machine:
     """Arithmetic of training: bf16 or fp32."""
     threads: int
     fast_float32: bool
-    """Whether torch's fast float32 matrix product ("medium") is real float32 on this machine."""
+    """Whether torch's fast float32 matrix product ("medium") is real float32 on this machine: training then uses it."""
 
     @property
     def device(self) -> torch.device:
@@ -46,11 +46,6 @@ class Machine:
     def main(self) -> bool:
         """Whether this is the main process, the only one that writes and prints."""
         return self.accelerator.is_main_process
-
-    @property
-    def float32(self) -> str:
-        """Scheme in which float32 models are scored: fp32_medium if that is real float32, else fp32."""
-        return "fp32_medium" if self.fast_float32 else "fp32"
 
     def log(self, text: str) -> None:
         """Print a line, on the main process only."""

@@ -7,11 +7,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from distill import __version__, checkpoint, teacher
+from distill import __version__, checkpoint, family, teacher
 from distill.compress.target import shape_of
 from distill.config import NO_TEACHER, Evaluate, Prune, Quantize, Train, Vocabulary
 from distill.context import Context
-from distill.plan import SHARED_HEADS, Step
+from distill.evaluate.cost import per_million
+from distill.evaluate.timing import TASK_LENGTHS, TASK_ROWS
+from distill.evaluate.waterfall import waterfall
+from distill.plan import SHARED_HEADS, Compared, Step, compared
 from distill.schemes import SCHEMES
 
 
@@ -25,6 +28,7 @@ def results(ctx: Context, step: Step | None = None) -> dict[str, Any] | None:
         return None
     step = step or evaluated[-1]
     measured = ctx.folder.manifest(step)
+    models = [_priced(model, ctx.config.report.hourly_rate) for model in measured["models"]]
     teacher_step = step.teacher
     assert isinstance(teacher_step, Step)
     return {
@@ -39,12 +43,52 @@ def results(ctx: Context, step: Step | None = None) -> dict[str, Any] | None:
         "environment": measured["environment"],
         "fingerprints": _fingerprints(ctx),
         "coverage": measured["coverage"],
-        "models": measured["models"],
+        "models": models,
         **measured.get("statistics", {}),
         "notes": [*ctx.notes, *_notes(ctx), *_of_teacher(ctx, teacher_step), *_of_vocabulary(ctx), *_of_quantized(ctx)],
-        **({"pruned": pruned} if (pruned := [*_pruned(ctx, measured["models"])]) else {}),
+        **({"pruned": pruned} if (pruned := [*_pruned(ctx, models)]) else {}),
+        "waterfall": _waterfall(ctx, step, models),
         "stages": [_stage(ctx, other) for other in ctx.plan.steps if ctx.folder.finished(other)],
     }
+
+
+def _priced(model: dict[str, Any], hourly_rate: float | None) -> dict[str, Any]:
+    """A row with the price of a million rows at the tasks' own lengths; None without a rate."""
+    if "failed" in model:
+        return model
+    times = {row.get("name"): row["median"] for row in model["latency_ms"]}
+    price = None if hourly_rate is None else per_million(hourly_rate, times[TASK_LENGTHS], TASK_ROWS)
+    return model | {"cost_per_million": price}
+
+
+def _waterfall(ctx: Context, step: Step, models: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The waterfall of each target."""
+    every = compared(step) if models else []
+    return [row for each in every for row in waterfall(models, _changed(ctx, each), each.target or None)]
+
+
+def _changed(ctx: Context, each: Compared) -> list[str]:
+    """What is smaller in the student than in the teacher, or different: architecture, depth, width, vocabulary."""
+    before = teacher.read_config(ctx.given.teacher)
+    after = teacher.read_config(ctx.checkpoint(each.student, next(iter(ctx.tasks))))
+    pruner = each.student.pruner
+    full, sizes = _sizes(before), _sizes(after)
+    # A checkpoint whose layers differ in their sizes has the teacher's, with zeros.
+    sizes = sizes if pruner is None else sizes | ctx.folder.manifest(pruner)["shape"]
+    differs = {
+        "architecture": after.model_type != before.model_type,
+        "depth": sizes["layers"] != full["layers"],
+        "width": (sizes["hidden"], sizes["ffn"]) != (full["hidden"], full["ffn"]),
+        "vocabulary": after.vocab_size != before.vocab_size,
+    }
+    return [name for name, different in differs.items() if different]
+
+
+def _sizes(config: Any) -> dict[str, int | None]:
+    """Layers, hidden channels and FFN channels of a model; None for what its family does not name."""
+    names = {"layers": "num_hidden_layers", "hidden": "hidden_size", "ffn": "intermediate_size"}
+    settings = family.family_of(config).settings
+    return {key: getattr(config, settings.get(name, name), None) for key, name in names.items()}
 
 
 def _fingerprints(ctx: Context) -> dict[str, str | None]:
@@ -171,8 +215,8 @@ def _of_quantized(ctx: Context) -> Iterator[str]:
     names = dict.fromkeys(name for step in steps for name in step.settings.schemes)
     for scheme in (SCHEMES[name] for name in names if SCHEMES[name].row_by_row):
         yield (
-            f"{scheme.backend} {scheme.scheme} is scored with batch size 1: its activations have one scale for the "
-            "whole batch, so that the logits of a row depend on the other rows."
+            f"{scheme.backend} {scheme.scheme} is scored and timed one row at a time, as distill.load runs it: its "
+            "activations have one scale for the whole batch, so that the logits of a row depend on the other rows."
         )
     for step in filter(ctx.folder.finished, steps):
         for task, kept in ctx.folder.manifest(step)["kept"].items():

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SETTINGS = "config.json"
 """File in the run folder with the settings of the run."""
-FREE = ("output", "threads", "device", "push", "push_private", "tracker")
+FREE = ("output", "threads", "device", "push", "push_private", "tracker", "report.hourly_rate")
 """Settings that may differ when a run is resumed, because they do not change what is trained."""
 
 

@@ -105,8 +105,12 @@ where it is installed.
   modules whose sizes are not multiples of 64 (inputs) and 32 (outputs) stay float. The report lists the modules in
   float.
 - Where activations have one scale for a whole batch, the logits of a row depend on the other rows: such a variant is
-  scored one row at a time. In bitsandbytes int8 a column with an outlier in any row is exact for the whole batch: it is
-  scored in batches, and may be slightly less exact on single rows.
+  scored and timed one row at a time, without padding, as `distill.load` runs it. In bitsandbytes int8 a column with an
+  outlier in any row is exact for the whole batch: it is scored in batches of the size at which it is timed, and may be
+  slightly less exact on single rows.
+- On x86 processors without VNNI, the weights of ONNX Runtime's files have 7 bits, because products of 8 bits overflow.
+- On processors with bfloat16, OpenVINO also runs with what is not quantized in bfloat16 (`int8_bf16`); `int8` has it in
+  float32.
 - Static ranges are measured on `stages.quantize.examples` training rows.
 - bf16 (and, on a GPU, fp16) needs no file of its own: `from_pretrained(FOLDER, dtype=torch.bfloat16)`.
 """

@@ -218,11 +218,12 @@ def _columns(run: Run, start: int, end: int) -> Run:
 
 
 def load(scheme: Scheme, path: Path, machine: Machine) -> Run:
-    """The quantized model at `path`, as a function from a batch to logits."""
+    """The quantized model at `path`, as a function from a batch to logits that do not depend on the other rows."""
     device = machine.device.type
-    return runners.load(
+    run = runners.load(
         scheme.scheme, path, backend=scheme.backend, scheme=scheme.scheme, device=device, threads=machine.threads
     ).run
+    return runners.alone(run) if scheme.row_by_row else run
 
 
 def quality(run: Run, source: Source, row_by_row: bool = False) -> Quality:
@@ -245,9 +246,7 @@ class Floats:
         self.model = teacher.load_for(source.data.task, source.folder, pad_id=source.tokenizer.pad_token_id)
         self.model.to(machine.device).eval()
         self.always = always_float(self.model)
-        self.run = runners.torch_run(
-            self.model, scheme=machine.float32, device=machine.device.type, threads=machine.threads
-        )
+        self.run = runners.torch_run(self.model, scheme="fp32", device=machine.device.type, threads=machine.threads)
 
     @functools.cached_property
     def quality(self) -> Quality:

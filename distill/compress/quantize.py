@@ -20,6 +20,7 @@ import numpy as np
 
 from distill import family
 from distill.checkpoint import MANIFEST, writing_file
+from distill.environment import cpu_flags, saturates
 
 Arrays = Mapping[str, np.ndarray]
 """int64 input_ids, attention_mask and token_type_ids of one row, each [1, L]."""
@@ -206,7 +207,18 @@ def onnxruntime_dynamic(path: Path, out: Path, keep: Collection[str], rows: Sequ
     from onnxruntime.quantization import quantize_dynamic
 
     with writing_file(out) as temporary:
-        quantize_dynamic(_read_onnx(path), temporary, per_channel=True, nodes_to_exclude=_left_float(path, keep))
+        quantize_dynamic(
+            _read_onnx(path),
+            temporary,
+            per_channel=True,
+            reduce_range=_seven_bits(),
+            nodes_to_exclude=_left_float(path, keep),
+        )
+
+
+def _seven_bits() -> bool:
+    """Whether ONNX Runtime's weights get 7 bits, because products of 8 bits overflow on this processor."""
+    return saturates(cpu_flags())
 
 
 class _Reader:
@@ -240,6 +252,7 @@ def onnxruntime_static(path: Path, out: Path, keep: Collection[str], rows: Seque
             _Reader(rows, inputs),
             quant_format=QuantFormat.QDQ,
             per_channel=True,
+            reduce_range=_seven_bits(),
             weight_type=QuantType.QInt8,
             activation_type=QuantType.QUInt8,
             calibrate_method=CalibrationMethod.Percentile,

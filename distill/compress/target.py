@@ -99,7 +99,7 @@ class Search:
     def conditions(self) -> dict[str, Any]:
         """The conditions under which times are measured; stored times are used only under the same ones."""
         machine = self.machine
-        return {"device": machine.device.type, "threads": machine.threads, "scheme": machine.float32}
+        return {"device": machine.device.type, "threads": machine.threads, "scheme": "fp32"}
 
     @functools.cached_property
     def times(self) -> Table:

@@ -13,7 +13,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
 from distill.config.data import Corpus, Limit, Task, Tasks
-from distill.config.models import NO_TEACHER, Student, Target, Teacher
+from distill.config.models import NO_TEACHER, Report, Student, Target, Teacher
 from distill.config.stages import (
     DIMENSIONS,
     REFERENCES,
@@ -46,6 +46,7 @@ __all__ = [
     "Masking",
     "Prune",
     "Quantize",
+    "Report",
     "Stage",
     "Student",
     "Target",
@@ -72,6 +73,7 @@ class Config:
     corpus: Corpus = field(default_factory=Corpus)
     tasks: Tasks = field(default_factory=Tasks)
     limit: Limit = field(default_factory=Limit)
+    report: Report = field(default_factory=Report)
     pipeline: list[str] = field(default_factory=list)
     """Names of the stages in the order in which they run."""
     stages: dict[str, Stage] = field(default_factory=dict)

@@ -59,6 +59,13 @@ class Student:
 
 
 @dataclass
+class Report:
+    hourly_rate: float | None = None
+    """Price of an hour of the machine that the run measures, in any currency. The report then has the price of a
+    million inferences in it; without, when null."""
+
+
+@dataclass
 class Target:
     """Requirements that pruned models must meet."""
 

@@ -1,4 +1,4 @@
-"""Costs of a model that need no timing: parameters, bytes on disk, multiply-accumulates."""
+"""Costs of a model: parameters, bytes on disk, multiply-accumulates, and the price of its inferences."""
 
 from __future__ import annotations
 
@@ -97,3 +97,8 @@ def _gmacs(folder: Path, device: str, encoder: bool) -> float:
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         (encode if encoder else logits)(model, {"input_ids": ids})
     return counter.get_total_flops() / 2 / 1e9
+
+
+def per_million(hourly_rate: float, milliseconds: float, rows: int) -> float:
+    """Price of a million rows on a machine that costs `hourly_rate` and takes `milliseconds` for a number of rows."""
+    return hourly_rate * (milliseconds / 3.6e6) * (1e6 / rows)

@@ -81,6 +81,33 @@ def measure(
     return times
 
 
+def requests(
+    runners: Sequence[Runner], batches: Mapping[str, Sequence[Batch]], *, rounds: int
+) -> dict[str, list[float]]:
+    """Milliseconds of each call of every runner on each of its batches, one call at a time, in their order.
+
+    The batches are divided into rounds, in each of which every runner gets its share, in random order. An untimed call
+    on the first batch of the share comes before, as in `measure`.
+
+    Args:
+        batches: runner's name -> its batches, as many for each runner.
+    """
+    times: dict[str, list[float]] = {runner.name: [] for runner in runners}
+    order = np.random.default_rng(0)
+    for turn in range(rounds):
+        for index in order.permutation(len(runners)):
+            runner = runners[index]
+            own = batches[runner.name]
+            share = own[turn * len(own) // rounds : (turn + 1) * len(own) // rounds]
+            if share:
+                runner.run(share[0])
+            for batch in share:
+                start = time.perf_counter()
+                runner.run(batch)
+                times[runner.name].append(1000 * (time.perf_counter() - start))
+    return times
+
+
 def _by_shape(batches: Sequence[Batch], names: Sequence[str]) -> dict[Key, Mapping[str, Sequence[Batch]]]:
     shaped: dict[Key, Mapping[str, Sequence[Batch]]] = {}
     for batch in batches:
@@ -96,6 +123,14 @@ def summary(times: Sequence[float]) -> dict[str, Any]:
         "p90": float(np.percentile(times, 90)),
         "repeats": len(times),
     }
+
+
+def percentiles(times: Sequence[float]) -> dict[str, Any] | None:
+    """Number of `times`, their median, and their 95th and 99th percentiles, in their unit; None if there are none."""
+    if not times:
+        return None
+    middle, high, highest = np.percentile(times, [50, 95, 99])
+    return {"count": len(times), "p50": float(middle), "p95": float(high), "p99": float(highest)}
 
 
 def speedup(reference_times: Sequence[float], times: Sequence[float], seed: int = 0) -> dict[str, Any]:

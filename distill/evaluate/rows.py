@@ -14,8 +14,8 @@ from distill.data.tasks import TaskData
 from distill.evaluate import calibration, chance, latency, resamples, retained, significance
 from distill.evaluate.cost import gmacs, parameters, size_mib, total
 from distill.evaluate.lengths import by_length
-from distill.evaluate.timing import TASK_LENGTHS, Times, name_of
-from distill.evaluate.variants import FLOAT32, Variant, same_backend
+from distill.evaluate.timing import TASK_LENGTHS, Timed, name_of
+from distill.evaluate.variants import REFERENCE, Variant, is_reference, same_backend
 
 Outputs = dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]
 """(task, split) -> outputs [n, C] and labels."""
@@ -27,14 +27,14 @@ class Measured:
 
     tasks: dict[str, TaskData]
     variants: Sequence[Variant]
-    reference: str
-    """Name of the variant that all others are compared with."""
     outputs: dict[str, Outputs]
-    times: Times
-    shapes: Sequence[Sequence[int]]
-    """All timed shapes; speedups are reported at the middle one."""
+    timed: Timed
+    served: Mapping[str, Mapping[str, Any]]
+    """Variant -> `cold_start_ms` and `memory_mib` of a process that serves it; without variants that none served."""
     largest: Sequence[int]
     """The shape at which throughput is reported."""
+    cuda: bool
+    """Whether torch ran on a GPU."""
     development: dict[str, Outputs] = field(default_factory=dict)
     """Variant -> outputs and labels of rows that are not reported, on which its temperatures are chosen."""
     lengths: Mapping[tuple[str, str], np.ndarray] = field(default_factory=dict)
@@ -53,14 +53,14 @@ class Measured:
     @functools.cached_property
     def drawn(self) -> dict[str, retained.Scores]:
         """Variant -> its scores on resamples, for those that were scored on all tasks."""
-        every = self.predictions[self.reference].keys()
+        every = self.predictions[REFERENCE].keys()
         whole = {name: each for name, each in self.predictions.items() if each.keys() == every}
         return retained.drawn(whole, self.names)
 
     @functools.cached_property
     def chance(self) -> dict[str, dict[str, float]]:
         """The scores of the best constant predictors."""
-        labels = {key: labels for key, (_, labels) in self.predictions[self.reference].items()}
+        labels = {key: labels for key, (_, labels) in self.predictions[REFERENCE].items()}
         return chance.of_tasks(labels, self.names)
 
 
@@ -87,9 +87,8 @@ def row(
         run: the run folder.
         one_encoder: whether the checkpoints have the same encoder, which then counts once.
     """
-    own = measured.predictions[variant.name]
-    scores, times = retained.scores(own, measured.names), measured.times[variant.name]
-    middle = name_of(measured.shapes[len(measured.shapes) // 2])
+    own, times = measured.predictions[variant.name], measured.timed.times[variant.name]
+    scores = retained.scores(own, measured.names)
     inside = paths[0] if len(paths) == 1 and paths[0].is_relative_to(run) else None
     rate = 1000 * measured.largest[0] / float(np.median(times[name_of(measured.largest)]))
     return {
@@ -99,15 +98,24 @@ def row(
         "gmacs": total(gmacs, sources, one_encoder),
         "latency_ms": [_latency(inputs, values) for inputs, values in times.items()],
         "throughput_per_second": rate,
+        "requests": latency.percentiles(measured.timed.requests[variant.name]),
+        **(measured.served.get(variant.name) or {"cold_start_ms": None, "memory_mib": None}),
+        **_energy(variant.name, measured.timed),
         "scores": scores,
         "glue": retained.glue_average(scores) if scores else None,
         "calibration_error": _calibration_error(described := _calibration(variant.name, measured)),
         **({"calibration": described} if described else {}),
         **(_statistics(variant.name, measured) if scores else {}),
         **({"recall": recall} if (recall := _recall(own, measured.tasks)) else {}),
-        "retained": _retained(variant.name, measured) if scores and variant.name != measured.reference else None,
-        "speedup": _speedup(variant, measured, middle),
+        "retained": _retained(variant.name, measured) if scores and variant.name != REFERENCE else None,
+        "speedup": _speedup(variant, measured),
     }
+
+
+def _energy(name: str, timed: Timed) -> dict[str, Any]:
+    return {"energy_j": timed.energy.get(name)} | (
+        {} if timed.energy_missing is None else {"energy_missing": timed.energy_missing}
+    )
 
 
 def _latency(inputs: str, values: list[float]) -> dict[str, Any]:
@@ -182,9 +190,9 @@ def _statistics(name: str, measured: Measured) -> dict[str, Any]:
 
 
 def _retained(name: str, measured: Measured) -> dict[str, Any]:
-    reference, floor = measured.reference, measured.chance
-    ours, theirs = (retained.scores(measured.predictions[each], measured.names) for each in (name, reference))
-    both = retained.intervals(measured.drawn[name], measured.drawn[reference], theirs, floor)
+    floor = measured.chance
+    ours, theirs = (retained.scores(measured.predictions[each], measured.names) for each in (name, REFERENCE))
+    both = retained.intervals(measured.drawn[name], measured.drawn[REFERENCE], theirs, floor)
     ratio, above = (None if ends is None else list(ends) for ends in both)
     kept = retained.retained(ours, theirs) | {"ci95": ratio}
     return kept | {"above_chance": retained.above_chance(ours, theirs, floor), "above_chance_ci95": above}
@@ -194,10 +202,10 @@ def compared(measured: Measured) -> dict[str, Any]:
     """The keys of results.json that compare the variants with chance and with each other."""
     drawn = measured.drawn
     scored = {v.name: _scored(v, measured) for v in measured.variants if v.name in drawn}
-    reference = scored[measured.reference]
+    reference = scored[REFERENCE]
     return {
         "chance": measured.chance,
-        "near_chance": chance.near_chance(drawn[measured.reference], measured.chance),
+        "near_chance": chance.near_chance(drawn[REFERENCE], measured.chance),
         "tests": significance.every_test([*scored.values()], reference),
         "detectable": significance.detectable([*scored.values()], reference),
     }
@@ -220,16 +228,27 @@ def _scored(variant: Variant, measured: Measured) -> significance.Scored:
     )
 
 
-def _speedup(variant: Variant, measured: Measured, shape: str) -> dict[str, Any]:
-    """Over the teacher's fastest float32 variant: on any backend, and on the same backend."""
-    times = measured.times
-    teachers = [v for v in measured.variants if v.role == "teacher" and v.scheme in FLOAT32 and times.get(v.name)]
-    fastest = min(teachers, key=lambda v: float(np.median(times[v.name][shape])))
+def _speedup(variant: Variant, measured: Measured) -> dict[str, Any]:
+    """Over the form of the teacher (`is_reference`) that is fastest on the same inputs.
+
+    The headline is at the tasks' own lengths: over all backends, and over the forms on the same backend.
+    """
+    times = measured.timed.times
+    teachers = [v for v in measured.variants if is_reference(v, measured.cuda) and times.get(v.name)]
     same = [v for v in teachers if v.backend == same_backend(variant)]  # empty if the teacher does not run on it
-    best = min(same, key=lambda v: float(np.median(times[v.name][shape])), default=None)
-    headline = latency.speedup(times[fastest.name][shape], times[variant.name][shape])
+
+    def over(references: Sequence[Variant], inputs: str) -> dict[str, Any] | None:
+        if not references:
+            return None
+        fastest = min(references, key=lambda v: float(np.median(times[v.name][inputs])))
+        return latency.speedup(times[fastest.name][inputs], times[variant.name][inputs])
+
+    by_input = {inputs: over(teachers, inputs) for inputs in times[variant.name]}
+    headline, on_same = by_input[TASK_LENGTHS], over(same, TASK_LENGTHS)
+    assert headline is not None  # the reference is always timed
     return {
         "best_teacher": headline["median"],
         "ci95": headline["ci95"],
-        "same_backend": best and latency.speedup(times[best.name][shape], times[variant.name][shape])["median"],
+        "same_backend": on_same and on_same["median"],
+        "by_input": by_input,
     }

@@ -30,13 +30,13 @@ class Runner:
 
     name: str
     backend: str
-    """torch, onnxruntime or openvino."""
+    """torch, openvino, or onnxruntime, possibly with its provider."""
     scheme: str
-    """fp32, fp32_medium, bf16, int8, ..."""
+    """fp32, bf16, int8, ..."""
     run: Run
 
 
-FLOATS = ("fp32", "fp32_medium", "bf16", "fp16")
+FLOATS = ("fp32", "tf32", "bf16", "fp16")
 QUANTIZED = tuple(
     dict.fromkeys(scheme.scheme for scheme in SCHEMES.values() if BACKENDS[scheme.backend].loads == "transformers")
 )
@@ -45,18 +45,25 @@ LOGITS = "logits_"
 """Prefix of the outputs of an ONNX file with several heads, before the name of the task."""
 COMPILED = "_compiled"
 """Suffix of the scheme of a model that is compiled by torch."""
+BF16 = "_bf16"
+"""Suffix of the scheme of a quantized model whose other parts OpenVINO computes in bfloat16."""
+PROVIDERS = {
+    "onnxruntime": "CPUExecutionProvider",
+    "onnxruntime_cuda": "CUDAExecutionProvider",
+    "onnxruntime_tensorrt": "TensorrtExecutionProvider",
+}
+"""Backend -> the part of ONNX Runtime that runs it."""
 
 
 def torch_runner(name: str, folder: Path | str, *, scheme: str, device: str, threads: int) -> Runner:
     """A sequence classifier, loaded by plain `from_pretrained`.
 
-    scheme: fp32 (torch's default), fp32_medium (the fastest float32 matrix products of the hardware: float32 through
-    oneDNN on most CPUs, possibly bf16 or TF32 on others), bf16 and fp16 (weights too), int8 or nf4 (a folder of a
-    quantizer that transformers supports: bitsandbytes, torchao), int8_compiled.
+    scheme: fp32 (strict float32), tf32 (matrix products of a GPU in TF32), bf16 and fp16 (weights too), int8 or nf4 (a
+    folder of a quantizer that transformers supports: bitsandbytes, torchao). Any of them with the suffix `COMPILED` is
+    compiled by torch.compile when it is first called, for any batch size and length.
     """
     # bitsandbytes logs, for every layer and call, that it casts the input.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
-    import torch
 
     plain = scheme.removesuffix(COMPILED)
     if plain not in FLOATS + QUANTIZED:
@@ -65,10 +72,17 @@ def torch_runner(name: str, folder: Path | str, *, scheme: str, device: str, thr
         )
     model = _loaded(folder, plain, device)
     if plain != scheme:
-        # torchao's tensors have no stable key for torch's compile cache: torch warns and compiles without the cache.
-        warnings.filterwarnings("ignore", ".*_stable_hash_for_caching", UserWarning)
-        model.forward = torch.compile(model.forward, dynamic=True)
+        _compile(model)
     return Runner(name, "torch", scheme, torch_run(model, scheme=scheme, device=device, threads=threads))
+
+
+def _compile(model: Any) -> None:
+    """Compile a model's forward pass in place, when it is first called."""
+    import torch
+
+    # torchao's tensors have no stable key for torch's compile cache: torch warns and compiles without the cache.
+    warnings.filterwarnings("ignore", ".*_stable_hash_for_caching", UserWarning)
+    model.forward = torch.compile(model.forward, dynamic=True)
 
 
 def _loaded(folder: Path | str, scheme: str, device: str) -> Any:
@@ -92,13 +106,16 @@ def _loaded(folder: Path | str, scheme: str, device: str) -> Any:
 
 
 def one_pass(name: str, folders: Sequence[Path], *, scheme: str, device: str, threads: int) -> Runner:
-    """Models of several tasks with one encoder, in float: its logits are those of all of them, side by side.
+    """Models of several tasks with one encoder, in float, possibly compiled: its logits are those of all of them.
 
     The encoder of the first folder runs once, and every head on its output; the others must have the same.
     """
     from distill.shared import OnePass
 
-    model = OnePass([_loaded(folder, scheme, device) for folder in folders])
+    plain = scheme.removesuffix(COMPILED)
+    model = OnePass([_loaded(folder, plain, device) for folder in folders])
+    if plain != scheme:
+        _compile(model)
     return Runner(name, "torch", scheme, torch_run(model, scheme=scheme, device=device, threads=threads))
 
 
@@ -115,7 +132,7 @@ def torch_run(model: Any, *, scheme: str, device: str, threads: int) -> Run:
     """A sequence classifier in eval mode as a callable."""
     import torch
 
-    precision = "medium" if scheme == "fp32_medium" else "highest"
+    precision = "high" if scheme.startswith("tf32") else "highest"
 
     def run(batch: Batch) -> np.ndarray:
         with torch.inference_mode(), arithmetic(precision, threads):
@@ -143,8 +160,36 @@ def joined(parts: Sequence[Batch]) -> Batch:
     return {f"{number}.{key}": value for number, part in enumerate(parts) for key, value in part.items()}
 
 
-def onnx_runner(name: str, path: Path | str, *, scheme: str, threads: int) -> Runner:
-    """An ONNX file, run by ONNX Runtime on the CPU. `scheme` names the contents of the file (fp32, int8, ...)."""
+def alone(run: Run) -> Run:
+    """`run`, called for each row of a batch alone, without its padding: for models of which a batch's activations share
+    one scale, so that other rows and padding would change a row's logits. `[B, L, C]` has zeros at padding."""
+
+    def one_by_one(batch: Batch) -> np.ndarray:
+        masks = batch["attention_mask"] == 1
+        parts = [run({k: v[row : row + 1, mask] for k, v in batch.items()}) for row, mask in enumerate(masks)]
+        if parts[0].ndim == 2:
+            return np.concatenate(parts)
+        result = np.zeros((*masks.shape, parts[0].shape[2]), parts[0].dtype)
+        for row, (mask, part) in enumerate(zip(masks, parts, strict=True)):
+            result[row, mask] = part[0]
+        return result
+
+    return one_by_one
+
+
+def providers() -> list[str]:
+    """Backends of ONNX Runtime that the installed package has for a GPU."""
+    import onnxruntime
+
+    available = onnxruntime.get_available_providers()
+    return [backend for backend, provider in PROVIDERS.items() if backend != "onnxruntime" and provider in available]
+
+
+def onnx_runner(name: str, path: Path | str, *, scheme: str, threads: int, backend: str = "onnxruntime") -> Runner:
+    """An ONNX file, run by ONNX Runtime on the CPU, or on a GPU by the provider of another `backend`.
+
+    `scheme` names the contents of the file (fp32, int8, ...). ValueError if the provider does not start.
+    """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -153,20 +198,23 @@ def onnx_runner(name: str, path: Path | str, *, scheme: str, threads: int) -> Ru
     options.log_severity_level = 3
     # Its threads would go on spinning after a call and slow down the next timing.
     options.add_session_config_entry("session.force_spinning_stop", "1")
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(str(path), options, providers=[PROVIDERS[backend]])
+    if PROVIDERS[backend] not in session.get_providers():  # it falls back to the CPU without an error
+        raise ValueError(f"ONNX Runtime does not start its {PROVIDERS[backend]}")
     inputs = {entry.name: len(entry.shape) for entry in session.get_inputs()}
     outputs = _wanted([entry.name for entry in session.get_outputs()])
 
     def run(batch: Batch) -> np.ndarray:
         return _combined(session.run(outputs, shaped(batch, inputs)), outputs)
 
-    return Runner(name, "onnxruntime", scheme, run)
+    return Runner(name, backend, scheme, run)
 
 
 def openvino_runner(name: str, path: Path | str, *, scheme: str, threads: int) -> Runner:
     """An ONNX file, or a folder with OpenVINO's two files, run by OpenVINO on the CPU.
 
-    fp32 is float32 throughout: by default OpenVINO multiplies in bfloat16 if the CPU supports it.
+    By default OpenVINO computes in bfloat16 what is not quantized, if the CPU supports it. That is done only for the
+    schemes that are named so: bf16, and int8_bf16.
     """
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # it sends usage reports by default
     import openvino
@@ -174,7 +222,7 @@ def openvino_runner(name: str, path: Path | str, *, scheme: str, threads: int) -
     path = Path(path)
     file = next(path.glob("*.xml")) if path.is_dir() else path
     settings = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
-    settings |= {"INFERENCE_PRECISION_HINT": "f32"} if scheme == "fp32" else {}
+    settings |= {"INFERENCE_PRECISION_HINT": "bf16" if scheme.endswith("bf16") else "f32"}
     model = openvino.Core().compile_model(file, "CPU", settings)
     inputs = {entry.get_any_name(): len(entry.partial_shape) for entry in model.inputs}
     request = model.create_infer_request()
@@ -210,6 +258,6 @@ def load(name: str, path: Path | str, *, backend: str, scheme: str, device: str,
     runtime = BACKENDS[backend].runtime
     if runtime == "torch":
         return torch_runner(name, path, scheme=scheme, device=device, threads=threads)
-    return {"onnxruntime": onnx_runner, "openvino": openvino_runner}[runtime](
-        name, path, scheme=scheme, threads=threads
-    )
+    if runtime == "openvino":
+        return openvino_runner(name, path, scheme=scheme, threads=threads)
+    return onnx_runner(name, path, scheme=scheme, threads=threads, backend=runtime)

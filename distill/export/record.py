@@ -10,6 +10,7 @@ from typing import Any
 from distill import __version__, checkpoint
 from distill.backends import BACKENDS
 from distill.data.kinds import KINDS, Kind
+from distill.data.task import Task
 from distill.errors import ConfigError, DataError
 
 FILE = "distill.json"
@@ -56,6 +57,24 @@ class Record:
     range: tuple[float, float] | None = None
     choices: tuple[str, ...] = ()
     """The columns of multiple choice with the choices of each row."""
+    proved_on: str | None = None
+    """Flags of the processor on which the artifacts were proved; None if unknown."""
+
+
+def of_task(task: Task, longest: int, entries: Sequence[Entry], proved_on: str | None = None) -> Record:
+    """The record of a task's models. `longest`: number of tokens to which texts are truncated."""
+    return Record(
+        task.name,
+        task.kind,
+        task.labels,
+        task.columns[:1] if task.kind.separate else task.columns,
+        longest,
+        tuple(entries),
+        task.threshold,
+        task.range,
+        task.choices,
+        proved_on,
+    )
 
 
 @dataclass(frozen=True)
@@ -66,6 +85,8 @@ class Heads:
     """Names of the subfolders, which are those of the tasks, in the order of the outputs."""
     artifacts: tuple[Entry, ...]
     """Artifacts with all heads; that of torch is the subfolders together."""
+    proved_on: str | None = None
+    """As in `Record`."""
 
 
 def located(folder: str | Path) -> Path:
@@ -99,15 +120,16 @@ def write(folder: Path, record: Record | Heads) -> None:
     artifacts = [
         {key: value for key, value in asdict(entry).items() if value is not None} for entry in record.artifacts
     ]
+    proved = {} if record.proved_on is None else {"proved_on": record.proved_on}
     if isinstance(record, Heads):
-        stored = {"schema": SCHEMA, "version": __version__, "heads": record.heads, "artifacts": artifacts}
-        checkpoint.write_json(folder / FILE, stored)
+        stored = {"schema": SCHEMA, "version": __version__, "heads": record.heads}
+        checkpoint.write_json(folder / FILE, stored | proved | {"artifacts": artifacts})
         return
     content: dict[str, Any] = {"schema": SCHEMA, "version": __version__, "task": record.task}
     content |= {"kind": record.kind.name, "labels": record.labels, "columns": record.columns}
     content |= {"max_length": record.max_length, "threshold": record.threshold, "range": record.range}
     content |= {"choices": record.choices} if record.choices else {}
-    checkpoint.write_json(folder / FILE, content | {"artifacts": artifacts})
+    checkpoint.write_json(folder / FILE, content | proved | {"artifacts": artifacts})
 
 
 def read(folder: Path) -> Record | None:
@@ -175,7 +197,14 @@ def _record(content: Any) -> Record:
         float(threshold),
         None if ends is None else (float(ends[0]), float(ends[1])),
         tuple(choices),
+        _proved_on(content),
     )
+
+
+def _proved_on(content: dict[str, Any]) -> str | None:
+    flags = content.get("proved_on")
+    _check("proved_on", flags, flags is None or isinstance(flags, str))
+    return flags
 
 
 def _heads(content: dict[str, Any]) -> Heads:
@@ -185,7 +214,7 @@ def _heads(content: dict[str, Any]) -> Heads:
     plain = _texts(heads) and all(name not in (".", "..") and "/" not in name and "\\" not in name for name in heads)
     _check("heads", heads, plain and len(set(heads)) == len(heads) >= 2)
     _check("artifacts", artifacts, isinstance(artifacts, list) and bool(artifacts))
-    return Heads(tuple(heads), tuple(map(_entry, artifacts)))
+    return Heads(tuple(heads), tuple(map(_entry, artifacts)), _proved_on(content))
 
 
 def _entry(content: Any) -> Entry:

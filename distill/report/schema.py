@@ -78,8 +78,23 @@ _SPEEDUP = _record(
         "same_backend": _or_null(_AMOUNT),
         "best_teacher": _or_null(_AMOUNT),
         "ci95": _or_null(_INTERVAL),
-    }
+    },
+    # name of the timed inputs -> speedup on them; those above are at the tasks' own lengths
+    {"by_input": _map(_record({"median": _AMOUNT, "ci95": _INTERVAL}))},
 )
+_REQUESTS = _record({"count": _COUNT, "p50": _AMOUNT, "p95": _AMOUNT, "p99": _AMOUNT})
+_SERVING = {
+    # milliseconds of single requests at the tasks' own lengths
+    "requests": _or_null(_REQUESTS),
+    # of a new process, from its start to its first prediction, and its resident memory then
+    "cold_start_ms": _or_null(_AMOUNT),
+    "memory_mib": _or_null(_AMOUNT),
+    # joules of a request, and why they are null
+    "energy_j": _or_null(_AMOUNT),
+    "energy_missing": _TEXT,
+    # price of a million rows at report.hourly_rate, in its currency
+    "cost_per_million": _or_null(_AMOUNT),
+}
 _IDENTITY = {
     # the label shown to people, e.g. `student 2x`
     "name": _TEXT,
@@ -147,6 +162,7 @@ _MODEL = _record(
         # task -> label -> percent
         "recall": _map(_map(_NUMBER)),
         **_STATISTICS,
+        **_SERVING,
         "failed": _TEXT,
     },
 ) | {
@@ -189,6 +205,8 @@ _MADE_FROM = _record(
     {"name": _TEXT, "hub": _or_null(_TEXT), "license": _or_null(_TEXT)},
     {"license_name": _TEXT, "license_link": _TEXT},
 )
+# what each change gave, cumulative from the teacher on: depth, width, vocabulary, the runtime, the scheme
+_WATERFALL = _record({"step": _TEXT, "speedup": _AMOUNT, "retained": _or_null(_NUMBER)}, {"target": _or_null(_TEXT)})
 _FACT = {"type": ["string", "number", "boolean", "null"]}
 
 SCHEMA: dict[str, Any] = {
@@ -228,6 +246,7 @@ SCHEMA: dict[str, Any] = {
             "tests": _list(_TEST),
             # task -> smallest difference in points that its rows can show; null where it is not known
             "detectable": _map(_or_null(_AMOUNT)),
+            "waterfall": _list(_WATERFALL),
         },
     ),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,19 +20,30 @@ def shapes(results: Results) -> list[str]:
 
 
 def middle_shape(results: Results) -> str | None:
-    """The shape of the reported speedups: the middle one of those with a fixed batch and length, else of all."""
+    """The inputs of the reported speedups: rows of the tasks at their own lengths.
+
+    In results that were measured under the rules before, the middle one of the inputs with a fixed batch and length.
+    """
     rows = [row for m in results["models"] for row in m.get("latency_ms", ())]
     fixed = list(dict.fromkeys(_shape(row) for row in rows if row["batch"] is not None))
+    own = list(dict.fromkeys(_shape(row) for row in rows if row["batch"] is None))
+    if own and any("by_input" in (m.get("speedup") or {}) for m in results["models"]):
+        return own[0]
     names = fixed or shapes(results)
     return names[len(names) // 2] if names else None
 
 
 def at(names: Iterable[str | None]) -> str:
-    """` at SHAPE`, for the shape of a speedup; an empty text if no shape was timed."""
+    """` at SHAPE`, for the inputs of a speedup; an empty text if none were timed."""
     timed = {name for name in names if name}
     if len(timed) > 1:
-        return " at the middle shape of its run"
-    return f" at {timed.pop()}" if timed else ""
+        return " at the inputs of its run"
+    return f" at {_short(timed.pop())}" if timed else ""
+
+
+def _short(name: str) -> str:
+    """A shape, such as 8x128, or what all other inputs are."""
+    return name if re.fullmatch(r"\d+x\d+", name) else "the tasks' own lengths"
 
 
 def latency(model: Model, shape: str | None) -> dict[str, Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,9 +14,11 @@ from distill.data.collate import MULTIPLE
 from distill.data.kinds import kind_of_model
 from distill.data.kinds.answers import COLUMNS
 from distill.data.kinds.question_answering import ALWAYS
+from distill.environment import cpu_flags
 from distill.errors import ConfigError, DataError
-from distill.evaluate.runners import Batch, Run, one_pass
+from distill.evaluate.runners import Batch, Run, alone, one_pass
 from distill.evaluate.runners import load as load_runner
+from distill.export import recheck
 from distill.export.record import FILE, Entry, Record, located, read, read_any
 from distill.export.record import Heads as HeadsRecord
 from distill.family.head import stored_head
@@ -125,13 +128,23 @@ def _model(
         record.threshold,
         record.columns,
         tokenizer,
-        unpadded(run) if row_by_row else run,
+        alone(run) if row_by_row else run,
         row_by_row,
         entry.temperature or 1.0,
     )
     if several is None:
         _check_outputs(model, folder / entry.path, _expected(model))
+    _check_processor(folder, entry, model.run, record.proved_on if several is None else several.proved_on)
     return model
+
+
+def _check_processor(folder: Path, entry: Entry, run: Run, proved_on: str | None) -> None:
+    """Warn if a quantized artifact outputs something else on this processor than on the one it was proved on."""
+    here = " ".join(cpu_flags())
+    if proved_on is None or proved_on == here or not recheck.is_checked(entry.scheme):
+        return
+    if (problem := recheck.problem(folder, entry.name, run, proved_on, here)) is not None:
+        warnings.warn(problem, stacklevel=4)
 
 
 def _one_pass(folders: list[Path], entry: Entry, device: str, threads: int) -> Run:
@@ -183,8 +196,13 @@ def chosen(entries: tuple[Entry, ...], backend: str | None, scheme: str | None, 
     usable = [e for e in installed if device == "cpu" or not BACKENDS[e.backend].cpu_only]
     if not usable:
         raise ConfigError(f"device: got {device}; must be cpu for {installed[0].name}; set it, or choose torch")
-    timed = [e for e in usable if e.ms is not None]
+    timed = [e for e in usable if e.ms is not None and (scheme is not None or device != "cpu" or _fast(e))]
     return min(timed or usable[:1], key=lambda e: e.ms or 0.0)
+
+
+def _fast(entry: Entry) -> bool:
+    """Whether this processor runs an artifact as the one did that timed it: bfloat16 is slow where it is emulated."""
+    return not entry.scheme.endswith("bf16") or bool({"avx512_bf16", "amx_bf16", "bf16"} & set(cpu_flags()))
 
 
 def missing(backend: str) -> list[str]:
@@ -204,16 +222,6 @@ def within(run: Run, longest: int) -> Run:
         return run({name: values[:, :longest] for name, values in batch.items()})
 
     return clipped
-
-
-def unpadded(run: Run) -> Run:
-    """`run` for batches of one row, without its padding, which would change the scale of the activations."""
-
-    def alone(batch: Batch) -> Any:
-        real = batch["attention_mask"][0] == 1
-        return run({name: values[:, real] for name, values in batch.items()})
-
-    return alone
 
 
 def _check_device(device: str) -> None:
@@ -271,12 +279,17 @@ def _runner(path: Path, entry: Entry, device: str, threads: int) -> Run:
         return load_runner(entry.name, path, backend=backend, scheme=scheme, device=device, threads=threads).run
 
 
+def probe(model: Model) -> Any:
+    """A list of one text that a model takes, in the form of its kind of task."""
+    if model.kind.choices:
+        return [("a", ["a", "b"])]
+    return [("a", "a")] if model.kind.extractive or len(model.columns) > 1 else ["a"]
+
+
 def _check_outputs(model: Model, path: Path, expected: int | None) -> None:
     """DataError unless the model runs, and has the expected number of outputs: one for each label."""
     with readable(path, "a whole artifact; copy the folder again"), quiet():
-        pair = [("a", ["a", "b"])] if model.kind.choices else [("a", "a")]
-        pairs = model.kind.choices or model.kind.extractive or len(model.columns) > 1
-        outputs = model.outputs(pair if pairs else ["a"])
+        outputs = model.outputs(probe(model))
     if expected is not None and outputs.shape[1] != expected:
         raise DataError(
             f"{path}: got {outputs.shape[1]} outputs; must be {expected}, one for each label; copy the folder again"

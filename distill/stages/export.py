@@ -12,13 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from distill import checkpoint
+from distill import checkpoint, serve
 from distill.backends import BACKENDS
 from distill.context import Context
 from distill.data.task import Task
 from distill.data.tasks import TaskData
+from distill.environment import cpu_flags
 from distill.evaluate.metrics import accuracy
-from distill.export import cross_encoder, onnx, record
+from distill.evaluate.runners import BF16
+from distill.evaluate.timing import last_special
+from distill.export import cross_encoder, onnx, recheck, record
 from distill.export.huggingface import copied, export_folder
 from distill.export.proof import Artifact, difference, fresh, logits_of
 from distill.family import vectors
@@ -73,7 +76,8 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
             if data.task.kind.separate:
                 _loads_elsewhere(next(a for a in exported if a.task == task), texts[task], longest)
             entries = [*_entries(ctx, step, [a for a in exported if a.task == task], proofs[task])]
-            record.write(temporary / task, _record(data.task, longest, entries))
+            record.write(temporary / task, record.of_task(data.task, longest, entries, _flags()))
+            _store_check(ctx, step, temporary / task, entries)
         manifest = {"proofs": proofs, "seconds": time.monotonic() - began}
         checkpoint.write_json(temporary / checkpoint.MANIFEST, manifest)
     return manifest
@@ -96,13 +100,35 @@ def _run_heads(ctx: Context, step: Step) -> dict[str, Any]:
             chosen = _temperature(_students(measured, step), head.task, "torch", "fp32")
             agreement = proofs[head.task][head.name]["agreement"]
             entry = record.Entry("torch", "fp32", ".", agreement=agreement, temperature=chosen)
-            record.write(top / head.task, _record(tasks[head.task].task, longest, [entry]))
+            record.write(top / head.task, record.of_task(tasks[head.task].task, longest, [entry], _flags()))
         entries = [*_entries(ctx, step, [replace(heads[0], task=SHARED_HEADS), *whole], proofs[SHARED_HEADS])]
-        record.write(top, record.Heads(tuple(tasks), tuple(entries)))
+        record.write(top, record.Heads(tuple(tasks), tuple(entries), _flags()))
+        _store_check(ctx, step, top, entries)
         checkpoint.write_text(top / "README.md", heads_card(origin(ctx), list(tasks), measured))
         manifest = {"proofs": proofs, "seconds": time.monotonic() - began}
         checkpoint.write_json(temporary / checkpoint.MANIFEST, manifest)
     return manifest
+
+
+def _flags() -> str:
+    """The flags of this processor."""
+    return " ".join(cpu_flags())
+
+
+def _store_check(ctx: Context, step: Step, folder: Path, entries: Sequence[record.Entry]) -> None:
+    """Store rows by which `distill.load` checks the quantized artifacts of a folder on another processor, if it has
+    any."""
+    checked = [entry for entry in entries if recheck.is_checked(entry.scheme)]
+    if not checked:
+        return
+    tokenizer, threads = ctx.tokenizer(step.start), ctx.machine.threads
+    rows = recheck.rows(len(tokenizer), tokenizer.all_special_ids, last_special(tokenizer), ctx.config.tasks.max_length)
+    outputs = {}
+    for entry in checked:
+        model = serve.load(folder, backend=entry.backend, scheme=entry.scheme, threads=threads)
+        run = model.model.run if isinstance(model, serve.Heads) else model.run
+        outputs[entry.name] = recheck.outputs(run, rows)
+    recheck.write(folder, recheck.Check(rows, outputs))
 
 
 def _head(ctx: Context, step: Step, task: str, top: Path) -> Exported:
@@ -209,27 +235,30 @@ def _entries(
         chosen = _temperature(models, artifact.task, artifact.backend, artifact.scheme)
         agreement = proofs[artifact.name]["agreement"]
         yield record.Entry(artifact.backend, artifact.scheme, artifact.path, *times, agreement, chosen)
+    places = {(artifact.backend, artifact.scheme): artifact.path for artifact in exported}
+    for (backend, scheme), model in models.items():
+        if (place := places.get(_file_of(backend, scheme))) is not None and model["scores"]:
+            row = timed.latency(model, shape) or {}
+            times = (row.get("median"), row.get("batch"), row.get("length"))
+            chosen = _temperature(models, exported[0].task, backend, scheme)
+            yield record.Entry(backend, scheme, place, *times, None, chosen)
+
+
+def _file_of(backend: str, scheme: str) -> tuple[str, str]:
+    """Backend and scheme of the artifact from whose file another measured form is run; two empty texts if it has a file
+    of its own, or runs on a GPU alone."""
+    if (backend, scheme) == ("torch", "bf16"):
+        return "torch", "fp32"
+    if backend == "openvino" and scheme in ("fp32", "bf16"):
+        return "onnxruntime", "fp32"
+    return ("openvino", scheme.removesuffix(BF16)) if backend == "openvino" and scheme.endswith(BF16) else ("", "")
 
 
 def _temperature(models: dict[tuple[str, str], Model], task: str, backend: str, scheme: str) -> float | None:
     """The temperature of the student's variant; of one in float32 that was only timed, that of another in float32."""
-    same = [(backend, scheme), *(name for name in models if {scheme, name[1]} <= {"fp32", "fp32_medium"})]
+    same = [(backend, scheme), *(name for name in models if scheme == name[1] == "fp32")]
     found = (models.get(name, {}).get("calibration", {}).get(task, {}).get("temperature") for name in same)
     return next((value for value in found if value is not None), None)
-
-
-def _record(task: Task, longest: int, entries: list[record.Entry]) -> record.Record:
-    return record.Record(
-        task.name,
-        task.kind,
-        task.labels,
-        task.columns[:1] if task.kind.separate else task.columns,
-        longest,
-        tuple(entries),
-        task.threshold,
-        task.range,
-        task.choices,
-    )
 
 
 def _measured(ctx: Context, step: Step) -> Results | None:

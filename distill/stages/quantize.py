@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,64 +15,84 @@ from distill import checkpoint
 from distill.compress.guard import Floats, Limits, Source, guarded, guarded_heads, remove, source_of
 from distill.config import Quantize
 from distill.context import Context
-from distill.data.tasks import TaskData
 from distill.errors import reason
 from distill.evaluate import retained
 from distill.export.onnx import export_heads, export_onnx, heads_parity, onnx_parity
 from distill.machine import Machine
 from distill.plan import SHARED_HEADS, Step
+from distill.plan import Source as Start
 from distill.schemes import ONNX, SCHEMES, Scheme
 
 
 def run(ctx: Context, step: Step) -> dict[str, Any]:
     """Quantize every task's model with every scheme of the settings. Returns the manifest."""
     settings: Quantize = step.settings
-    began, manifests = time.monotonic(), {}
-    if ctx.shared:
-        return _of_step(settings, {SHARED_HEADS: _heads(ctx, step, settings)}, began)
-    for task, data in ctx.tasks.items():
-        folder, name = ctx.folder.of(step) / task, f"{step.folder}/{task}"
+    began = time.monotonic()
+    models = Models(step.start, ctx.folder.of(step), step.folder, settings, tuple(settings.schemes))
+    return made(ctx, models) | {"schemes": settings.schemes, "seconds": time.monotonic() - began}
+
+
+@dataclass(frozen=True)
+class Models:
+    """The models of a step that are quantized, and where they are written."""
+
+    start: Start
+    folder: Path
+    name: str
+    """Name of the folder in messages."""
+    settings: Quantize
+    schemes: tuple[str, ...]
+    member: int = 0
+    """Index of the teacher in an ensemble."""
+    limited: bool = True
+    """Whether a scheme that loses more than the limits of the settings leaves modules in float or fails."""
+    onnx: bool = False
+    """Whether the float32 ONNX file is written even if no scheme needs it."""
+
+
+def made(ctx: Context, models: Models, tasks: Sequence[str] | None = None) -> dict[str, Any]:
+    """Quantize the models of `tasks`, by default all, that are not finished, each into a folder named after its task.
+
+    Models with one encoder become one file. Returns which schemes failed, and which modules each model keeps in float.
+    """
+    one_encoder = isinstance(models.start, Step) and ctx.shares_encoder(models.start.settings)
+    parts = {SHARED_HEADS: list(ctx.tasks)} if one_encoder else {task: [task] for task in tasks or ctx.tasks}
+    manifests = {}
+    for part, names in parts.items():
+        folder, label = models.folder / part, f"{models.name}/{part}"
         if not checkpoint.finished(folder):
-            ctx.machine.log(f"{name}: {', '.join(settings.schemes)}")
-            source = _source(ctx, step, settings, task, data)
-            limits = limits_of(settings, task, ctx.config.limit.smoke)
+            ctx.machine.log(f"{label}: {', '.join(models.schemes) or ONNX}")
             with checkpoint.writing(folder) as temporary:
-                manifest = quantized(settings.schemes, source, temporary, limits, ctx.machine, name)
+                manifest = _written(ctx, models, names, one_encoder, temporary, label)
                 checkpoint.write_json(temporary / checkpoint.MANIFEST, manifest)
-        manifests[task] = checkpoint.read_json(folder / checkpoint.MANIFEST)
-    return _of_step(settings, manifests, began)
-
-
-def _heads(ctx: Context, step: Step, settings: Quantize) -> dict[str, Any]:
-    """Quantize the one file with the heads of all tasks. Returns its manifest."""
-    folder, name = ctx.folder.of(step) / SHARED_HEADS, f"{step.folder}/{SHARED_HEADS}"
-    if not checkpoint.finished(folder):
-        ctx.machine.log(f"{name}: {', '.join(settings.schemes)}")
-        sources = [_source(ctx, step, settings, task, data) for task, data in ctx.tasks.items()]
-        limits = [limits_of(settings, task, ctx.config.limit.smoke) for task in ctx.tasks]
-        with checkpoint.writing(folder) as temporary:
-            manifest = quantized_heads(settings.schemes, sources, temporary, limits, ctx.machine, name)
-            checkpoint.write_json(temporary / checkpoint.MANIFEST, manifest)
-    stored: dict[str, Any] = checkpoint.read_json(folder / checkpoint.MANIFEST)
-    return stored
-
-
-def _source(ctx: Context, step: Step, settings: Quantize, task: str, data: TaskData) -> Source:
-    """The checkpoint of a task with its data."""
-    start, tokenizer = ctx.checkpoint(step.start, task), ctx.tokenizer(step.start)
-    return source_of(start, tokenizer, data, settings.examples, ctx.config.tasks.max_length, ctx.config.seed)
-
-
-def _of_step(settings: Quantize, manifests: dict[str, dict[str, Any]], began: float) -> dict[str, Any]:
-    """The step's manifest, from those of its models by their names."""
-    failed = {scheme: f"{task}: {text}" for task, m in manifests.items() for scheme, text in m["failed"].items()}
+        manifests[part] = checkpoint.read_json(folder / checkpoint.MANIFEST)
     return {
-        "schemes": settings.schemes,
-        "failed": failed,
-        "kept": {task: m["kept"] for task, m in manifests.items()},
-        "onnx_difference": {task: m.get("onnx_difference") for task, m in manifests.items()},
-        "seconds": time.monotonic() - began,
+        "failed": {scheme: f"{part}: {text}" for part, m in manifests.items() for scheme, text in m["failed"].items()},
+        "kept": {part: m["kept"] for part, m in manifests.items()},
+        "onnx_difference": {part: m.get("onnx_difference") for part, m in manifests.items()},
     }
+
+
+def _written(
+    ctx: Context, models: Models, tasks: Sequence[str], one_encoder: bool, out: Path, name: str
+) -> dict[str, Any]:
+    """Write the model of one task, or of several tasks with one encoder, to `out`. Returns its manifest."""
+    sources = [_source(ctx, models, task) for task in tasks]
+    smoke = ctx.config.limit.smoke or not models.limited
+    limits = [limits_of(models.settings, task, smoke) for task in tasks]
+    schemes = list(models.schemes)
+    if one_encoder:
+        return quantized_heads(schemes, sources, out, limits, ctx.machine, name, models.onnx)
+    return quantized(schemes, sources[0], out, limits[0], ctx.machine, name, models.onnx)
+
+
+def _source(ctx: Context, models: Models, task: str) -> Source:
+    """The checkpoint of a task with its data."""
+    start, tokenizer = ctx.checkpoints(models.start, task)[models.member], ctx.tokenizer(models.start, models.member)
+    if not models.schemes:
+        return Source(start, tokenizer, ctx.tasks[task], [], {})
+    settings, longest = models.settings, ctx.config.tasks.max_length
+    return source_of(start, tokenizer, ctx.tasks[task], settings.examples, longest, ctx.config.seed)
 
 
 def limits_of(settings: Quantize, task: str, smoke: bool) -> Limits:
@@ -80,36 +101,52 @@ def limits_of(settings: Quantize, task: str, smoke: bool) -> Limits:
 
 
 def quantized(
-    schemes: list[str], source: Source, out: Path, limits: Limits, machine: Machine, name: str
+    schemes: list[str],
+    source: Source,
+    out: Path,
+    limits: Limits,
+    machine: Machine,
+    name: str,
+    onnx: bool = False,
 ) -> dict[str, Any]:
-    """Write a task's model in every scheme to `out`. Returns the manifest, which names schemes that failed and why."""
-    floats, log = Floats(machine, source), functools.partial(_log, machine, name)
+    """Write a task's model in every scheme to `out`, and with `onnx` the float32 ONNX file in any case.
+
+    Returns the manifest, which names schemes that failed and why.
+    """
+    log, floats = functools.partial(_log, machine, name), functools.cache(lambda: Floats(machine, source))
 
     def exported() -> float:
         export_onnx(source.folder, out / ONNX)
         return onnx_parity(source.folder, out / ONNX)
 
-    return _attempted(schemes, out, exported, lambda scheme: guarded(scheme, source, out, floats, limits, log))
+    return _attempted(schemes, out, exported, lambda scheme: guarded(scheme, source, out, floats(), limits, log), onnx)
 
 
 def quantized_heads(
-    schemes: list[str], sources: list[Source], out: Path, limits: list[Limits], machine: Machine, name: str
+    schemes: list[str],
+    sources: list[Source],
+    out: Path,
+    limits: list[Limits],
+    machine: Machine,
+    name: str,
+    onnx: bool = False,
 ) -> dict[str, Any]:
     """As `quantized`, for the models of several tasks with one encoder, as one file. `limits`: those of each task."""
-    floats, log = [Floats(machine, source) for source in sources], functools.partial(_log, machine, name)
+    log = functools.partial(_log, machine, name)
+    floats = functools.cache(lambda: [Floats(machine, source) for source in sources])
     folders = {source.data.task.name: source.folder for source in sources}
 
     def exported() -> float:
         export_heads(folders, out / ONNX)
         return heads_parity(folders, out / ONNX)
 
-    return _attempted(schemes, out, exported, lambda scheme: guarded_heads(scheme, out, floats, limits, log))
+    return _attempted(schemes, out, exported, lambda scheme: guarded_heads(scheme, out, floats(), limits, log), onnx)
 
 
 def _attempted(
-    schemes: list[str], out: Path, exported: Callable[[], float], quantize: Callable[[Scheme], list[str]]
+    schemes: list[str], out: Path, exported: Callable[[], float], quantize: Callable[[Scheme], list[str]], onnx: bool
 ) -> dict[str, Any]:
-    """Export the ONNX file if a scheme needs it, and quantize with every scheme. Returns the manifest."""
+    """Export the ONNX file if a scheme or `onnx` demands it, and quantize with every scheme. Returns the manifest."""
     failed = dict[str, str]()
 
     def attempt(scheme: str, file: str, make: Callable[[], Any]) -> Any:
@@ -123,7 +160,7 @@ def _attempted(
             return None
 
     manifest: dict[str, Any] = {"failed": failed, "kept": {}}
-    if any(SCHEMES[scheme].onnx for scheme in schemes):
+    if onnx or any(SCHEMES[scheme].onnx for scheme in schemes):
         manifest["onnx_difference"] = attempt(ONNX, ONNX, exported)
     for label in schemes:
         scheme = SCHEMES[label]

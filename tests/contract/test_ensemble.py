@@ -227,7 +227,8 @@ def test_a_teacher_reads_a_long_text_in_windows(name: str, run: Any, tmp_path: P
     )
     failed = {(m["backend"], m["scheme"]) for m in results["models"] if "failed" in m}
     timed = {(m["backend"], m["scheme"]) for m in results["models"] if m["role"] == "teacher"}
-    unable = {("torch", "bf16"), ("onnxruntime", "fp32")}  # bf16 is tried where the processor has it
+    # XLNet has no ONNX file; bf16 is tried where the processor has it.
+    unable = {("torch", "bf16"), ("onnxruntime", "fp32"), ("openvino", "fp32"), ("openvino", "bf16")}
     assert failed == (set() if name == "bert" else unable & timed)
 
     from distill.data import tasks as sets

@@ -167,7 +167,7 @@ def test_a_student_with_a_tokenizer_of_its_own_goes_the_whole_way(run: Any, tmp_
     assert set(pretrained["log"][-1]["terms"]) == {"mlm", "cosine"}
     same = ("steps", "tokens", "sequences", "corpus_tokens")
     assert [pretrained[key] for key in same] == [baseline[key] for key in same]
-    answers_alone(tmp_path / "out", made, "student torch fp32_medium", "finetune")
+    answers_alone(tmp_path / "out", made, "student torch fp32", "finetune")
 
 
 def answers_alone(out: Path, model: Any, form: str, stage: str = "finetune_teacher") -> None:
@@ -224,7 +224,7 @@ def test_a_teacher_of_tasks_teaches_a_student_that_is_given(name: str, run: Any,
         rows = {(model["role"], model["backend"], model["scheme"]): model for model in results["models"]}
         assert "failed" not in rows["teacher", "torch", "fp32"]
         assert "failed" not in rows["student", "onnxruntime", "int8"]
-        answers_alone(tmp_path / "out", guide, "teacher torch fp32_medium")
+        answers_alone(tmp_path / "out", guide, "teacher torch fp32")
 
 
 def test_padding_to_the_left_changes_nothing_where_a_model_answers_at_the_last_token(tmp_path: Path) -> None:

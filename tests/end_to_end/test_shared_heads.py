@@ -93,11 +93,11 @@ def test_costs_are_those_of_all_tasks(cwd: Path, results: Any) -> None:
     assert not [m for m in results["models"] if "failed" in m]
     one, other = (weights(cwd / "out" / "finetune" / task) for task in ROWS)
     once = sum(v.size for v in one.values()) + sum(v.size for n, v in other.items() if not n.startswith("bert."))
-    student = models["student", "torch", "fp32_medium"]
+    student = models["student", "torch", "fp32"]
     assert student["parameters"] == once == models["student", "onnxruntime", "int8"]["parameters"]
-    assert models["baseline", "torch", "fp32_medium"]["parameters"] == once
+    assert models["baseline", "torch", "fp32"]["parameters"] == once
     teachers = [weights(cwd / "out" / "finetune_teacher" / task) for task in ROWS]
-    teacher = models["teacher", "torch", "fp32_medium"]
+    teacher = models["teacher", "torch", "fp32"]
     assert teacher["parameters"] == sum(value.size for model in teachers for value in model.values())
     assert student["size_mib"] == pytest.approx(once * 4 / 2**20, rel=0.2)
     assert models["student", "onnxruntime", "fp32"]["path"] == "quantize/shared/model.onnx"

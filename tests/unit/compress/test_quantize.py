@@ -193,3 +193,15 @@ def test_no_module_lets_openvino_send_telemetry() -> None:
     lines = [line for of_file in found for line in of_file]
     assert len(lines) == sum(len(re.findall(r"import openvino\b", p.read_text())) for p in root.rglob("*.py")) >= 3
     assert all('sys.modules.setdefault("openvino_telemetry", None)' in line for line in lines)
+
+
+@pytest.mark.parametrize(("flags", "most"), [(["avx2"], 64), (["avx2", "avx512_vnni"], 127)])
+@pytest.mark.parametrize("name", ["onnxruntime", "onnxruntime_static"])
+def test_weights_have_7_bits_where_8_would_overflow(
+    name: str, flags: list[str], most: int, make: Make, classifier: Make, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(quantize, "cpu_flags", lambda: flags)
+    file = make(name, classifier("bert", 3), tmp_path, [])
+    arrays = map(onnx.numpy_helper.to_array, onnx.load(file).graph.initializer)
+    weights = [array.astype(int) for array in arrays if array.dtype == np.int8 and array.size > 64]
+    assert max(np.abs(weight).max() for weight in weights) == most

@@ -103,3 +103,24 @@ def test_the_interval_of_a_speedup_contains_the_median_and_depends_on_the_seed_a
 def test_different_numbers_of_rounds_are_refused() -> None:
     with pytest.raises(ValueError, match="2 and 1 rounds"):
         speedup([1.0, 2.0], [1.0])
+
+
+def test_single_requests_are_timed_one_by_one_in_rounds(clock: Clock) -> None:
+    runners = [clock.runner("a", 1.0), clock.runner("b", 2.0)]
+    rows = [synthetic((1, length), 50) for length in range(4, 14)]
+    times = latency.requests(runners, {"a": rows, "b": rows}, rounds=3)
+    assert times == {"a": [1000.0] * 10, "b": [2000.0] * 10}
+    # In each round, a runner is called once untimed, and then on each row of its share, in order.
+    lengths = [shape[1] for name, shape in clock.calls if name == "a"]
+    assert lengths == [4, 4, 5, 6, 7, 7, 8, 9, 10, 10, 11, 12, 13]
+    names = "".join(name for name, _ in clock.calls)
+    assert sorted(names[:8]) == list("aaaabbbb")
+    assert names[:4] in ("aaaa", "bbbb")
+
+
+def test_percentiles_are_numpys() -> None:
+    times = list(np.random.default_rng(0).gamma(2, 3, 200))
+    assert latency.percentiles(times) == {
+        "count": 200, "p50": np.median(times), "p95": np.percentile(times, 95), "p99": np.percentile(times, 99),
+    }  # fmt: skip
+    assert latency.percentiles([]) is None

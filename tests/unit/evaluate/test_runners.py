@@ -12,7 +12,8 @@ from transformers import AutoModelForSequenceClassification
 
 from distill.evaluate import cost
 from distill.evaluate.latency import synthetic
-from distill.evaluate.runners import in_turn, one_pass, torch_runner
+from distill.evaluate.runners import alone, in_turn, one_pass, openvino_runner, torch_runner
+from distill.export.onnx import export_onnx
 
 Make = Callable[..., Path]
 
@@ -23,7 +24,7 @@ def _model_logits(folder: Path, batch: dict[str, np.ndarray]) -> np.ndarray:
         return model(**{key: torch.from_numpy(value) for key, value in batch.items()}).logits.numpy()
 
 
-@pytest.mark.parametrize(("scheme", "tolerance"), [("fp32", 1e-6), ("fp32_medium", 0.05), ("bf16", 0.15)])
+@pytest.mark.parametrize(("scheme", "tolerance"), [("fp32", 1e-6), ("bf16", 0.15), ("fp32_compiled", 1e-5)])
 @pytest.mark.parametrize("family", ["bert", "distilbert"])
 def test_a_torch_engine_outputs_the_logits_of_the_model(
     classifier: Make, family: str, scheme: str, tolerance: float
@@ -43,7 +44,7 @@ def test_a_torch_engine_outputs_the_logits_of_the_model(
 
 
 def test_an_engine_restores_threads_and_precision(classifier: Make) -> None:
-    runner = torch_runner("x", classifier(), scheme="fp32_medium", device="cpu", threads=1)
+    runner = torch_runner("x", classifier(), scheme="tf32", device="cpu", threads=1)
     seen: list[tuple[int, str]] = []
     hook = torch.nn.modules.module.register_module_forward_pre_hook(
         lambda *_: seen.append((torch.get_num_threads(), torch.get_float32_matmul_precision()))
@@ -56,7 +57,7 @@ def test_an_engine_restores_threads_and_precision(classifier: Make) -> None:
     finally:
         hook.remove()
         torch.set_num_threads(threads)
-    assert set(seen) == {(1, "medium")}
+    assert set(seen) == {(1, "high")}
     assert after == (2, precision)
 
 
@@ -75,7 +76,7 @@ def heads(classifier: Make, tmp_path: Path) -> list[Path]:
     return [first, tmp_path / "other"]
 
 
-@pytest.mark.parametrize("scheme", ["fp32", "fp32_medium", "bf16"])
+@pytest.mark.parametrize("scheme", ["fp32", "tf32", "bf16"])
 def test_one_pass_equals_separate_runs(scheme: str, heads: list[Path]) -> None:
     batch = synthetic((4, 24), 100)
     batch["attention_mask"][1, 10:] = 0
@@ -101,3 +102,35 @@ def test_an_encoder_counts_once(heads: list[Path]) -> None:
     mib = [(folder / "model.safetensors").stat().st_size / 2**20 for folder in heads]
     assert cost.total(cost.size_mib, heads, False) == pytest.approx(sum(mib))
     assert cost.total(cost.size_mib, heads, True) == pytest.approx(mib[0] + 4 * head / 2**20, rel=0.05)
+
+
+def test_alone_runs_each_row_without_the_others_and_without_padding() -> None:
+    seen: list[tuple[list[int], list[int]]] = []
+
+    def run(batch: dict[str, np.ndarray]) -> np.ndarray:
+        seen.append((batch["input_ids"].tolist(), batch["attention_mask"].tolist()))
+        return batch["input_ids"][:, :, None].astype(np.float32) if per_token else batch["input_ids"].sum(1)[:, None]
+
+    batch = {
+        "input_ids": np.array([[7, 8, 9], [0, 5, 6]]),
+        "attention_mask": np.array([[1, 1, 0], [0, 1, 1]]),  # padded on the right and on the left
+    }
+    per_token = False
+    assert alone(run)(batch).tolist() == [[15], [11]]
+    assert seen == [([[7, 8]], [[1, 1]]), ([[5, 6]], [[1, 1]])]
+    per_token = True
+    assert alone(run)(batch)[:, :, 0].tolist() == [[7, 8, 0], [0, 5, 6]]
+
+
+@pytest.mark.parametrize("scheme", ["fp32", "bf16"])
+def test_openvino_computes_in_the_arithmetic_that_the_scheme_names(
+    classifier: Make, tmp_path: Path, scheme: str
+) -> None:
+    openvino = pytest.importorskip("openvino")
+    if scheme == "bf16" and "BF16" not in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+        pytest.skip("this processor has no bfloat16")
+    folder, batch = classifier("bert", 3), synthetic((4, 24), 100)
+    export_onnx(folder, tmp_path / "model.onnx")
+    runner = openvino_runner("x", tmp_path / "model.onnx", scheme=scheme, threads=1)
+    away = np.abs(runner.run(batch) - _model_logits(folder, batch)).max()
+    assert away < 1e-5 if scheme == "fp32" else 1e-5 < away < 0.2

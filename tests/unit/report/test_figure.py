@@ -90,7 +90,7 @@ def test_axis_names_the_shape(results: Results) -> None:
     assert axis(shown) == f"{over} at 8x128 (higher is faster)"
     assert axis([]) == f"{over} (higher is faster)"
     mixed = [*shown, replace(shown[0], shape="1x64")]
-    assert axis(mixed) == f"{over} at the middle shape of its run (higher is faster)"
+    assert axis(mixed) == f"{over} at the inputs of its run (higher is faster)"
 
 
 def test_a_point_on_the_cpu_of_a_run_with_a_gpu_is_marked(results: Results) -> None:

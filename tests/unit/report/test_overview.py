@@ -188,7 +188,7 @@ def test_shape_of_the_speedups(results: Results) -> None:
         model["latency_ms"] = model["latency_ms"][:1]
     alone, both = overview.entries([results]), overview.entries([results, other])
     assert overview.table(alone).columns[6] == "Speedup at 8x128"
-    assert overview.table(both).columns[6] == "Speedup at the middle shape of its run"
+    assert overview.table(both).columns[6] == "Speedup at the inputs of its run"
     assert {point.shape for point in overview.points(both)} == {"8x128", "1x128"}
 
 

@@ -216,6 +216,17 @@ ENTRIES = (
 )
 
 
+@pytest.mark.parametrize(("flags", "expected"), [(["avx2", "avx512_bf16"], "torch bf16"), (["avx2"], "torch fp32")])
+def test_bfloat16_is_chosen_where_the_processor_has_it(
+    flags: list[str], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "cpu_flags", lambda: flags)
+    entries = (Entry("torch", "fp32", ".", 4.0), Entry("torch", "bf16", ".", 2.0))
+    assert serve.chosen(entries, None, None, "cpu").name == expected
+    assert serve.chosen(entries, None, "bf16", "cpu").name == "torch bf16"
+    assert serve.chosen(entries, None, None, "cuda").name == "torch bf16"
+
+
 def test_the_fastest_installed_artifact_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     def name(backend: str | None = None, scheme: str | None = None, device: str = "cpu") -> str:
         return serve.chosen(ENTRIES, backend, scheme, device).name

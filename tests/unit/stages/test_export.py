@@ -62,7 +62,7 @@ def test_results_are_those_of_the_given_evaluation(
     settings = config.load_config(["recipe=task", "limit=smoke"])
     settings.stages["again"] = settings.stages["evaluate"]
     settings.pipeline.insert(settings.pipeline.index("export"), "again")
-    measured = {"environment": {}, "coverage": [], "models": [], "version": "0"}
+    measured = {"environment": {}, "coverage": [], "models": [], "statistics": {}, "version": "0"}
     for name, text in (("evaluate", "first"), ("again", "second")):
         checkpoint.write_json(tmp_path / name / checkpoint.MANIFEST, measured | {"command": text})
     monkeypatch.setattr(results, "origin", lambda ctx: {})
@@ -75,3 +75,20 @@ def test_results_are_those_of_the_given_evaluation(
     content = results.results(ctx, evaluation and steps[evaluation])
     assert content is not None
     assert content["command"] == command
+
+
+@pytest.mark.parametrize(
+    ("form", "file"),
+    [
+        (("torch", "bf16"), ("torch", "fp32")),
+        (("openvino", "fp32"), ("onnxruntime", "fp32")),
+        (("openvino", "bf16"), ("onnxruntime", "fp32")),
+        (("openvino", "int8_bf16"), ("openvino", "int8")),
+        (("openvino", "int8"), ("", "")),
+        (("torch", "fp32_compiled"), ("", "")),
+        (("torch", "fp16"), ("", "")),
+        (("onnxruntime", "int8"), ("", "")),
+    ],
+)
+def test_forms_without_a_file_of_their_own_run_from_another(form: tuple[str, str], file: tuple[str, str]) -> None:
+    assert export._file_of(*form) == file

@@ -1,0 +1,41 @@
+"""Energy of a block of work, where the machine counts it: RAPL of the processor and NVML of a GPU, through zeus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+Meter = Callable[[Callable[[], None]], float]
+"""Runs the work and returns the joules that processor, memory and GPU used meanwhile, for whatever else ran too."""
+Missing = str
+"""Why there is no meter."""
+
+
+def meter(cuda: bool) -> Meter | Missing:
+    """A meter of this machine: of the processor's packages and, with `cuda`, of the first GPU. The reason if there is
+    none: energy is never estimated from power ratings."""
+    if find_spec("zeus") is None:
+        return "the package zeus is not installed (pip install 'distill[energy]')"
+    from zeus.monitor import ZeusMonitor
+
+    try:
+        monitor = ZeusMonitor(gpu_indices=[0] if cuda else [])
+    except Exception as error:  # drivers and permissions fail in many ways, of which no run should end
+        return f"zeus does not start: {' '.join(str(error).split())[:120]}"
+    if not monitor.cpu_indices:
+        return "the processor's energy counters (RAPL) cannot be read"
+    return of_monitor(monitor)
+
+
+def of_monitor(monitor: Any) -> Meter:
+    """The meter of a `ZeusMonitor`."""
+
+    def joules(work: Callable[[], None]) -> float:
+        monitor.begin_window("work", sync_execution=False)  # the work waits for the GPU itself
+        work()
+        used = monitor.end_window("work", sync_execution=False)
+        parts = (used.cpu_energy, used.dram_energy, used.gpu_energy)
+        return float(sum(sum(part.values()) for part in parts if part))
+
+    return joules

@@ -1,0 +1,99 @@
+"""Which forms of which models are compared."""
+
+from __future__ import annotations
+
+import pytest
+
+from distill.config import load_config
+from distill.evaluate.variants import REFERENCE, Forms, Variant, forms, is_reference, variants
+from distill.plan import compared, resolve
+
+CPU = Forms(torch=("bf16",), compiled=("fp32", "bf16"), runtimes=("onnxruntime", "openvino"), openvino_bf16=True)
+SCHEMES = ("onnxruntime", "openvino", "torchao")
+
+
+def of(schemes: tuple[str, ...], machine: Forms = CPU, references: bool = True) -> list[Variant]:
+    steps = resolve(load_config(["recipe=distilbert"])).steps
+    step = next(step for step in steps if step.kind == "evaluate")
+    return variants(
+        step.teacher, compared(step), lambda _: schemes, members=1, forms=machine, references=references
+    )  # fmt: skip
+
+
+def schemes_of(found: list[Variant], role: str) -> set[tuple[str, str]]:
+    return {(variant.backend, variant.scheme) for variant in found if variant.role == role}
+
+
+def test_teacher_and_baseline_are_in_every_scheme_of_the_student() -> None:
+    quantized = {
+        ("onnxruntime", "int8"), ("openvino", "int8"), ("openvino", "int8_bf16"), ("torchao", "int8"),
+        ("torchao", "int8_compiled"),
+    }  # fmt: skip
+    floats = {("torch", scheme) for scheme in ("fp32", "bf16", "fp32_compiled", "bf16_compiled")}
+    floats |= {("onnxruntime", "fp32"), ("openvino", "fp32"), ("openvino", "bf16")}
+    found = of(SCHEMES)
+    assert schemes_of(found, "teacher") == schemes_of(found, "student") == quantized | floats
+    assert schemes_of(found, "baseline") == quantized | {("torch", "fp32")}
+    assert len({variant.name for variant in found}) == len(found)
+    assert REFERENCE in {variant.name for variant in found}
+
+
+def test_forms_do_not_depend_on_what_the_student_uses() -> None:
+    floats = schemes_of(of(()), "teacher")
+    assert ("openvino", "fp32") in floats
+    assert floats == schemes_of(of(()), "student")
+    assert floats < schemes_of(of(("bitsandbytes",)), "teacher")
+    assert schemes_of(of(SCHEMES, references=False), "teacher") == floats
+    assert schemes_of(of(SCHEMES, references=False), "student") == schemes_of(of(SCHEMES), "student")
+
+
+def test_only_one_of_the_same_arithmetic_is_scored_unless_the_student_has_it_for_every_task() -> None:
+    scored = {(v.role, v.backend, v.scheme) for v in of(SCHEMES) if v.scored}
+    assert ("teacher", "torch", "fp32") in scored
+    assert ("teacher", "torch", "bf16") in scored
+    assert ("teacher", "openvino", "int8_bf16") in scored
+    assert ("student", "onnxruntime", "fp32") in scored
+    assert ("teacher", "onnxruntime", "fp32") not in scored
+    assert not [name for name in scored if name[2].endswith("_compiled")]
+    # without a quantize stage that writes it, the ONNX file exists for the timed task alone
+    assert {v.backend for v in of(("bitsandbytes",)) if v.scored and v.role == "student"} == {"torch", "bitsandbytes"}
+
+
+def test_files_are_those_of_the_quantize_step_or_of_the_evaluate_step() -> None:
+    for variant in of(SCHEMES):
+        of_student = variant.role == "student"
+        assert (variant.quantized is not None) == (of_student and variant.file is not None)
+        assert variant.made == (variant.role if variant.file is not None and not of_student else None)
+    assert {v.made for v in of(("torchao",)) if v.role == "student" and v.backend == "onnxruntime"} == {"student"}
+
+
+def test_what_depends_on_its_batch_runs_row_by_row() -> None:
+    alone = {(v.role, v.backend, v.scheme) for v in of((*SCHEMES, "onnxruntime_static")) if v.row_by_row}
+    assert alone == {(role, "onnxruntime", "int8") for role in ("teacher", "student", "baseline")}
+
+
+@pytest.mark.parametrize(
+    ("bf16", "cuda", "torch", "compiled"),
+    [
+        (False, False, (), ("fp32",)),
+        (True, False, ("bf16",), ("fp32", "bf16")),
+        (True, True, ("tf32", "bf16", "fp16"), ("fp32", "bf16")),
+        (False, True, ("tf32", "fp16"), ("fp32", "fp16")),
+    ],
+)
+def test_forms_of_a_machine(bf16: bool, cuda: bool, torch: tuple[str, ...], compiled: tuple[str, ...]) -> None:
+    found = forms(bf16=bf16, cuda=cuda, compiled=True, openvino=True, providers=["onnxruntime_cuda"])
+    assert (found.torch, found.compiled) == (torch, compiled)
+    assert found.runtimes == ("onnxruntime", *(["onnxruntime_cuda"] if cuda else []), "openvino")
+    assert found.openvino_bf16 == (bf16 and not cuda)
+    plain = forms(bf16=bf16, cuda=cuda, compiled=False, openvino=False, providers=[])
+    assert (plain.compiled, plain.runtimes, plain.openvino_bf16) == ((), ("onnxruntime",), False)
+
+
+def test_references_are_float32_and_on_a_gpu_any_float_form() -> None:
+    teacher = [variant for variant in of(SCHEMES) if variant.role == "teacher"]
+    on_cpu = {(v.backend, v.scheme) for v in teacher if is_reference(v, cuda=False)}
+    assert on_cpu == {("torch", "fp32"), ("torch", "fp32_compiled"), ("onnxruntime", "fp32"), ("openvino", "fp32")}
+    on_gpu = {(v.backend, v.scheme) for v in teacher if is_reference(v, cuda=True)}
+    assert on_gpu == on_cpu | {("torch", "bf16"), ("torch", "bf16_compiled"), ("openvino", "bf16")}
+    assert not any(is_reference(v, cuda=True) for v in of(SCHEMES) if v.role != "teacher")

@@ -1,0 +1,56 @@
+"""Facts about the machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from distill import environment
+
+X86 = "processor\t: 0\nmodel name\t: AMD EPYC 9B14\nflags\t\t: fpu avx2 avx512f avx512_vnni avx512_bf16 sse4_2\n"
+ARM = "processor\t: 0\nBogoMIPS\t: 50\nFeatures\t: fp asimd asimddp i8mm bf16\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "flags"),
+    [
+        (X86 + X86, ["sse4_2", "avx2", "avx512f", "avx512_vnni", "avx512_bf16"]),
+        (ARM, ["asimddp", "i8mm", "bf16"]),
+        ("", []),
+    ],
+)
+def test_flags_are_those_that_matter(tmp_path: Path, text: str, flags: list[str]) -> None:
+    (tmp_path / "cpuinfo").write_text(text)
+    assert environment.cpu_flags(tmp_path / "cpuinfo") == flags
+    assert environment.cpu_flags(tmp_path / "absent") == []
+
+
+def test_the_model_is_that_of_the_processor(tmp_path: Path) -> None:
+    (tmp_path / "cpuinfo").write_text(X86)
+    assert environment._cpu(tmp_path / "cpuinfo") == "AMD EPYC 9B14"
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["avx2"], True),
+        (["avx2", "avx512f"], True),
+        (["avx2", "avx512f", "avx512_vnni"], False),
+        (["avx2", "avx_vnni"], False),
+        (["avx2", "avx512f", "amx_int8"], False),
+        (["asimddp"], False),
+        ([], False),
+    ],
+)
+def test_8_bit_products_overflow_on_x86_without_vnni(flags: list[str], expected: bool) -> None:
+    assert environment.saturates(flags) is expected
+
+
+def test_facts_of_this_machine() -> None:
+    facts = environment.hardware(2)
+    assert set(facts["cpu_flags"].split()) <= set(environment.FLAGS)
+    assert facts["memory_gib"] > 0.1
+    assert facts["governor"]
+    assert facts["threads"] == 2
+    assert {*environment.PACKAGES} <= facts.keys()
