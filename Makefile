@@ -1,10 +1,10 @@
-# make install | make demo | make test | make test-all | make lint. Everything is installed into .venv, once, with the versions of constraints.txt.
+# make install | make demo | make test | make test-all | make test-browser | make lint. Everything is installed into .venv, once, with the versions of constraints.txt.
 PYTHON ?= python3
 PIP = .venv/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 PYTEST = HF_HUB_OFFLINE=1 .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 ARGS ?=
 
-.PHONY: install demo test test-all lint format clean
+.PHONY: install demo test test-all test-browser lint format clean
 
 install: .venv/.embedded
 
@@ -16,6 +16,9 @@ test: .venv/.dev
 
 test-all: .venv/.dev
 	$(PYTEST) $(ARGS)
+
+test-browser: .venv/.browser
+	HF_HUB_OFFLINE=1 .venv/bin/python -m pytest -rs tests/browser $(ARGS)
 
 lint: .venv/.dev
 	.venv/bin/ruff check .
@@ -45,3 +48,8 @@ clean:
 .venv/.dev: pyproject.toml constraints.txt .venv/.torch
 	$(PIP) --editable ".[embedded,dev,torchao,openvino]"
 	touch $@ .venv/.embedded
+
+# The browser itself is the system's: chromium or chrome.
+.venv/.browser: .venv/.dev
+	$(PIP) --editable ".[browser]"
+	touch $@

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.json"
 CLAIM = ".distill-run"
 """File that marks a folder as a run's."""
+DISAGREEMENTS = "disagreements.json"
+"""Beside results.json, which contains no texts of users: rows on which student and teacher disagree."""
 LOCK = ".lock"
 """File in a run folder that is locked while a run uses it."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import os
 import sys
 from collections.abc import Iterator
@@ -29,13 +30,17 @@ class Machine:
     precision: str
     """Arithmetic of training: bf16 or fp32."""
     threads: int
-    tracker: Tracker
     fast_float32: bool
     """Whether torch's fast float32 matrix product ("medium") is real float32 on this machine: training then uses it."""
 
     @property
     def device(self) -> torch.device:
         return self.accelerator.device
+
+    @functools.cached_property
+    def tracker(self) -> Tracker:
+        """What gets losses and results while the run goes on."""
+        return Tracker(self.accelerator)
 
     @property
     def main(self) -> bool:
@@ -89,7 +94,7 @@ def start(config: Config, folder: Path | None = None) -> Machine:
     fast = fast_path_is_float32(device.type)
     torch.set_float32_matmul_precision("medium" if fast else "highest")
     console = Console(width=None if sys.stdout.isatty() else 120)
-    machine = Machine(accelerator, console, precision, threads, Tracker(accelerator), fast)
+    machine = Machine(accelerator, console, precision, threads, fast)
     machine.log(
         f"{accelerator.num_processes} process(es) on {accelerator.device}, {threads} threads, training in {precision}"
     )

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from distill import __version__, family, teacher
+from distill import __version__, checkpoint, family, teacher
 from distill.compress.target import shape_of
 from distill.config import NO_TEACHER, Evaluate, Prune, Quantize, Train, Vocabulary
 from distill.context import Context
@@ -258,4 +258,31 @@ def _stage(ctx: Context, step: Step) -> dict[str, Any]:
     manifest = ctx.folder.manifest(step)
     row = {key: manifest.get(key) for key in ("seconds", "tokens_per_second", "peak_memory_mib")}
     row = {"name": step.stage, "target": step.target or None, "kind": step.kind, **row}
-    return row | ({"skipped": manifest["skipped"]} if "skipped" in manifest else {})
+    row |= {"skipped": manifest["skipped"]} if "skipped" in manifest else {}
+    log = thinned(losses(ctx.folder.of(step))) if step.kind == "train" else []
+    return row | ({"log": log} if log else {})
+
+
+def losses(folder: Path) -> list[list[float]]:
+    """[step, training loss] of what was trained in a folder; the loss is the weighted sum of the terms.
+
+    Models of several tasks or members were trained one after the other: their steps are counted on.
+    """
+    if not (folder / checkpoint.MANIFEST).is_file():
+        return []
+    manifest = checkpoint.read_json(folder / checkpoint.MANIFEST)
+    if "log" in manifest:
+        return [[row["step"], row["loss"]] for row in manifest["log"]]
+    joined, before = [], 0
+    for part in manifest.get("members", manifest.get("tasks", [])):
+        inner = folder / part
+        joined += [[before + at, loss] for at, loss in losses(inner)]
+        before += checkpoint.read_json(inner / checkpoint.MANIFEST).get("steps", 0) if inner.is_dir() else 0
+    return joined
+
+
+def thinned(log: list[list[float]], most: int = 50) -> list[list[float]]:
+    """At most `most` rows at about equal distances, the first and the last among them."""
+    if len(log) <= most:
+        return log
+    return [log[round(i * (len(log) - 1) / (most - 1))] for i in range(most)]

@@ -96,9 +96,10 @@ def _part(train: Split, columns: Columns, share: float, most: int, salt: str = "
     """[rows] whether a labelled row belongs to this share of the rows, of at most `most`."""
     can, kind = labelled(targets_of(train)), columns.kind
     limit = min(share, most / max(1, int(can.sum()))) * 2.0**64
-    for texts in [columns.text[:1]] * kind.grouped + [columns.text[1:]] * kind.extractive + [columns.content]:
+    choices = [columns.text[1:]] * kind.extractive + [columns.text[:1] if kind.grouped else columns.content]
+    for texts in choices:
         part: np.ndarray = can & (hashes(train, texts, salt) < limit)
-        # Of few groups or contexts, none or most of the rows may be in the part.
+        # Of few contexts, none or most of the rows may be in the part.
         if FEWEST["validation"] <= part.sum() <= can.sum() / 2:
             break
     return part

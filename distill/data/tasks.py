@@ -22,7 +22,7 @@ from distill.data.kinds.kind import SOFT
 from distill.data.labelled import Labelled, labelled_rows
 from distill.data.labels import check_head
 from distill.data.questions import encode_questions
-from distill.data.splits import Split
+from distill.data.splits import DEVELOPMENT, Split
 from distill.data.task import Task, chosen, is_own
 from distill.errors import ConfigError, DataError
 from distill.family.head import Head
@@ -149,7 +149,7 @@ def load_tasks(tasks: config.Tasks, limit: config.Limit, seed: int, head: Head |
             notes += rows.notes
         elif tasks.names:
             raise DataError(
-                f"{tasks.path}/{name}: got {sorted(kept)}; must hold train-*.parquet and "
+                f"{tasks.path}/{name}: got {sorted({*kept} - {DEVELOPMENT})}; must hold train-*.parquet and "
                 f"{next(iter(_patterns(settings, 'validation')))}-*.parquet; add them or take {name} out of tasks.names"
             )
     if not loaded:

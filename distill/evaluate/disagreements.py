@@ -14,8 +14,6 @@ from distill.data.tasks import targets_of
 if TYPE_CHECKING:
     from datasets import Dataset
 
-FILE = "disagreements.json"
-"""Beside results.json, which contains no texts of users."""
 MOST = 50
 """Maximum rows of a task."""
 CHARACTERS = 200
@@ -78,6 +76,8 @@ def disagreements(
         distance = np.where(differs, distance, -np.inf)
     order = np.argsort(-distance, kind="stable")[:most]
     numbers = order[distance[order] > (-np.inf if kind.same is not None else 0)]
+    if not len(numbers):
+        return []
     part = rows.select(numbers)
     columns = [*task.columns, SECONDS] if kind.choices else [*task.columns]
     texts = list(zip(*(part[column][:] for column in columns), strict=True))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from distill.checkpoint import write_bytes, write_json, write_text
-from distill.report import figure, html, markdown, page
+from distill.report import figure, markdown, page, web
 from distill.report.card import embedder_card, heads_card, model_card, plain_card
-from distill.report.read import read, read_one
+from distill.report.forms import Run, folder_name
+from distill.report.read import read_one, read_paths, read_rows
 from distill.report.schema import Results, validate
 from distill.report.terminal import show
 
@@ -17,6 +18,7 @@ __all__ = [
     "model_card",
     "plain_card",
     "read_one",
+    "read_runs",
     "show",
     "validate",
     "write",
@@ -43,7 +45,8 @@ def write_pages(results: Results, folder: Path) -> dict[str, Path]:
     svg, png = figure.svg(points, smoke), figure.png(points, smoke)
     blocks = page.run_page(results, svg)
     write_text(folder / "report.md", markdown.text(blocks))
-    write_text(folder / "report.html", html.document(f"{results['recipe']}: distillation report", blocks))
+    run = Run(folder_name(folder), results, read_rows(folder))
+    write_text(folder / "report.html", web.page([run], f"{results['recipe']}: distillation report"))
     write_text(folder / "frontier.svg", svg)
     write_bytes(folder / "frontier.png", png)
     return {
@@ -56,8 +59,17 @@ def write_pages(results: Results, folder: Path) -> dict[str, Path]:
 
 def write_overview(folder: Path) -> dict[str, Path]:
     """Write report.md, report.html and frontier.svg on all runs below `folder`; DataError if there is none."""
-    blocks, svg = page.overview_page(read(folder))
+    runs = read_runs(folder)
+    blocks, svg = page.overview_page([run.results for run in runs])
+    shown, hidden = page.real([run.results for run in runs])
+    kept = [run for run in runs if any(run.results is one for one in shown)]
     write_text(folder / "report.md", markdown.text(blocks))
-    write_text(folder / "report.html", html.document(page.ALL_RUNS, blocks))
+    write_text(folder / "report.html", web.page(kept, page.ALL_RUNS, hidden))
     write_text(folder / "frontier.svg", svg)
     return {"report": folder / "report.md", "page": folder / "report.html", "picture": folder / "frontier.svg"}
+
+
+def read_runs(folder: Path) -> list[Run]:
+    """Every distinct run below `folder`, or in it, with its disagreeing rows; DataError if there is none."""
+    paths = read_paths(folder)
+    return [Run(folder_name(path.parent), results, read_rows(path.parent)) for path, results in paths.items()]

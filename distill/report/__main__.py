@@ -1,37 +1,87 @@
 """`python -m distill.report outputs/`: one page on all runs below a folder.
 
-For the folder of a single run, the reports of that run are written again from its results.json.
+For the folder of a single run, the reports of that run are written again from its results.json. With --choose, --csv or
+--json, no page is written: the forms of the runs are chosen from, or listed.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 
 from distill.errors import UserError
-from distill.report import read_one, write_overview, write_pages
+from distill.report import read_one, read_runs, write_overview, write_pages
+from distill.report.choose import Ask, parsed, verdict
+from distill.report.export import write_csv, write_json_rows
+from distill.report.forms import Run, forms, groups
 
-USAGE = "usage: python -m distill.report FOLDER    (e.g. outputs/; writes FOLDER/report.html and FOLDER/report.md)"
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="python -m distill.report", description=(__doc__ or "").split("\n")[0])
+    made.add_argument(
+        "folder", metavar="FOLDER", type=Path, help="a run folder, or one with runs below it, e.g. outputs/"
+    )
+    made.add_argument(
+        "--choose",
+        metavar="CONDITION",
+        nargs="+",
+        help="retained=97 or above_chance=97 (at least, in percent), ms=5, mib=20 (at most), and the goal: speedup=max "
+        "(the default), retained=max, above_chance=max or size=min",
+    )
+    made.add_argument("--csv", metavar="FILE", type=Path, help="every form of every run, one a line")
+    made.add_argument("--json", metavar="FILE", type=Path, help="the same as a list of records")
+    return made
 
 
 def main(arguments: list[str]) -> int:
     """Exit code: 0, or 2 for an error that the user can correct."""
-    if len(arguments) != 1 or arguments[0].startswith("-"):
-        help_asked = arguments in (["-h"], ["--help"])
-        print(USAGE, file=sys.stdout if help_asked else sys.stderr)
-        return 0 if help_asked else 2
-    folder = Path(arguments[0])
     try:
-        if (folder / "results.json").is_file():
-            paths = write_pages(read_one(folder / "results.json"), folder)
-        else:
-            paths = write_overview(folder)
+        given = parser().parse_args(arguments)
+    except SystemExit as stopped:
+        return int(stopped.code or 0)
+    try:
+        if given.choose or given.csv or given.json:
+            _listed(given.folder, given.choose, given.csv, given.json)
+            return 0
+        paths = _written(given.folder)
     except UserError as error:
         print("\n".join(error.messages), file=sys.stderr)
         return 2
     for name, path in paths.items():
         print(f"{name}: {path}")
     return 0
+
+
+def _written(folder: Path) -> dict[str, Path]:
+    if (folder / "results.json").is_file():
+        return write_pages(read_one(folder / "results.json"), folder)
+    return write_overview(folder)
+
+
+def _listed(folder: Path, words: list[str] | None, csv: Path | None, json: Path | None) -> None:
+    ask = None if words is None else parsed(words)
+    runs = read_runs(folder)
+    if csv:
+        write_csv(runs, csv)
+    if json:
+        write_json_rows(runs, json)
+    if ask:
+        print("\n\n".join(_choices(runs, ask)))
+
+
+def _choices(runs: list[Run], ask: Ask) -> list[str]:
+    """The choice of each group of comparable runs, as text."""
+    every, texts = forms(runs), []
+    named = groups(runs)
+    for number, group in enumerate(named):
+        found = verdict(runs, [form for form in every if form.group == number], group, ask)
+        load = found["loading"] or {}
+        parts = [group.title + ":"] if len(named) > 1 else []
+        parts += found["sentences"]
+        parts += [text for key in ("command", "code", "note") if (text := load.get(key))]
+        texts.append("\n".join(parts))
+    return texts
 
 
 if __name__ == "__main__":

@@ -117,19 +117,26 @@ def summary(results: Results) -> list[Block]:
     return [*result(results), models_table(results), Bullets(headline.coverage(results))]
 
 
+def real(runs: Sequence[Results]) -> tuple[list[Results], str]:
+    """The runs that a page on many shows, smoke runs only if there is no other, and a sentence on the others."""
+    shown = [run for run in runs if not run.get("smoke")] or list(runs)
+    hidden = len(runs) - len(shown)
+    text = f"Not shown: {headline.counted(hidden, 'run')} with limit=smoke, whose numbers mean nothing."
+    return shown, text if hidden else ""
+
+
 def overview_page(runs: Sequence[Results]) -> tuple[list[Block], str]:
-    """The page over many runs, and its picture as SVG. Smoke runs are shown only if there is no other."""
-    real = [run for run in runs if not run.get("smoke")]
-    shown = real or runs
+    """The page over many runs, and its picture as SVG."""
+    shown, hidden = real(runs)
+    smoke = any(run.get("smoke") for run in shown)
     entries = overview.entries(shown)
     text = f"{headline.counted(len(shown), 'run')}: {len(entries)} variants of students and baselines."
-    if hidden := len(runs) - len(shown):
-        text += f" Not shown: {headline.counted(hidden, 'run')} with limit=smoke, whose numbers mean nothing."
-    drawn = figure.svg(overview.points(entries), not real)
+    text += f" {hidden}" if hidden else ""
+    drawn = figure.svg(overview.points(entries), smoke)
     pruned = cuts.table(shown)
     blocks = [
         Heading(ALL_RUNS, 1),
-        *banner(not real),
+        *banner(smoke),
         Headline(text),
         Picture("frontier.svg", drawn),
         overview.table(entries),

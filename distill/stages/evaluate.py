@@ -72,7 +72,7 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
     manifest |= {"version": __version__, "models": models, "coverage": ctx.coverage}
     manifest |= {"kept": {name: made["kept"] for name, made in loader.made.items()}}
     manifest |= {"statistics": rows.compared(measured)}
-    checkpoint.write_json(ctx.folder.path / disagreements.FILE, list(_disagreements(measured, manifest)))
+    checkpoint.write_json(ctx.folder.path / checkpoint.DISAGREEMENTS, list(_disagreements(measured, manifest)))
     return manifest
 
 

@@ -15,7 +15,7 @@ from distill.config import recipes
 
 RECIPE = "recipe=distilbert"
 NAMES = ", ".join(recipes())
-TEACHERS = "bert_base, embedded, ensemble, hub, roberta_base"
+TEACHERS = "bert_base, embedded, ensemble, hub, none, roberta_base"
 NOTHING = f"recipe: got nothing; must be one of {NAMES}; choose one, e.g. recipe=distilbert"
 TRAPPED = 77
 """Exit code of a process that imports torch where it must not."""

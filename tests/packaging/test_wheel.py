@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+WEB = ROOT / "distill" / "report" / "web"
 
 
 def run(*arguments: str | Path, **settings: object) -> subprocess.CompletedProcess[str]:
@@ -54,9 +55,11 @@ def test_holds_the_source_the_settings_and_the_recipes_and_nothing_else(wheel: P
         metadata = next(n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
         assert "License-Expression: Apache-2.0" in archive.read(metadata).decode()
     expected = {f"distill/{n}" for n in relative(ROOT / "distill", "*.py")}
+    expected |= {f"distill/report/web/{n}" for ending in ("html", "css", "js") for n in relative(WEB, f"*.{ending}")}
     expected |= {f"distill/conf/{n}" for n in relative(ROOT / "conf", "*.yaml")}
     expected |= {f"distill/recipes/{n}" for n in relative(ROOT / "recipes", "*.yaml")}
     assert {"distill/conf/config.yaml", "distill/recipes/distilbert.yaml"} <= names
+    assert "distill/report/web/page.js" in names
     assert names == expected | {"distill/py.typed"}
 
 

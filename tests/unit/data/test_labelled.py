@@ -318,10 +318,12 @@ def test_rows_that_cannot_be_used_are_refused(name: str) -> None:
     assert refused(splits, **settings) == message
 
 
-@pytest.mark.parametrize("groups", [COUNT // 4, 1])
-@pytest.mark.parametrize(("kind", "by"), [("question_answering", "context"), ("reranking", "query")])
+@pytest.mark.parametrize(
+    ("kind", "by", "groups"),
+    [("question_answering", "context", 50), ("question_answering", "context", 1), ("reranking", "query", 50)],
+)
 def test_questions_of_a_context_and_documents_of_a_query_are_in_one_split(kind: str, by: str, groups: int) -> None:
-    """Unless there are too few of them: then rows are set aside."""
+    """Unless there are too few contexts: then questions are set aside."""
     text, other = (TEXTS[n % groups] for n in range(COUNT)), (f"what {n}" for n in range(COUNT))
     columns: Rows = {by: list(text), "question" if by == "context" else "document": list(other)}
     label = [each.split()[0] for each in columns[by]] if by == "context" else [n % 2 for n in range(COUNT)]

@@ -42,6 +42,7 @@ def test_several_labels() -> None:
     (found,) = disagreements(task("multi_label", ("x", "y")), data, teacher, student)
     assert (found["row"], found["teacher"], found["student"]) == (0, "x 0.88, y 0.88", "x 0.88")
     assert found["label"] == "x, y"
+    assert disagreements(task("multi_label", ("x", "y")), data, teacher, teacher) == []
 
 
 def test_numbers_have_the_largest_differences() -> None:

@@ -1,0 +1,192 @@
+"""Chooses a form: the best by one goal among those that meet all conditions, and how it compares with the next best."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from distill.errors import ConfigError
+from distill.report.forms import Form, Group, Run, Value
+from distill.report.loading import loading
+from distill.report.schema import Results
+
+ROLES = ("student", "teacher")
+"""Models that are offered: baselines are controls, and pruned models are not trained yet."""
+LEAST = 97.0
+"""Least retained %, where neither a run nor a reader names one."""
+GOALS = {"speedup": "max", "retained": "max", "above_chance": "max", "size": "min"}
+_FORM = "conditions retained=97 or above_chance=97 (at least), ms=5, mib=20 (at most), and one goal"
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What a reader wants. Percentages, milliseconds and MiB; None for no condition."""
+
+    least: float = LEAST
+    above: bool = False
+    """Whether `least` is of what the score has above chance."""
+    ms: float | None = None
+    mib: float | None = None
+    goal: str = "speedup"
+
+
+def parsed(words: Sequence[str]) -> Ask:
+    """`retained=97 ms=5 mib=20 speedup=max` as an Ask. ConfigError for another word, or for a key given twice."""
+    found: dict[str, str] = {}
+    goals = []
+    for word in words:
+        key, _, value = word.partition("=")
+        if GOALS.get(key) == value:
+            goals.append(key)
+        elif key in ("retained", "above_chance", "ms", "mib") and re.fullmatch(r"\d+(\.\d+)?", value):
+            found[key] = value if key not in found else _refuse(word, "given once")
+        else:
+            goal = " or ".join(f"{name}={end}" for name, end in GOALS.items())
+            _refuse(word, f"one of the {_FORM}: {goal}")
+    if len(goals) > 1 or {"retained", "above_chance"} <= found.keys():
+        _refuse(" ".join(words), "at most one goal, and retained or above_chance")
+    numbers = {key: float(value) for key, value in found.items()}
+    above = "above_chance" in found or goals == ["above_chance"]
+    least = numbers.get("above_chance", numbers.get("retained", 0.0))
+    return Ask(least, above, numbers.get("ms"), numbers.get("mib"), goals[0] if goals else "speedup")
+
+
+def _refuse(word: str, must: str) -> str:
+    raise ConfigError(f"--choose: got {word}; must be {must}; correct it")
+
+
+def least_of(results: Sequence[Results]) -> float:
+    """The least retained % that the runs were made for; a default where they name none or several."""
+    named = {run["least_retained"] for run in results if "least_retained" in run}
+    return float(named.pop()) if len(named) == 1 else LEAST
+
+
+def offered(forms: Sequence[Form], group: Group, ask: Ask) -> list[Form]:
+    """The forms that meet all conditions, the best first. A form that lacks a number that is asked for is left out."""
+    if group.input is None:
+        return []
+    kept = [form for form in forms if form.first["role"] in ROLES and _meets(form, group.input, ask)]
+    return sorted(kept, key=_order(group.input, ask), reverse=True)
+
+
+def _meets(form: Form, name: str, ask: Ask) -> bool:
+    value = form.kept(ask.above)
+    limits = ((ask.ms, form.ms.get(name)), (ask.mib, form.mib))
+    within = all(most is None or (number is not None and number <= most) for most, number in limits)
+    return value is not None and value.value >= ask.least and name in form.speedup and within
+
+
+def _order(name: str, ask: Ask) -> Callable[[Form], tuple[float, float]]:
+    def order(form: Form) -> tuple[float, float]:
+        value, fast = form.kept(ask.above), form.speedup[name].value
+        score = value.value if value else 0.0
+        small = -form.mib if form.mib is not None else float("-inf")
+        return {"speedup": (fast, score), "size": (small, score)}.get(ask.goal, (score, fast))
+
+    return order
+
+
+def verdict(runs: Sequence[Run], forms: Sequence[Form], group: Group, ask: Ask) -> dict[str, Any]:
+    """`sentences`, the chosen `form`, the `next` best, and how to load the choice (`loading`); None if absent."""
+    best, second, *_ = [*offered(forms, group, ask), None, None]
+    if best is None:
+        return {"sentences": [_none(forms, group, ask)], "form": None, "next": None, "loading": None}
+    sentences = [_chosen(runs, best, group, ask)]
+    if second is not None:
+        other = f"The next best, {second.name}{_where(runs, second, group)}, retains {_numbers(second, group, ask)}"
+        sentences.append(f"{other}; {compared(runs, best, second, ask.above)}.")
+    else:
+        sentences.append("No other form meets the conditions.")
+    load = loading(runs[best.runs[0]], best.first)
+    return {"sentences": sentences, "form": best, "next": second, "loading": load}
+
+
+def _what(ask: Ask) -> str:
+    return "of what the teacher's score has above chance" if ask.above else "of the teacher's score"
+
+
+def _conditions(ask: Ask, all_of: str) -> str:
+    parts = [f"retain at least {ask.least:g}%"] if ask.least else []
+    parts += [f"take at most {ask.ms:g} ms"] if ask.ms is not None else []
+    parts += [f"have at most {ask.mib:g} MiB"] if ask.mib is not None else []
+    return f"{all_of} that {' and '.join(parts)}" if parts else ""
+
+
+def _chosen(runs: Sequence[Run], form: Form, group: Group, ask: Ask) -> str:
+    goal = {"speedup": "fastest", "size": "smallest"}.get(ask.goal, "closest to its teacher")
+    known = [f"{form.ms[group.input]:.1f} ms"] if group.input in form.ms else []
+    known += [f"{form.mib:.1f} MiB"] if form.mib is not None else []
+    return (
+        f"Ship {form.name}{_where(runs, form, group)}, the {goal}{_conditions(ask, ' of the forms')}: it retains "
+        f"{_numbers(form, group, ask)} the speed of the teacher's fastest float32 form ({', '.join(known)} with "
+        f"{group.input})."
+    )
+
+
+def _numbers(form: Form, group: Group, ask: Ask) -> str:
+    kept, fast = form.kept(ask.above), form.speedup[group.input or ""]
+    retained = f"{kept.value:.1f}%{_ends(kept, 1)}" if kept else "an unknown share"
+    return f"{retained} {_what(ask)} at {fast.value:.2f}x{_ends(fast, 2)}"
+
+
+def _where(runs: Sequence[Run], form: Form, group: Group) -> str:
+    """The run that a form is from, where there are several."""
+    folder = runs[form.runs[0]].folder
+    if len(form.runs) > 1:
+        return f" (mean of {len(form.runs)} seeds; {folder} is the first)"
+    return f" ({folder})" if len(group.runs) > 1 else ""
+
+
+def _ends(value: Value, digits: int) -> str:
+    """The 95% interval, or with several seeds the standard deviation."""
+    if value.interval is None:
+        return ""
+    low, high = value.interval
+    return f" (± {(high - low) / 2:.{digits}f})" if value.spread else f" ({low:.{digits}f} to {high:.{digits}f})"
+
+
+def _none(forms: Sequence[Form], group: Group, ask: Ask) -> str:
+    models = [form for form in forms if form.first["role"] in ROLES]
+    known = [value.value for form in models if (value := form.kept(ask.above))]
+    if group.input is None or not known:
+        return f"No form has both a speed and a share {_what(ask)}, so there is no choice."
+    return f"There are no forms{_conditions(ask, '')}: the most that one retains is {max(known):.1f}% {_what(ask)}."
+
+
+def compared(runs: Sequence[Run], a: Form, b: Form, above: bool) -> str:
+    """Whether the scores of two forms differ: by the paired test of a run that has both, else by their intervals."""
+    found = list(paired(runs, a, b))
+    if len(found) == 1 and len(a.runs) == 1:
+        row = found[0]
+        low, high = row["ci95"]
+        numbers = f"{row['difference']:+.1f} points ({low:.1f} to {high:.1f}, p = {row['p']:.3f}, {row['test']})"
+        return f"their scores {'differ' if row['distinguishable'] else 'are not distinguishable'}: {numbers}"
+    ends = [value.interval if value else None for value in (a.kept(above), b.kept(above))]
+    if ends[0] is None or ends[1] is None:
+        return "whether their scores differ was not tested"
+    if ends[0][0] <= ends[1][1] and ends[1][0] <= ends[0][1]:
+        return "no paired test of the two is stored, and their intervals overlap, so no difference in score is shown"
+    return "no paired test of the two is stored; their intervals do not overlap"
+
+
+def paired(runs: Sequence[Run], a: Form, b: Form, scope: str = "macro") -> Iterator[dict[str, Any]]:
+    """The paired tests of two forms in the runs that have both, each as a minus b."""
+    first, second = _identity(a), _identity(b)
+    for index in sorted(set(a.runs) & set(b.runs)):
+        for row in runs[index].results.get("tests", []):
+            pair = (_named(row["a"]), _named(row["b"]))
+            if row["scope"] == scope and pair == (first, second):
+                yield row
+            elif row["scope"] == scope and pair == (second, first):
+                low, high = row["ci95"]
+                yield row | {"difference": -row["difference"], "ci95": [-high, -low], "a": row["b"], "b": row["a"]}
+
+
+def _identity(form: Form) -> tuple[str, str, str]:
+    return _named(form.first)
+
+
+def _named(model: dict[str, Any]) -> tuple[str, str, str]:
+    return model["name"], model["scheme"], model["backend"]

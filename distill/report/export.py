@@ -1,0 +1,90 @@
+"""Every form of every run as flat rows, for CSV and JSON files. Runs of several seeds are not averaged."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from distill.checkpoint import write_json, write_text
+from distill.report import headline, overview
+from distill.report.forms import Run, default_input, milliseconds, reference, speedups
+from distill.report.loading import loading
+from distill.report.schema import Model
+
+_COPIED = (
+    "name",
+    "role",
+    "step",
+    "target",
+    "scheme",
+    "backend",
+    "parameters",
+    "size_mib",
+    "gmacs",
+    "glue",
+    "throughput_per_second",
+    "cold_start_ms",
+    "memory_mib",
+    "energy_j",
+    "cost_per_million",
+    "failed",
+)
+
+
+def rows(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
+    """A record of each form: names, percentages, speedups, milliseconds at each input, scores, and how to load it."""
+    for run in runs:
+        named, fastest = default_input(run.results), reference(run.results)
+        facts = {"run": run.folder, "recipe": run.results["recipe"], "settings": overview.settings(run.results)}
+        facts |= {"seeds": " ".join(map(str, run.results["seeds"])), "rules": run.results.get("rules", "before")}
+        for model in run.results["models"]:
+            faster = speedups(model, fastest, named)
+            yield {
+                **facts,
+                **{key: model.get(key) for key in _COPIED},
+                **_retained(model),
+                "input": named,
+                **{f"speedup.{name}": value.value for name, value in faster.items()},
+                **_ends("speedup", headline.interval(model, "speedup")),
+                **{f"ms.{name}": value for name, value in milliseconds(model).items()},
+                **{f"requests.{key}": value for key, value in (model.get("requests") or {}).items()},
+                **{
+                    f"score.{task}.{metric}": value
+                    for task, metrics in model.get("scores", {}).items()
+                    for metric, value in metrics.items()
+                },
+                **{f"load.{key}": value for key, value in loading(run, model).items() if key in ("path", "command")},
+            }
+
+
+def _retained(model: Model) -> dict[str, float | None]:
+    ways = model.get("retained") or {}
+    return {
+        "retained": headline.retained(model),
+        **_ends("retained", headline.interval(model, "retained")),
+        "above_chance": ways.get("above_chance"),
+        **_ends("above_chance", ways.get("above_chance_ci95")),
+    }
+
+
+def _ends(name: str, interval: Sequence[float] | None) -> dict[str, float | None]:
+    low, high = interval or (None, None)
+    return {f"{name}.low": low, f"{name}.high": high}
+
+
+def write_csv(runs: Sequence[Run], path: Path) -> None:
+    """One line for each form; a column that a form lacks is empty."""
+    records = list(rows(runs))
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(dict.fromkeys(key for row in records for key in row)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    write_text(path, file.getvalue())
+
+
+def write_json_rows(runs: Sequence[Run], path: Path) -> None:
+    """A list of records."""
+    write_json(path, list(rows(runs)))

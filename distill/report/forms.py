@@ -1,0 +1,260 @@
+"""The forms of many runs as flat records: what a page, a choice and a CSV file all show.
+
+A form is a model in one scheme on one backend. Runs that differ only in their seed give one form, whose numbers are
+means.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from distill.report import headline, overview
+from distill.report.schema import Model, Results
+from distill.report.timed import median, middle_shape, shapes
+
+REQUESTS = "single requests"
+"""Name of the input of single requests at the tasks' own lengths, beside batch x length such as `8x128`."""
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run. `folder` is as a reader of the page types it; `rows`: disagreements with the teacher."""
+
+    folder: str
+    results: Results
+    rows: Sequence[dict[str, Any]] = ()
+
+
+@dataclass(frozen=True)
+class Value:
+    """A number with its interval; `spread` is true where the interval is one standard deviation over seeds."""
+
+    value: float
+    interval: Interval | None = None
+    spread: bool = False
+
+
+@dataclass(frozen=True)
+class Form:
+    """A model in one scheme on one backend, in all runs that differ only in their seed.
+
+    Percentages are of the teacher of its runs, speedups are over that teacher's fastest float32 form.
+    """
+
+    group: int
+    """Forms are compared within a group: the same tasks, rows, teacher and machine."""
+    runs: tuple[int, ...]
+    models: tuple[Model, ...]
+    settings: str
+    retained: Value | None
+    above_chance: Value | None
+    speedup: dict[str, Value]
+    """Input -> speedup."""
+    ms: dict[str, float]
+    """Input -> median milliseconds."""
+    mib: float | None
+
+    @property
+    def first(self) -> Model:
+        return self.models[0]
+
+    @property
+    def name(self) -> str:
+        return f"{self.first['name']}, {headline.variant(self.first)}"
+
+    def kept(self, above: bool) -> Value | None:
+        """What is retained: of the score, or of what the score has above chance."""
+        return self.above_chance if above else self.retained
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs whose forms may be compared."""
+
+    tasks: tuple[str, ...]
+    teacher: str
+    machine: str
+    runs: tuple[int, ...]
+    input: str | None
+    """The input of its speedups, unless a reader picks another."""
+
+    @property
+    def title(self) -> str:
+        count = headline.counted(len(self.runs), "run")
+        return f"{', '.join(self.tasks) or 'no task'}; teacher {self.teacher}; {self.machine}; {count}"
+
+
+def groups(runs: Sequence[Run]) -> list[Group]:
+    """Comparable runs together, the largest group first."""
+    found: dict[str, list[int]] = {}
+    for index, run in enumerate(runs):
+        found.setdefault(json.dumps(_comparable(run.results)), []).append(index)
+    made = [_group([runs[i].results for i in members], members) for members in found.values()]
+    return sorted(made, key=lambda group: -len(group.runs))
+
+
+def _comparable(results: Results) -> list[Any]:
+    facts = results["environment"]
+    rows = sorted([row["task"], row["split"], row["rows"]] for row in results["coverage"] if row["split"] != "train")
+    machine = [facts.get(key) for key in ("cpu", "gpu", "threads")]
+    # Keys sort the tasks: runs that list the same tasks in another order are compared.
+    return [
+        sorted(headline.task_names(results)),
+        rows,
+        results.get("teacher_name"),
+        machine,
+        bool(results.get("smoke")),
+    ]
+
+
+def _group(results: Sequence[Results], members: Sequence[int]) -> Group:
+    facts = results[0]["environment"]
+    machine = f"{facts.get('gpu') or facts['cpu']}, {headline.counted(facts['threads'], 'thread')}"
+    inputs = Counter(name for name in map(default_input, results) if name)
+    return Group(
+        tuple(headline.task_names(results[0])),
+        results[0].get("teacher_name", "-"),
+        machine,
+        tuple(members),
+        inputs.most_common(1)[0][0] if inputs else None,
+    )
+
+
+def default_input(results: Results) -> str | None:
+    """The input of the reported speedup: the tasks' own lengths where it was measured there, else the middle shape."""
+    for model in results["models"]:
+        measured = (model.get("speedup") or {}).get("by_input") or {}
+        best = headline.speedup(model)
+        if named := next((name for name, row in measured.items() if row["median"] == best), None):
+            return str(named)
+    return middle_shape(results)
+
+
+def inputs(forms: Sequence[Form]) -> list[str]:
+    """Every input that a form was timed with, in order."""
+    return list(dict.fromkeys(name for form in forms for name in (*form.speedup, *form.ms)))
+
+
+def forms(runs: Sequence[Run]) -> list[Form]:
+    """Every form of all runs, group by group. A failed one has neither scores nor times."""
+    made: list[Form] = []
+    for number, group in enumerate(groups(runs)):
+        index = {id(runs[i].results): i for i in group.runs}
+        for same in overview.grouped([runs[i].results for i in group.runs], overview.settings):
+            rows: dict[tuple[str, ...], list[tuple[int, Model]]] = {}
+            for results in same:
+                for model in results["models"]:
+                    key = (model["name"], model["role"], model["backend"], model["scheme"], str(model["target"]))
+                    rows.setdefault(key, []).append((index[id(results)], model))
+            fastest = {index[id(results)]: reference(results) for results in same}
+            title = overview.settings(same[0])
+            made += [_form(number, found, fastest, title, _input_names(runs, found)) for found in rows.values()]
+    return made
+
+
+def _input_names(runs: Sequence[Run], found: Sequence[tuple[int, Model]]) -> dict[int, str | None]:
+    return {i: default_input(runs[i].results) for i, _ in found}
+
+
+def reference(results: Results) -> dict[str, float]:
+    """Input -> milliseconds of the teacher's fastest float32 form."""
+    teachers = [m for m in headline.of_role(results, "teacher") if headline.float32(m)]
+    times = {shape: [t for m in teachers if (t := median(m, shape))] for shape in shapes(results)}
+    return {shape: min(found) for shape, found in times.items() if found}
+
+
+def speedups(model: Model, fastest: dict[str, float], named: str | None) -> dict[str, Value]:
+    """Input -> speedup with its interval.
+
+    Results of before have the speedup at one input only. At the others it is the ratio of medians, without an interval.
+    """
+    ways = model.get("speedup") or {}
+    if by_input := ways.get("by_input"):
+        return {name: Value(row["median"], _pair(row["ci95"])) for name, row in by_input.items() if row}
+    ratios = {shape: Value(ms / own) for shape, ms in fastest.items() if (own := median(model, shape))}
+    if named and (best := ways.get("best_teacher")) is not None:
+        ratios[named] = Value(best, _pair(ways.get("ci95")))
+    return ratios
+
+
+def _pair(ends: Sequence[float] | None) -> Interval | None:
+    return (ends[0], ends[1]) if ends else None
+
+
+def milliseconds(results_model: Model) -> dict[str, float]:
+    """Input -> median milliseconds, single requests among them where they were timed."""
+    timed = {row.get("name") or f"{row['batch']}x{row['length']}": row["median"] for row in _latencies(results_model)}
+    single = results_model.get("requests")
+    return timed | ({REQUESTS: single["p50"]} if single else {})
+
+
+def _latencies(model: Model) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = model.get("latency_ms", [])
+    return found
+
+
+def _form(
+    group: int,
+    found: Sequence[tuple[int, Model]],
+    fastest: dict[int, dict[str, float]],
+    settings: str,
+    named: dict[int, str | None],
+) -> Form:
+    models = [model for _, model in found]
+    faster = [speedups(model, fastest[i], named[i]) for i, model in found]
+    timed = [milliseconds(model) for model in models]
+    return Form(
+        group,
+        tuple(i for i, _ in found),
+        tuple(models),
+        settings,
+        over_seeds([_retained(m) for m in models]),
+        over_seeds([_above_chance(m) for m in models]),
+        {name: v for name in _names(faster) if (v := over_seeds([row.get(name) for row in faster]))},
+        {name: fmean(row[name] for row in timed if name in row) for name in _names(timed)},
+        mean_of([m.get("size_mib") for m in models]),
+    )
+
+
+def _names(rows: Sequence[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def mean_of(numbers: Sequence[float | None]) -> float | None:
+    """The mean of those that were measured; None if none was."""
+    measured = overview.values(numbers)
+    return fmean(measured) if measured else None
+
+
+def over_seeds(values: Sequence[Value | None]) -> Value | None:
+    """One value as it is; of several the mean, and one standard deviation around it."""
+    measured = [value for value in values if value is not None]
+    if len(measured) < 2:
+        return measured[0] if measured else None
+    middle, ends = overview.around([value.value for value in measured])
+    return Value(middle, ends, True)
+
+
+def _retained(model: Model) -> Value | None:
+    value = headline.retained(model)
+    return None if value is None else Value(value, _pair(headline.interval(model, "retained")))
+
+
+def _above_chance(model: Model) -> Value | None:
+    ways = model.get("retained") or {}
+    value = ways.get("above_chance")
+    return None if value is None else Value(value, _pair(ways.get("above_chance_ci95")))
+
+
+def folder_name(folder: Path) -> str:
+    """A folder as it is typed from here: relative where it is below the current folder."""
+    here, path = Path.cwd(), folder.absolute()
+    return path.relative_to(here).as_posix() if path.is_relative_to(here) else folder.as_posix()

@@ -1,0 +1,63 @@
+"""How to load a form: the command and the code, and what to know about it."""
+
+from __future__ import annotations
+
+import shlex
+
+from distill.report.forms import Run
+from distill.report.headline import task_names, variant
+from distill.report.schema import Model, Results
+from distill.schemes import ONNX, SCHEMES
+
+_AS_FLOAT32 = ("bf16", "fp16", "fp32_medium", "fp32_tf32")
+"""Ways in which torch was timed with the weights that an export holds in float32."""
+_ARTIFACTS = {("torch", "fp32"), ("onnxruntime", "fp32"), *((s.backend, s.scheme) for s in SCHEMES.values())}
+"""(backend, scheme) that an exported folder may hold for `distill.load`."""
+
+
+def loading(run: Run, model: Model) -> dict[str, str | None]:
+    """Keys `path`, `command`, `code` and `note`; None for what there is not."""
+    exported = _exported(run.results, model) if model["role"] == "student" else None
+    trained = model.get("path") if model["backend"] == "torch" else None
+    folder = exported or trained
+    if folder is None:
+        note = "No folder of the run loads this form: its recipe has no export stage for it."
+        return {"path": model.get("path"), "command": None, "code": None, "note": note}
+    path = f"{run.folder}/{folder}" if run.folder not in ("", ".") else folder
+    scheme = "fp32" if model["backend"] == "torch" and model["scheme"] in _AS_FLOAT32 else model["scheme"]
+    tasks = [] if run.results.get("heads") else task_names(run.results)[1:]
+    notes = [f"Other tasks are beside it: {', '.join(tasks)}."] if tasks else []
+    if (model["backend"], scheme) not in _ARTIFACTS:
+        return {"path": path, "command": None, "code": _onnx(path), "note": " ".join([_BY_HAND, *notes])}
+    if scheme != model["scheme"]:
+        notes.insert(0, f"It was scored and timed as {variant(model)}; distill.load computes in float32.")
+    return {
+        "path": path,
+        "command": f'{_PREDICT} {shlex.quote(path)} --backend {model["backend"]} --scheme {scheme} "a text"',
+        "code": _code(path, model["backend"], scheme),
+        "note": " ".join(notes) or None,
+    }
+
+
+_PREDICT = "python -m distill.predict"
+_BY_HAND = "distill.load has no artifact of this kind; the backend itself reads the exported ONNX file."
+
+
+def _code(path: str, backend: str, scheme: str) -> str:
+    loaded = f'model = distill.load({path!r}, backend="{backend}", scheme="{scheme}")'
+    return f'import distill\n\n{loaded}\nmodel.predict(["a text"])'
+
+
+def _onnx(path: str) -> str:
+    return f'import openvino\n\nmodel = openvino.Core().compile_model({f"{path}/onnx/{ONNX}"!r}, "CPU")'
+
+
+def _exported(results: Results, model: Model) -> str | None:
+    """The exported folder of the form's model for the first task, below the run folder; None if there is none."""
+    stages = [s for s in results["stages"] if s["kind"] == "export" and "skipped" not in s]
+    found = next((stage for stage in stages if stage["target"] in (None, model["target"])), None)
+    tasks = task_names(results)
+    if found is None or not tasks:
+        return None
+    parts = [found["name"], *([found["target"]] if found["target"] else [])]
+    return "/".join([*parts, "shared" if results.get("heads") else tasks[0]])

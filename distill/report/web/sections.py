@@ -1,0 +1,41 @@
+"""The run by run part of the page, as blocks: what it found, covered, was measured on, and its exact command."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from distill.report import headline
+from distill.report.detail import coverage_table, environment_table, stages_table, tables
+from distill.report.forms import Run
+from distill.report.page import Block, Bullets, Heading, Paragraph, command
+from distill.report.page import sections as of_tables
+
+
+def sections(runs: Sequence[Run]) -> list[tuple[str, list[Block]]]:
+    """(title, blocks) of each run. All tables of a single run; of several, those that differ from run to run."""
+    whole = len(runs) == 1
+    return [(_title(run), _blocks(run, whole)) for run in runs]
+
+
+def _title(run: Run) -> str:
+    seeds = ", ".join(map(str, run.results["seeds"]))
+    return f"{run.folder}: recipe {run.results['recipe']}, seed {seeds}"
+
+
+def _blocks(run: Run, whole: bool) -> list[Block]:
+    results = run.results
+    shown = tables(results) if whole else [coverage_table(results), stages_table(results), environment_table(results)]
+    notes = [*headline.on_the_cpu(results), *results.get("notes", []), *headline.pruned(results)]
+    noted: list[Block] = [Heading("Notes", 3), Bullets(notes)] if notes else []
+    return [
+        Paragraph(headline.headline(results)),
+        Heading("Exact command", 3),
+        Paragraph(f"Teacher: {results.get('teacher_name', '-')}. Made with distill {results['version']}."),
+        *command(results["command"]),
+        Heading("What the average covers", 3),
+        Bullets(headline.coverage(results)),
+        Heading("How it was timed", 3),
+        Paragraph(headline.timing(results)),
+        *noted,
+        *of_tables(shown),
+    ]

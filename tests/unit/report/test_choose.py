@@ -1,0 +1,211 @@
+"""Choice of a form: against brute force over the models, its words, its sentences and the files of all forms."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distill.checkpoint import write_json
+from distill.errors import ConfigError
+from distill.report import export
+from distill.report.__main__ import main
+from distill.report.choose import ROLES, Ask, least_of, offered, paired, parsed, verdict
+from distill.report.forms import Run, default_input, forms, groups, speedups
+from distill.report.loading import loading
+from tests.enriched import enriched
+
+Results = dict[str, Any]
+
+
+def only(results: Results, folder: str = "outputs/a") -> list[Run]:
+    return [Run(folder, results)]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("retained=97 speedup=max", Ask(97.0)),
+        ("mib=20 above_chance=98.5 ms=5", Ask(98.5, True, 5.0, 20.0)),
+        ("size=min", Ask(0.0, goal="size")),
+        ("above_chance=max mib=3", Ask(0.0, True, None, 3.0, "above_chance")),
+    ],
+)
+def test_words(words: str, expected: Ask) -> None:
+    assert parsed(words.split()) == expected
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["speed=max", "retained=x", "retained=-1", "ms=5 ms=6", "speedup=max size=min", "retained=9 above_chance=9"],
+)
+def test_other_words_are_refused_in_one_line(words: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parsed(words.split())
+    (message,) = refused.value.messages
+    assert message.startswith("--choose: got ")
+    assert "must be" in message
+
+
+def brute_force(results: Results, ask: Ask, name: str) -> list[tuple[str, str, str]]:
+    """Every eligible model of one run, the best first, computed from the rows of results.json alone."""
+    found = []
+    for model in results["models"]:
+        kept, faster = model["retained"] or {}, model["speedup"] or {}
+        value = kept.get("above_chance" if ask.above else "macro_without_wnli")
+        speed = (faster.get("by_input") or {}).get(name, {}).get("median")
+        times = [
+            row["median"] for row in model["latency_ms"] if name in (row.get("name"), f"{row['batch']}x{row['length']}")
+        ]
+        if model["role"] not in ("student", "teacher") or value is None or speed is None or value < ask.least:
+            continue
+        if (ask.ms is not None and times[0] > ask.ms) or (ask.mib is not None and model["size_mib"] > ask.mib):
+            continue
+        size = -model["size_mib"]
+        keys = {
+            "speedup": (speed, value),
+            "size": (size, value),
+            "retained": (value, speed),
+            "above_chance": (value, speed),
+        }
+        found.append((keys[ask.goal], (model["name"], model["scheme"], model["backend"])))
+    return [identity for _, identity in sorted(found, key=lambda pair: pair[0], reverse=True)]
+
+
+@pytest.mark.parametrize("goal", ["speedup", "retained", "above_chance", "size"])
+def test_the_choice_is_that_of_brute_force(results: Results, goal: str) -> None:
+    results = enriched(results)
+    runs = only(results)
+    (group,) = groups(runs)
+    assert group.input == "own lengths"
+    chosen = set()
+    for above, least, ms, mib in itertools.product([False, True], [0, 90, 93, 95, 99], [None, 10, 20], [None, 30, 80]):
+        ask = Ask(least, above, ms, mib, goal)
+        found = [form.first for form in offered(forms(runs), group, ask)]
+        expected = brute_force(results, ask, "own lengths")
+        assert [(m["name"], m["scheme"], m["backend"]) for m in found] == expected
+        chosen.add(expected[0] if expected else None)
+    assert len(chosen) > 2
+
+
+def test_the_default_is_what_the_runs_were_made_for(results: Results) -> None:
+    assert least_of([results]) == 97.0
+    assert least_of([results | {"least_retained": 95.0}] * 2) == 95.0
+    assert least_of([results | {"least_retained": 95.0}, results | {"least_retained": 90.0}]) == 97.0
+
+
+def test_the_verdict_names_the_choice_its_test_and_its_folder(results: Results) -> None:
+    results = enriched(results)
+    results["stages"].append({"name": "export", "target": None, "kind": "export", "seconds": 1.0})
+    runs = only(results)
+    found = verdict(runs, forms(runs), groups(runs)[0], Ask(93.0))
+    first, second = found["sentences"]
+    assert first.startswith("Ship student, int8 onnxruntime, the fastest of the forms that retain at least 93%")
+    assert "retains 93.1% (92.0 to 94.0) of the teacher's score at 4.68x" in first
+    assert "The next best, student, bf16 torch" in second
+    row = next(iter(paired(runs, found["form"], found["next"])))
+    assert f"{row['difference']:+.1f} points" in second
+    assert ("are not distinguishable" in second) is not row["distinguishable"]
+    assert found["loading"]["command"].startswith(
+        "python -m distill.predict outputs/a/export/cola --backend onnxruntime"
+    )
+    nothing = verdict(runs, forms(runs), groups(runs)[0], Ask(99.95, mib=1.0))
+    assert nothing["form"] is None
+    assert "There are no forms that retain at least 99.95% and have at most 1 MiB" in nothing["sentences"][0]
+
+
+def test_a_test_is_read_from_either_side(results: Results) -> None:
+    results = enriched(results)
+    runs = only(results)
+    a, b = [form for form in forms(runs) if form.first["role"] == "student"][:2]
+    (one,), (other,) = paired(runs, a, b), paired(runs, b, a)
+    assert one["difference"] == -other["difference"]
+    assert one["ci95"] == [-other["ci95"][1], -other["ci95"][0]]
+
+
+def test_without_a_test_overlapping_intervals_show_no_difference(results: Results) -> None:
+    runs = only(results)
+    sentence = verdict(runs, forms(runs), groups(runs)[0], Ask(95.0))["sentences"][1]
+    assert "their intervals overlap, so no difference in score is shown" in sentence
+    for model in results["models"]:
+        if model["scheme"] == "bf16" and model["role"] == "student":
+            model["retained"]["ci95"] = [95.05, 95.15]
+        elif model["role"] == "student" and model["backend"] == "torch":
+            model["retained"]["ci95"] = [99.0, 99.5]
+            model["speedup"]["best_teacher"] = 2.9
+    assert "their intervals do not overlap" in verdict(runs, forms(runs), groups(runs)[0], Ask(95.0))["sentences"][1]
+
+
+def test_seeds_are_averaged_and_other_tasks_are_apart(results: Results) -> None:
+    second = copy.deepcopy(results)
+    second |= {"seeds": [1], "command": results["command"].replace("seed=0", "seed=1")}
+    second["models"][8]["retained"]["macro_without_wnli"] += 2.0
+    other = copy.deepcopy(results) | {"teacher_name": "another"}
+    runs = [Run("a", results), Run("b", other), Run("c", second)]
+    assert [group.runs for group in groups(runs)] == [(0, 2), (1,)]
+    form = next(f for f in forms(runs) if f.group == 0 and f.name == "student, int8 onnxruntime")
+    assert form.runs == (0, 2)
+    assert form.retained is not None
+    assert form.retained.value == pytest.approx(94.1)
+    assert form.retained.interval == pytest.approx((94.1 - 2**0.5, 94.1 + 2**0.5))
+    assert form.retained.spread
+
+
+def test_speedups_of_results_of_before(results: Results) -> None:
+    model = results["models"][8]
+    assert default_input(results) == "8x128"
+    found = speedups(model, {"1x128": 13.2, "8x128": 66.0}, "8x128")
+    assert found["8x128"].value == 5.2  # as reported
+    assert found["8x128"].interval is not None
+    assert found["1x128"].value == pytest.approx(13.2 / (0.2 * 12.7))
+    assert found["1x128"].interval is None
+
+
+@pytest.mark.parametrize(
+    ("scheme", "backend", "words"),
+    [
+        ("int8", "onnxruntime", "--backend onnxruntime --scheme int8"),
+        ("bf16", "torch", "--backend torch --scheme fp32"),
+        ("fp32", "openvino", "onnx/model.onnx"),
+    ],
+)
+def test_loading_of_an_export(results: Results, scheme: str, backend: str, words: str) -> None:
+    stage = {"name": "export", "target": "2x", "kind": "export", "seconds": 1.0}
+    results["stages"].append(stage)
+    model = results["models"][8] | {"scheme": scheme, "backend": backend, "target": "2x"}
+    load = loading(Run("a b", results), model)
+    assert "a b/export/2x/cola" in (load["path"] or "")
+    assert words in (load["command"] or load["code"] or "")
+    assert (load["command"] is None) == (backend == "openvino")
+    unexported = loading(Run("a", results), model | {"target": "3x"})
+    assert (unexported["command"] is None) == (backend != "torch")
+
+
+def test_the_command_line(results: Results, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_json(tmp_path / "a" / "results.json", results)
+    files = ["--csv", str(tmp_path / "f.csv"), "--json", str(tmp_path / "f.json")]
+    assert main([str(tmp_path), "--choose", "retained=93", "mib=30", "speedup=max", *files]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(
+        "Ship student, int8 onnxruntime, the fastest of the forms that retain at least 93% and have at most 30 MiB"
+    )
+    assert not (tmp_path / "report.html").exists()
+    records = json.loads((tmp_path / "f.json").read_text())
+    with (tmp_path / "f.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert len(records) == len(lines) == len(results["models"])
+    assert float(lines[8]["speedup.8x128"]) == results["models"][8]["speedup"]["best_teacher"]
+    assert float(lines[8]["score.cola.matthews"]) == results["models"][8]["scores"]["cola"]["matthews"]
+    assert lines[3]["retained"] == ""
+    assert main([str(tmp_path), "--choose", "speed=max"]) == 2
+    assert capsys.readouterr().err.startswith("--choose: got speed=max; must be")
+    assert next(iter(export.rows(only(results))))["run"] == "outputs/a"
+
+
+def test_only_trained_models_are_offered() -> None:
+    assert set(ROLES) == {"student", "teacher"}

@@ -1,0 +1,153 @@
+"""The page as text: self-contained, escaped, within its policy, and with the same choice as the command line."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from distill.report.forms import Run
+from distill.report.web import embedded, page
+from distill.report.web.data import chance_retained, page_data
+from tests.enriched import EVIL, disagreeing, enriched, without_plotly
+
+Results = dict[str, Any]
+VOID = {"meta", "br"}
+
+
+class Parsed(HTMLParser):
+    """Tags with their attributes, scripts, and text outside scripts and style."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.scripts: list[tuple[dict[str, str | None], str]] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag == "script":
+            self.scripts.append((dict(attrs), ""))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open[-1:] == ["script"]:
+            attributes, text = self.scripts[-1]
+            self.scripts[-1] = (attributes, text + data)
+        elif self.open[-1:] != ["style"]:
+            self.words.append(data)
+
+
+def runs_of(results: Results) -> list[Run]:
+    return [Run("outputs/a", results, disagreeing(["cola", "rte"]))]
+
+
+def test_the_page_loads_nothing(results: Results) -> None:
+    text = page(runs_of(enriched(results)), "A run")
+    document = Parsed(without_plotly(text))
+    assert document.open == []
+    assert not {tag for tag, _ in document.tags} & {"link", "iframe", "object", "embed", "img", "base", "form"}
+    references = [v for _, attrs in document.tags for k, v in attrs.items() if k in ("src", "href", "action", "srcset")]
+    assert references == ["#choose"]
+    assert not re.search(r"url\(|@import|https?://", without_plotly(text))
+    (style,) = re.findall(r"<style>(.*?)</style>", text, re.DOTALL)
+    assert "@import" not in style
+
+
+def test_only_its_own_scripts_may_run(results: Results) -> None:
+    document = Parsed(page(runs_of(results), "A run"))
+    (policy,) = (
+        attrs["content"] for tag, attrs in document.tags if attrs.get("http-equiv") == "Content-Security-Policy"
+    )
+    assert policy is not None
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "connect-src" not in policy
+    assert "unsafe-eval" not in policy
+    run = [text for attributes, text in document.scripts if attributes.get("type") != "application/json"]
+    hashes = {base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in run}
+    assert len(run) == 2
+    assert hashes == set(re.findall(r"'sha256-([^']+)'", policy))
+
+
+def test_texts_cannot_become_markup(results: Results) -> None:
+    results = enriched(results)
+    for key in ("recipe", "command", "teacher_name"):
+        results[key] = EVIL
+    results["notes"] = [EVIL]
+    results["models"][8]["name"] = results["models"][8]["scheme"] = results["environment"]["cpu"] = EVIL
+    results["stages"][0]["name"] = EVIL
+    document = Parsed(without_plotly(page([Run(EVIL, results, disagreeing([EVIL]))], EVIL)))
+    assert not {tag for tag, _ in document.tags} & {"img"}
+    assert len(document.scripts) == 3
+    assert not [name for _, attrs in document.tags for name in attrs if name.startswith("on")]
+    data = json.loads(document.scripts[0][1])
+    assert data["runs"][0]["command"] == EVIL
+    assert data["runs"][0]["disagreements"][0]["text"] == EVIL
+    assert any(EVIL in words for words in document.words)
+
+
+def test_json_in_the_page_reads_back() -> None:
+    data = {"text": "</script><!--<script>&amp;\u2028\u2029é", "n": [1.5, None, True]}
+    text = embedded(data)
+    assert json.loads(text) == data
+    assert not set("<>&\u2028\u2029") & set(text)
+    with pytest.raises(ValueError, match="JSON compliant"):
+        embedded({"n": float("nan")})
+
+
+def test_the_numbers_are_those_of_the_results(results: Results) -> None:
+    results = enriched(results)
+    data = page_data(runs_of(results))
+    assert len(data["forms"]) == len(results["models"])
+    for form, model in zip(data["forms"], results["models"], strict=True):
+        assert form["scores"] == {
+            task: {metric: pytest.approx(value, rel=1e-4) for metric, value in metrics.items()}
+            for task, metrics in model["scores"].items()
+        }
+        if model["retained"]:
+            assert form["raw"][:3] == pytest.approx(
+                [model["retained"]["macro_without_wnli"], *model["retained"]["ci95"]], rel=1e-4
+            )
+        if model["speedup"]:
+            assert form["speedup"]["1x128"][0] == pytest.approx(
+                model["speedup"]["by_input"]["1x128"]["median"], rel=1e-4
+            )
+    assert data["groups"][0]["chosen"] is not None or "There are no forms" in data["groups"][0]["sentences"][0]
+
+
+def test_chance_is_the_same_ratio_as_retained(results: Results) -> None:
+    assert chance_retained(results) is None
+    teacher = next(m for m in results["models"] if m["role"] == "teacher" and m["scores"])
+    whole = enriched(results) | {"chance": teacher["scores"]}
+    assert chance_retained(whole) == pytest.approx(100.0)
+    half = {task: {metric: value / 2 for metric, value in of.items()} for task, of in teacher["scores"].items()}
+    assert chance_retained(whole | {"chance": half}) == pytest.approx(50.0)
+
+
+def test_a_page_on_many_runs_has_few_disagreeing_rows(results: Results) -> None:
+    rows = disagreeing(["cola", "rte"], 30)
+    other = copy.deepcopy(results) | {"recipe": "other"}
+    one, many = page_data([Run("a", results, rows)]), page_data([Run("a", results, rows), Run("b", other)])
+    assert len(one["runs"][0]["disagreements"]) == 60
+    assert len(many["runs"][0]["disagreements"]) == 20
+    assert many["runs"][0]["disagreeing"] == {"cola": 30, "rte": 30}
+
+
+def test_results_without_scores_have_a_page(results: Results) -> None:
+    for model in results["models"]:
+        model |= {"scores": {}, "retained": None, "speedup": None, "latency_ms": [], "size_mib": None}
+    text = without_plotly(page(runs_of(results), "A run"))
+    assert "so there is no choice" in text
