@@ -128,9 +128,13 @@ def _latency(inputs: str, values: list[float]) -> dict[str, Any]:
 
 def _predictions(measured: Measured, name: str) -> retained.Predictions:
     """Predictions of the variant of this name."""
+    return _graded(measured, measured.outputs[name])
+
+
+def _graded(measured: Measured, every: Outputs) -> retained.Predictions:
     return {
         (task, split): (measured.tasks[task].task.graded(outputs, labels), labels)
-        for (task, split), (outputs, labels) in measured.outputs[name].items()
+        for (task, split), (outputs, labels) in every.items()
     }
 
 
@@ -195,7 +199,18 @@ def _retained(name: str, measured: Measured) -> dict[str, Any]:
     both = retained.intervals(measured.drawn[name], measured.drawn[REFERENCE], theirs, floor)
     ratio, above = (None if ends is None else list(ends) for ends in both)
     kept = retained.retained(ours, theirs) | {"ci95": ratio}
-    return kept | {"above_chance": retained.above_chance(ours, theirs, floor), "above_chance_ci95": above}
+    kept |= {"above_chance": retained.above_chance(ours, theirs, floor), "above_chance_ci95": above}
+    return kept | {"development": _on_development(name, measured)}
+
+
+def _on_development(name: str, measured: Measured) -> float | None:
+    """The retained % of the headline on the rows on which choices are made; None unless all tasks have such rows."""
+    both = [_graded(measured, measured.development.get(each, {})) for each in (name, REFERENCE)]
+    if any({task for task, _ in each} != measured.tasks.keys() for each in both):
+        return None
+    ours, theirs = (retained.scores(each, measured.names) for each in both)
+    value: float | None = retained.retained(ours, theirs)["macro_without_wnli"]
+    return value
 
 
 def compared(measured: Measured) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from distill.backends import BACKENDS
 from distill.data.task import about, names_in
+from distill.report import verdict
 from distill.report.schema import Model, Results
 from distill.report.timed import at, middle_shape
 
@@ -90,10 +91,9 @@ def interval(model: Model, key: str) -> list[float] | None:
 
 
 def chosen(results: Results, target: str | None = None) -> Model | None:
-    """The student of the headline: its fastest int8 variant, else its fastest. Scores play no part in the choice."""
+    """The student of the headline: its fastest variant. Scores play no part in the choice."""
     scored = [m for m in _scored(results, target) if m["role"] == "student"]
-    int8 = [m for m in scored if m["scheme"] in ("int8", "int8_static")]
-    return max(int8 or scored, key=lambda m: speedup(m) or 0.0, default=None)
+    return max(scored, key=lambda m: speedup(m) or 0.0, default=None)
 
 
 def _scored(results: Results, target: str | None) -> list[Model]:
@@ -180,16 +180,23 @@ def _without(results: Results) -> str:
 
 
 def _fastest(results: Results, least: float) -> str:
-    """The fastest student, in any variant, that retains at least `least` percent of the teacher's score."""
+    """The fastest student, in any variant, that retains at least `least` percent of the teacher's score.
+
+    Chosen on the development rows, unless a student has no score on them.
+    """
     students = [m for target in targets(results) for m in _scored(results, target) if m["role"] == "student"]
-    enough = [m for m in students if (retained(m) or 0) >= least]
+    apart = all(m["retained"].get("development") is not None for m in students)
+    enough = [m for m in students if (m["retained"]["development"] if apart else retained(m) or 0) >= least]
     best = max(enough, key=lambda m: speedup(m) or 0.0, default=None)
+    where = " on the development rows" if apart else ""
     if best is None:
-        return f"No student retains {least:g}%."
+        return f"No student retains {least:g}%{where}."
+    origin = "It was selected by the same validation scores that are reported here."
+    if apart:
+        origin = f"It was selected on the development rows, on which it retains {best['retained']['development']:.1f}%."
     return (
-        f"The fastest student that retains at least {least:g}% is {best['name']} ({variant(best)}): "
-        f"{retained(best):.1f}% at {speedup(best) or 0:.2f}x. It was selected by the same validation scores that are "
-        "reported here."
+        f"The fastest student that retains at least {least:g}%{where} is {best['name']} ({variant(best)}): "
+        f"{retained(best):.1f}% at {speedup(best) or 0:.2f}x. {origin}"
     )
 
 
@@ -224,7 +231,10 @@ def _against_baseline(results: Results, model: Model) -> str:
         text = f"{same[0].upper()}{same[1:]} retains {theirs:.1f}%"
     else:
         text = f"Compared as {variant(student)}, the distilled student retains {ours:.1f}% and {same} {theirs:.1f}%"
-    return f"{text}: {_verdict(ours - theirs)}{_overlap(student, baseline)}"
+    test = verdict.between(results, student, baseline)
+    if test is not None and not test["distinguishable"]:
+        return f"{text}: the two are not distinguishable ({verdict.numbers(test)})."
+    return f"{text}: {_verdict(ours - theirs)}{_overlap(student, baseline) if test is None else ''}"
 
 
 def _verdict(gain: float) -> str:

@@ -71,6 +71,8 @@ _RETAINED = _record(
         # of the scores minus those of the best constant predictor
         "above_chance": _or_null(_NUMBER),
         "above_chance_ci95": _or_null(_INTERVAL),
+        # on the rows on which the student is chosen
+        "development": _or_null(_NUMBER),
     },
 )
 _SPEEDUP = _record(

@@ -33,9 +33,9 @@ def verdict(results: Results, a: Model, b: Model) -> str:
     if test is None:
         return f"Whether the scores of {first} and {second} differ was not tested."
     if not test["distinguishable"]:
-        return f"{_capital(first)} and {second} are not distinguishable: {_numbers(test)}."
+        return f"{_capital(first)} and {second} are not distinguishable: {numbers(test)}."
     ways = "higher" if test["difference"] > 0 else "lower"
-    return f"{_capital(first)} has a {ways} macro score than {second}: {_numbers(test)}."
+    return f"{_capital(first)} has a {ways} macro score than {second}: {numbers(test)}."
 
 
 def tied(results: Results, a: Model, b: Model) -> list[str]:
@@ -57,7 +57,7 @@ def _capital(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def _numbers(test: Model) -> str:
+def numbers(test: Model) -> str:
     """The difference in points, its interval, and p."""
     ends = test["ci95"]
     interval = "" if ends is None else f", 95% interval {ends[0]:+.1f} to {ends[1]:+.1f}"

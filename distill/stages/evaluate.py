@@ -42,7 +42,7 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
     lengths: dict[tuple[str, str], np.ndarray] = {}
     for task, data in ctx.tasks.items():
         scored = [variant for variant in all_variants if variant.scored and variant.name not in failed]
-        file, aside = folder / f"{task}.npz", _development(data)
+        file, aside = folder / f"{task}.npz", _development(ctx, data)
         for name, split, logits, labels in _predictions(loader, file, scored, data, data.reported, failed):
             outputs[name][task, split] = (logits, labels)
         scored = [variant for variant in scored if variant.name not in failed]
@@ -102,17 +102,18 @@ def _same_conditions(ctx: Context, step: Step, folder: Path) -> None:
     checkpoint.write_json(file, now)
 
 
-TEMPERATURE_ROWS = 2000
-"""Most development rows of a task on which each variant is run to choose its temperature, a single number."""
+CHOICE_ROWS = 2000
+"""Most development rows of a task on which each variant is run, to choose its temperature or the student."""
 
 
-def _development(data: TaskData) -> dict[str, Dataset]:
-    """Split -> rows on which temperatures are chosen. None that are reported, and none of tasks without classes."""
+def _development(ctx: Context, data: TaskData) -> dict[str, Dataset]:
+    """Split -> rows on which temperatures, and with `target.retained` the student, are chosen. None that are reported;
+    none of tasks without classes, which have no temperature, unless a student is chosen."""
     kind = data.task.kind
-    if not kind.named or kind.per_token:
+    if (not kind.named or kind.per_token) and ctx.config.target.retained is None:
         return {}
     aside = {split: rows for split, rows in data.development.items() if split not in data.reported}
-    most = TEMPERATURE_ROWS // max(1, len(aside))
+    most = CHOICE_ROWS // max(1, len(aside))
     spaced = {split: np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int) for split, rows in aside.items()}
     return {split: rows.select(spaced[split]) for split, rows in aside.items()}
 

@@ -15,7 +15,7 @@ import pytest
 
 from distill import checkpoint, family
 from distill.compress.quantize import FITS, MAKE, always_float, linears, onnx_modules
-from distill.config import Quantize, Train
+from distill.config import Evaluate, Quantize, Train
 from distill.context.folder import RunFolder
 from distill.errors import ConfigError, UserError
 from distill.evaluate import runners
@@ -24,7 +24,8 @@ from distill.evaluate.variants import Variant
 from distill.export.onnx import export_onnx, onnx_parity
 from distill.plan import Step
 from distill.schemes import ONNX, SCHEMES
-from distill.stages import evaluate, export
+from distill.stages import export
+from distill.stages.loading import Loader
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 SAME = TINY["SAME"]
@@ -148,15 +149,16 @@ def test_the_variant_that_is_timed_is_of_the_task_with_most_in_float(tmp_path: P
     checkpoint.write_json(tmp_path / "quantize" / checkpoint.MANIFEST, {"kept": kept})
     ctx: Any = SimpleNamespace(folder=RunFolder(tmp_path), tasks={"a": 0, "b": 0, "c": 0}, shared=False)
     student, quantize = Step("recover", Train()), Step("quantize", Quantize())
+    loader = Loader(ctx, Step("evaluate", Evaluate()), [])
     shown = {
-        key: evaluate._timed_tasks(ctx, Variant("student", one.backend, one.scheme, student, quantize, one.file, key))
+        key: loader.timed_tasks(Variant("student", one.backend, one.scheme, student, quantize, one.file, key))
         for key, one in SCHEMES.items()
     }
     assert shown == {key: ["a"] for key in SCHEMES} | {"onnxruntime": ["b"], "bitsandbytes": ["c"]}
     plain = Variant("student", "torch", "fp32", student)
-    assert evaluate._timed_tasks(ctx, plain) == ["a"]
+    assert loader.timed_tasks(plain) == ["a"]
     ctx.shared = True
-    assert evaluate._timed_tasks(ctx, plain) == ["a", "b", "c"]
+    assert loader.timed_tasks(plain) == ["a", "b", "c"]
 
 
 def test_an_export_that_is_not_what_was_made_is_removed(
