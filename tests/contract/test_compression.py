@@ -151,7 +151,7 @@ def test_the_variant_that_is_timed_is_of_the_task_with_most_in_float(tmp_path: P
     student, quantize = Step("recover", Train()), Step("quantize", Quantize())
     loader = Loader(ctx, Step("evaluate", Evaluate()), [])
     shown = {
-        key: loader.timed_tasks(Variant("student", one.backend, one.scheme, student, quantize, one.file, key))
+        key: loader.timed_tasks(Variant("student", one.backend, one.scheme, student, quantize, file=one.file, key=key))
         for key, one in SCHEMES.items()
     }
     assert shown == {key: ["a"] for key in SCHEMES} | {"onnxruntime": ["b"], "bitsandbytes": ["c"]}

@@ -324,7 +324,9 @@ def test_every_exported_artifact_is_loaded_to_predict(finished: Finished) -> Non
         model = distill.load(folder, backend=entry.backend, scheme=entry.scheme, threads=1)
         path = proof.Artifact(runtime[entry.backend], folder / entry.path, folder)
         expected = proof.logits_of(path, [list(pair) for pair in texts], described.max_length)
-        assert np.abs(model.outputs(texts) - expected).max() <= proof.TOLERANCE
+        # The proof of bf16 is that of its float32 file, from whose logits it differs by its rounding.
+        allowed = 0.05 if entry.scheme == "bf16" else proof.TOLERANCE
+        assert np.abs(model.outputs(texts) - expected).max() <= allowed
     fastest = min(described.artifacts, key=lambda entry: entry.ms or 0.0)
     assert (distill.load(folder).backend, distill.load(folder).scheme) == (fastest.backend, fastest.scheme)
 

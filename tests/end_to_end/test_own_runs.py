@@ -71,7 +71,9 @@ def test_a_csv_becomes_exported_models(kind: str, run: Any, tmp_path: Path) -> N
         assert settings["id2label"] == {str(number): name for number, name in enumerate(names)}
         assert settings["label2id"] == {name: number for number, name in enumerate(names)}
     rows = {row["split"]: row["rows"] for row in results["coverage"] if row["task"] == "tickets"}
-    assert rows.keys() == {"train", "development", "validation"}
+    # A tenth of eight queries may be none.
+    assert {"train", "validation"} <= rows.keys() <= {"train", "development", "validation"}
+    assert kind == "reranking" or "development" in rows
     assert 32 <= rows["train"] <= 48
     assert 2 <= rows["validation"] <= 24
     assert any(note.startswith("tickets: text from ") and kind in note for note in results["notes"])

