@@ -19,6 +19,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,12 @@ if (worker := os.environ.get("PYTEST_XDIST_WORKER")) and hasattr(os, "sched_seta
 os.environ.setdefault("OMP_NUM_THREADS", "1" if worker else "2")
 for name in ("HYDRA_FULL_ERROR", "RANK", "LOCAL_RANK", "WORLD_SIZE"):
     os.environ.pop(name, None)
+
+# When Hydra sets up logging, the handler of absl, on which TensorBoard depends, closes its stream: pytest's, without this.
+if find_spec("absl") is not None:
+    from absl import logging as absl_logging
+
+    absl_logging.get_absl_handler().python_handler.stream = sys.__stderr__
 
 # Tracing models creates millions of objects. With default thresholds, garbage collection takes a sixth of the time.
 gc.set_threshold(50_000, 20, 100)
