@@ -44,7 +44,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1" if worker else "2")
 for name in ("HYDRA_FULL_ERROR", "RANK", "LOCAL_RANK", "WORLD_SIZE"):
     os.environ.pop(name, None)
 
-# When Hydra sets up logging, the handler of absl, on which TensorBoard depends, closes its stream: pytest's, without this.
+# Hydra's logging closes the stream of the handler of absl, on which TensorBoard depends: without this, pytest's.
 if find_spec("absl") is not None:
     from absl import logging as absl_logging
 
