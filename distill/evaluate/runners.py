@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 import warnings
@@ -216,14 +217,11 @@ def openvino_runner(name: str, path: Path | str, *, scheme: str, threads: int) -
     By default OpenVINO computes in bfloat16 what is not quantized, if the CPU supports it. That is done only for the
     schemes that are named so: bf16, and int8_bf16.
     """
-    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # it sends usage reports by default
-    import openvino
-
     path = Path(path)
     file = next(path.glob("*.xml")) if path.is_dir() else path
     settings = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
     settings |= {"INFERENCE_PRECISION_HINT": "bf16" if scheme.endswith("bf16") else "f32"}
-    model = openvino.Core().compile_model(file, "CPU", settings)
+    model = _openvino_core().compile_model(file, "CPU", settings)
     inputs = {entry.get_any_name(): len(entry.partial_shape) for entry in model.inputs}
     request = model.create_infer_request()
     outputs = _wanted([entry.get_any_name() for entry in model.outputs])
@@ -233,6 +231,17 @@ def openvino_runner(name: str, path: Path | str, *, scheme: str, threads: int) -
         return _combined([found[number].copy() for number in range(len(outputs))], outputs)
 
     return Runner(name, "openvino", scheme, run)
+
+
+@functools.cache
+def _openvino_core() -> Any:
+    """OpenVINO's Core, one for the whole process. Each one gives the process another stack for signals, and puts the
+    one before it back when it is freed: freed in another order than the reverse, the process uses a stack that is no
+    longer there, and Ctrl-C ends it with a segmentation fault (seen with OpenVINO 2026.4.1)."""
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # it sends usage reports by default
+    import openvino
+
+    return openvino.Core()
 
 
 def shaped(batch: Batch, inputs: Mapping[str, int]) -> Batch:

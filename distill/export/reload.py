@@ -8,6 +8,7 @@ artifact.
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from collections.abc import Callable
@@ -40,13 +41,10 @@ def runner(backend: str, path: str) -> Callable[[dict[str, Any]], Any]:
         first = session.get_outputs()[0].name
         return lambda batch: stacked(session.run(None, shaped(batch, ranks)), first)
     if backend == "openvino":
-        sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # it sends usage reports by default
-        import openvino
-
         file = next(iter(sorted(Path(path).glob("*.xml"))), Path(path))
         # By default it computes in bfloat16 what is not quantized, where the processor can.
         settings = {"INFERENCE_NUM_THREADS": 1, "INFERENCE_PRECISION_HINT": "f32"}
-        model = openvino.Core().compile_model(file, "CPU", settings)
+        model = openvino_core().compile_model(file, "CPU", settings)
         inputs = {entry.get_any_name(): len(entry.partial_shape) for entry in model.inputs}
         request = model.create_infer_request()
         first = model.outputs[0].get_any_name()
@@ -126,6 +124,15 @@ def read(file: Path) -> Any:
 def shaped(batch: dict[str, Any], ranks: dict[str, int]) -> dict[str, Any]:
     """The inputs of a model, which have 2 dimensions, or 3 with choices."""
     return {name: batch[name] if rank == 2 else batch[name][:, None] for name, rank in ranks.items()}
+
+
+@functools.cache
+def openvino_core() -> Any:
+    """OpenVINO's Core, one for the whole process: see `distill.evaluate.runners`."""
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # it sends usage reports by default
+    import openvino
+
+    return openvino.Core()
 
 
 def stacked(outputs: list[Any], first: str = "") -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -134,3 +136,28 @@ def test_openvino_computes_in_the_arithmetic_that_the_scheme_names(
     runner = openvino_runner("x", tmp_path / "model.onnx", scheme=scheme, threads=1)
     away = np.abs(runner.run(batch) - _model_logits(folder, batch)).max()
     assert away < 1e-5 if scheme == "fp32" else 1e-5 < away < 0.2
+
+
+ENDED = """
+import os, signal, sys
+import numpy
+from distill.evaluate.runners import openvino_runner
+batch = {name: numpy.ones((1, 8), numpy.int64) for name in ("input_ids", "attention_mask", "token_type_ids")}
+runners = [openvino_runner("x", sys.argv[1], scheme="fp32", threads=1) for _ in range(3)]
+while runners:
+    runners.pop(0).run(batch)
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    os.read(os.open("/dev/zero", os.O_RDONLY), 1)
+except KeyboardInterrupt:
+    print("stopped")
+"""
+
+
+def test_ctrl_c_stops_a_process_whose_openvino_models_are_freed(classifier: Make, tmp_path: Path) -> None:
+    """With a Core for each model it ended with a segmentation fault."""
+    pytest.importorskip("openvino")
+    export_onnx(classifier("bert", 3), tmp_path / "model.onnx")
+    command = [sys.executable, "-c", ENDED, str(tmp_path / "model.onnx")]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (ended.returncode, ended.stdout) == (0, "stopped\n"), ended.stderr
