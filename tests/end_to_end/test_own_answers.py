@@ -50,9 +50,8 @@ def write(file: Path, rows: list[dict[str, Any]]) -> Path:
     return file
 
 
-@pytest.mark.parametrize(
-    ("form", "name"), [(squad, "facts.jsonl"), pytest.param(plain, "facts.csv", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("form", "name"), [(squad, "facts.jsonl"), (plain, "facts.csv")])
 def test_a_file_becomes_exported_models_that_answer(
     form: Any, name: str, run: Any, predicted: Any, tmp_path: Path
 ) -> None:

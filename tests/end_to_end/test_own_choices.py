@@ -31,6 +31,7 @@ def row(number: int) -> dict[str, Any]:
     return {"question": f"the word after the first, on day {number}", "choices": choices, "answer": answer}
 
 
+@pytest.mark.slow
 def test_a_file_becomes_exported_models_that_predict(run: Any, predicted: Any, tmp_path: Path) -> None:
     file = tmp_path / "quiz.jsonl"
     file.write_text("".join(json.dumps(row(number)) + "\n" for number in range(COUNT)))

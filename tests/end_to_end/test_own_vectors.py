@@ -54,13 +54,8 @@ def write(file: Path, form: Any, count: int = COUNT) -> Path:
     return file
 
 
-@pytest.mark.parametrize(
-    ("form", "schemes"),
-    [
-        (pair, "onnxruntime"),
-        pytest.param(judged, "onnxruntime,bitsandbytes", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("form", "schemes"), [(pair, "onnxruntime"), (judged, "onnxruntime,bitsandbytes")])
 def test_a_file_becomes_an_exported_embedder(form: Any, schemes: str, run: Any, predicted: Any, tmp_path: Path) -> None:
     file, given = write(tmp_path / "texts.jsonl", form), embedder(tmp_path / "given", prompts=form is judged)
     settings = [f"stages.quantize.schemes=[{schemes}]", RUN, "teacher=hub", f"teacher.name={given}"]

@@ -43,7 +43,8 @@ def spans(number: int) -> dict[str, Any]:
     return {"text": text, "spans": marked}
 
 
-@pytest.mark.parametrize("form", [words, pytest.param(spans, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("form", [words, spans])
 def test_a_file_becomes_exported_models_that_predict(form: Any, run: Any, predicted: Any, tmp_path: Path) -> None:
     file = tmp_path / "places.jsonl"
     file.write_text("".join(json.dumps(form(number)) + "\n" for number in range(COUNT)))

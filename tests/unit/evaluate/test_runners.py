@@ -154,6 +154,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_a_process_whose_openvino_models_are_freed(classifier: Make, tmp_path: Path) -> None:
     """With a Core for each model it ended with a segmentation fault."""
     pytest.importorskip("openvino")

@@ -1,0 +1,111 @@
+"""Lists the committed results, and makes those that are named again, with the command that each of them contains.
+
+    make results                                  # name, rules, version and command of every committed run
+    make results RUNS="own-names glue-distilbert" # runs them again, and replaces their results.json
+
+The runs on own files (own-*) take place in outputs/own, where their files and teachers are made first, from GLUE in
+../shared/data/glue and from the docstrings of installed packages; the other runs take place here. A run that stopped is
+continued by the same command. `python benchmarks/results_table.py` then writes the documents anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from benchmarks import results_table
+from distill.checkpoint import replace_folder, write_bytes
+from distill.errors import DataError
+from distill.report.schema import Results
+
+ROOT = results_table.ROOT
+OWN = Path("outputs/own")
+"""Where the runs on own files take place."""
+GLUE = "../shared/data/glue"
+TEACHERS = {"sentiment": "my-bert", "judged": "my-reranker", "names": "my-tagger", "answers": "my-reader"}
+"""File with training rows -> the teacher that is the embedded one fine-tuned on it."""
+
+
+def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
+    """Exit code: 0; 1 for a run that failed; 2 for a name that is not committed."""
+    parser = argparse.ArgumentParser(description="List the committed results, or make some of them again.")
+    parser.add_argument("runs", nargs="*", metavar="NAME", help="a folder below docs/results")
+    names = parser.parse_args(arguments).runs
+    try:
+        runs = results_table.read(root)
+    except DataError as error:
+        print("\n".join(error.messages), file=sys.stderr)
+        return 2
+    if unknown := [name for name in names if name not in runs]:
+        print(f"RUNS: got {', '.join(unknown)}; must be of {', '.join(runs)}", file=sys.stderr)
+        return 2
+    if not names:
+        listed(runs)
+    for name in names:
+        if code := again(root, name, runs[name]):
+            return code
+    return 0
+
+
+def listed(runs: dict[str, Results]) -> None:
+    """Print every run: which rules it was made under, by which version, and its command."""
+    console = Console(soft_wrap=True)
+    for name, results in runs.items():
+        commit = results["environment"].get("commit")
+        made = f"distill {results['distill']}" + (f", commit {commit[:9]}" if commit else "")
+        console.print(f"[bold]{escape(name)}[/bold]: rules {results.get('rules', 'before')}, {made}")
+        console.print(f"    {escape(results['command'])}", highlight=False)
+
+
+def again(root: Path, name: str, results: Results) -> int:
+    """Run the command of a committed run, and replace its results. Exit code of the command that failed, or 0."""
+    command = shlex.split(results["command"])
+    given = dict(word.split("=", 1) for word in command if "=" in word)
+    folder = root
+    if name.startswith(results_table.OWN):
+        folder = root / OWN
+        if code := files(folder, Path(given["tasks.train"]).stem):
+            return code
+    output = f"outputs/again/{name}" if folder == root else given["output"]
+    if code := run(folder, [*(word for word in command[1:] if not word.startswith("output=")), f"output={output}"]):
+        return code
+    made = (folder / output / "results.json").read_bytes()
+    write_bytes(root / results_table.RESULTS / name / "results.json", made)
+    return 0
+
+
+def files(folder: Path, name: str) -> int:
+    """Make the files of the runs on own files, and the teacher of the one that is named, if they are missing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not any(folder.glob(f"{name}.*")):
+        glue = str((ROOT / GLUE).resolve())
+        for script in (["own_csv.py", glue], ["own_code.py"]):
+            if code := run(folder, [str(ROOT / "benchmarks" / script[0]), *script[1:]]):
+                return code
+    if name not in TEACHERS or (folder / TEACHERS[name]).is_dir():
+        return 0
+    train, test = (next(folder.glob(f"{name}{end}.*")).name for end in ("", "_test"))
+    overrides = [f"tasks.train={train}", f"tasks.test={test}", "target.speedup=null", f"output={name}_teacher"]
+    code = run(folder, ["-m", "distill", "recipe=prune", *overrides, "pipeline=[finetune_teacher]"])
+    if code == 0:
+        with replace_folder(folder / TEACHERS[name]) as new:
+            shutil.copytree(folder / f"{name}_teacher" / "finetune_teacher" / name, new, dirs_exist_ok=True)
+    return code
+
+
+def run(folder: Path, arguments: Sequence[str]) -> int:
+    """Exit code of this Python with these arguments, in a folder."""
+    print(f"$ python {shlex.join(arguments)}", flush=True)
+    return subprocess.run([sys.executable, *arguments], cwd=folder, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
