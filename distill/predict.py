@@ -108,8 +108,8 @@ def _predict(options: argparse.Namespace) -> None:
 
     from distill import serve
     from distill.data.encode import batches
-    from distill.engine.progress import Bar
     from distill.machine import silence
+    from distill.progress import Bar
     from distill.serve.model import joined
 
     silence()

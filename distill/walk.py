@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distill import check, checkpoint, explain
+from distill import check, checkpoint, explain, progress
 from distill.check.rules import flatten
 from distill.config import Config, Export, load_config
 from distill.data.tasks import check_files
@@ -73,14 +73,15 @@ def walk(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | 
             ctx.machine.log(
                 "limit=smoke: a tiny random teacher, to test that everything runs. The results mean nothing."
             )
-        pending = _pending(ctx)
-        repositories = _begin(ctx, pending, prepare)
-        ctx.machine.tracker.start(folder.name, folder, flatten(asdict(config)))
-        for step in ctx.plan.steps:
-            if step in pending:
-                _run_step(ctx, step)
-            else:
-                ctx.machine.log(f"{step.folder}: finished earlier, skipped")
+        with progress.shown_on(ctx.machine.console if ctx.machine.main else None):
+            pending = _pending(ctx)
+            repositories = _begin(ctx, pending, prepare)
+            ctx.machine.tracker.start(folder.name, folder, flatten(asdict(config)))
+            for step in ctx.plan.steps:
+                if step in pending:
+                    _run_step(ctx, step)
+                else:
+                    ctx.machine.log(f"{step.folder}: finished earlier, skipped")
         if ctx.machine.main:
             ctx.folder.finish()
         measured = results(ctx)  # on every process, because loading data and models synchronizes the processes

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from distill import teacher
+from distill import progress, teacher
 from distill.compress.fake import faked
 from distill.compress.quantize import FITS, MAKE, always_float, embeddings, linears
 from distill.data.collate import pad
@@ -161,11 +161,13 @@ def guarded(
     while True:
         remove(out / scheme.file)
         start = out / ONNX if scheme.onnx else source.folder
-        MAKE[scheme.name](start, out / scheme.file, [*floats.always, *kept], source.rows)
+        with progress.waiting(f"quantizing, {scheme.backend} {scheme.scheme}"):
+            MAKE[scheme.name](start, out / scheme.file, [*floats.always, *kept], source.rows)
         if limits == Limits():
             return unfit
         run = load(scheme, out / scheme.file, floats.machine)
-        lost = limits.exceeded(floats.quality, quality(run, source, row_by_row=scheme.row_by_row))
+        with progress.waiting(f"scoring, {scheme.backend} {scheme.scheme}"):
+            lost = limits.exceeded(floats.quality, quality(run, source, row_by_row=scheme.row_by_row))
         if lost is None:
             return unfit + kept
         log(f"{scheme.backend} {scheme.scheme} loses {lost} with {len(kept)} modules left in float")
@@ -271,12 +273,15 @@ class Floats:
         if (key := (scheme.rounding, scheme.tables)) not in self.orders:
             rows = self.source.rows[:SENSITIVITY_ROWS]
             exact = [self.run(row) for row in rows]
+            names = linears(self.model) + (embeddings(self.model) if scheme.tables else [])
             changes = {}
-            for name in linears(self.model) + (embeddings(self.model) if scheme.tables else []):
-                with faked(self.model, [name], scheme.rounding):
-                    changes[name] = float(
-                        np.mean([np.square(self.run(r) - e).mean() for r, e in zip(rows, exact, strict=True)])
-                    )
+            with progress.counted("sensitivity of modules", len(names)) as done:
+                for name in names:
+                    with faked(self.model, [name], scheme.rounding):
+                        changes[name] = float(
+                            np.mean([np.square(self.run(r) - e).mean() for r, e in zip(rows, exact, strict=True)])
+                        )
+                    done(1)
             self.orders[key] = sorted(changes, key=lambda name: -changes[name])
         return self.orders[key]
 

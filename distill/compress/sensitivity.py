@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from distill import checkpoint, family, student
+from distill import checkpoint, family, progress, student
 from distill.bind import bind
 from distill.compress.choose import by_loss, mean_loss, most_important
 from distill.compress.importance import SCORES, Batch, Importance, Loss, read, write
@@ -159,7 +159,8 @@ def sensitivity(
     model, measured_on = subject.model, subject.sample(settings.examples)
     rows = sum(len(batch["labels"]) for batch in measured_on)
     log(f"{subject.name}: importance of layers, heads and channels on {rows} rows")
-    scores = bind(settings.importance, "importance")(model, measured_on, partial(row_loss, subject.data.task.kind))
+    with progress.waiting(f"{subject.name}: importance"):
+        scores = bind(settings.importance, "importance")(model, measured_on, partial(row_loss, subject.data.task.kind))
     if (gates := subject.folder / SCORES).is_file():
         trained = vars(read(gates))
         scores = replace(scores, **{kind: trained[kind] for kind in ("heads", "ffn", "hidden") if trained[kind].any()})
@@ -168,7 +169,8 @@ def sensitivity(
     depth, fewest = family.depth(model), min(shape.layers for shape in shapes)
     if layers is not None:
         return Sensitivity(stored_scores, refit, {len(layers): layers}, None)
-    kept = by_loss(model, measured_on, loss, fewest) if fewest < depth else {}
+    with progress.waiting(f"{subject.name}: loss without each layer"):
+        kept = by_loss(model, measured_on, loss, fewest) if fewest < depth else {}
     chosen = {count: numbers for count, (numbers, _) in kept.items()} | {depth: list(range(depth))}
     if not search:
         return Sensitivity(stored_scores, refit, chosen, None)
@@ -177,22 +179,25 @@ def sensitivity(
     width, inner = family.width(model), setting(model.config, "intermediate_size")
 
     def loss_of(smaller: Any) -> float:
+        done(1)
         return mean_loss(retrained(smaller, lessons, loss, retrain_steps, RATE * BASE_WIDTH / width), measured_on, loss)
 
     def loss_of_widths(hidden: int, ffn: int) -> float:
         return loss_of(cut(model, range(depth), scores, hidden, ffn))
 
-    # Training may also harm a model that has converged, which would make all smaller sizes look as good.
-    before = min(mean_loss(model, measured_on, loss), loss_of_widths(width, inner))
     scale = _constant_loss(measured_on)
     hidden, ffn = {shape.hidden for shape in shapes}, {shape.ffn for shape in shapes}
-    losses = Losses(
-        before,
-        falling(depth, before, scale, kept, lambda n: loss_of(pruned(model, everything(model, chosen[n])))),
-        falling(width, before, scale, hidden, lambda size: loss_of_widths(size, inner)),
-        falling(inner, before, scale, ffn, lambda size: loss_of_widths(width, size)),
-        scale,
-    )
+    smaller = len({*kept} - {depth}) + len(hidden - {width}) + len(ffn - {inner})
+    with progress.counted(f"{subject.name}: loss by size", 1 + smaller) as done:
+        # Training may also harm a model that has converged, which would make all smaller sizes look as good.
+        before = min(mean_loss(model, measured_on, loss), loss_of_widths(width, inner))
+        losses = Losses(
+            before,
+            falling(depth, before, scale, kept, lambda n: loss_of(pruned(model, everything(model, chosen[n])))),
+            falling(width, before, scale, hidden, lambda size: loss_of_widths(size, inner)),
+            falling(inner, before, scale, ffn, lambda size: loss_of_widths(width, size)),
+            scale,
+        )
     return Sensitivity(stored_scores, refit, chosen, losses)
 
 

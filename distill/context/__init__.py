@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from distill import checkpoint, teacher
+from distill import checkpoint, progress, teacher
 from distill.config import Config, Train
 from distill.context import fingerprints
 from distill.context.folder import CORPUS, RunFolder
@@ -120,10 +120,12 @@ class Context:
                 sizes = (self.config.corpus.max_length, self._corpus_tokens())
                 tokenizer = self.tokenizer(step)
                 with checkpoint.writing(folder) as temporary:
-                    if aligned:
-                        count = align.encode_aligned(temporary, texts, tokenizer, self.given.tokenizer, *sizes)
-                    else:
-                        count = sequences.encode_corpus(temporary, texts, tokenizer, *sizes)
+                    with progress.counted("encoding the corpus", len(texts)) as done:
+                        read = progress.counting(texts, done)
+                        if aligned:
+                            count = align.encode_aligned(temporary, read, tokenizer, self.given.tokenizer, *sizes)
+                        else:
+                            count = sequences.encode_corpus(temporary, read, tokenizer, *sizes)
                     if not count:
                         raise UserError(
                             f"corpus.path: got no sequence of {sequences.SHORTEST} tokens or more; must contain prose; "

@@ -26,9 +26,9 @@ from rich.console import Console
 
 from distill.config import Train
 from distill.engine import batching, state
-from distill.engine.progress import Bar
 from distill.engine.tracker import Tracker
 from distill.errors import Stopped, UserError
+from distill.progress import Bar
 from distill.shared import Trainable, tokens_in
 
 LOG_SECONDS = 2.0

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from distill import progress
 from distill.evaluate.runners import Batch, Runner
 
 LEAST_MS, SMOKE_MS = 50.0, 2.0
@@ -63,21 +64,23 @@ def measure(
     times: Times = {(name, key): [] for key in named for name in names}
     calls = dict.fromkeys(times, 1)
     order = np.random.default_rng(0)
-    for turn in range(-warmup, repeats):
-        for key, of_runner in named.items():
-            for index in order.permutation(len(runners)):
-                runner = runners[index]
-                which, parts = (runner.name, key), of_runner[runner.name]
-                runner.run({name: value[:1] for name, value in parts[0].items()})
-                start = time.perf_counter()
-                for _ in range(calls[which]):
-                    for part in parts:
-                        runner.run(part)
-                elapsed = 1000 * (time.perf_counter() - start) / calls[which]
-                if turn < 0:
-                    calls[which] = max(1, round(least_ms / max(elapsed, 1e-3)))
-                else:
-                    times[which].append(elapsed)
+    with progress.counted("timing", (warmup + repeats) * len(named) * len(runners)) as done:
+        for turn in range(-warmup, repeats):
+            for key, of_runner in named.items():
+                for index in order.permutation(len(runners)):
+                    runner = runners[index]
+                    which, parts = (runner.name, key), of_runner[runner.name]
+                    runner.run({name: value[:1] for name, value in parts[0].items()})
+                    start = time.perf_counter()
+                    for _ in range(calls[which]):
+                        for part in parts:
+                            runner.run(part)
+                    elapsed = 1000 * (time.perf_counter() - start) / calls[which]
+                    if turn < 0:
+                        calls[which] = max(1, round(least_ms / max(elapsed, 1e-3)))
+                    else:
+                        times[which].append(elapsed)
+                    done(1)
     return times
 
 
@@ -94,17 +97,19 @@ def requests(
     """
     times: dict[str, list[float]] = {runner.name: [] for runner in runners}
     order = np.random.default_rng(0)
-    for turn in range(rounds):
-        for index in order.permutation(len(runners)):
-            runner = runners[index]
-            own = batches[runner.name]
-            share = own[turn * len(own) // rounds : (turn + 1) * len(own) // rounds]
-            if share:
-                runner.run(share[0])
-            for batch in share:
-                start = time.perf_counter()
-                runner.run(batch)
-                times[runner.name].append(1000 * (time.perf_counter() - start))
+    with progress.counted("timing single requests", rounds * len(runners)) as done:
+        for turn in range(rounds):
+            for index in order.permutation(len(runners)):
+                runner = runners[index]
+                own = batches[runner.name]
+                share = own[turn * len(own) // rounds : (turn + 1) * len(own) // rounds]
+                if share:
+                    runner.run(share[0])
+                for batch in share:
+                    start = time.perf_counter()
+                    runner.run(batch)
+                    times[runner.name].append(1000 * (time.perf_counter() - start))
+                done(1)
     return times
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distill import __version__, checkpoint
+from distill import __version__, checkpoint, progress
 from distill.config import Evaluate
 from distill.context import Context
 from distill.data.encode import Encoded
@@ -173,13 +173,25 @@ def _logits(loader: Loader, variant: Variant, task: str, inputs: list[Encoded]) 
     """
     ctx, by_model = loader.ctx, []
     for runner, tokenizer, encoded in zip(loader.parts(variant, task), loader.tokenizers(variant), inputs, strict=True):
-        left = tokenizer.padding_side == "left"
-        outputs = predict(runner.run, encoded, pad_id=tokenizer.pad_token_id, left=left, rows=timing.TASK_BATCH)
+        with progress.counted(f"scoring {variant.name}", len(encoded.sequences)) as done:
+            run, left = _counting(runner.run, done), tokenizer.padding_side == "left"
+            outputs = predict(run, encoded, pad_id=tokenizer.pad_token_id, left=left, rows=timing.TASK_BATCH)
         by_model.append(outputs[:, ctx.columns(task)] if loader.whole(variant) else outputs)
     logits = average(by_model, ctx.shares(variant.step, task) if len(by_model) > 1 else None)
     if not np.isfinite(logits).all():
         raise ValueError("its logits are not finite")
     return logits
+
+
+def _counting(run: runners.Run, done: Callable[[int], None]) -> runners.Run:
+    """`run`, which calls `done` with the rows of each batch."""
+
+    def counted(batch: runners.Batch) -> np.ndarray:
+        outputs = run(batch)
+        done(len(outputs))
+        return outputs
+
+    return counted
 
 
 def _times(

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from distill import checkpoint, serve
+from distill import checkpoint, progress, serve
 from distill.backends import BACKENDS
 from distill.context import Context
 from distill.data.task import Task
@@ -71,7 +71,8 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
     with checkpoint.writing(ctx.folder.of(step)) as temporary:
         exported = [artifact for task in tasks for artifact in _export(ctx, step, task, temporary / task)]
         ctx.machine.log(f"{step.folder}: {len(exported)} artifacts are verified in a fresh process without distill")
-        proofs = _verified(exported, tasks, texts, longest)
+        with progress.waiting("verifying"):
+            proofs = _verified(exported, tasks, texts, longest)
         for task, data in tasks.items():
             if data.task.kind.separate:
                 _loads_elsewhere(next(a for a in exported if a.task == task), texts[task], longest)
@@ -95,7 +96,8 @@ def _run_heads(ctx: Context, step: Step) -> dict[str, Any]:
         whole = [*_whole(ctx, step, top, heads[0], measured)]
         count = len(heads) + len(whole)
         ctx.machine.log(f"{step.folder}: {count} artifacts are verified in a fresh process without distill")
-        proofs = _verified_heads(ctx, heads, whole, texts, longest)
+        with progress.waiting("verifying"):
+            proofs = _verified_heads(ctx, heads, whole, texts, longest)
         for head in heads:
             chosen = _temperature(_students(measured, step), head.task, "torch", "fp32")
             agreement = proofs[head.task][head.name]["agreement"]

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from distill import checkpoint, family, teacher
+from distill import checkpoint, family, progress, teacher
 from distill.compress.choose import mean_loss
 from distill.compress.reconstruct import gram_matrices, refitted
 from distill.compress.search import Shape
@@ -45,7 +45,8 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
                 for task, texts in rows.items()
             }
             ctx.machine.log(f"{step.folder}: {len(expected)} models are verified in a fresh process")
-            differences = prove_reload(expected, longest)
+            with progress.waiting("verifying"):
+                differences = prove_reload(expected, longest)
             proofs = {"largest_difference": {folder.name: value for folder, value in differences.items()}}
             manifest = choice | {"tasks": parts} | proofs
             checkpoint.write_json(temporary / checkpoint.MANIFEST, manifest)

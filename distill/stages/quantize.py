@@ -11,7 +11,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from distill import checkpoint
+from distill import checkpoint, progress
 from distill.compress.guard import Floats, Limits, Source, guarded, guarded_heads, remove, source_of
 from distill.config import Quantize
 from distill.context import Context
@@ -161,7 +161,8 @@ def _attempted(
 
     manifest: dict[str, Any] = {"failed": failed, "kept": {}}
     if onnx or any(SCHEMES[scheme].onnx for scheme in schemes):
-        manifest["onnx_difference"] = attempt(ONNX, ONNX, exported)
+        with progress.waiting("exporting to ONNX"):
+            manifest["onnx_difference"] = attempt(ONNX, ONNX, exported)
     for label in schemes:
         scheme = SCHEMES[label]
         if scheme.onnx and ONNX in failed:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import distill
-from distill import checkpoint
+from distill import checkpoint, progress
 from distill.evaluate.runners import COMPILED
 from distill.evaluate.variants import REFERENCE, Variant
 from distill.export import record
@@ -35,7 +35,11 @@ def served(loader: Loader, variants: Sequence[Variant]) -> dict[str, dict[str, A
     wanted = wanted[:1] if loader.ctx.config.limit.smoke else wanted
     if wanted:
         loader.ctx.machine.log(f"evaluate: cold start and memory of {len(wanted)} variants, each in a new process")
-    found = {variant.name: _in_new_process(loader, variant) for variant in wanted}
+    found = {}
+    with progress.counted("starting processes", len(wanted)) as done:
+        for variant in wanted:
+            found[variant.name] = _in_new_process(loader, variant)
+            done(1)
     checkpoint.write_json(file, found)
     return found
 

@@ -1,0 +1,106 @@
+"""Progress of long work: a live bar with the time left on a terminal, otherwise a line of text every PLAIN_SECONDS.
+
+Training has a `Bar` of its own. All other work calls `counted` or `waiting`, which show something only inside
+`shown_on`, and only the outermost of them: bars do not nest.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
+from types import TracebackType
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+T = TypeVar("T")
+
+PLAIN_SECONDS = 30.0
+_console: ContextVar[Console | None] = ContextVar("_console", default=None)
+
+
+class Bar:
+    """Progress of one stage: steps, time remaining, and a text, as tokens/s and losses.
+
+    `console` None shows nothing; `done` steps were finished by an earlier run.
+    """
+
+    def __init__(self, console: Console | None, name: str, total: int, done: int = 0) -> None:
+        self.console, self.name, self.total = console, name, total
+        self.first, self.began, self.shown = done, time.monotonic(), time.monotonic()
+        self.live: Progress | None = None
+        if console is not None and console.is_terminal:
+            self.live = Progress(
+                TextColumn("[bold]{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[text]}"),
+                console=console,
+                transient=True,
+            )
+            self.task = self.live.add_task(name, total=total, completed=done, text="")
+
+    def __enter__(self) -> Bar:
+        if self.live:
+            self.live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.live:
+            self.live.stop()
+
+    def update(self, done: int, text: str = "") -> None:
+        if self.live:
+            self.live.update(self.task, completed=done, text=text)
+        elif self.console is not None and time.monotonic() - self.shown >= PLAIN_SECONDS:
+            self.shown = time.monotonic()
+            seconds_per_step = (self.shown - self.began) / max(1, done - self.first)
+            remaining = max(0.0, seconds_per_step * (self.total - done))
+            parts = (f"step {done}/{self.total}", text, f"{remaining:.0f} s left")
+            self.console.print(f"{self.name}: {', '.join(filter(None, parts))}", highlight=False, markup=False)
+
+
+@contextmanager
+def shown_on(console: Console | None) -> Iterator[None]:
+    """Show the progress of the work in the block on a console; None shows nothing."""
+    token = _console.set(console)
+    try:
+        yield
+    finally:
+        _console.reset(token)
+
+
+@contextmanager
+def counted(name: str, total: int) -> Iterator[Callable[[int], None]]:
+    """`with counted("scoring", rows) as done`: the work of the block, which calls `done(count)` after each part."""
+    finished = 0
+    with Bar(_console.get(), name, total) as bar, shown_on(None):
+
+        def done(count: int) -> None:
+            nonlocal finished
+            finished += count
+            bar.update(finished)
+
+        yield done
+
+
+def counting(items: Iterable[T], done: Callable[[int], None]) -> Iterator[T]:
+    """The items one by one, each of which is counted when it is taken."""
+    for item in items:
+        done(1)
+        yield item
+
+
+@contextmanager
+def waiting(name: str) -> Iterator[None]:
+    """Show on a terminal that the block is at work, where nothing can be counted."""
+    console = _console.get()
+    shown = console.status(name) if console is not None and console.is_terminal else nullcontext()
+    with shown, shown_on(None):
+        yield
