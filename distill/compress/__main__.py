@@ -54,16 +54,9 @@ sizes in `student.*`, and then distils the unpruned teacher into it to recover.
 
 ## Which dimension to prune
 
-In [these runs](results/README.md#pruned-to-a-target), of a teacher with 6 layers and hidden size 384 on CoLA, MRPC,
-STS-B and RTE (two seeds, so that differences of a few points are not significant):
-
-- Up to 2x, the best shapes have at most two layers less and few FFN channels. With every importance but magnitude the
-  model recovers to about the teacher's score. Without training afterwards, reconstruction retains far more than the
-  others.
-- At 3x and 4x, hidden channels with their heads are pruned too. Taylor and Fisher choose them well, Taylor more
-  reliably: at 3x Fisher chose a different shape with each seed. Magnitude and reconstruction overestimate the cost of
-  width, so that layers are removed instead, and the model recovers less.
-- Removing only layers retains least at every speed, and allows only large steps.
+What each importance retains at the same measured speeds, before and after recovery, is
+[generated from ten runs](results/README.md#pruned-to-a-target) of a teacher with 6 layers and hidden size 384 on CoLA,
+MRPC, STS-B and RTE. With two seeds, differences of a few points are not significant.
 
 `recipe=vocabulary` prunes the vocabulary to the tokens that the tasks use, and rebuilds the tokenizer (WordPiece, BPE,
 Unigram; any family). `recipe=factorized` makes the token embeddings narrower.

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any
 
+import numpy as np
+
 from distill.report import figure, headline
 from distill.report.overview import (
     around,
@@ -24,6 +26,7 @@ from distill.report.overview import (
 )
 from distill.report.schema import Results
 from distill.report.table import Row, Table, number, times
+from distill.report.upgrade import BEFORE
 
 OF_THE_REPORT = ("pipeline=", "stages.evaluate.")
 """Settings that change which models a run compares, but not the models."""
@@ -134,29 +137,46 @@ def table(runs: Sequence[Results]) -> Table | None:
             f"Relative error of the predicted speedup, over {len(errors)} models: median {100 * median(errors):.1f}%, "
             f"largest {100 * max(errors):.1f}%."
         )
-    return Table("Pruned to a target", columns, rows, 3, [*notes, *_best(every)])
+    if any(run.get("rules") != "current" for run in runs):
+        notes.append(BEFORE)
+    return Table("Pruned to a target", columns, rows, 3, [*notes, *_at_equal_speeds(every)])
 
 
-def _best(every: Sequence[Cut]) -> Iterator[str]:
-    """For each target with several groups of runs: the groups that retain most and least."""
-    for target in dict.fromkeys(cut.target for cut in every):
+def _at_equal_speeds(every: Sequence[Cut]) -> Iterator[str]:
+    """What each group of runs retains at the same measured speed, for every speed that was a target.
+
+    The measured speeds of several methods differ where their targets are the same.
+    """
+    speeds = sorted({float(cut.target[:-1]) for cut in every if cut.target.endswith("x")})
+    for speed in speeds:
         parts = []
         for role, when in (("pruned", "before recovery"), ("student", "after recovery")):
-            of_target = [cut for cut in every if cut.target == target and cut.retained.get(role)]
-            kept = {cut.run: fmean(cut.retained[role]) for cut in of_target}
-            if len(kept) > 1:
-                best, worst = max(kept, key=lambda run: kept[run]), min(kept, key=lambda run: kept[run])
-                parts.append(
-                    f"{when}, {best} retains most ({number(kept[best])}%) and {worst} least ({number(kept[worst])}%)"
-                )
+            kept = {run: _retained_at(speed, [cut for cut in every if cut.run == run], role) for run in _runs(every)}
+            found = sorted(((value, run) for run, value in kept.items() if value is not None), reverse=True)
+            if len(found) > 1:
+                parts.append(f"{when} {', '.join(f'{number(value)}% ({run})' for value, run in found)}")
         if parts:
-            yield f"{target}: {'; '.join(parts)}."
+            yield f"At a measured speedup of {speed:g}x, interpolated between the models of a run: {'; '.join(parts)}."
+
+
+def _runs(every: Sequence[Cut]) -> list[str]:
+    return list(dict.fromkeys(cut.run for cut in every))
+
+
+def _retained_at(speed: float, of_run: Sequence[Cut], role: str) -> float | None:
+    """Retained % at a measured speed, on the line between the nearest models; None beyond the slowest and fastest."""
+    known = sorted(
+        (fmean(cut.measured), fmean(cut.retained[role])) for cut in of_run if cut.measured and cut.retained.get(role)
+    )
+    if not known or not known[0][0] <= speed <= known[-1][0]:
+        return None
+    return float(np.interp(speed, *zip(*known, strict=True)))
 
 
 def points(runs: Sequence[Results]) -> list[figure.Point]:
     """A curve for each group of runs and each role. Speedup is over the unpruned model."""
     every = cuts(runs)
-    curves = list(dict.fromkeys(cut.run for cut in every))
+    curves = _runs(every)
     drawn = []
     for cut in every:
         for role, retained in cut.retained.items():

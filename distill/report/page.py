@@ -9,6 +9,7 @@ from distill.report import cuts, figure, headline, overview
 from distill.report.detail import tables
 from distill.report.schema import Results
 from distill.report.table import Table, models_table
+from distill.report.upgrade import BEFORE
 
 PICTURE = "Retained % against speedup"
 ALL_RUNS = "All runs"
@@ -79,6 +80,7 @@ def origin(results: Results) -> list[Block]:
     teacher = results.get("teacher_name", "-")
     return [
         Paragraph(f"Teacher: {teacher}. Run with distill {results['version']}, seed {seeds}."),
+        *([] if results.get("rules") == "current" else [Paragraph(BEFORE)]),
         *command(results["command"]),
     ]
 

@@ -74,10 +74,10 @@ def test_a_student_that_was_not_trained_after_pruning_is_not_recovered(kind: str
         ("4x", recipe, "4 x 384 x 576", "4.20x", "-", "20.0", "93.0", "92.5", "0"),
         ("4x", layers, "4 x 384 x 576", "4.20x", "-", "93.0", "-", "-", "0"),
     ]
-    assert table.notes[-3:] == [
+    assert table.notes[-2:] == [
         "Relative error of the predicted speedup, over 2 models: median 5.0%, largest 5.0%.",
-        f"2x: before recovery, {layers} retains most (97.5%) and {recipe} least (40.0%).",
-        f"4x: before recovery, {layers} retains most (93.0%) and {recipe} least (20.0%).",
+        "At a measured speedup of 2x, interpolated between the models of a run: before recovery "
+        f"97.5% ({layers}), 40.0% ({recipe}).",
     ]
     assert overview.table(shown).notes[0] == "Settings of every run: tasks=glue."
     blocks, _ = page.overview_page(runs)
@@ -85,6 +85,24 @@ def test_a_student_that_was_not_trained_after_pruning_is_not_recovered(kind: str
     assert table in blocks
     del family["pruned"]
     assert cuts.table([family]) is None
+
+
+def test_methods_are_compared_at_the_same_measured_speed() -> None:
+    """On the line between a method's models, and not beyond them."""
+
+    def cut(run: str, target: str, speed: float, retained: float) -> cuts.Cut:
+        return cuts.Cut(run, target, [0], [], [], [speed], {"student": [retained]}, [])
+
+    every = [
+        cut("a", "2x", 1.5, 100.0),
+        cut("a", "4x", 3.5, 80.0),
+        cut("b", "2x", 2.0, 96.0),
+        cut("b", "4x", 5.0, 60.0),
+    ]
+    every += [cut("c", "2x", 2.5, 99.0), cut("c", "4x", 3.0, 90.0)]
+    assert list(cuts._at_equal_speeds(every)) == [
+        "At a measured speedup of 2x, interpolated between the models of a run: after recovery 96.0% (b), 95.0% (a)."
+    ]
 
 
 def test_models_of_several_seeds_are_one_row_and_one_curve(family: Results) -> None:
