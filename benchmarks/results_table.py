@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     for path, text in texts.items():
         write_text(root / path, text)
     for name, results in runs.items():
-        png = figure.png(figure.points(results), bool(results.get("smoke")))
+        png = figure.png(figure.points(results), bool(results.get("smoke")), headline.reference(results))
         write_bytes(root / RESULTS / name / PICTURE, png)
     if points := cuts.points(_pruned(runs)):
         write_bytes(root / RESULTS / PRUNED, figure.png(points, over="the unpruned model"))
@@ -167,9 +167,8 @@ def own_part(runs: dict[str, Results]) -> str:
 
 def compressed_part(entries: Sequence[overview.Entry]) -> str:
     """Models compressed with several seeds: baselines, and students on the frontier of retained % and speedup."""
-    students = [point for point in overview.points(entries) if point.role == "student"]
-    best = {int(point.label) - 1 for point in students if not any(_beats(other, point) for other in students)}
-    selected = [e for i, e in enumerate(entries) if i in best or e.models[0]["role"] == "baseline"]
+    best = {point.label for point in overview.points(entries) if point.role == "student" and point.front}
+    selected = [e for e in entries if overview.label(e) in best or e.models[0]["role"] == "baseline"]
     if not selected:
         return "No result is committed yet."
     wide = overview.table(selected)
@@ -178,12 +177,6 @@ def compressed_part(entries: Sequence[overview.Entry]) -> str:
     narrow = Table(wide.title, tuple(wide.columns[i] for i in columns), rows, 3)
     where = f"All variants, commands and pictures: [{RESULTS}]({RESULTS}/README.md#compressed-over-seeds)."
     return f"{markdown.text([narrow])}\n{where}"
-
-
-def _beats(point: figure.Point, other: figure.Point) -> bool:
-    """At least as good and as fast, and better in one of the two."""
-    gains = (point.speedup - other.speedup, point.retained - other.retained)
-    return min(gains) >= 0 and max(gains) > 0
 
 
 def results_page(runs: dict[str, Results]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from distill.checkpoint import write_bytes, write_json, write_text
-from distill.report import figure, markdown, page, web
+from distill.report import figure, headline, markdown, page, web
 from distill.report.card import embedder_card, heads_card, model_card, plain_card
 from distill.report.forms import Run, folder_name
 from distill.report.read import read_one, read_paths, read_rows
@@ -42,7 +42,8 @@ def write(results: Results, folder: Path) -> dict[str, Path]:
 def write_pages(results: Results, folder: Path) -> dict[str, Path]:
     """Write the reports of valid results into `folder`. Returns name -> path of each file."""
     points, smoke = figure.points(results), bool(results.get("smoke"))
-    svg, png = figure.svg(points, smoke), figure.png(points, smoke)
+    over = headline.reference(results)
+    svg, png = figure.svg(points, smoke, over), figure.png(points, smoke, over)
     blocks = page.run_page(results, svg)
     write_text(folder / "report.md", markdown.text(blocks))
     run = Run(folder_name(folder), results, read_rows(folder))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distill.errors import ConfigError
+from distill.report import headline
 from distill.report.forms import Form, Group, Run, Value
 from distill.report.loading import loading
 from distill.report.schema import Results
@@ -118,9 +119,10 @@ def _chosen(runs: Sequence[Run], form: Form, group: Group, ask: Ask) -> str:
     goal = {"speedup": "fastest", "size": "smallest"}.get(ask.goal, "closest to its teacher")
     known = [f"{form.ms[group.input]:.1f} ms"] if group.input in form.ms else []
     known += [f"{form.mib:.1f} MiB"] if form.mib is not None else []
+    over = headline.reference(runs[group.runs[0]].results)
     return (
         f"Ship {form.name}{_where(runs, form, group)}, the {goal}{_conditions(ask, ' of the forms')}: it retains "
-        f"{_numbers(form, group, ask)} the speed of the teacher's fastest float32 form ({', '.join(known)} with "
+        f"{_numbers(form, group, ask)} the speed of {over} ({', '.join(known)} with "
         f"{group.input})."
     )
 

@@ -21,6 +21,7 @@ from distill.report.overview import (
     grouped,
     mean,
     names,
+    plain_name,
     settings,
     values,
 )
@@ -174,14 +175,14 @@ def _retained_at(speed: float, of_run: Sequence[Cut], role: str) -> float | None
 
 
 def points(runs: Sequence[Results]) -> list[figure.Point]:
-    """A curve for each group of runs and each role. Speedup is over the unpruned model."""
+    """A line for each group of runs and each role. Speedup is over the unpruned model."""
     every = cuts(runs)
-    curves = _runs(every)
     drawn = []
     for cut in every:
         for role, retained in cut.retained.items():
             if not (cut.measured and retained):
                 continue
             (x, x_ends), (y, y_ends) = around(cut.measured), around(retained)
-            drawn.append(figure.Point("", role, x, y, x_ends, y_ends, curves.index(cut.run), curve=cut.run))
+            name = plain_name(cut.run)
+            drawn.append(figure.Point("", role, x, y, x_ends, y_ends, name, line=name))
     return drawn

@@ -1,4 +1,4 @@
-"""The picture: retained % against measured speedup over the teacher's fastest float32 variant.
+"""The picture: retained % against measured speedup over the reference, a variant of the teacher.
 
 The same points give the same bytes: the files have no date and no random ids.
 """
@@ -23,7 +23,9 @@ from distill.report.timed import at, middle_shape
 
 INK = "#24292f"
 """Colour of text and axes; a page may replace it by its own text colour."""
-_COLOURS = ("#1f77d0", "#d1622b", "#2e9e6b", "#8d5bd0", "#b8860b", "#c2417c", "#3a9fb0", "#7a7f87")
+_COLOURS = ("#0072b2", "#d55e00", "#007f5f", "#b04e8a", "#8a6d00", "#c2417c", "#3a9fb0", "#7a7f87")
+_BACKENDS = ("torch", "onnxruntime", "openvino", "bitsandbytes", "torchao")
+"""Each has the colour at its place, in every picture."""
 _MARKERS = {"teacher": "*", "student": "o", "baseline": "X", "member": "P", "pruned": "v"}
 _NAMES = {
     "teacher": "teacher",
@@ -33,7 +35,7 @@ _NAMES = {
     "pruned": "pruned, not recovered",
 }
 _LINES = {"baseline": ":", "pruned": "--"}
-REFERENCE = "the teacher's fastest float32 variant"
+_PALE = 0.3
 _STYLE: Any = {
     "svg.hashsalt": "distill",
     "svg.fonttype": "none",
@@ -58,6 +60,7 @@ _PLACES = [
     (9, -43),
     (-9, -43),
     (60, 21),
+    *((dx, dy) for dy in (60, -60, 80, -80, 105, -105) for dx in (9, -9, 60, -60)),
 ]
 
 
@@ -71,17 +74,22 @@ class Point:
     retained: float
     speedup_interval: tuple[float, float] | None = None
     retained_interval: tuple[float, float] | None = None
-    series: int = 0
-    """Points of one series have the same colour."""
+    group: str = ""
+    """What the legend calls its colour."""
     shape: str | None = None
     """The batch x length at which the speedup was measured."""
-    curve: str | None = None
-    """Points with the same curve and role are joined by a line."""
+    line: str | None = None
+    """Points with the same line and role are joined."""
+    front: bool = True
+    """Points behind the others are pale, without label and intervals."""
 
 
 def points(results: Results) -> list[Point]:
-    """Models with a speedup and a retained %, except float32 variants of the teacher: it is drawn at (1, 100)."""
-    shown, curves = [], dict[tuple[str, str], list[tuple[int, str]]]()
+    """Models with a speedup and a retained %, except the teacher in float32: it is drawn at (1, 100).
+
+    A label has the student's target, if the run has several, and its variant.
+    """
+    shown = []
     for model in results["models"]:
         x, y = headline.speedup(model), headline.retained(model)
         reference = model["role"] == "teacher" and headline.float32(model)
@@ -89,21 +97,49 @@ def points(results: Results) -> list[Point]:
             continue
         intervals = [headline.interval(model, key) for key in ("speedup", "retained")]
         across, along = [(ends[0], ends[1]) if ends else None for ends in intervals]
-        series = list(_NAMES).index(model["role"])
-        name = f"{model['name']}, " if model["role"] == "member" else ""
-        label = name + headline.variant(model) + (" (CPU)" if headline.where(results, model) else "")
-        shown.append(Point(label, model["role"], x, y, across, along, series, middle_shape(results)))
-        if model["target"]:
-            curves.setdefault((model["role"], label), []).append((len(shown) - 1, model["target"]))
-    for number, ((role, label), ends) in enumerate(curves.items()):
-        for index, target in ends:
-            # Only the first curve has labels, because the others run beside it.
-            named = target if number == 0 else ""
-            shown[index] = replace(shown[index], label=named, series=number, curve=f"{_NAMES[role]}, {label}")
-    return shown
+        name = model["name"] if model["role"] == "member" else model["target"]
+        label = (f"{name}, " if name else "") + headline.variant(model)
+        label += " (CPU)" if headline.where(results, model) else ""
+        group = model["backend"]
+        shown.append(Point(label, model["role"], x, y, across, along, group, middle_shape(results)))
+    return in_front(shown)
 
 
-def draw(shown: Sequence[Point], smoke: bool = False, over: str = REFERENCE) -> Figure:
+def in_front(shown: Sequence[Point]) -> list[Point]:
+    """The points, of which some are in front: students that no other beats, joined by a line, the same forms trained
+    without a teacher and only pruned, members of an ensemble, and the fastest form of the teacher."""
+    students = [point for point in shown if point.role == "student"]
+    best = [point for point in students if not any(beats(other, point) for other in students)]
+    labels, fastest = (
+        {point.label for point in best},
+        max((point.speedup for point in shown if point.role == "teacher"), default=0.0),
+    )
+    alone = not any(point.role == "student" and point.label in labels for point in shown if point not in best)
+
+    def placed(point: Point) -> Point:
+        if point.role == "student":
+            return replace(point, front=point in best, line="students" if point in best and alone else None)
+        if point.role == "teacher":
+            return replace(point, front=point.speedup == fastest, label=f"teacher, {point.label}")
+        front = point.label in labels or not any(other.label in labels for other in shown if other.role == point.role)
+        return replace(point, front=front, label=point.label if point.role == "member" else "")
+
+    return [placed(point) for point in shown]
+
+
+def beats(point: Point, other: Point) -> bool:
+    """At least as good and as fast, and better in one of the two."""
+    gains = (point.speedup - other.speedup, point.retained - other.retained)
+    return min(gains) >= 0 and max(gains) > 0
+
+
+def _colour(point: Point, groups: Sequence[str]) -> str:
+    """Of the point's backend, or by the order of the groups."""
+    ranks = _BACKENDS if point.group in _BACKENDS else groups
+    return _COLOURS[ranks.index(point.group) % len(_COLOURS)]
+
+
+def draw(shown: Sequence[Point], smoke: bool = False, over: str = headline.REFERENCE) -> Figure:
     """Axes, the teacher at (1, 100), the points with their intervals, and labels that do not overlap.
 
     `over` names the model that speedups are relative to.
@@ -111,34 +147,35 @@ def draw(shown: Sequence[Point], smoke: bool = False, over: str = REFERENCE) -> 
     figure = Figure(figsize=(8.4, 5.0), dpi=150, layout="constrained")
     canvas = FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    teacher = Point("teacher, fp32", "teacher", 1.0, 100.0)
-    everything = [teacher, *shown]
+    teacher = Point("teacher", "teacher", 1.0, 100.0)
+    groups = list(dict.fromkeys(point.group for point in shown))
     axes.axhline(100, color=INK, linewidth=0.8, linestyle=":", alpha=0.6)
     axes.axvline(1, color=INK, linewidth=0.8, linestyle=":", alpha=0.6)
-    for point in everything:
-        _mark(axes, point, INK if point is teacher else _COLOURS[point.series % len(_COLOURS)])
-    roles = {p.role: None for p in everything if p.curve is None}
-    for name in dict.fromkeys(point.curve for point in shown if point.curve is not None):
-        curve = [point for point in shown if point.curve == name]
-        colour = _COLOURS[curve[0].series % len(_COLOURS)]
-        several = dict.fromkeys(point.role for point in curve)
-        for role in several:
-            joined = sorted((p.speedup, p.retained) for p in curve if p.role == role)
-            axes.plot(*zip(*joined, strict=True), _LINES.get(role, "-"), color=colour, linewidth=1.1, alpha=0.55)
-        axes.plot([], [], "-" if len(several) > 1 else _MARKERS[curve[0].role], color=colour, markersize=8, label=name)
-        roles |= several if len(several) > 1 else {}
-    for role in roles:
-        axes.plot([], [], _MARKERS[role], color=INK, markersize=8, label=_NAMES[role])
-    _limits(axes, everything)
+    for point in sorted([teacher, *shown], key=lambda point: point.front):
+        _mark(axes, point, INK if point is teacher else _colour(point, groups))
+    for name, role in dict.fromkeys((point.line, point.role) for point in shown if point.line):
+        joined = sorted((p for p in shown if (p.line, p.role) == (name, role)), key=lambda p: (p.speedup, p.retained))
+        colour = _colour(joined[0], groups) if len({point.group for point in joined}) == 1 else INK
+        places = [(point.speedup, point.retained) for point in joined]
+        axes.plot(*zip(*places, strict=True), _LINES.get(role, "-"), color=colour, linewidth=1.1, alpha=0.55)
+    for group in groups if groups != [""] else ():
+        first = next(point for point in shown if point.group == group)
+        axes.plot([], [], "-", color=_colour(first, groups), linewidth=4, label=group)
+    for role in dict.fromkeys(point.role for point in (teacher, *shown)):
+        fill = {"markerfacecolor": "none"} if role == "baseline" else {}
+        axes.plot([], [], _MARKERS[role], color=INK, markersize=8, label=_NAMES[role], **fill)
+    if not all(point.front for point in shown):
+        axes.plot([], [], "o", color=INK, markersize=6, alpha=_PALE, label="beaten in both by another")
+    _limits(axes, [teacher, *shown])
     axes.set_xlabel(f"speedup over {over}{at(p.shape for p in shown)} (higher is faster)")
     axes.set_ylabel("retained % of the teacher's macro score")
     axes.grid(alpha=0.18, color=INK, linewidth=0.6)
-    columns = len(_NAMES) if all(point.curve is None for point in shown) else 2
+    columns = 2 if max(map(len, groups), default=0) > 25 else 4
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=columns, frameon=False, borderaxespad=0.2, fontsize=9)
     if smoke:
         axes.text(0.5, 0.5, "SMOKE RUN\nnumbers mean nothing", transform=axes.transAxes, fontsize=26,
                   color="#c62828", alpha=0.35, ha="center", va="center", rotation=18)  # fmt: skip
-    _label(canvas, axes, everything)
+    _label(canvas, axes, [teacher, *shown])
     return figure
 
 
@@ -150,21 +187,23 @@ def _mark(axes: Axes, point: Point, colour: str) -> None:
     axes.errorbar(
         point.speedup,
         point.retained,
-        xerr=reach(point.speedup, point.speedup_interval),
-        yerr=reach(point.retained, point.retained_interval),
+        xerr=reach(point.speedup, point.speedup_interval) if point.front else None,
+        yerr=reach(point.retained, point.retained_interval) if point.front else None,
         fmt=_MARKERS[point.role],
-        markersize=13 if point.role == "teacher" else 8.5,
+        markersize=(13 if point.role == "teacher" else 8.5) if point.front else 6,
+        markerfacecolor="none" if point.role == "baseline" else colour,
         color=colour,
         ecolor=colour,
         elinewidth=1.3,
         capsize=2.5,
+        alpha=None if point.front else _PALE,
     )
 
 
 def _limits(axes: Axes, everything: Sequence[Point]) -> None:
     """Room for labels on all sides; the speed axis starts at zero, so that distances are proportional to speed."""
     right = max(max(p.speedup, *(p.speedup_interval or (0, 0))) for p in everything)
-    ends = [value for p in everything for value in (p.retained, *(p.retained_interval or ()))]
+    ends = [value for p in everything for value in (p.retained, *((p.retained_interval or ()) if p.front else ()))]
     margin = max(0.15 * (max(ends) - min(ends)), 0.8)
     axes.set_xlim(0, right * 1.16 + 0.35)
     axes.set_ylim(min(ends) - margin, max(ends) + margin)
@@ -177,7 +216,7 @@ def _label(canvas: FigureCanvasAgg, axes: Axes, everything: Sequence[Point]) -> 
     renderer = canvas.get_renderer()
     taken = [box for point in everything for box in _covered(axes, point)]
     inside = axes.get_window_extent(renderer)
-    for point in (point for point in everything if point.label):
+    for point in (point for point in everything if point.label and point.front):
         best: tuple[float, tuple[int, int], Bbox] | None = None
         for rank, (dx, dy) in enumerate(_PLACES):
             note = _note(axes, point, dx, dy)
@@ -196,8 +235,10 @@ def _label(canvas: FigureCanvasAgg, axes: Axes, everything: Sequence[Point]) -> 
 def _covered(axes: Axes, point: Point) -> list[Bbox]:
     """Boxes in pixels around a point's marker and its two intervals."""
     x, y = point.speedup, point.retained
-    across, along = point.speedup_interval or (x, x), point.retained_interval or (y, y)
-    lines = [((x, y), (x, y), 10), ((across[0], y), (across[1], y), 3), ((x, along[0]), (x, along[1]), 3)]
+    across, along = (ends if point.front else None for ends in (point.speedup_interval, point.retained_interval))
+    lines = [((x, y), (x, y), 10 if point.front else 5)]
+    lines += [((across[0], y), (across[1], y), 3)] if across else []
+    lines += [((x, along[0]), (x, along[1]), 3)] if along else []
     boxes = [(axes.transData.transform([start, end]), room) for start, end, room in lines]
     return [Bbox([low - room, high + room]) for (low, high), room in boxes]
 
@@ -214,16 +255,16 @@ def _note(axes: Axes, point: Point, dx: int, dy: int) -> Annotation:
     )
 
 
-def svg(shown: Sequence[Point], smoke: bool = False) -> str:
+def svg(shown: Sequence[Point], smoke: bool = False, over: str = headline.REFERENCE) -> str:
     """The picture as SVG on a transparent background."""
     file = io.StringIO()
     with matplotlib.rc_context(_STYLE):
         no_metadata = {"Date": None, "Creator": None, "Format": None, "Type": None}
-        draw(shown, smoke).savefig(file, format="svg", transparent=True, metadata=no_metadata)
+        draw(shown, smoke, over).savefig(file, format="svg", transparent=True, metadata=no_metadata)
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
 
 
-def png(shown: Sequence[Point], smoke: bool = False, over: str = REFERENCE) -> bytes:
+def png(shown: Sequence[Point], smoke: bool = False, over: str = headline.REFERENCE) -> bytes:
     """The picture as PNG on white."""
     file = io.BytesIO()
     with matplotlib.rc_context(_STYLE):

@@ -29,6 +29,15 @@ def variant(model: Model) -> str:
     return f"{model['scheme']} {model['backend']}"
 
 
+REFERENCE = "the teacher's fastest float32 variant"
+
+
+def reference(results: Results) -> str:
+    """What speedups are over: on a GPU the teacher may also compute in 16 bits, but not under the rules before."""
+    on_gpu = results["environment"].get("gpu") and results.get("rules") == "current"
+    return "the teacher's fastest variant in 32 or 16 bits" if on_gpu else REFERENCE
+
+
 def float32(model: Model) -> bool:
     """Whether a model is in float32: fp32, or fp32_medium."""
     return str(model["scheme"]).startswith("fp32")
@@ -137,8 +146,8 @@ def _several(results: Results) -> Iterator[str]:
     ]
     macro = "macro score without WNLI" if "wnli" in task_names(results) else "macro score"
     yield (
-        f"{counted(len(students), 'student')}, as retained % of the teacher's {macro} at speedup over its fastest "
-        f"float32 variant{_at_shape(results)}: {'; '.join(numbers)}."
+        f"{counted(len(students), 'student')}, as retained % of the teacher's {macro} at speedup over "
+        f"{reference(results)}{_at_shape(results)}: {'; '.join(numbers)}."
     )
     if (least := results.get("least_retained")) is not None:
         yield _fastest(results, least)
@@ -213,7 +222,7 @@ def _quality_and_speed(results: Results, model: Model) -> str:
     if times is None:
         return f"{text}; its speed was not measured."
     ends = interval(model, "speedup")
-    speed = f"{times:.2f}x{_between(ends, 2)} the speed of the teacher's fastest float32 variant{_at_shape(results)}"
+    speed = f"{times:.2f}x{_between(ends, 2)} the speed of {reference(results)}{_at_shape(results)}"
     if ends and ends[0] <= 1 <= ends[1]:
         return f"{text} at {speed}. This is no measurable speedup: the interval includes 1."
     return f"{text} but is slower: {speed}." if times < 1 else f"{text} at {speed}."

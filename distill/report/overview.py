@@ -142,6 +142,13 @@ def names(shown: Sequence[Entry]) -> tuple[dict[str, str], str]:
     return short, " ".join(common)
 
 
+def plain_name(run: str) -> str:
+    """Recipe and overrides for a legend: `prune importance@stages.prune.importance=taylor` is `importance taylor`."""
+    recipe, *overrides = run.split()
+    short = [(word.partition("=")[0].rpartition(".")[2], word.partition("=")[2].strip("[]")) for word in overrides]
+    return ", ".join(f"{key} {value.replace(',', ', ')}" for key, value in short) or f"recipe {recipe}"
+
+
 def common_settings(shown: Sequence[Entry]) -> list[str]:
     """The note on the settings that all runs share."""
     _, common = names(shown)
@@ -149,7 +156,7 @@ def common_settings(shown: Sequence[Entry]) -> list[str]:
 
 
 def table(shown: Sequence[Entry]) -> Table:
-    """A row for each entry, with the number of its point in the figure."""
+    """A row for each entry."""
     columns = (
         "#",
         "Run",
@@ -189,7 +196,7 @@ def table(shown: Sequence[Entry]) -> Table:
             remarks.append(f"#{index} ran on the CPU, not on the {entry.runs[0]['environment']['gpu']}.")
     notes = [
         *common_settings(shown),
-        "#: number of the point in the figure. One run: value [95% interval]. Several seeds: mean ± standard deviation "
+        "One run: value [95% interval]. Several seeds: mean ± standard deviation "
         "over runs; for retained %, with the 95% interval of the mean over rows and seeds together.",
         "Retained %: the model's macro score as a percentage of the score of its run's teacher. Speedup: over that "
         "teacher's fastest float32 variant, on the machine of the run; shapes such as 8x128 are batch x length. "
@@ -209,16 +216,25 @@ def _groups(shown: Sequence[Entry]) -> list[tuple[str, list[Results]]]:
 
 
 def points(shown: Sequence[Entry]) -> list[figure.Point]:
-    """A point for each entry with a speedup and a retained %, labelled with the number of its row."""
-    drawn = []
-    for index, entry in enumerate(shown, 1):
+    """A point for each entry with a speedup and a retained %. Colours are groups of runs; of one group, backends."""
+    short, _ = names(shown)
+    several, drawn = len(short) > 1, dict[int, list[figure.Point]]()
+    for entry in shown:
         across = values([headline.speedup(m) for m in entry.models])
         along = values([headline.retained(m) for m in entry.models])
         if across and along:
             (x, x_ends), (y, y_ends) = _spread(entry, "speedup", across), _spread(entry, "retained", along)
-            role, shape = entry.models[0]["role"], middle_shape(entry.runs[0])
-            drawn.append(figure.Point(str(index), role, x, y, x_ends, y_ends, entry.series, shape))
-    return drawn
+            model, shape = entry.models[0], middle_shape(entry.runs[0])
+            group = plain_name(short[entry.settings]) if several else model["backend"]
+            point = figure.Point(label(entry), model["role"], x, y, x_ends, y_ends, group, shape)
+            drawn.setdefault(entry.series, []).append(point)
+    return [point for series in drawn.values() for point in figure.in_front(series)]
+
+
+def label(entry: Entry) -> str:
+    """Target and variant of its models."""
+    model = entry.models[0]
+    return (f"{model['target']}, " if model["target"] else "") + headline.variant(model)
 
 
 def _spread(entry: Entry, key: str, numbers: list[float]) -> tuple[float, tuple[float, float] | None]:

@@ -95,8 +95,9 @@ def _model_notes(results: Results) -> list[str]:
     wnli = " without WNLI" if "wnli" in headline.task_names(results) else ""
     failed = [f"{m['name']} ({headline.variant(m)}) failed: {m['failed']}" for m in results["models"] if "failed" in m]
     return [
-        f"Retained %: the model's macro score{wnli} as a percentage of the teacher's. Speedup: over the teacher's "
-        "fastest float32 variant on any backend, or on the same backend. Shapes such as 8x128 are batch x length.",
+        f"Retained %: the model's macro score{wnli} as a percentage of the teacher's. Speedup: over "
+        f"{headline.reference(results)} on any backend, or on the same backend. Shapes such as 8x128 are batch x "
+        "length.",
         *headline.on_the_cpu(results),
         *failed,
         *results.get("notes", []),

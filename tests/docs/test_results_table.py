@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks import results_table
-from distill.report import figure
+from distill.report import figure, headline
 
 complete = runpy.run_path(str(Path(__file__).parents[1] / "unit/report/conftest.py"))["complete"]
 
@@ -66,7 +66,7 @@ drawn = cache(figure.png)  # the same points give the same picture, which is dra
 
 @pytest.fixture(autouse=True)
 def drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    def png(shown: list[figure.Point], smoke: bool = False, over: str = figure.REFERENCE) -> bytes:
+    def png(shown: list[figure.Point], smoke: bool = False, over: str = headline.REFERENCE) -> bytes:
         return drawn(tuple(shown), smoke, over)
 
     monkeypatch.setattr(figure, "png", png)

@@ -60,6 +60,7 @@ def _group(runs: Sequence[Run], number: int, group: Group, every: Sequence[Form]
         "title": group.title,
         "tasks": list(group.tasks),
         "input": group.input,
+        "reference": headline.reference(results[0]),
         "inputs": inputs(members),
         "least": least,
         "sentences": found["sentences"],

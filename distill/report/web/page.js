@@ -234,7 +234,7 @@ function figure(line, best) {
   traces.unshift({ x: line.map((form) => speed(form)[0]), y: line.map((form) => kept(form)[0]), mode: "lines", type: "scatter", hoverinfo: "skip", line: { color: style("--soft"), width: 1.5 } });
   const chance = state.above ? 0 : group().chance;
   const narrow = $("figure").clientWidth < 600, input = state.input.length > 24 ? "own lengths" : plain(state.input);
-  const plan = layout(narrow ? `speedup, ${input}` : `speedup over the teacher's fastest float32 form, ${input}`, `retained %${state.above ? ", above chance" : ""}`);
+  const plan = layout(narrow ? `speedup, ${input}` : `speedup over ${group().reference}, ${input}`, `retained %${state.above ? ", above chance" : ""}`);
   const levels = every.map((form) => kept(form)[0]);
   const reach = line.flatMap((form) => [kept(form)[1], kept(form)[2]]).filter((end) => end !== null);
   let low = Math.min(...levels, ...reach, 100), high = Math.max(...levels, ...reach, 100);

@@ -28,15 +28,34 @@ def test_points_are_the_models_with_both_numbers(results: Results) -> None:
     results["models"][6]["speedup"] = None
     results["models"][7]["failed"] = "no such kernel"
     shown = figure.points(results)
-    assert [(p.role, p.label) for p in shown] == [
-        ("teacher", "bf16 torch"),
-        ("student", "fp32 torch"),
-        ("student", "int8 onnxruntime"),
-        ("baseline", "fp32 torch"),
-        ("baseline", "int8 onnxruntime"),
+    assert [(p.role, p.label, p.front) for p in shown] == [
+        ("teacher", "teacher, bf16 torch", True),
+        ("student", "fp32 torch", True),
+        ("student", "int8 onnxruntime", True),
+        ("baseline", "", True),
+        ("baseline", "", True),
     ]
     assert shown[2].speedup == 5.2
     assert shown[2].retained_interval == pytest.approx((92.0, 94.0))
+
+
+def test_students_that_no_other_beats_are_in_front_and_joined() -> None:
+    """With their own baselines; of the teacher the fastest form."""
+    rows = [
+        ("bf16 torch", "teacher", 1.5, 99.9),
+        ("int8 onnxruntime", "teacher", 2.0, 99.0),
+        ("fp32 torch", "student", 2.0, 97.0),
+        ("bf16 torch", "student", 4.0, 96.9),
+        ("int8 openvino", "student", 3.9, 96.9),
+        ("int8 onnxruntime", "student", 5.0, 95.0),
+        ("int8 openvino", "baseline", 3.9, 90.0),
+        ("int8 onnxruntime", "baseline", 5.0, 91.0),
+    ]
+    shown = figure.in_front([figure.Point(*row) for row in rows])
+    assert [point.front for point in shown] == [False, True, True, True, False, True, False, True]
+    assert [point.speedup for point in shown if point.line] == [2.0, 4.0, 5.0]
+    texts = [text.get_text() for text in figure.draw(shown).axes[0].texts]
+    assert texts == ["teacher", "teacher, int8 onnxruntime", "fp32 torch", "bf16 torch", "int8 onnxruntime"]
 
 
 @pytest.mark.parametrize("gpu", [None, "Example GPU 5"])
@@ -45,7 +64,7 @@ def test_labels_do_not_overlap(results: Results, gpu: str | None) -> None:
     drawn = figure.draw(figure.points(results))
     axes = drawn.axes[0]
     boxes = [text.get_window_extent() for text in axes.texts]
-    assert len(boxes) == 9
+    assert len(boxes) == 5  # the teacher, its fastest form, and the students in front
     for index, box in enumerate(boxes):
         assert not any(box.overlaps(other) for other in boxes[index + 1 :])
         assert axes.get_window_extent().containsx(box.x1)

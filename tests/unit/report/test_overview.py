@@ -49,7 +49,7 @@ def test_seeds_are_aggregated(results: Results) -> None:
     assert overview.table(overview.entries(runs)).rows[4][-2] == f"{whole:.2f} to {whole + 1.5:.2f} M"
     assert overview.table(shown).notes[0] == "Settings of every run: tasks=glue."
     point = overview.points(shown)[4]
-    assert (point.label, point.speedup, point.retained) == ("5", 5.5, 93.0)
+    assert (point.label, point.speedup, point.retained) == ("int8 onnxruntime", 5.5, 93.0)
     assert point.retained_interval == (low, high)
     assert point.speedup_interval == pytest.approx((5.5 - 0.5**0.5, 5.5 + 0.5**0.5))
 
@@ -200,3 +200,15 @@ def test_rows_on_the_cpu(results: Results) -> None:
     assert [note for note in notes if "on the CPU" in note] == [
         f"#{row} ran on the CPU, not on the Example GPU 5." for row in (3, 5, 7)
     ]
+
+
+@pytest.mark.parametrize(
+    ("run", "name"),
+    [
+        ("frontier", "recipe frontier"),
+        ("frontier importance@stages.prune.importance=taylor", "importance taylor"),
+        ("prune stages.prune.dimensions=[layers,ffn] temperature=4", "dimensions layers, ffn, temperature 4"),
+    ],
+)
+def test_legends_have_no_raw_overrides(run: str, name: str) -> None:
+    assert overview.plain_name(run) == name
