@@ -1,10 +1,11 @@
-# make install | make demo | make test | make test-all | make test-browser | make lint. Everything is installed into .venv, once, with the versions of constraints.txt.
+# make install | make demo | make test | make test-all | make test-browser | make results | make lint. Everything is installed into .venv, once, with the versions of constraints.txt.
 PYTHON ?= python3
 PIP = .venv/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 PYTEST = HF_HUB_OFFLINE=1 .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 ARGS ?=
+RUNS ?=
 
-.PHONY: install demo test test-all test-browser lint format clean
+.PHONY: install demo test test-all test-browser results lint format clean
 
 install: .venv/.embedded
 
@@ -19,6 +20,10 @@ test-all: .venv/.dev
 
 test-browser: .venv/.browser
 	HF_HUB_OFFLINE=1 .venv/bin/python -m pytest -rs tests/browser $(ARGS)
+
+# Lists the committed results; RUNS="NAME ..." makes those again.
+results: .venv/.dev
+	.venv/bin/python -m benchmarks.remake $(RUNS)
 
 lint: .venv/.dev
 	.venv/bin/ruff check .

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from benchmarks import results_table
-from distill.checkpoint import replace_folder, write_bytes
+from distill.checkpoint import write_bytes, writing
 from distill.errors import DataError
 from distill.report.schema import Results
 
@@ -60,7 +60,7 @@ def listed(runs: dict[str, Results]) -> None:
     console = Console(soft_wrap=True)
     for name, results in runs.items():
         commit = results["environment"].get("commit")
-        made = f"distill {results['distill']}" + (f", commit {commit[:9]}" if commit else "")
+        made = f"distill {results['version']}" + (f", commit {commit[:9]}" if commit else "")
         console.print(f"[bold]{escape(name)}[/bold]: rules {results.get('rules', 'before')}, {made}")
         console.print(f"    {escape(results['command'])}", highlight=False)
 
@@ -96,7 +96,7 @@ def files(folder: Path, name: str) -> int:
     overrides = [f"tasks.train={train}", f"tasks.test={test}", "target.speedup=null", f"output={name}_teacher"]
     code = run(folder, ["-m", "distill", "recipe=prune", *overrides, "pipeline=[finetune_teacher]"])
     if code == 0:
-        with replace_folder(folder / TEACHERS[name]) as new:
+        with writing(folder / TEACHERS[name]) as new:
             shutil.copytree(folder / f"{name}_teacher" / "finetune_teacher" / name, new, dirs_exist_ok=True)
     return code
 

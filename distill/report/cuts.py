@@ -171,7 +171,7 @@ def _retained_at(speed: float, of_run: Sequence[Cut], role: str) -> float | None
     )
     if not known or not known[0][0] <= speed <= known[-1][0]:
         return None
-    return float(np.interp(speed, *zip(*known, strict=True)))
+    return float(np.interp(speed, [place for place, _ in known], [kept for _, kept in known]))
 
 
 def points(runs: Sequence[Results]) -> list[figure.Point]:

@@ -162,8 +162,8 @@ def draw(shown: Sequence[Point], smoke: bool = False, over: str = headline.REFER
         first = next(point for point in shown if point.group == group)
         axes.plot([], [], "-", color=_colour(first, groups), linewidth=4, label=group)
     for role in dict.fromkeys(point.role for point in (teacher, *shown)):
-        fill = {"markerfacecolor": "none"} if role == "baseline" else {}
-        axes.plot([], [], _MARKERS[role], color=INK, markersize=8, label=_NAMES[role], **fill)
+        fill = "none" if role == "baseline" else INK
+        axes.plot([], [], _MARKERS[role], color=INK, markerfacecolor=fill, markersize=8, label=_NAMES[role])
     if not all(point.front for point in shown):
         axes.plot([], [], "o", color=INK, markersize=6, alpha=_PALE, label="beaten in both by another")
     _limits(axes, [teacher, *shown])
