@@ -20,7 +20,7 @@ from typing import Any
 
 from distill.checkpoint import read_json, write_bytes, write_text
 from distill.errors import DataError
-from distill.report import cuts, figure, headline, markdown, overview, page, read_one
+from distill.report import cuts, figure, footnotes, headline, markdown, overview, page, read_one
 from distill.report.page import Block, Bullets, Heading, Paragraph, Picture
 from distill.report.schema import Results
 from distill.report.table import Table, models_table, number, times, with_interval
@@ -134,7 +134,7 @@ def main_part(name: str, runs: dict[str, Results]) -> str:
         f"Command, notes, picture and all other runs: [{RESULTS}]({RESULTS}/README.md)."
     )
     table = replace(models_table(results), notes=[])
-    blocks = [*page.result(results), table, Paragraph(" ".join(headline.coverage(results)))]
+    blocks = [*page.result(results), table, Paragraph(" ".join(footnotes.coverage(results)))]
     return f"{markdown.text(blocks)}\n{links}"
 
 
@@ -210,8 +210,8 @@ def section(name: str, results: Results) -> list[Block]:
         *page.origin(results),
         Picture(f"{name}/{PICTURE}"),
         models_table(results),
-        Bullets(headline.coverage(results)),
-        Paragraph(headline.timing(results)),
+        Bullets(footnotes.coverage(results)),
+        Paragraph(footnotes.timing(results)),
     ]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from distill.report import headline, markdown
+from distill.report import footnotes, headline, markdown
 from distill.report.detail import gain_table
 from distill.report.page import Block, Bullets, Code, Heading, Paragraph, banner, command, section
 from distill.report.portable import portable_command, portable_text
@@ -70,7 +70,7 @@ def model_card(
         *([] if gain is None else section(gain)),
         *_usage(pipeline, max_length),
         *_how_it_was_made(results, stages),
-        *_limitations([*headline.coverage(results), headline.timing(results), *limits]),
+        *_limitations([*footnotes.coverage(results), footnotes.timing(results), *limits]),
     ]
     return _card(_front_matter(results, scored, task, pipeline), blocks)
 
@@ -89,7 +89,7 @@ def heads_card(origin: Results, tasks: Sequence[str], measured: Results | None) 
         table = models_table(measured)
         scored = [Paragraph(portable_text(headline.headline(measured)))]
         scored.append(replace(table, notes=list(map(portable_text, table.notes))))
-    limits = [] if measured is None else [*headline.coverage(measured), headline.timing(measured)]
+    limits = [] if measured is None else [*footnotes.coverage(measured), footnotes.timing(measured)]
     blocks: list[Block] = [
         Heading(f"One encoder for {', '.join(tasks)}", 1),
         *banner(bool(origin.get("smoke"))),

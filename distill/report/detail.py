@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from statistics import fmean
 
-from distill.report import evidence, headline
+from distill.report import evidence, footnotes, headline
 from distill.report.schema import Model, Results
 from distill.report.table import Row, Table, number, roles, times, with_interval
 from distill.report.timed import latency, median, shapes
@@ -127,7 +127,7 @@ def coverage_table(results: Results) -> Table:
             number(row["rows"], 0),
             number(row["official_rows"], 0),
         )
-        for row, used in zip(results["coverage"], headline.used(results), strict=True)
+        for row, used in zip(results["coverage"], footnotes.used(results), strict=True)
     ]
     return Table("Coverage", ("Task", "Split", "Status", "Rows", "Official rows"), rows, 3)
 

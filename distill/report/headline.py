@@ -1,4 +1,4 @@
-"""The sentences of a report: the headline, what the average covers, how latency was measured.
+"""The headline of a report, and what its other parts read from results.
 
 No sentence claims more than the numbers support: a loss against the baseline, a slower student and a failed student
 are reported as such.
@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from distill.backends import BACKENDS
-from distill.data.task import about, names_in
+from distill.data.task import names_in
 from distill.report import verdict
 from distill.report.schema import Model, Results
 from distill.report.timed import at, middle_shape
@@ -223,9 +222,20 @@ def _quality_and_speed(results: Results, model: Model) -> str:
         return f"{text}; its speed was not measured."
     ends = interval(model, "speedup")
     speed = f"{times:.2f}x{_between(ends, 2)} the speed of {reference(results)}{_at_shape(results)}"
+    others = _elsewhere(results, model)
     if ends and ends[0] <= 1 <= ends[1]:
-        return f"{text} at {speed}. This is no measurable speedup: the interval includes 1."
-    return f"{text} but is slower: {speed}." if times < 1 else f"{text} at {speed}."
+        return f"{text} at {speed}. This is no measurable speedup: the interval includes 1.{others}"
+    return f"{text} but is slower: {speed}.{others}" if times < 1 else f"{text} at {speed}.{others}"
+
+
+def _elsewhere(results: Results, model: Model) -> str:
+    """A sentence on the speedups with inputs of a fixed batch and length; none if the headline's is one of these."""
+    measured = (model.get("speedup") or {}).get("by_input") or {}
+    fixed = {name: row for name, row in measured.items() if row and re.fullmatch(r"\d+x\d+", name)}
+    if not fixed or middle_shape(results) in fixed:
+        return ""
+    listed = ", ".join(f"{row['median']:.2f}x at {name}" for name, row in fixed.items())
+    return f" With texts of a fixed length (batch x length) it is {listed}."
 
 
 def _against_baseline(results: Results, model: Model) -> str:
@@ -259,7 +269,7 @@ def _overlap(student: Model, baseline: Model) -> str:
     return " The two 95% intervals overlap." if a and b and a[0] <= b[1] and b[0] <= a[1] else ""
 
 
-def _evaluated(results: Results) -> dict[str, bool]:
+def evaluated(results: Results) -> dict[str, bool]:
     """Scored task -> whether all its validation splits are complete.
 
     A task without training rows has no model and no scores, even if it has validation rows: it is not in the average.
@@ -272,19 +282,19 @@ def _evaluated(results: Results) -> dict[str, bool]:
     return tasks
 
 
-def _published(results: Results) -> set[str]:
+def published(results: Results) -> set[str]:
     """Tasks with an official number of rows. Own tasks have none, whatever they are called."""
     return {row["task"] for row in results["coverage"] if row["official_rows"]}
 
 
 def glue_tasks(results: Results) -> set[str]:
     """Tasks of GLUE in the coverage, without own tasks of the same names."""
-    return _published(results) & set(GLUE)
+    return published(results) & set(GLUE)
 
 
 def average_name(results: Results) -> str:
     """Name of the average: `GLUE` only for all nine tasks with complete validation splits."""
-    tasks = _evaluated(results)
+    tasks = evaluated(results)
     complete = all(tasks.values())
     if any(row.get("stand_in") for row in results["coverage"]):
         return f"Stand-in average ({len(tasks)} tasks)"
@@ -295,101 +305,3 @@ def average_name(results: Results) -> str:
     if len(tasks) == 1:
         return f"{'Score' if complete else 'Partial score'} of {next(iter(tasks))}"
     return f"{'Average' if complete else 'Partial average'} ({len(tasks)} tasks)"
-
-
-def coverage(results: Results) -> list[str]:
-    """What the average covers and what it does not, in sentences."""
-    tasks = _evaluated(results)
-    rows = results["coverage"]
-    reported = "test" if any(row["split"] == "test" for row in rows) else "validation"
-    several = f"the macro score: the mean over {', '.join(tasks) or 'no task'} of the mean of each task's metrics"
-    single = f"the macro score: the mean of {' and '.join(_metrics(results))}"
-    sentences = [f"{average_name(results)} is {single if len(tasks) == 1 else several} on its {reported} splits."]
-    named = list(dict.fromkeys([*tasks, *(row["task"] for row in rows)]))
-    expected = GLUE if set(named) <= glue_tasks(results) else named
-    if absent := [task for task in expected if task not in tasks]:
-        sentences.append(f"Not in the average: {', '.join(absent)}.")
-    short = [row for row in used(results) if row["official_rows"] and row["rows"] < row["official_rows"]]
-    for title, partial in {
-        "Validation is partial": [row for row in short if row["split"] not in LEARNED],
-        "Training is partial": [row for row in short if row["split"] == "train"],
-    }.items():
-        if partial:
-            sentences.append(f"{title}: {'; '.join(map(_share, partial))}.")
-    stand_ins = list(dict.fromkeys(row["task"] for row in rows if row.get("stand_in")))
-    if stand_ins:
-        sentences.append(f"Generated stand-ins in place of the real data: {', '.join(stand_ins)}.")
-    elif set(tasks) <= _published(results) and (sentence := about(set(tasks))):
-        sentences.append(sentence)
-    return [*sentences, *shared_heads(results)]
-
-
-def used(results: Results) -> list[dict[str, Any]]:
-    """The coverage, with the development rows counted among the training rows, whose part they are."""
-    chosen = {row["task"]: row["rows"] for row in results["coverage"] if row["split"] == LEARNED[1]}
-    return [
-        row | {"rows": row["rows"] + (chosen.get(row["task"], 0) if row["split"] == "train" else 0)}
-        for row in results["coverage"]
-    ]
-
-
-def _metrics(results: Results) -> list[str]:
-    """Names of the metrics of all tasks."""
-    scores = [scores for model in results["models"] for scores in model.get("scores", {}).values()]
-    return list(dict.fromkeys(metric for of_task in scores for metric in of_task))
-
-
-def _share(row: dict[str, object]) -> str:
-    split = "" if row["split"] in ("train", "validation") else f" {row['split']}"
-    return f"{row['task']}{split} {row['rows']:,} of {row['official_rows']:,} rows"
-
-
-def pruned(results: Results) -> list[str]:
-    """For each pruned model: its sizes and, for a target, its predicted and measured speed."""
-    rows = results.get("pruned", [])
-    several = len({row["step"] for row in rows}) > 1
-    return [_cut(row, several) for row in rows]
-
-
-def _cut(row: dict[str, Any], with_step: bool) -> str:
-    of = ", ".join([*([row["step"]] if with_step else []), *([row["target"]] if row["target"] else [])])
-    sizes = f"pruned to {counted(row['layers'], 'layer')}, {row['hidden']} hidden and {row['ffn']} FFN channels"
-    sizes = f"{of}: {sizes}" if of else f"{sizes[0].upper()}{sizes[1:]}"
-    if "predicted_ms" not in row:
-        return f"{sizes}, as configured."
-    ratio = "" if row["measured_speedup"] is None else f"{row['measured_speedup']:.2f}x, "
-    measured = "not measured" if row["measured_ms"] is None else f"measured {ratio}{row['measured_ms']:.1f} ms"
-    return (
-        f"{sizes}. Of {row['tried']} shapes tried, this one has the least estimated loss among those that meet the "
-        f"target. Speedup over the unpruned model in torch {row['scheme']} at {row['batch']}x{row['length']}: "
-        f"predicted {row['predicted_speedup']:.2f}x, {row['predicted_ms']:.1f} ms; {measured}."
-    )
-
-
-def shared_heads(results: Results) -> list[str]:
-    """What sizes and times of a student with shared heads are; empty for others."""
-    if not results.get("heads"):
-        return []
-    count = len(task_names(results))
-    return [
-        f"The student has one encoder and {count} heads, trained on all tasks at once. Parameters, sizes, "
-        f"multiply-accumulates and times are those of its {count} tasks together: the student's encoder counts once, "
-        f"and one pass of it serves all heads; the teacher has {count} models, which run one after the other on the "
-        f"same batch. Where only one task is served, the speedup is about 1/{count} of the one reported."
-    ]
-
-
-def timing(results: Results) -> str:
-    """How latency was measured, and on which machine."""
-    facts = results["environment"]
-    repeats = sorted({row["repeats"] for m in results["models"] for row in m.get("latency_ms", ())})
-    rounds = f"{repeats[0]} to {repeats[-1]} rounds" if len(repeats) > 1 else counted(sum(repeats), "round")
-    device = f" and {facts['gpu']}" if facts.get("gpu") else ""
-    return (
-        "All variants were timed in one process. Each round timed every variant once, in random order. An untimed call "
-        "of the same variant came before each timing, so that the thread pool of the previous variant was idle. Short "
-        f"calls were repeated until a timing took some tens of milliseconds. There were {rounds}, with "
-        f"{counted(facts['threads'], 'thread')}, on {facts['cpu']}{device}. Latencies are medians over rounds. "
-        "Speedups are medians of the ratios within each round, with a 95% bootstrap interval. fp32_medium is float32 "
-        "in torch with set_float32_matmul_precision('medium')."
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from distill.report import cuts, figure, headline, overview
+from distill.report import cuts, figure, footnotes, headline, overview
 from distill.report.detail import tables
 from distill.report.schema import Results
 from distill.report.table import Table, models_table
@@ -107,16 +107,16 @@ def run_page(results: Results, drawn: str) -> list[Block]:
         Picture("frontier.svg", drawn),
         models_table(results),
         Heading("What the average covers"),
-        Bullets(headline.coverage(results)),
+        Bullets(footnotes.coverage(results)),
         Heading("How latency was measured"),
-        Paragraph(headline.timing(results)),
+        Paragraph(footnotes.timing(results)),
         *sections(tables(results)),
     ]
 
 
 def summary(results: Results) -> list[Block]:
     """The end of a run on the terminal: headline, main table, what the average covers."""
-    return [*result(results), models_table(results), Bullets(headline.coverage(results))]
+    return [*result(results), models_table(results), Bullets(footnotes.coverage(results))]
 
 
 def real(runs: Sequence[Results]) -> tuple[list[Results], str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from distill.report import headline
+from distill.report import footnotes, headline
 from distill.report.schema import Model, Results
 from distill.report.timed import at, median, middle_shape
 
@@ -101,5 +101,5 @@ def _model_notes(results: Results) -> list[str]:
         *headline.on_the_cpu(results),
         *failed,
         *results.get("notes", []),
-        *headline.pruned(results),
+        *footnotes.pruned(results),
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from distill.report import headline
+from distill.report import footnotes, headline
 from distill.report.detail import coverage_table, environment_table, stages_table, tables
 from distill.report.forms import Run
 from distill.report.page import Block, Bullets, Heading, Paragraph, command
@@ -25,7 +25,7 @@ def _title(run: Run) -> str:
 def _blocks(run: Run, whole: bool) -> list[Block]:
     results = run.results
     shown = tables(results) if whole else [coverage_table(results), stages_table(results), environment_table(results)]
-    notes = [*headline.on_the_cpu(results), *results.get("notes", []), *headline.pruned(results)]
+    notes = [*headline.on_the_cpu(results), *results.get("notes", []), *footnotes.pruned(results)]
     noted: list[Block] = [Heading("Notes", 3), Bullets(notes)] if notes else []
     return [
         Paragraph(headline.headline(results)),
@@ -33,9 +33,9 @@ def _blocks(run: Run, whole: bool) -> list[Block]:
         Paragraph(f"Teacher: {results.get('teacher_name', '-')}. Made with distill {results['version']}."),
         *command(results["command"]),
         Heading("What the average covers", 3),
-        Bullets(headline.coverage(results)),
+        Bullets(footnotes.coverage(results)),
         Heading("How it was timed", 3),
-        Paragraph(headline.timing(results)),
+        Paragraph(footnotes.timing(results)),
         *noted,
         *of_tables(shown),
     ]

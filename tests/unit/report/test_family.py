@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from distill.report import cuts, figure, headline, markdown, model_card, overview, page, validate
+from distill.report import cuts, figure, footnotes, headline, markdown, model_card, overview, page, validate
 from distill.report.detail import gain_table
 
 Results = dict[str, Any]
@@ -208,16 +208,16 @@ def test_labels_of_students_name_their_targets(family: Results) -> None:
 
 
 def test_predicted_and_measured_speed_are_in_one_sentence(family: Results) -> None:
-    first, second = headline.pruned(family)
+    first, second = footnotes.pruned(family)
     assert first.startswith("2x: pruned to 4 layers, 384 hidden and 576 FFN channels. Of 384 shapes tried, this ")
     assert first.endswith("at 8x128: predicted 2.10x, 50.0 ms; measured 2.00x, 52.0 ms.")
     assert second.endswith("25.0 ms; not measured.")
     assert first in markdown.text(page.run_page(family, ""))
     given = {"step": "prune", "target": None, "layers": 2, "hidden": 384, "ffn": 1536}
     sizes = "runed to 2 layers, 384 hidden and 1536 FFN channels, as configured."
-    assert headline.pruned({"pruned": [given]}) == [f"P{sizes}"]
+    assert footnotes.pruned({"pruned": [given]}) == [f"P{sizes}"]
     both = [given, given | {"step": "prune_ffn"}]
-    assert headline.pruned({"pruned": both}) == [f"prune: p{sizes}", f"prune_ffn: p{sizes}"]
+    assert footnotes.pruned({"pruned": both}) == [f"prune: p{sizes}", f"prune_ffn: p{sizes}"]
 
 
 def test_the_card_is_that_of_one_student_among_several(family: Results) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from distill.report import headline
+from distill.report import footnotes, headline
 from distill.report.schema import validate
 
 Results = dict[str, Any]
@@ -27,11 +27,11 @@ def test_gain(results: Results) -> None:
 
 def test_costs_of_shared_heads_are_those_of_all_tasks(results: Results) -> None:
     count = len(headline.task_names(results))
-    assert "together" not in " ".join([headline.headline(results), *headline.coverage(results)])
+    assert "together" not in " ".join([headline.headline(results), *footnotes.coverage(results)])
     results["heads"] = "shared"
     assert validate(results) == []
     assert f"at 8x128 (batch x length), for its {count} tasks together." in headline.headline(results)
-    (line,) = [line for line in headline.coverage(results) if "one encoder" in line]
+    (line,) = [line for line in footnotes.coverage(results) if "one encoder" in line]
     assert f"the teacher has {count} models, which run one after the other on the same batch." in line
     assert f"the speedup is about 1/{count} of the one reported" in line
 
@@ -99,12 +99,12 @@ def test_name_of_the_average(results: Results) -> None:
     row = next(r for r in results["coverage"] if r["split"] == "validation_mismatched")
     row["rows"] = 0
     assert headline.average_name(results) == "Partial GLUE (8 of 9 tasks complete)"
-    assert any("mnli validation_mismatched 0 of 9,832 rows" in line for line in headline.coverage(results))
+    assert any("mnli validation_mismatched 0 of 9,832 rows" in line for line in footnotes.coverage(results))
     results["coverage"] = [r for r in results["coverage"] if r["task"] not in ("mnli", "qqp")]
     for model in results["models"]:
         model["scores"] = {task: scores for task, scores in model["scores"].items() if task not in ("mnli", "qqp")}
     assert headline.average_name(results) == "Partial GLUE (7 of 9 tasks)"
-    assert "Not in the average: qqp, mnli." in headline.coverage(results)
+    assert "Not in the average: qqp, mnli." in footnotes.coverage(results)
     for row in results["coverage"]:
         row["task"] = f"own_{row['task']}"
     for model in results["models"]:
@@ -120,18 +120,18 @@ def test_own_tasks_with_names_of_published_ones_are_own(results: Results) -> Non
     for row in results["coverage"]:
         row["official_rows"] = None
     assert headline.average_name(results) == "Average (9 tasks)"
-    text = " ".join(headline.coverage(results))
+    text = " ".join(footnotes.coverage(results))
     assert "GLUE" not in text
     for row in results["coverage"]:
         row["task"] = "order"
     for model in results["models"]:
         model["scores"] = {"order": next(iter(model["scores"].values()))} if model["scores"] else {}
     assert headline.average_name(results) == "Score of order"
-    assert "docstrings" not in " ".join(headline.coverage(results))
+    assert "docstrings" not in " ".join(footnotes.coverage(results))
 
 
 def test_capped_training_is_named(results: Results) -> None:
-    assert "Training is partial: sst2 10,000 of 67,349 rows." in headline.coverage(results)
+    assert "Training is partial: sst2 10,000 of 67,349 rows." in footnotes.coverage(results)
 
 
 @pytest.mark.parametrize("own", ["", "own_"])
@@ -144,7 +144,7 @@ def test_a_task_without_scores_is_not_in_the_average(results: Results, own: str)
     for model in results["models"]:
         model["scores"] = {own + task: scores for task, scores in model["scores"].items() if task != "rte"}
     assert headline.average_name(results) == ("Average (8 tasks)" if own else "Partial GLUE (8 of 9 tasks)")
-    first, second, *_ = headline.coverage(results)
+    first, second, *_ = footnotes.coverage(results)
     assert "rte" not in first
     assert second == f"Not in the average: {own}rte."
 
@@ -183,7 +183,7 @@ def test_a_row_on_the_cpu_of_a_run_with_a_gpu(results: Results) -> None:
 
 
 def test_timing_describes_the_protocol(results: Results) -> None:
-    text = headline.timing(results)
+    text = footnotes.timing(results)
     for part in (
         "in random order",
         "An untimed call of the same variant",
