@@ -180,7 +180,7 @@ def test_an_unreachable_hub_is_a_one_line_error(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("name", ["glue", "docstrings"])
 def test_smoke_stands_in_for_every_task(name: str) -> None:
-    loaded = load_tasks(group(name), Limit(smoke=True, examples=40), 0)
+    loaded = load_tasks(replace(group(name), names=None), Limit(smoke=True, examples=40), 0)
     assert list(loaded.tasks) == list(group(name).each)
     assert all(row["stand_in"] and 0 < row["rows"] <= 40 for row in loaded.coverage)
     for data in loaded.tasks.values():
