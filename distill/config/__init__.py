@@ -135,7 +135,7 @@ def load_config(overrides: list[str]) -> Config:
 
 def implied(settings: Config) -> Config:
     """The config with the choices that other settings imply: a teacher with a name is one of kind hub; without a
-    teacher, the model of `student.name` has its place in the recipe."""
+    teacher, the model of `student.name` has its place in the recipe; own tasks are not those that a group chose."""
     teacher, student = settings.teacher, settings.student
     if teacher.kind == "embedded" and teacher.name is not None:
         teacher = replace(teacher, kind="hub")
@@ -143,7 +143,11 @@ def implied(settings: Config) -> Config:
         teacher = replace(teacher, name=student.name)
         starts = [getattr(settings.stages.get(name), "start", None) for name in settings.pipeline]
         student = student if "student" in starts else replace(student, name=None)
-    return replace(settings, teacher=teacher, student=student)
+    tasks = settings.tasks
+    own = tasks.train is not None or tasks.hub is not None
+    if own and tasks.names is not None and set(tasks.names) <= set(tasks.each):
+        tasks = replace(tasks, names=None)
+    return replace(settings, teacher=teacher, student=student, tasks=tasks)
 
 
 register()
