@@ -167,6 +167,7 @@ def test_a_student_learns_from_soft_labels(run: Any, tmp_path: Path, monkeypatch
         assert asked == (["tickets"] if column == "most" else [])
 
 
+@pytest.mark.slow
 def test_without_a_teacher_soft_labels_train_the_given_model_and_the_student(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

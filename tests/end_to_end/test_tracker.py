@@ -31,6 +31,7 @@ def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
     return found
 
 
+@pytest.mark.slow
 def test_a_tracker_gets_the_losses_of_every_training_and_the_final_table(run: Any, tmp_path: Path) -> None:
     results = run(tmp_path, "distilbert", *SMALL)
     found = scalars(tmp_path / "out" / "tracker")

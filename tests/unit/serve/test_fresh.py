@@ -12,6 +12,7 @@ import pytest
 from distill.serve import fresh
 
 
+@pytest.mark.slow
 def test_it_prints_the_memory_of_the_process(folders: dict[str, Path]) -> None:
     arguments = [str(folders["bert"]), "torch", "fp32", "cpu", "1"]
     done = subprocess.run(
