@@ -6,6 +6,10 @@ from dataclasses import dataclass
 
 from distill.backends import BACKENDS
 
+COMPILED = "_compiled"
+"""Suffix of the scheme of a model that is compiled by torch."""
+BF16 = "_bf16"
+"""Suffix of the scheme of a quantized model whose other parts OpenVINO computes in bfloat16."""
 ONNX = "model.onnx"
 """Name of the float32 ONNX file, which schemes with `onnx` quantize."""
 

@@ -62,7 +62,7 @@ def _sources(config: Config) -> Iterator[str]:
 
 
 def _without_teacher(config: Config) -> Iterator[str]:
-    """What a run without a teacher needs: a model, soft labels, and no corpus, which has none."""
+    """A run without a teacher must have a model and soft labels, and no stage on a corpus, whose texts have none."""
     if config.teacher.name is None and not config.limit.smoke:
         yield (
             "student.name: got nothing; must be the model that is trained on the soft labels with teacher=none, a hub "

@@ -46,7 +46,7 @@ class Tracker:
         self.accelerator.log(named, step=self.before + step)
 
     def finished(self, steps: int) -> None:
-        """Note that a training of so many steps is finished."""
+        """Count the steps of a training that is finished, so that those of the next one follow."""
         self.before += steps
 
     def results(self, models: list[dict[str, Any]]) -> None:

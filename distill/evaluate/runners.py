@@ -17,7 +17,7 @@ from distill.backends import BACKENDS
 from distill.evaluate.mixture import average
 from distill.family import auto_class, logits
 from distill.machine import arithmetic
-from distill.schemes import SCHEMES
+from distill.schemes import COMPILED, SCHEMES
 
 Batch = dict[str, np.ndarray]
 """int64 input_ids, attention_mask and token_type_ids, each [B, L]. A runner uses those that its model has."""
@@ -44,10 +44,6 @@ QUANTIZED = tuple(
 """Schemes of folders that transformers loads with their quantizer."""
 LOGITS = "logits_"
 """Prefix of the outputs of an ONNX file with several heads, before the name of the task."""
-COMPILED = "_compiled"
-"""Suffix of the scheme of a model that is compiled by torch."""
-BF16 = "_bf16"
-"""Suffix of the scheme of a quantized model whose other parts OpenVINO computes in bfloat16."""
 PROVIDERS = {
     "onnxruntime": "CPUExecutionProvider",
     "onnxruntime_cuda": "CUDAExecutionProvider",

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from distill.backends import BACKENDS
-from distill.evaluate.runners import BF16, COMPILED
 from distill.plan import Compared, Step
-from distill.schemes import ONNX, SCHEMES
+from distill.schemes import BF16, COMPILED, ONNX, SCHEMES
 
 SchemesOf = Callable[[Step | None], Sequence[str]]
 """Quantize step -> the schemes it made, as named in `stages.quantize.schemes`; empty for None."""

@@ -19,7 +19,7 @@ from matplotlib.transforms import Bbox
 
 from distill.report import headline
 from distill.report.schema import Results
-from distill.report.timed import at, middle_shape
+from distill.report.timed import at, reported_input
 
 INK = "#24292f"
 """Colour of text and axes; a page may replace it by its own text colour."""
@@ -101,7 +101,7 @@ def points(results: Results) -> list[Point]:
         label = (f"{name}, " if name else "") + headline.variant(model)
         label += " (CPU)" if headline.where(results, model) else ""
         group = model["backend"]
-        shown.append(Point(label, model["role"], x, y, across, along, group, middle_shape(results)))
+        shown.append(Point(label, model["role"], x, y, across, along, group, reported_input(results)))
     return in_front(shown)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from distill.report import headline, overview
 from distill.report.schema import Model, Results
-from distill.report.timed import median, middle_shape, shapes
+from distill.report.timed import median, reported_input, shapes
 
 REQUESTS = "single requests"
 """Name of the input of single requests at the tasks' own lengths, beside batch x length such as `8x128`."""
@@ -135,7 +135,7 @@ def default_input(results: Results) -> str | None:
         best = headline.speedup(model)
         if named := next((name for name, row in measured.items() if row["median"] == best), None):
             return str(named)
-    return middle_shape(results)
+    return reported_input(results)
 
 
 def inputs(forms: Sequence[Form]) -> list[str]:

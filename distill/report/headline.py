@@ -13,7 +13,7 @@ from distill.backends import BACKENDS
 from distill.data.task import names_in
 from distill.report import verdict
 from distill.report.schema import Model, Results
-from distill.report.timed import at, middle_shape
+from distill.report.timed import at, reported_input
 
 SMOKE = "SMOKE RUN: tiny stand-in models and data. These numbers mean nothing."
 NO_STUDENT = "No student was scored, so there is no result."
@@ -176,7 +176,7 @@ def _at_shape(results: Results) -> str:
 
     With shared heads, also that the speedup is that of all tasks together.
     """
-    shape = middle_shape(results)
+    shape = reported_input(results)
     text = f"{at([shape])} (batch x length)" if shape and re.fullmatch(r"\d+x\d+", shape) else at([shape])
     return f"{text}, for its {len(task_names(results))} tasks together" if results.get("heads") else text
 
@@ -232,7 +232,7 @@ def _elsewhere(results: Results, model: Model) -> str:
     """A sentence on the speedups with inputs of a fixed batch and length; none if the headline's is one of these."""
     measured = (model.get("speedup") or {}).get("by_input") or {}
     fixed = {name: row for name, row in measured.items() if row and re.fullmatch(r"\d+x\d+", name)}
-    if not fixed or middle_shape(results) in fixed:
+    if not fixed or reported_input(results) in fixed:
         return ""
     listed = ", ".join(f"{row['median']:.2f}x at {name}" for name, row in fixed.items())
     return f" With texts of a fixed length (batch x length) it is {listed}."

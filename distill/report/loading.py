@@ -7,16 +7,18 @@ import shlex
 from distill.report.forms import Run
 from distill.report.headline import task_names, variant
 from distill.report.schema import Model, Results
-from distill.schemes import ONNX, SCHEMES
+from distill.schemes import BF16, COMPILED, ONNX, SCHEMES
 
-_AS_FLOAT32 = ("bf16", "fp16", "fp32_medium", "fp32_tf32")
+_AS_FLOAT32 = ("bf16", "fp16", "tf32", "fp32_medium", "fp32_tf32")
 """Ways in which torch was timed with the weights that an export holds in float32."""
 _ARTIFACTS = {("torch", "fp32"), ("onnxruntime", "fp32"), *((s.backend, s.scheme) for s in SCHEMES.values())}
 """(backend, scheme) that an exported folder may hold for `distill.load`."""
+_ALSO = {("torch", "bf16"), ("openvino", "fp32"), *(("openvino", scheme) for scheme in ("bf16", f"int8{BF16}"))}
+"""(backend, scheme) that `distill.load` runs from the file of another artifact, if the run scored it."""
 
 
 def loading(run: Run, model: Model) -> dict[str, str | None]:
-    """Keys `path`, `command`, `code` and `note`; None for what there is not."""
+    """Keys `path`, `command`, `code` and `note`; None for a key that the form does not have."""
     exported = _exported(run.results, model) if model["role"] == "student" else None
     trained = model.get("path") if model["backend"] == "torch" else None
     folder = exported or trained
@@ -24,17 +26,23 @@ def loading(run: Run, model: Model) -> dict[str, str | None]:
         note = "No folder of the run loads this form: its recipe has no export stage for it."
         return {"path": model.get("path"), "command": None, "code": None, "note": note}
     path = f"{run.folder}/{folder}" if run.folder not in ("", ".") else folder
-    scheme = "fp32" if model["backend"] == "torch" and model["scheme"] in _AS_FLOAT32 else model["scheme"]
+    backend, scheme = model["backend"], model["scheme"].removesuffix(COMPILED)
+    is_served = (backend, scheme) in _ALSO and exported and model["scores"] and run.results.get("rules") == "current"
+    if backend == "torch" and scheme in _AS_FLOAT32 and not is_served:
+        scheme = "fp32"
     tasks = [] if run.results.get("heads") else task_names(run.results)[1:]
     notes = [f"Other tasks are beside it: {', '.join(tasks)}."] if tasks else []
-    if (model["backend"], scheme) not in _ARTIFACTS:
-        return {"path": path, "command": None, "code": _onnx(path), "note": " ".join([_BY_HAND, *notes])}
-    if scheme != model["scheme"]:
+    if not (is_served or (backend, scheme) in _ARTIFACTS):
+        code = _onnx(path) if backend == "openvino" else None
+        return {"path": path, "command": None, "code": code, "note": " ".join([_BY_HAND, *notes])}
+    if model["scheme"].endswith(COMPILED):
+        notes.insert(0, f"It was timed as {variant(model)}; distill.load does not compile.")
+    elif scheme != model["scheme"]:
         notes.insert(0, f"It was scored and timed as {variant(model)}; distill.load computes in float32.")
     return {
         "path": path,
-        "command": f'{_PREDICT} {shlex.quote(path)} --backend {model["backend"]} --scheme {scheme} "a text"',
-        "code": _code(path, model["backend"], scheme),
+        "command": f'{_PREDICT} {shlex.quote(path)} --backend {backend} --scheme {scheme} "a text"',
+        "code": _code(path, backend, scheme),
         "note": " ".join(notes) or None,
     }
 

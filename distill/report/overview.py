@@ -16,7 +16,7 @@ from distill.report import figure, headline
 from distill.report.schema import Model, Results
 from distill.report.seeds import Seeds, over_seeds
 from distill.report.table import Row, Table, number, times, with_interval
-from distill.report.timed import at, middle_shape
+from distill.report.timed import at, reported_input
 
 VERSIONED = ("distill", "python", *PACKAGES)
 """Facts about a run that are versions. Runs that differ in them are averaged, with a note."""
@@ -164,7 +164,7 @@ def table(shown: Sequence[Entry]) -> Table:
         "Backend",
         "Scheme",
         "Retained %",
-        f"Speedup{at(middle_shape(run) for entry in shown for run in entry.runs)}",
+        f"Speedup{at(reported_input(run) for entry in shown for run in entry.runs)}",
         "Average",
         "Average of",
         "Parameters",
@@ -224,7 +224,7 @@ def points(shown: Sequence[Entry]) -> list[figure.Point]:
         along = values([headline.retained(m) for m in entry.models])
         if across and along:
             (x, x_ends), (y, y_ends) = _spread(entry, "speedup", across), _spread(entry, "retained", along)
-            model, shape = entry.models[0], middle_shape(entry.runs[0])
+            model, shape = entry.models[0], reported_input(entry.runs[0])
             group = plain_name(short[entry.settings]) if several else model["backend"]
             point = figure.Point(label(entry), model["role"], x, y, x_ends, y_ends, group, shape)
             drawn.setdefault(entry.series, []).append(point)

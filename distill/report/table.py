@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from distill.report import footnotes, headline
 from distill.report.schema import Model, Results
-from distill.report.timed import at, median, middle_shape
+from distill.report.timed import at, median, reported_input
 
 Row = tuple[str, ...]
 
@@ -52,7 +52,7 @@ def roles(results: Results) -> list[str]:
 
 def models_table(results: Results) -> Table:
     """The main table: size, latency, score, retained % and speedup of every model."""
-    shape = middle_shape(results)
+    shape = reported_input(results)
     rows = [
         (
             m["name"],

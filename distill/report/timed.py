@@ -19,7 +19,7 @@ def shapes(results: Results) -> list[str]:
     return list(dict.fromkeys(map(_shape, rows)))
 
 
-def middle_shape(results: Results) -> str | None:
+def reported_input(results: Results) -> str | None:
     """The inputs of the reported speedups: rows of the tasks at their own lengths.
 
     In results that were measured under the rules before, the middle one of the inputs with a fixed batch and length.

@@ -19,7 +19,6 @@ from distill.data.task import Task
 from distill.data.tasks import TaskData
 from distill.environment import cpu_flags
 from distill.evaluate.metrics import accuracy
-from distill.evaluate.runners import BF16
 from distill.evaluate.timing import last_special
 from distill.export import cross_encoder, onnx, recheck, record
 from distill.export.huggingface import copied, export_folder
@@ -29,7 +28,7 @@ from distill.plan import SHARED_HEADS, Step
 from distill.report import heads_card, model_card, plain_card, timed
 from distill.report.schema import Model, Results
 from distill.results import origin, results
-from distill.schemes import ONNX, SCHEMES
+from distill.schemes import BF16, ONNX, SCHEMES
 from distill.stages import embedder
 
 PROOF_ROWS, SMOKE_ROWS = 256, 4
@@ -229,7 +228,7 @@ def _entries(
 ) -> Iterator[record.Entry]:
     """The artifacts of a task with their times at the middle shape of the evaluation."""
     measured = _measured(ctx, step)
-    shape = None if measured is None else timed.middle_shape(measured)
+    shape = None if measured is None else timed.reported_input(measured)
     models = {name: model for name, model in _students(measured, step).items() if "failed" not in model}
     for artifact in exported:
         row = timed.latency(models.get((artifact.backend, artifact.scheme), {}), shape) or {}

@@ -14,9 +14,9 @@ from typing import Any
 
 import distill
 from distill import checkpoint, progress
-from distill.evaluate.runners import COMPILED
 from distill.evaluate.variants import REFERENCE, Variant
 from distill.export import record
+from distill.schemes import COMPILED
 from distill.stages.loading import Loader
 
 

@@ -167,21 +167,27 @@ def test_speedups_of_results_of_before(results: Results) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scheme", "backend", "words"),
+    ("scheme", "backend", "words", "before"),
     [
-        ("int8", "onnxruntime", "--backend onnxruntime --scheme int8"),
-        ("bf16", "torch", "--backend torch --scheme fp32"),
-        ("fp32", "openvino", "onnx/model.onnx"),
+        ("int8", "onnxruntime", "--backend onnxruntime --scheme int8", "--backend onnxruntime --scheme int8"),
+        ("bf16", "torch", "--backend torch --scheme bf16", "--backend torch --scheme fp32"),
+        ("bf16_compiled", "torch", "--backend torch --scheme bf16", "--backend torch --scheme fp32"),
+        ("fp32", "openvino", "--backend openvino --scheme fp32", "onnx/model.onnx"),
+        ("bf16", "openvino", "--backend openvino --scheme bf16", "onnx/model.onnx"),
+        ("int8_bf16", "openvino", "--backend openvino --scheme int8_bf16", "onnx/model.onnx"),
     ],
 )
-def test_loading_of_an_export(results: Results, scheme: str, backend: str, words: str) -> None:
+def test_loading_of_an_export(results: Results, scheme: str, backend: str, words: str, before: str) -> None:
+    """`distill.load` runs the forms that the run scored, but not in exports of the rules before."""
     stage = {"name": "export", "target": "2x", "kind": "export", "seconds": 1.0}
     results["stages"].append(stage)
     model = results["models"][8] | {"scheme": scheme, "backend": backend, "target": "2x"}
-    load = loading(Run("a b", results), model)
-    assert "a b/export/2x/cola" in (load["path"] or "")
-    assert words in (load["command"] or load["code"] or "")
-    assert (load["command"] is None) == (backend == "openvino")
+    for rules, expected in (("current", words), ("before", before)):
+        load = loading(Run("a b", results | {"rules": rules}), model)
+        assert "a b/export/2x/cola" in (load["path"] or "")
+        assert expected in (load["command"] or load["code"] or "")
+        assert (load["command"] is None) == expected.endswith(".onnx")
+        assert "distill.load does not compile" in (load["note"] or "") or not scheme.endswith("compiled")
     unexported = loading(Run("a", results), model | {"target": "3x"})
     assert (unexported["command"] is None) == (backend != "torch")
 

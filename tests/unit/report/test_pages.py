@@ -19,7 +19,7 @@ from distill.report import page as pages
 from distill.report.detail import by_shape_table, gain_table, latency_table, recall_table, stages_table, tables
 from distill.report.headline import SMOKE
 from distill.report.table import models_table
-from distill.report.timed import middle_shape
+from distill.report.timed import reported_input
 from tests.enriched import without_plotly
 
 Results = dict[str, Any]
@@ -145,7 +145,7 @@ def test_rows_contain_the_numbers(results: Results) -> None:
         *("student", "student", "onnxruntime", "int8", "17.39 M", "22.9", "12.7", "74.3"),
         *("93.1 [92.0, 94.0]", "5.20x [5.04, 5.41]", "8.32x"),
     )
-    assert middle_shape(results) == "8x128"
+    assert reported_input(results) == "8x128"
     gain = gain_table(results)
     assert gain is not None
     assert gain.rows[0] == ("cola", "62.3", "57.5", "+4.8")
