@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from statistics import fmean
+from typing import Any
 
 from distill.report import evidence, footnotes, headline
 from distill.report.schema import Model, Results
@@ -91,6 +92,25 @@ def gain_table(results: Results) -> Table | None:
     rows = [(name, number(a), number(b), "-" if a is None or b is None else f"{a - b:+.1f}") for name, a, b in lines]
     columns = ("Task", "Distilled", "Without a teacher", "Gain in points")
     return Table(f"Gain over the baseline ({headline.variant(student)})", columns, rows)
+
+
+def waterfall_table(results: Results) -> Table | None:
+    """What each change from the teacher to the fastest form of each student gave."""
+    every: list[dict[str, Any]] = results.get("waterfall", [])
+    several = len({row.get("target") for row in every}) > 1
+    rows: list[Row] = []
+    for before, row in zip([None, *every], every, strict=False):
+        same = before is not None and before.get("target") == row.get("target")
+        gain = row["speedup"] / before["speedup"] if same and before and before["speedup"] and row["speedup"] else None
+        name = (headline.target_name(row.get("target")),) if several else ()
+        rows.append((*name, row["step"], times(gain), times(row["speedup"]), number(row["retained"])))
+    columns = (*(("Target",) if several else ()), "Step", "Faster by", "Speedup", "Retained %")
+    over = headline.reference(results)
+    notes = [
+        f"Each row adds its step to those above it. Speedup: over {over}, so that the teacher in torch float32 may be "
+        "below 1. Runtime: the same float32 weights on the backend of the last row."
+    ]
+    return Table("What each step gave", columns, rows, 2 if several else 1, notes)
 
 
 def _gains(results: Results, targets: list[str | None]) -> Table | None:
@@ -241,6 +261,7 @@ def tables(results: Results) -> list[Table]:
     """All tables except the main one, in the order of the report."""
     every = [
         gain_table(results),
+        waterfall_table(results),
         scores_table(results),
         retained_table(results),
         recall_table(results),

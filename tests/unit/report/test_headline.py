@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from distill.report import footnotes, headline
+from distill.report import detail, footnotes, headline
 from distill.report.schema import validate
 
 Results = dict[str, Any]
@@ -192,3 +192,24 @@ def test_timing_describes_the_protocol(results: Results) -> None:
         assert part in text
     assert "There were 20 rounds, with 2 threads, on Example CPU 9000 (2 cores)." in text
     assert "pinned" not in text
+
+
+def test_the_waterfall_has_what_each_step_gave_alone_and_with_those_before(results: Results) -> None:
+    steps = [("teacher", 0.8, 100.0), ("depth", 1.6, 97.0), ("int8", 3.2, None)]
+    rows = [{"step": step, "speedup": speedup, "retained": kept} for step, speedup, kept in steps]
+    results["waterfall"] = [row | {"target": None} for row in rows]
+    table = detail.waterfall_table(results)
+    assert table is not None
+    assert table.rows == [
+        ("teacher", "-", "0.80x", "100.0"),
+        ("depth", "2.00x", "1.60x", "97.0"),
+        ("int8", "2.00x", "3.20x", "-"),
+    ]
+    results["waterfall"] += [row | {"target": "4x"} for row in rows[:2]]
+    table = detail.waterfall_table(results)
+    assert table is not None
+    assert [row[:3] for row in table.rows[2:]] == [
+        ("no target", "int8", "2.00x"),
+        ("4x", "teacher", "-"),
+        ("4x", "depth", "2.00x"),
+    ]
