@@ -20,15 +20,16 @@ from typing import Any
 
 from distill.checkpoint import read_json, write_bytes, write_text
 from distill.errors import DataError
-from distill.report import cuts, figure, footnotes, headline, markdown, overview, page, read_one
+from distill.report import cuts, figure, footnotes, headline, markdown, overview, page, read_one, timed
 from distill.report.page import Block, Bullets, Heading, Paragraph, Picture
 from distill.report.schema import Results
 from distill.report.table import Table, models_table, number, times, with_interval
+from distill.report.upgrade import BEFORE
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, BENCHMARKS = Path("docs/results"), Path("benchmarks/results")
-OWN = "own-"
-"""Beginning of the names of runs on a user's own files."""
+OWN, COMPRESSION = "own-", "compression/"
+"""Beginnings of the names of runs on a user's own files, and of one recipe with several seeds."""
 README, COMPRESSING = Path("README.md"), Path("docs/compressing.md")
 PICTURE = "frontier.png"
 """PNG on white: a transparent SVG is unreadable on a dark page."""
@@ -95,7 +96,10 @@ def documents(root: Path, runs: dict[str, Results], shown: str | None) -> dict[P
     parts = {
         "results": "No result is committed yet." if shown is None else main_part(shown, runs),
         "own": own_part(runs),
-        "compressed": compressed_part(overview.entries(_compressed(runs))),
+        "compressed": compressed_part(
+            overview.entries(_compressed(runs)),
+            _rules_before([name for name in runs if name.startswith(COMPRESSION)], runs),
+        ),
         "step": _measured(step, step_table),
     }
     for name, content in parts.items():
@@ -135,6 +139,7 @@ def main_part(name: str, runs: dict[str, Results]) -> str:
     )
     table = replace(models_table(results), notes=[])
     blocks = [*page.result(results), table, Paragraph(" ".join(footnotes.coverage(results)))]
+    blocks += [Paragraph(note) for note in _rules_before([name], runs)]
     return f"{markdown.text(blocks)}\n{links}"
 
 
@@ -153,19 +158,27 @@ def own_part(runs: dict[str, Results]) -> str:
                     ", ".join(metric for scores in student["scores"].values() for metric in scores),
                     f"{student['name']}, {student['backend']} {student['scheme']}",
                     with_interval(number(headline.retained(student)), headline.interval(student, "retained"), 1),
-                    with_interval(times(headline.speedup(student)), headline.interval(student, "speedup"), 2),
+                    with_interval(times(headline.speedup(student)), headline.interval(student, "speedup"), 2)
+                    + timed.at([timed.reported_input(results)]),
                     f"{gains[0] - gains[1]:+.1f}" if gains else "-",
                 )
             )
-    columns = ("Run", "Score", "Student", "Retained % [95%]", "Speedup at 8x128 [95%]", "Gain by distillation")
+    columns = ("Run", "Score", "Student", "Retained % [95%]", "Speedup [95%]", "Gain by distillation")
     notes = [
-        "Fastest int8 student of each target, one seed. Speedup: over the teacher's fastest float32 variant. Gain by "
-        "distillation: retained percentage points over the same student trained without a teacher, if the run has it."
+        f"The fastest form of each target's student, one seed. Speedup: over {headline.REFERENCE}. Gain by "
+        "distillation: retained percentage points over the same student trained without a teacher, if the run has it.",
+        *_rules_before([name for name in runs if name.startswith(OWN)], runs),
     ]
     return measured_part(Table("Own files", columns, rows, 3, notes)) if rows else "No run is committed yet."
 
 
-def compressed_part(entries: Sequence[overview.Entry]) -> str:
+def _rules_before(names: Sequence[str], runs: dict[str, Results]) -> list[str]:
+    """A note that names the runs that were made under the rules of before, if any."""
+    before = [name for name in names if runs[name].get("rules") != "current"]
+    return [f"{', '.join(before)}: {BEFORE[0].lower()}{BEFORE[1:]}"] if before else []
+
+
+def compressed_part(entries: Sequence[overview.Entry], notes: Sequence[str]) -> str:
     """Models compressed with several seeds: baselines, and students on the frontier of retained % and speedup."""
     best = {point.label for point in overview.points(entries) if point.role == "student" and point.front}
     selected = [e for e in entries if overview.label(e) in best or e.models[0]["role"] == "baseline"]
@@ -176,7 +189,7 @@ def compressed_part(entries: Sequence[overview.Entry]) -> str:
     rows = [tuple(row[i] for i in columns) for row in wide.rows]
     narrow = Table(wide.title, tuple(wide.columns[i] for i in columns), rows, 3)
     where = f"All variants, commands and pictures: [{RESULTS}]({RESULTS}/README.md#compressed-over-seeds)."
-    return f"{markdown.text([narrow])}\n{where}"
+    return f"{markdown.text([narrow, *map(Paragraph, notes)])}\n{where}"
 
 
 def results_page(runs: dict[str, Results]) -> str:
@@ -200,7 +213,7 @@ def _pruned(runs: dict[str, Results]) -> list[Results]:
 
 def _compressed(runs: dict[str, Results]) -> list[Results]:
     """The runs of one recipe with several seeds."""
-    return [results for name, results in runs.items() if name.startswith("compression/")]
+    return [results for name, results in runs.items() if name.startswith(COMPRESSION)]
 
 
 def section(name: str, results: Results) -> list[Block]:

@@ -14,7 +14,7 @@ from distill.report.schema import SCHEMA, Results
 
 BEFORE = (
     "Made under the rules of before: what was chosen by scores, such as modules left in float and the student of "
-    "`target.retained`, was chosen on the rows that are reported, and the teacher was not measured in every scheme."
+    "target.retained, was chosen on the rows that are reported, and the teacher was not measured in every scheme."
 )
 """What a report adds to results that were upgraded."""
 
