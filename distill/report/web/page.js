@@ -29,7 +29,8 @@ function el(tag, attributes = {}, ...children) {
 const $ = (id) => document.getElementById(id);
 const fill = (id, ...children) => $(id).replaceChildren(...children.flat().filter((child) => child));
 const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;"); // for plotly
-const fixed = (value, digits = 1) => (value === null || value === undefined ? "-" : value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits }));
+const formats = [0, 1, 2, 3, 4].map((digits) => new Intl.NumberFormat("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits }));
+const fixed = (value, digits = 1) => (value === null || value === undefined ? "-" : formats[digits].format(value));
 const note = (text) => el("p", { class: "meta" }, text);
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
