@@ -5,6 +5,7 @@ A temporary slowdown of the machine affects all runners of a round, so a speedup
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -16,6 +17,9 @@ from distill.evaluate.runners import Batch, Runner
 
 LEAST_MS, SMOKE_MS = 50.0, 2.0
 """Target duration of one timing, and the same in smoke runs."""
+
+FEWEST = 4
+"""Rounds of a timing, at least, if that many are asked for."""
 
 Shape = tuple[int, int]
 """(batch size, length)."""
@@ -47,8 +51,11 @@ def measure(
     repeats: int,
     warmup: int = 2,
     least_ms: float = LEAST_MS,
+    seconds: float = math.inf,
 ) -> Times:
     """Time every runner on every batch: `repeats` rounds, after `warmup` rounds that are not counted.
+
+    Where the rounds would take longer than `seconds`, there are fewer, but no fewer than `FEWEST`.
 
     A sequence of batches is keyed by shape; only the first batch of a shape is timed. A mapping has the form
     name -> runner's name -> batches, and the batches of a runner under one name are timed together. A round goes
@@ -63,9 +70,12 @@ def measure(
     named = dict(batches) if isinstance(batches, Mapping) else _by_shape(batches, names)
     times: Times = {(name, key): [] for key in named for name in names}
     calls = dict.fromkeys(times, 1)
-    order = np.random.default_rng(0)
+    order, began = np.random.default_rng(0), 0.0
     with progress.counted("timing", (warmup + repeats) * len(named) * len(runners)) as done:
         for turn in range(-warmup, repeats):
+            if turn >= min(FEWEST, repeats) and time.perf_counter() - began > seconds * turn / (turn + 1):
+                break
+            began = time.perf_counter() if turn == 0 else began
             for key, of_runner in named.items():
                 for index in order.permutation(len(runners)):
                     runner = runners[index]

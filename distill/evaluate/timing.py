@@ -17,6 +17,8 @@ from distill.evaluate.runners import Batch, Runner, joined
 TASK_ROWS, TASK_BATCH = 32, 8
 TASK_LENGTHS = f"{TASK_ROWS} rows of the tasks at their own lengths, at most {TASK_BATCH} at a time"
 
+MOST_SECONDS = 60.0
+"""Time for the rounds of one input, beyond which there are fewer of them."""
 REQUESTS, SMOKE_REQUESTS = 200, 4
 """Least number of single requests, and the same in smoke runs."""
 
@@ -82,7 +84,7 @@ def timed(
 
     Args:
         rows: tokenizer -> number of text columns and encoded rows of each task.
-        repeats: number of rounds.
+        repeats: number of rounds; fewer, but at least `latency.FEWEST`, where they take longer than `MOST_SECONDS`.
         requests: least number of single requests, spread over the rounds.
     """
     names = [runner.name for runner in runners]
@@ -100,8 +102,8 @@ def timed(
     inputs[TASK_LENGTHS] = of_rows(lambda tokenizer: task_batches(own[id(tokenizer)], tokenizer))
     times: Times = {name: {} for name in names}
     for key, batches in inputs.items():
-        log(f"timing {len(runners)} variants, {key}, {repeats} rounds")
-        measured = latency.measure(runners, {key: batches}, repeats=repeats, least_ms=least_ms)
+        log(f"timing {len(runners)} variants, {key}")
+        measured = latency.measure(runners, {key: batches}, repeats=repeats, least_ms=least_ms, seconds=MOST_SECONDS)
         for (name, _), values in measured.items():
             times[name][key] = values
     log(f"timing {len(runners)} variants, {requests} single requests")

@@ -59,6 +59,15 @@ def test_short_calls_are_repeated_and_long_ones_are_not(clock: Clock) -> None:
     assert times == {("short", (2, 4)): [pytest.approx(4.0)], ("long", (2, 4)): [pytest.approx(200.0)]}
 
 
+@pytest.mark.parametrize(("seconds", "rounds"), [(100.0, 8), (36.0, 6), (35.9, 5), (1.0, 4)])
+def test_long_rounds_are_fewer(clock: Clock, seconds: float, rounds: int) -> None:
+    """A round takes 6 s: the untimed and the timed calls of 1 and 2 s. Of 4 rounds at least, none begins too late."""
+    runners = [clock.runner("a", 1.0), clock.runner("b", 2.0)]
+    times = measure(runners, [synthetic((2, 4), 50)], repeats=8, seconds=seconds)
+    assert {len(values) for values in times.values()} == {rounds}
+    assert {len(v) for v in measure(runners, [synthetic((2, 4), 50)], repeats=3, seconds=1.0).values()} == {3}
+
+
 def test_named_batches_are_timed_together(clock: Clock) -> None:
     parts = [synthetic((1, length), 50) for length in (3, 5, 9)]
     times = measure([clock.runner("a", 0.5)], {"task lengths": {"a": parts}}, repeats=2, warmup=0)
