@@ -95,6 +95,7 @@ def test_the_rows_that_weights_are_learned_on_train_no_teacher() -> None:
         assert sorted([*kept["text"], *apart["text"]], key=int) == data.train["text"]
 
 
+@pytest.mark.slow
 def test_on_a_corpus_probabilities_of_tokens_are_averaged(run: Any, tmp_path: Path) -> None:
     pipeline = ["pipeline=[adapt,pretrain,finetune_teacher,finetune]", "~stages.pretrain.terms.cosine", "output=out"]
     for name, layers in (("one", 2), ("two", 3)):

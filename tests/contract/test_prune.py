@@ -95,6 +95,7 @@ def test_layers_can_be_named(run: Any, tmp_path: Path) -> None:
         assert all(torch.equal(value, theirs[key]) for key, value in ours.items())
 
 
+@pytest.mark.slow
 def test_a_stopped_stage_goes_on_with_the_shape_it_found(run: Any, tmp_path: Path) -> None:
     given = TINY["save"](tmp_path / "teacher", "bert", "", **SMALL)
     arguments = settings(given, "target.speedup=1.2", "tasks.names=[order,overlap]")
@@ -114,6 +115,7 @@ def test_a_stopped_stage_goes_on_with_the_shape_it_found(run: Any, tmp_path: Pat
     assert (folder / "overlap" / "model.safetensors").read_bytes() == weights
 
 
+@pytest.mark.slow
 def test_several_targets_are_met_from_one_set_of_measurements(
     run: Any, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:

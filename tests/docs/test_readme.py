@@ -85,7 +85,11 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 COMMANDS = [
-    pytest.param(arguments, id=f"{document.stem}: {' '.join(arguments)}")
+    pytest.param(
+        arguments,
+        id=f"{document.stem}: {' '.join(arguments)}",
+        marks=[] if document.stem == "README" else pytest.mark.slow,
+    )
     for document in WRITTEN
     for arguments in commands(document.read_text())
 ]

@@ -132,6 +132,7 @@ def given(tmp_path: Path) -> list[str]:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_what_depends_on_a_replaced_file_is_made_again(
     run: Any, given: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

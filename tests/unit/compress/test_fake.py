@@ -55,7 +55,9 @@ def test_the_model_is_restored_on_exit(tiny_model, tiny_batch) -> None:
     assert torch.allclose(inside, before, atol=0.5)
 
 
-@pytest.mark.parametrize("family", ["bert", "distilbert", "roberta"])
+@pytest.mark.parametrize(
+    "family", ["bert", *(pytest.param(name, marks=pytest.mark.slow) for name in ("distilbert", "roberta"))]
+)
 def test_logits_approximate_those_of_onnx_runtime(
     classifier: Make, export_once: Make, family: str, tmp_path: Path
 ) -> None:
