@@ -15,6 +15,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,12 +31,14 @@ ROOT = results_table.ROOT
 OWN = Path("outputs/own")
 """Where the runs on own files take place."""
 GLUE = "../shared/data/glue"
+OF_CODE = ("names", "answers")
+"""Files that benchmarks/own_code.py makes; benchmarks/own_csv.py makes the others."""
 TEACHERS = {"sentiment": "my-bert", "judged": "my-reranker", "names": "my-tagger", "answers": "my-reader"}
 """File with training rows -> the teacher that is the embedded one fine-tuned on it."""
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
-    """Exit code: 0; 1 for a run that failed; 2 for a name that is not committed."""
+    """Exit code: 0; that of the command that failed; 2 for a name that is not committed."""
     parser = argparse.ArgumentParser(description="List the committed results, or make some of them again.")
     parser.add_argument("runs", nargs="*", metavar="NAME", help="a folder below docs/results")
     names = parser.parse_args(arguments).runs
@@ -86,10 +89,16 @@ def files(folder: Path, name: str) -> int:
     """Make the files of the runs on own files, and the teacher of the one that is named, if they are missing."""
     folder.mkdir(parents=True, exist_ok=True)
     if not any(folder.glob(f"{name}.*")):
-        glue = str((ROOT / GLUE).resolve())
-        for script in (["own_csv.py", glue], ["own_code.py"]):
-            if code := run(folder, [str(ROOT / "benchmarks" / script[0]), *script[1:]]):
+        glue = (ROOT / GLUE).resolve()
+        if name not in OF_CODE and not glue.is_dir():
+            print(f"{GLUE}: got no such folder; must be GLUE as nyu-mll/glue has it; put it there", file=sys.stderr)
+            return 2
+        script = ["own_code.py"] if name in OF_CODE else ["own_csv.py", str(glue)]
+        with tempfile.TemporaryDirectory(dir=folder) as made:  # a script that is stopped leaves no file
+            if code := run(Path(made), [str(ROOT / "benchmarks" / script[0]), *script[1:]]):
                 return code
+            for file in Path(made).iterdir():
+                file.replace(folder / file.name)
     if name not in TEACHERS or (folder / TEACHERS[name]).is_dir():
         return 0
     train, test = (next(folder.glob(f"{name}{end}.*")).name for end in ("", "_test"))

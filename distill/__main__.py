@@ -31,7 +31,7 @@ def _job(composed: DictConfig) -> Any:
     overrides = list(HydraConfig.get().overrides.task)
     recipe: Any = HydraConfig.get().runtime.choices.get("recipe")
     assert isinstance(settings, config.Config)
-    settings = config.implied(settings)
+    settings = config.implied(settings, overrides)
     try:
         problems = check.settings(settings, recipe)
         if problems or recipe is None:

@@ -19,6 +19,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 T = TypeVar("T")
 
 PLAIN_SECONDS = 30.0
+LIVE_SECONDS = 0.1
+"""Least time between two drawings of a live bar."""
 _console: ContextVar[Console | None] = ContextVar("_console", default=None)
 
 
@@ -41,6 +43,7 @@ class Bar:
                 TextColumn("{task.fields[text]}"),
                 console=console,
                 transient=True,
+                auto_refresh=False,  # a thread that draws would slow down what is timed
             )
             self.task = self.live.add_task(name, total=total, completed=done, text="")
 
@@ -57,7 +60,9 @@ class Bar:
 
     def update(self, done: int, text: str = "") -> None:
         if self.live:
-            self.live.update(self.task, completed=done, text=text)
+            due = done >= self.total or time.monotonic() - self.shown >= LIVE_SECONDS
+            self.shown = time.monotonic() if due else self.shown
+            self.live.update(self.task, completed=done, text=text, refresh=due)
         elif self.console is not None and time.monotonic() - self.shown >= PLAIN_SECONDS:
             self.shown = time.monotonic()
             seconds_per_step = (self.shown - self.began) / max(1, done - self.first)

@@ -151,9 +151,12 @@ def run(export_once: Callable[[Path, Path], None]) -> Iterator[Run]:
 
     def once(arguments: list[str]) -> tuple[float, str, str]:
         _, *form = arguments  # the folder and its form
-        if tuple(form) not in measured:
-            measured[tuple(form)] = measure(arguments)
-        return measured[tuple(form)]
+        if tuple(form) in measured:
+            return measured[tuple(form)]
+        answer = measure(arguments)
+        if answer[1]:  # what does not load may load for the next model
+            measured[tuple(form)] = answer
+        return answer
 
     @functools.cache
     def imported() -> None:

@@ -5,6 +5,7 @@ Only hydra, omegaconf, yaml and the standard library are imported here, so that 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -130,12 +131,13 @@ def load_config(overrides: list[str]) -> Config:
     with initialize_config_dir(str(folder("conf").resolve()), version_base="1.3"):
         loaded = OmegaConf.to_object(compose("config", overrides=overrides))
     assert isinstance(loaded, Config)
-    return implied(loaded)
+    return implied(loaded, overrides)
 
 
-def implied(settings: Config) -> Config:
+def implied(settings: Config, overrides: Iterable[str]) -> Config:
     """The config with the choices that other settings imply: a teacher with a name is one of kind hub; without a
-    teacher, the model of `student.name` has its place in the recipe; own tasks are not those that a group chose."""
+    teacher, the model of `student.name` has its place in the recipe; own tasks are not those that a group of
+    tasks chose by itself. `overrides`: the settings that were given."""
     teacher, student = settings.teacher, settings.student
     if teacher.kind == "embedded" and teacher.name is not None:
         teacher = replace(teacher, kind="hub")
@@ -144,8 +146,8 @@ def implied(settings: Config) -> Config:
         starts = [getattr(settings.stages.get(name), "start", None) for name in settings.pipeline]
         student = student if "student" in starts else replace(student, name=None)
     tasks = settings.tasks
-    own = tasks.train is not None or tasks.hub is not None
-    if own and tasks.names is not None and set(tasks.names) <= set(tasks.each):
+    own, named = tasks.train is not None or tasks.hub is not None, any("tasks.names=" in word for word in overrides)
+    if own and not named:
         tasks = replace(tasks, names=None)
     return replace(settings, teacher=teacher, student=student, tasks=tasks)
 

@@ -165,7 +165,7 @@ def draw(shown: Sequence[Point], smoke: bool = False, over: str = headline.REFER
         fill = "none" if role == "baseline" else INK
         axes.plot([], [], _MARKERS[role], color=INK, markerfacecolor=fill, markersize=8, label=_NAMES[role])
     if not all(point.front for point in shown):
-        axes.plot([], [], "o", color=INK, markersize=6, alpha=_PALE, label="beaten in both by another")
+        axes.plot([], [], "o", color=INK, markersize=6, alpha=_PALE, label="other forms")
     _limits(axes, [teacher, *shown])
     axes.set_xlabel(f"speedup over {over}{at(p.shape for p in shown)} (higher is faster)")
     axes.set_ylabel("retained % of the teacher's macro score")

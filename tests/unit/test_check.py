@@ -7,6 +7,7 @@ import math
 import sys
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -588,3 +589,12 @@ PRINT = {"_target_": "builtins.print"}
 def test_functions_in_hydras_settings_are_refused(key: str, value: Any, expected: str, shipped: DictConfig) -> None:
     (line,) = called(shipped, **{key: value})
     assert line.startswith(expected)
+
+
+def test_tasks_that_a_group_chose_are_not_asked_of_own_tasks_but_those_that_were_given_are(tmp_path: Path) -> None:
+    file = tmp_path / "tickets.csv"
+    file.write_text("text,label\na,b\n")
+    own = [f"tasks.train={file}", "recipe=prune", "target.speedup=2"]
+    assert load_config(["tasks=docstrings"]).tasks.names == ["package", "body", "order"]
+    assert load_config(own).tasks.names is None
+    assert load_config([*own, "tasks.names=[package]"]).tasks.names == ["package"]
