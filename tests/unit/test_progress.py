@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from typing import Any
 
 import pytest
@@ -50,6 +51,14 @@ def test_what_cannot_be_counted_is_named_on_a_terminal_alone() -> None:
             pass
         shown.append("exporting" in file.getvalue())
     assert shown == [True, False]
+
+
+def test_no_thread_draws_beside_what_is_timed() -> None:
+    to, _ = console(True)
+    before = threading.active_count()
+    with progress.shown_on(to), progress.counted("timing", 4) as done:
+        done(1)
+        assert threading.active_count() == before
 
 
 def test_an_error_ends_the_display() -> None:
