@@ -19,6 +19,8 @@ _ALSO = {("torch", "bf16"), ("openvino", "fp32"), *(("openvino", scheme) for sch
 
 def loading(run: Run, model: Model) -> dict[str, str | None]:
     """Keys `path`, `command`, `code` and `note`; None for a key that the form does not have."""
+    if "failed" in model:
+        return {"path": None, "command": None, "code": None, "note": f"This form failed: {model['failed']}"}
     exported = _exported(run.results, model) if model["role"] == "student" else None
     trained = model.get("path") if model["backend"] == "torch" else None
     folder = exported or trained

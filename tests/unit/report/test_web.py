@@ -67,6 +67,20 @@ def test_the_page_loads_nothing(results: Results) -> None:
     assert "@import" not in style
 
 
+def test_a_failed_form_names_its_reason(results: Results) -> None:
+    results["rules"] = "current"
+    for stage in results["stages"]:
+        stage["kind"] = "export"
+    kept = ("name", "role", "step", "target", "scheme", "backend")
+    students = [i for i, m in enumerate(results["models"]) if m["role"] == "student"]
+    index = next(i for i in students if results["models"][i]["backend"] == "torch")
+    model = {key: results["models"][index][key] for key in kept}
+    results["models"][index] = model | {"scheme": "bf16", "failed": "no such kernel"}
+    form = next(form for form in page_data(runs_of(results))["forms"] if form.get("failed"))
+    assert form["loading"]["command"] is None
+    assert form["loading"]["note"] == "This form failed: no such kernel"
+
+
 def test_only_its_own_scripts_may_run(results: Results) -> None:
     document = Parsed(page(runs_of(results), "A run"))
     (policy,) = (
