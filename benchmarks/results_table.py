@@ -20,7 +20,7 @@ from typing import Any
 
 from distill.checkpoint import read_json, write_bytes, write_text
 from distill.errors import DataError
-from distill.report import cuts, figure, footnotes, headline, markdown, overview, page, read_one, timed
+from distill.report import cuts, figure, footnotes, headline, markdown, overview, page, read_one, timed, verdict
 from distill.report.page import Block, Bullets, Heading, Paragraph, Picture
 from distill.report.schema import Results
 from distill.report.table import Table, models_table, number, times, with_interval
@@ -144,14 +144,16 @@ def main_part(name: str, runs: dict[str, Results]) -> str:
 
 
 def own_part(runs: dict[str, Results]) -> str:
-    """The students of runs on own files, as in the headline, and the gain over the same ones without a teacher."""
+    """The students of runs on own files under the current rules, as in the headline, and the gain over the same ones
+    without a teacher."""
     rows = []
-    for name, results in runs.items():
-        for target in headline.targets(results) if name.startswith(OWN) else []:
-            student, both = headline.chosen(results, target), headline.pair(results, target)
+    own = {name: results for name, results in runs.items() if name.startswith(OWN)}
+    before = [name for name, results in own.items() if results.get("rules") != "current"]
+    for name, results in own.items():
+        for target in headline.targets(results) if name not in before else []:
+            student = headline.chosen(results, target)
             if student is None:
                 continue
-            gains = [] if both is None else [headline.retained(model) or 0.0 for model in both]
             rows.append(
                 (
                     f"[{name}]({RESULTS}/README.md#{name})",
@@ -160,16 +162,31 @@ def own_part(runs: dict[str, Results]) -> str:
                     with_interval(number(headline.retained(student)), headline.interval(student, "retained"), 1),
                     with_interval(times(headline.speedup(student)), headline.interval(student, "speedup"), 2)
                     + timed.at([timed.reported_input(results)]),
-                    f"{gains[0] - gains[1]:+.1f}" if gains else "-",
+                    _gain(results, target),
                 )
             )
     columns = ("Run", "Score", "Student", "Retained % [95%]", "Speedup [95%]", "Gain by distillation")
     notes = [
         f"The fastest form of each target's student, one seed. Speedup: over {headline.REFERENCE}. Gain by "
         "distillation: retained percentage points over the same student trained without a teacher, if the run has it.",
-        *_rules_before([name for name in runs if name.startswith(OWN)], runs),
+        *(
+            [f"Made under older rules, and only in [{RESULTS}]({RESULTS}/README.md): {', '.join(before)}."]
+            if before
+            else []
+        ),
     ]
     return measured_part(Table("Own files", columns, rows, 3, notes)) if rows else "No run is committed yet."
+
+
+def _gain(results: Results, target: str | None) -> str:
+    """Retained percentage points of a student over its baseline, and whether the report's test finds a difference."""
+    both = headline.pair(results, target)
+    if both is None:
+        return "-"
+    student, baseline = ((headline.retained(model) or 0.0) for model in both)
+    test = verdict.between(results, *both)
+    unclear = ", not distinguishable" if test is not None and not test["distinguishable"] else ""
+    return f"{student - baseline:+.1f}{unclear}"
 
 
 def _rules_before(names: Sequence[str], runs: dict[str, Results]) -> list[str]:

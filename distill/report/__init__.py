@@ -59,15 +59,19 @@ def write_pages(results: Results, folder: Path) -> dict[str, Path]:
 
 
 def write_overview(folder: Path) -> dict[str, Path]:
-    """Write report.md, report.html and frontier.svg on all runs below `folder`; DataError if there is none."""
+    """Write report.md, report.html and a picture for each group of comparable runs, on all runs below `folder`.
+
+    Returns name -> path of the pages and the first picture. DataError if there is no run.
+    """
     runs = read_runs(folder)
-    blocks, svg = page.overview_page([run.results for run in runs])
+    blocks, pictures = page.overview_page([run.results for run in runs])
     shown, hidden = page.real([run.results for run in runs])
     kept = [run for run in runs if any(run.results is one for one in shown)]
     write_text(folder / "report.md", markdown.text(blocks))
     write_text(folder / "report.html", web.page(kept, page.ALL_RUNS, hidden))
-    write_text(folder / "frontier.svg", svg)
-    return {"report": folder / "report.md", "page": folder / "report.html", "picture": folder / "frontier.svg"}
+    for name, svg in pictures.items():
+        write_text(folder / name, svg)
+    return {"report": folder / "report.md", "page": folder / "report.html", "picture": folder / next(iter(pictures))}
 
 
 def read_runs(folder: Path) -> list[Run]:

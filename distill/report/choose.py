@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from distill.errors import ConfigError
@@ -93,7 +93,7 @@ def verdict(runs: Sequence[Run], forms: Sequence[Form], group: Group, ask: Ask) 
     """`sentences`, the chosen `form`, the `next` best, and how to load the choice (`loading`); None if absent."""
     best, second, *_ = [*offered(forms, group, ask), None, None]
     if best is None:
-        return {"sentences": [_none(forms, group, ask)], "form": None, "next": None, "loading": None}
+        return {"sentences": _none(runs, forms, group, ask), "form": None, "next": None, "loading": None}
     sentences = [_chosen(runs, best, group, ask)]
     if second is not None:
         other = f"The next best, {second.name}{_where(runs, second, group)}, retains {_numbers(second, group, ask)}"
@@ -117,13 +117,11 @@ def _conditions(ask: Ask, all_of: str) -> str:
 
 def _chosen(runs: Sequence[Run], form: Form, group: Group, ask: Ask) -> str:
     goal = {"speedup": "fastest", "size": "smallest"}.get(ask.goal, "closest to its teacher")
-    known = [f"{form.ms[group.input]:.1f} ms"] if group.input in form.ms else []
-    known += [f"{form.mib:.1f} MiB"] if form.mib is not None else []
     over = headline.reference(runs[group.runs[0]].results)
     return (
         f"Ship {form.name}{_where(runs, form, group)}, the {goal}{_conditions(ask, ' of the forms')}: it retains "
-        f"{_numbers(form, group, ask)} the speed of {over} ({', '.join(known)} with "
-        f"{group.input})."
+        f"{_numbers(form, group, ask)} the speed of {over} "
+        f"({_size_and_time(form, group)} with {group.input})."
     )
 
 
@@ -149,12 +147,39 @@ def _ends(value: Value, digits: int) -> str:
     return f" (± {(high - low) / 2:.{digits}f})" if value.spread else f" ({low:.{digits}f} to {high:.{digits}f})"
 
 
-def _none(forms: Sequence[Form], group: Group, ask: Ask) -> str:
-    models = [form for form in forms if form.first["role"] in ROLES]
-    known = [value.value for form in models if (value := form.kept(ask.above))]
-    if group.input is None or not known:
-        return f"No form has both a speed and a share {_what(ask)}, so there is no choice."
-    return f"There are no forms{_conditions(ask, '')}: the most that one retains is {max(known):.1f}% {_what(ask)}."
+def _none(runs: Sequence[Run], forms: Sequence[Form], group: Group, ask: Ask) -> list[str]:
+    """That no form meets the conditions; and for each condition, the form that comes nearest of those that meet the
+    others."""
+    if not offered(forms, group, Ask(0.0, ask.above)):
+        return [f"No form has both a speed and a share {_what(ask)}, so there is no choice."]
+    near = [_nearest(runs, forms, group, *each) for each in _relaxed(ask)]
+    return [f"There are no forms{_conditions(ask, '')}.", *(sentence for sentence in near if sentence)]
+
+
+def _relaxed(ask: Ask) -> Iterator[tuple[Ask, str]]:
+    """Without one of the conditions, and the word for the form that comes nearest to it."""
+    if ask.least:
+        yield replace(ask, least=0.0, goal="above_chance" if ask.above else "retained"), "retains the most"
+    if ask.ms is not None:
+        yield replace(ask, ms=None, goal="speedup"), "is the fastest"
+    if ask.mib is not None:
+        yield replace(ask, mib=None, goal="size"), "is the smallest"
+
+
+def _nearest(runs: Sequence[Run], forms: Sequence[Form], group: Group, ask: Ask, word: str) -> str:
+    found = offered(forms, group, ask)
+    if not found:
+        return ""
+    best = found[0]
+    return (
+        f"Of those{_conditions(ask, '') or ' measured'}, {best.name}{_where(runs, best, group)} {word}: it retains "
+        f"{_numbers(best, group, ask)} ({_size_and_time(best, group)})."
+    )
+
+
+def _size_and_time(form: Form, group: Group) -> str:
+    known = [f"{form.ms[group.input]:.1f} ms"] if group.input in form.ms else []
+    return ", ".join([*known, *([f"{form.mib:.1f} MiB"] if form.mib is not None else [])])
 
 
 def compared(runs: Sequence[Run], a: Form, b: Form, above: bool) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 
 from distill.report import figure, headline
 from distill.report.overview import (
+    OF_THE_REPORT,
     around,
     common_settings,
     different_versions,
@@ -28,9 +29,6 @@ from distill.report.overview import (
 from distill.report.schema import Results
 from distill.report.table import Row, Table, number, times
 from distill.report.upgrade import BEFORE
-
-OF_THE_REPORT = ("pipeline=", "stages.evaluate.")
-"""Settings that change which models a run compares, but not the models."""
 
 
 @dataclass(frozen=True)

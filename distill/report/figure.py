@@ -210,7 +210,10 @@ def _limits(axes: Axes, everything: Sequence[Point]) -> None:
 
 
 def _label(canvas: FigureCanvasAgg, axes: Axes, everything: Sequence[Point]) -> None:
-    """Put each label at the first of `_PLACES` where it hides no marker, no interval and no other label."""
+    """Put each label at the first of `_PLACES` where it hides no marker, no interval and no other label.
+
+    A label for which there is no such place is left out: two that overlap are both unreadable.
+    """
     canvas.figure.draw_without_rendering()
     canvas.figure.set_layout_engine("none")
     renderer = canvas.get_renderer()
@@ -228,8 +231,9 @@ def _label(canvas: FigureCanvasAgg, axes: Axes, everything: Sequence[Point]) -> 
             if best is None or cost < best[0]:
                 best = (cost, (dx, dy), box)
         assert best is not None
-        _note(axes, point, *best[1])
-        taken.append(best[2])
+        if best[0] < 100:
+            _note(axes, point, *best[1])
+            taken.append(best[2])
 
 
 def _covered(axes: Axes, point: Point) -> list[Bbox]:

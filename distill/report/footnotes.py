@@ -97,11 +97,12 @@ def timing(results: Results) -> str:
     repeats = sorted({row["repeats"] for m in results["models"] for row in m.get("latency_ms", ())})
     rounds = f"{repeats[0]} to {repeats[-1]} rounds" if len(repeats) > 1 else counted(sum(repeats), "round")
     device = f" and {facts['gpu']}" if facts.get("gpu") else ""
+    fast = any(m["scheme"].startswith("fp32_medium") for m in results["models"])
+    medium = " fp32_medium is float32 in torch with set_float32_matmul_precision('medium')." if fast else ""
     return (
         "All variants were timed in one process. Each round timed every variant once, in random order. An untimed call "
         "of the same variant came before each timing, so that the thread pool of the previous variant was idle. Short "
         f"calls were repeated until a timing took some tens of milliseconds. There were {rounds}, with "
         f"{counted(facts['threads'], 'thread')}, on {facts['cpu']}{device}. Latencies are medians over rounds. "
-        "Speedups are medians of the ratios within each round, with a 95% bootstrap interval. fp32_medium is float32 "
-        "in torch with set_float32_matmul_precision('medium')."
+        f"Speedups are medians of the ratios within each round, with a 95% bootstrap interval.{medium}"
     )

@@ -93,12 +93,13 @@ class Group:
 
 
 def groups(runs: Sequence[Run]) -> list[Group]:
-    """Comparable runs together, the largest group first."""
+    """Comparable runs together: groups with runs under the current rules first, then the largest."""
     found: dict[str, list[int]] = {}
     for index, run in enumerate(runs):
         found.setdefault(json.dumps(_comparable(run.results)), []).append(index)
     made = [_group([runs[i].results for i in members], members) for members in found.values()]
-    return sorted(made, key=lambda group: -len(group.runs))
+    current = [run.results.get("rules") == "current" for run in runs]
+    return sorted(made, key=lambda group: (not any(current[i] for i in group.runs), -len(group.runs)))
 
 
 def _comparable(results: Results) -> list[Any]:

@@ -6,8 +6,9 @@ Runs that differ only in their seed, and in versions of packages, are one row: m
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any
 
@@ -18,6 +19,10 @@ from distill.report.seeds import Seeds, over_seeds
 from distill.report.table import Row, Table, number, times, with_interval
 from distill.report.timed import at, reported_input
 
+OF_THE_REPORT = ("pipeline=", "stages.evaluate.")
+"""Settings that change which models a run compares, but not the models."""
+LONGEST = 44
+"""Characters of the name of a run in a legend."""
 VERSIONED = ("distill", "python", *PACKAGES)
 """Facts about a run that are versions. Runs that differ in them are averaged, with a note."""
 
@@ -216,8 +221,12 @@ def _groups(shown: Sequence[Entry]) -> list[tuple[str, list[Results]]]:
 
 
 def points(shown: Sequence[Entry]) -> list[figure.Point]:
-    """A point for each entry with a speedup and a retained %. Colours are groups of runs; of one group, backends."""
+    """A point for each entry with a speedup and a retained %. Colours are groups of runs; of one group, backends.
+
+    Of several groups, only the students that no other one in the picture beats have a label.
+    """
     short, _ = names(shown)
+    legend = _legend(list(short.values()))
     several, drawn = len(short) > 1, dict[int, list[figure.Point]]()
     for entry in shown:
         across = values([headline.speedup(m) for m in entry.models])
@@ -225,10 +234,36 @@ def points(shown: Sequence[Entry]) -> list[figure.Point]:
         if across and along:
             (x, x_ends), (y, y_ends) = _spread(entry, "speedup", across), _spread(entry, "retained", along)
             model, shape = entry.models[0], reported_input(entry.runs[0])
-            group = plain_name(short[entry.settings]) if several else model["backend"]
+            group = legend[short[entry.settings]] if several else model["backend"]
             point = figure.Point(label(entry), model["role"], x, y, x_ends, y_ends, group, shape)
             drawn.setdefault(entry.series, []).append(point)
-    return [point for series in drawn.values() for point in figure.in_front(series)]
+    placed = [point for series in drawn.values() for point in figure.in_front(series)]
+    if not several:
+        return placed
+    students = [point for point in placed if point.role == "student"]
+    best = [point for point in students if not any(figure.beats(other, point) for other in students)]
+    return [
+        replace(point, label=point.label if point in best else "", line=point.line and f"{point.line} of {point.group}")
+        for point in placed
+    ]
+
+
+def _legend(runs: Sequence[str]) -> dict[str, str]:
+    """Name of each run -> a plain one of limited length, which begins with the settings that the fewest runs have.
+    Settings of the evaluation are left out.
+    """
+    count = Counter(word for run in runs for word in run.split())
+
+    def plain(run: str) -> str:
+        recipe, *overrides = run.split()
+        kept = sorted((word for word in overrides if not word.startswith(OF_THE_REPORT)), key=count.__getitem__)
+        name = plain_name(" ".join([recipe, *kept]))
+        return name if len(name) <= LONGEST else f"{name[: LONGEST - 3].rstrip(', ')} ..."
+
+    named = [plain(run) for run in runs]
+    alike, numbered = Counter(named), enumerate(named, 1)
+    unique = [f"{name} (run {number})" if alike[name] > 1 else name for number, name in numbered]
+    return dict(zip(runs, unique, strict=True))
 
 
 def label(entry: Entry) -> str:

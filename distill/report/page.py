@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from distill.report import cuts, figure, footnotes, headline, overview
 from distill.report.detail import tables
+from distill.report.forms import Run, groups
 from distill.report.schema import Results
 from distill.report.table import Table, models_table
 from distill.report.upgrade import BEFORE
@@ -127,23 +128,25 @@ def real(runs: Sequence[Results]) -> tuple[list[Results], str]:
     return shown, text if hidden else ""
 
 
-def overview_page(runs: Sequence[Results]) -> tuple[list[Block], str]:
-    """The page over many runs, and its picture as SVG."""
+def overview_page(runs: Sequence[Results]) -> tuple[list[Block], dict[str, str]]:
+    """The page over many runs, with a section for each group of comparable runs; and file name -> picture as SVG."""
     shown, hidden = real(runs)
     smoke = any(run.get("smoke") for run in shown)
-    entries = overview.entries(shown)
-    text = f"{headline.counted(len(shown), 'run')}: {len(entries)} variants of students and baselines."
+    text = f"{headline.counted(len(shown), 'run')}: {len(overview.entries(shown))} variants of students and baselines."
     text += f" {hidden}" if hidden else ""
-    drawn = figure.svg(overview.points(entries), smoke)
-    pruned = cuts.table(shown)
-    blocks = [
-        Heading(ALL_RUNS, 1),
-        *banner(smoke),
-        Headline(text),
-        Picture("frontier.svg", drawn),
-        overview.table(entries),
-        *([] if pruned is None else section(pruned)),
-        Heading("Run by run"),
-        Bullets(overview.headlines(shown)),
-    ]
-    return blocks, drawn
+    blocks: list[Block] = [Heading(ALL_RUNS, 1), *banner(smoke), Headline(text)]
+    pictures = {}
+    named = groups([Run("", run) for run in shown])
+    for number, group in enumerate(named, 1):
+        of_group = [shown[i] for i in group.runs]
+        entries, pruned = overview.entries(of_group), cuts.table(of_group)
+        file = "frontier.svg" if number == 1 else f"frontier-{number}.svg"
+        pictures[file] = figure.svg(overview.points(entries), smoke, headline.reference(of_group[0]))
+        blocks += [
+            *([Heading(group.title)] if len(named) > 1 else []),
+            Bullets(overview.headlines(of_group)),
+            Picture(file, pictures[file]),
+            overview.table(entries),
+            *([] if pruned is None else section(pruned)),
+        ]
+    return blocks, pictures

@@ -62,8 +62,8 @@ const placed = (form) => kept(form) && speed(form);
 const label = (form) => `${form.name}, ${form.scheme} ${form.backend}`;
 const where = (form) => RUNS[form.runs[0]].folder + (form.runs.length > 1 ? ` and ${form.runs.length - 1} more` : "");
 const within = (value, most) => most === null || (value !== null && value !== undefined && value <= most);
-const meets = (form) => Boolean(placed(form)) && kept(form)[0] >= state.least && within(taken(form), state.ms) && within(form.mib, state.mib);
-const offered = (form) => OFFERED.includes(form.role) && meets(form);
+const meets = (form, asked = state) => Boolean(placed(form)) && kept(form)[0] >= asked.least && within(taken(form), asked.ms) && within(form.mib, asked.mib);
+const offered = (form, asked = state) => OFFERED.includes(form.role) && meets(form, asked);
 
 function ranked(forms) {
   return [...forms].sort((a, b) => speed(b)[0] - speed(a)[0] || kept(b)[0] - kept(a)[0]);
@@ -185,11 +185,22 @@ function against(best, next) {
   return a[1] <= b[2] && b[1] <= a[2] ? " Their intervals overlap and no paired test of the two is stored, so no difference is shown."
     : " Their intervals do not overlap.";
 }
+function conditionsOf(asked) {
+  return [asked.least > 0 && `retain at least ${fixed(asked.least)}%`, asked.ms !== null && `take at most ${fixed(asked.ms)} ms`,
+    asked.mib !== null && `have at most ${fixed(asked.mib)} MiB`].filter(Boolean);
+}
+function nearest() { // for each condition, the form that comes nearest to it of those that meet the others
+  const ways = [["least", 0, "retains the most", (form) => kept(form)[0]], ["ms", null, "is the fastest", (form) => speed(form)[0]],
+    ["mib", null, "is the smallest", (form) => -(form.mib ?? Infinity)]];
+  return ways.filter(([key, none]) => state[key] !== none).map(([key, none, word, good]) => {
+    const asked = { ...state, [key]: none }, found = ranked(members().filter((form) => offered(form, asked))).sort((a, b) => good(b) - good(a));
+    const rest = conditionsOf(asked);
+    return found.length && el("p", {}, `Of those ${rest.length ? `that ${rest.join(" and ")}` : "measured"}, `, open(found[0]), ` ${word}: it ${numbers(found[0])}.`);
+  });
+}
 function choice(best, next, count) {
-  const conditions = [`retain at least ${fixed(state.least)}%`];
-  if (state.ms !== null) conditions.push(`take at most ${fixed(state.ms)} ms`);
-  if (state.mib !== null) conditions.push(`have at most ${fixed(state.mib)} MiB`);
-  if (!best) return [el("p", { class: "what" }, `No form is left: of those measured with ${state.input}, none does all of this: ${conditions.join(", ")}.`)];
+  const conditions = conditionsOf(state);
+  if (!best) return [el("p", { class: "what" }, `No form is left: of those measured with ${state.input}, none does all of this: ${conditions.join(", ")}.`), ...nearest()];
   return [
     el("p", { class: "what" }, "Fastest: ", open(best), ` ${numbers(best)}.`),
     next ? el("p", {}, "Next: ", open(next), ` ${numbers(next)}.`, against(best, next)) : el("p", {}, "No other form meets the conditions."),

@@ -116,7 +116,25 @@ def test_the_verdict_names_the_choice_its_test_and_its_folder(results: Results) 
     )
     nothing = verdict(runs, forms(runs), groups(runs)[0], Ask(99.95, mib=1.0))
     assert nothing["form"] is None
-    assert "There are no forms that retain at least 99.95% and have at most 1 MiB" in nothing["sentences"][0]
+    assert nothing["sentences"][0] == "There are no forms that retain at least 99.95% and have at most 1 MiB."
+
+
+def test_where_no_form_meets_all_the_nearest_are_named(results: Results) -> None:
+    runs = only(enriched(results))
+    every, group = forms(runs), groups(runs)[0]
+    kept = sorted((form.retained.value, form.mib) for form in offered(every, group, Ask(0.0)) if form.retained)
+    most, size = kept[-1][0], min(mib for _, mib in kept if mib)
+    nothing = verdict(runs, every, group, Ask(round(most + 0.1, 3), mib=size + 0.1))
+    none, quality = nothing["sentences"]
+    assert none.startswith("There are no forms")
+    best = max(value for value, mib in kept if mib and mib <= size + 0.1)
+    assert f"retains the most: it retains {best:.1f}%" in quality
+    smaller = verdict(runs, every, group, Ask(round(most - 0.01, 3), mib=size - 0.1))["sentences"]
+    least = min(mib for value, mib in kept if mib and value >= most - 0.01)
+    assert len(smaller) == 2
+    assert f"Of those that retain at least {round(most - 0.01, 3):g}%, " in smaller[1]
+    assert "is the smallest" in smaller[1]
+    assert f"{least:.1f} MiB" in smaller[1]
 
 
 def test_a_test_is_read_from_either_side(results: Results) -> None:
@@ -139,6 +157,13 @@ def test_without_a_test_overlapping_intervals_show_no_difference(results: Result
             model["retained"]["ci95"] = [99.0, 99.5]
             model["speedup"]["best_teacher"] = 2.9
     assert "their intervals do not overlap" in verdict(runs, forms(runs), groups(runs)[0], Ask(95.0))["sentences"][1]
+
+
+def test_groups_under_the_current_rules_come_first(results: Results) -> None:
+    before = copy.deepcopy(results) | {"rules": "before"}
+    current = copy.deepcopy(results) | {"rules": "current", "teacher_name": "another"}
+    runs = [Run("a", before), Run("b", current), Run("c", before | {"seeds": [1]})]
+    assert [group.runs for group in groups(runs)] == [(1,), (0, 2)]
 
 
 def test_seeds_are_averaged_and_other_tasks_are_apart(results: Results) -> None:

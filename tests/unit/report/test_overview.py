@@ -130,12 +130,14 @@ def test_page_of_a_folder(results: Results, tmp_path: Path, capsys: pytest.Captu
 
 def test_smoke_runs_do_not_mix_with_real_ones(results: Results) -> None:
     smoke = copy.deepcopy(results) | {"smoke": True, "recipe": "smoked"}
-    blocks, drawn = page.overview_page([results, smoke])
+    blocks, pictures = page.overview_page([results, smoke])
+    drawn = "".join(pictures.values())
     text = markdown.text(blocks)
     assert "Not shown: 1 run with limit=smoke" in text
     assert "smoked" not in text
     assert "SMOKE RUN" not in text + drawn
-    blocks, drawn = page.overview_page([smoke])
+    blocks, pictures = page.overview_page([smoke])
+    drawn = "".join(pictures.values())
     assert all("SMOKE RUN" in shown for shown in (markdown.text(blocks), html.document("All", blocks), drawn))
 
 
@@ -212,3 +214,35 @@ def test_rows_on_the_cpu(results: Results) -> None:
 )
 def test_legends_have_no_raw_overrides(run: str, name: str) -> None:
     assert overview.plain_name(run) == name
+
+
+def test_every_group_of_comparable_runs_has_its_picture(results: Results, tmp_path: Path) -> None:
+    other = seeded(results, 1, 94.0, 6.0) | {"teacher_name": "another"}
+    for name, run in (("a", results), ("b", other)):
+        write_json(tmp_path / name / "results.json", run)
+    assert main([str(tmp_path)]) == 0
+    text = (tmp_path / "report.md").read_text()
+    for name in ("frontier.svg", "frontier-2.svg"):
+        assert f"]({name})" in text
+        assert (tmp_path / name).is_file()
+    assert "; teacher another; " in text
+
+
+def test_names_in_a_legend_are_short_and_differ(results: Results) -> None:
+    words = "stages.finetune.epochs=3 stages.finetune.min_steps=300 stages.recover.min_steps=300 target.retained=97"
+    every = [
+        f"seed={n} {words} {more}" for n, more in enumerate(["", "temperature=2", "limit.steps=9", "limit.steps=9"])
+    ]
+    runs = [
+        results | {"command": f"python -m distill recipe=distilbert {text}", "seeds": [n]}
+        for n, text in enumerate(every)
+    ]
+    for n, run in enumerate(runs):
+        run["environment"] = results["environment"] | {"threads": n}  # none is averaged with another
+        run["command"] += f" stages.evaluate.repeats={n}"
+    shown = overview.points(overview.entries(runs))
+    legend = list(dict.fromkeys(point.group for point in shown))
+    assert len(legend) == 4
+    assert "temperature 2" in legend[1]
+    assert all(len(name) < 60 for name in legend)
+    assert not any("repeats" in name for name in legend)
