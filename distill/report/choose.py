@@ -100,8 +100,22 @@ def verdict(runs: Sequence[Run], forms: Sequence[Form], group: Group, ask: Ask) 
         sentences.append(f"{other}; {compared(runs, best, second, ask.above)}.")
     else:
         sentences.append("No other form meets the conditions.")
+    if best.first["role"] == "teacher":
+        sentences += _students(runs, forms, group, ask)
     load = loading(runs[best.runs[0]], best.first)
     return {"sentences": sentences, "form": best, "next": second, "loading": load}
+
+
+def _students(runs: Sequence[Run], forms: Sequence[Form], group: Group, ask: Ask) -> list[str]:
+    """A sentence on the best student, where the choice is the teacher in another scheme; empty without students."""
+    students = [form for form in forms if form.first["role"] == "student"]
+    fitting, others = offered(students, group, ask), offered(students, group, replace(ask, least=0.0))
+    if not others:
+        return []
+    best = (fitting or others)[0]
+    start = "Of the students" if fitting else f"No student retains at least {ask.least:g}%: of them"
+    goal = {"speedup": "fastest", "size": "smallest"}.get(ask.goal, "closest to its teacher")
+    return [f"{start}, {best.name}{_where(runs, best, group)} is the {goal}: it retains {_numbers(best, group, ask)}."]
 
 
 def _what(ask: Ask) -> str:

@@ -198,12 +198,19 @@ function nearest() { // for each condition, the form that comes nearest to it of
     return found.length && el("p", {}, `Of those ${rest.length ? `that ${rest.join(" and ")}` : "measured"}, `, open(found[0]), ` ${word}: it ${numbers(found[0])}.`);
   });
 }
+function students(best) { // the best one, where the choice is the teacher in another scheme
+  if (best.role !== "teacher") return null;
+  const every = ranked(members().filter((form) => form.role === "student" && offered(form, { ...state, least: 0 })));
+  const fitting = every.filter((form) => offered(form)), found = fitting[0] || every[0];
+  return found && el("p", {}, fitting.length ? "Of the students, " : `No student retains at least ${fixed(state.least)}%: of them, `, open(found), ` is the fastest: it ${numbers(found)}.`);
+}
 function choice(best, next, count) {
   const conditions = conditionsOf(state);
   if (!best) return [el("p", { class: "what" }, `No form is left: of those measured with ${state.input}, none does all of this: ${conditions.join(", ")}.`), ...nearest()];
   return [
     el("p", { class: "what" }, "Fastest: ", open(best), ` ${numbers(best)}.`),
     next ? el("p", {}, "Next: ", open(next), ` ${numbers(next)}.`, against(best, next)) : el("p", {}, "No other form meets the conditions."),
+    students(best),
     ...loading(best),
     el("p", { class: "meta" }, `${count} of ${members().filter(placed).length} scored forms ${conditions.join(", ")}. The choice is made `
       + "with the same scores that are shown, so expect the chosen form to retain slightly less on new rows."),

@@ -159,6 +159,30 @@ def test_without_a_test_overlapping_intervals_show_no_difference(results: Result
     assert "their intervals do not overlap" in verdict(runs, forms(runs), groups(runs)[0], Ask(95.0))["sentences"][1]
 
 
+def test_a_teacher_that_is_chosen_is_named_as_one_beside_the_best_student(results: Results) -> None:
+    results = enriched(results)
+    for model in results["models"]:
+        if model["role"] == "student" and model["retained"]:
+            model["retained"]["macro_without_wnli"] = 90.0 + model["speedup"]["best_teacher"] / 10
+    teacher = copy.deepcopy(next(m for m in results["models"] if m["role"] == "student" and m["scheme"] == "int8"))
+    teacher |= {"name": "teacher", "role": "teacher"}
+    teacher["retained"]["macro_without_wnli"] = 99.0
+    results["models"].append(teacher)
+    teacher["path"] = "evaluate/teacher/cola/model_int8.onnx"
+    runs = only(results)
+    every, group = forms(runs), groups(runs)[0]
+    found = verdict(runs, every, group, Ask(97.0))
+    assert found["form"].first["role"] == "teacher"
+    students = [form for form in offered(every, group, Ask(0.0)) if form.first["role"] == "student"]
+    assert found["sentences"][2].startswith(
+        f"No student retains at least 97%: of them, {students[0].name} is the fastest"
+    )
+    assert loading(runs[0], teacher)["note"].endswith(
+        "What was timed is outputs/a/evaluate/teacher/cola/model_int8.onnx."
+    )
+    assert len(verdict(runs, every, group, Ask(80.0))["sentences"]) == 2
+
+
 def test_groups_under_the_current_rules_come_first(results: Results) -> None:
     before = copy.deepcopy(results) | {"rules": "before"}
     current = copy.deepcopy(results) | {"rules": "current", "teacher_name": "another"}
