@@ -483,7 +483,7 @@ function panel(form) {
 // ---- all of it
 
 function draw() {
-  const eligible = ranked(members().filter(offered)), [best, next] = eligible;
+  const eligible = ranked(members().filter((form) => offered(form))), [best, next] = eligible;
   const line = frontier(eligible);
   fill("choice", choice(best, next, eligible.length));
   figure(line, best || null);
@@ -514,7 +514,7 @@ function plotting() { // the library takes long to start, so it starts when the 
   const script = document.createElement("script");
   script.textContent = $("plotly").textContent;
   document.head.append(script);
-  const eligible = ranked(members().filter(offered)), best = eligible[0] || null;
+  const eligible = ranked(members().filter((form) => offered(form))), best = eligible[0] || null;
   figure(frontier(eligible), best);
   calibration(best, $("calibration"));
   document.documentElement.dataset.ready = "figure";
