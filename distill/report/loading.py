@@ -25,13 +25,12 @@ def loading(run: Run, model: Model) -> dict[str, str | None]:
     trained = model.get("path") if model["backend"] == "torch" else None
     folder = exported or trained
     if folder is None:
-        path = f"{run.folder}/{model['path']}" if model.get("path") else None
-        note = "No folder of the run loads this form: its recipe has no export stage for it."
         if model["role"] == "teacher":
-            note = "This is the teacher, and a run exports only students." + (
-                f" What was timed is {path}." if path else ""
-            )
-        return {"path": path, "command": None, "code": None, "note": note}
+            where = f" The form that was timed is in {run.folder}/{model['path']}." if model.get("path") else ""
+            note = f"This is the teacher, and a run exports only students.{where}"
+            return {"path": None, "command": None, "code": None, "note": note}
+        note = "No folder of the run loads this form: its recipe has no export stage for it."
+        return {"path": model.get("path"), "command": None, "code": None, "note": note}
     path = f"{run.folder}/{folder}" if run.folder not in ("", ".") else folder
     backend, scheme = model["backend"], model["scheme"].removesuffix(COMPILED)
     is_served = (backend, scheme) in _ALSO and exported and model["scores"] and run.results.get("rules") == "current"

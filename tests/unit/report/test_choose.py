@@ -178,7 +178,7 @@ def test_a_teacher_that_is_chosen_is_named_as_one_beside_the_best_student(result
         f"No student retains at least 97%: of them, {students[0].name} is the fastest"
     )
     assert loading(runs[0], teacher)["note"].endswith(
-        "What was timed is outputs/a/evaluate/teacher/cola/model_int8.onnx."
+        "The form that was timed is in outputs/a/evaluate/teacher/cola/model_int8.onnx."
     )
     assert len(verdict(runs, every, group, Ask(80.0))["sentences"]) == 2
 
