@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import functools
 import re
+import sys
 from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
@@ -89,11 +90,17 @@ def _key(override: str) -> str:
 
 @functools.cache
 def _composed(*overrides: str) -> Config | BaseException:
+    handled = sys.exception()
     try:
         return load_config(list(overrides))
     except Exception as error:
         if not _about_settings(error):
             raise
+        link: BaseException | None = error
+        while link is not None:  # the error that is being explained is no cause of this one
+            if link.__context__ is handled:
+                link.__context__ = None
+            link = link.__cause__ or link.__context__
         return error
 
 
