@@ -150,11 +150,11 @@ def load(path: Path, separator: str | None = None) -> Table:
 def test_malformed_file_is_refused_with_one_message(case: str, tmp_path: Path) -> None:
     name, content, expected = MALFORMED[case]
     path = write(tmp_path / name, content)
-    begin = time.monotonic()
+    begin = time.process_time()
     with pytest.raises(DataError) as caught:
         load(path)
     (message,) = caught.value.messages
-    assert time.monotonic() - begin < 2
+    assert time.process_time() - begin < 5, "the time grows faster than the file"
     assert re.match(rf"{re.escape(str(path))}(, rows? [\d to]+|, header)?: got .+; .*must .+; .+", message)
     assert re.search(expected, message), message
     assert "\n" not in message
