@@ -58,16 +58,18 @@ def every_test(models: Sequence[Scored], reference: Scored) -> list[dict[str, An
     - each student against the student with the best macro score: on the macro score.
 
     McNemar's exact test where the score is the share of right rows of a single task, else a paired bootstrap over the
-    rows. Values of p are corrected for the number of tests of the same scope (`holm`): each scope answers a question
-    of its own, such as which models differ on one task.
+    rows. Values of p are corrected (`holm`) for the number of tests that answer the same question: those of the same
+    scope, against models of the same role. What compression costs (against the teacher), what distillation gives
+    (against the baseline) and which form is best (against a student) are three questions, and do not pay for each
+    other.
     """
     pairs = [(a, b, scopes) for a, b, scopes in _pairs(models, reference) if set(a.scores) == set(b.scores)]
-    found = [_test(a, b, scope) for a, b, scopes in pairs for scope in scopes]
-    for scope in dict.fromkeys(test["scope"] for test in found):
-        same = [test for test in found if test["scope"] == scope]
+    found = [((scope, b.role), _test(a, b, scope)) for a, b, scopes in pairs for scope in scopes]
+    for question in dict.fromkeys(question for question, _ in found):
+        same = [test for asked, test in found if asked == question]
         for test, p in zip(same, holm([test["p"] for test in same]), strict=True):
             test |= {"p_corrected": p, "distinguishable": p < LEVEL}
-    return found
+    return [test for _, test in found]
 
 
 def _pairs(models: Sequence[Scored], reference: Scored) -> Iterator[tuple[Scored, Scored, list[str]]]:

@@ -62,8 +62,8 @@ def tests_table(results: Results) -> Table | None:
     notes = [
         "Difference: score of A minus score of B in points, on the same rows. McNemar's exact test where the score is "
         "the accuracy of one task, else a paired bootstrap with 10,000 resamples. Two models differ if p, corrected by "
-        "Holm's method for all tests of this report on the same score, is below 0.05. The tests include the variance "
-        "of the rows, and not that of training."
+        "Holm's method for all tests of this report on the same score and against the same kind of model (teacher, "
+        "baseline or student), is below 0.05. The tests include the variance of the rows, and not that of training."
     ]
     columns = ("Score", "A", "B", "Result", "Difference [95%]", "p", "p, corrected")
     return Table("Tests", columns, rows, 4, notes)

@@ -253,7 +253,8 @@ def _against_baseline(results: Results, model: Model) -> str:
     test = verdict.between(results, student, baseline)
     if test is not None and not test["distinguishable"]:
         return f"{text}: the two are not distinguishable ({verdict.numbers(test)})."
-    return f"{text}: {_verdict(ours - theirs)}{_overlap(student, baseline) if test is None else ''}"
+    remark = _overlap(student, baseline) if test is None else f" On the macro scores: {verdict.numbers(test)}."
+    return f"{text}: {_verdict(ours - theirs)}{remark}"
 
 
 def _verdict(gain: float) -> str:

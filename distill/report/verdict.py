@@ -65,7 +65,7 @@ def numbers(test: Model) -> str:
     p = (
         f"p {_p(test['p'])}"
         if corrected is None
-        else f"p {_p(corrected)} after correction for all tests of this report"
+        else f"p {_p(corrected)} after correction for all such tests of this report"
     )
     name = {"mcnemar": "McNemar's test", "bootstrap": "paired bootstrap over the rows"}[test["test"]]
     return f"{test['difference']:+.1f} points{interval} ({name}, {p})"

@@ -108,17 +108,20 @@ def test_which_models_are_tested() -> None:
         assert test["distinguishable"] == (test["p_corrected"] < 0.05)
 
 
-def test_values_of_p_are_corrected_within_their_scope() -> None:
+def test_values_of_p_are_corrected_within_the_question_that_they_answer() -> None:
     models = scored(
         {
             "teacher": ("teacher", "fp32", predictions(0.9, 0)),
+            "baseline": ("baseline", "s1", predictions(0.8, 9)),
             **{f"student {n}": ("student", f"s{n}", predictions(0.86, n)) for n in range(1, 6)},
         }
     )
     found = every_test([*models.values()], models["teacher"])
-    for scope in (MACRO, *NAMES):
-        of_scope = [test for test in found if test["scope"] == scope]
-        assert [test["p_corrected"] for test in of_scope] == pytest.approx(holm([test["p"] for test in of_scope]))
+    questions = [(MACRO, "teacher"), (MACRO, "baseline"), (MACRO, "student"), *((n, "teacher") for n in NAMES)]
+    for scope, role in questions:
+        asked = [test for test in found if test["scope"] == scope and test["b"]["name"].startswith(role)]
+        assert len(asked) == {"teacher": 5, "baseline": 1, "student": 4}[role]
+        assert [test["p_corrected"] for test in asked] == pytest.approx(holm([test["p"] for test in asked]))
 
 
 def test_a_report_of_one_task_has_the_exact_test_of_its_score() -> None:

@@ -56,8 +56,8 @@ def test_a_verdict_has_a_direction_only_where_models_differ(tested: Results) -> 
     models = tested["models"]
     assert verdict(tested, models[INT8], models[BASELINE]) == (
         "The student in int8 on onnxruntime has a higher macro score than the baseline in int8 on onnxruntime: +4.8 "
-        "points, 95% interval +3.8 to +6.8 (paired bootstrap over the rows, p = 0.002 after correction for all tests "
-        "of this report)."
+        "points, 95% interval +3.8 to +6.8 (paired bootstrap over the rows, p = 0.002 after correction for all such "
+        "tests of this report)."
     )
     assert "has a lower macro score than" in verdict(tested, models[INT8], models[TEACHER])
     assert "p < 0.001" in verdict(tested, models[INT8], models[TEACHER])
