@@ -109,11 +109,12 @@ def verdict(runs: Sequence[Run], forms: Sequence[Form], group: Group, ask: Ask) 
 def _students(runs: Sequence[Run], forms: Sequence[Form], group: Group, ask: Ask) -> list[str]:
     """A sentence on the best student, where the choice is the teacher in another scheme; empty without students."""
     students = [form for form in forms if form.first["role"] == "student"]
-    fitting, others = offered(students, group, ask), offered(students, group, replace(ask, least=0.0))
+    relaxed = replace(ask, least=0.0)
+    fitting, others = offered(students, group, ask), offered(students, group, relaxed)
     if not others:
         return []
     best = (fitting or others)[0]
-    start = "Of the students" if fitting else f"No student retains at least {ask.least:g}%: of them"
+    start = "Of the students" if fitting else f"No student does; of the students{_conditions(relaxed, '')}"
     goal = {"speedup": "fastest", "size": "smallest"}.get(ask.goal, "closest to its teacher")
     return [f"{start}, {best.name}{_where(runs, best, group)} is the {goal}: it retains {_numbers(best, group, ask)}."]
 

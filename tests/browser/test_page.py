@@ -169,7 +169,7 @@ def test_ties_are_marked_and_every_section_has_its_data(opened: Opened, run: Run
 
 
 def test_results_of_before_state_what_is_missing(opened: Opened) -> None:
-    runs = [Run(name, committed(name)) for name in ("compression/frontier-seed0", "own-sentiment", "glue-distilbert")]
+    runs = [Run(name, committed(name)) for name in ("compression/frontier-seed0", "own-sentiment", "own-names")]
     page = opened(runs)
     assert page.locator("#kind option[value=above]").is_disabled()
     assert "no chance line" in page.locator("#legend").inner_text()
@@ -180,6 +180,16 @@ def test_results_of_before_state_what_is_missing(opened: Opened) -> None:
     assert (
         "Ship" in page.locator("#verdict").inner_text() or "There are no forms" in page.locator("#verdict").inner_text()
     )
+
+
+def test_where_no_form_meets_the_sliders_the_nearest_are_named(opened: Opened) -> None:
+    page = opened([Run("glue", committed("glue-distilbert"))])
+    assert "No student does; of the students, " in page.locator("#choice").inner_text()
+    page.fill("#mib-box", "20")
+    page.wait_for_function("document.getElementById('choice').innerText.includes('No form is left')")
+    shown = page.locator("#choice").inner_text()
+    assert "Of those that have at most 20.0 MiB, student, int8 onnxruntime retains the most" in shown
+    assert "Of those that retain at least 97.0%, teacher, int8 onnxruntime is the smallest" in shown
 
 
 def test_texts_stay_texts(opened: Opened, run: Run) -> None:

@@ -200,12 +200,13 @@ function nearest() { // for each condition, the form that comes nearest to it of
 }
 function students(best) { // the best one, where the choice is the teacher in another scheme
   if (best.role !== "teacher") return null;
-  const every = ranked(members().filter((form) => form.role === "student" && offered(form, { ...state, least: 0 })));
+  const relaxed = { ...state, least: 0 }, rest = conditionsOf(relaxed);
+  const every = ranked(members().filter((form) => form.role === "student" && offered(form, relaxed)));
   const fitting = every.filter((form) => offered(form)), found = fitting[0] || every[0];
-  return found && el("p", {}, fitting.length ? "Of the students, " : `No student retains at least ${fixed(state.least)}%: of them, `, open(found), ` is the fastest: it ${numbers(found)}.`);
+  return found && el("p", {}, fitting.length ? "Of the students, " : `No student does; of the students${rest.length ? ` that ${rest.join(" and ")}` : ""}, `, open(found), ` is the fastest: it ${numbers(found)}.`);
 }
 function choice(best, next, count) {
-  const conditions = conditionsOf(state);
+  const conditions = conditionsOf(state).length ? conditionsOf(state) : ["have a speed and a retained share"];
   if (!best) return [el("p", { class: "what" }, `No form is left: of those measured with ${state.input}, none does all of this: ${conditions.join(", ")}.`), ...nearest()];
   return [
     el("p", { class: "what" }, "Fastest: ", open(best), ` ${numbers(best)}.`),
