@@ -196,16 +196,16 @@ def _rules_before(names: Sequence[str], runs: dict[str, Results]) -> list[str]:
 
 
 def compressed_part(entries: Sequence[overview.Entry], notes: Sequence[str]) -> str:
-    """Models compressed with several seeds: baselines, and students on the frontier of retained % and speedup."""
+    """Compressed students on the frontier of retained % and speedup, and their baselines in the same form."""
     best = {point.label for point in overview.points(entries) if point.role == "student" and point.front}
-    selected = [e for e in entries if overview.label(e) in best or e.models[0]["role"] == "baseline"]
+    selected = [e for e in entries if overview.label(e) in best and e.models[0]["role"] in ("student", "baseline")]
     if not selected:
         return "No result is committed yet."
     wide = overview.table(selected)
     columns = [index for index, name in enumerate(wide.columns) if name.startswith(SHOWN)]
     rows = [tuple(row[i] for i in columns) for row in wide.rows]
     narrow = Table(wide.title, tuple(wide.columns[i] for i in columns), rows, 3)
-    where = f"All variants, commands and pictures: [{RESULTS}]({RESULTS}/README.md#compressed-over-seeds)."
+    where = f"All variants, commands and pictures: [{RESULTS}]({RESULTS}/README.md#compressed)."
     return f"{markdown.text([narrow, *map(Paragraph, notes)])}\n{where}"
 
 
@@ -218,7 +218,7 @@ def results_page(runs: dict[str, Results]) -> str:
     if (pruned := cuts.table(_pruned(runs))) is not None:
         blocks += [Heading(pruned.title), Picture(PRUNED), pruned]
     if entries := overview.entries(_compressed(runs)):
-        blocks += [Heading("Compressed, over seeds"), Picture(COMPRESSED), overview.table(entries)]
+        blocks += [Heading("Compressed"), Picture(COMPRESSED), overview.table(entries)]
     sections = [block for name, results in runs.items() for block in section(name, results)]
     return markdown.text([*blocks, *(sections or [Paragraph("No result is committed yet.")])])
 
