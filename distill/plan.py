@@ -35,7 +35,10 @@ EMBEDDER = "embedder"
 SHARED_HEADS = "shared"
 """Value of `student.heads` with which all tasks share one encoder."""
 
-OWN = ("kind", "role", "start", "teacher", "terms", "skip_if_mlm_head", "skip_if_head", "gates", "quantization_aware")
+OWN = (
+    *("kind", "role", "start", "teacher", "terms", "transfer", "skip_if_mlm_head", "skip_if_head", "gates"),
+    "quantization_aware",
+)
 SHARED = tuple(field.name for field in fields(Train) if field.name not in OWN)
 """Settings that a baseline takes from the train stage of its student: all but `OWN`."""
 

@@ -16,6 +16,7 @@ from distill.evaluate.timing import TASK_LENGTHS, TASK_ROWS
 from distill.evaluate.waterfall import waterfall
 from distill.plan import SHARED_HEADS, Compared, Step, compared
 from distill.schemes import SCHEMES
+from distill.training.transfer import described
 
 
 def results(ctx: Context, step: Step | None = None) -> dict[str, Any] | None:
@@ -45,7 +46,14 @@ def results(ctx: Context, step: Step | None = None) -> dict[str, Any] | None:
         "coverage": measured["coverage"],
         "models": models,
         **measured.get("statistics", {}),
-        "notes": [*ctx.notes, *_notes(ctx), *_of_teacher(ctx, teacher_step), *_of_vocabulary(ctx), *_of_quantized(ctx)],
+        "notes": [
+            *ctx.notes,
+            *_notes(ctx),
+            *_of_transfer(ctx),
+            *_of_teacher(ctx, teacher_step),
+            *_of_vocabulary(ctx),
+            *_of_quantized(ctx),
+        ],
         **({"pruned": pruned} if (pruned := [*_pruned(ctx, models)]) else {}),
         "waterfall": _waterfall(ctx, step, models),
         "stages": [_stage(ctx, other) for other in ctx.plan.steps if ctx.folder.finished(other)],
@@ -198,6 +206,17 @@ def _notes(ctx: Context) -> Iterator[str]:
             "cannot express. Its checkpoint therefore contains zeros in place of the pruned weights, and is neither "
             "smaller nor faster in torch. Its ONNX files do not contain these zeros."
         )
+
+
+def _of_transfer(ctx: Context) -> Iterator[str]:
+    """Notes on the rows without labels, of the training that used most of them."""
+    steps = [step for step in ctx.plan.of(Train) if step.settings.transfer and ctx.folder.finished(step)]
+    for task in ctx.tasks if steps else ():
+        manifests = [checkpoint.read_json(ctx.folder.of(step) / task / checkpoint.MANIFEST) for step in steps]
+        used = [manifest["transfer"] for manifest in manifests if "transfer" in manifest]
+        if used:
+            most = max(used, key=lambda made: made["used"])
+            yield f"{described(task, most)}. Students learned from {most['used']:,} of them."
 
 
 def _of_vocabulary(ctx: Context) -> Iterator[str]:

@@ -121,7 +121,7 @@ def _check_files(config: Config) -> None:
     if any(step for step in resolve(config).steps if not step.on_corpus):
         name = config.teacher.name
         local = name is not None and Path(name).is_dir()
-        check_files(config.tasks, stored_head(str(name)) if local else None)
+        check_files(config, stored_head(str(name)) if local else None)
 
 
 def _sweep(folder: Path) -> None:

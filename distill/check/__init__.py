@@ -17,7 +17,7 @@ from distill.check.shared import shared
 from distill.check.targets import targets
 from distill.check.tasks import tasks
 from distill.checkpoint import is_path
-from distill.config import NO_TEACHER, Config, Prune, Quantize, Vocabulary, recipes
+from distill.config import NO_TEACHER, TRANSFER_SOURCES, Config, Prune, Quantize, Train, Vocabulary, recipes
 from distill.data.task import chosen
 from distill.family import STUDENTS
 from distill.plan import UNITS, Plan, resolve
@@ -59,6 +59,28 @@ def _sources(config: Config) -> Iterator[str]:
     if corpus.kind == "hub" and not corpus.name:
         yield "corpus.name: got nothing; must name hub data sets; e.g. corpus.name=[wikimedia/wikipedia/20231101.en]"
     yield from tasks(config.tasks)
+    yield from _transfer(config)
+
+
+def _transfer(config: Config) -> Iterator[str]:
+    """Problems of the settings of transfer sets."""
+    transfer = config.transfer
+    for name in transfer.sources:
+        if name not in TRANSFER_SOURCES:
+            yield f"transfer.sources.{name}: got a source {name}; must be of {', '.join(TRANSFER_SOURCES)}; correct it"
+    if transfer.files is None:
+        return
+    if transfer.times == 0 or not transfer.sources.get("files"):
+        yield (
+            f"transfer.files: got {transfer.files}; must be null without rows from files; set transfer=mixed, or "
+            "transfer.sources.files=1"
+        )
+    stages = [config.stages.get(name) for name in config.pipeline]
+    if not any(isinstance(stage, Train) and stage.transfer for stage in stages):
+        yield (
+            f"transfer.files: got {transfer.files}; must be null in a recipe that distils no task; leave it out, or "
+            "set stages.STAGE.transfer=true"
+        )
 
 
 def _without_teacher(config: Config) -> Iterator[str]:

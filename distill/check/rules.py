@@ -73,6 +73,9 @@ RULES: tuple[Rule, ...] = (
     ),
     ("corpus.max_length", _number(16), ">= 16", "128 is the default"),
     ("tasks.max_length", _number(8), ">= 8", "128 is the default"),
+    ("transfer.times", _number(0), ">= 0", "0 makes no rows; 5 is the default"),
+    ("transfer.most", _number(1), ">= 1", "20000 is the default"),
+    ("transfer.sources.*", _number(0), ">= 0", "it is the source's share of the rows"),
     ("limit.*", _number(1), ">= 1", "null sets no limit"),
     (
         "stages.*.role",
@@ -94,6 +97,7 @@ RULES: tuple[Rule, ...] = (
     ("stages.*.masking.probability", _above(0, 1), "between 0 and 1", "0.15 is usual"),
     ("stages.*.masking.smoothing", _number(0, 1), "from 0 to 1", "0 masks every token alike, 0.7 rare ones more often"),
     ("stages.*.base_lr", _above(0), "> 0", "1e-4 is the default"),
+    ("stages.*.per_cut.*", _number(0, 2), "from 0 to 2", "it is the power of the cut; 0 changes nothing"),
     ("stages.*.optimizer.lr", _above(0), "> 0", "5e-5 is usual"),
     ("stages.*.schedule.warmup", _number(0, 1), "from 0 to 1", "it is a share of the steps"),
     ("stages.*.terms.*.weight", _number(0), ">= 0", "drop the term with weight 0"),

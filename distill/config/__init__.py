@@ -13,7 +13,7 @@ import yaml
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
-from distill.config.data import Corpus, Limit, Task, Tasks
+from distill.config.data import TRANSFER_SOURCES, Corpus, Limit, Task, Tasks, Transfer
 from distill.config.models import NO_TEACHER, Report, Student, Target, Teacher
 from distill.config.stages import (
     DIMENSIONS,
@@ -24,6 +24,7 @@ from distill.config.stages import (
     Export,
     Gates,
     Masking,
+    PerCut,
     Prune,
     Quantize,
     Stage,
@@ -36,6 +37,7 @@ __all__ = [
     "DIMENSIONS",
     "NO_TEACHER",
     "REFERENCES",
+    "TRANSFER_SOURCES",
     "Baseline",
     "Batch",
     "Config",
@@ -45,6 +47,7 @@ __all__ = [
     "Gates",
     "Limit",
     "Masking",
+    "PerCut",
     "Prune",
     "Quantize",
     "Report",
@@ -56,6 +59,7 @@ __all__ = [
     "Teacher",
     "Term",
     "Train",
+    "Transfer",
     "Vocabulary",
     "folder",
     "implied",
@@ -73,6 +77,7 @@ class Config:
     target: Target = field(default_factory=Target)
     corpus: Corpus = field(default_factory=Corpus)
     tasks: Tasks = field(default_factory=Tasks)
+    transfer: Transfer = field(default_factory=Transfer)
     limit: Limit = field(default_factory=Limit)
     report: Report = field(default_factory=Report)
     pipeline: list[str] = field(default_factory=list)

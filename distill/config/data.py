@@ -101,6 +101,29 @@ class Tasks(Task):
     they are read in windows of this length, of which consecutive ones share a third."""
 
 
+TRANSFER_SOURCES = ("files", "tasks", "corpus", "pairs", "edits")
+"""Sources of rows without labels. Those that may run out come first."""
+
+
+@dataclass
+class Transfer:
+    """Rows without labels that a teacher labels, for stages with `transfer`."""
+
+    times: float = 0.0
+    """Number of rows, as a multiple of the training rows of each task; 0 makes none. A stage uses no more of them than
+    its steps process."""
+    most: int = 20_000
+    """Maximum rows of each task."""
+    sources: dict[str, float] = field(default_factory=dict)
+    """Source -> its share of the rows: files, tasks (rows of the run's other tasks, without their labels), corpus
+    (sentences of the corpus that share rare words with the task's texts), pairs (the task's first texts, each with
+    another second text) and edits (the task's rows with words replaced, dropped and swapped). A source without rows
+    leaves its share to the others."""
+    files: Any = None
+    """Your own rows without labels: CSV, TSV, JSON Lines or parquet with the task's text columns; a pattern, a URL, or
+    a list. Of several tasks, those use them that have these columns."""
+
+
 @dataclass
 class Limit:
     """Caps on data and training, for quick runs."""

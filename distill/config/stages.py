@@ -77,6 +77,18 @@ class Stage:
     """train, baseline, prune, vocabulary, quantize, evaluate or export."""
 
 
+@dataclass
+class PerCut:
+    """How the training of a pruned model follows from how much was cut: the weights of its layers before, divided by
+    those after. A stage whose models are not pruned is not affected."""
+
+    epochs: float = 0.0
+    """The number of epochs is multiplied by the cut to this power. With 1, an epoch of a student that is a fifth as
+    large is done five times, which takes as long. 0 changes nothing, here and below."""
+    lr: float = 0.0
+    """The learning rate for a model of width 384, `base_lr`, is multiplied by the cut to this power."""
+
+
 BASE_WIDTH = 384
 """Width, the hidden size, of the model that `base_lr` is for."""
 
@@ -112,7 +124,9 @@ class Train(Stage):
     batch: Batch = field(default_factory=Batch)
     """Size of one optimizer step."""
     epochs: float = 1.0
-    """Number of passes over the data."""
+    """Number of optimizer steps, in passes over the data. The rows of `transfer` do not count."""
+    per_cut: PerCut = field(default_factory=PerCut)
+    """How epochs and learning rate follow from how much was pruned."""
     steps: int | None = None
     """Maximum optimizer steps; no maximum when null."""
     min_steps: int = 0
@@ -128,6 +142,9 @@ class Train(Stage):
     """Maximum gradient norm, of the model and, apart from it, of its gates. Larger gradients are scaled down to it."""
     dropout: float | None = None
     """Dropout probability during training; that of the model's config when null."""
+    transfer: bool = False
+    """Train a student on the rows of `transfer` too, on which it is compared with its teacher alone. They change which
+    rows the steps process, not the number of steps."""
     gates: Gates = field(default_factory=Gates)
     """Gates that are trained together with the model."""
     quantization_aware: bool = False

@@ -14,7 +14,8 @@ from distill.context import fingerprints
 from distill.context.folder import CORPUS, RunFolder
 from distill.context.given import GivenModels
 from distill.data import align, corpus, encode, sequences
-from distill.data.tasks import Loaded, TaskData, load_tasks
+from distill.data.files import Table
+from distill.data.tasks import Loaded, TaskData, load_tasks, read_unlabelled
 from distill.errors import UserError
 from distill.family.head import stored_head
 from distill.machine import Machine
@@ -45,7 +46,7 @@ class Context:
 
     def fingerprints(self, step: Step) -> dict[str, str]:
         """Name -> fingerprint of the given models and data that the step itself reads."""
-        names = fingerprints.needed(step, self.config.student.tokenizer is not None)
+        names = fingerprints.needed(step, self.config)
         for name in names:
             if name not in self._fingerprints:
                 self._fingerprints[name] = self._fingerprint(name)
@@ -54,6 +55,9 @@ class Context:
     def _fingerprint(self, name: str) -> str:
         if name == "tasks":
             return fingerprints.of_tasks(self.tasks)
+        if name == "unlabelled":
+            assert self.unlabelled is not None
+            return fingerprints.of_rows(self.unlabelled.rows)
         hashes, given = fingerprints.Hashes(self.folder.path, self.machine.main), self.given
         if name == "corpus":
             return hashes.of_corpus(self.config.corpus)
@@ -98,6 +102,11 @@ class Context:
         head = None if self.config.teacher.kind == "embedded" else stored_head(folder)
         with self.machine.main_first():
             return load_tasks(self.config.tasks, self.config.limit, self.config.seed, head)
+
+    @functools.cached_property
+    def unlabelled(self) -> Table | None:
+        """The rows of `transfer.files`; None without."""
+        return read_unlabelled(self.config)
 
     @functools.cached_property
     def texts(self) -> tuple[Sequence[str], dict[str, Any]]:

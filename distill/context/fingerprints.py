@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from distill import checkpoint
-from distill.config import Corpus, Vocabulary
+from distill.config import Config, Corpus, Vocabulary
 from distill.data import corpus
 from distill.data.tasks import TaskData
 from distill.plan import STUDENT, TEACHER, Step
@@ -27,26 +27,26 @@ NAMES = {
     "tokenizer": "the student's tokenizer",
     "tasks": "the rows of the tasks",
     "corpus": "the corpus",
+    "unlabelled": "the rows without labels",
 }
 """Name of a given model or data set -> its name in messages."""
 
 
-def needed(step: Step, own_tokenizer: bool) -> list[str]:
+def needed(step: Step, config: Config) -> list[str]:
     """Names, in `NAMES`, of the given models and data that a step itself reads.
 
     A change of those that only earlier steps read changes the models of these steps.
-
-    Args:
-        own_tokenizer: whether `student.tokenizer` is set.
     """
     direct = [source for sources in step.sources.values() for source in sources]
     texts = step.settings.texts if isinstance(step.settings, Vocabulary) else ()
+    transfer = getattr(step.settings, "transfer", False) and config.transfer.times > 0
     reads = {
         "teacher": TEACHER in direct,
         "student": STUDENT in direct,
-        "tokenizer": step.builder is step and own_tokenizer,
+        "tokenizer": step.builder is step and config.student.tokenizer is not None,
         "tasks": not step.on_corpus,
-        "corpus": step.on_corpus or "corpus" in texts,
+        "corpus": step.on_corpus or "corpus" in texts or (transfer and config.transfer.sources.get("corpus", 0) > 0),
+        "unlabelled": transfer and config.transfer.files is not None,
     }
     return [name for name, reads_it in reads.items() if reads_it]
 
@@ -59,11 +59,23 @@ def of_tasks(tasks: Mapping[str, TaskData]) -> str:
         for split, rows in {"train": data.train, **data.development, **data.reported}.items():
             digest.update(f"{task} {split}".encode())
             for part in rows.with_format("arrow").iter(_AT_ONCE):
-                stream = pa.BufferOutputStream()
-                with pa.ipc.new_stream(stream, part.schema.remove_metadata()) as writer:
-                    writer.write_table(part.replace_schema_metadata(None).combine_chunks())
-                digest.update(memoryview(stream.getvalue()))
+                digest.update(_bytes(part))
     return digest.hexdigest()[:16]
+
+
+def of_rows(rows: pa.Table) -> str:
+    """Hash of all rows of a table, in order."""
+    digest = hashlib.sha256()
+    for start in range(0, rows.num_rows, _AT_ONCE):
+        digest.update(_bytes(rows.slice(start, _AT_ONCE)))
+    return digest.hexdigest()[:16]
+
+
+def _bytes(part: pa.Table) -> memoryview:
+    stream = pa.BufferOutputStream()
+    with pa.ipc.new_stream(stream, part.schema.remove_metadata()) as writer:
+        writer.write_table(part.replace_schema_metadata(None).combine_chunks())
+    return memoryview(stream.getvalue())
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,8 @@ MEASURED = ".measured"
 """Suffix of the folder with the measurements of a prune stage, which all its targets share."""
 CORPUS = "corpus.tokens"
 """Folder of the encoded corpus."""
+TRANSFER = "transfer.rows"
+"""Folder of the transfer set of every task."""
 BEGUN = ".given.json"
 """File with the fingerprints of given models and data for each pending step, from when the run last started."""
 
@@ -78,8 +80,10 @@ class RunFolder:
         checkpoint.remove(self.path / CORPUS, self.path)
 
     def forget_given(self) -> None:
-        """Remove data computed from given models and data for several steps: the encoded corpus, teachers' logits."""
+        """Remove data computed from given models and data for several steps: the encoded corpus, transfer sets and
+        teachers' logits."""
         self.forget_corpus()
+        checkpoint.remove(self.path / TRANSFER, self.path)
         for folder in self.path.rglob(f"*{TARGETS}"):
             checkpoint.remove(folder, self.path)
 

@@ -174,12 +174,29 @@ def wanted(tasks: config.Tasks) -> dict[str, config.Task]:
     return {name: every[name] for name in dict.fromkeys(tasks.names or every)}
 
 
-def check_files(tasks: config.Tasks, head: Head | None) -> None:
+def check_files(settings: config.Config, head: Head | None) -> None:
     """Refuse own files with errors, and a teacher's head that does not fit them. Without torch, so at once."""
+    tasks = settings.tasks
     every = wanted(tasks)
     own = {n: task for n, task in every.items() if task.train is not None and not _is_on_hub(task, tasks)}
     read = [read_task(name, settings, tasks, head, stand_in=False) for name, settings in own.items()]
     check_head(head, [rows.task for rows in read if rows is not None], "teacher.name")
+    if (unlabelled := read_unlabelled(settings)) is not None:
+        columns = {name: [task.text, *filter(None, [task.text_pair])] for name, task in every.items()}
+        columns |= {rows.task.name: list(rows.task.columns) for rows in read if rows is not None}
+        got = unlabelled.rows.column_names
+        if not any({*names} <= {*got} for names in columns.values()):
+            raise DataError(
+                f"{', '.join(unlabelled.files)}: got columns {', '.join(got)}; must have the text columns of a task "
+                f"({' or '.join(', '.join(map(str, names)) for names in columns.values())}); rename them"
+            )
+
+
+def read_unlabelled(settings: config.Config) -> Table | None:
+    """The rows of `transfer.files`; None without."""
+    if settings.transfer.files is None or settings.transfer.times == 0:
+        return None
+    return files.read(settings.transfer.files, "transfer.files", settings.tasks.separator)
 
 
 def read_task(

@@ -62,7 +62,7 @@ def train(
     name: str,
     settings: Train,
     seed: int,
-    most_steps: int | None,
+    total: int,
     optimizer: torch.optim.Optimizer,
     schedule: Callable[[int, int], float],
     accelerator: Accelerator,
@@ -79,7 +79,7 @@ def train(
         lengths: `[rows]` number of tokens of each row.
         collate: collates row numbers into the arrays of a batch; must be thread-safe.
         name: the stage, in messages.
-        most_steps: limit on the steps in addition to `settings.steps`; None for no limit.
+        total: number of optimizer steps.
         optimizer: over the parameters of `objective`; its learning rates are multiplied by `schedule(step, total)`.
         state_folder: where checkpoints are written; training resumes from the one in it.
         console: for progress; None for no progress.
@@ -92,10 +92,6 @@ def train(
         UserError: the loss or a weight is not finite. Checkpoints in `state_folder` have finite weights.
     """
     rank, world = accelerator.process_index, accelerator.num_processes
-    limit = min((s for s in (settings.steps, most_steps) if s is not None), default=None)
-    total = batching.total_steps(
-        lengths, settings.batch, seed=seed, epochs=settings.epochs, most=limit, least=settings.min_steps, groups=groups
-    )
     rates = [group["lr"] for group in optimizer.param_groups]
     done = Trained(0, 0, 0.0)
     if (saved := state.load(state_folder, objective, optimizer)) is not None:

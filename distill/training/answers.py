@@ -19,6 +19,9 @@ from distill.evaluate.mixture import average, fit
 from distill.evaluate.predict import in_windows, predict, window_logits
 from distill.plan import Given, Source, Step
 from distill.training.prepare import Arrays, frozen
+from distill.training.transfer import makes
+
+LOGITS = "logits.npy"
 
 APART = 10
 """Every APART-th training row is held out to learn `teacher.weights`."""
@@ -27,7 +30,8 @@ APART = 10
 def teacher_logits(ctx: Context, source: Source, data: TaskData) -> np.ndarray:
     """Averaged logits [rows, C] of a task's teachers for its training rows, or [windows, 2 W] of their windows.
 
-    They are computed once and stored, because all epochs and all students use the same.
+    They are computed once and stored, because all epochs and all students use the same, of the rows of a transfer set
+    as many as they need.
     """
     task = data.task.name
     name = source.name if isinstance(source, Given) else source.folder
@@ -35,17 +39,30 @@ def teacher_logits(ctx: Context, source: Source, data: TaskData) -> np.ndarray:
     origin = ctx.folder.manifest(source) if isinstance(source, Step) else name
     fingerprint = checkpoint.fingerprint([origin, ctx.shares(source, task)])
     with ctx.machine.main_first():
-        if not folder.is_dir() or checkpoint.read_json(folder / checkpoint.MANIFEST) != fingerprint:
+        stored = _stored(folder, fingerprint)
+        rows = data.train if stored is None else data.train.select([])
+        if stored is not None and makes(data.task.kind):  # another stage used fewer rows of the transfer set
+            rows = data.train.select(range(min(len(stored), len(data.train)), len(data.train)))
+        if len(rows):
             of_student = isinstance(source, Step) and source.of_student
             window = None if of_student else ctx.config.teacher.window
             logits = [
-                _logits(ctx, start, ctx.tokenizer(source, member), data, data.train, window)
+                _logits(ctx, start, ctx.tokenizer(source, member), data, rows, window)
                 for member, start in enumerate(ctx.checkpoints(source, task))
             ]
+            new = average(logits, ctx.shares(source, task))
             with checkpoint.writing(folder) as temporary:
-                np.save(temporary / "logits.npy", average(logits, ctx.shares(source, task)))
+                np.save(temporary / LOGITS, new if stored is None else np.concatenate([stored, new]))
                 checkpoint.write_json(temporary / checkpoint.MANIFEST, fingerprint)
-    stored: np.ndarray = np.load(folder / "logits.npy", mmap_mode="r")  # vectors of many rows may not fit into memory
+    every = np.load(folder / LOGITS, mmap_mode="r")  # vectors of many rows may not fit into memory
+    return every[: len(data.train)] if makes(data.task.kind) else every
+
+
+def _stored(folder: Path, fingerprint: str) -> np.ndarray | None:
+    """The logits in a folder; None if there are none of this teacher."""
+    if not folder.is_dir() or checkpoint.read_json(folder / checkpoint.MANIFEST) != fingerprint:
+        return None
+    stored: np.ndarray = np.load(folder / LOGITS, mmap_mode="r")
     return stored
 
 

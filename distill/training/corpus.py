@@ -29,6 +29,7 @@ from distill.training.prepare import (
     state_folder,
     summary,
     terms,
+    total_steps,
     trained,
     uses_head,
 )
@@ -58,7 +59,8 @@ def on_corpus(ctx: Context, step: Step, settings: Train, member: int, name: str)
     pooling, kept = teacher.pooling(ctx.given.teacher), kept_layers(ctx, step, None)
     objective = Objective(model, terms(settings), teachers, pooling, weights, kept=kept)
     collate = _collate(ctx, step, settings, corpus, model)
-    done = trained(ctx, step, name, settings, objective, encoded.lengths, collate, ctx.config.seed)
+    total = total_steps(ctx, step, settings, encoded.lengths)
+    done = trained(ctx, step, name, settings, objective, encoded.lengths, collate, ctx.config.seed, total)
     manifest = summary(done) | {"corpus": source, "sequences": len(encoded), "corpus_tokens": len(encoded.ids)}
     _save(ctx, name, model, manifest, ctx.tokenizer(step, member), _projection(objective))
     return manifest

@@ -13,10 +13,13 @@ from torch import nn
 from distill import engine, family, student, teacher
 from distill.bind import bind
 from distill.compress.gates import parameter_groups
+from distill.compress.search import Shape
+from distill.compress.target import shape_of
 from distill.config import Prune, Train
 from distill.config.stages import BASE_WIDTH
 from distill.context import Context
 from distill.context.folder import STATE
+from distill.engine import batching
 from distill.objective import BoundTerm
 from distill.plan import STUDENT, Given, Step
 from distill.shared import Trainable
@@ -97,6 +100,39 @@ def terms(settings: Train) -> dict[str, BoundTerm]:
     }
 
 
+def total_steps(
+    ctx: Context, step: Step, settings: Train, lengths: np.ndarray, groups: np.ndarray | None = None
+) -> int:
+    """Number of optimizer steps of a training on rows of these `lengths` [rows]: see `Train.epochs`."""
+    epochs = settings.epochs * cut(ctx, step) ** settings.per_cut.epochs
+    limits = [steps for steps in (settings.steps, ctx.config.limit.steps) if steps is not None]
+    return batching.total_steps(
+        lengths,
+        settings.batch,
+        seed=ctx.config.seed,
+        epochs=epochs,
+        most=min(limits, default=None),
+        least=settings.min_steps,
+        groups=groups,
+    )
+
+
+def cut(ctx: Context, step: Step) -> float:
+    """How many times as many weights the layers of a step's models had before they were pruned; 1 if they were not.
+
+    Weights are those of the matrices of attention and of the feed-forward part: layers x width x (4 width + 2 FFN).
+    """
+    pruner = step.pruner
+    if pruner is None or pruner is step:
+        return 1.0
+    before = shape_of(teacher.read_config(ctx.checkpoint(pruner.start, next(iter(ctx.tasks)))))
+    return _weights(before) / _weights(Shape(**ctx.folder.manifest(pruner)["shape"]))
+
+
+def _weights(shape: Shape) -> float:
+    return shape.layers * shape.hidden * (4.0 * shape.hidden + 2.0 * shape.ffn)
+
+
 def trained(
     ctx: Context,
     step: Step,
@@ -106,12 +142,14 @@ def trained(
     lengths: np.ndarray,
     collate: Collate,
     seed: int,
+    total: int,
     groups: np.ndarray | None = None,
     together: bool = False,
 ) -> engine.Trained:
     """Train the student of an objective in place. `name`: its folder, relative to the run folder.
 
-    Rows with the same of `groups` [rows] are batched together. `together`: see `engine.train`.
+    `total`: number of optimizer steps. Rows with the same of `groups` [rows] are batched together. `together`: see
+    `engine.train`.
     """
     lr = learning_rate(ctx, step, settings)
     ctx.machine.log(f"{name}: learning rate {lr:.2g}")
@@ -132,7 +170,7 @@ def trained(
             name=name,
             settings=settings,
             seed=seed,
-            most_steps=ctx.config.limit.steps,
+            total=total,
             optimizer=bind(settings.optimizer | {"lr": lr}, "optimizer")(parameters),
             schedule=bind(settings.schedule, "schedule"),
             accelerator=ctx.machine.accelerator,
@@ -145,7 +183,8 @@ def trained(
 
 
 def learning_rate(ctx: Context, step: Step, settings: Train) -> float:
-    """`optimizer.lr` if it is set, else base_lr x 384 / width of the given model that the step's lineage starts from.
+    """`optimizer.lr` if it is set, else base_lr x 384 / width of the given model that the step's lineage starts from,
+    and for pruned models this x `cut` to the power of `per_cut.lr`.
 
     The best learning rate of Adam for weight matrices is inversely proportional to the width (Yang et al. 2022, arXiv
     2203.03466, table 8). Deviation: the embeddings, norms and biases, for which it is constant there, get the same.
@@ -153,7 +192,8 @@ def learning_rate(ctx: Context, step: Step, settings: Train) -> float:
     if (lr := settings.optimizer.get("lr")) is not None:
         return float(lr)
     given = ctx.given.student if step.lineage[-1] is STUDENT else ctx.given.teacher
-    return settings.base_lr * BASE_WIDTH / int(setting(teacher.read_config(given), "hidden_size"))
+    width = int(setting(teacher.read_config(given), "hidden_size"))
+    return settings.base_lr * BASE_WIDTH / width * cut(ctx, step) ** settings.per_cut.lr
 
 
 def state_folder(ctx: Context, name: str) -> Path:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from datasets import Dataset
 from torch import nn
 
 from distill import checkpoint, teacher
@@ -26,6 +27,7 @@ from distill.data.kinds.kind import group_numbers
 from distill.data.kinds.retrieval import no_negatives
 from distill.data.tasks import TaskData, soft_outputs_of
 from distill.data.windows import split, windows
+from distill.engine import batching
 from distill.family.embedding import width_of
 from distill.family.head import stored_head
 from distill.objective import Objective
@@ -43,8 +45,10 @@ from distill.training.prepare import (
     state_folder,
     summary,
     terms,
+    total_steps,
     trained,
 )
+from distill.training.transfer import extended, makes
 
 Gates = L0 | Movement
 
@@ -71,13 +75,14 @@ def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: i
     lesson = lesson_of(ctx, step, settings, data, tokenizer)
     gates = _gates(settings, model)
     in_int8 = linears(model) if settings.quantization_aware else []
-    ids = lesson.encoded.ids
+    ids = lesson.rows.encoded.ids
     with only_used_embeddings(model, ids, [tokenizer.pad_token_id]), faked(model, in_int8):
         objective = lesson.objective(model, gates)
-        lengths, groups, together = lesson.encoded.lengths, lesson.groups, lesson.together
-        done = trained(ctx, step, name, settings, objective, lengths, lesson.collate, seed, groups, together)
+        lengths, groups, together = lesson.rows.encoded.lengths, lesson.rows.groups, lesson.together
+        total = lesson.rows.steps
+        done = trained(ctx, step, name, settings, objective, lengths, lesson.collate, seed, total, groups, together)
     done.seconds += lesson.seconds
-    _save(ctx, name, model, summary(done), tokenizer, gates)
+    _save(ctx, name, model, summary(done) | lesson.rows.transfer, tokenizer, gates)
 
 
 def on_all_tasks(ctx: Context, step: Step, settings: Train, name: str) -> dict[str, Any]:
@@ -92,22 +97,28 @@ def on_all_tasks(ctx: Context, step: Step, settings: Train, name: str) -> dict[s
         models.append(prepared(ctx, settings, _start(ctx, step, data, 0, tokenizer)))
         lessons.append(lesson_of(ctx, step, settings, data, tokenizer))
     share_encoder(models)
-    lengths = [lesson.encoded.lengths for lesson in lessons]
+    lengths = [lesson.rows.encoded.lengths for lesson in lessons]
     ends = np.cumsum([0, *map(len, lengths)])
 
     def collate(rows: np.ndarray, epoch: int) -> Arrays:
         owner = np.searchsorted(ends, rows, side="right") - 1
         return joined({n: lessons[n].collate(rows[owner == n] - ends[n], epoch) for n in np.unique(owner).tolist()})
 
-    ids = np.concatenate([lesson.encoded.ids for lesson in lessons])
+    ids = np.concatenate([lesson.rows.encoded.ids for lesson in lessons])
     with only_used_embeddings(models[0], ids, [tokenizer.pad_token_id]):
         objective = SharedObjective([each.objective(model, None) for each, model in zip(lessons, models, strict=True)])
-        seed, groups = ctx.config.seed, _together([lesson.groups for lesson in lessons])
-        done = trained(ctx, step, name, settings, objective, np.concatenate(lengths), collate, seed, groups)
+        seed, groups = ctx.config.seed, _together([lesson.rows.groups for lesson in lessons])
+        every = np.concatenate(lengths)
+        own = np.concatenate(
+            [np.arange(len(part)) < lesson.rows.own for part, lesson in zip(lengths, lessons, strict=True)]
+        )
+        total = total_steps(ctx, step, settings, every[own], None if groups is None else groups[own])
+        done = trained(ctx, step, name, settings, objective, every, collate, seed, total, groups)
     done.seconds += sum(lesson.seconds for lesson in lessons)
-    for task, model in zip(ctx.tasks, models, strict=True):
+    for task, model, lesson in zip(ctx.tasks, models, lessons, strict=True):
         if ctx.machine.main:
-            with write_model(ctx.folder.path / name / task, model, tokenizer, summary(done)):
+            manifest = summary(done) | lesson.rows.transfer
+            with write_model(ctx.folder.path / name / task, model, tokenizer, manifest):
                 pass
     if ctx.machine.main:
         checkpoint.remove(state_folder(ctx, name), ctx.folder.path)
@@ -129,37 +140,74 @@ def _together(groups: list[np.ndarray | None]) -> np.ndarray | None:
 class Lesson:
     """The rows that a task's model is trained on, and what it is compared with."""
 
-    encoded: Encoded
+    rows: LessonRows
     collate: Collate
     objective: Callable[[Any, Gates | None], Objective]
     """(model, gates) -> its loss."""
     seconds: float
     """Time that the teacher's logits took."""
-    groups: np.ndarray | None
-    """[rows] number of the query of each row, if a term compares the documents of a query."""
     together: bool
     """Whether each process computes the loss of all rows of a step, of which it encodes a part."""
+
+
+@dataclass(frozen=True)
+class LessonRows:
+    """The rows of a lesson: those of the task and, after them, those of its transfer set."""
+
+    data: TaskData
+    rows: Dataset
+    encoded: Encoded
+    own: int
+    """Number of the encoded rows that are the task's."""
+    steps: int
+    """Optimizer steps of a training on the task alone. They follow from its own rows."""
+    groups: np.ndarray | None
+    """[rows] number of the query of each row, if a term compares the documents of a query."""
+    transfer: dict[str, Any]
+    """Entry of the manifest about the transfer set; empty without."""
+
+
+def rows_of(ctx: Context, step: Step, settings: Train, data: TaskData, tokenizer: Any, paired: bool) -> LessonRows:
+    """The rows that a step's model of a task is trained on. `paired`: whether a term compares the rows of a query."""
+    longest, kind = ctx.config.tasks.max_length, data.task.kind
+    rows = held_out(ctx, data)[0] if settings.role == "teacher" else data.train
+    encoded = data.encoded(rows, tokenizer, longest)
+    if settings.role == "teacher" and ctx.config.teacher.window is not None:
+        encoded, _ = split(encoded, windows(tokenizer, ctx.config.teacher.window))
+    groups = group_numbers(rows[data.task.columns[0]]) if paired else None
+    total = total_steps(ctx, step, settings, encoded.lengths, groups)
+    own = LessonRows(data, rows, encoded, len(encoded), total, groups, {})
+    if not settings.transfer or step.teacher is None or not makes(kind) or ctx.config.transfer.times == 0:
+        return own
+    per_epoch = len(batching.epoch_batches(encoded.lengths, settings.batch, seed=0, epoch=0, groups=groups))
+    data, made = extended(ctx, data, max(0, round((total / per_epoch - 1) * len(rows))))
+    return replace(
+        own,
+        data=data,
+        rows=data.train,
+        encoded=data.encoded(data.train, tokenizer, longest),
+        groups=group_numbers(data.train[data.task.columns[0]]) if paired else None,
+        transfer={"transfer": {"used": len(data.train) - len(rows), **made}},
+    )
 
 
 def lesson_of(ctx: Context, step: Step, settings: Train, data: TaskData, tokenizer: Any) -> Lesson:
     """The lesson of a task for a step's model."""
     kind = data.task.kind
-    rows = held_out(ctx, data)[0] if settings.role == "teacher" else data.train
-    encoded = data.encoded(rows, tokenizer, ctx.config.tasks.max_length)
-    if settings.role == "teacher" and ctx.config.teacher.window is not None:
-        encoded, _ = split(encoded, windows(tokenizer, ctx.config.teacher.window))
     bound_terms = {name: term for name, term in terms(settings).items() if kind.separate or term.kind is not VECTORS}
+    paired = any(term.kind.paired for term in bound_terms.values())
+    rows = rows_of(ctx, step, settings, data, tokenizer, paired)
+    data, encoded, groups = rows.data, rows.encoded, rows.groups
     inside, began = any(term.kind.inside for term in bound_terms.values()), time.monotonic()
     teachers, targets = _teachers_or_logits(ctx, step, data, bound_terms, inside, tokenizer)
     seconds = time.monotonic() - began
 
-    paired = any(term.kind.paired for term in bound_terms.values())
-    groups = group_numbers(rows[data.task.columns[0]]) if paired else None
     in_batch = kind.separate and kind.grouped and any(term.against == "labels" for term in bound_terms.values())
-    texts = [group_numbers(rows[column]) for column in data.task.columns] if in_batch else None
+    texts = [group_numbers(rows.rows[column]) for column in data.task.columns] if in_batch else None
     if targets is not None and encoded.words is not None:
         # A teacher with another tokenizer may have truncated words that the student has.
         encoded = replace(encoded, words=encoded.words.only(np.asarray(targets.any(axis=1))))
+        rows = replace(rows, encoded=encoded)
 
     # The texts of all rows are compared, whichever process encodes them.
     rank, world = ctx.machine.accelerator.process_index, ctx.machine.accelerator.num_processes
@@ -193,7 +241,7 @@ def lesson_of(ctx: Context, step: Step, settings: Train, data: TaskData, tokeniz
             model, bound_terms, teachers, pooling, gates=gates, kept=kept, rows=kind.rows, label_rows=kind.label_rows
         )
 
-    return Lesson(encoded, collate, objective, seconds, groups, together)
+    return Lesson(rows, collate, objective, seconds, together)
 
 
 def _start(ctx: Context, step: Step, data: TaskData, member: int, tokenizer: Any) -> Any:

@@ -46,6 +46,9 @@ EXAMPLES: dict[str, tuple[str, list[Any], list[Any]]] = {
     "corpus.kind": ("corpus.kind", ["csv"], ["docstrings"]),
     "corpus.max_length": ("corpus.max_length", [15, 0], [16, 512]),
     "tasks.max_length": ("tasks.max_length", [7], [8, 512]),
+    "transfer.times": ("transfer.times", [-1, INFINITY], [0, 2.5]),
+    "transfer.most": ("transfer.most", [0], [1]),
+    "transfer.sources.*": ("transfer.sources.pairs", [-1.0], [0, 2.0]),
     "limit.*": ("limit.examples", [0, -1], [1, None]),
     "stages.*.role": ("stages.pretrain.role", ["pupil", "baseline"], ["teacher", "student"]),
     "stages.*.data": ("stages.pretrain.data", ["glue"], ["corpus", "tasks"]),
@@ -62,6 +65,7 @@ EXAMPLES: dict[str, tuple[str, list[Any], list[Any]]] = {
     "stages.*.masking.probability": ("stages.pretrain.masking.probability", [0.0, 1.0, NAN], [0.15]),
     "stages.*.masking.smoothing": ("stages.pretrain.masking.smoothing", [-0.1, 1.1], [0.0, 1.0]),
     "stages.*.base_lr": ("stages.pretrain.base_lr", [0.0, -1e-4, INFINITY], [1e-4]),
+    "stages.*.per_cut.*": ("stages.finetune.per_cut.epochs", [-1.0, 2.5], [0, 1.0]),
     "stages.*.optimizer.lr": ("stages.pretrain.optimizer.lr", [0.0, -1e-4, "fast", [1e-4]], [1e-4]),
     "stages.*.schedule.warmup": ("stages.pretrain.schedule.warmup", [-0.1, 1.1, "long"], [0, 1.0]),
     "stages.*.terms.*.weight": ("stages.pretrain.terms.mlm.weight", [-1.0, INFINITY], [0.0, 5.0]),
@@ -598,3 +602,20 @@ def test_tasks_that_a_group_chose_are_not_asked_of_own_tasks_but_those_that_were
     assert load_config(["tasks=docstrings"]).tasks.names == ["package", "body", "order"]
     assert load_config(own).tasks.names is None
     assert load_config([*own, "tasks.names=[package]"]).tasks.names == ["package"]
+
+
+def test_transfer_sets_need_a_use_and_known_sources() -> None:
+    files = "transfer.files=rows.csv"
+    for settings, expected in (
+        ([files, "transfer=none"], "transfer.files: got rows.csv; must be null without rows from files; "),
+        ([files, "transfer.sources.files=0"], "transfer.files: got rows.csv; must be null without rows from files; "),
+        (
+            [files, "pipeline=[adapt,pretrain]"],
+            "transfer.files: got rows.csv; must be null in a recipe that distils no task; ",
+        ),
+        (["+transfer.sources.web=1"], "transfer.sources.web: got a source web; must be of files, tasks, corpus, "),
+    ):
+        loaded = load_config(["recipe=distilbert", *settings])
+        (line,) = check.settings(loaded, "distilbert")
+        assert line.startswith(expected)
+    assert check.settings(load_config(["recipe=distilbert", files]), "distilbert") == []

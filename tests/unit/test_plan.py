@@ -164,7 +164,7 @@ def test_a_baseline_differs_from_its_student_only_in_what_needs_a_teacher(
         assert trained(settings, name.removesuffix("_baseline")) is student
         baseline = trained(settings, name)
         differ = {f.name for f in fields(Train) if getattr(baseline, f.name) != getattr(student, f.name)}
-        assert differ - {"start"} == {"role", "teacher", "terms"}
+        assert differ - {"start", "transfer"} == {"role", "teacher", "terms"}
         assert (baseline.role, baseline.teacher) == ("baseline", None)
         assert (baseline.start, baseline.build_student) == (start, builds)
         # With another weight, clipping would change the numbers of committed results.

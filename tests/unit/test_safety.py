@@ -37,7 +37,7 @@ UNDER_WRITING = {
     ("compress/importance.py", "write"): "into a folder of `write_model`, or of a measurement",
     ("compress/quantize.py", "_with_transformers"): "into the temporary folder of the quantize stage",
     ("compress/quantize.py", "openvino_int8"): "into the temporary folder of the quantize stage",
-    ("context/fingerprints.py", "of_tasks"): "into memory",
+    ("context/fingerprints.py", "_bytes"): "into memory",
     ("data/align.py", "encode_aligned"): "into the temporary folder of `Context.corpus`",
     ("data/sequences.py", "encode_corpus"): "into the temporary folder of `Context.corpus`",
     ("family/embedding.py", "save_pretrained"): "into the temporary folder of `write_model`, as a transformers model",

@@ -158,7 +158,7 @@ def run(objective: SharedObjective, folder: Path, interrupt: int | None = None) 
         name="finetune",
         settings=Train(batch=Batch(tokens=48), steps=8, epochs=9, checkpoint_seconds=1e9),
         seed=3,
-        most_steps=None,
+        total=8,
         optimizer=torch.optim.AdamW(objective.parameters(), lr=0.02),
         schedule=partial(schedule.linear, warmup=0.1),
         accelerator=Accelerator(cpu=True),

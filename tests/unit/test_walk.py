@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from distill import checkpoint, environment, walk
-from distill.config import load_config
+from distill.config import Config, load_config
 from distill.context import fingerprints
 from distill.context.folder import RunFolder
 from distill.plan import Step, resolve
@@ -27,7 +27,7 @@ class Run:
         self.machine = SimpleNamespace(wait=lambda: None, main=True, log=self.printed.append)
 
     def fingerprints(self, step: Step) -> dict[str, str]:
-        return {name: self.given[name] for name in fingerprints.needed(step, own_tokenizer=False)}
+        return {name: self.given[name] for name in fingerprints.needed(step, Config())}
 
     def step(self, name: str) -> Step:
         return next(step for step in self.plan.steps if step.stage == name)

@@ -46,7 +46,6 @@ def collate(rows: np.ndarray, epoch: int) -> dict[str, np.ndarray]:
 def run(objective: Objective, folder: Path, *, collate: Any = collate, **settings: Any) -> Any:
     defaults: dict[str, Any] = {"batch": Batch(tokens=48), "steps": 8, "epochs": 9, "checkpoint_seconds": 1e9}
     optimizer: Callable[..., torch.optim.Optimizer] = partial(torch.optim.AdamW, lr=0.02, fused=True)
-    most_steps = settings.pop("most_steps", None)
     optimizer = settings.pop("optimizer", optimizer)
     return train(
         objective,
@@ -54,8 +53,8 @@ def run(objective: Objective, folder: Path, *, collate: Any = collate, **setting
         collate,
         name="pretrain",
         settings=Train(**(defaults | settings)),
+        total=(defaults | settings)["steps"],
         seed=3,
-        most_steps=most_steps,
         optimizer=optimizer(objective.parameters()),
         schedule=partial(schedule.linear, warmup=0.1),
         accelerator=Accelerator(cpu=True),
@@ -188,11 +187,6 @@ def test_the_teacher_is_left_alone(models, tmp_path: Path) -> None:
     assert not any(module.training for module in teacher.modules())
     assert all(parameter.grad is None and parameter.requires_grad for parameter in teacher.parameters())
     assert all(torch.equal(value, before[name]) for name, value in teacher.state_dict().items())
-
-
-@pytest.mark.parametrize("settings", [{"steps": 4}, {"steps": 9, "most_steps": 4}, {"most_steps": 4, "steps": None}])
-def test_the_smallest_bound_on_steps_holds(settings: dict[str, Any], models, tmp_path: Path) -> None:
-    assert run(models({"mlm": MLM}), tmp_path, **settings).steps == 4
 
 
 def test_a_non_finite_loss_stops_training(models, tmp_path: Path) -> None:

@@ -1,17 +1,19 @@
-"""Which layers of the teacher the layers of a student were copied from."""
+"""Which layers of the teacher a student's were copied from, and what its training takes from how much was cut."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from distill.config import Prune, Student, Train
+from distill.config import Batch, Limit, PerCut, Prune, Student, Train
 from distill.plan import TEACHER, Source, Step
 from distill.student import half_depth
-from distill.training.prepare import kept_layers
+from distill.training.prepare import cut, kept_layers, learning_rate, total_steps
 
 
 def build(start: Source) -> Step:
@@ -70,3 +72,43 @@ def test_a_student_as_teacher_has_other_layers(teacher: Step, ctx: Any) -> None:
 def test_a_random_student_has_no_layers_of_the_teacher(ctx: Any) -> None:
     ctx.config.student.init = "random"
     assert kept_layers(ctx, train(build(TEACHER)), None) is None
+
+
+def with_cut(ctx: Any, **settings: Any) -> tuple[Any, Step, Train]:
+    """A training of a pruned model with half the layers and a quarter of the FFN of its teacher."""
+    config = '{"model_type": "bert", "num_hidden_layers": 6, "hidden_size": 64, "intermediate_size": 256}'
+    folder = Path(ctx.given.teacher)
+    (folder / "config.json").write_text(config)
+    ctx.checkpoint = lambda source, task: folder
+    ctx.tasks = {"a": None}
+    ctx.folder = SimpleNamespace(manifest=lambda step: {"shape": {"layers": 3, "hidden": 64, "ffn": 64}})
+    ctx.config = SimpleNamespace(limit=Limit(steps=settings.pop("limit", None)), seed=0)
+    return ctx, train(prune(FINETUNED)), Train(batch=Batch(tokens=64), **settings)
+
+
+def test_cut_is_the_ratio_of_the_weights_of_the_layers(ctx: Any) -> None:
+    ctx, step, _ = with_cut(ctx)
+    assert cut(ctx, step) == pytest.approx(2 * (4 * 64 + 2 * 256) / (4 * 64 + 2 * 64))
+    assert cut(ctx, train(TEACHER)) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "steps"),
+    [
+        ({"epochs": 2}, 20),
+        ({"epochs": 2, "per_cut": PerCut(epochs=1)}, 80),
+        ({"epochs": 2, "per_cut": PerCut(epochs=0.5)}, 40),
+        ({"epochs": 2, "steps": 7}, 7),
+        ({"epochs": 2, "steps": 7, "limit": 4}, 4),
+        ({"epochs": 2, "limit": 4}, 4),
+        ({"epochs": 2, "min_steps": 30}, 30),
+    ],
+)
+def test_steps_follow_from_rows_and_cut(settings: dict[str, Any], steps: int, ctx: Any) -> None:
+    assert total_steps(*with_cut(ctx, **settings), np.full(80, 8)) == steps
+
+
+def test_learning_rate_follows_from_width_and_cut(ctx: Any) -> None:
+    ctx, step, settings = with_cut(ctx, base_lr=1e-4, per_cut=PerCut(lr=0.5), optimizer={})
+    assert learning_rate(ctx, step, settings) == pytest.approx(1e-4 * 384 / 64 * 2)
+    assert learning_rate(ctx, step, replace(settings, optimizer={"lr": 3e-4})) == 3e-4

@@ -1,0 +1,73 @@
+"""Which texts share rare words with others, and which words have similar embeddings. Without torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import sparse
+
+COMMON = 0.1
+"""Words of more than this share of the texts are not compared: they make nearly all texts alike."""
+
+_AT_ONCE = 512
+"""Rows of a matrix of similarities that are in memory at once."""
+
+
+class Index:
+    """Texts among which similar ones are found. Similarity is the cosine of TF-IDF vectors of words."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._numbers: dict[str, int] = {}
+        counts = _counted(texts, self._numbers, grow=True)
+        documents = np.bincount(counts.indices, minlength=len(self._numbers))
+        self._weights = np.log(max(1, len(texts)) / np.maximum(documents, 1))
+        self._weights[documents > max(1, COMMON * len(texts))] = 0
+        self._texts = _unit(counts, self._weights).T.tocsc()
+
+    def nearest(self, queries: Sequence[str], count: int) -> np.ndarray:
+        """[queries, count] numbers of the texts that are most similar to each query, in any order; fewer columns if
+        there are fewer texts."""
+        left = _unit(_counted(queries, self._numbers, grow=False), self._weights)
+        count = min(count, self._texts.shape[1])
+        best = np.empty((len(queries), count), np.int64)
+        for start in range(0, len(queries), _AT_ONCE):
+            similarity = (left[start : start + _AT_ONCE] @ self._texts).toarray()
+            best[start : start + _AT_ONCE] = np.argpartition(-similarity, count - 1, axis=1)[:, :count]
+        return best
+
+
+def _counted(texts: Sequence[str], numbers: dict[str, int], *, grow: bool) -> sparse.csr_matrix:
+    """[texts, words] whether a text has a word. `grow`: number unknown words too; they are left out otherwise."""
+    indices, ends = [], [0]
+    for text in texts:
+        words = dict.fromkeys(re.findall(r"\w+", text.casefold()))
+        found = (numbers.setdefault(w, len(numbers)) for w in words) if grow else map(numbers.get, words)
+        indices += [number for number in found if number is not None]
+        ends.append(len(indices))
+    shape = (len(texts), len(numbers))
+    return sparse.csr_matrix((np.ones(len(indices), np.float32), indices, ends), shape)
+
+
+def _unit(rows: sparse.csr_matrix, weights: np.ndarray) -> sparse.csr_matrix:
+    """Weighted rows of length 1; those without a weight are zero."""
+    weighted = rows @ sparse.diags(weights.astype(np.float32))
+    lengths = np.sqrt(np.asarray(weighted.multiply(weighted).sum(axis=1)).ravel())
+    return sparse.csr_matrix(sparse.diags(1 / np.maximum(lengths, 1e-9)) @ weighted)
+
+
+def similar_words(words: Sequence[str], embeddings: np.ndarray, count: int) -> dict[str, list[str]]:
+    """Word -> the `count` other words whose embeddings [words, D] have the largest cosine with its own."""
+    unit = embeddings / np.maximum(np.linalg.norm(embeddings, axis=1, keepdims=True), 1e-9)
+    found: dict[str, list[str]] = {}
+    count = min(count, len(words) - 1)
+    if count < 1:
+        return {}
+    for start in range(0, len(words), _AT_ONCE):
+        similarity = unit[start : start + _AT_ONCE] @ unit.T
+        own = np.arange(len(similarity))
+        similarity[own, start + own] = -np.inf
+        best = np.argpartition(-similarity, count - 1, axis=1)[:, :count]
+        found |= {words[start + n]: [words[m] for m in row] for n, row in enumerate(best)}
+    return found

@@ -1,0 +1,212 @@
+"""The transfer set of a task: rows without labels, which its teacher labels for the student. Without torch.
+
+A student that learns from the task's rows alone sees outputs on texts that the teacher was trained on, and few of them.
+More texts with the teacher's outputs help more than more steps: Hinton et al. 2015 (arXiv 1503.02531) call them the
+transfer set; Turc et al. 2019 (arXiv 1908.08962) take unlabelled texts of the domain, TinyBERT (Jiao et al. 2020, arXiv
+1909.10351) substitutes words. No text of a development or reported split may be in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from distill.data.similar import Index
+
+Row = tuple[str, ...]
+"""One text, or the two of a pair."""
+
+NEAREST = 8
+"""Texts among which one that is similar to another is drawn."""
+
+NEAR = 0.5
+"""Share of new pairs whose texts are similar. The others are drawn at random, and seldom have anything in common."""
+
+EDITED, REPLACED, DROPPED = 0.15, 0.6, 0.2
+"""Share of the words of a text that are edited; of these, shares that are replaced and dropped. The rest are swapped
+with the next word."""
+
+TRIES = 4
+"""Rows that a source may make for each that is wanted, before it counts as exhausted."""
+
+_AT_ONCE = 512
+
+
+@dataclass(frozen=True)
+class Pool:
+    """What rows of a transfer set are made from. All rows have as many texts as the task's."""
+
+    own: Sequence[Row]
+    """The task's training rows."""
+    files: Sequence[Row] = ()
+    """Rows of the user's unlabelled files."""
+    tasks: Sequence[Row] = ()
+    """Training rows of the other tasks."""
+    corpus: Sequence[str] = ()
+    """Sentences of the corpus."""
+    words: Mapping[str, Sequence[str]] | None = None
+    """Word -> words with similar embeddings."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """A transfer set."""
+
+    rows: list[Row]
+    """In random order, so that the first k are as mixed as all."""
+    counts: dict[str, int]
+    """Source -> number of its rows."""
+    held_out: int
+    """Rows that were made, and left out because they have a text of a development or reported split."""
+
+
+def normalized(text: str) -> str:
+    """A text without case, punctuation and spaces, by which copies are recognized."""
+    return re.sub(r"[\W_]+", "", text.casefold())
+
+
+def made(pool: Pool, shares: Mapping[str, float], count: int, held_out: set[str], random: np.random.Generator) -> Made:
+    """At most `count` rows, all different and none of them in `pool.own`.
+
+    A source that has fewer rows than its share leaves the rest to the sources after it in `SOURCES`, of which the last
+    make as many rows as are wanted.
+
+    Args:
+        shares: source -> its share of the rows; they need not add up to 1.
+        held_out: normalized texts that no row may have.
+    """
+    seen = {tuple(map(normalized, row)) for row in pool.own}
+    rows: list[Row] = []
+    counts, dropped = dict.fromkeys(SOURCES, 0), 0
+    for number, source in enumerate(SOURCES):
+        rest = sum(shares.get(name, 0) for name in list(SOURCES)[number:])
+        wanted = round((count - len(rows)) * shares.get(source, 0) / rest) if rest else 0
+        for row in islice(SOURCES[source](pool, random), TRIES * wanted):
+            if counts[source] >= wanted:
+                break
+            key = tuple(map(normalized, row))
+            if not all(key) or key in seen:
+                continue
+            seen.add(key)
+            if not held_out.isdisjoint(key):
+                dropped += 1
+                continue
+            rows.append(row)
+            counts[source] += 1
+    order = random.permutation(len(rows))
+    return Made([rows[n] for n in order], {source: n for source, n in counts.items() if n}, dropped)
+
+
+def _shuffled(rows: Sequence[Row], random: np.random.Generator) -> Iterator[Row]:
+    return (rows[n] for n in random.permutation(len(rows)))
+
+
+def _files(pool: Pool, random: np.random.Generator) -> Iterator[Row]:
+    return _shuffled(pool.files, random)
+
+
+def _tasks(pool: Pool, random: np.random.Generator) -> Iterator[Row]:
+    return _shuffled(pool.tasks, random)
+
+
+def _corpus(pool: Pool, random: np.random.Generator) -> Iterator[Row]:
+    """Sentences of the corpus that are similar to texts of the task; for pairs, with another such sentence."""
+    sentences = list(pool.corpus)
+    if not sentences or not pool.own:
+        return
+    firsts, index = [row[0] for row in pool.own], Index(sentences)
+    while True:
+        drawn = [firsts[n] for n in random.integers(len(firsts), size=_AT_ONCE)]
+        found = [sentences[n] for n in _one_of(index.nearest(drawn, NEAREST), random)]
+        yield from _paired(found, sentences, index, random) if len(pool.own[0]) == 2 else ((text,) for text in found)
+
+
+def _pairs(pool: Pool, random: np.random.Generator) -> Iterator[Row]:
+    """First texts of the task's pairs, each with the second text of another pair."""
+    if not pool.own or len(pool.own[0]) != 2:
+        return
+    firsts, seconds = (list(dict.fromkeys(column)) for column in zip(*pool.own, strict=True))
+    index = Index(seconds)
+    while True:
+        drawn = [firsts[n] for n in random.integers(len(firsts), size=_AT_ONCE)]
+        yield from _paired(drawn, seconds, index, random)
+
+
+def _paired(firsts: Sequence[str], seconds: Sequence[str], index: Index, random: np.random.Generator) -> Iterator[Row]:
+    """Each first text with one of `seconds`, which `index` has: a share `NEAR` with a similar one, others with any."""
+    similar = _one_of(index.nearest(firsts, NEAREST), random)
+    drawn = random.integers(len(seconds), size=len(firsts))
+    chosen = np.where(random.random(len(firsts)) < NEAR, similar, drawn)
+    return ((first, seconds[n]) for first, n in zip(firsts, chosen, strict=True))
+
+
+def _one_of(numbers: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """[n] one column of [n, k], drawn for each row."""
+    return np.asarray(numbers[np.arange(len(numbers)), random.integers(numbers.shape[1], size=len(numbers))])
+
+
+def _edits(pool: Pool, random: np.random.Generator) -> Iterator[Row]:
+    """The task's rows with words replaced, dropped and swapped, in one of their texts or in both."""
+    vocabulary = [word for row in pool.own for text in row for word in re.findall(r"\w+", text)]
+    if not vocabulary:
+        return
+    while True:
+        for number in random.permutation(len(pool.own)):
+            row = pool.own[number]
+            chosen = random.random(len(row)) < 0.75
+            chosen[random.integers(len(row))] = True
+            yield tuple(
+                edited(text, pool.words or {}, vocabulary, random) if change else text
+                for text, change in zip(row, chosen, strict=True)
+            )
+
+
+def edited(
+    text: str, similar: Mapping[str, Sequence[str]], vocabulary: Sequence[str], random: np.random.Generator
+) -> str:
+    """A text with a share `EDITED` of its words, but at least one, replaced, dropped or swapped with the next.
+
+    A word is replaced by one of `similar`, or by one of `vocabulary` where that has none for it.
+    """
+    words = text.split()
+    if not words:
+        return text
+    chosen = random.random(len(words)) < EDITED
+    chosen[random.integers(len(words))] = True
+    for place in np.flatnonzero(chosen):
+        action = random.random()
+        if action < REPLACED:
+            words[place] = _replaced(words[place], similar, vocabulary, random)
+        elif action < REPLACED + DROPPED:
+            words[place] = ""
+        elif place + 1 < len(words):
+            words[place], words[place + 1] = words[place + 1], words[place]
+    return " ".join(word for word in words if word) or text
+
+
+def _replaced(
+    word: str, similar: Mapping[str, Sequence[str]], vocabulary: Sequence[str], random: np.random.Generator
+) -> str:
+    """Another word, with the punctuation around the one that it replaces."""
+    inside = re.fullmatch(r"(\W*)(.*?)(\W*)", word)
+    assert inside is not None
+    before, core, after = inside.groups()
+    others = similar.get(core) or similar.get(core.lower())
+    if not others:
+        return vocabulary[int(random.integers(len(vocabulary)))]
+    other = others[int(random.integers(len(others)))]
+    return f"{before}{other.capitalize() if core[:1].isupper() else other}{after}"
+
+
+SOURCES: dict[str, Callable[[Pool, np.random.Generator], Iterable[Row]]] = {
+    "files": _files,
+    "tasks": _tasks,
+    "corpus": _corpus,
+    "pairs": _pairs,
+    "edits": _edits,
+}
+"""Name in `transfer.sources` -> function that makes its rows, in the order of `config.TRANSFER_SOURCES`."""

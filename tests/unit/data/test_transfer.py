@@ -1,0 +1,115 @@
+"""Rows without labels: from every source, never a text of a held-out split, and texts that are similar."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from distill.config import TRANSFER_SOURCES, load_config
+from distill.data.similar import Index, similar_words
+from distill.data.transfer import SOURCES, Pool, edited, made, normalized
+
+NAMES = tuple(
+    f"{first}{second}" for first in ("pars", "sock", "buff", "curs", "kern") for second in ("er", "et", "or", "el")
+)
+VERBS = ("reads", "closes", "copies", "opens", "checks", "splits", "merges", "sorts")
+OWN = [
+    (f"The {a} {v} a {b}.", f"A {b} is what the {a} {v}.")
+    for a, b in zip(NAMES[:-1], NAMES[1:], strict=True)
+    for v in VERBS
+]
+OTHER = [(f"This {a} waits for the {b}.", f"Here a {b} waits.") for a in NAMES for b in NAMES if a != b]
+SENTENCES = [f"Whoever {v} the {a} also {v} its {b}." for a in NAMES for b in NAMES for v in VERBS]
+
+
+def pool(texts: int = 2) -> Pool:
+    files = [(f"Row {n} of the user's file about a {NAMES[n % 20]}.", f"Its number {n}.") for n in range(30)]
+    own, given, others = ([row[:texts] for row in rows] for rows in (OWN, files, OTHER))
+    return Pool(own, given, others, SENTENCES, {"parser": ["lexer"], "reads": ["loads", "scans"]})
+
+
+def run(shares: dict[str, float], count: int = 60, held_out: tuple[str, ...] = (), seed: int = 0, texts: int = 2):
+    return made(pool(texts), shares, count, {normalized(text) for text in held_out}, np.random.default_rng(seed))
+
+
+@pytest.mark.parametrize("texts", [1, 2])
+@pytest.mark.parametrize("source", SOURCES)
+def test_every_source_makes_new_rows(source: str, texts: int) -> None:
+    result = run({source: 1.0}, 20, texts=texts)
+    if (source, texts) == ("pairs", 1):
+        assert result.rows == []  # there is nothing to pair
+        return
+    assert result.counts == {source: 20}
+    keys = [tuple(map(normalized, row)) for row in result.rows]
+    assert len({*keys}) == 20 and {len(row) for row in result.rows} == {texts}
+    assert {*keys}.isdisjoint(tuple(map(normalized, row[:texts])) for row in OWN)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_no_text_of_a_held_out_split_is_in_any_row(source: str) -> None:
+    without = run({source: 1.0}, 25)
+    held_out = without.rows[3]
+    copied = tuple(text.upper().replace(" ", "  ") + " !" for text in held_out)
+    result = run({source: 1.0}, 25, copied)
+    assert result.held_out > 0
+    texts = {normalized(text) for row in result.rows for text in row}
+    assert texts.isdisjoint(map(normalized, held_out))
+
+
+def test_shares_are_kept_and_a_source_that_runs_out_leaves_its_share_to_the_others() -> None:
+    assert run({"tasks": 1, "pairs": 1, "edits": 2}, 80).counts == {"tasks": 20, "pairs": 20, "edits": 40}
+    assert run({"files": 9, "pairs": 1}, 100).counts == {"files": 30, "pairs": 70}
+    assert run({"files": 1}, 100).counts == {"files": 30}
+    assert run({}, 10).rows == []
+
+
+def test_rows_depend_on_the_seed_alone_and_are_mixed() -> None:
+    shares = dict.fromkeys(SOURCES, 1.0)
+    assert run(shares, 50).rows == run(shares, 50).rows != run(shares, 50, seed=1).rows
+    of_files = {row for row in pool().files}
+    assert any(row in of_files for row in run(shares, 50).rows[25:])
+
+
+def test_settings_name_every_source() -> None:
+    assert tuple(SOURCES) == TRANSFER_SOURCES
+    assert {*load_config(["recipe=prune"]).transfer.sources} == {*SOURCES}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_an_edited_text_keeps_most_words_and_their_punctuation(seed: int) -> None:
+    text = "The parser (which reads slowly) opens 12 files, then closes them."
+    random = np.random.default_rng(seed)
+    changed = [edited(text, {"parser": ["lexer"], "slowly": ["lazily"]}, ["other"], random) for _ in range(50)]
+    assert any("lexer" in other for other in changed) and any("lazily)" in other for other in changed)
+    kept = [len({*text.split()} & {*other.split()}) / len(text.split()) for other in changed]
+    assert 0.6 < np.mean(kept) < 0.95 and min(map(len, changed)) > 0
+    assert edited("one", {}, ["other"], random) in ("one", "other")  # the only word is not dropped
+
+
+def test_nearest_texts_are_those_of_scikit_learn() -> None:
+    texts, queries = [text for row in OWN for text in row][:60], [row[0] for row in OTHER][:40]
+    found = Index(texts).nearest(queries, 5)
+    # The same weights: no smoothing, and no words that are in more than a tenth of the texts.
+    oracle = TfidfVectorizer(token_pattern=r"\w+", smooth_idf=False, binary=True, max_df=6, norm=None)
+    left = oracle.fit(texts).transform(queries).toarray()
+    oracle.idf_ -= 1  # scikit-learn adds 1
+    right, left = oracle.transform(texts).toarray(), oracle.transform(queries).toarray()
+    unit = [rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9) for rows in (left, right)]
+    similarity = unit[0] @ unit[1].T
+    best = -np.sort(-similarity, axis=1)[:, :5]
+    np.testing.assert_allclose(-np.sort(-np.take_along_axis(similarity, found, 1), axis=1), best, atol=1e-5)
+
+
+def test_fewer_texts_than_are_wanted() -> None:
+    assert Index(["one", "two"]).nearest(["two"], 8).shape == (1, 2)
+
+
+def test_similar_words_are_those_with_the_largest_cosine() -> None:
+    angles = np.array([0.0, 0.1, 0.3, 2.0])
+    vectors = np.stack([np.cos(angles), np.sin(angles)], axis=1) * np.array([[1.0], [5.0], [0.1], [2.0]])
+    found = similar_words(["a", "b", "c", "d"], vectors, 2)
+    assert {word: {*others} for word, others in found.items()} == {
+        "a": {"b", "c"}, "b": {"a", "c"}, "c": {"b", "a"}, "d": {"c", "b"}
+    }  # fmt: skip
+    assert similar_words(["a"], vectors[:1], 2) == {}
