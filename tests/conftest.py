@@ -118,8 +118,8 @@ def _seal(patch: pytest.MonkeyPatch) -> None:
     from distill import context, stages
     from distill.data.tasks import Loaded, load_tasks
 
-    def load(*arguments: Any) -> Loaded:
-        loaded = load_tasks(*arguments)
+    def load(*arguments: Any, **settings: Any) -> Loaded:
+        loaded = load_tasks(*arguments, **settings)
         tasks = {name: replace(data, reported=Reported(data.reported)) for name, data in loaded.tasks.items()}
         return replace(loaded, tasks=tasks)
 

@@ -75,6 +75,11 @@ def _transfer(config: Config) -> Iterator[str]:
             f"transfer.files: got {transfer.files}; must be null without rows from files; set transfer=mixed, or "
             "transfer.sources.files=1"
         )
+    if config.teacher.kind == NO_TEACHER:
+        yield (
+            f"transfer.files: got {transfer.files}; must be null with teacher=none, where nothing labels these rows; "
+            "leave it out, or set teacher.name=FOLDER"
+        )
     stages = [config.stages.get(name) for name in config.pipeline]
     if not any(isinstance(stage, Train) and stage.transfer for stage in stages):
         yield (

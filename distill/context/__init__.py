@@ -91,6 +91,11 @@ class Context:
         return self._loaded.coverage
 
     @property
+    def held_out(self) -> frozenset[str]:
+        """Normalized texts that no transfer set may have: those of all development and reported splits."""
+        return self._loaded.held_out
+
+    @property
     def notes(self) -> list[str]:
         """Which columns and labels of own tasks were chosen, and which rows were left out."""
         return self._loaded.notes
@@ -101,7 +106,8 @@ class Context:
         # The embedded teacher is an embedder, but nobody chose it as one: it does not decide the kind of a task.
         head = None if self.config.teacher.kind == "embedded" else stored_head(folder)
         with self.machine.main_first():
-            return load_tasks(self.config.tasks, self.config.limit, self.config.seed, head)
+            transfer = self.config.transfer.times > 0
+            return load_tasks(self.config.tasks, self.config.limit, self.config.seed, head, transfer=transfer)
 
     @functools.cached_property
     def unlabelled(self) -> Table | None:

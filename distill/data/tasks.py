@@ -24,6 +24,7 @@ from distill.data.labels import check_head
 from distill.data.questions import encode_questions
 from distill.data.splits import DEVELOPMENT, Split
 from distill.data.task import Task, chosen, is_own
+from distill.data.transfer import normalized
 from distill.errors import ConfigError, DataError
 from distill.family.head import Head
 
@@ -108,9 +109,13 @@ class Loaded:
     """A row for every split, also if it is missing: {task, split, rows, official_rows, limited}."""
     notes: list[str]
     """Which columns and labels were chosen and which rows were left out, in lines for the user."""
+    held_out: frozenset[str]
+    """Normalized texts of all development and reported splits of all tasks, for transfer sets; empty without them."""
 
 
-def load_tasks(tasks: config.Tasks, limit: config.Limit, seed: int, head: Head | None = None) -> Loaded:
+def load_tasks(
+    tasks: config.Tasks, limit: config.Limit, seed: int, head: Head | None = None, *, transfer: bool = False
+) -> Loaded:
     """The tasks named in `tasks` (all where it names none).
 
     `limited` in the coverage is true if `limit` removed rows. Generated rows that replace real data under `limit.smoke`
@@ -120,6 +125,7 @@ def load_tasks(tasks: config.Tasks, limit: config.Limit, seed: int, head: Head |
 
     Args:
         head: the classifier of the teacher, by whose names the labels of own tasks are ordered.
+        transfer: whether transfer sets may be made, from which texts of development and reported splits are left out.
 
     Raises:
         ConfigError: an unknown task, settings that do not fit the files, or no task at `tasks.path`.
@@ -157,7 +163,19 @@ def load_tasks(tasks: config.Tasks, limit: config.Limit, seed: int, head: Head |
             f"tasks.path: got {tasks.path}; must be a folder in the layout of nyu-mll/glue "
             "(<task>/<split>-*.parquet); set tasks.path=DIR"
         )
-    return Loaded(loaded, coverage, notes)
+    return Loaded(loaded, coverage, notes, _held_out(loaded) if transfer else frozenset())
+
+
+def _held_out(tasks: Mapping[str, TaskData]) -> frozenset[str]:
+    # All rows of a column are texts, or all are lists, of words or of choices.
+    return frozenset(
+        normalized(text)
+        for data in tasks.values()
+        for rows in (*data.development.values(), *data.reported.values())
+        for column in data.task.columns
+        for text in rows[column][:]
+        if isinstance(text, str)
+    )
 
 
 def _is_on_hub(settings: config.Task, tasks: config.Tasks) -> bool:

@@ -9,7 +9,7 @@ transfer set; Turc et al. 2019 (arXiv 1908.08962) take unlabelled texts of the d
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import islice
 
@@ -69,7 +69,7 @@ def normalized(text: str) -> str:
     return re.sub(r"[\W_]+", "", text.casefold())
 
 
-def made(pool: Pool, shares: Mapping[str, float], count: int, held_out: set[str], random: np.random.Generator) -> Made:
+def made(pool: Pool, shares: Mapping[str, float], count: int, held_out: Set[str], random: np.random.Generator) -> Made:
     """At most `count` rows, all different and none of them in `pool.own`.
 
     A source that has fewer rows than its share leaves the rest to the sources after it in `SOURCES`, of which the last

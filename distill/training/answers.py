@@ -42,7 +42,7 @@ def teacher_logits(ctx: Context, source: Source, data: TaskData) -> np.ndarray:
         stored = _stored(folder, fingerprint)
         rows = data.train if stored is None else data.train.select([])
         if stored is not None and makes(data.task.kind):  # another stage used fewer rows of the transfer set
-            rows = data.train.select(range(min(len(stored), len(data.train)), len(data.train)))
+            rows = data.train.select(list(range(len(stored), len(data.train))))
         if len(rows):
             of_student = isinstance(source, Step) and source.of_student
             window = None if of_student else ctx.config.teacher.window

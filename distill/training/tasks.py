@@ -17,7 +17,7 @@ from distill.compress.fake import faked
 from distill.compress.gates import L0, Movement, fold
 from distill.compress.importance import SCORES, write
 from distill.compress.quantize import linears
-from distill.config import Train
+from distill.config import NO_TEACHER, Train
 from distill.context import Context
 from distill.context.write import write_model
 from distill.data.collate import pairs, task_batch
@@ -177,10 +177,14 @@ def rows_of(ctx: Context, step: Step, settings: Train, data: TaskData, tokenizer
     groups = group_numbers(rows[data.task.columns[0]]) if paired else None
     total = total_steps(ctx, step, settings, encoded.lengths, groups)
     own = LessonRows(data, rows, encoded, len(encoded), total, groups, {})
-    if not settings.transfer or step.teacher is None or not makes(kind) or ctx.config.transfer.times == 0:
+    taught = step.teacher is not None and ctx.config.teacher.kind != NO_TEACHER
+    if not settings.transfer or not taught or not makes(kind) or ctx.config.transfer.times == 0:
         return own
     per_epoch = len(batching.epoch_batches(encoded.lengths, settings.batch, seed=0, epoch=0, groups=groups))
-    data, made = extended(ctx, data, max(0, round((total / per_epoch - 1) * len(rows))))
+    spare = round((total / per_epoch - 1) * len(rows))
+    if spare <= 0:
+        return own
+    data, made = extended(ctx, data, spare)
     return replace(
         own,
         data=data,

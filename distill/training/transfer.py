@@ -17,7 +17,7 @@ from distill.data.kinds import MISSING, Kind
 from distill.data.kinds.kind import SOFT
 from distill.data.similar import similar_words
 from distill.data.tasks import TaskData
-from distill.data.transfer import Pool, Row, made, normalized
+from distill.data.transfer import Pool, Row, made
 from distill.family.record import TEXTS
 from distill.plan import TEACHER
 
@@ -78,8 +78,8 @@ def transfer_rows(ctx: Context, data: TaskData) -> tuple[list[Row], dict[str, An
             settings = ctx.config.transfer
             count = min(round(settings.times * len(data.train)), settings.most)
             with progress.waiting(f"{name}: making rows without labels"):
-                pool, held_out = _pool(ctx, data), _held_out(ctx)
-                result = made(pool, settings.sources, count, held_out, np.random.default_rng(ctx.config.seed))
+                pool = _pool(ctx, data)
+                result = made(pool, settings.sources, count, ctx.held_out, np.random.default_rng(ctx.config.seed))
             with checkpoint.writing(folder) as temporary:
                 checkpoint.write_json(temporary / ROWS, result.rows)
                 counts = {"own": len(data.train), "sources": result.counts, "held_out": result.held_out}
@@ -106,22 +106,6 @@ def described(task: str, manifest: dict[str, Any]) -> str:
         f"which the teacher labels for the student: {parts or 'none'}; {manifest['held_out']:,} others are left out, "
         "because they have a text of a development or reported split"
     )
-
-
-def _held_out(ctx: Context) -> set[str]:
-    """Normalized texts of all development and reported splits of all tasks."""
-    return {
-        normalized(text)
-        for data in ctx.tasks.values()
-        for rows in (*data.development.values(), *data.reported.values())
-        for column in data.task.columns
-        for text in _texts(rows[column][:])
-    }
-
-
-def _texts(values: Any) -> list[str]:
-    """The texts of a column; of texts in words or of choices, which are lists, none."""
-    return [value for value in values if isinstance(value, str)]
 
 
 def _pool(ctx: Context, data: TaskData) -> Pool:

@@ -63,7 +63,12 @@ def test_a_csv_becomes_exported_models(kind: str, run: Any, tmp_path: Path) -> N
         columns = {"query": [TINY["SENTENCES"][i // 8] for i in range(COUNT)], "document": SUBJECTS} | columns
         del columns["body"]
     margins = ["stages.recover.terms.margins.weight=0.5"] * KINDS[kind].grouped
-    results = run(tmp_path, "prune", *SMALL, *margins, f"tasks.train={write(tmp_path / 'tickets.csv', columns)}")
+    file = write(tmp_path / "tickets.csv", columns)
+    # Of these rows without labels, the copies are of training rows or of rows that are set aside.
+    texts = {name: [*values, *(f"{value}, again" for value in values)] for name, values in columns.items()}
+    unlabelled = write(tmp_path / "more.csv", {name: texts[name] for name in columns if name != "label"})
+    more = [f"transfer.files={unlabelled}", "limit.steps=8"]
+    results = run(tmp_path, "prune", *SMALL, *margins, *more, f"tasks.train={file}")
     settings = json.loads((tmp_path / "out" / "export" / "tickets" / "config.json").read_text())
     assert settings["problem_type"] == KINDS[kind].problem
     names = NAMES.get(kind)
@@ -80,6 +85,12 @@ def test_a_csv_becomes_exported_models(kind: str, run: Any, tmp_path: Path) -> N
     assert any("set aside for validation, by a hash of their text" in note for note in results["notes"])
     manifest = checkpoint.read_json(tmp_path / "out" / "recover" / "tickets" / checkpoint.MANIFEST)
     assert ("margins" in manifest["log"][-1]["terms"]) == KINDS[kind].grouped
+    made = manifest["transfer"]
+    assert made["sources"].keys() == {"files", "edits", *(["pairs"] if kind == "reranking" else [])}
+    assert made["held_out"] >= rows["validation"]
+    assert 0 < made["used"] <= sum(made["sources"].values()) <= 5 * rows["train"]
+    (note,) = (note for note in results["notes"] if "rows without labels" in note)
+    assert f"{made['sources']['files']:,} of transfer.files" in note
     scores = [model["scores"]["tickets"] for model in results["models"] if model["scores"].get("tickets")]
     assert len(scores) >= 4  # teacher and student, each in float32 and int8
     assert all(score.keys() == {*KINDS[kind].metrics} for score in scores)
@@ -155,7 +166,8 @@ def test_a_student_learns_from_soft_labels(run: Any, tmp_path: Path, monkeypatch
     soft = [json.dumps({queue: 0.9, QUEUES[(i + 1) % 3]: 0.1}) for i, queue in enumerate(LABELS["classification"])]
     most = [value if i % 4 else "" for i, value in enumerate(soft)]
     columns = {"body": SUBJECTS, "queue": LABELS["classification"], "all": soft, "most": most}
-    file, few = write(tmp_path / "tickets.csv", columns), [*SMALL, "pipeline=[finetune_teacher,prune,recover]"]
+    few = [*SMALL, "pipeline=[finetune_teacher,prune,recover]", "transfer=none"]
+    file = write(tmp_path / "tickets.csv", columns)
     hidden = ["+term@stages.recover.terms.hidden=hidden", "stages.recover.terms.hidden.layers=last"]
     for column, more in (("all", hidden), ("most", [])):
         settings = [*few, *more, f"tasks.train={file}", "tasks.label=queue", f"tasks.soft_label={column}"]
