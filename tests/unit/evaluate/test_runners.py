@@ -150,6 +150,7 @@ runners = [openvino_runner("x", sys.argv[1], scheme="fp32", threads=1) for _ in 
 while runners:
     runners.pop(0).run(batch)
 try:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background ignores it
     os.kill(os.getpid(), signal.SIGINT)
     os.read(os.open("/dev/zero", os.O_RDONLY), 1)
 except KeyboardInterrupt:
