@@ -74,6 +74,7 @@ RULES: tuple[Rule, ...] = (
     ("corpus.max_length", _number(16), ">= 16", "128 is the default"),
     ("tasks.max_length", _number(8), ">= 8", "128 is the default"),
     ("transfer.times", _number(0), ">= 0", "0 makes no rows; 5 is the default"),
+    ("transfer.passes", _number(0), ">= 0 or null", "3 is the default, 1 with transfer.files"),
     ("transfer.most", _number(1), ">= 1", "20000 is the default"),
     ("transfer.sources.*", _number(0), ">= 0", "it is the source's share of the rows"),
     ("limit.*", _number(1), ">= 1", "null sets no limit"),

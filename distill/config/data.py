@@ -114,6 +114,9 @@ class Transfer:
     its steps process."""
     most: int = 20_000
     """Maximum rows of each task."""
+    passes: float | None = None
+    """Passes over the training rows whose steps rows of the set never take. When null: 3, or 1 with `files`. A stage of
+    no more passes is trained on the training rows alone."""
     sources: dict[str, float] = field(default_factory=dict)
     """Source -> its share of the rows: files, tasks (rows of the run's other tasks, without their labels), corpus
     (sentences of the corpus that share rare words with the task's texts), pairs (the task's first texts, each with

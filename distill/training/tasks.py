@@ -17,7 +17,7 @@ from distill.compress.fake import faked
 from distill.compress.gates import L0, Movement, fold
 from distill.compress.importance import SCORES, write
 from distill.compress.quantize import linears
-from distill.config import NO_TEACHER, Train
+from distill.config import NO_TEACHER, Train, Transfer
 from distill.context import Context
 from distill.context.write import write_model
 from distill.data.collate import pairs, task_batch
@@ -181,7 +181,7 @@ def rows_of(ctx: Context, step: Step, settings: Train, data: TaskData, tokenizer
     if not settings.transfer or not taught or not makes(kind) or ctx.config.transfer.times == 0:
         return own
     per_epoch = len(batching.epoch_batches(encoded.lengths, settings.batch, seed=0, epoch=0, groups=groups))
-    spare = round((total / per_epoch - 1) * len(rows))
+    spare = round((total / per_epoch - _own_passes(ctx.config.transfer)) * len(rows))
     if spare <= 0:
         return own
     data, made = extended(ctx, data, spare)
@@ -193,6 +193,14 @@ def rows_of(ctx: Context, step: Step, settings: Train, data: TaskData, tokenizer
         groups=group_numbers(data.train[data.task.columns[0]]) if paired else None,
         transfer={"transfer": {"used": len(data.train) - len(rows), **made}},
     )
+
+
+def _own_passes(transfer: Transfer) -> float:
+    """Passes over the training rows whose steps rows of a transfer set never take."""
+    # Rows that were made are worth less than the task's own, and of these few passes are too few.
+    if transfer.passes is None:
+        return 3.0 if transfer.files is None else 1.0
+    return transfer.passes
 
 
 def lesson_of(ctx: Context, step: Step, settings: Train, data: TaskData, tokenizer: Any) -> Lesson:

@@ -47,6 +47,7 @@ EXAMPLES: dict[str, tuple[str, list[Any], list[Any]]] = {
     "corpus.max_length": ("corpus.max_length", [15, 0], [16, 512]),
     "tasks.max_length": ("tasks.max_length", [7], [8, 512]),
     "transfer.times": ("transfer.times", [-1, INFINITY], [0, 2.5]),
+    "transfer.passes": ("transfer.passes", [-1.0], [0, 2.5]),
     "transfer.most": ("transfer.most", [0], [1]),
     "transfer.sources.*": ("transfer.sources.pairs", [-1.0], [0, 2.0]),
     "limit.*": ("limit.examples", [0, -1], [1, None]),
