@@ -47,7 +47,7 @@ clean:
 	touch $@
 
 .venv/.embedded: pyproject.toml constraints.txt .venv/.torch
-	$(PIP) --editable ".[embedded]"
+	$(PIP) --editable ".[embedded,openvino]"
 	touch $@
 
 .venv/.dev: pyproject.toml constraints.txt .venv/.torch

@@ -12,6 +12,7 @@ from distill.config import Evaluate, Prune, Train, Vocabulary
 from distill.context import Context
 from distill.data.labels import check_head
 from distill.errors import ConfigError
+from distill.evaluate.timing import OWN
 from distill.family.head import stored_head
 from distill.family.record import UNBOUNDED
 from distill.fits import (
@@ -152,7 +153,7 @@ def _lengths(ctx: Context, steps: list[Step]) -> dict[str, int]:
         if isinstance(step.settings, Evaluate):
             lengths |= {f"stages.{step.stage}.shapes {shape}": shape[1] for shape in step.settings.shapes}
         if isinstance(step.settings, Prune) and ctx.plan.has_target:
-            lengths["target.shape"] = ctx.config.target.shape[1]
+            lengths |= {} if ctx.config.target.shape == OWN else {"target.shape": ctx.config.target.shape[1]}
         if step.on_corpus:
             lengths["corpus.max_length"] = ctx.config.corpus.max_length
         else:

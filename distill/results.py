@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 from distill import __version__, checkpoint, family, teacher
-from distill.compress.target import shape_of
 from distill.config import NO_TEACHER, Evaluate, Prune, Quantize, Train, Vocabulary
 from distill.context import Context
 from distill.evaluate.cost import per_million
-from distill.evaluate.timing import TASK_LENGTHS, TASK_ROWS
+from distill.evaluate.timing import OWN, TASK_LENGTHS, TASK_ROWS
 from distill.evaluate.waterfall import waterfall
 from distill.plan import SHARED_HEADS, Compared, Step, compared
 from distill.schemes import SCHEMES
@@ -248,29 +246,46 @@ def _of_quantized(ctx: Context) -> Iterator[str]:
 def _pruned(ctx: Context, models: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Shape, predicted speed and measured speed of the pruned model of each target."""
     for step in ctx.plan.of(Prune):
-        teacher_shape = asdict(shape_of(teacher.read_config(ctx.given.teacher)))
         manifest = ctx.folder.manifest(step)
         row: dict[str, Any] = {"step": step.stage, "target": step.target or None, **manifest["shape"]}
         if "predicted_ms" in manifest:
-            batch, length = manifest["batch"]
-            row |= {key: manifest[key] for key in ("tried", "scheme", "predicted_ms", "predicted_speedup")}
-            row |= {"batch": batch, "length": length}
-            timed = [m for m in models if _is_variant(m, manifest["scheme"])]
-            medians = {(m["role"], m["target"]): _median(m, batch, length) for m in timed}
-            student = medians.get(("student", row["target"])) or None
-            # The unpruned model is timed only if it has the teacher's shape.
-            unpruned = medians.get(("teacher", None)) if manifest["full"] == teacher_shape else None
-            row |= {"measured_ms": student, "measured_speedup": unpruned / student if unpruned and student else None}
+            row |= {key: manifest[key] for key in ("tried", "predicted_ms", "predicted_speedup")}
+            row |= _measured(ctx, row["target"], manifest["conditions"], models)
         yield row
 
 
-def _is_variant(model: dict[str, Any], scheme: str) -> bool:
-    return model["backend"] == "torch" and model["scheme"] == scheme and "failed" not in model
+def _measured(ctx: Context, target: str | None, form: dict[str, Any], models: list[dict[str, Any]]) -> dict[str, Any]:
+    """The inputs and the form of a search, and what the teacher and the target's student took in them."""
+    of_target = ctx.config.target
+    own, alone = of_target.shape == OWN, of_target.latency_ms is not None
+    batch, length = (1 if alone else None, None) if own else of_target.shape
+
+    def milliseconds(role: str, backends: Collection[str], scheme: str) -> float | None:
+        times = [
+            _milliseconds(model, batch, length)
+            for model in models
+            if (model["role"], model["target"], model["scheme"])
+            == (role, target if role == "student" else None, scheme)
+            and model["backend"] in backends
+            and "failed" not in model
+        ]
+        return min(filter(None, times), default=None)
+
+    student = milliseconds("student", [form["backend"]], form["scheme"])
+    if form["key"] is None:
+        whole = milliseconds("teacher", [form["backend"]], form["scheme"])
+    else:
+        whole = milliseconds("teacher", ("torch", "onnxruntime", "openvino"), "fp32")
+    row: dict[str, Any] = {key: form[key] for key in ("backend", "scheme")} | {"batch": batch, "length": length}
+    return row | {"measured_ms": student, "measured_speedup": whole / student if whole and student else None}
 
 
-def _median(model: dict[str, Any], batch: int, length: int) -> float:
-    rows = [row["median"] for row in model["latency_ms"] if (row["batch"], row["length"]) == (batch, length)]
-    return float(rows[0]) if rows else 0.0
+def _milliseconds(model: dict[str, Any], batch: int | None, length: int | None) -> float | None:
+    """Median of a batch; of texts of their own length, of one: the median request, or the mean in batches of eight."""
+    if (batch, length) == (1, None):
+        return model["requests"] and model["requests"]["p50"]
+    found = [row["median"] for row in model["latency_ms"] if (row["batch"], row["length"]) == (batch, length)]
+    return found[0] / (TASK_ROWS if batch is None else 1) if found else None
 
 
 def _stage(ctx: Context, step: Step) -> dict[str, Any]:

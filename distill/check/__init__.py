@@ -289,6 +289,15 @@ def _size_or_target(config: Config, plan: Plan) -> Iterator[str]:
             "student.num_hidden_layers, student.hidden_size or student.intermediate_size"
         )
     yield from _lists(config, plan, targets)
-    shape = config.target.shape
-    if len(shape) != 2 or min(shape) < 1:
-        yield f"target.shape: got {shape}; must be [batch size, length]; e.g. [8,128]"
+    yield from _timed(config, plan)
+
+
+def _timed(config: Config, plan: Plan) -> Iterator[str]:
+    """The form and the inputs that are timed to meet a target."""
+    shape, scheme = config.target.shape, config.target.scheme
+    numbers = shape if isinstance(shape, list) else []
+    if shape != "own" and (len(numbers) != 2 or not all(isinstance(number, int) and number > 0 for number in numbers)):
+        yield f"target.shape: got {shape}; must be own or [batch size, length]; e.g. [8,128]"
+    forms = ["fp32", "bf16", *dict.fromkeys(name for step in plan.of(Quantize) for name in step.settings.schemes)]
+    if scheme is not None and scheme not in forms:
+        yield f"target.scheme: got {scheme}; must be {' or '.join(forms)}; add it to stages.quantize.schemes"

@@ -33,11 +33,17 @@ class Table:
     """Time of everything outside the layers. It hardly depends on `ffn`."""
     layer: Mapping[tuple[int, int], float]
     """Time of one layer."""
+    reference: float = math.nan
+    """Time of the model over which speedups are meant."""
 
     def milliseconds(self, shape: Shape) -> float:
         """Predicted time of a model of this shape."""
         widths = (shape.hidden, shape.ffn)
         return self.fixed[widths] + shape.layers * self.layer[widths]
+
+    def speedup(self, shape: Shape) -> float:
+        """Predicted speedup of a model of this shape over the reference."""
+        return self.reference / self.milliseconds(shape)
 
 
 def grid(full: Shape, head: int, parts: int, *, layers: bool, hidden: bool, ffn: bool) -> list[Shape]:
@@ -157,13 +163,14 @@ def extrapolations(losses: Iterable[Losses]) -> Callable[[Shape], int]:
     return lambda shape: sum(task.extrapolated(shape) for task in by_task)
 
 
-def fits_target(target: Any, table: Table, full: Shape, size_mib: Callable[[Shape], float]) -> Callable[[Shape], bool]:
-    """Shape -> whether it meets every target that is set."""
+def fits_target(
+    target: Any, table: Table, size_mib: Callable[[Shape], float], slower: float = 1.0
+) -> Callable[[Shape], bool]:
+    """Shape -> whether it meets every target that is set, if models take `slower` times as long as the table has it."""
 
     def fits(shape: Shape) -> bool:
-        time = table.milliseconds(shape)
-        speedup = target.speedup is None or table.milliseconds(full) / time >= target.speedup
-        latency = target.latency_ms is None or time <= target.latency_ms
+        speedup = target.speedup is None or table.speedup(shape) / slower >= target.speedup
+        latency = target.latency_ms is None or table.milliseconds(shape) * slower <= target.latency_ms
         return speedup and latency and (target.size_mib is None or size_mib(shape) <= target.size_mib)
 
     return fits
@@ -183,7 +190,7 @@ def out_of_reach(
     """
     fastest = min(shapes, key=table.milliseconds)
     time = table.milliseconds(fastest)
-    speedup = table.milliseconds(full) / time
+    speedup = table.speedup(fastest)
     reach: dict[str, tuple[bool, str, Shape]] = {}
     if target.speedup is not None:
         reach["speedup"] = (speedup >= target.speedup, f"<= {speedup:.2f}", fastest)

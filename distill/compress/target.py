@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,18 +20,22 @@ from distill.compress.search import (
     margin_lost,
     out_of_reach,
 )
-from distill.compress.times import measure
-from distill.config import Limit, Prune, Student, Target
-from distill.evaluate import latency
+from distill.compress.times import Build, Times, measure
+from distill.config import Prune, Student, Target
 from distill.evaluate.cost import size_mib_of
-from distill.machine import Machine
+from distill.evaluate.runners import Runner
 from distill.student.shape import projects, setting
 
+PARTS_OF = ("fixed", "layer")
+"""Parts of a table of times, as it is stored."""
 TIMES = "times.json"
 """File of the measured times."""
 
-REPEATS = 5
-"""Rounds of timing."""
+REFERENCE = "reference"
+"""Name of the runner of the model over which speedups are meant."""
+
+NEAR, CHECKS = 0.03, 3
+"""Share by which a shape that is timed itself may miss its target, and the number of shapes that are timed."""
 
 PARTS, SMOKE_PARTS = 8, 3
 """Number of candidate sizes for hidden and for FFN channels; and the same under limit=smoke."""
@@ -82,47 +86,55 @@ class Search:
     """Config of the models to be pruned."""
     shapes: Sequence[Shape]
     """Candidates."""
-    machine: Machine
-    batch: tuple[int, int]
-    """(batch size, length) at which models are timed."""
-    limit: Limit
+    build: Build
+    """Makes the models that are timed."""
+    references: Callable[[], Sequence[Runner]]
+    """Makes the forms of the teacher of which the fastest is what speedups are over."""
+    times_of: Times
+    """Times models."""
+    conditions: dict[str, Any]
+    """The conditions under which times are measured; stored times are used only under the same ones."""
     folder: Path
     """Where the measured times are stored."""
-    name: str
-    """Name in messages."""
+    checked: bool
+    """Whether the chosen shape is timed itself."""
+    log: Callable[[str], None]
 
     @property
     def full(self) -> Shape:
         return shape_of(self.config)
 
-    @property
-    def conditions(self) -> dict[str, Any]:
-        """The conditions under which times are measured; stored times are used only under the same ones."""
-        machine = self.machine
-        return {"device": machine.device.type, "threads": machine.threads, "scheme": "fp32"}
-
     @functools.cached_property
     def times(self) -> Table:
         """Times for all widths of the candidates: stored ones if they fit, otherwise measured and stored."""
-        file, widths = self.folder / TIMES, {(shape.hidden, shape.ffn) for shape in self.shapes}
+        file, hidden, ffn = self.folder / TIMES, {s.hidden for s in self.shapes}, {s.ffn for s in self.shapes}
         head = self.config.hidden_size // self.config.num_attention_heads
-        key = {"conditions": self.conditions, "model": self.config.model_type, "head": head, "batch": list(self.batch)}
+        key = {"conditions": self.conditions, "model": self.config.model_type, "head": head}
         if file.is_file() and (stored := checkpoint.read_json(file)).items() >= key.items():
-            table = Table(*({(h, f): ms for h, f, ms in stored[part]} for part in ("fixed", "layer")))
-            if widths <= table.fixed.keys():
+            fixed, layer = ({(h, f): ms for h, f, ms in stored[part]} for part in PARTS_OF)
+            table = Table(fixed, layer, stored[REFERENCE])
+            if {(shape.hidden, shape.ffn) for shape in self.shapes} <= table.fixed.keys():
                 return table
-        table = measure(
-            functools.partial(config_of, self.config),
-            widths,
-            batch=self.batch,
-            repeats=min(REPEATS, self.limit.repeats or REPEATS),
-            least_ms=latency.SMOKE_MS if self.limit.smoke else latency.LEAST_MS,
-            log=lambda text: self.machine.log(f"{self.name}: {text}"),
-            **self.conditions,
-        )
-        parts = {part: [[h, f, ms] for (h, f), ms in getattr(table, part).items()] for part in ("fixed", "layer")}
-        checkpoint.write_json(file, key | parts)
+        self.log(f"timing models {min(hidden)} to {max(hidden)} wide, FFN {min(ffn)} to {max(ffn)}")
+        table = measure(self.build, self.times_of, hidden, ffn)
+        _, ratio = self._against_reference(shape := max(self.shapes))
+        table = replace(table, reference=ratio * table.milliseconds(shape))
+        parts = {part: [[h, f, ms] for (h, f), ms in getattr(table, part).items()] for part in PARTS_OF}
+        checkpoint.write_json(file, key | parts | {REFERENCE: table.reference})
         return table
+
+    @functools.cached_property
+    def _reference(self) -> Runner:
+        """The fastest of `references`."""
+        runners = self.references()
+        times = self.times_of(runners) if len(runners) > 1 else {runners[0].name: 0.0}
+        fastest = min(runners, key=lambda runner: times[runner.name])
+        return replace(fastest, name=REFERENCE)
+
+    def _against_reference(self, shape: Shape) -> tuple[float, float]:
+        """Milliseconds of a model of this shape, and its speedup over the reference, timed in the same rounds."""
+        found = self.times_of([self._reference, self.build("shape", shape)])
+        return found["shape"], found[REFERENCE] / found["shape"]
 
     @functools.cached_property
     def _sizes(self) -> dict[Shape, float]:
@@ -136,29 +148,54 @@ class Search:
 
     def expected(self, shape: Shape) -> dict[str, Any]:
         """Predicted time and speedup of a shape, and the conditions they hold for."""
-        before, after = self.times.milliseconds(self.full), self.times.milliseconds(shape)
-        speed = {"predicted_ms": after, "predicted_speedup": before / after}
-        return speed | {"scheme": self.conditions["scheme"], "conditions": self.conditions}
+        speed = {"predicted_ms": self.times.milliseconds(shape), "predicted_speedup": self.times.speedup(shape)}
+        return speed | {"conditions": self.conditions}
 
     def check(self, target: Target, *, sized: bool) -> None:
         """ConfigError if no candidate meets the target. `size_mib` is checked only with `sized`."""
         target = target if sized else replace(target, size_mib=None)
-        fits = fits_target(target, self.times, self.full, self.size)
+        fits = fits_target(target, self.times, self.size)
         if choose(self.shapes, fits, lambda shape: 0.0, self.times.milliseconds) is None:
             raise out_of_reach(target, self.shapes, self.times, self.full, self.size)
 
     def choice(self, target: Target, losses: Iterable[Losses]) -> dict[str, Any]:
         """The shape that meets a target with the least estimated loss over all tasks, with its predicted speed.
 
-        ConfigError if no shape meets the target.
+        A model of this shape is timed itself. If it misses the target, times are corrected by what it took, and another
+        shape is chosen. ConfigError if no shape meets the target.
         """
-        losses = list(losses)
+        losses, slower, tried = list(losses), 1.0, dict[Shape, dict[str, Any]]()
         cost, uncertain = margin_lost(losses), extrapolations(losses)
-        fits = fits_target(target, self.times, self.full, self.size)
-        shape = choose(self.shapes, fits, lambda shape: (uncertain(shape), cost(shape)), self.times.milliseconds)
-        if shape is None and self.limit.smoke:
-            shape = min(self.shapes)  # times of tiny models have no meaning
-        if shape is None:
+
+        def price(shape: Shape) -> tuple[int, float]:
+            return uncertain(shape), cost(shape)
+
+        while len(tried) < CHECKS:
+            fits = fits_target(target, self.times, self.size, slower)
+            shape = choose(self.shapes, fits, price, self.times.milliseconds)
+            if shape is None or shape in tried:
+                break
+            tried[shape] = self._timed(shape)
+            slower = self.times.speedup(shape) / tried[shape]["predicted_speedup"]
+        if not tried and not self.checked:
+            tried = {(least := min(self.shapes)): self.expected(least)}  # times of tiny models have no meaning
+        if not tried:
             raise out_of_reach(target, self.shapes, self.times, self.full, self.size, cost)
-        choice = {"shape": asdict(shape), "full": asdict(self.full), "batch": target.shape, "tried": len(self.shapes)}
-        return choice | self.expected(shape)
+        best = min(tried, key=lambda shape: (_missed(target, tried[shape]), *price(shape)))
+        return {"shape": asdict(best), "full": asdict(self.full), "tried": len(self.shapes)} | tried[best]
+
+    def _timed(self, shape: Shape) -> dict[str, Any]:
+        """`expected`, of a model of this shape that is timed itself, if `checked`."""
+        expected = self.expected(shape)
+        if not self.checked:
+            return expected
+        took, speedup = self._against_reference(shape)
+        self.log(f"{shape.layers} layers, {shape.hidden} wide, FFN {shape.ffn}: {speedup:.2f}x, {took:.1f} ms")
+        return expected | {"predicted_ms": took, "predicted_speedup": speedup}
+
+
+def _missed(target: Target, speed: dict[str, Any]) -> float:
+    """Share by which a shape's speed misses a target; 0 up to NEAR, which is within the noise of timings."""
+    slow = (target.speedup or 0) / speed["predicted_speedup"] - 1
+    late = 0.0 if target.latency_ms is None else speed["predicted_ms"] / target.latency_ms - 1
+    return missed if (missed := max(slow, late)) > NEAR else 0.0

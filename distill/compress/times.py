@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import product
 
 import numpy as np
 
-from distill import family
 from distill.compress.search import Shape, Table
 from distill.evaluate import latency
-from distill.evaluate.runners import Runner, torch_run
+from distill.evaluate.runners import Batch, Runner
 
 FEW, MORE = 1, 3
 """Numbers of layers of the two models whose difference gives the time of a layer."""
 
-VOCABULARY = 1000
-"""Size of the vocabulary: the time of a lookup does not depend on it."""
+HIDDEN_SIZES, FFN_SIZES = 4, 3
+"""Number of sizes that are timed; those between them are interpolated."""
 
 BUSY, TRIES = 0.2, 3
 """Relative spread of repeated timings above which the machine is considered busy, and the number of attempts then."""
+
+Build = Callable[[str, Shape], Runner]
+"""(name, shape) -> a model of this shape with random weights, in the form that will serve."""
+Times = Callable[[Sequence[Runner]], dict[str, float]]
+"""Runners -> milliseconds of each by name, all timed in the same rounds."""
 
 
 def spread(times: latency.Times) -> float:
@@ -28,65 +32,81 @@ def spread(times: latency.Times) -> float:
     return float(np.median(ranges))
 
 
-def _steady(time: Callable[[], latency.Times], log: Callable[[str], None]) -> latency.Times:
-    """The timings with the least spread of at most TRIES attempts; the first attempt if the machine is not busy."""
+def steady(time: Callable[[], latency.Times], log: Callable[[str], None]) -> dict[str, float]:
+    """Name -> median of the timings with the least spread, of at most TRIES attempts; of the first attempt if the
+    machine is not busy."""
     attempts: list[latency.Times] = []
     while not attempts or (spread(attempts[-1]) > BUSY and len(attempts) < TRIES):
         attempts.append(time())
     best = min(attempts, key=spread)
     if spread(best) > BUSY:
         log(f"times vary by {100 * spread(best):.0f}% because the machine is busy; predicted speeds are rough")
-    return best
+    return {name: float(np.median(values)) for (name, _), values in best.items()}
 
 
-def measure(
-    config_of: Callable[[Shape], Any],
-    widths: Iterable[tuple[int, int]],
+def timer(
+    batches: Sequence[Batch],
+    parts: int = 1,
     *,
-    batch: tuple[int, int],
-    scheme: str,
-    device: str,
-    threads: int,
-    repeats: int = 5,
+    repeats: int,
     least_ms: float = latency.LEAST_MS,
-    log: Callable[[str], None] = lambda text: None,
-) -> Table:
-    """Time classifiers with random weights for all (hidden, ffn) `widths`, in the way that `evaluate` times models.
+    log: Callable[[str], None],
+) -> Times:
+    """Times of runners on all `batches`, divided by `parts`, in the way that `evaluate` times models."""
+
+    def times(runners: Sequence[Runner]) -> dict[str, float]:
+        inputs: Mapping[latency.Key, Mapping[str, Sequence[Batch]]] = {"": {r.name: batches for r in runners}}
+        found = steady(lambda: latency.measure(runners, inputs, repeats=repeats, least_ms=least_ms), log)
+        return {name: value / parts for name, value in found.items()}
+
+    return times
+
+
+def measure(build: Build, times: Times, hidden: Collection[int], ffn: Collection[int]) -> Table:
+    """Times of models of all widths `hidden` x `ffn`.
+
+    At most HIDDEN_SIZES and FFN_SIZES of them are timed. Between them, the time of a layer is interpolated: linearly
+    over FFN channels, by a monotone cubic over hidden channels, with which it grows faster.
 
     Models of one hidden size form a group and are timed alternately, in the same rounds, together with a reference, the
     widest model. Times of a group are corrected by the reference's time in the group relative to its median over all
     groups, so that changes in the machine's speed between groups cancel.
     """
-    import torch
-
-    def runner(name: str, shape: Shape) -> Runner:
-        config = config_of(shape)
-        config.vocab_size = max(VOCABULARY, (config.pad_token_id or 0) + 1)
-        with torch.random.fork_rng(devices=[]):
-            model = family.auto_class(config).from_config(config, trust_remote_code=False).eval().to(device)
-        return Runner(name, "torch", scheme, torch_run(model, scheme=scheme, device=device, threads=threads))
-
-    groups: dict[int, list[int]] = {}
-    for hidden, ffn in sorted(set(widths)):
-        groups.setdefault(hidden, []).append(ffn)
-    widest = max(groups)
-    reference = runner("reference", Shape(MORE, widest, max(groups[widest])))
-    inputs = latency.synthetic(batch, VOCABULARY)
-    times_of: dict[tuple[int, int, int], float] = {}
-    reference_of: dict[int, float] = {}
-    for hidden, sizes_of_ffn in groups.items():
-        log(f"timing models {hidden} wide, FFN {sizes_of_ffn[0]} to {sizes_of_ffn[-1]}, at {batch[0]}x{batch[1]}")
-        shapes = {f"{layers} {ffn}": (layers, hidden, ffn) for ffn in sizes_of_ffn for layers in (FEW, MORE)}
-        runners = [reference, *(runner(name, Shape(*sizes)) for name, sizes in shapes.items())]
-        times = _steady(lambda: latency.measure(runners, [inputs], repeats=repeats, least_ms=least_ms), log)  # noqa: B023
-        medians = {name: float(np.median(values)) for (name, _), values in times.items()}
-        reference_of[hidden] = medians.pop("reference")
-        times_of |= {shapes[name]: value for name, value in medians.items()}
+    some_hidden, some_ffn = _spaced(hidden, HIDDEN_SIZES), _spaced(ffn, FFN_SIZES)
+    middle = some_ffn[len(some_ffn) // 2]
+    reference = build("reference", Shape(MORE, some_hidden[-1], some_ffn[-1]))
+    groups, reference_of = {}, {}
+    for width in some_hidden:
+        shapes = [Shape(FEW, width, middle), *(Shape(MORE, width, inner) for inner in some_ffn)]
+        found = times([reference, *(build(str(number), shape) for number, shape in enumerate(shapes))])
+        reference_of[width] = found.pop("reference")
+        groups[width] = {shape: found[str(number)] for number, shape in enumerate(shapes)}
     median = float(np.median(list(reference_of.values())))
-    layer, fixed = {}, {}
-    for hidden, sizes_of_ffn in groups.items():
-        for ffn in sizes_of_ffn:
-            few, more = (times_of[layers, hidden, ffn] * median / reference_of[hidden] for layers in (FEW, MORE))
-            layer[hidden, ffn] = max(more - few, 0.0) / (MORE - FEW)
-            fixed[hidden, ffn] = max(few - FEW * layer[hidden, ffn], 0.0)
-    return Table(fixed, layer)
+    fixed, layer = {}, {}
+    for width, group in groups.items():
+        corrected = {shape: value * median / reference_of[width] for shape, value in group.items()}
+        few, more = corrected[Shape(FEW, width, middle)], corrected[Shape(MORE, width, middle)]
+        fixed[width] = max(few - FEW * max(more - few, 0.0) / (MORE - FEW), 0.0)
+        layer[width] = [max(corrected[Shape(MORE, width, inner)] - fixed[width], 0.0) / MORE for inner in some_ffn]
+    sizes = list(product(sorted(hidden), sorted(ffn)))
+    outside = _between(some_hidden, [fixed[width] for width in some_hidden])
+    inside = _between(some_hidden, [layer[width] for width in some_hidden])
+    return Table(
+        {(width, inner): float(outside(width)) for width, inner in sizes},
+        {(width, inner): float(np.interp(inner, some_ffn, inside(width))) for width, inner in sizes},
+    )
+
+
+def _spaced(sizes: Collection[int], count: int) -> list[int]:
+    """At most `count` of the sizes, evenly spaced from the least to the largest."""
+    ordered = sorted(set(sizes))
+    return [ordered[i] for i in sorted({*np.linspace(0, len(ordered) - 1, count).round().astype(int).tolist()})]
+
+
+def _between(sizes: Sequence[int], values: Sequence[float] | Sequence[list[float]]) -> Callable[[int], np.ndarray]:
+    """Size -> value, interpolated."""
+    from scipy.interpolate import PchipInterpolator
+
+    if len(sizes) == 1:
+        return lambda size: np.asarray(values[0])
+    return PchipInterpolator(sizes, np.asarray(values), axis=0)

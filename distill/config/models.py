@@ -70,12 +70,17 @@ class Target:
     """Requirements that pruned models must meet."""
 
     speedup: Any = None
-    """Speedup over the unpruned model, in torch float32. A list, here or below, makes one model for each number."""
+    """Speedup over the teacher's fastest float32 form. A list, here or below, makes one model for each number."""
     latency_ms: Any = None
-    """Maximum milliseconds for one batch of `shape`."""
+    """Maximum milliseconds for one batch of `shape`, or for one text."""
     size_mib: Any = None
     """Maximum MiB of float32 weights."""
     retained: float | None = None
     """Percent of the teacher's macro score. Of several pruned models, the report names the fastest that keeps it."""
-    shape: list[int] = field(default_factory=lambda: [8, 128])
-    """[batch size, length in tokens] at which models are timed to meet the target."""
+    scheme: str | None = None
+    """Form in which the pruned models will serve and which is timed: one of `stages.*.schemes`, or fp32 or bf16 (in
+    torch, compared with the teacher in the same form). When null: on a CPU openvino or else onnxruntime, if the recipe
+    makes it; fp32 otherwise, and on a GPU bf16."""
+    shape: Any = "own"
+    """Inputs with which models are timed: own (texts as long as those of the tasks, in batches of up to eight or, for
+    `latency_ms`, one at a time) or [batch size, length in tokens]."""

@@ -7,6 +7,8 @@ from typing import Any
 
 from omegaconf import MISSING
 
+from distill.schemes import default
+
 
 @dataclass
 class Term:
@@ -207,9 +209,10 @@ class Quantize(Stage):
     kind: str = "quantize"
     start: str = MISSING
     """Stage whose checkpoints are quantized."""
-    schemes: list[str] = field(default_factory=lambda: ["bitsandbytes", "onnxruntime"])
+    schemes: list[str] = field(default_factory=default)
     """Schemes to quantize with: bitsandbytes (int8), bitsandbytes_nf4 and torchao (int8), which transformers loads;
-    onnxruntime (int8), onnxruntime_static and openvino (int8, with measured ranges), which are made from ONNX files."""
+    onnxruntime (int8), onnxruntime_static and openvino (int8, with measured ranges), which are made from ONNX files. By
+    default onnxruntime and, where it is installed, openvino; on a machine with a GPU bitsandbytes and onnxruntime."""
     examples: int = 256
     """Training rows of each task on which ranges of activations are measured."""
     max_drop: float | None = 2.0

@@ -14,6 +14,8 @@ from distill.evaluate import latency
 from distill.evaluate.energy import Meter, Missing
 from distill.evaluate.runners import Batch, Runner, joined
 
+OWN = "own"
+"""`target.shape` for texts as long as the tasks' own."""
 TASK_ROWS, TASK_BATCH = 32, 8
 TASK_LENGTHS = f"{TASK_ROWS} rows of the tasks at their own lengths, at most {TASK_BATCH} at a time"
 

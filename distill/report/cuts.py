@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from distill.report import figure, headline
+from distill.report.footnotes import speed_of
 from distill.report.overview import (
     OF_THE_REPORT,
     around,
@@ -48,7 +49,7 @@ class Cut:
 
 
 def cuts(runs: Sequence[Results]) -> list[Cut]:
-    """All models pruned to a predicted speed, by target, in the float32 variant that the search timed."""
+    """All models pruned to a predicted speed, by target, in the form that the search timed."""
     short, _ = names(entries(runs))
 
     def label(run: Results) -> str:
@@ -77,10 +78,16 @@ def _add(cut: Cut, run: Results, row: dict[str, Any]) -> None:
     kinds = headline.kinds(run)
     for model in run["models"]:
         as_cut = model["role"] == "student" and kinds.get(model["step"]) in ("prune", "vocabulary")
-        variant = (model["target"], model["backend"], model["scheme"])
-        if model["role"] in ("student", "pruned", "baseline") and variant == (row["target"], "torch", row["scheme"]):
-            role = "pruned" if as_cut else model["role"]
+        role = "pruned" if as_cut else model["role"]
+        form = row.get("backend", "torch"), row["scheme"]
+        if role == "pruned" and form[0] != "torch":  # models as they are pruned are in torch float32 alone
+            form = "torch", "fp32"
+        if role in ("student", "pruned", "baseline") and _variant(model) == (row["target"], *form):
             cut.retained.setdefault(role, []).extend(values([headline.retained(model)]))
+
+
+def _variant(model: dict[str, Any]) -> tuple[str | None, str, str]:
+    return model["target"], model["backend"], model["scheme"]
 
 
 def _of_seeds(cut: Cut, role: str) -> str:
@@ -125,10 +132,13 @@ def table(runs: Sequence[Results]) -> Table | None:
     ]
     notes = [
         *common_settings(entries(runs)),
-        "Shape: layers x hidden channels x FFN channels. Predicted and measured speedup: over the unpruned model, in "
-        "the float32 variant that the search timed, at the target's batch x length. Before recovery, after recovery, "
-        "baseline: retained % in the same variant, directly after pruning, after recovery by distillation, and after "
-        "the same number of steps on labels alone. Several seeds: mean ± standard deviation over runs.",
+        "Shape: layers x hidden channels x FFN channels. Predicted and measured speedup: of the form that the search "
+        "timed. Before recovery: retained % directly after pruning, in torch float32. After recovery, baseline: in the "
+        "form that the search timed, after recovery by distillation and after the same number of steps on labels "
+        "alone. Several seeds: mean ± standard deviation over runs.",
+        *dict.fromkeys(
+            f"{speed_of(row)}." for run in runs for row in run.get("pruned", []) if "predicted_speedup" in row
+        ),
         *dict.fromkeys(note for cut in every for note in cut.notes),
     ]
     if errors:

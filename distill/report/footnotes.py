@@ -73,9 +73,21 @@ def _cut(row: dict[str, Any], with_step: bool) -> str:
     measured = "not measured" if row["measured_ms"] is None else f"measured {ratio}{row['measured_ms']:.1f} ms"
     return (
         f"{sizes}. Of {row['tried']} shapes tried, this one has the least estimated loss among those that meet the "
-        f"target. Speedup over the unpruned model in torch {row['scheme']} at {row['batch']}x{row['length']}: "
-        f"predicted {row['predicted_speedup']:.2f}x, {row['predicted_ms']:.1f} ms; {measured}."
+        f"target. {speed_of(row)}: predicted {row['predicted_speedup']:.2f}x, {row['predicted_ms']:.1f} ms; {measured}."
     )
+
+
+def speed_of(row: dict[str, Any]) -> str:
+    """What the predicted speed of a pruned model is over, in which form and for which inputs."""
+    if row["length"] is not None:
+        inputs = f"at {row['batch']}x{row['length']}"
+    else:
+        how = "one text at a time" if row["batch"] == 1 else "in batches of up to eight; times are those of one text"
+        inputs = f"at the tasks' own lengths, {how}"
+    if row.get("backend", "torch") == "torch":
+        before = "the teacher" if "backend" in row else "the unpruned model"
+        return f"Speedup over {before} in torch {row['scheme']} {inputs}"
+    return f"Speedup of {row['backend']} {row['scheme']} over the teacher's fastest float32 form {inputs}"
 
 
 def shared_heads(results: Results) -> list[str]:

@@ -193,9 +193,13 @@ _PRUNED = _record(
     {"step": _TEXT, "target": _or_null(_TEXT), "layers": _COUNT, "hidden": _COUNT, "ffn": _COUNT},
     {
         "tried": _COUNT,
+        # the form that was timed; without backend, torch
+        "backend": {"enum": list(BACKENDS)},
         "scheme": _TEXT,
-        "batch": _COUNT,
-        "length": _COUNT,
+        # both null: texts of their own lengths in batches of up to eight; length alone: one at a time. Times are then
+        # those of a text, otherwise of a batch
+        "batch": _or_null(_COUNT),
+        "length": _or_null(_COUNT),
         "predicted_ms": _AMOUNT,
         "predicted_speedup": _AMOUNT,
         "measured_ms": _or_null(_AMOUNT),

@@ -49,7 +49,8 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
         for name, split, logits, labels in _predictions(loader, file, scored, data, aside, failed):
             development[name][task, split] = (logits, labels)
         lengths |= {(task, s): of_rows(e) for s, e in _encoded(ctx, data, ctx.given.tokenizer, data.reported).items()}
-    shapes = timing.shapes(settings.shapes, ctx.config.target.shape if ctx.plan.has_target else None)
+    fixed = ctx.plan.has_target and ctx.config.target.shape != timing.OWN
+    shapes = timing.shapes(settings.shapes, ctx.config.target.shape if fixed else None)
     working = [variant for variant in all_variants if variant.name not in failed]
     timed = _times(loader, settings, shapes, working, failed)
     working = [variant for variant in working if variant.name not in failed]

@@ -14,14 +14,21 @@ from distill.compress.choose import mean_loss
 from distill.compress.reconstruct import gram_matrices, refitted
 from distill.compress.search import Shape
 from distill.compress.sensitivity import Sensitivity, Subject, cut, in_precision, sensitivity, stored
-from distill.compress.target import PARTS, SMOKE_PARTS, Search, candidates, requested_shape
+from distill.compress.target import PARTS, SMOKE_PARTS, Search, candidates, config_of, requested_shape, shape_of
+from distill.compress.times import timer
 from distill.compress.zeros import anywhere, zeroed
 from distill.config import Prune
 from distill.context import Context
 from distill.context.write import write_model
 from distill.data.tasks import TaskData
+from distill.evaluate import latency, timing
+from distill.evaluate.runners import Runner
 from distill.export.proof import plain_logits, prove_reload, prove_same
 from distill.plan import Step
+from distill.stages import served
+
+REPEATS = 5
+"""Rounds of timing."""
 
 PROOF_ROWS = 4
 """Number of a task's rows that verify a saved model."""
@@ -59,9 +66,38 @@ def search_of(ctx: Context, step: Step, config: Any) -> Search:
     parts = SMOKE_PARTS if ctx.config.limit.smoke else PARTS
     searches = ctx.plan.has_target
     shapes = candidates(config, settings, parts) if searches else [requested_shape(config, ctx.config.student)]
-    batch, length = ctx.config.target.shape
-    folder = ctx.folder.measured(step)
-    return Search(config, shapes, ctx.machine, (batch, length), ctx.config.limit, folder, step.stage)
+    limit, machine, form = ctx.config.limit, ctx.machine, served.form_of(ctx)
+
+    def log(text: str) -> None:
+        machine.log(f"{step.stage}: {text}, {form.backend} {form.scheme}")
+
+    def build(name: str, shape: Shape) -> Runner:
+        return served.runner(ctx, name, form, config_of(config, shape))
+
+    def references() -> list[Runner]:
+        of_teacher = teacher.read_config(ctx.given.teacher)
+        whole = config_of(of_teacher, shape_of(of_teacher))
+        return [served.runner(ctx, f"{each.backend} {each.scheme}", each, whole) for each in served.references(form)]
+
+    inputs, own = served.batches(ctx) if searches else [], ctx.config.target.shape == timing.OWN
+    sizes = [batch["attention_mask"].sum(1).tolist() for batch in inputs]
+    return Search(
+        config,
+        shapes,
+        build,
+        references,
+        timer(
+            inputs,
+            timing.TASK_ROWS if own else 1,
+            repeats=min(REPEATS, limit.repeats or REPEATS),
+            least_ms=latency.SMOKE_MS if limit.smoke else latency.LEAST_MS,
+            log=lambda text: machine.log(f"{step.stage}: {text}"),
+        ),
+        {"device": machine.device.type, "threads": machine.threads, **asdict(form), "inputs": sizes},
+        ctx.folder.measured(step),
+        checked=not limit.smoke,
+        log=log,
+    )
 
 
 def check_reach(ctx: Context, step: Step, config: Any) -> None:

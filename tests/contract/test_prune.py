@@ -196,7 +196,7 @@ def test_layers_of_different_widths_are_zeros_in_the_checkpoint_and_gone_from_on
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        (["student.layers=[0,1]"], "target.speedup: got 2.0; must be null where student.layers sets the size; "),
+        (["student.layers=[0,1]"], "target.speedup: got 4.0; must be null where student.layers sets the size; "),
         (["target.speedup=null"], "target.speedup: got null; must be a number, or a size must be given; "),
         (["student.family=electra"], "student.family: got electra; must be null in a recipe with a prune stage; "),
         (["student.name=folder"], "student.name: got folder; must be null in a recipe with a prune stage; "),
@@ -216,7 +216,7 @@ def test_layers_of_different_widths_are_zeros_in_the_checkpoint_and_gone_from_on
             "stages.recover.terms.scores.features: got scores; must not need all of the teacher's heads ",
         ),
         (["stages.prune.dimensions=[heads]"], "stages.prune.dimensions: got heads; must be layers or hidden or ffn; "),
-        (["stages.prune.uniform=false"], "target.speedup: got 2.0; must be null where stages.prune.uniform is false, "),
+        (["stages.prune.uniform=false"], "target.speedup: got 4.0; must be null where stages.prune.uniform is false, "),
         (
             ["stages.prune.uniform=false", "target.speedup=null", "student.hidden_size=192"],
             "student.hidden_size: got 192; must be null where stages.prune.uniform is false, ",
@@ -226,7 +226,12 @@ def test_layers_of_different_widths_are_zeros_in_the_checkpoint_and_gone_from_on
             "stages.prune.uniform: got false; must be true without a stage that makes ONNX files, ",
         ),
         (["student.num_attention_heads=6"], "student.num_attention_heads: got 6; must be null in a recipe with a "),
-        (["target.shape=[8]"], "target.shape: got [8]; must be [batch size, length]; e.g. [8,128]"),
+        (["target.shape=[8]"], "target.shape: got [8]; must be own or [batch size, length]; e.g. [8,128]"),
+        (["target.shape=fast"], "target.shape: got fast; must be own or [batch size, length]; e.g. [8,128]"),
+        (
+            ["target.scheme=torchao"],
+            "target.scheme: got torchao; must be fp32 or bf16 or openvino or onnxruntime; add it to stages.quantize.s",
+        ),
         (
             ["target.speedup=null", "student.layers=[0,1]", "student.num_hidden_layers=3"],
             "student.num_hidden_layers: got 3; must be 2, the number of student.layers; ",

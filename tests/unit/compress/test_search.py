@@ -31,7 +31,8 @@ def table() -> Table:
     """Times that grow with sizes, but not evenly."""
     widths = {(shape.hidden, shape.ffn) for shape in EVERY}
     layer = {(h, f): 1e-4 * h * (h + f) * (1 + 0.1 * RANDOM.random()) for h, f in widths}
-    return Table({widths: 2.0 + 0.01 * widths[0] for widths in layer}, layer)
+    fixed = {widths: 2.0 + 0.01 * widths[0] for widths in layer}
+    return Table(fixed, layer, fixed[384, 1536] + 6 * layer[384, 1536])
 
 
 def losses(seed: int) -> Losses:
@@ -78,9 +79,7 @@ def test_the_grid_has_every_size_that_a_config_expresses() -> None:
 @pytest.mark.parametrize("speedup", [1.2, 2.0, 4.0, 9.0])
 def test_no_other_shape_that_fits_costs_less(speedup: float) -> None:
     times, cost = table(), margin_lost([losses(1), losses(2)])
-    found = choose(
-        EVERY, fits_target(Target(speedup=speedup), times, FULL, lambda shape: 1.0), cost, times.milliseconds
-    )
+    found = choose(EVERY, fits_target(Target(speedup=speedup), times, lambda shape: 1.0), cost, times.milliseconds)
     assert found is not None
     whole = times.fixed[384, 1536] + 6 * times.layer[384, 1536]
     best = float("inf")
@@ -100,11 +99,10 @@ def test_no_other_shape_that_fits_costs_less(speedup: float) -> None:
 
 def test_a_width_that_runs_no_faster_is_not_chosen() -> None:
     """FFN 8 takes as long as FFN 16 and costs as much or more: the wider one is kept."""
-    full = Shape(1, 16, 24)
-    times = Table({(16, f): 1.0 for f in (8, 16, 24)}, {(16, 8): 2.0, (16, 16): 2.0, (16, 24): 4.0})
+    times = Table({(16, f): 1.0 for f in (8, 16, 24)}, {(16, 8): 2.0, (16, 16): 2.0, (16, 24): 4.0}, 5.0)
     one = Losses(0.1, {1: 0.1}, {16: 0.1}, {8: 0.5, 16: 0.3, 24: 0.1}, 1.0)
     shapes = [Shape(1, 16, f) for f in (8, 16, 24)]
-    fits = fits_target(Target(speedup=1.5), times, full, lambda shape: 1.0)
+    fits = fits_target(Target(speedup=1.5), times, lambda shape: 1.0)
     assert choose(shapes, fits, margin_lost([one]), times.milliseconds) == Shape(1, 16, 16)
 
 
@@ -165,7 +163,7 @@ def test_a_model_without_a_margin_has_nothing_to_lose() -> None:
 def test_all_targets_together() -> None:
     times = table()
     target = Target(speedup=2.0, latency_ms=40.0, size_mib=10.0)
-    fits = fits_target(target, times, FULL, lambda shape: shape.ffn / 100)
+    fits = fits_target(target, times, lambda shape: shape.ffn / 100)
     for shape in EVERY:
         time = times.milliseconds(shape)
         assert fits(shape) == (times.milliseconds(FULL) / time >= 2 and time <= 40 and shape.ffn <= 1000)

@@ -11,8 +11,9 @@ import torch
 from transformers import BertConfig
 
 from distill import checkpoint
-from distill.compress.target import TIMES
-from distill.config import Prune, load_config
+from distill.compress.search import Losses, Shape, Table
+from distill.compress.target import CHECKS, NEAR, TIMES, Search
+from distill.config import Prune, Target, load_config
 from distill.context.folder import RunFolder
 from distill.errors import ConfigError
 from distill.plan import resolve
@@ -26,15 +27,16 @@ def check(tmp_path: Path) -> Any:
     """`check(recipe, *overrides)` of a tiny BERT, on a machine where every layer takes a millisecond."""
 
     def call(recipe: str, *overrides: str) -> None:
-        settings = load_config([f"recipe={recipe}", "target.speedup=null", *overrides])
-        machine = SimpleNamespace(device=torch.device("cpu"), threads=1, float32="fp32", log=print)
+        given = ["target.speedup=null", "target.shape=[8,128]", "target.scheme=fp32", *overrides]
+        settings = load_config([f"recipe={recipe}", *given])
+        machine = SimpleNamespace(device=torch.device("cpu"), threads=1, log=print)
         ctx: Any = SimpleNamespace(config=settings, plan=resolve(settings), machine=machine, folder=RunFolder(tmp_path))
         config = BertConfig(**SIZES, num_hidden_layers=4)
         for step in ctx.plan.of(Prune):
             search = prune.search_of(ctx, step, config)
             widths = [(shape.hidden, shape.ffn) for shape in search.shapes]
             times = {"fixed": [[h, f, 0.5] for h, f in widths], "layer": [[h, f, 1.0] for h, f in widths]}
-            of = {"conditions": search.conditions, "model": "bert", "head": 8, "batch": [8, 128]}
+            of = {"conditions": search.conditions, "model": "bert", "head": 8, "reference": 4.5}
             checkpoint.write_json(search.folder / TIMES, of | times)
             prune.check_reach(ctx, step, config)
 
@@ -55,3 +57,65 @@ def test_size_targets_are_not_checked_before_the_vocabulary_is_pruned(check: Any
     check("distil_prune_int8", "target.size_mib=0.01")
     with pytest.raises(ConfigError, match=r"target\.latency_ms: got 1; must be >= 1\.50"):
         check("distil_prune_int8", "target.size_mib=0.01", "target.latency_ms=1")
+
+
+WIDTHS = [(h, f) for h in (8, 16, 24, 32) for f in (16, 32, 48, 64)]
+KNOWN = Losses(
+    0.0,
+    {4: 0.0, 3: 0.1, 2: 0.3, 1: 0.6},
+    {h: 0.5 - h / 64 for h in (8, 16, 24, 32)},
+    {f: 0.3 - f / 214 for f in (16, 32, 48, 64)},
+    1.0,
+)
+
+
+def real(shape: Shape) -> float:
+    """What a model takes: more than the table has it where it is narrow."""
+    return table_of(shape) * (1.4 if shape.hidden < 32 else 1.0)
+
+
+def table_of(shape: Shape) -> float:
+    return 0.1 + shape.layers * shape.hidden * (shape.hidden + shape.ffn) / 3072
+
+
+def search_in(folder: Path, told: list[str], *, checked: bool = True) -> Search:
+    """A search of which all times are known; the reference takes as long as the unpruned model."""
+    full = Shape(4, 32, 64)
+    widths = {(h, f): table_of(Shape(1, h, f)) - 0.1 for h, f in WIDTHS}
+
+    def times_of(runners: Any) -> dict[str, float]:
+        return {name: table_of(full) if name == "reference" else real(Shape(*shape)) for name, *shape in runners}
+
+    search = Search(
+        BertConfig(**SIZES, num_hidden_layers=4),
+        [Shape(layers, h, f) for layers in range(1, 5) for h, f in WIDTHS],
+        lambda name, shape: (name, shape.layers, shape.hidden, shape.ffn),  # type: ignore[arg-type, return-value]
+        list,
+        times_of,  # type: ignore[arg-type]
+        {"threads": 1},
+        folder,
+        checked,
+        told.append,
+    )
+    search.__dict__["times"] = Table({pair: 0.1 for pair in widths}, widths, table_of(full))
+    search.__dict__["_reference"] = ("reference",)
+    return search
+
+
+@pytest.mark.parametrize("speedup", [1.5, 2.0, 3.0])
+def test_a_chosen_shape_is_timed_and_another_is_chosen_if_it_is_too_slow(speedup: float, tmp_path: Path) -> None:
+    told: list[str] = []
+    found = search_in(tmp_path, told).choice(Target(speedup=speedup), [KNOWN])
+    shape = Shape(**found["shape"])
+    assert found["predicted_ms"] == pytest.approx(real(shape))
+    assert found["predicted_speedup"] == pytest.approx(table_of(Shape(4, 32, 64)) / real(shape))
+    assert found["predicted_speedup"] >= speedup * (1 - NEAR)
+    assert 1 <= len(told) <= CHECKS
+    unchecked = search_in(tmp_path, [], checked=False).choice(Target(speedup=speedup), [KNOWN])
+    assert unchecked["predicted_speedup"] >= speedup, "as the table has it"
+    assert KNOWN.margin_kept(Shape(**unchecked["shape"])) >= KNOWN.margin_kept(shape)
+
+
+def test_a_latency_is_met_by_the_model_that_was_timed(tmp_path: Path) -> None:
+    found = search_in(tmp_path, []).choice(Target(latency_ms=1.5), [KNOWN])
+    assert real(Shape(**found["shape"])) == found["predicted_ms"] <= 1.5 * (1 + NEAR)

@@ -1,69 +1,87 @@
-"""Times of all widths, measured on real models."""
+"""Times of all widths, from those of a few."""
 
 from __future__ import annotations
 
-import runpy
-from pathlib import Path
+from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
+import numpy as np
 import pytest
 
 from distill.compress.search import Shape
-from distill.compress.times import _steady, measure
-from distill.evaluate import latency
-
-TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
+from distill.compress.times import FFN_SIZES, HIDDEN_SIZES, measure, steady, timer
+from distill.evaluate.runners import Runner
 
 
-@pytest.mark.parametrize("name", ["bert", "modernbert"])
-def test_every_width_has_its_times(name: str) -> None:
-    built: list[Shape] = []
-
-    def config_of(shape: Shape) -> Any:
-        built.append(shape)
-        sizes = {"num_hidden_layers": shape.layers, "hidden_size": shape.hidden, "intermediate_size": shape.ffn}
-        return TINY["config"](name, **sizes)
-
-    widths = [(16, 8), (16, 24), (32, 8)]
-    found = measure(config_of, widths, batch=(2, 16), scheme="fp32", device="cpu", threads=1, repeats=2)
-    assert found.layer.keys() == found.fixed.keys() == set(widths)
-    assert max(found.milliseconds(Shape(6, *pair)) for pair in widths) > 0
-    assert {(shape.hidden, shape.ffn) for shape in built} == set(widths)
-    assert {shape.layers for shape in built} == {1, 3}
+def build(name: str, shape: Shape) -> Runner:
+    return Runner(f"{name} {shape.layers} {shape.hidden} {shape.ffn}", "torch", "fp32", lambda batch: np.zeros(1))
 
 
-def test_changes_of_the_machines_speed_cancel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Times that are known, each group of widths measured while the machine is slower by another factor."""
-    slower = iter([1.0, 3.0, 1.0])
-
-    def fake(runners: list[Any], batches: Any, *, repeats: int, least_ms: float) -> latency.Times:
-        factor = next(slower)
-        found = {}
-        for runner in runners:
-            layers = 3 if runner.name == "reference" else int(runner.name.split()[0])
-            hidden, ffn = (48, 24) if runner.name == "reference" else shapes[runner.name]
-            found[runner.name, (2, 16)] = [factor * (2.0 + hidden / 16 + layers * (hidden + ffn))] * repeats
-        return found
-
-    shapes: dict[str, tuple[int, int]] = {}
-
-    def config_of(shape: Shape) -> Any:
-        shapes[f"{shape.layers} {shape.ffn}"] = (shape.hidden, shape.ffn)
-        sizes = {"num_hidden_layers": shape.layers, "hidden_size": shape.hidden, "intermediate_size": shape.ffn}
-        return TINY["config"]("bert", **sizes)
-
-    monkeypatch.setattr(latency, "measure", fake)
-    widths = [(16, 8), (16, 24), (32, 8), (48, 24)]
-    found = measure(config_of, widths, batch=(2, 16), scheme="fp32", device="cpu", threads=1, repeats=3)
-    assert found.layer == pytest.approx({(h, f): h + f for h, f in widths})
-    assert found.fixed == pytest.approx({(h, f): 2.0 + h / 16 for h, f in widths})
+def shape_of(runner: Runner) -> Shape:
+    return Shape(*map(int, runner.name.split()[1:]))
 
 
-def test_unsteady_times_are_repeated_and_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def times_like(slower: Sequence[float], seen: list[Shape]) -> Any:
+    """Times that are known, each group of models measured while the machine is slower by another factor."""
+    factors = iter(slower)
+
+    def times(runners: Sequence[Runner]) -> dict[str, float]:
+        factor = next(factors)
+        shapes = [shape_of(runner) for runner in runners]
+        seen.extend(shapes)
+        return {runner.name.split()[0]: factor * cost(shape) for runner, shape in zip(runners, shapes, strict=True)}
+
+    return times
+
+
+def cost(shape: Shape) -> float:
+    return 2.0 + shape.hidden / 16 + shape.layers * shape.hidden * (4 * shape.hidden + 2 * shape.ffn) / 1e4
+
+
+def test_times_between_the_sizes_that_are_timed_are_near_and_speeds_of_the_machine_cancel() -> None:
+    hidden, ffn = [48 * n for n in range(1, 9)], [192 * n for n in range(1, 9)]
+    seen: list[Shape] = []
+    found = measure(build, times_like([1.0, 3.0, 0.5, 1.0], seen), hidden, ffn)
+    assert len({shape.hidden for shape in seen}) == HIDDEN_SIZES
+    assert len({shape.ffn for shape in seen}) == FFN_SIZES
+    assert {shape.layers for shape in seen} == {1, 3}
+    for width, inner in product(hidden, ffn):
+        for layers in (1, 6):
+            shape = Shape(layers, width, inner)
+            assert found.milliseconds(shape) == pytest.approx(cost(shape), rel=0.02)
+
+
+def test_widths_that_are_all_timed_are_exact() -> None:
+    found = measure(build, times_like([1.0], []), [32], [8, 24])
+    assert found.fixed.keys() == found.layer.keys() == {(32, 8), (32, 24)}
+    assert found.milliseconds(Shape(5, 32, 24)) == pytest.approx(cost(Shape(5, 32, 24)))
+
+
+def test_a_larger_model_is_never_predicted_to_be_faster() -> None:
+    found = measure(build, times_like([1.0] * 4, []), range(16, 400, 16), range(8, 200, 8))
+    for (one, inner), ms in found.layer.items():
+        assert all(ms <= more + 1e-12 for (other, f), more in found.layer.items() if other >= one and f >= inner)
+
+
+def test_times_are_measured_on_all_batches() -> None:
+    calls: list[int] = []
+
+    def run(batch: Any) -> np.ndarray:
+        calls.append(len(batch["input_ids"]))
+        return np.zeros(1)
+
+    ones = [{"input_ids": np.zeros((rows, 4), np.int64)} for rows in (2, 3)]
+    times = timer(ones, 5, repeats=2, least_ms=0.01, log=print)
+    assert times([Runner("a", "torch", "fp32", run)])["a"] > 0
+    assert {2, 3} <= {*calls}
+
+
+def test_unsteady_times_are_repeated_and_reported() -> None:
     tries = iter([[1.0, 5.0, 1.0, 9.0], [1.0, 2.0, 1.5, 3.0], [1.0, 4.0, 1.0, 4.0], [1.0] * 4])
     told: list[str] = []
-    assert _steady(lambda: {("a", "x"): next(tries)}, told.append) == {("a", "x"): [1.0, 2.0, 1.5, 3.0]}
+    assert steady(lambda: {("a", "x"): next(tries)}, told.append) == {"a": 1.75}
     (line,) = told
     assert line.startswith("times vary by ")
-    assert _steady(lambda: {("a", "x"): next(tries)}, told.append) == {("a", "x"): [1.0] * 4}
+    assert steady(lambda: {("a", "x"): next(tries)}, told.append) == {"a": 1.0}
     assert len(told) == 1
