@@ -144,7 +144,9 @@ def test_the_table_sorts_and_filters(opened: Opened, run: Run) -> None:
     assert sizes == sorted(sizes, reverse=True)
     assert page.locator("#rows th").nth(column).get_attribute("aria-sort") == "descending"
     page.fill("#filter", "int8 OPENVINO 2x")
-    assert [text for text in rows.locator("td:first-child").all_inner_texts()] == ["student 2x, int8 openvino"]
+    found = rows.locator("td:first-child").all_inner_texts()
+    assert "student 2x, int8 openvino" in found
+    assert all(word in text for text in found for word in ("int8", "openvino", "2x"))
     page.fill("#filter", "")
     page.check("#meeting")
     assert 0 < rows.count() < len(run.results["models"])
@@ -169,7 +171,7 @@ def test_ties_are_marked_and_every_section_has_its_data(opened: Opened, run: Run
 
 
 def test_results_of_before_state_what_is_missing(opened: Opened) -> None:
-    runs = [Run(name, committed(name)) for name in ("compression/frontier-seed0", "own-sentiment", "own-names")]
+    runs = [Run(name, committed(name)) for name in ("own-answers", "own-sentiment", "own-names")]
     page = opened(runs)
     assert page.locator("#kind option[value=above]").is_disabled()
     assert "no chance line" in page.locator("#legend").inner_text()

@@ -59,7 +59,13 @@ def test_a_bare_encoder_goes_the_whole_way(name: str, run: Any, tmp_path: Path) 
     layers = 2 if name in REPORTED else LAYERS  # ONNX exports take seconds a layer
     given = folder(tmp_path, name, "", layers)
     assert teacher.load_mlm(given)[1] is False
-    few = ["tasks.names=[order]", "limit.repeats=1", "limit.steps=3", "stages.evaluate.shapes=[[1,16]]"]
+    few = [
+        "tasks.names=[order]",
+        "stages.quantize.schemes=[bitsandbytes,onnxruntime]",
+        "limit.repeats=1",
+        "limit.steps=3",
+        "stages.evaluate.shapes=[[1,16]]",
+    ]
     out = tmp_path / "out"
     if name in REPORTED:
         results = run(tmp_path, "distilbert", *arguments(given), *few)
