@@ -24,6 +24,11 @@ class Shape:
     hidden: int
     ffn: int
 
+    @property
+    def weights(self) -> int:
+        """Number of weights in the matrices of attention and of the feed-forward part, without gated ones."""
+        return self.layers * self.hidden * (4 * self.hidden + 2 * self.ffn)
+
 
 @dataclass(frozen=True)
 class Table:

@@ -20,7 +20,7 @@ from distill.compress.search import (
     margin_lost,
     out_of_reach,
 )
-from distill.compress.times import Build, Times, measure
+from distill.compress.times import FFN_SIZES, HIDDEN_SIZES, Build, Times, measure
 from distill.config import Prune, Student, Target
 from distill.evaluate.cost import size_mib_of
 from distill.evaluate.runners import Runner
@@ -99,6 +99,8 @@ class Search:
     checked: bool
     """Whether the chosen shape is timed itself."""
     log: Callable[[str], None]
+    knots: tuple[int, int] = (HIDDEN_SIZES, FFN_SIZES)
+    """Numbers of hidden and of FFN sizes that are timed."""
 
     @property
     def full(self) -> Shape:
@@ -116,7 +118,7 @@ class Search:
             if {(shape.hidden, shape.ffn) for shape in self.shapes} <= table.fixed.keys():
                 return table
         self.log(f"timing models {min(hidden)} to {max(hidden)} wide, FFN {min(ffn)} to {max(ffn)}")
-        table = measure(self.build, self.times_of, hidden, ffn)
+        table = measure(self.build, self.times_of, hidden, ffn, self.knots)
         _, ratio = self._against_reference(shape := max(self.shapes))
         table = replace(table, reference=ratio * table.milliseconds(shape))
         parts = {part: [[h, f, ms] for (h, f), ms in getattr(table, part).items()] for part in PARTS_OF}

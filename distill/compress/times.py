@@ -62,17 +62,23 @@ def timer(
     return times
 
 
-def measure(build: Build, times: Times, hidden: Collection[int], ffn: Collection[int]) -> Table:
+def measure(
+    build: Build,
+    times: Times,
+    hidden: Collection[int],
+    ffn: Collection[int],
+    knots: tuple[int, int] = (HIDDEN_SIZES, FFN_SIZES),
+) -> Table:
     """Times of models of all widths `hidden` x `ffn`.
 
-    At most HIDDEN_SIZES and FFN_SIZES of them are timed. Between them, the time of a layer is interpolated: linearly
+    At most `knots` sizes of each are timed. Between them, the time of a layer is interpolated: linearly
     over FFN channels, by a monotone cubic over hidden channels, with which it grows faster.
 
     Models of one hidden size form a group and are timed alternately, in the same rounds, together with a reference, the
     widest model. Times of a group are corrected by the reference's time in the group relative to its median over all
     groups, so that changes in the machine's speed between groups cancel.
     """
-    some_hidden, some_ffn = _spaced(hidden, HIDDEN_SIZES), _spaced(ffn, FFN_SIZES)
+    some_hidden, some_ffn = _spaced(hidden, knots[0]), _spaced(ffn, knots[1])
     middle = some_ffn[len(some_ffn) // 2]
     reference = build("reference", Shape(MORE, some_hidden[-1], some_ffn[-1]))
     groups, reference_of = {}, {}

@@ -126,11 +126,7 @@ def cut(ctx: Context, step: Step) -> float:
     if pruner is None or pruner is step:
         return 1.0
     before = shape_of(teacher.read_config(ctx.checkpoint(pruner.start, next(iter(ctx.tasks)))))
-    return _weights(before) / _weights(Shape(**ctx.folder.manifest(pruner)["shape"]))
-
-
-def _weights(shape: Shape) -> float:
-    return shape.layers * shape.hidden * (4.0 * shape.hidden + 2.0 * shape.ffn)
+    return before.weights / Shape(**ctx.folder.manifest(pruner)["shape"]).weights
 
 
 def trained(
