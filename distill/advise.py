@@ -6,6 +6,7 @@ python -m distill.advise my-bert tickets.csv --speedup 4
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -57,6 +58,8 @@ class Advice:
     """What was measured."""
 
     rows: list[Row]
+    found: list[float]
+    """Speedups that a size reaches."""
     missed: dict[float, float]
     """Speedup that no size reaches -> the highest speedup of all sizes, as predicted."""
 
@@ -117,7 +120,7 @@ def advise(config: Config) -> Advice:
 
     rows = [row(runner.name, whole, runner.name) for runner in float32]
     rows += [row(name, shape, f"{form.backend} {form.scheme}") for name, shape in shapes.items()]
-    return Advice(rows, missed)
+    return Advice(rows, [*found], missed)
 
 
 def text_of(shape: Shape, whole: Shape) -> str:
@@ -138,13 +141,14 @@ def show(advice: Advice, again: str) -> None:
         cells = [f"{row.milliseconds:.2f}", f"{row.speedup:.2f}x", f"{100 * row.weights:.0f}%", f"{row.size_mib:.0f}"]
         table.add_row(row.model, row.form, *cells)
     console.print(table)
+    reached = max(advice.found, default=4.0)
     for speedup, most in advice.missed.items():
         console.print(f"{speedup:g}x is out of reach: the smallest model is estimated at {most:.1f}x.", highlight=False)
     console.print(
         "Times are measured on this machine, with random weights. Scores are known only after training:",
         highlight=False,
     )
-    console.print(f"{again} target.speedup=4", highlight=False, soft_wrap=True)
+    console.print(f"{again} target.speedup={reached:g}", highlight=False, soft_wrap=True)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -191,7 +195,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"tasks.train={options.file or 'FILE'}",
             *(f"tasks.{name}={value}" for name, value in columns.items()),
         ]
-        show(advise(config), f"python -m distill {' '.join(again)}")
+        show(advise(config), f"python -m distill {shlex.join(again)}")
     except UserError as error:
         sys.stderr.write("\n".join(error.messages) + "\n")
         return 2

@@ -1,0 +1,51 @@
+"""Which speedups are within reach, on the command line."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distill import advise
+
+TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
+classifier, sentences = TINY["classifier"], TINY["sentences"]
+ERRORS = [
+    (["{teacher}", "--speedup", "0.5"], "--speedup: got 0.5; must be a number above 1; e.g. 4"),
+    (["{teacher}", "--speedup", "fast"], "--speedup: got fast; must be a number above 1; e.g. 4"),
+    (["{teacher}", "--text", "body"], "text: got a column without FILE; must be one of FILE; name the file"),
+    (["nowhere/at-all"], "teacher.name: got nowhere/at-all"),
+    (["{teacher}", "nothing.csv"], "tasks.train: got nothing.csv"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), ERRORS)
+def test_bad_input_is_one_message(
+    arguments: list[str], message: str, classifier: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert advise.main([part.format(teacher=classifier()) for part in arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error.splitlines()[-1]
+    assert "Traceback" not in error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", [True, False], ids=["texts", "8x128"])
+def test_models_that_reach_a_speedup_are_timed(
+    file: bool, classifier: Any, sentences: Any, tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    monkeypatch.setattr(advise, "SHAPE", (1, 16))
+    texts = tmp_path / "my texts.csv"
+    texts.write_text("text,label\n" + "".join(f"{sentences[row % 8]} {row},{row % 2}\n" for row in range(40)))
+    given = [str(classifier()), *([str(texts)] if file else []), "--speedup", "1.01", "100000"]
+    assert advise.main(given) == 0
+    out = capsys.readouterr().out
+    lines = out.splitlines()
+    (whole,) = (line for line in lines if line.startswith(" the teacher") and "openvino int8" in line)
+    assert "100%" in whole
+    assert any(line.startswith(" the teacher") and "torch fp32" in line for line in lines)
+    assert "100000x is out of reach: the smallest model is estimated at " in out
+    shown = f"'tasks.train={texts}'" if file else "tasks.train=FILE"
+    assert f"python -m distill recipe=prune teacher.name={classifier()} {shown} target.speedup=" in out
