@@ -118,6 +118,7 @@ class Objective(nn.Module):
         gates: masks parts of the student (`gates.on(student, progress)`) and adds a term (`gates.cost(progress)`). The
             training loop sets `progress`, the share of training steps that are done.
         kept: for each layer of the student, the teacher's layer that it was copied from; None if none was copied.
+        channels: the same for hidden channels.
         rows: outputs of a task's model `[B, outputs]` -> the rows `[R, C]` that terms compare (`distill.data.kinds`).
         label_rows: the same for terms against labels; `rows` when None.
 
@@ -134,6 +135,7 @@ class Objective(nn.Module):
         weights: Sequence[float] = (1.0,),
         gates: Any = None,
         kept: Sequence[int] | None = None,
+        channels: Sequence[int] | None = None,
         rows: Callable[[Tensor], Tensor] = lambda outputs: outputs,
         label_rows: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
@@ -148,7 +150,7 @@ class Objective(nn.Module):
         self.teachers = tuple(teachers)
         self.weights = tuple(weights)
         self._pairs = _pairs(self.terms, student, teachers[0], kept) if teachers else {}
-        self.projections = _projections(student, teachers[0] if teachers else None, self.terms)
+        self.projections = _projections(student, teachers[0] if teachers else None, self.terms, channels)
 
     def counts(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Number of rows that each term sums over in this batch, float32 `[terms]`."""
@@ -353,11 +355,18 @@ def _problems(
         )
 
 
-def _projections(student: nn.Module, teacher: nn.Module | None, terms: Mapping[str, BoundTerm]) -> nn.ModuleDict:
+def _projections(
+    student: nn.Module,
+    teacher: nn.Module | None,
+    terms: Mapping[str, BoundTerm],
+    channels: Sequence[int] | None = None,
+) -> nn.ModuleDict:
     """A trained linear map for each term on hidden states, if student and teacher have different widths.
 
     The regressor of Romero et al. 2015, arXiv 1412.6550, section 2.2, and W_h of Jiao et al. 2020, arXiv 1909.10351,
-    equation 8. The maps are not part of the saved student.
+    equation 8. With `channels`, those of the teacher that the student's were copied from, a map starts by comparing
+    each channel with that one (CoFi, Xia et al. 2022, arXiv 2204.00408, starts from the identity). The maps are not
+    part of the saved student.
     """
     if teacher is None:
         return nn.ModuleDict()
@@ -365,10 +374,13 @@ def _projections(student: nn.Module, teacher: nn.Module | None, terms: Mapping[s
     if width == teacher_width:
         return nn.ModuleDict()
     like = next(student.parameters())
-    return nn.ModuleDict(
-        {
-            name: nn.Linear(width, teacher_width, bias=False, device=like.device, dtype=like.dtype)
-            for name, term in terms.items()
-            if term.kind.projected
-        }
-    )
+    maps = {
+        name: nn.Linear(width, teacher_width, bias=False, device=like.device, dtype=like.dtype)
+        for name, term in terms.items()
+        if term.kind.projected
+    }
+    if channels is not None:
+        for linear in maps.values():
+            nn.init.zeros_(linear.weight)
+            linear.weight.data[list(channels), range(width)] = 1.0
+    return nn.ModuleDict(maps)

@@ -129,9 +129,17 @@ class Step:
         return next((step for step in self.ancestors if getattr(step.settings, "build_student", False)), None)
 
     @property
+    def cutter(self) -> Step | None:
+        """The last step of its lineage that cuts models: a prune step, or a train step with `shape_of`."""
+        cuts = (isinstance(step.settings, Prune) or step.source("shape_of") is not None for step in self.ancestors)
+        return next((step for step, does in zip(self.ancestors, cuts, strict=True) if does), None)
+
+    @property
     def pruner(self) -> Step | None:
-        """The last prune step of its lineage."""
-        return next((step for step in self.ancestors if isinstance(step.settings, Prune)), None)
+        """The prune step that chose the shape of its models."""
+        cutter = self.cutter
+        shape = None if cutter is None else cutter.source("shape_of") or cutter
+        return shape if isinstance(shape, Step) else None
 
     @property
     def tokenizer(self) -> Source:

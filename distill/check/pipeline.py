@@ -23,7 +23,7 @@ from distill.config import (
     Train,
     Vocabulary,
 )
-from distill.plan import GIVEN, Given, Plan, Source, Step, expanded, tokenizer_of
+from distill.plan import GIVEN, TEACHER, Given, Plan, Source, Step, expanded, tokenizer_of
 from distill.schemes import SCHEMES
 from distill.terms import POOLED
 
@@ -72,7 +72,8 @@ def _references(name: str, config: Config, earlier: list[str]) -> Iterator[str]:
     stage = config.stages[name]
     for key in REFERENCES:
         other = getattr(stage, key, None)
-        given = isinstance(stage, Train) and (other == "teacher" or (key, other) == ("start", "student"))
+        allowed = ("start", "teacher"), ("teacher", "teacher"), ("start", "student")
+        given = isinstance(stage, Train) and (key, other) in allowed
         if other is not None and not given and other not in earlier:
             yield (
                 f"stages.{name}.{key}: got {other}; must be an earlier stage of the pipeline; "
@@ -80,7 +81,7 @@ def _references(name: str, config: Config, earlier: list[str]) -> Iterator[str]:
             )
 
 
-REFERRED_KINDS = {"quantized": ("quantize",), "evaluated": ("evaluate",), "pruned": ("prune",)}
+REFERRED_KINDS = {"quantized": ("quantize",), "evaluated": ("evaluate",), "pruned": ("prune",), "shape_of": ("prune",)}
 """Setting -> kinds of stages that it may name. All other settings name stages that write models."""
 
 
@@ -236,8 +237,29 @@ def _on_tasks(key: str, stage: Train) -> Iterator[str]:
         )
 
 
+def _cut_for_all(step: Step, stage: Train) -> Iterator[str]:
+    """Problems of a stage that cuts one model for all tasks to the shape of a prune stage."""
+    shape, start, key = step.source("shape_of"), step.source("start"), f"stages.{step.stage}"
+    if not isinstance(shape, Step) or not isinstance(shape.settings, Prune):
+        return
+    if stage.data != "corpus":
+        yield f"{key}.shape_of: got {shape.stage} on tasks; must be null there; set {key}.start={shape.stage}"
+    if stage.build_student:
+        yield f"{key}.build_student: got true; must be false with {key}.shape_of; set one of them"
+    if not shape.settings.uniform:
+        yield f"stages.{shape.stage}.uniform: got false; must be true with {key}.shape_of; leave it out"
+    lineages = [*shape.lineage[1:], *(start.lineage if isinstance(start, Step) else ())]
+    changed = [other for other in lineages if isinstance(other, Step) and (other.cutter is other or other.of_student)]
+    if changed or step.lineage[-1] is not TEACHER:
+        yield (
+            f"{key}.start: got {stage.start}; must be the given teacher, or a stage that trains it, and so must be "
+            f"what {shape.stage} prunes: the shape is cut from models of the same sizes; set {key}.start=teacher"
+        )
+
+
 def _train(step: Step, stage: Train, config: Config) -> Iterator[str]:
     """Problems of a train stage that depend on other settings."""
+    yield from _cut_for_all(step, stage)
     key = f"stages.{step.stage}"
     facts = TermFacts(
         own_tokens=_own_tokens(step),

@@ -55,12 +55,12 @@ def most_important(model: Any, layers: Sequence[int], scores: Importance, hidden
         inner = inner.sum(0, keepdim=True).expand_as(inner)
     return Kept(
         list(layers),
-        _top(scores.hidden, hidden),
-        [_top(row, hidden // size) for row in heads],
-        [_top(row, ffn) for row in inner],
+        top(scores.hidden, hidden),
+        [top(row, hidden // size) for row in heads],
+        [top(row, ffn) for row in inner],
     )
 
 
-def _top(scores: Tensor, count: int) -> Tensor:
+def top(scores: Tensor, count: int) -> Tensor:
     """Indices [count] of the highest scores, ascending; the first of equal ones."""
     return scores.sort(descending=True, stable=True).indices[:count].sort().values

@@ -153,6 +153,15 @@ def choose(
     return min(filter(fits, shapes), key=lambda shape: (cost(shape), milliseconds(shape)), default=None)
 
 
+def finalists(shapes: Iterable[Shape], price: Callable[[Shape], Any], most: int) -> list[Shape]:
+    """The `most` shapes of the least price, of which no two have the same layers and width: of shapes that differ in
+    their FFN channels alone, the estimate is good enough."""
+    best: dict[tuple[int, int], Shape] = {}
+    for shape in sorted(shapes, key=price):
+        best.setdefault((shape.layers, shape.hidden), shape)
+    return list(best.values())[:most]
+
+
 def margin_lost(losses: Iterable[Losses]) -> Callable[[Shape], float]:
     """Shape -> estimated share of the margin that is lost: 1 minus the geometric mean over tasks of the share kept."""
     by_task = list(losses)

@@ -6,6 +6,7 @@ The measurements are stored, so that an interrupted run resumes and all targets 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,8 @@ from torch import Tensor, nn
 from distill import checkpoint, family, progress, student
 from distill.bind import bind
 from distill.compress.choose import by_loss, mean_loss, most_important
-from distill.compress.importance import SCORES, Batch, Importance, Loss, read, write
+from distill.compress.importance import SCORES, Batch, Importance, Loss, write
+from distill.compress.importance import read as read_scores
 from distill.compress.prune import everything, pruned
 from distill.compress.reconstruct import refitted
 from distill.compress.search import Losses, Shape, falling
@@ -118,7 +120,7 @@ def stored(folder: Path, measure: Callable[[], Sensitivity]) -> Sensitivity:
         measured = measure()
         with checkpoint.writing(folder) as temporary:
             _write(temporary, measured)
-    return _read(folder)
+    return read(folder)
 
 
 def _write(folder: Path, measured: Sensitivity) -> None:
@@ -127,8 +129,9 @@ def _write(folder: Path, measured: Sensitivity) -> None:
     checkpoint.write_json(folder / NUMBERS, {"refit": measured.refit, "layers": measured.layers, "losses": losses})
 
 
-def _read(folder: Path) -> Sensitivity:
-    scores, numbers = read(folder / SCORES), checkpoint.read_json(folder / NUMBERS)
+def read(folder: Path) -> Sensitivity:
+    """The measurements that `stored` stored in a folder."""
+    scores, numbers = read_scores(folder / SCORES), checkpoint.read_json(folder / NUMBERS)
     layers = {int(count): chosen for count, chosen in numbers["layers"].items()}
     return Sensitivity(scores, numbers["refit"], layers, numbers["losses"] and _losses(numbers["losses"]))
 
@@ -162,7 +165,7 @@ def sensitivity(
     with progress.waiting(f"{subject.name}: importance"):
         scores = bind(settings.importance, "importance")(model, measured_on, partial(row_loss, subject.data.task.kind))
     if (gates := subject.folder / SCORES).is_file():
-        trained = vars(read(gates))
+        trained = vars(read_scores(gates))
         scores = replace(scores, **{kind: trained[kind] for kind in ("heads", "ffn", "hidden") if trained[kind].any()})
     # Without the Gram matrices, which are as large as the model; they are computed again when the model is pruned.
     stored_scores, refit = replace(scores, grams=None), scores.grams is not None
@@ -249,8 +252,13 @@ def in_precision(precision: str, kind: Kind) -> Loss:
     """`row_loss` in the precision of training: bf16 is twice as fast and exact enough to rank sizes."""
 
     def loss(model: nn.Module, batch: Batch) -> Tensor:
-        bf16 = precision == "bf16" and family.family_of(model).bf16
-        with torch.autocast(batch["input_ids"].device.type, torch.bfloat16, enabled=bf16):
+        with autocast(model, precision):
             return row_loss(kind, model, batch)
 
     return loss
+
+
+def autocast(model: nn.Module, precision: str) -> AbstractContextManager[Any]:
+    """The arithmetic of `precision`, or float32 for a family whose code fails in bf16."""
+    bf16 = precision == "bf16" and family.family_of(model).bf16
+    return torch.autocast(next(model.parameters()).device.type, torch.bfloat16, enabled=bf16)

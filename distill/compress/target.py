@@ -15,6 +15,7 @@ from distill.compress.search import (
     Table,
     choose,
     extrapolations,
+    finalists,
     fits_target,
     grid,
     margin_lost,
@@ -160,21 +161,29 @@ class Search:
         if choose(self.shapes, fits, lambda shape: 0.0, self.times.milliseconds) is None:
             raise out_of_reach(target, self.shapes, self.times, self.full, self.size)
 
-    def choice(self, target: Target, losses: Iterable[Losses]) -> dict[str, Any]:
-        """The shape that meets a target with the least estimated loss over all tasks, with its predicted speed.
+    def choice(
+        self,
+        target: Target,
+        losses: Iterable[Losses],
+        most: int = 1,
+        recovered: Callable[[Shape], float] = lambda shape: 0.0,
+    ) -> dict[str, Any]:
+        """The best shape that meets a target, with its predicted speed.
 
-        A model of this shape is timed itself. If it misses the target, times are corrected by what it took, and another
-        shape is chosen. ConfigError if no shape meets the target.
+        Of the `most` shapes with the least estimated loss over all tasks, it is the one of which the least is
+        `recovered`. A model of this shape is timed itself. If it misses the target, times are corrected by what it
+        took, and another shape is chosen. ConfigError if no shape meets the target.
         """
         losses, slower, tried = list(losses), 1.0, dict[Shape, dict[str, Any]]()
         cost, uncertain = margin_lost(losses), extrapolations(losses)
 
-        def price(shape: Shape) -> tuple[int, float]:
-            return uncertain(shape), cost(shape)
+        def price(shape: Shape) -> tuple[int, float, float]:
+            return uncertain(shape), cost(shape), self.times.milliseconds(shape)
 
         while len(tried) < CHECKS:
             fits = fits_target(target, self.times, self.size, slower)
-            shape = choose(self.shapes, fits, price, self.times.milliseconds)
+            best = finalists(filter(fits, self.shapes), price, most)
+            shape = min(best, key=recovered, default=None)
             if shape is None or shape in tried:
                 break
             tried[shape] = self._timed(shape)
@@ -183,8 +192,8 @@ class Search:
             tried = {(least := min(self.shapes)): self.expected(least)}  # times of tiny models have no meaning
         if not tried:
             raise out_of_reach(target, self.shapes, self.times, self.full, self.size, cost)
-        best = min(tried, key=lambda shape: (_missed(target, tried[shape]), *price(shape)))
-        return {"shape": asdict(best), "full": asdict(self.full), "tried": len(self.shapes)} | tried[best]
+        chosen = min(tried, key=lambda shape: (_missed(target, tried[shape]), recovered(shape), *price(shape)))
+        return {"shape": asdict(chosen), "full": asdict(self.full), "tried": len(self.shapes)} | tried[chosen]
 
     def _timed(self, shape: Shape) -> dict[str, Any]:
         """`expected`, of a model of this shape that is timed itself, if `checked`."""

@@ -94,7 +94,7 @@ class PerCut:
 BASE_WIDTH = 384
 """Width, the hidden size, of the model that `base_lr` is for."""
 
-REFERENCES = ("start", "teacher", "student", "baseline", "pruned", "quantized", "evaluated")
+REFERENCES = ("start", "teacher", "shape_of", "student", "baseline", "pruned", "quantized", "evaluated")
 """Settings of a stage that name another stage, whose checkpoints, files or scores it uses."""
 
 
@@ -109,6 +109,9 @@ class Train(Stage):
     """Stage whose checkpoint is trained further, or `teacher` or `student` for the given one."""
     build_student: bool = False
     """Build the student that `student.*` describes from that checkpoint, and train this student."""
+    shape_of: str | None = None
+    """Prune stage to whose shape the model is cut before it is trained, on a corpus: one model for all tasks, which
+    keeps the layers, heads and channels that are most important on average over the tasks."""
     teacher: str | None = None
     """Stage whose checkpoint is the teacher of the terms, or `teacher` for the given one; no teacher when null."""
     only_head: bool = False
@@ -189,6 +192,12 @@ class Prune(Stage):
     """Training rows of each task on which importances and losses are measured."""
     retrain_steps: int = 20
     """Training steps, on other rows, between a cut and the measurement of its loss. 0 measures right after the cut."""
+    finalists: int = 10
+    """Number of shapes, those with the least estimated loss, that are tried before one is chosen for a target: cut,
+    distilled briefly, and compared on other rows. Of shapes that differ in FFN channels alone one is tried. With 1 the
+    estimate decides."""
+    trial_steps: int = 200
+    """Distillation steps of each task's model in a trial."""
 
 
 @dataclass

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from distill import checkpoint, family, progress, teacher
-from distill.compress.choose import mean_loss
+from distill.compress.choose import mean_loss, top
 from distill.compress.reconstruct import gram_matrices, refitted
 from distill.compress.search import Shape
 from distill.compress.sensitivity import Sensitivity, Subject, cut, in_precision, sensitivity, stored
 from distill.compress.target import PARTS, SMOKE_PARTS, Search, candidates, config_of, requested_shape, shape_of
 from distill.compress.times import timer
+from distill.compress.trial import trial_loss
 from distill.compress.zeros import anywhere, zeroed
 from distill.config import Prune
 from distill.context import Context
@@ -137,7 +139,9 @@ def _choice(ctx: Context, step: Step, settings: Prune, search: Search) -> dict[s
         # All tasks are measured, because their models get the same shape.
         measured = [_sensitivity(ctx, step, settings, data, search) for data in ctx.tasks.values()]
         losses = [part.losses for part in measured if part.losses is not None]
-        checkpoint.write_json(file, search.choice(step.goal, losses))
+        most = 1 if ctx.config.limit.smoke else settings.finalists
+        recovered = _trials(ctx, step, settings, search) if most > 1 else lambda shape: 0.0
+        checkpoint.write_json(file, search.choice(step.goal, losses, most, recovered))
     choice: dict[str, Any] = checkpoint.read_json(file)
     if choice["conditions"] != search.conditions:
         # Chosen on another machine or with other threads: the shape stays, its speed is predicted anew.
@@ -173,6 +177,28 @@ def _sensitivity(ctx: Context, step: Step, settings: Prune, data: TaskData, sear
     return stored(ctx.folder.measured(step) / data.task.name, measure)
 
 
+def _trials(ctx: Context, step: Step, settings: Prune, search: Search) -> Callable[[Shape], float]:
+    """Shape -> what a model of this shape recovers in a trial: the mean over tasks of `trial_loss`. They are stored."""
+    file = ctx.folder.measured(step) / "trials.json"
+    steps = min(settings.trial_steps, ctx.config.limit.steps or settings.trial_steps)
+    subjects = {task: _subject(ctx, step, data) for task, data in ctx.tasks.items()}
+
+    def of_task(task: str, shape: Shape) -> float:
+        measured = _sensitivity(ctx, step, settings, ctx.tasks[task], search)
+        return trial_loss(subjects[task], measured, shape, settings.examples, steps, ctx.machine.precision)
+
+    def recovered(shape: Shape) -> float:
+        known: dict[str, float] = checkpoint.read_json(file) if file.is_file() else {}
+        if (name := f"{shape.layers} x {shape.hidden} x {shape.ffn}") not in known:
+            with progress.waiting(f"{step.stage}: trial of {name}"):
+                known[name] = fmean(of_task(task, shape) for task in ctx.tasks)
+            ctx.machine.log(f"{step.stage}: after {steps} steps, {name} has a log loss of {known[name]:.3f}")
+            checkpoint.write_json(file, known)
+        return known[name]
+
+    return recovered
+
+
 def _cut(
     ctx: Context, step: Step, settings: Prune, data: TaskData, search: Search, shape: Shape, out: Path
 ) -> dict[str, Any]:
@@ -191,7 +217,8 @@ def _cut(
         f"{step.folder}/{data.task.name}: {shape.layers} layers {layers}, {shape.hidden} wide, FFN {shape.ffn}; "
         f"loss {losses['before']:.3f} -> {losses['after']:.3f}"
     )
-    manifest = {"layers": list(layers), "loss": losses}
+    channels = top(measured.scores.hidden, shape.hidden).tolist()
+    manifest = {"layers": list(layers), "hidden": channels, "loss": losses}
     with write_model(out / data.task.name, small, subject.tokenizer, manifest) as temporary:
         prove_same(small, temporary, texts_of(data), ctx.config.tasks.max_length)
     return manifest

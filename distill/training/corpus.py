@@ -20,11 +20,11 @@ from distill.export.embedder import PROJECTION
 from distill.objective import Objective
 from distill.plan import Step
 from distill.terms import POOLED
+from distill.training.origin import origin
 from distill.training.prepare import (
     Arrays,
     Collate,
     frozen,
-    kept_layers,
     prepared,
     state_folder,
     summary,
@@ -50,14 +50,16 @@ def on_corpus(ctx: Context, step: Step, settings: Train, member: int, name: str)
             checkpoint.write_json(ctx.folder.path / name / checkpoint.MANIFEST, manifest)
         ctx.machine.wait()
         return manifest
-    model = prepared(ctx, settings, model)
+    model = prepared(ctx, step, settings, model)
     folders = [] if step.teacher is None else ctx.checkpoints(step.teacher)
     teachers = [frozen(ctx, teacher.load_mlm(folder)[0]) for folder in folders]
     weights = [1.0] if step.teacher is None else ctx.shares(step.teacher)
     corpus, source = ctx.corpus(step)
     encoded = corpus.student if isinstance(corpus, Aligned) else corpus
-    pooling, kept = teacher.pooling(ctx.given.teacher), kept_layers(ctx, step, None)
-    objective = Objective(model, terms(settings), teachers, pooling, weights, kept=kept)
+    pooling, copied = teacher.pooling(ctx.given.teacher), origin(ctx, step, None)
+    objective = Objective(
+        model, terms(settings), teachers, pooling, weights, kept=copied.layers, channels=copied.channels
+    )
     collate = _collate(ctx, step, settings, corpus, model)
     total = total_steps(ctx, step, settings, encoded.lengths)
     done = trained(ctx, step, name, settings, objective, encoded.lengths, collate, ctx.config.seed, total)

@@ -15,24 +15,27 @@ from distill.bind import bind
 from distill.compress.gates import parameter_groups
 from distill.compress.search import Shape
 from distill.compress.target import shape_of
-from distill.config import Prune, Train
+from distill.config import Train
 from distill.config.stages import BASE_WIDTH
 from distill.context import Context
 from distill.context.folder import STATE
 from distill.engine import batching
 from distill.objective import BoundTerm
-from distill.plan import STUDENT, Given, Step
+from distill.plan import STUDENT, Step
 from distill.shared import Trainable
 from distill.student.shape import setting
 from distill.student.training import quick_attention
 from distill.terms import KINDS
+from distill.training.origin import cut_for_all
 
 Arrays = dict[str, np.ndarray]
 Collate = Callable[[np.ndarray, int], Arrays]
 
 
-def prepared(ctx: Context, settings: Train, model: Any) -> Any:
-    """The model to train: `model`, or the student built from it, with the stage's dropout and frozen parameters."""
+def prepared(ctx: Context, step: Step, settings: Train, model: Any) -> Any:
+    """The model to train: `model`, or what is built or cut from it, with the stage's dropout and frozen parameters."""
+    if settings.shape_of is not None:
+        model = cut_for_all(ctx, step, model)
     if settings.build_student:
         shape = ctx.config.student
         if shape.tokenizer is not None:
@@ -55,31 +58,6 @@ def prepared(ctx: Context, settings: Train, model: Any) -> Any:
 def uses_head(settings: Train) -> bool:
     """Whether a term with a weight needs the output of the model's head."""
     return any(KINDS[term.features].head and term.weight > 0 for term in settings.terms.values())
-
-
-def kept_layers(ctx: Context, step: Step, task: str | None) -> list[int] | None:
-    """For each layer of a step's student, the teacher's layer, counted from 0, that it was copied from.
-
-    None if the student's layers were not copied (random or given), if its teacher is a student or pruned itself, or if
-    the student was pruned twice, or before it was built.
-    """
-    source, builder, pruner = step.teacher, step.builder, step.pruner
-    unpruned = isinstance(source, Given) or (source is not None and not source.of_student and not source.pruner)
-    copied = ctx.config.student.init == "teacher_layers" and not ctx.plan.given_student
-    if not unpruned or not copied or (builder is None and pruner is None):
-        return None
-    changes = [other for other in step.ancestors if other is builder or isinstance(other.settings, Prune)]
-    if changes not in ([builder], [pruner], [pruner, builder]):  # the latest first
-        return None
-    layers: list[int] | None = None
-    if builder is not None:
-        depth = int(teacher.read_config(ctx.given.teacher, ctx.given.key).num_hidden_layers)
-        layers = list(ctx.config.student.layers or student.half_depth(depth))
-    if pruner is not None and pruner is not step:
-        manifests = ctx.folder.manifest(pruner)["tasks"]
-        kept = next(iter(manifests.values()))["layers"] if task is None else manifests[task]["layers"]
-        layers = list(kept) if layers is None else [layers[number] for number in kept]
-    return layers
 
 
 def frozen(ctx: Context, model: nn.Module) -> nn.Module:

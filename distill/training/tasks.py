@@ -36,11 +36,11 @@ from distill.shared import SharedObjective, joined, share_encoder
 from distill.student.training import only_used_embeddings
 from distill.terms import VECTORS
 from distill.training.answers import held_out, learned_outputs
+from distill.training.origin import UNKNOWN, origin
 from distill.training.prepare import (
     Arrays,
     Collate,
     frozen,
-    kept_layers,
     prepared,
     state_folder,
     summary,
@@ -69,7 +69,7 @@ def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: i
         model, manifest = _start(ctx, step, data, member, tokenizer), dict.fromkeys(("steps", "tokens", "seconds"), 0)
         _save(ctx, name, model, manifest | {"given": True}, tokenizer, None)
         return
-    model = prepared(ctx, settings, _start(ctx, step, data, member, tokenizer))
+    model = prepared(ctx, step, settings, _start(ctx, step, data, member, tokenizer))
     if data.task.kind.separate and settings.role != "teacher":
         model.to_width(width_of(ctx.given.teacher))
     lesson = lesson_of(ctx, step, settings, data, tokenizer)
@@ -94,7 +94,7 @@ def on_all_tasks(ctx: Context, step: Step, settings: Train, name: str) -> dict[s
     tokenizer, models, lessons = ctx.tokenizer(step), [], []
     for data in ctx.tasks.values():
         torch.manual_seed(ctx.config.seed)
-        models.append(prepared(ctx, settings, _start(ctx, step, data, 0, tokenizer)))
+        models.append(prepared(ctx, step, settings, _start(ctx, step, data, 0, tokenizer)))
         lessons.append(lesson_of(ctx, step, settings, data, tokenizer))
     share_encoder(models)
     lengths = [lesson.rows.encoded.lengths for lesson in lessons]
@@ -246,11 +246,19 @@ def lesson_of(ctx: Context, step: Step, settings: Train, data: TaskData, tokeniz
         return batch
 
     pooling = teacher.pooling(ctx.given.teacher) if teachers else "mean"
-    kept = kept_layers(ctx, step, data.task.name) if teachers else None
+    copied = origin(ctx, step, data.task.name) if teachers else UNKNOWN
 
     def objective(model: Any, gates: Gates | None) -> Objective:
         return Objective(
-            model, bound_terms, teachers, pooling, gates=gates, kept=kept, rows=kind.rows, label_rows=kind.label_rows
+            model,
+            bound_terms,
+            teachers,
+            pooling,
+            gates=gates,
+            kept=copied.layers,
+            channels=copied.channels,
+            rows=kind.rows,
+            label_rows=kind.label_rows,
         )
 
     return Lesson(rows, collate, objective, seconds, together)

@@ -65,7 +65,8 @@ def check_equal(runs: tuple[Path, Path], model: str, steps: int) -> None:
     one, two = (json.loads((run / model / "manifest.json").read_text()) for run in runs)
     assert one["steps"] == two["steps"] == steps
     assert one["tokens"] == two["tokens"]
-    assert mean_terms(two) == pytest.approx(mean_terms(one), rel=1e-5, abs=1e-7)
+    # A KL between nearly equal outputs cancels, so that its rounding is that of the outputs.
+    assert mean_terms(two) == pytest.approx(mean_terms(one), rel=1e-5, abs=1e-6)
     ours, theirs = (load_file(run / model / "model.safetensors") for run in runs)
     assert ours.keys() == theirs.keys()
     for name, value in ours.items():

@@ -353,6 +353,18 @@ def test_layers_are_compared_with_those_they_were_copied_from(tiny_model, batch:
     )
 
 
+def test_projections_begin_with_the_channels_that_were_kept(tiny_model, batch: Any) -> None:
+    student, teacher = tiny_model("bert", hidden_size=8, num_attention_heads=1), tiny_model("bert", seed=1)
+    channels = [0, 2, 3, 5, 8, 9, 10, 15]
+    objective = Objective(student, single("hidden", losses.mse), [teacher], channels=channels)
+    states = torch.randn(3, 8)
+    projected = objective.projections["hidden"](states)
+    assert torch.equal(projected[:, channels], states)
+    assert projected.abs().sum() == states.abs().sum()  # the others are 0
+    objective(batch)[0].backward()
+    assert objective.projections["hidden"].weight.grad is not None
+
+
 def test_models_that_a_term_cannot_compare_are_refused(tiny_model) -> None:
     student, teacher = tiny_model("bert", hidden_size=8, num_attention_heads=1), tiny_model("bert")
     for features, settings, message in (

@@ -1,4 +1,4 @@
-"""Which layers of the teacher a student's were copied from, and what its training takes from how much was cut."""
+"""What the training of a pruned student takes from how much was cut."""
 
 from __future__ import annotations
 
@@ -10,14 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distill.config import Batch, Limit, PerCut, Prune, Student, Train
+from distill.config import Batch, Limit, PerCut, Prune, Train
 from distill.plan import TEACHER, Source, Step
-from distill.student import half_depth
-from distill.training.prepare import cut, kept_layers, learning_rate, total_steps
-
-
-def build(start: Source) -> Step:
-    return Step("build", Train(build_student=True), sources={"start": (start,)})
+from distill.training.prepare import cut, learning_rate, total_steps
 
 
 def prune(start: Source, name: str = "prune") -> Step:
@@ -30,48 +25,11 @@ def train(start: Source, teacher: Source = TEACHER) -> Step:
 
 @pytest.fixture
 def ctx(tmp_path: Path) -> Any:
-    """A run of a teacher with six layers. A pruned model keeps its first and third layer for task a."""
-    (tmp_path / "config.json").write_text('{"model_type": "bert", "num_hidden_layers": 6}')
-    return SimpleNamespace(
-        config=SimpleNamespace(student=Student(layers=[0, 3, 5])),
-        plan=SimpleNamespace(given_student=False),
-        given=SimpleNamespace(teacher=str(tmp_path), key="teacher.name"),
-        folder=SimpleNamespace(manifest=lambda step: {"tasks": {"a": {"layers": [0, 2]}, "b": {"layers": [1, 2]}}}),
-    )
+    """A run with a teacher."""
+    return SimpleNamespace(given=SimpleNamespace(teacher=str(tmp_path), key="teacher.name"))
 
 
 FINETUNED = Step("finetune_teacher", Train(role="teacher"), sources={"start": (TEACHER,)})
-
-
-@pytest.mark.parametrize(
-    ("start", "task", "layers"),
-    [
-        (build(TEACHER), None, [0, 3, 5]),
-        (prune(FINETUNED), "a", [0, 2]),
-        (prune(FINETUNED), "b", [1, 2]),
-        (prune(build(TEACHER)), "a", [0, 5]),  # the first and third of the layers that were built
-        (TEACHER, "a", None),  # neither built nor pruned
-        (build(prune(FINETUNED)), "a", None),
-        (prune(prune(FINETUNED), "again"), "a", None),
-    ],
-)
-def test_layers_are_those_of_the_teacher(start: Source, task: str | None, layers: list[int] | None, ctx: Any) -> None:
-    assert kept_layers(ctx, train(start, FINETUNED), task) == layers
-
-
-def test_without_layers_half_of_them_are_kept(ctx: Any) -> None:
-    ctx.config.student = Student()
-    assert kept_layers(ctx, train(build(TEACHER)), None) == half_depth(6)
-
-
-@pytest.mark.parametrize("teacher", [build(TEACHER), prune(FINETUNED)])
-def test_a_student_as_teacher_has_other_layers(teacher: Step, ctx: Any) -> None:
-    assert kept_layers(ctx, train(build(TEACHER), teacher), None) is None
-
-
-def test_a_random_student_has_no_layers_of_the_teacher(ctx: Any) -> None:
-    ctx.config.student.init = "random"
-    assert kept_layers(ctx, train(build(TEACHER)), None) is None
 
 
 def with_cut(ctx: Any, **settings: Any) -> tuple[Any, Step, Train]:

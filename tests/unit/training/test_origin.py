@@ -1,0 +1,129 @@
+"""Which layers and channels of the teacher a student's were copied from, and what one model for all tasks keeps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from distill import family
+from distill.compress.importance import Importance
+from distill.compress.sensitivity import Sensitivity, stored
+from distill.config import Prune, Student, Train
+from distill.plan import TEACHER, Source, Step
+from distill.student import half_depth
+from distill.training.origin import UNKNOWN, Origin, cut_for_all, kept_longest, mean_scores, origin
+
+
+def build(start: Source) -> Step:
+    return Step("build", Train(build_student=True), sources={"start": (start,)})
+
+
+def prune(start: Source, name: str = "prune") -> Step:
+    return Step(name, Prune(), sources={"start": (start,)})
+
+
+def train(start: Source, teacher: Source = TEACHER) -> Step:
+    return Step("train", Train(), sources={"start": (start,), "teacher": (teacher,)})
+
+
+FINETUNED = Step("finetune_teacher", Train(role="teacher"), sources={"start": (TEACHER,)})
+
+
+def general() -> Step:
+    """A step that cuts the given teacher to the shape of a prune step, and trains it on a corpus."""
+    return Step(
+        "general", Train(), sources={"start": (TEACHER,), "teacher": (TEACHER,), "shape_of": (prune(FINETUNED),)}
+    )
+
+
+@pytest.fixture
+def ctx(tmp_path: Path) -> Any:
+    """A run of a teacher with six layers. A pruned model keeps its first and third layer for task a."""
+    (tmp_path / "config.json").write_text('{"model_type": "bert", "num_hidden_layers": 6}')
+    tasks = {"a": {"layers": [0, 2], "hidden": [1, 3]}, "b": {"layers": [1, 2], "hidden": [0, 3]}}
+    return SimpleNamespace(
+        config=SimpleNamespace(student=Student(layers=[0, 3, 5])),
+        plan=SimpleNamespace(given_student=False),
+        given=SimpleNamespace(teacher=str(tmp_path), key="teacher.name"),
+        folder=SimpleNamespace(manifest=lambda step: {"tasks": tasks}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("start", "task", "layers"),
+    [
+        (build(TEACHER), None, [0, 3, 5]),
+        (prune(FINETUNED), "a", [0, 2]),
+        (prune(FINETUNED), "b", [1, 2]),
+        (prune(build(TEACHER)), "a", [0, 5]),  # the first and third of the layers that were built
+        (TEACHER, "a", None),  # neither built nor pruned
+        (build(prune(FINETUNED)), "a", None),
+        (prune(prune(FINETUNED), "again"), "a", None),
+    ],
+)
+def test_layers_are_those_of_the_teacher(start: Source, task: str | None, layers: list[int] | None, ctx: Any) -> None:
+    assert origin(ctx, train(start, FINETUNED), task).layers == layers
+
+
+def test_without_layers_half_of_them_are_kept(ctx: Any) -> None:
+    ctx.config.student = Student()
+    assert origin(ctx, train(build(TEACHER)), None) == Origin(half_depth(6))
+
+
+@pytest.mark.parametrize("teacher", [build(TEACHER), prune(FINETUNED)])
+def test_a_student_as_teacher_has_other_layers(teacher: Step, ctx: Any) -> None:
+    assert origin(ctx, train(build(TEACHER), teacher), None) == UNKNOWN
+
+
+def test_a_random_student_has_no_layers_of_the_teacher(ctx: Any) -> None:
+    ctx.config.student.init = "random"
+    assert origin(ctx, train(build(TEACHER)), None) == UNKNOWN
+
+
+def test_channels_are_those_that_were_kept(ctx: Any) -> None:
+    assert origin(ctx, train(prune(FINETUNED), FINETUNED), "b") == Origin([1, 2], [0, 3])
+    assert origin(ctx, train(prune(build(TEACHER)), FINETUNED), "b").channels is None  # of a student that was built
+
+
+def measured(hidden: list[float], layers: dict[int, list[int]]) -> Sensitivity:
+    scores = Importance(torch.ones(4, 2), torch.rand(4, 12), torch.tensor(hidden))
+    return Sensitivity(scores, refit=False, layers=layers, losses=None)
+
+
+def test_tasks_count_alike_whatever_the_scale_of_their_scores() -> None:
+    one, two = (measured(hidden, {}).scores for hidden in ([1.0, 0.0, 0.0, 0.0], [0.0, 300.0, 100.0, 0.0]))
+    torch.testing.assert_close(mean_scores([one, two]).hidden, torch.tensor([0.5, 0.375, 0.125, 0.0]))
+
+
+def test_layers_are_those_that_tasks_lose_last() -> None:
+    one = measured([1.0], {4: [0, 1, 2, 3], 3: [0, 1, 3], 2: [0, 3], 1: [3]})
+    two = measured([1.0], {4: [0, 1, 2, 3], 3: [1, 2, 3], 2: [1, 3], 1: [1]})
+    assert [kept_longest([one, two], count) for count in (4, 3, 2, 1)] == [[0, 1, 2, 3], [0, 1, 3], [1, 3], [3]]
+
+
+def test_one_model_for_all_tasks_keeps_what_matters_on_average(tmp_path: Path, tiny_model: Any) -> None:
+    model = tiny_model("bert", layers=4, hidden_size=16, num_attention_heads=2, intermediate_size=12)
+    shape = {"layers": 2, "hidden": 8, "ffn": 4}
+    hidden = [float(n % 2) for n in range(16)]
+    step, layers = general(), {4: [0, 1, 2, 3], 3: [0, 1, 3], 2: [0, 3]}
+    for task in ("a", "b"):
+        stored(tmp_path / task, lambda: measured(hidden, layers))
+    ctx = SimpleNamespace(
+        config=SimpleNamespace(student=Student()),
+        plan=SimpleNamespace(given_student=False),
+        tasks=dict.fromkeys(("a", "b")),
+        folder=SimpleNamespace(manifest=lambda step: {"shape": shape}, measured=lambda step: tmp_path),
+    )
+    cut = cut_for_all(ctx, step, model)
+    assert (family.depth(cut), family.width(cut), cut.config.intermediate_size) == (2, 8, 4)
+    odd = [n for n in range(16) if n % 2]
+    words = model.get_input_embeddings().weight
+    assert torch.equal(cut.get_input_embeddings().weight, words[:, odd])
+    assert origin(ctx, step, None) == Origin([0, 3], odd)
+    assert origin(ctx, Step("recover", Train(), sources={"start": (step,), "teacher": (FINETUNED,)}), "a") == Origin(
+        [0, 3], odd
+    )
