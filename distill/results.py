@@ -189,7 +189,15 @@ def _notes(ctx: Context) -> Iterator[str]:
             "The embedded teacher was trained on MultiNLI, Quora duplicates and SQuAD, which are the sources of MNLI, "
             "QQP and QNLI."
         )
-    if any(step.settings.role == "baseline" for step in ctx.plan.of(Train)):
+    cut_for_all = [step for step in ctx.plan.of(Train) if step.source("shape_of") is not None]
+    if cut_for_all and any(step.settings.role == "baseline" for step in ctx.plan.of(Train)):
+        tokens = max((ctx.folder.manifest(step).get("tokens", 0) for step in cut_for_all), default=0)
+        yield (
+            "The baseline is a student of the same shape, cut from the task's fine-tuned teacher and trained for the "
+            "same number of steps on the same data without a teacher. The student was cut from the given teacher and "
+            f"distilled on {tokens:,} tokens of a corpus before it learned the task."
+        )
+    elif any(step.settings.role == "baseline" for step in ctx.plan.of(Train)):
         start = "layers copied from the teacher" if ctx.config.student.init == "teacher_layers" else "random weights"
         start = "the pruned model" if ctx.plan.of(Prune, Vocabulary) else start
         start = "the given student" if ctx.plan.given_student else start

@@ -166,13 +166,13 @@ class Search:
         target: Target,
         losses: Iterable[Losses],
         most: int = 1,
-        recovered: Callable[[Shape], float] = lambda shape: 0.0,
+        lost: Callable[[Shape], float] = lambda shape: 0.0,
     ) -> dict[str, Any]:
         """The best shape that meets a target, with its predicted speed.
 
         Of the `most` shapes with the least estimated loss over all tasks, it is the one of which the least is
-        `recovered`. A model of this shape is timed itself. If it misses the target, times are corrected by what it
-        took, and another shape is chosen. ConfigError if no shape meets the target.
+        `lost` in a trial. A model of this shape is timed itself. If it misses the target, times are corrected by what
+        it took, and another shape is chosen. ConfigError if no shape meets the target.
         """
         losses, slower, tried = list(losses), 1.0, dict[Shape, dict[str, Any]]()
         cost, uncertain = margin_lost(losses), extrapolations(losses)
@@ -183,7 +183,7 @@ class Search:
         while len(tried) < CHECKS:
             fits = fits_target(target, self.times, self.size, slower)
             best = finalists(filter(fits, self.shapes), price, most)
-            shape = min(best, key=recovered, default=None)
+            shape = min(best, key=lost, default=None)
             if shape is None or shape in tried:
                 break
             tried[shape] = self._timed(shape)
@@ -192,7 +192,7 @@ class Search:
             tried = {(least := min(self.shapes)): self.expected(least)}  # times of tiny models have no meaning
         if not tried:
             raise out_of_reach(target, self.shapes, self.times, self.full, self.size, cost)
-        chosen = min(tried, key=lambda shape: (_missed(target, tried[shape]), recovered(shape), *price(shape)))
+        chosen = min(tried, key=lambda shape: (_missed(target, tried[shape]), lost(shape), *price(shape)))
         return {"shape": asdict(chosen), "full": asdict(self.full), "tried": len(self.shapes)} | tried[chosen]
 
     def _timed(self, shape: Shape) -> dict[str, Any]:

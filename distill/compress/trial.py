@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from distill import losses
+from distill import family, losses
+from distill.compress.choose import mean_loss
 from distill.compress.importance import Batch
 from distill.compress.search import Shape
 from distill.compress.sensitivity import Sensitivity, Subject, autocast, cut, retrained
 from distill.config.stages import BASE_WIDTH
 from distill.features import outputs_of
 from distill.losses.precision import working
-from distill.student.shape import setting
 
 TEMPERATURE = 2.0
 """Of the soft targets."""
@@ -30,31 +31,51 @@ TEMPERATURE = 2.0
 RATE = 4e-4
 """Peak learning rate for a model of width 384."""
 
+LEAST = 1e-9
+"""Smallest loss that is told from none."""
 
-def trial_loss(
-    subject: Subject, measured: Sensitivity, shape: Shape, examples: int, steps: int, precision: str
-) -> float:
-    """The log of the loss to the outputs of a task's unpruned model, of a model that was cut to a shape and distilled.
+TAUGHT = "taught"
+"""Name of the unpruned model's outputs in a batch."""
 
-    The loss is on at most `examples` training rows, the distillation on others. A log, so that the mean over tasks does
-    not depend on the scale of their losses.
-    """
-    model, rows = subject.model, subject.data.task.kind.rows
 
+@dataclass(frozen=True)
+class Trial:
+    """What pruned models of a task are distilled on, and judged by."""
+
+    subject: Subject
+    measured: Sensitivity
+    lessons: Sequence[Batch]
+    judged: Sequence[Batch]
+    """Rows that are not in `lessons`."""
+    precision: str
+
+    def loss(self, shape: Shape) -> float:
+        """The log of the loss of a model that was cut to a shape and distilled, to the outputs of the unpruned model.
+
+        A log, so that the mean over tasks does not depend on the scale of their losses.
+        """
+        model, measured = self.subject.model, self.measured
+        small = cut(model, measured.layers[shape.layers], measured.scores, shape.hidden, shape.ffn)
+        rate = RATE * BASE_WIDTH / family.width(model)
+        small = retrained(small, self.lessons, self._loss, len(self.lessons), rate)
+        return math.log(max(mean_loss(small, self.judged, self._loss), LEAST))
+
+    def _loss(self, student: Any, batch: Batch) -> Tensor:
+        inputs = {key: value for key, value in batch.items() if key != TAUGHT}
+        with autocast(student, self.precision):
+            outputs = self.subject.data.task.kind.rows(working(outputs_of(student, inputs)))
+        return losses.soft_targets(outputs, batch[TAUGHT], temperature=TEMPERATURE)
+
+
+def trial(subject: Subject, measured: Sensitivity, examples: int, steps: int, precision: str) -> Trial:
+    """A trial of `steps` steps, judged on at most `examples` training rows."""
+    lessons = subject.sample(examples, then=steps)
+    lessons = [lessons[step % len(lessons)] for step in range(steps)]
+    rows = subject.data.task.kind.rows
+
+    @torch.no_grad()
     def taught(batches: Sequence[Batch]) -> list[Batch]:
-        with torch.no_grad(), autocast(model, precision):
-            return [batch | {"taught": rows(working(outputs_of(model, batch)))} for batch in batches]
+        with autocast(subject.model, precision):
+            return [batch | {TAUGHT: rows(working(outputs_of(subject.model, batch)))} for batch in batches]
 
-    def loss(student: Any, batch: Batch) -> Tensor:
-        inputs = {key: value for key, value in batch.items() if key != "taught"}
-        with autocast(student, precision):
-            outputs = rows(working(outputs_of(student, inputs)))
-        return losses.soft_targets(outputs, batch["taught"], temperature=TEMPERATURE)
-
-    judged, lessons = taught(subject.sample(examples)), taught(subject.sample(examples, then=steps))
-    width = int(setting(model.config, "hidden_size"))
-    small = cut(model, measured.layers[shape.layers], measured.scores, shape.hidden, shape.ffn)
-    small = retrained(small, lessons, loss, steps, RATE * BASE_WIDTH / width)
-    with torch.no_grad():
-        values = torch.cat([loss(small, batch).float() for batch in judged])
-    return math.log(max(values.mean().item(), 1e-9))
+    return Trial(subject, measured, taught(lessons), taught(subject.sample(examples)), precision)

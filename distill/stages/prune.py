@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +19,7 @@ from distill.compress.search import Shape
 from distill.compress.sensitivity import Sensitivity, Subject, cut, in_precision, sensitivity, stored
 from distill.compress.target import PARTS, SMOKE_PARTS, Search, candidates, config_of, requested_shape, shape_of
 from distill.compress.times import timer
-from distill.compress.trial import trial_loss
+from distill.compress.trial import Trial, trial
 from distill.compress.zeros import anywhere, zeroed
 from distill.config import Prune
 from distill.context import Context
@@ -31,6 +33,9 @@ from distill.stages import served
 
 REPEATS = 5
 """Rounds of timing."""
+
+TRIALS = "trials.json"
+"""File of the losses of trials, by shape."""
 
 PROOF_ROWS = 4
 """Number of a task's rows that verify a saved model."""
@@ -140,8 +145,8 @@ def _choice(ctx: Context, step: Step, settings: Prune, search: Search) -> dict[s
         measured = [_sensitivity(ctx, step, settings, data, search) for data in ctx.tasks.values()]
         losses = [part.losses for part in measured if part.losses is not None]
         most = 1 if ctx.config.limit.smoke else settings.finalists
-        recovered = _trials(ctx, step, settings, search) if most > 1 else lambda shape: 0.0
-        checkpoint.write_json(file, search.choice(step.goal, losses, most, recovered))
+        lost = _trials(ctx, step, settings, search) if most > 1 else lambda shape: 0.0
+        checkpoint.write_json(file, search.choice(step.goal, losses, most, lost))
     choice: dict[str, Any] = checkpoint.read_json(file)
     if choice["conditions"] != search.conditions:
         # Chosen on another machine or with other threads: the shape stays, its speed is predicted anew.
@@ -178,25 +183,28 @@ def _sensitivity(ctx: Context, step: Step, settings: Prune, data: TaskData, sear
 
 
 def _trials(ctx: Context, step: Step, settings: Prune, search: Search) -> Callable[[Shape], float]:
-    """Shape -> what a model of this shape recovers in a trial: the mean over tasks of `trial_loss`. They are stored."""
-    file = ctx.folder.measured(step) / "trials.json"
+    """Shape -> what a model of this shape loses in a trial: the mean over tasks of the log loss. They are stored."""
+    file = ctx.folder.measured(step) / TRIALS
     steps = min(settings.trial_steps, ctx.config.limit.steps or settings.trial_steps)
-    subjects = {task: _subject(ctx, step, data) for task, data in ctx.tasks.items()}
 
-    def of_task(task: str, shape: Shape) -> float:
-        measured = _sensitivity(ctx, step, settings, ctx.tasks[task], search)
-        return trial_loss(subjects[task], measured, shape, settings.examples, steps, ctx.machine.precision)
+    @functools.cache
+    def of_task(task: str) -> Trial:
+        data = ctx.tasks[task]
+        measured = _sensitivity(ctx, step, settings, data, search)
+        return trial(_subject(ctx, step, data), measured, settings.examples, steps, ctx.machine.precision)
 
-    def recovered(shape: Shape) -> float:
+    def lost(shape: Shape) -> float:
         known: dict[str, float] = checkpoint.read_json(file) if file.is_file() else {}
         if (name := f"{shape.layers} x {shape.hidden} x {shape.ffn}") not in known:
             with progress.waiting(f"{step.stage}: trial of {name}"):
-                known[name] = fmean(of_task(task, shape) for task in ctx.tasks)
-            ctx.machine.log(f"{step.stage}: after {steps} steps, {name} has a log loss of {known[name]:.3f}")
+                known[name] = fmean(of_task(task).loss(shape) for task in ctx.tasks)
+            ctx.machine.log(
+                f"{step.stage}: {name} loses {math.exp(known[name]):.3f} after {steps} steps of distillation"
+            )
             checkpoint.write_json(file, known)
         return known[name]
 
-    return recovered
+    return lost
 
 
 def _cut(

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from distill import student, teacher
+from distill import family, student, teacher
 from distill.compress.choose import most_important, top
 from distill.compress.importance import Importance
 from distill.compress.prune import pruned
 from distill.compress.search import Shape
 from distill.compress.sensitivity import Sensitivity, read
 from distill.context import Context
+from distill.data.tasks import TaskData
 from distill.plan import Given, Step
 
 
@@ -110,3 +112,16 @@ def cut_for_all(ctx: Context, step: Step, model: Any) -> Any:
     shape = average.shape
     kept = most_important(model, average.layers, average.scores, shape.hidden, shape.ffn)
     return pruned(model, kept)
+
+
+def with_head(ctx: Context, cutter: Step, data: TaskData, folder: Path, pad_id: int) -> Any:
+    """The model of a task with the encoder in `folder`, which `cutter` cut for all tasks, and the head, cut to the same
+    channels, of the task's model that the prune step measured."""
+    pruner = cutter.pruner
+    assert pruner is not None
+    whole = teacher.load_for(data.task, ctx.checkpoint(pruner.start, data.task.name), pad_id=pad_id)
+    model = cut_for_all(ctx, cutter, whole)
+    trained, _ = teacher.load_mlm(folder)
+    lost = family.encoder(model).load_state_dict(family.encoder(trained).state_dict(), strict=False)
+    assert not lost.unexpected_keys, lost  # language models have no pooler, so that keys may be missing
+    return model

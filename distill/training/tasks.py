@@ -36,7 +36,7 @@ from distill.shared import SharedObjective, joined, share_encoder
 from distill.student.training import only_used_embeddings
 from distill.terms import VECTORS
 from distill.training.answers import held_out, learned_outputs
-from distill.training.origin import UNKNOWN, origin
+from distill.training.origin import UNKNOWN, origin, with_head
 from distill.training.prepare import (
     Arrays,
     Collate,
@@ -266,6 +266,8 @@ def lesson_of(ctx: Context, step: Step, settings: Train, data: TaskData, tokeniz
 
 def _start(ctx: Context, step: Step, data: TaskData, member: int, tokenizer: Any) -> Any:
     """The classifier that training starts from."""
+    if step.cutter is not None and isinstance(step.start, Step) and step.start.on_corpus:
+        return with_head(ctx, step.cutter, data, ctx.checkpoint(step.start), tokenizer.pad_token_id)
     # A given or random student has no weights of the teacher.
     copied = ctx.config.student.init == "teacher_layers" and not ctx.plan.given_student
     return teacher.load_for(

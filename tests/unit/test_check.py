@@ -620,3 +620,20 @@ def test_transfer_sets_need_a_use_and_known_sources() -> None:
         (line,) = check.settings(loaded, "distilbert")
         assert line.startswith(expected)
     assert check.settings(load_config(["recipe=distilbert", files]), "distilbert") == []
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["stages.general.build_student=true"], "stages.general.build_student: got true; must be false with"),
+        (["stages.general.data=tasks"], "stages.general.shape_of: got prune on tasks; must be null there"),
+        (["stages.general.shape_of=recover"], "stages.general.shape_of: got recover; must be an earlier stage"),
+        (["stages.general.shape_of=finetune_teacher"], "must be a stage of kind prune; it is of kind train"),
+        (["stages.general.shape_of=teacher"], "stages.general.shape_of: got teacher; must be an earlier stage"),
+        (["stages.prune.uniform=false"], "stages.prune.uniform: got false; must be true with stages.general.shape_of"),
+        (["stages.general.start=finetune_teacher"], "stages.general.start: got finetune_teacher; must be a stage with"),
+    ],
+)
+def test_one_model_for_all_tasks_is_cut_from_the_given_teacher(overrides: list[str], expected: str) -> None:
+    assert check.settings(load_config(["recipe=frontier"]), "frontier") == []
+    assert [e for e in check.settings(load_config(["recipe=frontier", *overrides]), "frontier") if expected in e]

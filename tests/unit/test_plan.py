@@ -184,3 +184,19 @@ def test_expanding_changes_neither_an_invalid_baseline_nor_the_config_itself() -
     assert after == stages | {"whole": Train(role="baseline")}
     assert list(after) == list(stages) == list(settings.stages)
     assert settings.stages == stages
+
+
+def test_a_model_for_all_tasks_has_the_shape_of_its_target() -> None:
+    plan = resolve(config.load_config(["recipe=frontier", "target.speedup=[2,4]"]))
+    steps = {step.folder: step for step in plan.steps}
+    for label in ("2x", "4x"):
+        prune, general, recover = (steps[f"{stage}/{label}"] for stage in ("prune", "general", "recover"))
+        assert general.on_corpus
+        assert general.start is TEACHER
+        assert general.cutter is general
+        assert recover.cutter is general
+        assert {prune.pruner, general.pruner, recover.pruner} == {prune}
+        assert prune in general.inputs
+        assert not recover.of_student
+        assert steps[f"recover_baseline/{label}"].cutter is prune
+    assert steps["finetune_teacher"].cutter is steps["finetune_teacher"].pruner is None

@@ -116,6 +116,22 @@ def test_a_chosen_shape_is_timed_and_another_is_chosen_if_it_is_too_slow(speedup
     assert KNOWN.margin_kept(Shape(**unchecked["shape"])) >= KNOWN.margin_kept(shape)
 
 
+def test_the_finalist_that_recovers_best_is_chosen(tmp_path: Path) -> None:
+    tried: list[Shape] = []
+
+    def recovered(shape: Shape) -> float:
+        tried.append(shape)
+        return -shape.layers
+
+    target = Target(speedup=2.0)
+    found = search_in(tmp_path, [], checked=False).choice(target, [KNOWN], 5, recovered)
+    assert found["shape"]["layers"] == max(shape.layers for shape in tried)
+    assert len({(shape.layers, shape.hidden) for shape in tried}) == 5
+    assert all(table_of(Shape(4, 32, 64)) / table_of(shape) >= 2.0 for shape in tried)
+    estimated = search_in(tmp_path, [], checked=False).choice(target, [KNOWN])
+    assert Shape(**estimated["shape"]) in tried
+
+
 def test_a_latency_is_met_by_the_model_that_was_timed(tmp_path: Path) -> None:
     found = search_in(tmp_path, []).choice(Target(latency_ms=1.5), [KNOWN])
     assert real(Shape(**found["shape"])) == found["predicted_ms"] <= 1.5 * (1 + NEAR)
