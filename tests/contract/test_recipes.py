@@ -81,7 +81,7 @@ WHOLE = [name for name in NAMES if not cuts_otherwise(name)]
 """Recipes that are sent the whole way; of the others it is seen what they cut."""
 
 
-SETTINGS_ALONE = ("cofi", "embedder", "frontier", "minilmv2", "paper/distilbert")
+SETTINGS_ALONE = ("cofi", "embedder", "frontier", "minilmv2", "paper/distilbert", "prune_general")
 """Recipes whose students are of the shapes of distilbert's or prune's: their ONNX files are not made once more."""
 
 

@@ -187,7 +187,7 @@ def test_expanding_changes_neither_an_invalid_baseline_nor_the_config_itself() -
 
 
 def test_a_model_for_all_tasks_has_the_shape_of_its_target() -> None:
-    plan = resolve(config.load_config(["recipe=frontier", "target.speedup=[2,4]"]))
+    plan = resolve(config.load_config(["recipe=prune_general", "target.speedup=[2,4]"]))
     steps = {step.folder: step for step in plan.steps}
     for label in ("2x", "4x"):
         prune, general, recover = (steps[f"{stage}/{label}"] for stage in ("prune", "general", "recover"))
