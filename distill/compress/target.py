@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -166,15 +166,17 @@ class Search:
         target: Target,
         losses: Iterable[Losses],
         most: int = 1,
-        lost: Callable[[Shape], float] = lambda shape: 0.0,
+        trials: Callable[[Sequence[Shape]], Mapping[Shape, float]] | None = None,
     ) -> dict[str, Any]:
         """The best shape that meets a target, with its predicted speed.
 
-        Of the `most` shapes with the least estimated loss over all tasks, it is the one of which the least is
-        `lost` in a trial. A model of this shape is timed itself. If it misses the target, times are corrected by what
-        it took, and another shape is chosen. ConfigError if no shape meets the target.
+        Of the `most` shapes with the least estimated loss over all tasks, it is the one that loses the least in
+        `trials` (shapes -> the loss of each), if they are given. A model of this shape is timed itself. If it misses
+        the target, times are corrected by what it took, and another shape is chosen. ConfigError if no shape meets the
+        target.
         """
-        losses, slower, tried = list(losses), 1.0, dict[Shape, dict[str, Any]]()
+        losses, slower = list(losses), 1.0
+        tried, lost = dict[Shape, dict[str, Any]](), dict[Shape, float]()
         cost, uncertain = margin_lost(losses), extrapolations(losses)
 
         def price(shape: Shape) -> tuple[int, float, float]:
@@ -183,7 +185,11 @@ class Search:
         while len(tried) < CHECKS:
             fits = fits_target(target, self.times, self.size, slower)
             best = finalists(filter(fits, self.shapes), price, most)
-            shape = min(best, key=lost, default=None)
+            if self.full in best:
+                best = [self.full]  # nothing is lost
+            elif trials is not None and best:
+                lost |= trials(best)
+            shape = min(best, key=lambda shape: lost.get(shape, 0.0), default=None)
             if shape is None or shape in tried:
                 break
             tried[shape] = self._timed(shape)
@@ -192,7 +198,7 @@ class Search:
             tried = {(least := min(self.shapes)): self.expected(least)}  # times of tiny models have no meaning
         if not tried:
             raise out_of_reach(target, self.shapes, self.times, self.full, self.size, cost)
-        chosen = min(tried, key=lambda shape: (_missed(target, tried[shape]), lost(shape), *price(shape)))
+        chosen = min(tried, key=lambda shape: (_missed(target, tried[shape]), lost.get(shape, 0.0), *price(shape)))
         return {"shape": asdict(chosen), "full": asdict(self.full), "tried": len(self.shapes)} | tried[chosen]
 
     def _timed(self, shape: Shape) -> dict[str, Any]:

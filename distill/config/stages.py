@@ -196,7 +196,7 @@ class Prune(Stage):
     """Number of shapes, those with the least estimated loss, that are tried before one is chosen for a target: cut,
     distilled briefly, and compared on other rows. Of shapes that differ in FFN channels alone one is tried. With 1 the
     estimate decides."""
-    trial_steps: int = 200
+    trial_steps: int = 100
     """Distillation steps of each task's model in a trial."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from distill.compress.search import Shape
 from distill.compress.sensitivity import Sensitivity, Subject, cut, in_precision, sensitivity, stored
 from distill.compress.target import PARTS, SMOKE_PARTS, Search, candidates, config_of, requested_shape, shape_of
 from distill.compress.times import timer
-from distill.compress.trial import Trial, trial
+from distill.compress.trial import trial
 from distill.compress.zeros import anywhere, zeroed
 from distill.config import Prune
 from distill.context import Context
@@ -34,8 +34,11 @@ from distill.stages import served
 REPEATS = 5
 """Rounds of timing."""
 
+SMOKE_FINALISTS = 2
+"""Shapes that are tried under limit=smoke."""
+
 TRIALS = "trials.json"
-"""File of the losses of trials, by shape."""
+"""File of the losses of trials, by task and shape."""
 
 PROOF_ROWS = 4
 """Number of a task's rows that verify a saved model."""
@@ -144,9 +147,9 @@ def _choice(ctx: Context, step: Step, settings: Prune, search: Search) -> dict[s
         # All tasks are measured, because their models get the same shape.
         measured = [_sensitivity(ctx, step, settings, data, search) for data in ctx.tasks.values()]
         losses = [part.losses for part in measured if part.losses is not None]
-        most = 1 if ctx.config.limit.smoke else settings.finalists
-        lost = _trials(ctx, step, settings, search) if most > 1 else lambda shape: 0.0
-        checkpoint.write_json(file, search.choice(step.goal, losses, most, lost))
+        most = min(settings.finalists, SMOKE_FINALISTS) if ctx.config.limit.smoke else settings.finalists
+        tried = functools.partial(_tried, ctx, step, settings, search) if most > 1 else None
+        checkpoint.write_json(file, search.choice(step.goal, losses, most, tried))
     choice: dict[str, Any] = checkpoint.read_json(file)
     if choice["conditions"] != search.conditions:
         # Chosen on another machine or with other threads: the shape stays, its speed is predicted anew.
@@ -182,28 +185,27 @@ def _sensitivity(ctx: Context, step: Step, settings: Prune, data: TaskData, sear
     return stored(ctx.folder.measured(step) / data.task.name, measure)
 
 
-def _trials(ctx: Context, step: Step, settings: Prune, search: Search) -> Callable[[Shape], float]:
+def _tried(ctx: Context, step: Step, settings: Prune, search: Search, shapes: Sequence[Shape]) -> dict[Shape, float]:
     """Shape -> what a model of this shape loses in a trial: the mean over tasks of the log loss. They are stored."""
     file = ctx.folder.measured(step) / TRIALS
     steps = min(settings.trial_steps, ctx.config.limit.steps or settings.trial_steps)
-
-    @functools.cache
-    def of_task(task: str) -> Trial:
-        data = ctx.tasks[task]
+    known: dict[str, dict[str, float]] = checkpoint.read_json(file) if file.is_file() else {}
+    names = {f"{shape.layers} x {shape.hidden} x {shape.ffn}": shape for shape in shapes}
+    # Task by task, so that one unpruned model is in memory at a time.
+    for task, data in ctx.tasks.items():
+        of_task = known.setdefault(task, {})
+        if not (new := [name for name in names if name not in of_task]):
+            continue
         measured = _sensitivity(ctx, step, settings, data, search)
-        return trial(_subject(ctx, step, data), measured, settings.examples, steps, ctx.machine.precision)
-
-    def lost(shape: Shape) -> float:
-        known: dict[str, float] = checkpoint.read_json(file) if file.is_file() else {}
-        if (name := f"{shape.layers} x {shape.hidden} x {shape.ffn}") not in known:
-            with progress.waiting(f"{step.stage}: trial of {name}"):
-                known[name] = fmean(of_task(task).loss(shape) for task in ctx.tasks)
-            ctx.machine.log(
-                f"{step.stage}: {name} loses {math.exp(known[name]):.3f} after {steps} steps of distillation"
-            )
-            checkpoint.write_json(file, known)
-        return known[name]
-
+        with progress.counted(f"{step.stage}/{task}: trials of shapes", len(new)) as done:
+            of_trial = trial(_subject(ctx, step, data), measured, settings.examples, steps, ctx.machine.precision)
+            for name in new:
+                of_task[name] = of_trial.loss(names[name])
+                done(1)
+        checkpoint.write_json(file, known)
+    lost = {shape: fmean(of_task[name] for of_task in known.values()) for name, shape in names.items()}
+    found = ", ".join(f"{name}: {math.exp(lost[shape]):.3f}" for name, shape in names.items())
+    ctx.machine.log(f"{step.stage}: loss after {steps} steps of distillation: {found}")
     return lost
 
 

@@ -77,6 +77,8 @@ EXAMPLES: dict[str, tuple[str, list[Any], list[Any]]] = {
     "stages.*.terms.*.positions": ("stages.pretrain.terms.mlm.positions", ["some"], ["masked", "all"]),
     "stages.*.examples": ("stages.prune.examples", [0, 31], [32]),
     "stages.*.retrain_steps": ("stages.prune.retrain_steps", [-1], [0, 20]),
+    "stages.*.finalists": ("stages.prune.finalists", [0], [1, 10]),
+    "stages.*.trial_steps": ("stages.prune.trial_steps", [0], [1, 100]),
     "stages.*.max_drop": ("stages.quantize.max_drop", [-1], [None, 0, 0.5]),
     "stages.*.max_recall_drop": ("stages.quantize.max_recall_drop", [-1], [None, 0, 0.5]),
     "stages.*.gates.kind": ("stages.adapt.gates.kind", ["hard"], ["none", "l0", "movement"]),

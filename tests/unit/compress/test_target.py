@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -119,12 +120,12 @@ def test_a_chosen_shape_is_timed_and_another_is_chosen_if_it_is_too_slow(speedup
 def test_the_finalist_that_recovers_best_is_chosen(tmp_path: Path) -> None:
     tried: list[Shape] = []
 
-    def recovered(shape: Shape) -> float:
-        tried.append(shape)
-        return -shape.layers
+    def trials(shapes: Sequence[Shape]) -> dict[Shape, float]:
+        tried.extend(shapes)
+        return {shape: -float(shape.layers) for shape in shapes}
 
     target = Target(speedup=2.0)
-    found = search_in(tmp_path, [], checked=False).choice(target, [KNOWN], 5, recovered)
+    found = search_in(tmp_path, [], checked=False).choice(target, [KNOWN], 5, trials)
     assert found["shape"]["layers"] == max(shape.layers for shape in tried)
     assert len({(shape.layers, shape.hidden) for shape in tried}) == 5
     assert all(table_of(Shape(4, 32, 64)) / table_of(shape) >= 2.0 for shape in tried)
