@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,13 +10,15 @@ from typing import Any
 import pytest
 import torch
 
-from distill import family
-from distill.compress.importance import Importance
+from distill import family, teacher
+from distill.compress.importance import Importance, magnitude
 from distill.compress.sensitivity import Sensitivity, stored
 from distill.config import Prune, Student, Train
+from distill.data.kinds import KINDS
+from distill.data.task import Task
 from distill.plan import TEACHER, Source, Step
 from distill.student import half_depth
-from distill.training.origin import UNKNOWN, Origin, cut_for_all, kept_longest, mean_scores, origin
+from distill.training.origin import UNKNOWN, Origin, cut_for_all, kept_longest, mean_scores, origin, with_head
 
 
 def build(start: Source) -> Step:
@@ -31,6 +34,9 @@ def train(start: Source, teacher: Source = TEACHER) -> Step:
 
 
 FINETUNED = Step("finetune_teacher", Train(role="teacher"), sources={"start": (TEACHER,)})
+
+
+TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 
 
 def general() -> Step:
@@ -127,3 +133,42 @@ def test_one_model_for_all_tasks_keeps_what_matters_on_average(tmp_path: Path, t
     assert origin(ctx, Step("recover", Train(), sources={"start": (step,), "teacher": (FINETUNED,)}), "a") == Origin(
         [0, 3], odd
     )
+
+
+@pytest.mark.parametrize("name", sorted(set(TINY["FAMILIES"]) - set(TINY["SAME"])))
+def test_a_task_gets_the_encoder_for_all_tasks_and_its_own_head(name: str, tmp_path: Path) -> None:
+    sizes = {"hidden_size": 32, "num_attention_heads": 4}
+    whole = TINY["save"](tmp_path / "task", name, "SequenceClassification", num_labels=3, **sizes)
+    given = TINY["save"](tmp_path / "given", name, "MaskedLM", **sizes)
+    model, _ = teacher.load_mlm(given)
+    depth = family.depth(model)
+    scores = magnitude(model)
+    layers = {count: [*range(count)] for count in range(1, depth + 1)}
+    stored(tmp_path / "measured/a", lambda: Sensitivity(scores, refit=False, layers=layers, losses=None))
+    shape = {"layers": 1, "hidden": 16, "ffn": 8}
+    step = general()
+    ctx: Any = SimpleNamespace(
+        tasks={"a": None},
+        folder=SimpleNamespace(manifest=lambda step: {"shape": shape}, measured=lambda step: tmp_path / "measured"),
+        checkpoint=lambda source, task: whole,
+    )
+    cut = cut_for_all(ctx, step, model)
+    with torch.no_grad():
+        for parameter in cut.parameters():
+            parameter.add_(0.1)  # trained
+    cut.save_pretrained(tmp_path / "general")
+    task: Any = SimpleNamespace(task=Task("a", KINDS["classification"], ("text",), ("x", "y", "z"), ("accuracy",)))
+    found = with_head(ctx, step, task, tmp_path / "general", TINY["PADDING"])
+    trained = {key: value for key, value in family.encoder(cut).state_dict().items() if "pooler" not in key}
+    assert trained
+    encoder = family.encoder(found).state_dict()
+    assert all(torch.equal(value, encoder[key]) for key, value in trained.items())
+    original = teacher.load_classifier(whole, 3)
+    out = family.head_of(found)
+    kept = torch.tensor(origin_channels(scores, shape["hidden"]))
+    before, after = original.get_submodule(family.head_of(original)).weight, found.get_submodule(out).weight
+    assert torch.equal(after, before[:, kept])
+
+
+def origin_channels(scores: Importance, count: int) -> list[int]:
+    return scores.hidden.argsort(descending=True, stable=True)[:count].sort().values.tolist()
