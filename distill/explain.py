@@ -157,8 +157,11 @@ def _anywhere(text: str, others: list[str]) -> str | None:
             return f"hydra.searchpath: got this key in {file.group(1)}.yaml; must be left out; use --config-dir FOLDER"
         if rule := next((rule for part, rule in _RULES.items() if part in text), None):
             return f"{key}: got a value of another type in {file.group(1)}.yaml; must be {rule}; correct the file"
-        if file.group(1).startswith(f"{key}/"):
-            return f"{file.group(1)}.yaml: got no package; must begin with '# @package _global_'; add that line"
+        # A recipe without a package is composed below the key `recipe`, and so are the groups that it chooses.
+        recipe = next((a.partition("=")[2] for a in others if _key(a) == "recipe"), None) if key == "recipe" else None
+        if recipe or file.group(1).startswith(f"{key}/"):
+            name = f"recipe/{recipe}" if recipe else file.group(1)
+            return f"{name}.yaml: got no package; must begin with '# @package _global_'; add that line"
         return f"{key}: got this key in {file.group(1)}.yaml; must be a setting that exists; {_near(key, others)}"
     return None
 

@@ -174,6 +174,11 @@ def test_a_recipe_of_the_user_runs(mine: Path) -> None:
         ),
         (
             "y",
+            "defaults: [/recipe/prune, /stage@stages.more: distil_tasks, _self_]\nseed: 1\n",
+            "recipe/y.yaml: got no package; must begin with '# @package _global_'; add that line",
+        ),
+        (
+            "y",
             "# @package _global_\ntemprature: 3\n",
             "temprature: got this key in recipe/y.yaml; must be a setting that exists; did you mean temperature?",
         ),
