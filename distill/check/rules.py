@@ -114,7 +114,7 @@ RULES: tuple[Rule, ...] = (
     ("stages.*.terms.*.positions", _one_of("masked", "all"), "masked or all", "see conf/term"),
     ("stages.*.examples", _number(32), ">= 32", "fewer rows measure too coarsely; 256 is the default"),
     ("stages.*.retrain_steps", _number(0), ">= 0", "0 measures right after the cut; 20 is the default"),
-    ("stages.*.finalists", _number(1), ">= 1", "1 tries none; 10 is the default"),
+    ("stages.*.finalists", _number(1), ">= 1", "1 tries none; 4 is the default"),
     ("stages.*.trial_steps", _number(1), ">= 1", "100 is the default; stages.*.finalists=1 tries no shape"),
     ("stages.*.max_drop", _number(0), ">= 0", "null sets no limit"),
     ("stages.*.max_recall_drop", _number(0), ">= 0", "null sets no limit"),

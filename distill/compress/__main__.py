@@ -49,7 +49,7 @@ sizes in `student.*`, and then distils the unpruned teacher into it to recover.
    float32, and so is their teacher.
 3. Of the shapes that meet the target, those with the largest estimated share of the margin (geometric mean over tasks)
    are tried: `stages.prune.finalists` of them, no two with the same depth and width. Each task's model is cut to the
-   shape and distilled from the unpruned one for `stages.prune.trial_steps` steps, and its loss to the unpruned model's
+   shape and distilled from the unpruned one (`stages.prune.trial_steps`), and its loss to the unpruned model's
    outputs is measured on other training rows. The shape with the least loss (geometric mean over tasks) is chosen, the
    same for all tasks. A model of this shape is then timed itself, beside the teacher, and if it misses the target,
    times are corrected and another shape is chosen. The report shows its predicted and its measured speed. A target that

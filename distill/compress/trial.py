@@ -21,6 +21,7 @@ from distill.compress.choose import mean_loss
 from distill.compress.importance import Batch
 from distill.compress.search import Shape
 from distill.compress.sensitivity import Sensitivity, Subject, autocast, cut, retrained
+from distill.compress.target import shape_of
 from distill.config.stages import BASE_WIDTH
 from distill.features import outputs_of
 from distill.losses.precision import working
@@ -30,6 +31,9 @@ TEMPERATURE = 2.0
 
 RATE = 4e-4
 """Peak learning rate for a model of width 384."""
+
+LESSONS = 500
+"""Most batches that a trial goes through again and again."""
 
 LEAST = 1e-9
 """Smallest loss that is told from none."""
@@ -47,17 +51,22 @@ class Trial:
     lessons: Sequence[Batch]
     judged: Sequence[Batch]
     """Rows that are not in `lessons`."""
+    steps: int
+    """Steps of a model of the unpruned size."""
     precision: str
 
     def loss(self, shape: Shape) -> float:
         """The log of the loss of a model that was cut to a shape and distilled, to the outputs of the unpruned model.
 
-        A log, so that the mean over tasks does not depend on the scale of their losses.
+        A log, so that the mean over tasks does not depend on the scale of their losses. A model with an eighth of the
+        weights gets eight times as many steps, which takes as long: after few steps small models have recovered
+        nothing, and those that kept the most channels seem the best.
         """
         model, measured = self.subject.model, self.measured
         small = cut(model, measured.layers[shape.layers], measured.scores, shape.hidden, shape.ffn)
         rate = RATE * BASE_WIDTH / family.width(model)
-        small = retrained(small, self.lessons, self._loss, len(self.lessons), rate)
+        steps = round(self.steps * shape_of(model.config).weights / shape.weights)
+        small = retrained(small, self.lessons, self._loss, steps, rate)
         return math.log(max(mean_loss(small, self.judged, self._loss), LEAST))
 
     def _loss(self, student: Any, batch: Batch) -> Tensor:
@@ -68,9 +77,8 @@ class Trial:
 
 
 def trial(subject: Subject, measured: Sensitivity, examples: int, steps: int, precision: str) -> Trial:
-    """A trial of `steps` steps, judged on at most `examples` training rows."""
-    lessons = subject.sample(examples, then=steps)
-    lessons = [lessons[step % len(lessons)] for step in range(steps)]
+    """A trial of `steps` steps for a model of the unpruned size, judged on at most `examples` training rows."""
+    lessons = subject.sample(examples, then=LESSONS)
     rows = subject.data.task.kind.rows
 
     @torch.no_grad()
@@ -78,4 +86,4 @@ def trial(subject: Subject, measured: Sensitivity, examples: int, steps: int, pr
         with autocast(subject.model, precision):
             return [batch | {TAUGHT: rows(working(outputs_of(subject.model, batch)))} for batch in batches]
 
-    return Trial(subject, measured, taught(lessons), taught(subject.sample(examples)), precision)
+    return Trial(subject, measured, taught(lessons), taught(subject.sample(examples)), steps, precision)

@@ -205,7 +205,7 @@ def _tried(ctx: Context, step: Step, settings: Prune, search: Search, shapes: Se
         checkpoint.write_json(file, known)
     lost = {shape: fmean(of_task[name] for of_task in known.values()) for name, shape in names.items()}
     found = ", ".join(f"{name}: {math.exp(lost[shape]):.3f}" for name, shape in names.items())
-    ctx.machine.log(f"{step.stage}: loss after {steps} steps of distillation: {found}")
+    ctx.machine.log(f"{step.stage}: loss after brief distillation: {found}")
     return lost
 
 
