@@ -48,7 +48,7 @@ sizes in `student.*`, and then distils the unpruned teacher into it to recover.
    interpolated. Speedups are over the teacher's fastest float32 form. Recipes that do not quantize are timed in torch
    float32, and so is their teacher.
 3. Of the shapes that meet the target, those with the largest estimated share of the margin (geometric mean over tasks)
-   are tried: `stages.prune.finalists` of them, no two with the same depth and width. Each task's model is cut to the
+   are tried: `stages.prune.finalists` of them, no two with the same depth. Each task's model is cut to the
    shape and distilled from the unpruned one (`stages.prune.trial_steps`), and its loss to the unpruned model's
    outputs is measured on other training rows. The shape with the least loss (geometric mean over tasks) is chosen, the
    same for all tasks. A model of this shape is then timed itself, beside the teacher, and if it misses the target,

@@ -154,11 +154,13 @@ def choose(
 
 
 def finalists(shapes: Iterable[Shape], price: Callable[[Shape], Any], most: int) -> list[Shape]:
-    """The `most` shapes of the least price, of which no two have the same layers and width: of shapes that differ in
-    their FFN channels alone, the estimate is good enough."""
-    best: dict[tuple[int, int], Shape] = {}
+    """The `most` shapes of the least price, of which no two have as many layers.
+
+    The price, an estimate from losses by dimension, is worst at weighing depth against width.
+    """
+    best: dict[int, Shape] = {}
     for shape in sorted(shapes, key=price):
-        best.setdefault((shape.layers, shape.hidden), shape)
+        best.setdefault(shape.layers, shape)
     return list(best.values())[:most]
 
 

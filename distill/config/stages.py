@@ -194,7 +194,7 @@ class Prune(Stage):
     """Training steps, on other rows, between a cut and the measurement of its loss. 0 measures right after the cut."""
     finalists: int = 4
     """Number of shapes, those with the least estimated loss, that are tried before one is chosen for a target: cut,
-    distilled briefly, and compared on other rows. Of shapes that differ in FFN channels alone one is tried. With 1 the
+    distilled briefly, and compared on other rows. Of shapes with the same number of layers one is tried. With 1 the
     estimate decides."""
     trial_steps: int = 100
     """Distillation steps of a model of the unpruned size in a trial; one with half the weights gets twice as many."""

@@ -23,8 +23,8 @@ from distill.data.tasks import TaskData
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 
 
-def test_finalists_differ_in_depth_or_width() -> None:
-    shapes = [Shape(2, 8, 16), Shape(2, 8, 32), Shape(1, 16, 16), Shape(1, 16, 64), Shape(3, 4, 8)]
+def test_finalists_differ_in_depth() -> None:
+    shapes = [Shape(2, 4, 16), Shape(2, 8, 32), Shape(1, 16, 16), Shape(1, 8, 64), Shape(3, 4, 8)]
     price = dict(zip(shapes, [0.3, 0.1, 0.2, 0.4, 0.5], strict=True))
     assert finalists(shapes, price.__getitem__, 10) == [Shape(2, 8, 32), Shape(1, 16, 16), Shape(3, 4, 8)]
     assert finalists(shapes, price.__getitem__, 2) == [Shape(2, 8, 32), Shape(1, 16, 16)]
