@@ -47,13 +47,13 @@ sizes in `student.*`, and then distils the unpruned teacher into it to recover.
    sizes and three FFN sizes are timed, with one layer and with three; times of the sizes between them are
    interpolated. Speedups are over the teacher's fastest float32 form. Recipes that do not quantize are timed in torch
    float32, and so is their teacher.
-3. Of the shapes that meet the target, those with the largest estimated share of the margin (geometric mean over tasks)
-   are tried: `stages.prune.finalists` of them, no two with the same depth. Each task's model is cut to the
-   shape and distilled from the unpruned one (`stages.prune.trial_steps`), and its loss to the unpruned model's
-   outputs is measured on other training rows. The shape with the least loss (geometric mean over tasks) is chosen, the
-   same for all tasks. A model of this shape is then timed itself, beside the teacher, and if it misses the target,
-   times are corrected and another shape is chosen. The report shows its predicted and its measured speed. A target that
-   no shape meets is refused, with the nearest shape and its cost.
+3. One shape is chosen for all tasks: of those that meet the target, the one that retains the largest estimated share
+   of the margin (geometric mean over tasks). A model of this shape is then timed itself, beside the teacher, and if it
+   misses the target, times are corrected and another shape is chosen. The report shows its predicted and its measured
+   speed. A target that no shape meets is refused, with the nearest shape and its cost. With
+   `stages.prune.finalists=4` the best shapes of four depths are tried first: each task's model is cut to the shape and
+   distilled from the unpruned one for a while (`stages.prune.trial_steps`), and the shape with the least loss to the
+   unpruned model's outputs on other training rows is taken.
 
 `target.speedup=[4,8,16]` gives a model for each speedup from one set of measurements, in one run and one report;
 `recipe=frontier` has five speedups, and `target.retained=97` names the fastest model that retains 97%.

@@ -34,9 +34,6 @@ from distill.stages import served
 REPEATS = 5
 """Rounds of timing."""
 
-SMOKE_FINALISTS = 2
-"""Shapes that are tried under limit=smoke."""
-
 TRIALS = "trials.json"
 """File of the losses of trials, by task and shape."""
 
@@ -147,7 +144,7 @@ def _choice(ctx: Context, step: Step, settings: Prune, search: Search) -> dict[s
         # All tasks are measured, because their models get the same shape.
         measured = [_sensitivity(ctx, step, settings, data, search) for data in ctx.tasks.values()]
         losses = [part.losses for part in measured if part.losses is not None]
-        most = min(settings.finalists, SMOKE_FINALISTS) if ctx.config.limit.smoke else settings.finalists
+        most = settings.finalists
         tried = functools.partial(_tried, ctx, step, settings, search) if most > 1 else None
         checkpoint.write_json(file, search.choice(step.goal, losses, most, tried))
     choice: dict[str, Any] = checkpoint.read_json(file)
