@@ -109,6 +109,8 @@ def finished(request: pytest.FixtureRequest, run: Any, tmp_path_factory: pytest.
         overrides += ["stages.quantize.schemes=[bitsandbytes]"]
     elif extends(recipe):
         overrides += ["stages.quantize.schemes=[onnxruntime]"]
+    if recipe == "prune":
+        overrides += ["stages.prune.finalists=2"]
     if composed(recipe).student.embedding_size is not None:
         overrides += ["student.embedding_size=16"]  # the tiny teachers are as narrow
     if composed(recipe).student.layers:
