@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -185,10 +186,8 @@ class Search:
         while len(tried) < CHECKS:
             fits = fits_target(target, self.times, self.size, slower)
             best = finalists(filter(fits, self.shapes), price, most)
-            if self.full in best:
-                best = [self.full]  # nothing is lost
-            elif trials is not None and best:
-                lost |= trials(best)
+            if trials is not None and best:
+                lost |= {self.full: -math.inf} if self.full in best else trials(best)  # the whole model loses nothing
             shape = min(best, key=lambda shape: lost.get(shape, 0.0), default=None)
             if shape is None or shape in tried:
                 break

@@ -33,13 +33,10 @@ RATE = 4e-4
 """Peak learning rate for a model of width 384."""
 
 LESSONS = 500
-"""Most batches that a trial goes through again and again."""
+"""Maximum batches of training rows in a trial; they are repeated where it has more steps."""
 
 LEAST = 1e-9
-"""Smallest loss that is told from none."""
-
-TAUGHT = "taught"
-"""Name of the unpruned model's outputs in a batch."""
+"""Lower bound of a loss, so that its logarithm is finite."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,7 @@ class Trial:
 
         A log, so that the mean over tasks does not depend on the scale of their losses. A model with an eighth of the
         weights gets eight times as many steps, which takes as long: after few steps small models have recovered
-        nothing, and those that kept the most channels seem the best.
+        nothing, and those that kept the most channels seem the best. Weights are not refitted after the cut.
         """
         model, measured = self.subject.model, self.measured
         small = cut(model, measured.layers[shape.layers], measured.scores, shape.hidden, shape.ffn)
@@ -70,10 +67,9 @@ class Trial:
         return math.log(max(mean_loss(small, self.judged, self._loss), LEAST))
 
     def _loss(self, student: Any, batch: Batch) -> Tensor:
-        inputs = {key: value for key, value in batch.items() if key != TAUGHT}
         with autocast(student, self.precision):
-            outputs = self.subject.data.task.kind.rows(working(outputs_of(student, inputs)))
-        return losses.soft_targets(outputs, batch[TAUGHT], temperature=TEMPERATURE)
+            outputs = self.subject.data.task.kind.rows(working(outputs_of(student, batch)))
+        return losses.soft_targets(outputs, batch["teacher_logits"], temperature=TEMPERATURE)
 
 
 def trial(subject: Subject, measured: Sensitivity, examples: int, steps: int, precision: str) -> Trial:
@@ -84,6 +80,6 @@ def trial(subject: Subject, measured: Sensitivity, examples: int, steps: int, pr
     @torch.no_grad()
     def taught(batches: Sequence[Batch]) -> list[Batch]:
         with autocast(subject.model, precision):
-            return [batch | {TAUGHT: rows(working(outputs_of(subject.model, batch)))} for batch in batches]
+            return [batch | {"teacher_logits": rows(working(outputs_of(subject.model, batch)))} for batch in batches]
 
     return Trial(subject, measured, taught(lessons), taught(subject.sample(examples)), steps, precision)

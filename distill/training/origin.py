@@ -107,7 +107,7 @@ def mean_scores(scores: list[Importance]) -> Importance:
 
 
 def cut_for_all(ctx: Context, step: Step, model: Any) -> Any:
-    """The model cut to the shape of the prune step that a step names in `shape_of`."""
+    """The model cut to the shape of the prune step that a step names in `shape_of`. Weights are not refitted."""
     average = averaged(ctx, step)
     shape = average.shape
     kept = most_important(model, average.layers, average.scores, shape.hidden, shape.ffn)

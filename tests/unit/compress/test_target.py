@@ -133,6 +133,14 @@ def test_the_finalist_that_recovers_best_is_chosen(tmp_path: Path) -> None:
     assert Shape(**estimated["shape"]) in tried
 
 
+def test_the_whole_model_is_not_tried(tmp_path: Path) -> None:
+    def trials(shapes: Sequence[Shape]) -> dict[Shape, float]:
+        raise AssertionError(f"{shapes} were tried")
+
+    found = search_in(tmp_path, [], checked=False).choice(Target(speedup=1.0), [KNOWN], 4, trials)
+    assert Shape(**found["shape"]) == Shape(4, 32, 64)
+
+
 def test_a_latency_is_met_by_the_model_that_was_timed(tmp_path: Path) -> None:
     found = search_in(tmp_path, []).choice(Target(latency_ms=1.5), [KNOWN])
     assert real(Shape(**found["shape"])) == found["predicted_ms"] <= 1.5 * (1 + NEAR)
