@@ -250,6 +250,18 @@ def test_runs_to_valid_results(finished: Finished) -> None:
     assert [(stage["name"], stage["target"], stage["kind"]) for stage in written["stages"]] == steps
 
 
+def test_the_report_states_what_the_baseline_starts_from(finished: Finished) -> None:
+    notes, steps = " ".join(finished.results["notes"]), finished.plan.of(Train)
+    baseline = any(step.settings.role == "baseline" for step in steps)
+    general = [step for step in steps if step.source("shape_of") is not None]
+    tokens = max(
+        (checkpoint.read_json(finished.folder / s.folder / "manifest.json")["tokens"] for s in general), default=0
+    )
+    assert (f"distilled on {tokens:,} tokens of a corpus before it learned" in notes) == bool(general and baseline)
+    assert ("with the same initial weights" in notes) == (baseline and not general)
+    assert bool(general) == bool(tokens)
+
+
 def test_the_student_is_smaller(finished: Finished) -> None:
     size = {(model["role"], model["target"]): model["parameters"] for model in finished.results["models"]}
     for label in finished.plan.targets:
