@@ -82,7 +82,8 @@ def _on_main_process(ctx: Context, pending: list[Step]) -> None:
     for step in pending:
         if isinstance(step.settings, Vocabulary) and "corpus" in step.settings.texts:
             _ = ctx.texts
-        if isinstance(step.settings, Prune):
+        # With a budget, targets out of reach are not tried.
+        if isinstance(step.settings, Prune) and ctx.config.budget.minutes is None:
             check_reach(ctx, step, _pruned_from(ctx, step))
 
 

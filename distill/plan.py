@@ -6,7 +6,7 @@ teacher, tokenizer and target, so that no other module compares stage names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -15,10 +15,12 @@ from distill.config import (
     NO_TEACHER,
     REFERENCES,
     Baseline,
+    Budget,
     Config,
     Evaluate,
     Export,
     Prune,
+    Quantize,
     Stage,
     Target,
     Train,
@@ -195,6 +197,31 @@ class Plan:
         """The steps whose settings are of these kinds."""
         return [step for step in self.steps if isinstance(step.settings, kinds)]
 
+    def only(self, labels: Sequence[str]) -> Plan:
+        """The plan of these targets alone. Without any, the evaluated and exported model is the teacher, in the forms
+        of the step that quantizes it."""
+        if not labels:
+            return self._of_teacher()
+        kept: dict[Source, Source] = {source: source for source in GIVEN.values()}
+        for step in self.steps:
+            if not step.target or step.target in labels:
+                of = {key: tuple(kept[s] for s in sources if s in kept) for key, sources in step.sources.items()}
+                kept[step] = replace(step, sources=of)
+        steps = tuple(step for step in kept.values() if isinstance(step, Step))
+        return replace(self, steps=steps, targets={label: self.targets[label] for label in labels})
+
+    def _of_teacher(self) -> Plan:
+        evaluate = next(step for step in self.of(Evaluate))
+        teacher = evaluate.teacher
+        quantized = next(step for step in self.of(Quantize) if step.start is teacher)
+        assert teacher is not None
+        before = [step for step in self.steps if not step.target and step is not evaluate]
+        of: dict[str, tuple[Source, ...]] = {"teacher": (teacher,), "student": (teacher,), "quantized": (quantized,)}
+        evaluate = replace(evaluate, sources=of)
+        of = {"start": (teacher,), "quantized": (quantized,), "evaluated": (evaluate,)}
+        exports = {step.stage: replace(step, target="", sources=of) for step in self.of(Export)}
+        return replace(self, steps=(*before, evaluate, *exports.values()), targets={})
+
     @property
     def builds(self) -> list[str]:
         """The stages that build the student of `student.*`."""
@@ -226,8 +253,14 @@ def compared(step: Step) -> list[Compared]:
     ]
 
 
-def targets(target: Target) -> dict[str, Target]:
+SLOWER = (0.5, 0.75, 1.0)
+"""With a budget: the targets that may be tried, as shares of a single `target.speedup`."""
+
+
+def targets(target: Target, budget: Budget) -> dict[str, Target]:
     """Label -> target with one number in place of a list; only the target itself, with label "", if it has no list."""
+    if budget.minutes is not None and isinstance(target.speedup, int | float):
+        target = replace(target, speedup=[part * target.speedup for part in SLOWER if part * target.speedup > 1])
     for name, unit in UNITS.items():
         values = getattr(target, name)
         if isinstance(values, list):
@@ -247,7 +280,7 @@ def resolve(config: Config) -> Plan:
         isinstance(s := config.stages.get(n), Train) and s.start == STUDENT.name for n in config.pipeline
     )
     own_tokenizer = given_student or config.student.tokenizer is not None
-    labels = targets(config.target)
+    labels = targets(config.target, config.budget)
     resolved: dict[str, tuple[Step, ...]] = {}
     for name in dict.fromkeys(config.pipeline):
         if name in config.stages:
@@ -286,8 +319,8 @@ def _steps(
         for key in REFERENCES
         if isinstance(other := getattr(stage, key, None), str)
     }
-    several = any(len(steps) > 1 for steps in sources.values()) or isinstance(stage, Prune)
-    if isinstance(stage, Evaluate) or not several:
+    of_targets = any(isinstance(source, Step) and source.target for steps in sources.values() for source in steps)
+    if isinstance(stage, Evaluate) or not (of_targets or isinstance(stage, Prune)):
         yield Step(name, stage, sources=sources, goal=labels.get("", Target()), own_tokenizer=own_tokenizer)
         return
     for label, goal in labels.items():

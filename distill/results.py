@@ -45,6 +45,7 @@ def results(ctx: Context, step: Step | None = None) -> dict[str, Any] | None:
         "models": models,
         **measured.get("statistics", {}),
         "notes": [
+            *_of_budget(ctx),
             *ctx.notes,
             *_notes(ctx),
             *_of_transfer(ctx),
@@ -212,6 +213,13 @@ def _notes(ctx: Context) -> Iterator[str]:
             "cannot express. Its checkpoint therefore contains zeros in place of the pruned weights, and is neither "
             "smaller nor faster in torch. Its ONNX files do not contain these zeros."
         )
+
+
+def _of_budget(ctx: Context) -> list[str]:
+    """What a run with a budget tried, in sentences; empty without."""
+    file = ctx.folder.ladder
+    sentences: list[str] = checkpoint.read_json(file)["measured"]["account"] if file.is_file() else []
+    return sentences
 
 
 def _of_transfer(ctx: Context) -> Iterator[str]:

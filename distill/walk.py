@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distill import check, checkpoint, explain, progress
 from distill.check.rules import flatten
-from distill.config import Config, Export, load_config
+from distill.config import Config, Evaluate, Export, load_config
 from distill.data.tasks import check_files
 from distill.errors import ConfigError
 from distill.family.head import stored_head
@@ -57,6 +57,7 @@ def walk(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | 
     Raises:
         UserError: for every error that the user can correct.
     """
+    began = time.monotonic()
     folder = checkpoint.run_folder(recipe, overrides, config.output)
     checkpoint.claim(folder)
     with checkpoint.locked(folder):
@@ -74,14 +75,20 @@ def walk(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | 
                 "limit=smoke: a tiny random teacher, to test that everything runs. The results mean nothing."
             )
         with progress.shown_on(ctx.machine.console if ctx.machine.main else None):
-            pending = _pending(ctx)
-            repositories = _begin(ctx, pending, prepare)
+            # With a budget, what is evaluated and exported depends on the targets that are tried.
+            later = [] if config.budget.minutes is None else ctx.plan.of(Evaluate, Export)
+            steps: Sequence[Step] = [step for step in ctx.plan.steps if step not in later]
+            pending = _pending(ctx, steps)
+            repositories = _begin(ctx, [*pending, *later], prepare)
             ctx.machine.tracker.start(folder.name, folder, flatten(asdict(config)))
-            for step in ctx.plan.steps:
-                if step in pending:
-                    _run_step(ctx, step)
-                else:
-                    ctx.machine.log(f"{step.folder}: finished earlier, skipped")
+            if later:
+                from distill.ladder import climb
+
+                labels = climb(ctx, lambda step: _run_pending(ctx, step, pending), began)
+                ctx = replace(ctx, plan=ctx.plan.only(labels))
+                steps, pending = ctx.plan.of(Evaluate, Export), _pending(ctx, ctx.plan.steps)
+            for step in steps:
+                _run_pending(ctx, step, pending)
         if ctx.machine.main:
             ctx.folder.finish()
         measured = results(ctx)  # on every process, because loading data and models synchronizes the processes
@@ -130,6 +137,14 @@ def _sweep(folder: Path) -> None:
         checkpoint.sweep(folder)
 
 
+def _run_pending(ctx: Context, step: Step, pending: list[Step]) -> None:
+    """Run a step, unless it finished earlier."""
+    if step in pending:
+        _run_step(ctx, step)
+    else:
+        ctx.machine.log(f"{step.folder}: finished earlier, skipped")
+
+
 def _run_step(ctx: Context, step: Step) -> None:
     """Run one step and complete its manifest."""
     from distill.environment import versions
@@ -148,8 +163,8 @@ def _run_step(ctx: Context, step: Step) -> None:
     ctx.machine.wait()
 
 
-def _pending(ctx: Context) -> list[Step]:
-    """Steps to run: unfinished ones, and those with an input that changed or is computed again.
+def _pending(ctx: Context, steps: Sequence[Step]) -> list[Step]:
+    """Those of the steps to run: unfinished ones, and those with an input that changed or is computed again.
 
     Removes the outdated files of these steps.
     """
@@ -159,7 +174,7 @@ def _pending(ctx: Context) -> list[Step]:
     outdated: list[Step] = []
     finished: list[Step] = []
     given_changed = False
-    for step in ctx.plan.steps:
+    for step in steps:
         manifest, changed = ctx.folder.manifest(step), _changed(ctx, step, pending)
         if "inputs" not in manifest:  # written last
             pending.append(step)

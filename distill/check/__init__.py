@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from distill.check.budget import budget
 from distill.check.pipeline import pipeline
 from distill.check.rules import TRACKERS, broken, existing, flatten, nearest, unknown
 from distill.check.shared import shared
@@ -37,6 +38,7 @@ def settings(config: Config, recipe: str | None) -> list[str]:
     errors += pipeline(config, plan)
     errors += _student(config, plan)
     errors += shared(config, plan)
+    errors += budget(config, plan)
     return errors + list(targets(config))
 
 
@@ -208,10 +210,10 @@ def _lists(config: Config, plan: Plan, targets: dict[str, Any]) -> Iterator[str]
         yield f"{next(iter(lists))}: got a list; must be one number where {' and '.join(prunes)} prune; give one"
     for key in [*lists][1:]:
         yield f"{key}: got a list, as {next(iter(lists))}; must be one number, or null; make only one target a list"
-    if config.target.retained is not None and not lists:
+    if config.target.retained is not None and not lists and config.budget.minutes is None:
         yield (
             f"target.retained: got {config.target.retained:g}; must be null without a list of targets, of whose models "
-            "the report names the fastest that keeps it; set one, e.g. target.speedup=[1.5,2,3,4]"
+            "the report names the fastest that keeps it; set one, e.g. target.speedup=[1.5,2,3,4], or use recipe=auto"
         )
 
 

@@ -63,6 +63,7 @@ RULES: tuple[Rule, ...] = (
     ("target.speedup", _above(1), "> 1", "2 is twice as fast as the teacher"),
     ("target.latency_ms", _above(0), "> 0", "it is the time of one text, or of one batch of target.shape"),
     ("target.retained", _above(0, 100), "between 0 and 100", "it is a percentage of the teacher's macro score"),
+    ("budget.minutes", _above(0), "> 0", "null sets no limit"),
     ("report.hourly_rate", _above(0), "> 0", "null leaves the price out"),
     ("target.size_mib", _above(0), "> 0", "it is the size of float32 weights"),
     (

@@ -117,6 +117,16 @@ def _recalls(task: Task, predictions: retained.Predictions) -> dict[str, tuple[f
 
 
 @dataclass(frozen=True)
+class Made:
+    """A quantized model, of one task or of several."""
+
+    floats: list[str]
+    """Its modules in float."""
+    scores: list[float]
+    """Its score on the development rows of each task, in points; empty if it was not scored."""
+
+
+@dataclass(frozen=True)
 class Source:
     """A task's checkpoint to be quantized, with its data."""
 
@@ -150,12 +160,12 @@ def guarded(
     floats: Floats,
     limits: Limits,
     log: Callable[[str], None],
-) -> list[str]:
+) -> Made:
     """Quantize into the folder `out`, leaving modules in float until the model loses no more than the limits.
 
-    The number of modules in float is doubled, from the most sensitive one on, up to half of them. Without limits the
-    model is not scored. Returns the names of the modules in float, and of those whose sizes the scheme does not
-    support. ValueError if it still loses more.
+    The number of modules in float is doubled, from the most sensitive one on, up to half of them; modules whose sizes
+    the scheme does not support are in float too. Without limits the model is not scored. ValueError if it still loses
+    more.
     """
     unfit, kept = floats.unfit(scheme), list[str]()
     while True:
@@ -164,12 +174,13 @@ def guarded(
         with progress.waiting(f"quantizing, {scheme.backend} {scheme.scheme}"):
             MAKE[scheme.name](start, out / scheme.file, [*floats.always, *kept], source.rows)
         if limits == Limits():
-            return unfit
+            return Made(unfit, [])
         run = load(scheme, out / scheme.file, floats.machine)
         with progress.waiting(f"scoring, {scheme.backend} {scheme.scheme}"):
-            lost = limits.exceeded(floats.quality, quality(run, source, row_by_row=scheme.row_by_row))
+            after = quality(run, source, row_by_row=scheme.row_by_row)
+        lost = limits.exceeded(floats.quality, after)
         if lost is None:
-            return unfit + kept
+            return Made(unfit + kept, [after.score])
         log(f"{scheme.backend} {scheme.scheme} loses {lost} with {len(kept)} modules left in float")
         order = [name for name in floats.order(scheme) if name not in unfit]
         half = len(order) // 2
@@ -180,7 +191,7 @@ def guarded(
 
 def guarded_heads(
     scheme: Scheme, out: Path, floats: Sequence[Floats], limits: Sequence[Limits], log: Callable[[str], None]
-) -> list[str]:
+) -> Made:
     """As `guarded`, for the file with the encoder and the heads of several tasks; none may lose more than its limits.
 
     Each task that loses more doubles its own number of modules in float, up to half of the modules, from its most
@@ -196,15 +207,17 @@ def guarded_heads(
         names = list(dict.fromkeys(name for part in kept for name in part))
         MAKE[scheme.name](out / ONNX, out / scheme.file, ["heads", *floats[0].always, *names], rows)
         if all(limit == Limits() for limit in limits):
-            return []
-        run, more = load(scheme, out / scheme.file, floats[0].machine), list[tuple[int, str]]()
+            return Made([], [])
+        run, more, scores = load(scheme, out / scheme.file, floats[0].machine), list[tuple[int, str]](), list[float]()
         for number, (each, limit) in enumerate(zip(floats, limits, strict=True)):
             part = _columns(run, ends[number], ends[number + 1])
-            lost = limit.exceeded(each.quality, quality(part, each.source, row_by_row=scheme.row_by_row))
+            after = quality(part, each.source, row_by_row=scheme.row_by_row)
+            scores.append(after.score)
+            lost = limit.exceeded(each.quality, after)
             if lost is not None:
                 more.append((number, lost))
         if not more:
-            return names
+            return Made(names, [*scores])
         for number, lost in more:
             task, order = floats[number].source.data.task.name, floats[number].order(scheme)
             log(f"{scheme.backend} {scheme.scheme} loses {lost} on {task} with {len(names)} modules left in float")

@@ -39,6 +39,10 @@ REFERENCE = "reference"
 NEAR, CHECKS = 0.03, 3
 """Share by which a shape that is timed itself may miss its target, and the number of shapes that are timed."""
 
+SHALLOW = 2
+"""Shapes with fewer layers are chosen last. The estimate prefers one wide layer at speedups from 12x on, which recovers
+far less than two narrow ones (docs/findings.md)."""
+
 PARTS, SMOKE_PARTS = 8, 3
 """Number of candidate sizes for hidden and for FFN channels; and the same under limit=smoke."""
 
@@ -180,8 +184,8 @@ class Search:
         tried, lost = dict[Shape, dict[str, Any]](), dict[Shape, float]()
         cost, uncertain = margin_lost(losses), extrapolations(losses)
 
-        def price(shape: Shape) -> tuple[int, float, float]:
-            return uncertain(shape), cost(shape), self.times.milliseconds(shape)
+        def price(shape: Shape) -> tuple[bool, int, float, float]:
+            return shape.layers < SHALLOW, uncertain(shape), cost(shape), self.times.milliseconds(shape)
 
         while len(tried) < CHECKS:
             fits = fits_target(target, self.times, self.size, slower)

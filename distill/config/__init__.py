@@ -14,7 +14,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
 from distill.config.data import TRANSFER_SOURCES, Corpus, Limit, Task, Tasks, Transfer
-from distill.config.models import NO_TEACHER, Report, Student, Target, Teacher
+from distill.config.models import NO_TEACHER, Budget, Report, Student, Target, Teacher
 from distill.config.stages import (
     DIMENSIONS,
     REFERENCES,
@@ -40,6 +40,7 @@ __all__ = [
     "TRANSFER_SOURCES",
     "Baseline",
     "Batch",
+    "Budget",
     "Config",
     "Corpus",
     "Evaluate",
@@ -75,6 +76,7 @@ class Config:
     teacher: Teacher = field(default_factory=Teacher)
     student: Student = field(default_factory=Student)
     target: Target = field(default_factory=Target)
+    budget: Budget = field(default_factory=Budget)
     corpus: Corpus = field(default_factory=Corpus)
     tasks: Tasks = field(default_factory=Tasks)
     transfer: Transfer = field(default_factory=Transfer)

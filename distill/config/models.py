@@ -84,3 +84,13 @@ class Target:
     shape: Any = "own"
     """Inputs with which models are timed: own (texts as long as those of the tasks, in batches of up to eight or, for
     `latency_ms`, one at a time) or [batch size, length in tokens]."""
+
+
+@dataclass
+class Budget:
+    """Limits on what a run spends."""
+
+    minutes: float | None = None
+    """Minutes that a run may take. With it, the models of the targets are made one by one, until one meets
+    `target.retained` and no faster one can, or the time is spent; a single `target.speedup` is tried first, then three
+    quarters and half of it. No limit when null."""

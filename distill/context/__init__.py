@@ -34,6 +34,8 @@ class Context:
     """Command line that started the run."""
     machine: Machine
     folder: RunFolder
+    epochs: dict[str, float] = field(default_factory=dict)
+    """Label of a target -> share of the epochs of its trainings that the budget of the run is enough for."""
     _fingerprints: dict[str, str] = field(default_factory=dict)
     """Cache: name of a given model or data set -> its fingerprint."""
     _cut_tokenizers: dict[Step, Any] = field(default_factory=dict)

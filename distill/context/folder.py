@@ -23,9 +23,17 @@ BEGUN = ".given.json"
 """File with the fingerprints of given models and data for each pending step, from when the run last started."""
 
 
+LADDER = "ladder.json"
+"""File of what a run with a budget measured and decided."""
+
+
 @dataclass(frozen=True)
 class RunFolder:
     path: Path
+
+    @property
+    def ladder(self) -> Path:
+        return self.path / LADDER
 
     def of(self, step: Step) -> Path:
         """Folder of a step."""
@@ -70,10 +78,12 @@ class RunFolder:
         return any(path.exists() for path in (self.of(step), state, self.measured(step)))
 
     def forget(self, step: Step) -> None:
-        """Remove all files of a step, and the measurements of its stage."""
+        """Remove all files of a step, the measurements of its stage, and the decisions that follow from them."""
         for ending in ("", STATE, TARGETS):
             checkpoint.remove(self.path / f"{step.folder}{ending}", self.path)
         checkpoint.remove(self.measured(step), self.path)
+        if step.kind == "prune":
+            checkpoint.remove(self.ladder, self.path)
 
     def forget_corpus(self) -> None:
         """Remove the encoded corpus."""

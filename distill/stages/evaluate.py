@@ -42,7 +42,7 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
     lengths: dict[tuple[str, str], np.ndarray] = {}
     for task, data in ctx.tasks.items():
         scored = [variant for variant in all_variants if variant.scored and variant.name not in failed]
-        file, aside = folder / f"{task}.npz", _development(ctx, data)
+        file, aside = folder / f"{task}.npz", _development(data)
         for name, split, logits, labels in _predictions(loader, file, scored, data, data.reported, failed):
             outputs[name][task, split] = (logits, labels)
         scored = [variant for variant in scored if variant.name not in failed]
@@ -104,15 +104,12 @@ def _same_conditions(ctx: Context, step: Step, folder: Path) -> None:
 
 
 CHOICE_ROWS = 2000
-"""Most development rows of a task on which each variant is run, to choose its temperature or the student."""
+"""Most development rows of a task on which each variant is run."""
 
 
-def _development(ctx: Context, data: TaskData) -> dict[str, Dataset]:
-    """Split -> rows on which temperatures, and with `target.retained` the student, are chosen. None that are reported;
-    none of tasks without classes, which have no temperature, unless a student is chosen."""
-    kind = data.task.kind
-    if (not kind.named or kind.per_token) and ctx.config.target.retained is None:
-        return {}
+def _development(data: TaskData) -> dict[str, Dataset]:
+    """Split -> rows, none of them reported, on which variants are scored too: temperatures and the student of
+    `target.retained` are chosen on them, and so are settings that a reader compares."""
     aside = {split: rows for split, rows in data.development.items() if split not in data.reported}
     most = CHOICE_ROWS // max(1, len(aside))
     spaced = {split: np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int) for split, rows in aside.items()}

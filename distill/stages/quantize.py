@@ -12,7 +12,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from distill import checkpoint, progress
-from distill.compress.guard import Floats, Limits, Source, guarded, guarded_heads, remove, source_of
+from distill.compress.guard import Floats, Limits, Made, Source, guarded, guarded_heads, remove, source_of
 from distill.config import Quantize
 from distill.context import Context
 from distill.errors import reason
@@ -22,6 +22,9 @@ from distill.machine import Machine
 from distill.plan import SHARED_HEADS, Step
 from distill.plan import Source as Start
 from distill.schemes import ONNX, SCHEMES, Scheme
+
+FLOAT32 = "float32"
+"""Key of the score of the float model, beside those of schemes."""
 
 
 def run(ctx: Context, step: Step) -> dict[str, Any]:
@@ -53,7 +56,8 @@ class Models:
 def made(ctx: Context, models: Models, tasks: Sequence[str] | None = None) -> dict[str, Any]:
     """Quantize the models of `tasks`, by default all, that are not finished, each into a folder named after its task.
 
-    Models with one encoder become one file. Returns which schemes failed, and which modules each model keeps in float.
+    Models with one encoder become one file. Returns which schemes failed, which modules each model keeps in float, and
+    the scores on development rows: task -> `float32` or scheme -> points, for the schemes that were scored.
     """
     one_encoder = isinstance(models.start, Step) and ctx.shares_encoder(models.start.settings)
     parts = {SHARED_HEADS: list(ctx.tasks)} if one_encoder else {task: [task] for task in tasks or ctx.tasks}
@@ -70,6 +74,7 @@ def made(ctx: Context, models: Models, tasks: Sequence[str] | None = None) -> di
         "failed": {scheme: f"{part}: {text}" for part, m in manifests.items() for scheme, text in m["failed"].items()},
         "kept": {part: m["kept"] for part, m in manifests.items()},
         "onnx_difference": {part: m.get("onnx_difference") for part, m in manifests.items()},
+        "development": {task: scores for m in manifests.values() for task, scores in m.get("development", {}).items()},
     }
 
 
@@ -119,7 +124,14 @@ def quantized(
         export_onnx(source.folder, out / ONNX)
         return onnx_parity(source.folder, out / ONNX)
 
-    return _attempted(schemes, out, exported, lambda scheme: guarded(scheme, source, out, floats(), limits, log), onnx)
+    return _attempted(
+        schemes,
+        out,
+        exported,
+        lambda scheme: guarded(scheme, source, out, floats(), limits, log),
+        lambda: [floats()],
+        onnx,
+    )
 
 
 def quantized_heads(
@@ -140,11 +152,23 @@ def quantized_heads(
         export_heads(folders, out / ONNX)
         return heads_parity(folders, out / ONNX)
 
-    return _attempted(schemes, out, exported, lambda scheme: guarded_heads(scheme, out, floats(), limits, log), onnx)
+    return _attempted(
+        schemes,
+        out,
+        exported,
+        lambda scheme: guarded_heads(scheme, out, floats(), limits, log),
+        floats,
+        onnx,
+    )
 
 
 def _attempted(
-    schemes: list[str], out: Path, exported: Callable[[], float], quantize: Callable[[Scheme], list[str]], onnx: bool
+    schemes: list[str],
+    out: Path,
+    exported: Callable[[], float],
+    quantize: Callable[[Scheme], Made],
+    floats: Callable[[], list[Floats]],
+    onnx: bool,
 ) -> dict[str, Any]:
     """Export the ONNX file if a scheme or `onnx` demands it, and quantize with every scheme. Returns the manifest."""
     failed = dict[str, str]()
@@ -159,17 +183,28 @@ def _attempted(
             failed[scheme] = reason(error)
             return None
 
-    manifest: dict[str, Any] = {"failed": failed, "kept": {}}
+    manifest: dict[str, Any] = {"failed": failed}
     if onnx or any(SCHEMES[scheme].onnx for scheme in schemes):
         with progress.waiting("exporting to ONNX"):
             manifest["onnx_difference"] = attempt(ONNX, ONNX, exported)
+    found: dict[str, Made] = {}
     for label in schemes:
         scheme = SCHEMES[label]
         if scheme.onnx and ONNX in failed:
             failed[label] = failed[ONNX]
-        elif in_float := attempt(label, scheme.file, functools.partial(quantize, scheme)):
-            manifest["kept"][label] = in_float
-    return manifest
+        elif (made := attempt(label, scheme.file, functools.partial(quantize, scheme))) is not None:
+            found[label] = made
+    kept = {label: made.floats for label, made in found.items() if made.floats}
+    return manifest | {"kept": kept, "development": _development(found, floats)}
+
+
+def _development(made: dict[str, Made], floats: Callable[[], list[Floats]]) -> dict[str, dict[str, float]]:
+    """Task -> `FLOAT32` and schemes -> score on the development rows; empty if no scheme was scored."""
+    scored = {label: each.scores for label, each in made.items() if each.scores}
+    return {
+        each.source.data.task.name: {FLOAT32: each.quality.score, **{label: of[at] for label, of in scored.items()}}
+        for at, each in enumerate(floats() if scored else [])
+    }
 
 
 def _log(machine: Machine, name: str, text: str) -> None:

@@ -82,7 +82,8 @@ def total_steps(
     ctx: Context, step: Step, settings: Train, lengths: np.ndarray, groups: np.ndarray | None = None
 ) -> int:
     """Number of optimizer steps of a training on rows of these `lengths` [rows]: see `Train.epochs`."""
-    epochs = settings.epochs * cut(ctx, step) ** settings.per_cut.epochs
+    share = ctx.epochs.get(step.target, 1.0)
+    epochs = share * settings.epochs * cut(ctx, step) ** settings.per_cut.epochs
     limits = [steps for steps in (settings.steps, ctx.config.limit.steps) if steps is not None]
     return batching.total_steps(
         lengths,
@@ -90,7 +91,7 @@ def total_steps(
         seed=ctx.config.seed,
         epochs=epochs,
         most=min(limits, default=None),
-        least=settings.min_steps,
+        least=round(share * settings.min_steps),
         groups=groups,
     )
 

@@ -41,6 +41,7 @@ EXAMPLES: dict[str, tuple[str, list[Any], list[Any]]] = {
     "target.speedup": ("target.speedup", [1.0, 0, "fast", INFINITY], [1.5]),
     "target.latency_ms": ("target.latency_ms", [0, -1.0], [5.0]),
     "target.retained": ("target.retained", [0, 100], [97]),
+    "budget.minutes": ("budget.minutes", [0, -1.0], [60]),
     "report.hourly_rate": ("report.hourly_rate", [0, -1.0], [0.4]),
     "target.size_mib": ("target.size_mib", [0, -1.0], [20.0]),
     "corpus.kind": ("corpus.kind", ["csv"], ["docstrings"]),

@@ -36,7 +36,8 @@ def test_a_list_gives_several_targets(override: str, labels: list[str]) -> None:
 
 
 def test_each_target_has_its_own_number_and_the_rest_of_the_settings() -> None:
-    by_label = targets(composed("target.speedup=[2,4]", "target.size_mib=50", "target.shape=[1,32]").target)
+    settings = composed("target.speedup=[2,4]", "target.size_mib=50", "target.shape=[1,32]")
+    by_label = targets(settings.target, settings.budget)
     assert by_label["2x"] == Target(speedup=2, size_mib=50, shape=[1, 32])
     assert by_label["4x"] == Target(speedup=4, size_mib=50, shape=[1, 32])
 
@@ -200,3 +201,34 @@ def test_a_model_for_all_tasks_has_the_shape_of_its_target() -> None:
         assert not recover.of_student
         assert steps[f"recover_baseline/{label}"].cutter is prune
     assert steps["finetune_teacher"].cutter is steps["finetune_teacher"].pruner is None
+
+
+def test_with_a_budget_a_single_speedup_has_slower_ones_beside_it() -> None:
+    speedups = {"4": ["2x", "3x", "4x"], "1.5": ["1.125x", "1.5x"], "[2,8]": ["2x", "8x"], "1.2": ["1.2x"]}
+    for wish, labels in speedups.items():
+        plan = resolve(config.load_config(["recipe=auto", f"target.speedup={wish}"]))
+        assert list(plan.targets) == labels
+        assert [step.target for step in plan.steps if step.kind == "prune"] == labels
+        assert [step.target for step in plan.steps if step.stage == "recover"] == labels
+
+
+def test_a_plan_of_some_targets_compares_and_exports_these() -> None:
+    plan = resolve(config.load_config(["recipe=auto", "target.speedup=[2,4,8]"])).only(["2x", "8x"])
+    folders = [step.folder for step in plan.steps]
+    before, of_targets = ["finetune_teacher", "quantize_teacher"], ("prune", "recover", "quantize")
+    assert folders[:2] == before
+    assert folders[2:8] == [f"{stage}/{label}" for stage in of_targets for label in ("2x", "8x")]
+    assert folders[8:] == ["evaluate", "export/2x", "export/8x"]
+    evaluate = plan.of(Evaluate)[0]
+    assert [each.target for each in compared(evaluate)] == ["2x", "8x"] == list(plan.targets)
+    every = set(plan.steps)
+    assert all(source in every for step in plan.steps for source in step.inputs)
+
+
+def test_a_plan_of_no_target_exports_the_teacher() -> None:
+    plan = resolve(config.load_config(["recipe=auto"])).only([])
+    assert [step.folder for step in plan.steps] == ["finetune_teacher", "quantize_teacher", "evaluate", "export"]
+    teacher, quantized, evaluate, export = plan.steps
+    (each,) = compared(evaluate)
+    assert (each.student, each.quantized, each.baseline) == (teacher, quantized, None)
+    assert (export.start, export.source("quantized"), export.source("evaluated")) == (teacher, quantized, evaluate)

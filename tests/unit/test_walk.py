@@ -39,7 +39,7 @@ class Run:
         checkpoint.write_json(self.folder.of(step) / checkpoint.MANIFEST, manifest)
 
     def pending(self) -> list[str]:
-        return [step.stage for step in walk._pending(self)]  # type: ignore[arg-type]
+        return [step.stage for step in walk._pending(self, self.plan.steps)]  # type: ignore[arg-type]
 
 
 @pytest.fixture

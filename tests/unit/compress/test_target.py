@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -144,3 +145,14 @@ def test_the_whole_model_is_not_tried(tmp_path: Path) -> None:
 def test_a_latency_is_met_by_the_model_that_was_timed(tmp_path: Path) -> None:
     found = search_in(tmp_path, []).choice(Target(latency_ms=1.5), [KNOWN])
     assert real(Shape(**found["shape"])) == found["predicted_ms"] <= 1.5 * (1 + NEAR)
+
+
+def test_a_single_layer_is_chosen_only_where_nothing_else_is_fast_enough(tmp_path: Path) -> None:
+    """Its estimate is the best here, as it is at high speedups, but such models recover less."""
+    shallow = replace(KNOWN, layers={4: 0.0, 3: 0.0, 2: 0.0, 1: 0.0})
+    search = search_in(tmp_path, [], checked=False)
+    fastest = {
+        depth: max(map(search.times.speedup, [s for s in search.shapes if s.layers >= depth])) for depth in (1, 2)
+    }
+    for speedup, layers in ((0.8 * fastest[2], 2), (0.9 * fastest[1], 1)):
+        assert search.choice(Target(speedup=speedup), [shallow])["shape"]["layers"] == layers

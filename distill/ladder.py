@@ -1,0 +1,240 @@
+"""With `budget.minutes`: the models of the targets are made one by one, until the wish is met or the time is spent.
+
+The wish is `target.speedup` and `target.retained`. The teacher in the form that serves is measured first, because
+often it is enough. Then the model of one target after the other is pruned, distilled, quantized and scored on the
+development rows. A slower model is taken to retain more: where one retains enough only faster ones are tried, else only
+slower ones.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from distill import checkpoint, teacher
+from distill.compress.search import out_of_reach
+from distill.config import Evaluate, Export, Prune, Quantize, Train
+from distill.context import Context
+from distill.evaluate.retained import NOISE
+from distill.plan import Step
+from distill.stages.prune import search_of
+from distill.stages.quantize import FLOAT32
+from distill.stages.served import Form, form_of
+from distill.training import probe
+
+RESERVE = 0.15
+"""Share of the budget that is kept for the evaluation and the export."""
+
+LEAST_SHARE = 0.3
+"""Least share of the epochs of a recovery. Where the time is enough for less, the target is not tried."""
+
+OVERHEAD = 1.2
+"""What a target takes over its training steps: cutting, verifying and quantizing. After the first target, what it took
+over what was estimated stands in for it."""
+
+Run = Callable[[Step], None]
+"""Runs a step, unless it is finished."""
+
+
+def next_speedup(candidates: Sequence[float], tried: Mapping[float, bool], first: float | None) -> float | None:
+    """The speedup that is tried next: between the fastest that retains enough and the slowest that does not.
+
+    Args:
+        candidates: speedups within reach.
+        tried: speedup -> whether the model of it retains enough.
+        first: the one that is tried first, if it is a candidate; the middle one when None.
+    """
+    fast = max((speedup for speedup, enough in tried.items() if enough), default=0.0)
+    slow = min((speedup for speedup, enough in tried.items() if not enough), default=math.inf)
+    left = sorted(speedup for speedup in candidates if fast < speedup < slow)
+    if not left:
+        return None
+    return first if first in left else left[len(left) // 2]
+
+
+def share_of(estimated: float, left: float) -> float:
+    """The share of its epochs with which a training of `estimated` seconds takes no more than `left`; 0 for less than
+    `LEAST_SHARE`."""
+    share = min(1.0, left / estimated) if estimated > 0 else 1.0
+    return share if share >= LEAST_SHARE else 0.0
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """The targets of a run, and what is stored of them, so that a stopped run decides as it would have."""
+
+    ctx: Context
+    teacher: Step
+    """The step that quantizes the teacher."""
+    targets: Mapping[str, Sequence[Step]]
+    """Label of a target -> the steps of its model: to prune, to train and to quantize it."""
+
+    @property
+    def form(self) -> Form:
+        return form_of(self.ctx)
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        """By label of a target the seconds that training was `estimated` to take, the `shares` of its epochs, and the
+        seconds that the target `took`; and what is `measured` of all."""
+        file = self.ctx.folder.ladder
+        empty: dict[str, Any] = {"estimated": {}, "shares": {}, "took": {}}
+        return empty | (checkpoint.read_json(file) if file.is_file() else {})
+
+    def store(self, key: str, label: str, value: Callable[[], Any]) -> Any:
+        """The stored value of a label; computed by the main process if there is none."""
+        with self.ctx.machine.main_first():
+            stored = self.stored
+            if label not in stored.setdefault(key, {}):
+                assert self.ctx.machine.main
+                stored[key][label] = value()
+                checkpoint.write_json(self.ctx.folder.ladder, stored)
+        return self.stored[key][label]
+
+    @contextmanager
+    def clock(self, label: str, began: float | None = None) -> Iterator[None]:
+        """Add the seconds of the block to those that a target took, in stopped runs too."""
+        began = time.monotonic() if began is None else began
+        try:
+            yield
+        finally:
+            if self.ctx.machine.main:
+                stored = self.stored
+                stored["took"][label] = stored["took"].get(label, 0.0) + time.monotonic() - began
+                checkpoint.write_json(self.ctx.folder.ladder, stored)
+        self.ctx.machine.wait()
+
+    def left(self) -> float:
+        """Seconds of the budget for further targets."""
+        minutes = self.ctx.config.budget.minutes
+        assert minutes is not None
+        return (1 - RESERVE) * 60 * minutes - sum(self.stored["took"].values())
+
+    def speedups(self) -> tuple[float, float]:
+        """Speedups of the whole model in the form that serves, and of the fastest shape."""
+
+        def measured() -> dict[str, float]:
+            prunes = [step for steps in self.targets.values() for step in steps if isinstance(step.settings, Prune)]
+            slowest = min(prunes, key=lambda step: step.goal.speedup)
+            config = teacher.read_config(self.ctx.checkpoint(slowest.start, next(iter(self.ctx.tasks))))
+            search = search_of(self.ctx, slowest, config)
+            fastest = max(map(search.times.speedup, search.shapes))
+            if search.checked and max(fastest, search.times.speedup(search.full)) < slowest.goal.speedup:
+                raise out_of_reach(slowest.goal, search.shapes, search.times, search.full, search.size)
+            return {"whole": search.times.speedup(search.full), "fastest": fastest}
+
+        found = self.store("measured", "speedups", measured)
+        return found["whole"], found["fastest"]
+
+    def retained(self, quantized: Step) -> float | None:
+        """Percent of the teacher's score on the development rows that the models of a quantize step retain in the form
+        that serves; None if they were not scored, or that form failed."""
+        key = self.form.key or FLOAT32
+        whole, models = (self.ctx.folder.manifest(step)["development"] for step in (self.teacher, quantized))
+        tasks = [task for task in self.ctx.tasks if task != NOISE]
+        if not tasks or any(key not in models.get(task, {}) or FLOAT32 not in whole.get(task, {}) for task in tasks):
+            return None
+        before, after = fmean(whole[task][FLOAT32] for task in tasks), fmean(models[task][key] for task in tasks)
+        return 100 * after / before if before > 0 else None
+
+    def enough(self, retained: float | None) -> bool:
+        """Whether it meets `target.retained`. Under limit=smoke nothing is scored, and all do."""
+        least = self.ctx.config.target.retained
+        return least is None or self.ctx.config.limit.smoke or (retained is not None and retained >= least)
+
+    def estimate(self, label: str) -> float:
+        """Estimated seconds of all steps of a target, whose model is pruned."""
+        trainings = [step for step in self.targets[label] if isinstance(step.settings, Train)]
+        trained = self.store("estimated", label, lambda: sum(probe.seconds(self.ctx, step) for step in trainings))
+        stored = self.stored
+        made = [name for name in stored["shares"] if name != label]
+        ratios = [stored["took"][name] / (stored["estimated"][name] * stored["shares"][name]) for name in made]
+        return float(trained) * (fmean(ratios) if ratios else OVERHEAD)
+
+    def share(self, label: str) -> float:
+        """The share of its epochs with which a target's model is trained; 0 if there is no time for it."""
+        if label in (shares := self.stored["shares"]):
+            return float(shares[label])
+        share = share_of(self.estimate(label), self.left())
+        return float(self.store("shares", label, lambda: share)) if share else 0.0
+
+
+def climb(ctx: Context, run: Run, began: float) -> list[str]:
+    """Run the steps before the evaluation, and of the targets those that are tried.
+
+    Returns the labels of the targets whose models were made. What was tried, and why, is stored for the report.
+
+    Args:
+        run: runs a step, unless it is finished.
+        began: when the run began, as `time.monotonic`.
+    """
+    steps = [step for step in ctx.plan.steps if not isinstance(step.settings, Evaluate | Export)]
+    before = [step for step in steps if not step.target]
+    quantized = next(step for step in before if isinstance(step.settings, Quantize))
+    targets = {label: [step for step in steps if step.target == label] for label in ctx.plan.targets}
+    ladder, account, made = Ladder(ctx, quantized, targets), list[str](), list[str]()
+
+    def say(sentence: str) -> None:
+        account.append(sentence)
+        ctx.machine.log(f"budget: {sentence}")
+
+    with ladder.clock("teacher", began):
+        for step in before:
+            run(step)
+        whole, fastest = ladder.speedups()
+    kept = ladder.retained(quantized)
+    say(f"The teacher in {_name(ladder.form)} is estimated at {whole:.2f}x, and {_retains(kept)}.")
+    goal = ctx.config.target
+    labels = {float(target.speedup): label for label, target in ctx.plan.targets.items()}
+    tried = {whole: True} if ladder.enough(kept) else {}
+    within = [speedup for speedup in labels if speedup <= fastest or ctx.config.limit.smoke]
+    wish = None if isinstance(goal.speedup, list) else goal.speedup
+    while (speedup := next_speedup(within, tried, wish)) is not None:
+        label, left = labels[speedup], ladder.left()
+        with ladder.clock(label):
+            run(targets[label][0])
+            share = ladder.share(label)
+            ctx.epochs[label] = share
+            if share == 0.0:
+                minutes = _minutes(ladder.estimate(label))
+                say(f"{label} is not tried: it would take an estimated {minutes}, and {_minutes(left)} were left.")
+                break
+            part = "" if share == 1.0 else f" {100 * share:.0f}% of its epochs fit into the time."
+            minutes = _minutes(ladder.estimate(label) * share)
+            ctx.machine.log(f"budget: {label} takes an estimated {minutes}; {_minutes(left)} are left.{part}")
+            for step in targets[label][1:]:
+                run(step)
+        made.append(label)
+        kept = ladder.retained(next(step for step in targets[label] if isinstance(step.settings, Quantize)))
+        tried[speedup] = ladder.enough(kept)
+        took = _minutes(ladder.stored["took"][label])
+        say(f"{label} {_retains(kept)}, in {_name(ladder.form)}; it took {took}.{part}")
+    reached = max((speedup for speedup, enough in tried.items() if enough), default=None)
+    say(_end(reached, whole, labels, goal.retained))
+    ladder.store("measured", "account", lambda: account)
+    return made
+
+
+def _end(reached: float | None, whole: float, labels: Mapping[float, str], least: float | None) -> str:
+    wish = "" if least is None else f" that retains at least {least:g}% on the development rows"
+    if reached is None:
+        return f"No model was made{wish}."
+    name = "the teacher itself" if reached == whole and reached not in labels else labels[reached]
+    return f"The fastest{wish} is {name}."
+
+
+def _name(form: Form) -> str:
+    return f"{form.backend} {form.scheme}"
+
+
+def _retains(kept: float | None) -> str:
+    return "was not scored" if kept is None else f"retains {kept:.1f}% on the development rows"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{max(seconds, 0) / 60:.1f} minutes"
