@@ -21,7 +21,7 @@ from distill.compress.search import out_of_reach
 from distill.config import Evaluate, Export, Prune, Quantize, Train
 from distill.context import Context
 from distill.evaluate.retained import NOISE
-from distill.plan import Step
+from distill.plan import TEACHER, Plan, Step
 from distill.stages.prune import search_of
 from distill.stages.quantize import FLOAT32
 from distill.stages.served import Form, form_of
@@ -164,10 +164,10 @@ class Ladder:
         return float(self.store("shares", label, lambda: share)) if share else 0.0
 
 
-def climb(ctx: Context, run: Run, began: float) -> list[str]:
+def climb(ctx: Context, run: Run, began: float) -> Plan:
     """Run the steps before the evaluation, and of the targets those that are tried.
 
-    Returns the labels of the targets whose models were made. What was tried, and why, is stored for the report.
+    Returns the plan of the targets whose models were made. What was tried, and why, is stored for the report.
 
     Args:
         run: runs a step, unless it is finished.
@@ -194,38 +194,41 @@ def climb(ctx: Context, run: Run, began: float) -> list[str]:
     tried = {whole: True} if ladder.enough(kept) else {}
     within = [speedup for speedup in labels if speedup <= fastest or ctx.config.limit.smoke]
     wish = None if isinstance(goal.speedup, list) else goal.speedup
-    while (speedup := next_speedup(within, tried, wish)) is not None:
-        label, left = labels[speedup], ladder.left()
-        with ladder.clock(label):
-            run(targets[label][0])
-            share = ladder.share(label)
-            ctx.epochs[label] = share
-            if share == 0.0:
-                minutes = _minutes(ladder.estimate(label))
-                say(f"{label} is not tried: it would take an estimated {minutes}, and {_minutes(left)} were left.")
-                break
-            part = "" if share == 1.0 else f" {100 * share:.0f}% of its epochs fit into the time."
-            minutes = _minutes(ladder.estimate(label) * share)
-            ctx.machine.log(f"budget: {label} takes an estimated {minutes}; {_minutes(left)} are left.{part}")
-            for step in targets[label][1:]:
-                run(step)
-        made.append(label)
-        kept = ladder.retained(next(step for step in targets[label] if isinstance(step.settings, Quantize)))
+    while (speedup := next_speedup(within, tried, wish)) is not None and _made(ladder, labels[speedup], run, say):
+        made.append(labels[speedup])
+        kept = ladder.retained(next(step for step in targets[made[-1]] if isinstance(step.settings, Quantize)))
         tried[speedup] = ladder.enough(kept)
-        took = _minutes(ladder.stored["took"][label])
-        say(f"{label} {_retains(kept)}, in {_name(ladder.form)}; it took {took}.{part}")
+        took = _minutes(ladder.stored["took"][made[-1]])
+        say(f"{made[-1]} {_retains(kept)}, in {_name(ladder.form)}; it took {took}.")
     reached = max((speedup for speedup, enough in tried.items() if enough), default=None)
-    say(_end(reached, whole, labels, goal.retained))
+    best = None if reached is None else labels[reached] if labels.get(reached) in made else TEACHER.name
+    wish = "" if goal.retained is None else f" that retains at least {goal.retained:g}% on the development rows"
+    say(f"No model was made{wish}." if best is None else f"The fastest{wish} is {_titled(best)}.")
     ladder.store("measured", "account", lambda: account)
-    return made
+    return ctx.plan.only(made, teacher=best == TEACHER.name)
 
 
-def _end(reached: float | None, whole: float, labels: Mapping[float, str], least: float | None) -> str:
-    wish = "" if least is None else f" that retains at least {least:g}% on the development rows"
-    if reached is None:
-        return f"No model was made{wish}."
-    name = "the teacher itself" if reached == whole and reached not in labels else labels[reached]
-    return f"The fastest{wish} is {name}."
+def _made(ladder: Ladder, label: str, run: Run, say: Callable[[str], None]) -> bool:
+    """Make the model of a target. False if there is no time for it."""
+    (prune, *steps), left = ladder.targets[label], _minutes(ladder.left())
+    with ladder.clock(label):
+        run(prune)
+        share = ladder.share(label)
+        minutes = _minutes(ladder.estimate(label) * (share or 1.0))
+        if share == 0.0:
+            say(f"{label} is not tried: it would take an estimated {minutes}, and {left} were left.")
+            return False
+        if share < 1.0:
+            say(f"{label} is trained for {100 * share:.0f}% of its epochs, for which there is time.")
+        ladder.ctx.machine.log(f"budget: {label} takes an estimated {minutes}; {left} are left")
+        ladder.ctx.epochs[label] = share
+        for step in steps:
+            run(step)
+    return True
+
+
+def _titled(best: str) -> str:
+    return "the teacher itself" if best == TEACHER.name else best
 
 
 def _name(form: Form) -> str:

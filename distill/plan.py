@@ -197,30 +197,30 @@ class Plan:
         """The steps whose settings are of these kinds."""
         return [step for step in self.steps if isinstance(step.settings, kinds)]
 
-    def only(self, labels: Sequence[str]) -> Plan:
-        """The plan of these targets alone. Without any, the evaluated and exported model is the teacher, in the forms
-        of the step that quantizes it."""
+    def only(self, labels: Sequence[str], *, teacher: bool = False) -> Plan:
+        """The plan of these targets alone; with `teacher` the teacher is exported too, in the forms of the step that
+        quantizes it. Without any target, the teacher is also what is evaluated as the student."""
+        evaluate = self.of(Evaluate)[0]
+        reference = evaluate.teacher
+        assert reference is not None
+        whole: dict[str, tuple[Source, ...]] = {"start": (reference,)}
+        whole["quantized"] = tuple(step for step in self.of(Quantize) if step.start is reference)
+        exports = {step.stage: step for step in self.of(Export)}.values()
         if not labels:
-            return self._of_teacher()
+            before = [step for step in self.steps if not step.target and step is not evaluate]
+            of = {"teacher": (reference,), "student": (reference,), "quantized": whole["quantized"]}
+            evaluate = replace(evaluate, sources=of)
+            after = [replace(step, target="", sources=whole | {"evaluated": (evaluate,)}) for step in exports]
+            return replace(self, steps=(*before, evaluate, *after), targets={})
         kept: dict[Source, Source] = {source: source for source in GIVEN.values()}
         for step in self.steps:
             if not step.target or step.target in labels:
                 of = {key: tuple(kept[s] for s in sources if s in kept) for key, sources in step.sources.items()}
                 kept[step] = replace(step, sources=of)
-        steps = tuple(step for step in kept.values() if isinstance(step, Step))
-        return replace(self, steps=steps, targets={label: self.targets[label] for label in labels})
-
-    def _of_teacher(self) -> Plan:
-        evaluate = next(step for step in self.of(Evaluate))
-        teacher = evaluate.teacher
-        quantized = next(step for step in self.of(Quantize) if step.start is teacher)
-        assert teacher is not None
-        before = [step for step in self.steps if not step.target and step is not evaluate]
-        of: dict[str, tuple[Source, ...]] = {"teacher": (teacher,), "student": (teacher,), "quantized": (quantized,)}
-        evaluate = replace(evaluate, sources=of)
-        of = {"start": (teacher,), "quantized": (quantized,), "evaluated": (evaluate,)}
-        exports = {step.stage: replace(step, target="", sources=of) for step in self.of(Export)}
-        return replace(self, steps=(*before, evaluate, *exports.values()), targets={})
+        whole = {key: tuple(kept[source] for source in sources) for key, sources in whole.items()}
+        after = [replace(step, target=TEACHER.name, sources=whole) for step in exports if teacher]
+        steps = [step for step in kept.values() if isinstance(step, Step)]
+        return replace(self, steps=(*steps, *after), targets={label: self.targets[label] for label in labels})
 
     @property
     def builds(self) -> list[str]:

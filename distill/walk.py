@@ -84,8 +84,7 @@ def walk(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | 
             if later:
                 from distill.ladder import climb
 
-                labels = climb(ctx, lambda step: _run_pending(ctx, step, pending), began)
-                ctx = replace(ctx, plan=ctx.plan.only(labels))
+                ctx = replace(ctx, plan=climb(ctx, lambda step: _run_pending(ctx, step, pending), began))
                 steps, pending = ctx.plan.of(Evaluate, Export), _pending(ctx, ctx.plan.steps)
             for step in steps:
                 _run_pending(ctx, step, pending)

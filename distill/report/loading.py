@@ -21,13 +21,13 @@ def loading(run: Run, model: Model) -> dict[str, str | None]:
     """Keys `path`, `command`, `code` and `note`; None for a key that the form does not have."""
     if "failed" in model:
         return {"path": None, "command": None, "code": None, "note": f"This form failed: {model['failed']}"}
-    exported = _exported(run.results, model) if model["role"] == "student" else None
+    exported = _exported(run.results, model) if model["role"] in ("student", "teacher") else None
     trained = model.get("path") if model["backend"] == "torch" else None
     folder = exported or trained
     if folder is None:
         if model["role"] == "teacher":
             where = f" The form that was timed is in {run.folder}/{model['path']}." if model.get("path") else ""
-            note = f"This is the teacher, and a run exports only students.{where}"
+            note = f"This is the teacher, which the run does not export.{where}"
             return {"path": None, "command": None, "code": None, "note": note}
         note = "No folder of the run loads this form: its recipe has no export stage for it."
         return {"path": model.get("path"), "command": None, "code": None, "note": note}
@@ -69,7 +69,8 @@ def _onnx(path: str) -> str:
 def _exported(results: Results, model: Model) -> str | None:
     """The exported folder of the form's model for the first task, below the run folder; None if there is none."""
     stages = [s for s in results["stages"] if s["kind"] == "export" and "skipped" not in s]
-    found = next((stage for stage in stages if stage["target"] in (None, model["target"])), None)
+    wanted = (None, model["target"]) if model["role"] == "student" else ("teacher",)
+    found = next((stage for stage in stages if stage["target"] in wanted), None)
     tasks = task_names(results)
     if found is None or not tasks:
         return None

@@ -641,3 +641,19 @@ def test_one_model_for_all_tasks_is_cut_from_the_given_teacher(overrides: list[s
     recipe = "prune_general"
     assert check.settings(load_config([f"recipe={recipe}"]), recipe) == []
     assert [e for e in check.settings(load_config([f"recipe={recipe}", *overrides]), recipe) if expected in e]
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("target.speedup=null", "must be null in a recipe without target.speedup"),
+        ("target.latency_ms=5", "must be null with target.latency_ms or target.size_mib"),
+        ("stages.quantize.start=finetune_teacher", "must be null in a pipeline without a quantize stage of recover"),
+        ("stages.quantize.max_drop=null", "must be null where max_drop is null and nothing is scored"),
+        ("target.scheme=fp32", "must be a scheme of stages.*.schemes with budget.minutes"),
+    ],
+)
+def test_with_a_budget_what_decides_is_measured(override: str, message: str) -> None:
+    more = ["stages.quantize.max_recall_drop=null"] if "max_drop" in override else []
+    problems = check.settings(load_config(["recipe=auto", override, *more]), "auto")
+    assert any(message in problem for problem in problems)

@@ -225,6 +225,14 @@ def test_a_plan_of_some_targets_compares_and_exports_these() -> None:
     assert all(source in every for step in plan.steps for source in step.inputs)
 
 
+def test_the_teacher_is_exported_beside_slower_students() -> None:
+    plan = resolve(config.load_config(["recipe=auto", "target.speedup=[2,4,8]"])).only(["4x"], teacher=True)
+    *_, students, teachers = plan.steps
+    assert (students.folder, teachers.folder) == ("export/4x", "export/teacher")
+    assert [teachers.start, teachers.source("quantized")] == [*plan.steps[:2]]
+    assert teachers.source("evaluated") is None
+
+
 def test_a_plan_of_no_target_exports_the_teacher() -> None:
     plan = resolve(config.load_config(["recipe=auto"])).only([])
     assert [step.folder for step in plan.steps] == ["finetune_teacher", "quantize_teacher", "evaluate", "export"]

@@ -26,7 +26,7 @@ def train(start: Source, teacher: Source = TEACHER) -> Step:
 @pytest.fixture
 def ctx(tmp_path: Path) -> Any:
     """A run with a teacher."""
-    return SimpleNamespace(given=SimpleNamespace(teacher=str(tmp_path), key="teacher.name"))
+    return SimpleNamespace(given=SimpleNamespace(teacher=str(tmp_path), key="teacher.name"), epochs={})
 
 
 FINETUNED = Step("finetune_teacher", Train(role="teacher"), sources={"start": (TEACHER,)})
@@ -64,6 +64,17 @@ def test_cut_is_the_ratio_of_the_weights_of_the_layers(ctx: Any) -> None:
 )
 def test_steps_follow_from_rows_and_cut(settings: dict[str, Any], steps: int, ctx: Any) -> None:
     assert total_steps(*with_cut(ctx, **settings), np.full(80, 8)) == steps
+
+
+@pytest.mark.parametrize("settings", [{"epochs": 2}, {"epochs": 1, "min_steps": 20}])
+def test_a_target_that_the_budget_is_not_enough_for_is_trained_for_fewer_epochs(
+    settings: dict[str, Any], ctx: Any
+) -> None:
+    ctx, step, train_settings = with_cut(ctx, **settings)
+    ctx.epochs[step.target] = 0.5
+    assert total_steps(ctx, step, train_settings, np.full(80, 8)) == 10
+    ctx.epochs = {"another target": 0.5}
+    assert total_steps(ctx, step, train_settings, np.full(80, 8)) == 20
 
 
 def test_learning_rate_follows_from_width_and_cut(ctx: Any) -> None:

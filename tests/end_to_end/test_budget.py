@@ -1,0 +1,82 @@
+"""Runs with a budget: what is made and exported follows from the scores, and what was tried is reported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import distill
+from distill import checkpoint
+from distill.ladder import Ladder
+
+pytestmark = pytest.mark.slow
+SMALL = (
+    "limit=smoke",
+    "limit.documents=60",
+    "limit.repeats=1",
+    "stages.evaluate.shapes=[[1,16]]",
+    "target.shape=[1,16]",
+)
+SETTINGS = (*SMALL, "stages.quantize.schemes=[onnxruntime]", "tasks.names=[order]", "output=out")
+
+
+@pytest.fixture
+def scored(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`scored(teacher, **speedups)`: the teacher in int8 is twice as fast, and models retain these percentages."""
+
+    def set_up(retained: dict[str, float]) -> None:
+        monkeypatch.setattr(Ladder, "speedups", lambda self: (2.0, 9.0))
+        monkeypatch.setattr(Ladder, "retained", lambda self, step: retained[step.target])
+        monkeypatch.setattr(Ladder, "enough", lambda self, kept: kept >= 97)
+
+    return set_up
+
+
+def students(results: dict[str, Any]) -> set[str | None]:
+    return {model["target"] for model in results["models"] if model["role"] == "student"}
+
+
+def test_a_teacher_that_is_fast_enough_is_exported_and_nothing_is_pruned(scored: Any, run: Any, tmp_path: Path) -> None:
+    scored({"": 99.0})
+    results = run(tmp_path, "auto", *SETTINGS, "target.speedup=1.9")
+    out = tmp_path / "out"
+    assert not (out / "prune").exists()
+    assert students(results) == {None}
+    assert (
+        "The teacher in onnxruntime int8 is estimated at 2.00x, and retains 99.0% on the development rows."
+        in (results["notes"])
+    )
+    assert distill.load(out / "export" / "order", threads=1).predict([("a kettle", "the tea")])
+
+
+def test_slower_models_are_tried_until_one_retains_enough(scored: Any, run: Any, tmp_path: Path) -> None:
+    """And the same command again does nothing again."""
+    scored({"": 99.0, "6x": 90.0, "4.5x": 98.0, "3x": 99.0})
+    results = run(tmp_path, "auto", *SETTINGS, "target.speedup=6")
+    out = tmp_path / "out"
+    assert students(results) == {"4.5x", "6x"}
+    assert "The fastest that retains at least 97% on the development rows is 4.5x." in results["notes"]
+    assert {path.name for path in (out / "export").iterdir()} == {"4.5x", "6x"}
+    before = {path: path.stat().st_mtime_ns for path in out.rglob(checkpoint.MANIFEST)}
+    assert run(tmp_path, "auto", *SETTINGS, "target.speedup=6") == results
+    assert {path: path.stat().st_mtime_ns for path in out.rglob(checkpoint.MANIFEST)} == before
+
+
+def test_the_teacher_is_exported_where_no_student_retains_enough(scored: Any, run: Any, tmp_path: Path) -> None:
+    scored({"": 99.0, "4x": 90.0, "3x": 96.0})
+    results = run(tmp_path, "auto", *SETTINGS, "target.speedup=4")
+    assert "The fastest that retains at least 97% on the development rows is the teacher itself." in results["notes"]
+    assert {path.name for path in (tmp_path / "out" / "export").iterdir()} == {"3x", "4x", "teacher"}
+
+
+def test_a_target_without_time_is_not_tried(
+    scored: Any, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scored({"": 90.0})
+    monkeypatch.setattr(Ladder, "estimate", lambda self, label: 3000.0)
+    results = run(tmp_path, "auto", *SETTINGS, "target.speedup=4", "budget.minutes=10")
+    (tried,) = [note for note in results["notes"] if note.startswith("4x")]
+    assert tried.startswith("4x is not tried: it would take an estimated 50.0 minutes, and 8.")
+    assert "No model was made that retains at least 97% on the development rows." in results["notes"]
