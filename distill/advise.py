@@ -145,7 +145,8 @@ def show(advice: Advice, again: str) -> None:
     for speedup, most in advice.missed.items():
         console.print(f"{speedup:g}x is out of reach: the smallest model is estimated at {most:.1f}x.", highlight=False)
     console.print(
-        "Times are measured on this machine, with random weights. Scores are known only after training:",
+        "Times are measured on this machine, with random weights. Scores are known only after training. This trains a "
+        "model, and slower ones if it retains too little:",
         highlight=False,
     )
     console.print(f"{again} target.speedup={reached:g}", highlight=False, soft_wrap=True)
@@ -190,7 +191,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if columns and options.file is None:
             raise ConfigError(f"{', '.join(columns)}: got a column without FILE; must be one of FILE; name the file")
         config = settings(options.teacher, options.file, options.speedup, columns)
-        again = [f"recipe={RECIPE}", f"teacher.name={options.teacher}"]
+        again = ["recipe=auto", f"teacher.name={options.teacher}"]
         again += [
             f"tasks.train={options.file or 'FILE'}",
             *(f"tasks.{name}={value}" for name, value in columns.items()),

@@ -48,4 +48,4 @@ def test_models_that_reach_a_speedup_are_timed(
     assert any(line.startswith(" the teacher") and "torch fp32" in line for line in lines)
     assert "100000x is out of reach: the smallest model is estimated at " in out
     shown = f"'tasks.train={texts}'" if file else "tasks.train=FILE"
-    assert f"python -m distill recipe=prune teacher.name={classifier()} {shown} target.speedup=" in out
+    assert f"python -m distill recipe=auto teacher.name={classifier()} {shown} target.speedup=" in out
