@@ -4,7 +4,8 @@
     python benchmarks/results_table.py --check                        # exit code 1 if a document differs
 
 Reads every results.json below docs/results, and step.json and quantize.json in benchmarks/results. Writes
-docs/results/README.md, the picture of each run, and README.md and docs/compressing.md between their markers. Without
+docs/results/README.md, the picture of each run, and README.md, docs/compressing.md and docs/findings.md between their
+markers. Without
 the name of a run, the table in README.md stays that of the same run.
 """
 
@@ -16,6 +17,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from distill.checkpoint import read_json, write_bytes, write_text
@@ -30,7 +32,9 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS, BENCHMARKS = Path("docs/results"), Path("benchmarks/results")
 OWN, COMPRESSION = "own-", "compression/"
 """Beginnings of the names of runs on a user's own files, and of one recipe with several seeds."""
-README, COMPRESSING = Path("README.md"), Path("docs/compressing.md")
+LEVERS = "levers/"
+"""Beginning of the names of runs that differ in one setting of the recovery: levers/SETTING/SEED."""
+README, COMPRESSING, FINDINGS = Path("README.md"), Path("docs/compressing.md"), Path("docs/findings.md")
 PICTURE = "frontier.png"
 """PNG on white: a transparent SVG is unreadable on a dark page."""
 PRUNED, COMPRESSED = "pruned.png", "compressed.png"
@@ -57,7 +61,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         return 1 if wrong else 0
     for path, text in texts.items():
         write_text(root / path, text)
-    for name, results in runs.items():
+    for name, results in _shown(runs).items():
         png = figure.png(figure.points(results), bool(results.get("smoke")), headline.reference(results))
         write_bytes(root / RESULTS / name / PICTURE, png)
     if points := cuts.points(_pruned(runs)):
@@ -82,7 +86,9 @@ def _name(root: Path, folder: Path) -> str:
 
 def documents(root: Path, runs: dict[str, Results], shown: str | None) -> dict[Path, str]:
     """Path below `root` -> text of each document. `shown` is the run README.md shows."""
-    readme, compressing = ((root / document).read_text(encoding="utf-8") for document in (README, COMPRESSING))
+    readme, compressing, findings = (
+        (root / document).read_text(encoding="utf-8") for document in (README, COMPRESSING, FINDINGS)
+    )
     if shown is None:
         link = re.search(rf"{RESULTS}/([^)]+)/results\.json", readme)
         shown = link[1] if link and link[1] in runs else next(iter(runs), None)
@@ -105,7 +111,14 @@ def documents(root: Path, runs: dict[str, Results], shown: str | None) -> dict[P
     for name, content in parts.items():
         readme = between(README, readme, name, content)
     compressing = between(COMPRESSING, compressing, "quantize", _measured(quantize, quantize_table))
-    return {README: readme, COMPRESSING: compressing, RESULTS / "README.md": results_page(runs)}
+    findings = between(FINDINGS, findings, "levers", levers_part(runs))
+    page_of_all = results_page(_shown(runs))
+    return {README: readme, COMPRESSING: compressing, FINDINGS: findings, RESULTS / "README.md": page_of_all}
+
+
+def _shown(runs: dict[str, Results]) -> dict[str, Results]:
+    """The runs that have a section and a picture of their own: all but those of one table in docs/findings.md."""
+    return {name: results for name, results in runs.items() if not name.startswith(LEVERS)}
 
 
 def _measured(measured: dict[str, Any] | None, table: Callable[[dict[str, Any]], Table]) -> str:
@@ -115,7 +128,7 @@ def _measured(measured: dict[str, Any] | None, table: Callable[[dict[str, Any]],
 def differing(root: Path, runs: dict[str, Results], texts: dict[Path, str]) -> list[Path]:
     """Documents whose text differs, and missing pictures. Pictures are not compared: their bytes depend on fonts."""
     wrong = [p for p, text in texts.items() if not (root / p).is_file() or (root / p).read_text("utf-8") != text]
-    pictures = [RESULTS / name / PICTURE for name in runs]
+    pictures = [RESULTS / name / PICTURE for name in _shown(runs)]
     pictures += [RESULTS / PRUNED] if cuts.points(_pruned(runs)) else []
     pictures += [RESULTS / COMPRESSED] if _compressed(runs) else []
     return wrong + [path for path in pictures if not (root / path).is_file()]
@@ -207,6 +220,39 @@ def compressed_part(entries: Sequence[overview.Entry], notes: Sequence[str]) -> 
     narrow = Table(wide.title, tuple(wide.columns[i] for i in columns), rows, 3)
     where = f"All variants, commands and pictures: [{RESULTS}]({RESULTS}/README.md#compressed)."
     return f"{markdown.text([narrow, *map(Paragraph, notes)])}\n{where}"
+
+
+def levers_part(runs: dict[str, Results]) -> str:
+    """A row for each setting of the recovery, over its seeds: what the student in torch float32 retains."""
+    groups: dict[str, list[Results]] = {}
+    for name, results in runs.items():
+        if name.startswith(LEVERS):
+            groups.setdefault(name.split("/")[1], []).append(results)
+    rows, tasks = [], list(dict.fromkeys(task for group in groups.values() for task in headline.task_names(group[0])))
+    for lever, group in groups.items():
+        students = [next(m for m in run["models"] if _float32_student(m)) for run in group]
+        apart = overview.values([student["retained"]["development"] for student in students])
+        scores = [[fmean(student["scores"][task].values()) for student in students] for task in tasks]
+        rows.append(
+            (
+                lever.replace("-", " "),
+                overview.mean(apart, number, 1),
+                overview.mean(overview.values([headline.retained(student) for student in students]), number, 1),
+                *(overview.mean(of_task, number, 1) for of_task in scores),
+                ", ".join(str(seed) for run in group for seed in run["seeds"]),
+            )
+        )
+    columns = ("Recovery", "Retained %, development", "Retained %, reported", *tasks, "Seeds")
+    notes = [
+        "Of the student in torch float32: retained % of the teacher's macro score on the development rows, on which "
+        "choices are made, and on the reported rows; for each task the mean of its metrics on the reported rows. Several "
+        "seeds: mean ± standard deviation over runs."
+    ]
+    return measured_part(Table("Recovery", columns, rows, 1, notes)) if rows else "No run is committed yet."
+
+
+def _float32_student(model: dict[str, Any]) -> bool:
+    return (model["role"], model["backend"], model["scheme"]) == ("student", "torch", "fp32")
 
 
 def results_page(runs: dict[str, Results]) -> str:

@@ -33,6 +33,7 @@ COMPRESSING = """# Compressing
 <!-- quantize:end -->
 end
 """
+FINDINGS = "# Findings\n<!-- levers:begin -->\n<!-- levers:end -->\nend\n"
 STEP: dict[str, Any] = {
     "environment": {"cpu": "Example CPU 9000", "threads": 2, "gpu": None, "torch": "2.13.0"},
     **{"teacher_layers": 12, "student_layers": 6, "hidden": 768, "vocabulary": 30522, "dropout": 0.0},
@@ -92,6 +93,7 @@ def write_documents(root: Path) -> None:
     (root / "docs").mkdir()
     (root / "README.md").write_text(README)
     (root / "docs/compressing.md").write_text(COMPRESSING)
+    (root / "docs/findings.md").write_text(FINDINGS)
 
 
 def write(path: Path, value: dict[str, Any]) -> None:
@@ -165,6 +167,24 @@ def test_seeds_of_a_compression_are_one_row(root: Path, capsys: pytest.CaptureFi
     (root / "docs/results/compressed.png").unlink()
     assert results_table.main(["--check"], root) == 1
     assert capsys.readouterr().err.startswith("docs/results/compressed.png")
+
+
+def test_settings_of_a_recovery_are_rows_of_the_findings(root: Path) -> None:
+    for lever, development in (("transfer-5x", (90.0, 92.0)), ("none", (80.0, None))):
+        for seed, apart in enumerate(development):
+            run = complete()
+            run["seeds"] = [seed]
+            student = next(m for m in run["models"] if results_table._float32_student(m))
+            student["retained"]["development"] = apart
+            write(root / f"docs/results/levers/{lever}/seed{seed}/results.json", run)
+    assert results_table.main([], root) == 0
+    text = (root / "docs/findings.md").read_text()
+    rows = {line.split(" | ")[0]: line for line in text.splitlines() if line.endswith(" | 0, 1 |")}
+    assert list(rows) == ["| none", "| transfer 5x"]
+    assert "| 91.0 ± 1.4 |" in rows["| transfer 5x"]
+    assert "| 80.0 |" in rows["| none"]
+    assert "levers" not in (root / "docs/results/README.md").read_text()
+    assert not list((root / "docs/results/levers").rglob("*.png"))
 
 
 QUANTIZED: dict[str, Any] = {
