@@ -245,8 +245,8 @@ def levers_part(runs: dict[str, Results]) -> str:
     columns = ("Recovery", "Retained %, development", "Retained %, reported", *tasks, "Seeds")
     notes = [
         "Of the student in torch float32: retained % of the teacher's macro score on the development rows, on which "
-        "choices are made, and on the reported rows; for each task the mean of its metrics on the reported rows. Several "
-        "seeds: mean ± standard deviation over runs."
+        "choices are made, and on the reported rows; for each task the mean of its metrics on the reported rows. "
+        "Several seeds: mean ± standard deviation over runs."
     ]
     return measured_part(Table("Recovery", columns, rows, 1, notes)) if rows else "No run is committed yet."
 

@@ -6,7 +6,7 @@ teacher, tokenizer and target, so that no other module compares stage names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -142,6 +142,14 @@ class Step:
         cutter = self.cutter
         shape = None if cutter is None else cutter.source("shape_of") or cutter
         return shape if isinstance(shape, Step) else None
+
+    @property
+    def first_pruner(self) -> Step | None:
+        """As `pruner`; of models that were pruned several times, one from the other, the first."""
+        first = self.pruner
+        while first is not None and isinstance(first.start, Step) and first.start.pruner is not None:
+            first = first.start.pruner
+        return first
 
     @property
     def tokenizer(self) -> Source:
@@ -285,11 +293,46 @@ def resolve(config: Config) -> Plan:
     for name in dict.fromkeys(config.pipeline):
         if name in config.stages:
             resolved[name] = tuple(_steps(name, config.stages[name], labels, resolved, own_tokenizer))
+    steps = [step for of_stage in resolved.values() for step in of_stage]
     return Plan(
-        tuple(step for steps in resolved.values() for step in steps),
+        tuple(_chained(steps, labels) if config.target.chain else steps),
         labels,
         any(getattr(config.target, name) is not None for name in UNITS),
         given_student,
+    )
+
+
+def _chained(steps: Sequence[Step], labels: Mapping[str, Target]) -> list[Step]:
+    """The steps of one target after the other, from the slowest on: each prunes what recovered for the one before."""
+    made: dict[Source, Source] = {source: source for source in GIVEN.values()}
+    recovered: Step | None = None
+
+    def add(step: Step) -> Step:
+        sources = {key: tuple(made[source] for source in of) for key, of in step.sources.items()}
+        if recovered is not None and isinstance(step.settings, Prune):
+            sources["start"] = (recovered,)
+        made[step] = added = replace(step, sources=sources)
+        return added
+
+    after = [step for step in steps if isinstance(step.settings, Evaluate | Export)]
+    for step in steps:
+        if not step.target and step not in after:
+            add(step)
+    for label in sorted(labels, key=lambda label: _speed(labels[label])):
+        of_target = [add(step) for step in steps if step.target == label and step not in after]
+        taught = (step for step in of_target if isinstance(step.settings, Train) and step.teacher is not None)
+        recovered = next(taught, None)
+    for step in after:
+        add(step)
+    return [step for step in made.values() if isinstance(step, Step)]
+
+
+def _speed(target: Target) -> float:
+    """A number that is larger for a target that cuts more."""
+    return next(
+        -value if name != "speedup" else value
+        for name in UNITS
+        if isinstance(value := getattr(target, name), int | float)
     )
 
 

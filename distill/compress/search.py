@@ -29,6 +29,10 @@ class Shape:
         """Number of weights in the matrices of attention and of the feed-forward part, without gated ones."""
         return self.layers * self.hidden * (4 * self.hidden + 2 * self.ffn)
 
+    def within(self, other: Shape) -> bool:
+        """Whether no size is larger than the other's."""
+        return self.layers <= other.layers and self.hidden <= other.hidden and self.ffn <= other.ffn
+
 
 @dataclass(frozen=True)
 class Table:

@@ -75,6 +75,9 @@ class Target:
     """Maximum milliseconds for one batch of `shape`, or for one text."""
     size_mib: Any = None
     """Maximum MiB of float32 weights."""
+    chain: bool = False
+    """Whether the models of several targets are pruned one from the other: the fastest from the student that recovered
+    for the target before it, and so on. Otherwise each is pruned from the unpruned model."""
     retained: float | None = None
     """Percent of the teacher's macro score. Of several pruned models, the report names the fastest that keeps it."""
     scheme: str | None = None

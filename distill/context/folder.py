@@ -68,9 +68,14 @@ class RunFolder:
         """Folder of teacher logits. `name`: the teacher step's folder, or the name of the given model."""
         return self.path / f"{name}{TARGETS}"
 
-    def measured(self, step: Step) -> Path:
-        """Folder of the measurements of a prune stage."""
+    def times(self, step: Step) -> Path:
+        """Folder of the times that a prune stage measured, which all its targets share."""
         return self.path / f"{step.stage}{MEASURED}"
+
+    def measured(self, step: Step) -> Path:
+        """Folder of the other measurements of a prune step, which targets share if they prune the same models."""
+        alone = step.pruner is step and step.first_pruner is not step
+        return self.path / f"{step.folder}{MEASURED}" if alone else self.times(step)
 
     def started(self, step: Step) -> bool:
         """Whether there are files of a step."""

@@ -45,8 +45,12 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
     """Cut every task's model for one target, save the models and verify them. Returns the manifest."""
     settings: Prune = step.settings
     with _timed(ctx, step):
-        config = teacher.read_config(ctx.checkpoint(step.start, next(iter(ctx.tasks))))
-        search = search_of(ctx, step, config)
+        first = step.first_pruner
+        assert first is not None
+        whole, config = (
+            teacher.read_config(ctx.checkpoint(source, next(iter(ctx.tasks)))) for source in (first.start, step.start)
+        )
+        search = search_of(ctx, step, whole, config)
         choice = _choice(ctx, step, settings, search)
         shape, longest = Shape(**choice["shape"]), ctx.config.tasks.max_length
         with checkpoint.writing(ctx.folder.of(step)) as temporary:
@@ -67,12 +71,20 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
     return manifest | {"seconds": checkpoint.read_json(_seconds(ctx, step))}
 
 
-def search_of(ctx: Context, step: Step, config: Any) -> Search:
-    """The search for the shape of a step. `config`: that of the models before pruning."""
+def search_of(ctx: Context, step: Step, whole: Any, start: Any = None) -> Search:
+    """The search for the shape of a step.
+
+    Args:
+        whole: config of the unpruned models.
+        start: config of the models that the step prunes, where these were pruned before; `whole` when None.
+    """
     settings: Prune = step.settings
     parts = SMOKE_PARTS if ctx.config.limit.smoke else PARTS
-    searches = ctx.plan.has_target
-    shapes = candidates(config, settings, parts) if searches else [requested_shape(config, ctx.config.student)]
+    searches, config = ctx.plan.has_target, start or whole
+    if searches:  # of the sizes that the unpruned models may be cut to, so that they are timed once for all targets
+        shapes = [shape for shape in candidates(whole, settings, parts) if shape.within(shape_of(config))]
+    else:
+        shapes = [requested_shape(config, ctx.config.student)]
     limit, machine, form = ctx.config.limit, ctx.machine, served.form_of(ctx)
 
     def log(text: str) -> None:
@@ -101,7 +113,7 @@ def search_of(ctx: Context, step: Step, config: Any) -> Search:
             log=lambda text: machine.log(f"{step.stage}: {text}"),
         ),
         {"device": machine.device.type, "threads": machine.threads, **asdict(form), "inputs": sizes},
-        ctx.folder.measured(step),
+        ctx.folder.times(step),
         checked=not limit.smoke,
         log=log,
     )

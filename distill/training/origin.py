@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ def origin(ctx: Context, step: Step, task: str | None) -> Origin:
     """The parts of a step's teacher that its student was copied from.
 
     `UNKNOWN` if the student's layers were not copied (random or given), if its teacher is a student or pruned itself,
-    or if the student was pruned twice, or before it was built.
+    or if the student was pruned before it was built, or more than once and built.
     """
     source, builder, cutter = step.teacher, step.builder, step.cutter
     unpruned = isinstance(source, Given) or (source is not None and not source.of_student and not source.cutter)
@@ -45,14 +46,23 @@ def origin(ctx: Context, step: Step, task: str | None) -> Origin:
     if not unpruned or not copied or (builder is None and cutter is None):
         return UNKNOWN
     changes = [other for other in step.ancestors if other is builder or other.cutter is other]
-    if changes not in ([builder], [cutter], [cutter, builder]):  # the latest first
+    if builder is None:
+        return functools.reduce(_of, (_kept(ctx, each, task) for each in reversed(changes)))
+    if changes not in ([builder], [cutter, builder]):  # the latest first
         return UNKNOWN
     kept = UNKNOWN if cutter is None else _kept(ctx, cutter, task)
-    if builder is None:
-        return kept
     depth = int(teacher.read_config(ctx.given.teacher, ctx.given.key).num_hidden_layers)
     built = list(ctx.config.student.layers or student.half_depth(depth))
     return Origin(built if kept.layers is None else [built[number] for number in kept.layers])
+
+
+def _of(first: Origin, second: Origin) -> Origin:
+    """The origin of what was cut twice."""
+
+    def composed(before: list[int] | None, after: list[int] | None) -> list[int] | None:
+        return None if before is None or after is None else [before[number] for number in after]
+
+    return Origin(composed(first.layers, second.layers), composed(first.channels, second.channels))
 
 
 def _kept(ctx: Context, cutter: Step, task: str | None) -> Origin:

@@ -101,10 +101,10 @@ def cut(ctx: Context, step: Step) -> float:
 
     Weights are those of the matrices of attention and of the feed-forward part: layers x width x (4 width + 2 FFN).
     """
-    pruner = step.pruner
-    if pruner is None or pruner is step:
+    pruner, first = step.pruner, step.first_pruner
+    if pruner is None or first is None or pruner is step:
         return 1.0
-    before = shape_of(teacher.read_config(ctx.checkpoint(pruner.start, next(iter(ctx.tasks)))))
+    before = shape_of(teacher.read_config(ctx.checkpoint(first.start, next(iter(ctx.tasks)))))
     return before.weights / Shape(**ctx.folder.manifest(pruner)["shape"]).weights
 
 
