@@ -657,3 +657,11 @@ def test_with_a_budget_what_decides_is_measured(override: str, message: str) -> 
     more = ["stages.quantize.max_recall_drop=null"] if "max_drop" in override else []
     problems = check.settings(load_config(["recipe=auto", override, *more]), "auto")
     assert any(message in problem for problem in problems)
+
+
+@pytest.mark.parametrize(("recipe", "overrides"), [("prune", []), ("auto", ["target.speedup=[4,8]"])])
+def test_a_chain_needs_a_list_of_targets_and_no_budget(recipe: str, overrides: list[str]) -> None:
+    given = [f"recipe={recipe}", "target.chain=true", *overrides]
+    (problem,) = check.settings(load_config(given), recipe)
+    assert problem.startswith("target.chain: got true; must be false without a list of targets")
+    assert check.settings(load_config(["recipe=frontier", "target.chain=true"]), "frontier") == []

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
 from distill import config
 from distill.config import Baseline, Config, Evaluate, Gates, Target, Train
+from distill.context.folder import RunFolder
 from distill.plan import STUDENT, TEACHER, Given, Plan, Step, compared, expanded, resolve, targets, trained
 
 
@@ -240,3 +242,34 @@ def test_a_plan_of_no_target_exports_the_teacher() -> None:
     (each,) = compared(evaluate)
     assert (each.student, each.quantized, each.baseline) == (teacher, quantized, None)
     assert (export.start, export.source("quantized"), export.source("evaluated")) == (teacher, quantized, evaluate)
+
+
+@pytest.mark.parametrize(
+    "override", ["target.speedup=[8,4,12]", "target.latency_ms=[5,10,2.5]", "target.size_mib=[20,40,10]"]
+)
+def test_in_a_chain_each_target_is_pruned_from_the_one_before_it(override: str) -> None:
+    plan = resolve(composed("target.speedup=null", override, "target.chain=true"))
+    second, first, third = plan.targets
+    stages = ("prune", "recover", "recover_baseline", "quantize")
+    expected = [f"{stage}/{label}" for label in (first, second, third) for stage in stages]
+    assert [step.folder for step in plan.steps][1:13] == expected
+    steps = {step.folder: step for step in plan.steps}
+    starts = [getattr(steps[f"prune/{label}"].start, "folder", "") for label in (first, second, third)]
+    assert starts == ["finetune_teacher", f"recover/{first}", f"recover/{second}"]
+    for label in (first, second, third):
+        assert steps[f"prune/{label}"].first_pruner is steps[f"prune/{first}"]
+        assert steps[f"recover/{label}"].pruner is steps[f"recover_baseline/{label}"].start is steps[f"prune/{label}"]
+        assert steps[f"export/{label}"].start is steps[f"recover/{label}"]
+    assert plan.taught_start, "the baselines begin with weights of students"
+    every = set(plan.steps)
+    assert all(source in every for step in plan.steps for source in step.inputs)
+
+
+def test_measurements_are_shared_by_targets_that_prune_the_same_models(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    for chain, names in (("false", ["prune.measured"] * 2), ("true", ["prune.measured", "prune/4x.measured"])):
+        prunes = [
+            s for s in resolve(composed("target.speedup=[2,4]", f"target.chain={chain}")).steps if s.kind == "prune"
+        ]
+        assert [folder.measured(step) for step in prunes] == [tmp_path / name for name in names]
+        assert {folder.times(step) for step in prunes} == {tmp_path / "prune.measured"}

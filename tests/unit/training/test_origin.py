@@ -48,14 +48,16 @@ def general() -> Step:
 
 @pytest.fixture
 def ctx(tmp_path: Path) -> Any:
-    """A run of a teacher with six layers. A pruned model keeps its first and third layer for task a."""
+    """A run of a teacher with six layers. A pruned model keeps its first and third layer for task a; pruned again, the
+    second of these."""
     (tmp_path / "config.json").write_text('{"model_type": "bert", "num_hidden_layers": 6}')
+    again = {"a": {"layers": [1], "hidden": [0]}}
     tasks = {"a": {"layers": [0, 2], "hidden": [1, 3]}, "b": {"layers": [1, 2], "hidden": [0, 3]}}
     return SimpleNamespace(
         config=SimpleNamespace(student=Student(layers=[0, 3, 5])),
         plan=SimpleNamespace(given_student=False),
         given=SimpleNamespace(teacher=str(tmp_path), key="teacher.name"),
-        folder=SimpleNamespace(manifest=lambda step: {"tasks": tasks}),
+        folder=SimpleNamespace(manifest=lambda step: {"tasks": again if step.stage == "again" else tasks}),
     )
 
 
@@ -68,7 +70,9 @@ def ctx(tmp_path: Path) -> Any:
         (prune(build(TEACHER)), "a", [0, 5]),  # the first and third of the layers that were built
         (TEACHER, "a", None),  # neither built nor pruned
         (build(prune(FINETUNED)), "a", None),
-        (prune(prune(FINETUNED), "again"), "a", None),
+        (prune(prune(FINETUNED), "again"), "a", [2]),
+        (prune(train(prune(FINETUNED)), "again"), "a", [2]),
+        (prune(build(prune(FINETUNED)), "again"), "a", None),
     ],
 )
 def test_layers_are_those_of_the_teacher(start: Source, task: str | None, layers: list[int] | None, ctx: Any) -> None:
@@ -93,6 +97,10 @@ def test_a_random_student_has_no_layers_of_the_teacher(ctx: Any) -> None:
 def test_channels_are_those_that_were_kept(ctx: Any) -> None:
     assert origin(ctx, train(prune(FINETUNED), FINETUNED), "b") == Origin([1, 2], [0, 3])
     assert origin(ctx, train(prune(build(TEACHER)), FINETUNED), "b").channels is None  # of a student that was built
+
+
+def test_channels_that_were_kept_twice_are_those_of_the_teacher(ctx: Any) -> None:
+    assert origin(ctx, train(prune(train(prune(FINETUNED)), "again"), FINETUNED), "a").channels == [1]
 
 
 def measured(hidden: list[float], layers: dict[int, list[int]]) -> Sensitivity:

@@ -50,6 +50,15 @@ def test_cut_is_the_ratio_of_the_weights_of_the_layers(ctx: Any) -> None:
     assert cut(ctx, train(TEACHER)) == 1
 
 
+def test_cut_of_models_that_were_pruned_twice_is_over_the_unpruned_ones(ctx: Any) -> None:
+    ctx, once, _ = with_cut(ctx)
+    folder, sources = ctx.checkpoint(None, None), []
+    ctx.checkpoint = lambda source, task: sources.append(source) or folder
+    again = train(prune(once, "again"))
+    assert cut(ctx, again) == cut(ctx, once) > 1
+    assert {*sources} == {FINETUNED}
+
+
 @pytest.mark.parametrize(
     ("settings", "steps"),
     [
