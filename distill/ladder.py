@@ -1,18 +1,16 @@
-"""With `budget.minutes`: the models of the targets are made one by one, until the wish is met or the time is spent.
+"""With `budget.minutes`: models of targets are made one by one, until one retains too little or the time is spent.
 
-The wish is `target.speedup` and `target.retained`. The teacher in the form that serves is measured first, because
-often it is enough. Then the model of one target after the other is pruned, distilled, quantized and scored on the
-development rows. A slower model is taken to retain more: where one retains enough only faster ones are tried, else only
-slower ones.
+The teacher in the form that serves is measured first, because often it is enough. Then, from the slowest target that is
+faster than it on, models are pruned, distilled, quantized and scored on the development rows, each cut from the student
+that recovered before it. A faster model is taken to retain less.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
@@ -39,22 +37,8 @@ over what was estimated stands in for it."""
 
 Run = Callable[[Step], None]
 """Runs a step, unless it is finished."""
-
-
-def next_speedup(candidates: Sequence[float], tried: Mapping[float, bool], first: float | None) -> float | None:
-    """The speedup that is tried next: between the fastest that retains enough and the slowest that does not.
-
-    Args:
-        candidates: speedups within reach.
-        tried: speedup -> whether the model of it retains enough.
-        first: the one that is tried first, if it is a candidate; the middle one when None.
-    """
-    fast = max((speedup for speedup, enough in tried.items() if enough), default=0.0)
-    slow = min((speedup for speedup, enough in tried.items() if not enough), default=math.inf)
-    left = sorted(speedup for speedup in candidates if fast < speedup < slow)
-    if not left:
-        return None
-    return first if first in left else left[len(left) // 2]
+Runner = Callable[[Context, Sequence[Step]], Run]
+"""Finds which of the steps are finished."""
 
 
 def share_of(estimated: float, left: float) -> float:
@@ -164,48 +148,55 @@ class Ladder:
         return float(self.store("shares", label, lambda: share)) if share else 0.0
 
 
-def climb(ctx: Context, run: Run, began: float) -> Plan:
-    """Run the steps before the evaluation, and of the targets those that are tried.
+def climb(ctx: Context, runner: Runner, began: float) -> Plan:
+    """Make the models of the targets for which there is time, one after the other, until one retains too little.
 
-    Returns the plan of the targets whose models were made. What was tried, and why, is stored for the report.
+    The steps before them have run. Returns the plan of the targets whose models were made. What was tried, and why, is
+    stored for the report.
 
     Args:
-        run: runs a step, unless it is finished.
         began: when the run began, as `time.monotonic`.
     """
-    steps = [step for step in ctx.plan.steps if not isinstance(step.settings, Evaluate | Export)]
-    before = [step for step in steps if not step.target]
-    quantized = next(step for step in before if isinstance(step.settings, Quantize))
-    targets = {label: [step for step in steps if step.target == label] for label in ctx.plan.targets}
-    ladder, account, made = Ladder(ctx, quantized, targets), list[str](), list[str]()
+    account, made, best = list[str](), list[str](), None
 
     def say(sentence: str) -> None:
         account.append(sentence)
         ctx.machine.log(f"budget: {sentence}")
 
+    ladder, goal, smoke = _ladder(ctx), ctx.config.target, ctx.config.limit.smoke
     with ladder.clock("teacher", began):
-        for step in before:
-            run(step)
         whole, fastest = ladder.speedups()
-    kept = ladder.retained(quantized)
+    kept = ladder.retained(ladder.teacher)
     say(f"The teacher in {_name(ladder.form)} is estimated at {whole:.2f}x, and {_retains(kept)}.")
-    goal = ctx.config.target
-    labels = {float(target.speedup): label for label, target in ctx.plan.targets.items()}
-    tried = {whole: True} if ladder.enough(kept) else {}
-    within = [speedup for speedup in labels if speedup <= fastest or ctx.config.limit.smoke]
-    wish = None if isinstance(goal.speedup, list) else goal.speedup
-    while (speedup := next_speedup(within, tried, wish)) is not None and _made(ladder, labels[speedup], run, say):
-        made.append(labels[speedup])
-        kept = ladder.retained(next(step for step in targets[made[-1]] if isinstance(step.settings, Quantize)))
-        tried[speedup] = ladder.enough(kept)
-        took = _minutes(ladder.stored["took"][made[-1]])
-        say(f"{made[-1]} {_retains(kept)}, in {_name(ladder.form)}; it took {took}.")
-    reached = max((speedup for speedup, enough in tried.items() if enough), default=None)
-    best = None if reached is None else labels[reached] if labels.get(reached) in made else TEACHER.name
+    best = TEACHER.name if ladder.enough(kept) else None
+    labels = {label: float(target.speedup) for label, target in ctx.plan.targets.items()}
+    within = [label for label in sorted(labels, key=labels.__getitem__) if labels[label] <= fastest or smoke]
+    within = [label for label in within if best is None or labels[label] > whole]
+    if beyond := [label for label in labels if labels[label] > fastest and not smoke]:
+        say(f"Out of reach: {', '.join(beyond)}. The smallest model is estimated at {fastest:.1f}x.")
+    if within:
+        ctx = replace(ctx, plan=ctx.plan.only(within).chained())
+        ladder = _ladder(ctx)
+        run = runner(ctx, [step for label in within for step in ladder.targets[label]])
+    for label in within:
+        if not _made(ladder, label, run, say):
+            break
+        made.append(label)
+        kept = ladder.retained(next(step for step in ladder.targets[label] if isinstance(step.settings, Quantize)))
+        say(f"{label} {_retains(kept)}, in {_name(ladder.form)}; it took {_minutes(ladder.stored['took'][label])}.")
+        if not ladder.enough(kept):
+            break
+        best = label
     wish = "" if goal.retained is None else f" that retains at least {goal.retained:g}% on the development rows"
     say(f"No model was made{wish}." if best is None else f"The fastest{wish} is {_titled(best)}.")
     ladder.store("measured", "account", lambda: account)
     return ctx.plan.only(made, teacher=best == TEACHER.name)
+
+
+def _ladder(ctx: Context) -> Ladder:
+    steps = [step for step in ctx.plan.steps if not isinstance(step.settings, Evaluate | Export)]
+    quantized = next(step for step in steps if isinstance(step.settings, Quantize) and not step.target)
+    return Ladder(ctx, quantized, {label: [s for s in steps if s.target == label] for label in ctx.plan.targets})
 
 
 def _made(ladder: Ladder, label: str, run: Run, say: Callable[[str], None]) -> bool:

@@ -6,7 +6,7 @@ teacher, tokenizer and target, so that no other module compares stage names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -230,6 +230,31 @@ class Plan:
         steps = [step for step in kept.values() if isinstance(step, Step)]
         return replace(self, steps=(*steps, *after), targets={label: self.targets[label] for label in labels})
 
+    def chained(self) -> Plan:
+        """The plan with the steps of one target after the other, from the slowest on: each prunes what recovered for
+        the target before it."""
+        made: dict[Source, Source] = {source: source for source in GIVEN.values()}
+        after = self.of(Evaluate, Export)
+        before = [step for step in self.steps if not step.target and step not in after]
+        recovered: Step | None = None
+
+        def add(step: Step) -> Step:
+            sources = {key: tuple(made[source] for source in of) for key, of in step.sources.items()}
+            if recovered is not None and isinstance(step.settings, Prune):
+                sources["start"] = (recovered,)
+            made[step] = added = replace(step, sources=sources)
+            return added
+
+        for step in before:
+            add(step)
+        for label in sorted(self.targets, key=lambda label: _speed(self.targets[label])):
+            of_target = [add(step) for step in self.steps if step.target == label and step not in after]
+            taught = (step for step in of_target if isinstance(step.settings, Train) and step.teacher is not None)
+            recovered = next(taught, None)
+        for step in after:
+            add(step)
+        return replace(self, steps=tuple(step for step in made.values() if isinstance(step, Step)))
+
     @property
     def builds(self) -> list[str]:
         """The stages that build the student of `student.*`."""
@@ -261,8 +286,8 @@ def compared(step: Step) -> list[Compared]:
     ]
 
 
-SLOWER = (0.5, 0.75, 1.0)
-"""With a budget: the targets that may be tried, as shares of a single `target.speedup`."""
+SLOWER = (0.5, 1.0)
+"""With a budget: the targets that are made, as shares of a single `target.speedup`."""
 
 
 def targets(target: Target, budget: Budget) -> dict[str, Target]:
@@ -293,38 +318,13 @@ def resolve(config: Config) -> Plan:
     for name in dict.fromkeys(config.pipeline):
         if name in config.stages:
             resolved[name] = tuple(_steps(name, config.stages[name], labels, resolved, own_tokenizer))
-    steps = [step for of_stage in resolved.values() for step in of_stage]
-    return Plan(
-        tuple(_chained(steps, labels) if config.target.chain else steps),
+    plan = Plan(
+        tuple(step for steps in resolved.values() for step in steps),
         labels,
         any(getattr(config.target, name) is not None for name in UNITS),
         given_student,
     )
-
-
-def _chained(steps: Sequence[Step], labels: Mapping[str, Target]) -> list[Step]:
-    """The steps of one target after the other, from the slowest on: each prunes what recovered for the one before."""
-    made: dict[Source, Source] = {source: source for source in GIVEN.values()}
-    recovered: Step | None = None
-
-    def add(step: Step) -> Step:
-        sources = {key: tuple(made[source] for source in of) for key, of in step.sources.items()}
-        if recovered is not None and isinstance(step.settings, Prune):
-            sources["start"] = (recovered,)
-        made[step] = added = replace(step, sources=sources)
-        return added
-
-    after = [step for step in steps if isinstance(step.settings, Evaluate | Export)]
-    for step in steps:
-        if not step.target and step not in after:
-            add(step)
-    for label in sorted(labels, key=lambda label: _speed(labels[label])):
-        of_target = [add(step) for step in steps if step.target == label and step not in after]
-        taught = (step for step in of_target if isinstance(step.settings, Train) and step.teacher is not None)
-        recovered = next(taught, None)
-    for step in after:
-        add(step)
-    return [step for step in made.values() if isinstance(step, Step)]
+    return plan.chained() if config.target.chain else plan
 
 
 def _speed(target: Target) -> float:

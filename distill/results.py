@@ -207,7 +207,7 @@ def _notes(ctx: Context) -> Iterator[str]:
             f"The baseline is the same student with the same initial weights ({start}), trained for the same number of "
             "steps on the same data without a teacher."
         )
-    if ctx.config.target.chain:
+    if any(step.first_pruner is not step for step in ctx.plan.of(Prune)):
         yield (
             "The models of the targets are pruned one from the other: the slowest from the teacher, each other from "
             "the student that recovered for the target before it."

@@ -75,19 +75,14 @@ def walk(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | 
                 "limit=smoke: a tiny random teacher, to test that everything runs. The results mean nothing."
             )
         with progress.shown_on(ctx.machine.console if ctx.machine.main else None):
-            # With a budget, what is evaluated and exported depends on the targets that are tried.
-            later = [] if config.budget.minutes is None else ctx.plan.of(Evaluate, Export)
-            steps: Sequence[Step] = [step for step in ctx.plan.steps if step not in later]
-            pending = _pending(ctx, steps)
-            repositories = _begin(ctx, [*pending, *later], prepare)
-            ctx.machine.tracker.start(folder.name, folder, flatten(asdict(config)))
-            if later:
-                from distill.ladder import climb
-
-                ctx = replace(ctx, plan=climb(ctx, lambda step: _run_pending(ctx, step, pending), began))
-                steps, pending = ctx.plan.of(Evaluate, Export), _pending(ctx, ctx.plan.steps)
-            for step in steps:
-                _run_pending(ctx, step, pending)
+            if config.budget.minutes is None:
+                pending = _pending(ctx, ctx.plan.steps)
+                repositories = _begin(ctx, pending, pending, prepare)
+                ctx.machine.tracker.start(folder.name, folder, flatten(asdict(config)))
+                for step in ctx.plan.steps:
+                    _run_pending(ctx, step, pending)
+            else:
+                ctx, repositories = _within_budget(ctx, prepare, began)
         if ctx.machine.main:
             ctx.folder.finish()
         measured = results(ctx)  # on every process, because loading data and models synchronizes the processes
@@ -100,8 +95,40 @@ def walk(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | 
         return measured
 
 
-def _begin(ctx: Context, pending: list[Step], prepare: Callable[[Context, list[Step]], None]) -> dict[str, Path]:
-    """Load and check the inputs of the pending steps, then record the settings of the run in its folder.
+Prepare = Callable[["Context", list[Step]], None]
+
+
+def _within_budget(ctx: Context, prepare: Prepare, began: float) -> tuple[Context, dict[str, Path]]:
+    """Run the steps for which the budget is enough. Returns the context with the plan of these, and the repositories
+    of `push`."""
+    from distill.ladder import climb
+
+    def runner(ctx: Context, steps: Sequence[Step]) -> Callable[[Step], None]:
+        pending = _pending(ctx, steps)
+        if ctx.machine.main:
+            ctx.folder.begin({step.folder: ctx.fingerprints(step) for step in pending})
+        return lambda step: _run_pending(ctx, step, pending)
+
+    first = [step for step in ctx.plan.steps if not step.target and not isinstance(step.settings, Evaluate | Export)]
+    others = [step for step in ctx.plan.steps if step not in first]
+    pending = _pending(ctx, first)
+    for step in others:
+        if pending and ctx.machine.main and ctx.folder.started(step):
+            ctx.folder.forget(step)
+    repositories = _begin(ctx, pending, [*pending, *others], prepare)
+    ctx.machine.tracker.start(ctx.folder.path.name, ctx.folder.path, flatten(asdict(ctx.config)))
+    for step in first:
+        _run_pending(ctx, step, pending)
+    ctx = replace(ctx, plan=climb(ctx, runner, began))
+    last = ctx.plan.of(Evaluate, Export)
+    run = runner(ctx, last)
+    for step in last:
+        run(step)
+    return ctx, repositories
+
+
+def _begin(ctx: Context, pending: list[Step], checked: list[Step], prepare: Prepare) -> dict[str, Path]:
+    """Load and check the inputs of the steps `checked`, then record the settings of the run in its folder.
 
     Returns the repositories of `push` and the folders for them.
     """
@@ -112,7 +139,7 @@ def _begin(ctx: Context, pending: list[Step], prepare: Callable[[Context, list[S
     # Recorded before anything is computed from it, so that another try notices what has been replaced since.
     if ctx.machine.main and pending:
         ctx.folder.begin(given)
-    prepare(ctx, pending)
+    prepare(ctx, checked)
     repositories = _repositories(ctx)
     # No process writes before all of them have read the folder, so that they agree on the pending steps.
     ctx.machine.wait()

@@ -56,13 +56,17 @@ class RunFolder:
 
     def begun(self, step: Step) -> dict[str, str] | None:
         """Fingerprints of given models and data when a run last started with this step pending; None if none has."""
+        return self._begun.get(step.folder)
+
+    @property
+    def _begun(self) -> dict[str, dict[str, str]]:
         file = self.path / BEGUN
-        by_folder: dict[str, dict[str, str]] = checkpoint.read_json(file) if file.is_file() else {}
-        return by_folder.get(step.folder)
+        found: dict[str, dict[str, str]] = checkpoint.read_json(file) if file.is_file() else {}
+        return found
 
     def begin(self, given: dict[str, dict[str, str]]) -> None:
         """Store the fingerprints of given models and data, by the folder of each pending step."""
-        checkpoint.write_json(self.path / BEGUN, given)
+        checkpoint.write_json(self.path / BEGUN, self._begun | given)
 
     def targets(self, name: str) -> Path:
         """Folder of teacher logits. `name`: the teacher step's folder, or the name of the given model."""

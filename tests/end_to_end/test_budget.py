@@ -51,24 +51,35 @@ def test_a_teacher_that_is_fast_enough_is_exported_and_nothing_is_pruned(scored:
     assert distill.load(out / "export" / "order", threads=1).predict([("a kettle", "the tea")])
 
 
-def test_slower_models_are_tried_until_one_retains_enough(scored: Any, run: Any, tmp_path: Path) -> None:
+def test_faster_models_are_made_one_from_the_other_until_one_retains_too_little(
+    scored: Any, run: Any, tmp_path: Path
+) -> None:
     """And the same command again does nothing again."""
-    scored({"": 99.0, "6x": 90.0, "4.5x": 98.0, "3x": 99.0})
-    results = run(tmp_path, "auto", *SETTINGS, "target.speedup=6")
+    scored({"": 99.0, "3x": 98.0, "6x": 90.0})
+    speedups = "target.speedup=[1.5,3,6,9]"
+    results = run(tmp_path, "auto", *SETTINGS, speedups)
     out = tmp_path / "out"
-    assert students(results) == {"4.5x", "6x"}
-    assert "The fastest that retains at least 97% on the development rows is 4.5x." in results["notes"]
-    assert {path.name for path in (out / "export").iterdir()} == {"4.5x", "6x"}
+    assert students(results) == {"3x", "6x"}
+    assert "The fastest that retains at least 97% on the development rows is 3x." in results["notes"]
+    assert {path.name for path in (out / "export").iterdir()} == {"3x", "6x"}
+    assert not (out / "prune" / "9x").exists()
+    starts = {
+        label: checkpoint.read_json(out / "prune" / label / checkpoint.MANIFEST)["inputs"] for label in ("3x", "6x")
+    }
+    assert {label: list(inputs) for label, inputs in starts.items()} == {
+        "3x": ["finetune_teacher"],
+        "6x": ["recover/3x"],
+    }
     before = {path: path.stat().st_mtime_ns for path in out.rglob(checkpoint.MANIFEST)}
-    assert run(tmp_path, "auto", *SETTINGS, "target.speedup=6") == results
+    assert run(tmp_path, "auto", *SETTINGS, speedups) == results
     assert {path: path.stat().st_mtime_ns for path in out.rglob(checkpoint.MANIFEST)} == before
 
 
 def test_the_teacher_is_exported_where_no_student_retains_enough(scored: Any, run: Any, tmp_path: Path) -> None:
-    scored({"": 99.0, "4x": 90.0, "3x": 96.0})
-    results = run(tmp_path, "auto", *SETTINGS, "target.speedup=4")
+    scored({"": 99.0, "4x": 90.0})
+    results = run(tmp_path, "auto", *SETTINGS, "target.speedup=8")
     assert "The fastest that retains at least 97% on the development rows is the teacher itself." in results["notes"]
-    assert {path.name for path in (tmp_path / "out" / "export").iterdir()} == {"3x", "4x", "teacher"}
+    assert {path.name for path in (tmp_path / "out" / "export").iterdir()} == {"4x", "teacher"}
 
 
 def test_a_target_without_time_is_not_tried(
@@ -77,6 +88,6 @@ def test_a_target_without_time_is_not_tried(
     scored({"": 90.0})
     monkeypatch.setattr(Ladder, "estimate", lambda self, label: 3000.0)
     results = run(tmp_path, "auto", *SETTINGS, "target.speedup=4", "budget.minutes=10")
-    (tried,) = [note for note in results["notes"] if note.startswith("4x")]
-    assert tried.startswith("4x is not tried: it would take an estimated 50.0 minutes, and 8.")
+    (tried,) = [note for note in results["notes"] if note.startswith("2x")]
+    assert tried.startswith("2x is not tried: it would take an estimated 50.0 minutes, and 8.")
     assert "No model was made that retains at least 97% on the development rows." in results["notes"]
