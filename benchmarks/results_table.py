@@ -34,6 +34,8 @@ OWN, COMPRESSION = "own-", "compression/"
 """Beginnings of the names of runs on a user's own files, and of one recipe with several seeds."""
 LEVERS = "levers/"
 """Beginning of the names of runs that differ in one setting of the recovery: levers/SETTING/SEED."""
+FRONTIER, CHAIN = "frontier/", "chain/"
+"""Beginnings of the names of runs that prune to several targets, from the teacher and one from the other."""
 README, COMPRESSING, FINDINGS = Path("README.md"), Path("docs/compressing.md"), Path("docs/findings.md")
 PICTURE = "frontier.png"
 """PNG on white: a transparent SVG is unreadable on a dark page."""
@@ -111,6 +113,7 @@ def documents(root: Path, runs: dict[str, Results], shown: str | None) -> dict[P
     for name, content in parts.items():
         readme = between(README, readme, name, content)
     compressing = between(COMPRESSING, compressing, "quantize", _measured(quantize, quantize_table))
+    findings = between(FINDINGS, findings, "chain", chain_part(runs))
     findings = between(FINDINGS, findings, "levers", levers_part(runs))
     page_of_all = results_page(_shown(runs))
     return {README: readme, COMPRESSING: compressing, FINDINGS: findings, RESULTS / "README.md": page_of_all}
@@ -249,6 +252,43 @@ def levers_part(runs: dict[str, Results]) -> str:
         "Several seeds: mean ± standard deviation over runs."
     ]
     return measured_part(Table("Recovery", columns, rows, 1, notes)) if rows else "No run is committed yet."
+
+
+def chain_part(runs: dict[str, Results]) -> str:
+    """A row for each target that was pruned to in both ways, and each way: what the student's fastest form retains."""
+    found: dict[tuple[str, str], list[tuple[Results, dict[str, Any]]]] = {}
+    for name, results in runs.items():
+        for way, title in ((FRONTIER, "the teacher"), (CHAIN, "the student before it")):
+            for target in headline.targets(results) if name.startswith(way) else ():
+                if target is not None and (student := headline.chosen(results, target)) is not None:
+                    found.setdefault((target, title), []).append((results, student))
+    both = [key for key in found if {title for target, title in found if target == key[0]} > {key[1]}]
+    rows = []
+    for target, title in sorted(both, key=lambda key: (float(key[0].removesuffix("x")), key[1] != "the teacher")):
+        every, students = zip(*found[target, title], strict=True)
+        rows.append(
+            (
+                target,
+                title,
+                overview.mean(overview.values([*map(headline.retained, students)]), number, 1),
+                overview.mean(overview.values([*map(headline.speedup, students)]), times, 2),
+                ", ".join(dict.fromkeys(map(headline.variant, students))),
+                ", ".join(_shape(results, target) for results in every),
+                ", ".join(str(seed) for results in every for seed in results["seeds"]),
+            )
+        )
+    columns = ("Target", "Cut from", "Retained %", "Speedup", "Form", "Shape", "Seeds")
+    notes = [
+        "The student's fastest form: retained % of the teacher's macro score on the reported rows, and speedup over "
+        f"{headline.REFERENCE} at the tasks' own lengths. Shape: layers x hidden channels x FFN channels. Several "
+        "seeds: mean ± standard deviation over runs."
+    ]
+    return measured_part(Table("Chain", columns, rows, 2, notes)) if rows else "No run is committed yet."
+
+
+def _shape(results: Results, target: str) -> str:
+    found = next((row for row in results.get("pruned", []) if row["target"] == target), None)
+    return "-" if found is None else f"{found['layers']} x {found['hidden']} x {found['ffn']}"
 
 
 def _float32_student(model: dict[str, Any]) -> bool:

@@ -33,7 +33,13 @@ COMPRESSING = """# Compressing
 <!-- quantize:end -->
 end
 """
-FINDINGS = "# Findings\n<!-- levers:begin -->\n<!-- levers:end -->\nend\n"
+FINDINGS = """# Findings
+<!-- chain:begin -->
+<!-- chain:end -->
+<!-- levers:begin -->
+<!-- levers:end -->
+end
+"""
 STEP: dict[str, Any] = {
     "environment": {"cpu": "Example CPU 9000", "threads": 2, "gpu": None, "torch": "2.13.0"},
     **{"teacher_layers": 12, "student_layers": 6, "hidden": 768, "vocabulary": 30522, "dropout": 0.0},
@@ -185,6 +191,23 @@ def test_settings_of_a_recovery_are_rows_of_the_findings(root: Path) -> None:
     assert "| 80.0 |" in rows["| none"]
     assert "levers" not in (root / "docs/results/README.md").read_text()
     assert not list((root / "docs/results/levers").rglob("*.png"))
+
+
+def test_targets_that_were_cut_in_two_ways_are_compared(root: Path) -> None:
+    for way, targets in (("frontier", ("2x", "4x")), ("chain", ("4x", "8x"))):
+        run = complete()
+        students = [m for m in run["models"] if m["role"] == "student"]
+        others = [m for m in run["models"] if m["role"] != "student"]
+        run["models"] = others + [copy.deepcopy(m) | {"target": target} for target in targets for m in students]
+        run["pruned"] = [
+            {"step": "prune", "target": target, "layers": 2, "hidden": 64, "ffn": 96} for target in targets
+        ]
+        write(root / f"docs/results/{way}/seed0/results.json", run)
+    assert results_table.main([], root) == 0
+    text = (root / "docs/findings.md").read_text()
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| 4x") or line.startswith("| 8x")]
+    assert [(row[0], row[1]) for row in rows] == [("| 4x", "the teacher"), ("| 4x", "the student before it")]
+    assert all(row[2] == "93.1" and row[5:] == ["2 x 64 x 96", "0 |"] for row in rows)
 
 
 QUANTIZED: dict[str, Any] = {
