@@ -201,18 +201,20 @@ def _ladder(ctx: Context) -> Ladder:
 
 def _made(ladder: Ladder, label: str, run: Run, say: Callable[[str], None]) -> bool:
     """Make the model of a target. False if there is no time for it."""
-    (prune, *steps), left = ladder.targets[label], _minutes(ladder.left())
+    prune, *steps = ladder.targets[label]
     with ladder.clock(label):
         run(prune)
-        share = ladder.share(label)
-        minutes = _minutes(ladder.estimate(label) * (share or 1.0))
-        if share == 0.0:
-            say(f"{label} is not tried: it would take an estimated {minutes}, and {left} were left.")
-            return False
-        if share < 1.0:
-            say(f"{label} is trained for {100 * share:.0f}% of its epochs, for which there is time.")
-        ladder.ctx.machine.log(f"budget: {label} takes an estimated {minutes}; {left} are left")
-        ladder.ctx.epochs[label] = share
+        ladder.estimate(label)
+    share = ladder.share(label)
+    minutes, left = _minutes(ladder.estimate(label) * (share or 1.0)), _minutes(ladder.left())
+    if share == 0.0:
+        say(f"{label} is not trained: that would take an estimated {minutes}, and {left} were left.")
+        return False
+    if share < 1.0:
+        say(f"{label} is trained for {100 * share:.0f}% of its epochs, for which there is time.")
+    ladder.ctx.machine.log(f"budget: {label} takes an estimated {minutes}; {left} are left")
+    ladder.ctx.epochs[label] = share
+    with ladder.clock(label):
         for step in steps:
             run(step)
     return True

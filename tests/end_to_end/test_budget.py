@@ -82,12 +82,12 @@ def test_the_teacher_is_exported_where_no_student_retains_enough(scored: Any, ru
     assert {path.name for path in (tmp_path / "out" / "export").iterdir()} == {"4x", "teacher"}
 
 
-def test_a_target_without_time_is_not_tried(
+def test_a_target_without_time_is_not_trained(
     scored: Any, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scored({"": 90.0})
     monkeypatch.setattr(Ladder, "estimate", lambda self, label: 3000.0)
     results = run(tmp_path, "auto", *SETTINGS, "target.speedup=4", "budget.minutes=10")
     (tried,) = [note for note in results["notes"] if note.startswith("2x")]
-    assert tried.startswith("2x is not tried: it would take an estimated 50.0 minutes, and 8.")
+    assert tried.startswith("2x is not trained: that would take an estimated 50.0 minutes, and 8.")
     assert "No model was made that retains at least 97% on the development rows." in results["notes"]
