@@ -112,8 +112,7 @@ def finished(request: pytest.FixtureRequest, run: Any, tmp_path_factory: pytest.
         overrides += ["stages.quantize.schemes=[bitsandbytes]"]
     elif extends(recipe):
         overrides += ["stages.quantize.schemes=[onnxruntime]"]
-    if recipe == "prune":
-        overrides += ["stages.prune.finalists=2"]
+    overrides += {"prune": ["stages.prune.finalists=2"], "frontier": ["target.chain=true"]}.get(recipe, [])
     if composed(recipe).student.embedding_size is not None:
         overrides += ["student.embedding_size=16"]  # the tiny teachers are as narrow
     if composed(recipe).student.layers:
@@ -125,7 +124,7 @@ def finished(request: pytest.FixtureRequest, run: Any, tmp_path_factory: pytest.
     folder, plan = home / checkpoint.run_folder(recipe, overrides, None), resolve(settings)
     if settings.budget.minutes is not None:
         tried = {model["target"] for model in results["models"] if model["role"] == "student"}
-        plan = plan.only([label for label in plan.targets if label in tried])
+        plan = plan.only([label for label in plan.targets if label in tried]).chained()
     return Finished(recipe, overrides, home, folder, settings, plan, results)
 
 
