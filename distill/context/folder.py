@@ -91,7 +91,7 @@ class RunFolder:
         for ending in ("", STATE, TARGETS):
             checkpoint.remove(self.path / f"{step.folder}{ending}", self.path)
         checkpoint.remove(self.measured(step), self.path)
-        if step.kind == "prune":
+        if step.first_pruner is step:
             checkpoint.remove(self.ladder, self.path)
 
     def forget_corpus(self) -> None:

@@ -63,6 +63,7 @@ def test_faster_models_are_made_one_from_the_other_until_one_retains_too_little(
     assert "The fastest that retains at least 97% on the development rows is 3x." in results["notes"]
     assert {path.name for path in (out / "export").iterdir()} == {"3x", "6x"}
     assert not (out / "prune" / "9x").exists()
+    assert set(checkpoint.read_json(out / "ladder.json")["took"]) == {"teacher", "3x", "6x"}
     starts = {
         label: checkpoint.read_json(out / "prune" / label / checkpoint.MANIFEST)["inputs"] for label in ("3x", "6x")
     }
