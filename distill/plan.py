@@ -233,26 +233,18 @@ class Plan:
     def chained(self) -> Plan:
         """The plan with the steps of one target after the other, from the slowest on: each prunes what recovered for
         the target before it."""
+        # Of these, one alone is not the same for all targets.
+        speed = {n: (t.speedup or 0, -(t.latency_ms or 0), -(t.size_mib or 0)) for n, t in self.targets.items()}
+        place = {label: number for number, label in enumerate(["", *sorted(speed, key=speed.__getitem__)])}
+        after, recovered = self.of(Evaluate, Export), None
         made: dict[Source, Source] = {source: source for source in GIVEN.values()}
-        after = self.of(Evaluate, Export)
-        before = [step for step in self.steps if not step.target and step not in after]
-        recovered: Step | None = None
-
-        def add(step: Step) -> Step:
+        for step in sorted(self.steps, key=lambda step: len(place) if step in after else place[step.target]):
             sources = {key: tuple(made[source] for source in of) for key, of in step.sources.items()}
-            if recovered is not None and isinstance(step.settings, Prune):
+            if isinstance(step.settings, Prune) and recovered is not None:
                 sources["start"] = (recovered,)
             made[step] = added = replace(step, sources=sources)
-            return added
-
-        for step in before:
-            add(step)
-        for label in sorted(self.targets, key=lambda label: _speed(self.targets[label])):
-            of_target = [add(step) for step in self.steps if step.target == label and step not in after]
-            taught = (step for step in of_target if isinstance(step.settings, Train) and step.teacher is not None)
-            recovered = next(taught, None)
-        for step in after:
-            add(step)
+            if step.target and isinstance(step.settings, Train) and step.teacher is not None:
+                recovered = added
         return replace(self, steps=tuple(step for step in made.values() if isinstance(step, Step)))
 
     @property
@@ -325,15 +317,6 @@ def resolve(config: Config) -> Plan:
         given_student,
     )
     return plan.chained() if config.target.chain else plan
-
-
-def _speed(target: Target) -> float:
-    """A number that is larger for a target that cuts more."""
-    return next(
-        -value if name != "speedup" else value
-        for name in UNITS
-        if isinstance(value := getattr(target, name), int | float)
-    )
 
 
 def _on_soft_labels(config: Config, name: str) -> Stage:

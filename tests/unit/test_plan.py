@@ -245,10 +245,15 @@ def test_a_plan_of_no_target_exports_the_teacher() -> None:
 
 
 @pytest.mark.parametrize(
-    "override", ["target.speedup=[8,4,12]", "target.latency_ms=[5,10,2.5]", "target.size_mib=[20,40,10]"]
+    "overrides",
+    [
+        ("target.speedup=[8,4,12]",),
+        ("target.speedup=null", "target.latency_ms=[5,10,2.5]"),
+        ("target.speedup=2", "target.size_mib=[20,40,10]"),
+    ],
 )
-def test_in_a_chain_each_target_is_pruned_from_the_one_before_it(override: str) -> None:
-    plan = resolve(composed("target.speedup=null", override, "target.chain=true"))
+def test_in_a_chain_each_target_is_pruned_from_the_one_before_it(overrides: tuple[str, ...]) -> None:
+    plan = resolve(composed(*overrides, "target.chain=true"))
     second, first, third = plan.targets
     stages = ("prune", "recover", "recover_baseline", "quantize")
     expected = [f"{stage}/{label}" for label in (first, second, third) for stage in stages]
