@@ -49,14 +49,18 @@ sizes in `student.*`, and then distils the unpruned teacher into it to recover.
    float32, and so is their teacher.
 3. One shape is chosen for all tasks: of those that meet the target, the one that retains the largest estimated share
    of the margin (geometric mean over tasks). A model of this shape is then timed itself, beside the teacher, and if it
-   misses the target, times are corrected and another shape is chosen. The report shows its predicted and its measured
+   misses the target, times are corrected and another shape is chosen. Shapes of a single layer are taken only if no
+   other is fast enough: they recover less than their estimate. The report shows its predicted and its measured
    speed. A target that no shape meets is refused, with the nearest shape and its cost. With
    `stages.prune.finalists=4` the best shapes of four depths are tried first: each task's model is cut to the shape and
    distilled from the unpruned one for a while (`stages.prune.trial_steps`), and the shape with the least loss to the
    unpruned model's outputs on other training rows is taken.
 
 `target.speedup=[4,8,16]` gives a model for each speedup from one set of measurements, in one run and one report;
-`recipe=frontier` has five speedups, and `target.retained=97` names the fastest model that retains 97%.
+`recipe=frontier` has five speedups, and `target.retained=97` names the fastest model that retains 97%. With
+`target.chain=true` the first model is cut from the teacher and each other from the student that recovered for the
+target before it: losses are then measured on that student, once for each target, and times once for all. Rates and
+epochs of the recovery follow from the cut of the teacher in either case.
 
 ## Which dimension to prune
 
