@@ -5,8 +5,7 @@
 
 Reads every results.json below docs/results, and step.json and quantize.json in benchmarks/results. Writes
 docs/results/README.md, the picture of each run, and README.md, docs/compressing.md and docs/findings.md between their
-markers. Without
-the name of a run, the table in README.md stays that of the same run.
+markers. Without the name of a run, the table in README.md stays that of the same run.
 """
 
 from __future__ import annotations

@@ -145,8 +145,8 @@ def show(advice: Advice, again: str) -> None:
     for speedup, most in advice.missed.items():
         console.print(f"{speedup:g}x is out of reach: the smallest model is estimated at {most:.1f}x.", highlight=False)
     console.print(
-        "Times are measured on this machine, with random weights. Scores are known only after training. This trains a "
-        "model, and slower ones if it retains too little:",
+        "Times are measured on this machine, with random weights. Scores are known only after training. This trains "
+        "models up to this speedup, as long as they retain enough:",
         highlight=False,
     )
     console.print(f"{again} target.speedup={reached:g}", highlight=False, soft_wrap=True)

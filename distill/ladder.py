@@ -93,6 +93,12 @@ class Ladder:
                 checkpoint.write_json(self.ctx.folder.ladder, stored)
         self.ctx.machine.wait()
 
+    def write_account(self, sentences: list[str]) -> None:
+        """Store the sentences on what was tried, in place of those of a stopped run."""
+        if self.ctx.machine.main:
+            checkpoint.write_json(self.ctx.folder.ladder, self.stored | {"account": sentences})
+        self.ctx.machine.wait()
+
     def left(self) -> float:
         """Seconds of the budget for further targets."""
         minutes = self.ctx.config.budget.minutes
@@ -189,7 +195,7 @@ def climb(ctx: Context, runner: Runner, began: float) -> Plan:
         best = label
     wish = "" if goal.retained is None else f" that retains at least {goal.retained:g}% on the development rows"
     say(f"No model was made{wish}." if best is None else f"The fastest{wish} is {_titled(best)}.")
-    ladder.store("measured", "account", lambda: account)
+    ladder.write_account(account)
     return ctx.plan.only(made, teacher=best == TEACHER.name)
 
 

@@ -223,7 +223,7 @@ def _notes(ctx: Context) -> Iterator[str]:
 def _of_budget(ctx: Context) -> list[str]:
     """What a run with a budget tried, in sentences; empty without."""
     file = ctx.folder.ladder
-    sentences: list[str] = checkpoint.read_json(file)["measured"]["account"] if file.is_file() else []
+    sentences: list[str] = checkpoint.read_json(file).get("account", []) if file.is_file() else []
     return sentences
 
 

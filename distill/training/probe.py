@@ -29,24 +29,21 @@ WARM, STEPS = 2, 6
 """Steps that are taken before the clock runs, and steps that are timed."""
 
 
-def seconds(ctx: Context, step: Step, share: float = 1.0) -> float:
+def seconds(ctx: Context, step: Step) -> float:
     """Estimated seconds of a step that trains on tasks, with the labelling of rows by its teacher that is still to be
     done. The models that it starts from must exist.
-
-    Args:
-        share: of its epochs, the share that is trained.
     """
-    return sum(_of_task(ctx, step, data, share) for data in ctx.tasks.values())
+    return sum(_of_task(ctx, step, data) for data in ctx.tasks.values())
 
 
-def _of_task(ctx: Context, step: Step, data: TaskData, share: float) -> float:
+def _of_task(ctx: Context, step: Step, data: TaskData) -> float:
     settings: Train = step.settings
     tokenizer = ctx.tokenizer(step)
     encoded = data.encoded(data.train, tokenizer, ctx.config.tasks.max_length)
     batches = batching.epoch_batches(encoded.lengths, settings.batch, seed=ctx.config.seed, epoch=0)
     spaced = np.linspace(0, len(batches) - 1, WARM + STEPS).astype(int)
     timed = [batches[number] for number in np.random.default_rng(0).permutation(spaced)]
-    total = total_steps(ctx, step, settings, encoded.lengths) * share
+    total = total_steps(ctx, step, settings, encoded.lengths)
     one = _step_seconds(ctx, step, data, encoded, timed)
     if step.teacher is None:
         return total * one
