@@ -83,7 +83,7 @@ def _on_main_process(ctx: Context, pending: list[Step]) -> None:
         if isinstance(step.settings, Vocabulary) and "corpus" in step.settings.texts:
             _ = ctx.texts
         # With a budget, targets out of reach are not tried.
-        if isinstance(step.settings, Prune) and ctx.config.budget.minutes is None:
+        if step in ctx.plan.pruners and ctx.config.budget.minutes is None:
             check_reach(ctx, step, _pruned_from(ctx, step))
 
 

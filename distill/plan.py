@@ -28,6 +28,9 @@ from distill.config import (
 )
 from distill.terms import KINDS
 
+OF_BASELINE = "_baseline"
+"""Suffix of a prune stage's name in the steps that cut baselines in a chain of targets."""
+
 UNITS = {"speedup": "x", "latency_ms": "ms", "size_mib": "MiB"}
 """Setting of `target` that a shape can be searched for -> unit in the target's label, e.g. `2x`."""
 
@@ -61,7 +64,7 @@ class Step:
     """One stage of the recipe, for one target."""
 
     stage: str
-    """Its name in `stages`."""
+    """Its name in `stages`; for the cut of a baseline in a chain, that of the prune stage with `OF_BASELINE`."""
     settings: Any
     """Settings of the stage: a `Train`, `Prune` and so on."""
     target: str = ""
@@ -138,7 +141,7 @@ class Step:
 
     @property
     def pruner(self) -> Step | None:
-        """The prune step that chose the shape of its models."""
+        """The prune step that chose the shape of its models; itself if it is this step."""
         cutter = self.cutter
         shape = None if cutter is None else cutter.source("shape_of") or cutter
         return shape if isinstance(shape, Step) else None
@@ -232,20 +235,34 @@ class Plan:
 
     def chained(self) -> Plan:
         """The plan with the steps of one target after the other, from the slowest on: each prunes what recovered for
-        the target before it."""
+        the target before it. Baselines form a chain of their own: each starts from the baseline of the target before
+        it, cut to the shape of the student."""
         # Of these, one alone is not the same for all targets.
         speed = {n: (t.speedup or 0, -(t.latency_ms or 0), -(t.size_mib or 0)) for n, t in self.targets.items()}
         place = {label: number for number, label in enumerate(["", *sorted(speed, key=speed.__getitem__)])}
-        after, recovered = self.of(Evaluate, Export), None
+        after, last = self.of(Evaluate, Export), dict[str, Step]()
         made: dict[Source, Source] = {source: source for source in GIVEN.values()}
+        steps: list[Step] = []
         for step in sorted(self.steps, key=lambda step: len(place) if step in after else place[step.target]):
             sources = {key: tuple(made[source] for source in of) for key, of in step.sources.items()}
-            if isinstance(step.settings, Prune) and recovered is not None:
-                sources["start"] = (recovered,)
+            if isinstance(step.settings, Prune) and "student" in last:
+                sources["start"] = (last["student"],)
+            role = step.settings.role if isinstance(step.settings, Train) else None
+            start = sources.get("start", (None,))[0]
+            if role == "baseline" and role in last and isinstance(start, Step) and start.pruner is start:
+                of_baseline = {"start": (last[role],), "shape_of": (start,)}
+                steps.append(replace(start, stage=f"{start.stage}{OF_BASELINE}", sources=of_baseline))
+                sources["start"] = (steps[-1],)
             made[step] = added = replace(step, sources=sources)
-            if step.target and isinstance(step.settings, Train) and step.teacher is not None:
-                recovered = added
-        return replace(self, steps=tuple(step for step in made.values() if isinstance(step, Step)))
+            steps.append(added)
+            if role is not None and step.target and (role == "baseline" or step.teacher is not None):
+                last[role] = added
+        return replace(self, steps=tuple(steps))
+
+    @property
+    def pruners(self) -> list[Step]:
+        """The prune steps that choose a shape; the others cut a baseline to the shape of its student."""
+        return [step for step in self.of(Prune) if step.pruner is step]
 
     @property
     def builds(self) -> list[str]:

@@ -198,6 +198,12 @@ def _notes(ctx: Context) -> Iterator[str]:
             "same number of steps on the same data without a teacher. The student was cut from the given teacher and "
             f"distilled on {tokens:,} tokens of a corpus before it learned the task."
         )
+    elif len(ctx.plan.pruners) < len(ctx.plan.of(Prune)):
+        yield (
+            "The baseline is a student of the same shape, trained without a teacher, for the same number of steps, on "
+            "the labelled rows. The one of the slowest target is cut from the teacher, as its student is; each other "
+            "from the baseline of the target before it."
+        )
     elif any(step.settings.role == "baseline" for step in ctx.plan.of(Train)):
         start = "layers copied from the teacher" if ctx.config.student.init == "teacher_layers" else "random weights"
         start = "the pruned model" if ctx.plan.of(Prune, Vocabulary) else start
@@ -207,7 +213,7 @@ def _notes(ctx: Context) -> Iterator[str]:
             f"The baseline is the same student with the same initial weights ({start}), trained for the same number of "
             "steps on the same data without a teacher."
         )
-    if any(step.first_pruner is not step for step in ctx.plan.of(Prune)):
+    if any(step.first_pruner is not step for step in ctx.plan.pruners):
         yield (
             "The models of the targets are pruned one from the other: the slowest from the teacher, each other from "
             "the student that recovered for the target before it."
@@ -266,7 +272,7 @@ def _of_quantized(ctx: Context) -> Iterator[str]:
 
 def _pruned(ctx: Context, models: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Shape, predicted speed and measured speed of the pruned model of each target."""
-    for step in ctx.plan.of(Prune):
+    for step in ctx.plan.pruners:
         manifest = ctx.folder.manifest(step)
         row: dict[str, Any] = {"step": step.stage, "target": step.target or None, **manifest["shape"]}
         if "predicted_ms" in manifest:

@@ -205,7 +205,7 @@ def _lists(config: Config, plan: Plan, targets: dict[str, Any]) -> Iterator[str]
         several = len(numbers) >= 2 and len({f"{number:g}" for number in numbers}) == len(value)
         if not (several if isinstance(value, list) else numbers):
             yield f"{key}: got {value}; must be one number, or a list of several; e.g. {key}=[2,4,8]"
-    prunes = list(dict.fromkeys(step.stage for step in plan.of(Prune)))
+    prunes = list(dict.fromkeys(step.stage for step in plan.pruners))
     if lists and len(prunes) > 1:
         yield f"{next(iter(lists))}: got a list; must be one number where {' and '.join(prunes)} prune; give one"
     if config.target.chain and (not lists or config.budget.minutes is not None):

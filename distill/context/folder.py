@@ -78,7 +78,7 @@ class RunFolder:
 
     def measured(self, step: Step) -> Path:
         """Folder of the other measurements of a prune step, which targets share if they prune the same models."""
-        alone = step.pruner is step and step.first_pruner is not step
+        alone = step.cutter is step and step.first_pruner is not step
         return self.path / f"{step.folder}{MEASURED}" if alone else self.times(step)
 
     def started(self, step: Step) -> bool:

@@ -45,17 +45,11 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
     """Cut every task's model for one target, save the models and verify them. Returns the manifest."""
     settings: Prune = step.settings
     with _timed(ctx, step):
-        first = step.first_pruner
-        assert first is not None
-        whole, config = (
-            teacher.read_config(ctx.checkpoint(source, next(iter(ctx.tasks)))) for source in (first.start, step.start)
-        )
-        search = search_of(ctx, step, whole, config)
-        choice = _choice(ctx, step, settings, search)
+        shapes, choice = _shapes(ctx, step, settings)
         shape, longest = Shape(**choice["shape"]), ctx.config.tasks.max_length
         with checkpoint.writing(ctx.folder.of(step)) as temporary:
             parts = {
-                task: _cut(ctx, step, settings, data, search, shape, temporary) for task, data in ctx.tasks.items()
+                task: _cut(ctx, step, settings, data, shapes, shape, temporary) for task, data in ctx.tasks.items()
             }
             rows = {task: texts_of(data) for task, data in ctx.tasks.items()}
             expected = {
@@ -69,6 +63,19 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
             manifest = choice | {"tasks": parts} | proofs
             checkpoint.write_json(temporary / checkpoint.MANIFEST, manifest)
     return manifest | {"seconds": checkpoint.read_json(_seconds(ctx, step))}
+
+
+def _shapes(ctx: Context, step: Step, settings: Prune) -> tuple[Sequence[Shape], dict[str, Any]]:
+    """The candidate shapes of a step and, for its manifest, the chosen one; that of the student for a baseline."""
+    pruner, first, task = step.pruner, step.first_pruner, next(iter(ctx.tasks))
+    assert pruner is not None
+    assert first is not None
+    if pruner is not step:
+        chosen = ctx.folder.manifest(pruner)["shape"]
+        return [Shape(**chosen)], {"shape": chosen}
+    whole, config = (teacher.read_config(ctx.checkpoint(source, task)) for source in (first.start, step.start))
+    search = search_of(ctx, step, whole, config)
+    return search.shapes, _choice(ctx, step, settings, search)
 
 
 def search_of(ctx: Context, step: Step, whole: Any, start: Any = None) -> Search:
@@ -154,7 +161,7 @@ def _choice(ctx: Context, step: Step, settings: Prune, search: Search) -> dict[s
         return {"shape": asdict(search.shapes[0])}
     if not file.is_file():
         # All tasks are measured, because their models get the same shape.
-        measured = [_sensitivity(ctx, step, settings, data, search) for data in ctx.tasks.values()]
+        measured = [_sensitivity(ctx, step, settings, data, search.shapes) for data in ctx.tasks.values()]
         losses = [part.losses for part in measured if part.losses is not None]
         most = settings.finalists
         tried = functools.partial(_tried, ctx, step, settings, search) if most > 1 else None
@@ -175,7 +182,7 @@ def _subject(ctx: Context, step: Step, data: TaskData) -> Subject:
     return Subject(name, model.to(ctx.machine.device), tokenizer, data, folder, longest, ctx.config.seed)
 
 
-def _sensitivity(ctx: Context, step: Step, settings: Prune, data: TaskData, search: Search) -> Sensitivity:
+def _sensitivity(ctx: Context, step: Step, settings: Prune, data: TaskData, shapes: Sequence[Shape]) -> Sensitivity:
     """The measurements of a task's model, loaded if an earlier run stored them."""
     steps = min(settings.retrain_steps, ctx.config.limit.steps or settings.retrain_steps)
 
@@ -183,10 +190,10 @@ def _sensitivity(ctx: Context, step: Step, settings: Prune, data: TaskData, sear
         return sensitivity(
             _subject(ctx, step, data),
             settings,
-            search.shapes,
+            shapes,
             in_precision(ctx.machine.precision, data.task.kind),
             layers=ctx.config.student.layers,
-            search=ctx.plan.has_target,
+            search=ctx.plan.has_target and step.pruner is step,
             retrain_steps=steps,
             log=ctx.machine.log,
         )
@@ -205,7 +212,7 @@ def _tried(ctx: Context, step: Step, settings: Prune, search: Search, shapes: Se
         of_task = known.setdefault(task, {})
         if not (new := [name for name in names if name not in of_task]):
             continue
-        measured = _sensitivity(ctx, step, settings, data, search)
+        measured = _sensitivity(ctx, step, settings, data, search.shapes)
         with progress.counted(f"{step.stage}/{task}: trials of shapes", len(new)) as done:
             of_trial = trial(_subject(ctx, step, data), measured, settings.examples, steps, ctx.machine.precision)
             for name in new:
@@ -219,10 +226,10 @@ def _tried(ctx: Context, step: Step, settings: Prune, search: Search, shapes: Se
 
 
 def _cut(
-    ctx: Context, step: Step, settings: Prune, data: TaskData, search: Search, shape: Shape, out: Path
+    ctx: Context, step: Step, settings: Prune, data: TaskData, shapes: Sequence[Shape], shape: Shape, out: Path
 ) -> dict[str, Any]:
     """Write a task's model of this shape to `out`. Returns its manifest: kept layers, and losses before and after."""
-    measured, subject = _sensitivity(ctx, step, settings, data, search), _subject(ctx, step, data)
+    measured, subject = _sensitivity(ctx, step, settings, data, shapes), _subject(ctx, step, data)
     model, parts, loss = (
         subject.model,
         subject.sample(settings.examples),

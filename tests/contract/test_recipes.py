@@ -17,7 +17,7 @@ import distill
 from distill import check, checkpoint, config, errors, report
 from distill.backends import BACKENDS
 from distill.check import rules
-from distill.config import Baseline, Config, Evaluate, Export, Train
+from distill.config import Baseline, Config, Evaluate, Export, Prune, Train
 from distill.context.given import SMOKE_LAYERS
 from distill.data.task import chosen
 from distill.export import proof, record
@@ -112,7 +112,7 @@ def finished(request: pytest.FixtureRequest, run: Any, tmp_path_factory: pytest.
         overrides += ["stages.quantize.schemes=[bitsandbytes]"]
     elif extends(recipe):
         overrides += ["stages.quantize.schemes=[onnxruntime]"]
-    overrides += {"prune": ["stages.prune.finalists=2"], "frontier": ["target.chain=true"]}.get(recipe, [])
+    overrides += ["stages.prune.finalists=2"] if recipe == "prune" else []
     if composed(recipe).student.embedding_size is not None:
         overrides += ["student.embedding_size=16"]  # the tiny teachers are as narrow
     if composed(recipe).student.layers:
@@ -264,7 +264,9 @@ def test_the_report_states_what_the_baseline_starts_from(finished: Finished) -> 
         (checkpoint.read_json(finished.folder / s.folder / "manifest.json")["tokens"] for s in general), default=0
     )
     assert (f"distilled on {tokens:,} tokens of a corpus before it learned" in notes) == bool(general and baseline)
-    assert ("with the same initial weights" in notes) == (baseline and not general)
+    chained = len(finished.plan.pruners) < len(finished.plan.of(Prune))
+    assert ("from the baseline of the target before it" in notes) == (baseline and chained)
+    assert ("with the same initial weights" in notes) == (baseline and not general and not chained)
     assert bool(general) == bool(tokens)
 
 

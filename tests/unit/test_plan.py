@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from distill import config
-from distill.config import Baseline, Config, Evaluate, Gates, Target, Train
+from distill.config import Baseline, Config, Evaluate, Gates, Prune, Target, Train
 from distill.context.folder import RunFolder
 from distill.plan import STUDENT, TEACHER, Given, Plan, Step, compared, expanded, resolve, targets, trained
 
@@ -257,24 +257,40 @@ def test_in_a_chain_each_target_is_pruned_from_the_one_before_it(overrides: tupl
     second, first, third = plan.targets
     stages = ("prune", "recover", "recover_baseline", "quantize")
     expected = [f"{stage}/{label}" for label in (first, second, third) for stage in stages]
-    assert [step.folder for step in plan.steps][1:13] == expected
+    for label in (second, third):
+        expected.insert(expected.index(f"recover_baseline/{label}"), f"prune_baseline/{label}")
+    assert [step.folder for step in plan.steps][1:15] == expected
     steps = {step.folder: step for step in plan.steps}
     starts = [getattr(steps[f"prune/{label}"].start, "folder", "") for label in (first, second, third)]
     assert starts == ["finetune_teacher", f"recover/{first}", f"recover/{second}"]
     for label in (first, second, third):
         assert steps[f"prune/{label}"].first_pruner is steps[f"prune/{first}"]
-        assert steps[f"recover/{label}"].pruner is steps[f"recover_baseline/{label}"].start is steps[f"prune/{label}"]
+        assert steps[f"recover/{label}"].pruner is steps[f"recover_baseline/{label}"].pruner is steps[f"prune/{label}"]
         assert steps[f"export/{label}"].start is steps[f"recover/{label}"]
-    assert plan.taught_start, "the baselines begin with weights of students"
     every = set(plan.steps)
     assert all(source in every for step in plan.steps for source in step.inputs)
+
+
+def test_in_a_chain_baselines_are_pruned_one_from_the_other_and_never_from_a_student() -> None:
+    plan = resolve(composed("target.speedup=[8,4]", "target.chain=true"))
+    steps = {step.folder: step for step in plan.steps}
+    slow, fast = steps["recover_baseline/4x"], steps["recover_baseline/8x"]
+    assert slow.start is steps["prune/4x"]
+    assert [step.folder for step in fast.ancestors] == [
+        *("recover_baseline/8x", "prune_baseline/8x", "recover_baseline/4x", "prune/4x", "finetune_teacher")
+    ]
+    cut = steps["prune_baseline/8x"]
+    assert cut.pruner is fast.pruner is steps["prune/8x"], "it has the shape of the student"
+    assert cut.first_pruner is steps["prune/4x"]
+    assert plan.pruners == [steps["prune/4x"], steps["prune/8x"]]
+    assert not plan.taught_start
 
 
 def test_measurements_are_shared_by_targets_that_prune_the_same_models(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     for chain, names in (("false", ["prune.measured"] * 2), ("true", ["prune.measured", "prune/4x.measured"])):
-        prunes = [
-            s for s in resolve(composed("target.speedup=[2,4]", f"target.chain={chain}")).steps if s.kind == "prune"
-        ]
-        assert [folder.measured(step) for step in prunes] == [tmp_path / name for name in names]
-        assert {folder.times(step) for step in prunes} == {tmp_path / "prune.measured"}
+        plan = resolve(composed("target.speedup=[2,4]", f"target.chain={chain}"))
+        assert [folder.measured(step) for step in plan.pruners] == [tmp_path / name for name in names]
+        assert {folder.times(step) for step in plan.pruners} == {tmp_path / "prune.measured"}
+        cut = [folder.measured(step) for step in plan.of(Prune) if step not in plan.pruners]
+        assert cut == ([tmp_path / "prune_baseline/4x.measured"] if chain == "true" else [])
