@@ -58,16 +58,27 @@ class Table:
 def grid(full: Shape, head: int, parts: int, *, layers: bool, hidden: bool, ffn: bool) -> list[Shape]:
     """All candidate shapes: `full`, reduced in the dimensions that are true.
 
-    Layers: any number. Hidden channels: whole heads of size `head`, at most `parts` different numbers. FFN channels:
-    `parts` even steps, in multiples of 8, at which matrix units run at full speed.
+    Layers: any number. Hidden channels: whole heads of size `head`, at most `parts` different numbers, of which the
+    least is about an eighth of the heads. FFN channels: `parts` even steps, in multiples of 8, at which matrix units
+    run at full speed.
     """
-    heads = full.hidden // head
-    counts = sorted({max(1, round(heads * part / parts)) for part in range(1, parts + 1)}) if hidden else [heads]
+    heads, least = full.hidden // head, max(1, parts // 8)
+    counts = sorted({max(1, round(heads * part / parts)) for part in range(least, parts + 1)}) if hidden else [heads]
     inner = sorted({max(8, full.ffn * part // parts // 8 * 8) for part in range(1, parts)} | {full.ffn})
     depths = range(1, full.layers + 1) if layers else [full.layers]
     return [
         Shape(*sizes) for sizes in itertools.product(depths, [n * head for n in counts], inner if ffn else [full.ffn])
     ]
+
+
+SIZES = 8
+"""Number of sizes of a dimension whose loss is measured; between them it is interpolated."""
+
+
+def spaced(sizes: Iterable[int], count: int = SIZES) -> list[int]:
+    """At most `count` of the sizes, evenly spaced from the least to the largest."""
+    ordered = sorted(set(sizes))
+    return [ordered[i] for i in sorted({round(part * (len(ordered) - 1) / max(count - 1, 1)) for part in range(count)})]
 
 
 LEAST = 0.05
@@ -132,19 +143,20 @@ class Losses:
     def _share(self, losses: Mapping[int, float], size: int) -> float:
         """Share of the margin that is kept with one dimension pruned to `size`.
 
-        From the first size with a share below `LEAST` on, it is extrapolated as LEAST^(x^2), where x is the number of
-        removed layers or channels relative to that size. It falls ever faster, so that the search does not prune one
-        dimension to nothing in favour of the others.
+        Between measured sizes it is interpolated. From the first size with a share below `LEAST` on, it is extrapolated
+        as LEAST^(x^2), where x is the number of removed layers or channels relative to that size. It falls ever faster,
+        so that the search does not prune one dimension to nothing in favour of the others.
         """
         (full, *sizes), margin = sorted(losses, reverse=True), self.scale - self.full
-        share = 1.0
+        larger, kept = full, 1.0
         for pruned in sizes if size < full and margin > LEAST * self.scale else ():
             share = min((self.scale - losses[pruned]) / margin, 1.0)
             if share < LEAST:
-                return float(LEAST ** (((full - size) / (full - pruned)) ** 2))
-            if pruned == size:
-                break
-        return share
+                return min(float(LEAST ** (((full - size) / (full - pruned)) ** 2)), kept)
+            if pruned <= size:
+                return share + (kept - share) * (size - pruned) / (larger - pruned)
+            larger, kept = pruned, share
+        return kept
 
 
 def choose(

@@ -23,7 +23,7 @@ from distill.compress.importance import SCORES, Batch, Importance, Loss, write
 from distill.compress.importance import read as read_scores
 from distill.compress.prune import everything, pruned
 from distill.compress.reconstruct import refitted
-from distill.compress.search import Losses, Shape, falling
+from distill.compress.search import Losses, Shape, falling, spaced
 from distill.config import Prune
 from distill.config.stages import BASE_WIDTH
 from distill.data.collate import task_batch
@@ -156,7 +156,7 @@ def sensitivity(
 ) -> Sensitivity:
     """Measure a task's model on its training rows.
 
-    `layers` are the layers to keep, if the settings list them. With `search`, also the loss for each size of each
+    `layers` are the layers to keep, if the settings list them. With `search`, also the loss for some sizes of each
     dimension is measured, after `retrain_steps` steps of training.
     """
     model, measured_on = subject.model, subject.sample(settings.examples)
@@ -189,8 +189,9 @@ def sensitivity(
         return loss_of(cut(model, range(depth), scores, hidden, ffn))
 
     scale = _constant_loss(measured_on)
-    hidden, ffn = {shape.hidden for shape in shapes}, {shape.ffn for shape in shapes}
-    smaller = len({*kept} - {depth}) + len(hidden - {width}) + len(ffn - {inner})
+    hiddens, inners = {shape.hidden for shape in shapes}, {shape.ffn for shape in shapes}
+    hidden, ffn = (spaced({*sizes, own}) for sizes, own in ((hiddens, width), (inners, inner)))
+    smaller = len({*kept} - {depth}) + len(hidden) + len(ffn) - 2
     with progress.counted(f"{subject.name}: loss by size", 1 + smaller) as done:
         # Training may also harm a model that has converged, which would make all smaller sizes look as good.
         before = min(mean_loss(model, measured_on, loss), loss_of_widths(width, inner))

@@ -43,7 +43,7 @@ SHALLOW = 2
 """Shapes with fewer layers are chosen last. The estimate prefers one wide layer at speedups from 12x on, which recovers
 far less than two narrow ones (docs/findings.md)."""
 
-PARTS, SMOKE_PARTS = 8, 3
+PARTS, SMOKE_PARTS = 16, 3
 """Number of candidate sizes for hidden and for FFN channels; and the same under limit=smoke."""
 
 

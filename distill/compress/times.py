@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 
-from distill.compress.search import Shape, Table
+from distill.compress.search import Shape, Table, spaced
 from distill.evaluate import latency
 from distill.evaluate.runners import Batch, Runner
 
@@ -78,7 +78,7 @@ def measure(
     widest model. Times of a group are corrected by the reference's time in the group relative to its median over all
     groups, so that changes in the machine's speed between groups cancel.
     """
-    some_hidden, some_ffn = _spaced(hidden, knots[0]), _spaced(ffn, knots[1])
+    some_hidden, some_ffn = spaced(hidden, knots[0]), spaced(ffn, knots[1])
     middle = some_ffn[len(some_ffn) // 2]
     reference = build("reference", Shape(MORE, some_hidden[-1], some_ffn[-1]))
     groups, reference_of = {}, {}
@@ -101,12 +101,6 @@ def measure(
         {(width, inner): float(outside(width)) for width, inner in sizes},
         {(width, inner): float(np.interp(inner, some_ffn, inside(width))) for width, inner in sizes},
     )
-
-
-def _spaced(sizes: Collection[int], count: int) -> list[int]:
-    """At most `count` of the sizes, evenly spaced from the least to the largest."""
-    ordered = sorted(set(sizes))
-    return [ordered[i] for i in sorted({*np.linspace(0, len(ordered) - 1, count).round().astype(int).tolist()})]
 
 
 def _between(sizes: Sequence[int], values: Sequence[float] | Sequence[list[float]]) -> Callable[[int], np.ndarray]:

@@ -19,6 +19,7 @@ from distill.compress.search import (
     grid,
     margin_lost,
     out_of_reach,
+    spaced,
 )
 from distill.config import Target
 
@@ -63,6 +64,22 @@ def share_left(by_size: dict[int, float], size: int) -> float:
     return float(LEAST ** (((sizes[0] - size) / (sizes[0] - sizes[seen])) ** 2))
 
 
+def test_between_measured_sizes_the_share_is_interpolated() -> None:
+    one = Losses(0.0, {6: 0.0}, {384: 0.0, 320: 0.2, 256: 0.6, 128: 0.99}, {16: 0.0}, 1.0)
+    found = [one.margin_kept(Shape(6, size, 16)) for size in (384, 352, 320, 288, 256, 224, 128)]
+    assert found[:5] == pytest.approx([1.0, 0.9, 0.8, 0.6, 0.4])
+    assert found[5] == pytest.approx(LEAST ** ((160 / 256) ** 2))
+    assert found == sorted(found, reverse=True)
+    near = Losses(0.0, {6: 0.0}, {384: 0.0, 320: 0.94, 256: 0.99}, {16: 0.0}, 1.0)
+    assert near.margin_kept(Shape(6, 288, 16)) == pytest.approx(0.06), "no smaller size keeps more"
+
+
+def test_of_many_sizes_some_are_measured_the_least_and_the_largest_among_them() -> None:
+    assert spaced(range(96, 1537, 96)) == [96, 288, 480, 672, 960, 1152, 1344, 1536]
+    assert spaced([3, 1, 2, 2]) == [1, 2, 3]
+    assert spaced([5], 3) == [5]
+
+
 def test_the_grid_has_every_size_that_a_config_expresses() -> None:
     assert FULL in EVERY
     assert len(EVERY) == len(set(EVERY)) == 6 * 8 * 8
@@ -71,6 +88,9 @@ def test_the_grid_has_every_size_that_a_config_expresses() -> None:
     alone = grid(FULL, 32, 8, layers=False, hidden=False, ffn=True)
     assert {(shape.layers, shape.hidden) for shape in alone} == {(6, 384)}
     assert [shape.ffn for shape in alone] == [192 * part for part in range(1, 9)]
+    finer = grid(FULL, 32, 16, layers=False, hidden=True, ffn=True)
+    assert {shape.hidden for shape in finer} == {32 * heads for heads in range(2, 13)}, "not a single head"
+    assert {shape.ffn for shape in finer} == {96 * part for part in range(1, 17)}
     # Few heads, or few channels, give fewer sizes.
     assert {shape.hidden for shape in grid(Shape(2, 32, 64), 16, 8, layers=False, hidden=True, ffn=False)} == {16, 32}
     assert {shape.ffn for shape in grid(Shape(2, 32, 20), 16, 8, layers=False, hidden=False, ffn=True)} == {8, 16, 20}
