@@ -153,7 +153,7 @@ def _check_files(config: Config) -> None:
     """Refuse own files with errors before torch is imported, which takes longer than to find them."""
     if any(step for step in resolve(config).steps if not step.on_corpus):
         name = config.teacher.name
-        local = name is not None and Path(name).is_dir()
+        local = name is not None and Path(name).is_dir() and config.teacher.head == "given"
         check_files(config, stored_head(str(name)) if local else None)
 
 

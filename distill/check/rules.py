@@ -58,6 +58,7 @@ RULES: tuple[Rule, ...] = (
     ("student.intermediate_size", _number(1), ">= 1", "null keeps its ratio to the width"),
     ("student.embedding_size", _number(1), ">= 1", "null is the teacher's"),
     ("student.num_attention_heads", _number(1), ">= 1", "null keeps the size of the heads"),
+    ("teacher.head", _one_of("given", "new"), "given or new", "new gives every task its own"),
     ("student.init", _one_of("teacher_layers", "random"), "teacher_layers or random", "choose with student=NAME"),
     ("student.heads", _one_of("own", "shared"), "own or shared", "shared trains one encoder for all tasks"),
     ("target.speedup", _above(1), "> 1", "2 is twice as fast as the teacher"),

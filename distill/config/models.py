@@ -19,6 +19,9 @@ class Teacher:
     """Hub name or local folder when kind is hub."""
     revision: str | None = None
     """Revision on the hub; the newest when null."""
+    head: str = "given"
+    """given (a head for a task is used; one for other labels is refused) or new (the last layer of its head is left
+    out, and every task gets its own): for a model that was first fine-tuned on another task, such as MNLI."""
     names: list[str] = field(default_factory=list)
     """Hub names or local folders when kind is ensemble. Students are built from the first."""
     weights: Any = None

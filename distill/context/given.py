@@ -15,6 +15,9 @@ from distill.machine import Machine
 SMOKE_LAYERS = 4
 """Number of layers of the random teacher under limit=smoke, unless the student needs more."""
 
+HEADLESS = "headless"
+"""Folder below the run folder with the given teachers, with `teacher.head=new`."""
+
 
 @dataclass(frozen=True)
 class GivenModels:
@@ -61,7 +64,10 @@ class GivenModels:
             layers = max(SMOKE_LAYERS, 1 + max(student.layers or [0]), student.num_hidden_layers or 0)
             return self._random("teacher", layers + number)
         with self.machine.main_first():
-            return teacher.resolve(settings, self.key)
+            folder = teacher.resolve(settings, self.key)
+            if settings.head == "given":
+                return folder
+            return teacher.without_head(folder, self.folder / HEADLESS / str(number + 1))
 
     @functools.cached_property
     def student(self) -> str:

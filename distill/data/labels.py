@@ -84,7 +84,7 @@ def _of_head(head: Head, in_files: tuple[str, ...], key: str) -> Labels:
     if head.labels:
         raise ConfigError(
             f"{key}.label: got {_shown(in_files)}; must be labels of the teacher, which are {_shown(head.labels)}; "
-            "rename them in the file, or choose another teacher, e.g. the encoder that this one was fine-tuned from"
+            "rename them in the file, or set teacher.head=new to give the teacher a new head"
         )
     raise ConfigError(
         f"{key}.labels: got nothing, and the teacher's {head.outputs} outputs have no names; must be the labels in the "
@@ -119,9 +119,10 @@ def check_head(head: Head | None, tasks: Iterable[Task], key: str) -> None:
     if head is not None and wrong:
         labels = f" ({_shown(head.labels)})" if head.labels else ""
         wanted = "; ".join(f"{task.name}: {_shown(task.labels) or 'a number'}" for task in wrong)
+        other = "set teacher.head=new" if key.startswith("teacher.") else "choose a model without a head"
         raise ConfigError(
             f"{key}: got a classifier of {head.outputs} outputs{labels}; must have a head for the labels of "
-            f"{wanted}, or none; choose the tasks it was trained for with tasks.names, or a model without a head"
+            f"{wanted}, or none; choose the tasks it was trained for with tasks.names, or {other}"
         )
 
 

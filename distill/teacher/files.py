@@ -24,6 +24,14 @@ def stored(path: str | Path, names: Collection[str]) -> Iterator[tuple[str, torc
                 yield name, tensors.get_tensor(name)
 
 
+def stored_except(path: str | Path, names: Collection[str]) -> Iterator[tuple[str, torch.Tensor]]:
+    """All tensors but those of these names. DataError for a damaged file."""
+    for file in sorted(Path(path).glob("*.safetensors")):
+        with _whole(file) as tensors:
+            for name in sorted(set(tensors.keys()) - set(names)):
+                yield name, tensors.get_tensor(name)
+
+
 def check_weights(path: str | Path) -> None:
     """DataError, which names the file, unless the folder contains safetensors and each of them can be opened."""
     files = sorted(Path(path).glob("*.safetensors"))

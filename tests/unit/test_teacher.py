@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ from distill.errors import ConfigError, DataError
 from distill.family.head import Head, stored_head
 from distill.teacher import folders
 
+TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 TEXTS = ["The kettle sings before the tea is ready.", "A green kettle, and the blue cup beside it."]
 
 
@@ -404,3 +406,23 @@ def test_licence_of_a_model_card(tmp_path: Path, card: str | None, licence: dict
 
 def test_licence_of_the_embedded_teacher() -> None:
     assert teacher.licence(teacher.resolve(Teacher())) == {"license": "apache-2.0"}
+
+
+@pytest.mark.parametrize(
+    "name", ["bert", "roberta", "electra", "distilbert", "albert", "deberta-v2", "modernbert", "xlnet"]
+)
+def test_a_teacher_for_other_labels_gets_a_new_head(name: str, tmp_path: Path) -> None:
+    before = TINY["save"](tmp_path / "before", name, "SequenceClassification", length=130, num_labels=3)
+    assert stored_head(before) is not None
+    folder = teacher.without_head(str(before), tmp_path / "headless")
+    assert folder == str(tmp_path / "headless")
+    assert stored_head(folder) is None
+    torch.manual_seed(0)
+    task = Task("t", KINDS["classification"], ("text",), ("no", "yes"), ("accuracy",))
+    model, whole = teacher.load_for(task, folder), teacher.load_classifier(before, 3)
+    head, kept = family.head_of(model), whole.state_dict()
+    others = {key: value for key, value in model.state_dict().items() if not key.startswith(f"{head}.")}
+    assert all(torch.equal(value, kept[key]) for key, value in others.items())
+    assert model.get_submodule(head).out_features == 2
+    teacher.load_tokenizer(folder)
+    assert teacher.without_head(folder, tmp_path / "again") == folder, "it has no head"
