@@ -192,6 +192,9 @@ class Prune(Stage):
     importance: Any = MISSING
     """`_target_` of a function in distill.compress that scores heads and channels, with `_partial_: true`. Heads and
     channels with trained gates are scored by their gates instead."""
+    refit: bool = False
+    """Refit the output weights of the heads and FFN channels that are kept, by least squares, to the output of each
+    layer before pruning, on the `examples`. With importance=reconstruction they are always refitted."""
     examples: int = 256
     """Training rows of each task on which importances and losses are measured."""
     retrain_steps: int = 20
