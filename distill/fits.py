@@ -20,6 +20,7 @@ from distill.plan import Step, tokenizer_of
 from distill.schemes import SCHEMES
 from distill.terms import KINDS
 from distill.training.answers import APART
+from distill.training.folds import texts
 
 PROBE = "Zoë isn't naïve: 42% of THIS\tcosts 3.50 €"
 """Text that is tokenized differently with and without folding of case or accents, or splitting of numbers."""
@@ -153,6 +154,26 @@ def check_rows(ctx: Context, steps: list[Step]) -> None:
 def same_tokens(first: Any, second: Any) -> bool:
     """Whether two tokenizers have the same vocabulary and split `PROBE` into the same tokens."""
     return bool(first.get_vocab() == second.get_vocab() and first(PROBE)["input_ids"] == second(PROBE)["input_ids"])
+
+
+def check_folds(ctx: Context, steps: list[Step]) -> None:
+    """Refuse folds of tasks with fewer texts than folds, and of those whose models do not output a row for each text or
+    pair, or output vectors: those of other models are not in the same space."""
+    errors: list[str] = []
+    for step in steps:
+        if not isinstance(step.settings, Train) or step.settings.folds == 1:
+            continue
+        got = f"stages.{step.stage}.folds: got {step.settings.folds}; must be"
+        for name, data in ctx.tasks.items():
+            if data.task.kind.architecture != TEXTS:
+                errors.append(f"{got} 1 for {data.task.kind.name}, the kind of {name}; leave it out")
+            elif (most := len(np.unique(texts(data)))) < step.settings.folds:
+                errors.append(
+                    f"{got} <= {most}, the number of different first texts in the training rows of {name}; set it to "
+                    f"{most}"
+                )
+    if errors:
+        raise ConfigError(errors)
 
 
 def check_labels(ctx: Context, steps: list[Step]) -> None:

@@ -17,6 +17,7 @@ from distill.family.head import stored_head
 from distill.family.record import UNBOUNDED
 from distill.fits import (
     check_architecture,
+    check_folds,
     check_labels,
     check_margins,
     check_rows,
@@ -55,6 +56,7 @@ def prepare(ctx: Context, pending: list[Step]) -> None:
         for folder in ctx.given.teachers:
             check_head(stored_head(folder), [data.task for data in ctx.tasks.values()], ctx.given.key)
         check_rows(ctx, pending)
+        check_folds(ctx, pending)
         check_labels(ctx, pending)
         check_soft_labels(ctx)
         if ctx.plan.given_student:

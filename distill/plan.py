@@ -42,7 +42,7 @@ SHARED_HEADS = "shared"
 
 OWN = (
     *("kind", "role", "start", "teacher", "terms", "transfer", "skip_if_mlm_head", "skip_if_head", "gates"),
-    "quantization_aware",
+    *("quantization_aware", "folds"),
 )
 SHARED = tuple(field.name for field in fields(Train) if field.name not in OWN)
 """Settings that a baseline takes from the train stage of its student: all but `OWN`."""

@@ -26,7 +26,8 @@ sizes in `student.*`, and then distils the unpruned teacher into it to recover.
 - **FFN channels**: the same number in every layer, but not the same channels.
 - `importance@stages.prune.importance=NAME` sets how channels are chosen: `fisher` (diagonal Fisher information of
   masks), `taylor` (first-order change of the loss), `magnitude` (norm of the weights), `reconstruction` (optimal brain
-  surgeon: least error of each layer's output after the remaining weights are refitted by least squares).
+  surgeon: least error of each layer's output after the remaining weights are refitted by least squares). With
+  `stages.prune.refit=true` the remaining weights are refitted like this whatever the importance.
 - **Different sizes in each layer** (`stages.prune.uniform=false`, with `student.num_attention_heads` and
   `student.intermediate_size` as means over layers): the least important heads and FFN channels of the whole model are
   pruned. The checkpoint loads with plain transformers but contains zeros, at the teacher's size and speed; only its

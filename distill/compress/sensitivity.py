@@ -22,7 +22,7 @@ from distill.compress.choose import by_loss, mean_loss, most_important
 from distill.compress.importance import SCORES, Batch, Importance, Loss, write
 from distill.compress.importance import read as read_scores
 from distill.compress.prune import everything, pruned
-from distill.compress.reconstruct import refitted
+from distill.compress.reconstruct import gram_matrices, refitted
 from distill.compress.search import Losses, Shape, falling, spaced
 from distill.config import Prune
 from distill.config.stages import BASE_WIDTH
@@ -168,7 +168,7 @@ def sensitivity(
         trained = vars(read_scores(gates))
         scores = replace(scores, **{kind: trained[kind] for kind in ("heads", "ffn", "hidden") if trained[kind].any()})
     # Without the Gram matrices, which are as large as the model; they are computed again when the model is pruned.
-    stored_scores, refit = replace(scores, grams=None), scores.grams is not None
+    stored_scores, refit = replace(scores, grams=None), settings.refit or scores.grams is not None
     depth, fewest = family.depth(model), min(shape.layers for shape in shapes)
     if layers is not None:
         return Sensitivity(stored_scores, refit, {len(layers): layers}, None)
@@ -177,6 +177,8 @@ def sensitivity(
     chosen = {count: numbers for count, (numbers, _) in kept.items()} | {depth: list(range(depth))}
     if not search:
         return Sensitivity(stored_scores, refit, chosen, None)
+    if refit and scores.grams is None:
+        scores = replace(scores, grams=gram_matrices(model, measured_on))
     log(f"{subject.name}: loss by size, after {retrain_steps} steps of training")
     lessons = subject.sample(settings.examples, then=retrain_steps)
     width, inner = family.width(model), setting(model.config, "intermediate_size")

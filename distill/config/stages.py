@@ -147,6 +147,10 @@ class Train(Stage):
     """Maximum gradient norm, of the model and, apart from it, of its gates. Larger gradients are scaled down to it."""
     dropout: float | None = None
     """Dropout probability during training; that of the model's config when null."""
+    folds: int = 1
+    """Of a stage that fine-tunes a teacher on tasks. With K > 1, K further models of each task are trained, each on the
+    training rows of K - 1 of K folds; a student learns, for each training row, what the model outputs that was not
+    trained on it. Rows with the same first text are in the same fold. The stage takes about K times as long."""
     transfer: bool = False
     """Train a student on the rows of `transfer` too, on which it is compared with its teacher alone. They change which
     rows the steps process, not the number of steps."""
@@ -188,6 +192,9 @@ class Prune(Stage):
     importance: Any = MISSING
     """`_target_` of a function in distill.compress that scores heads and channels, with `_partial_: true`. Heads and
     channels with trained gates are scored by their gates instead."""
+    refit: bool = False
+    """Refit the output weights of the heads and FFN channels that are kept, by least squares, to the output of each
+    layer before pruning, on the `examples`. With importance=reconstruction they are always refitted."""
     examples: int = 256
     """Training rows of each task on which importances and losses are measured."""
     retrain_steps: int = 20

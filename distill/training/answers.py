@@ -23,6 +23,9 @@ from distill.training.transfer import makes
 
 LOGITS = "logits.npy"
 
+CROSS_FITTED = "cross_fitted.npy"
+"""File beside a teacher's model with the logits for its training rows, each of a model that was not trained on it."""
+
 APART = 10
 """Every APART-th training row is held out to learn `teacher.weights`."""
 
@@ -31,7 +34,7 @@ def teacher_logits(ctx: Context, source: Source, data: TaskData) -> np.ndarray:
     """Averaged logits [rows, C] of a task's teachers for its training rows, or [windows, 2 W] of their windows.
 
     They are computed once and stored, because all epochs and all students use the same, of the rows of a transfer set
-    as many as they need.
+    as many as they need. Those of a teacher with folds are for the task's own rows `cross_fitted`.
     """
     task = data.task.name
     name = source.name if isinstance(source, Given) else source.folder
@@ -40,9 +43,11 @@ def teacher_logits(ctx: Context, source: Source, data: TaskData) -> np.ndarray:
     fingerprint = checkpoint.fingerprint([origin, ctx.shares(source, task)])
     with ctx.machine.main_first():
         stored = _stored(folder, fingerprint)
-        rows = data.train if stored is None else data.train.select([])
-        if stored is not None and makes(data.task.kind):  # another stage used fewer rows of the transfer set
-            rows = data.train.select(list(range(len(stored), len(data.train))))
+        before = cross_fitted(ctx, source, task) if stored is None else stored
+        rows = data.train if before is None else data.train.select([])
+        if before is not None and makes(data.task.kind):  # another stage used fewer rows of the transfer set
+            rows = data.train.select(list(range(len(before), len(data.train))))
+        parts = [] if before is None else [before]
         if len(rows):
             of_student = isinstance(source, Step) and source.of_student
             window = None if of_student else ctx.config.teacher.window
@@ -50,9 +55,11 @@ def teacher_logits(ctx: Context, source: Source, data: TaskData) -> np.ndarray:
                 _logits(ctx, start, ctx.tokenizer(source, member), data, rows, window)
                 for member, start in enumerate(ctx.checkpoints(source, task))
             ]
-            new = average(logits, ctx.shares(source, task))
+            parts.append(average(logits, ctx.shares(source, task)))
+        if len(rows) or stored is None:
             with checkpoint.writing(folder) as temporary:
-                np.save(temporary / LOGITS, new if stored is None else np.concatenate([stored, new]))
+                new = parts[0] if len(parts) == 1 else np.concatenate(parts)
+                np.save(temporary / LOGITS, new, allow_pickle=False)
                 checkpoint.write_json(temporary / checkpoint.MANIFEST, fingerprint)
     every = np.load(folder / LOGITS, mmap_mode="r")  # vectors of many rows may not fit into memory
     return every[: len(data.train)] if makes(data.task.kind) else every
@@ -64,6 +71,15 @@ def _stored(folder: Path, fingerprint: str) -> np.ndarray | None:
         return None
     stored: np.ndarray = np.load(folder / LOGITS, mmap_mode="r")
     return stored
+
+
+def cross_fitted(ctx: Context, source: Source, task: str) -> np.ndarray | None:
+    """Logits [rows, C] for the task's own training rows, each of a model that was not trained on it; None of a teacher
+    that was trained without folds."""
+    if not isinstance(source, Step) or not (file := ctx.folder.of(source) / task / CROSS_FITTED).is_file():
+        return None
+    logits: np.ndarray = np.load(file, mmap_mode="r")
+    return logits
 
 
 def learned_outputs(ctx: Context, source: Source, data: TaskData) -> np.ndarray:
@@ -99,7 +115,15 @@ def _logits(
     ctx: Context, folder: Path, tokenizer: Any, data: TaskData, rows: Dataset, window: int | None
 ) -> np.ndarray:
     """Logits [rows, C] of one teacher, with its own tokenizer; of windows of `window` tokens unless it is None."""
-    model = frozen(ctx, teacher.load_for(data.task, folder, pad_id=tokenizer.pad_token_id))
+    model = teacher.load_for(data.task, folder, pad_id=tokenizer.pad_token_id)
+    return logits_of(ctx, model, tokenizer, data, rows, window)
+
+
+def logits_of(
+    ctx: Context, model: nn.Module, tokenizer: Any, data: TaskData, rows: Dataset, window: int | None
+) -> np.ndarray:
+    """As `_logits`, of a loaded model, which is frozen."""
+    model = frozen(ctx, model)
     encoded = data.encoded(rows, tokenizer, ctx.config.tasks.max_length)
     if encoded.spans is not None:
         return window_logits(_run(ctx, model), encoded, pad_id=tokenizer.pad_token_id)

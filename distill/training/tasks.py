@@ -27,7 +27,7 @@ from distill.data.kinds.kind import group_numbers
 from distill.data.kinds.retrieval import no_negatives
 from distill.data.tasks import TaskData, soft_outputs_of
 from distill.data.windows import split, windows
-from distill.engine import batching
+from distill.engine import Trained, batching
 from distill.family.embedding import width_of
 from distill.family.head import stored_head
 from distill.objective import Objective
@@ -35,7 +35,8 @@ from distill.plan import TEACHER, Step
 from distill.shared import SharedObjective, joined, share_encoder
 from distill.student.training import only_used_embeddings
 from distill.terms import VECTORS
-from distill.training.answers import held_out, learned_outputs
+from distill.training.answers import CROSS_FITTED, cross_fitted, held_out, learned_outputs
+from distill.training.folds import FOLDS, CrossFitted, in_folds
 from distill.training.origin import UNKNOWN, origin, with_head
 from distill.training.prepare import (
     Arrays,
@@ -59,16 +60,38 @@ def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: i
     Args:
         member: index of the teacher in an ensemble, if teachers are trained.
     """
-    # Teachers of an ensemble differ in their seed, so that naming a model twice gives two different teachers.
-    seed = ctx.config.seed + member
-    torch.manual_seed(seed)
+    torch.manual_seed(ctx.config.seed + member)
     tokenizer = ctx.tokenizer(step, member)
     head = stored_head(ctx.checkpoints(step.start, data.task.name)[member])
     if settings.skip_if_head and head is not None and head.architecture == data.task.kind.architecture:
         ctx.machine.log(f"{name}: the given model has a head for this task and is used as it is")
-        model, manifest = _start(ctx, step, data, member, tokenizer), dict.fromkeys(("steps", "tokens", "seconds"), 0)
-        _save(ctx, name, model, manifest | {"given": True}, tokenizer, None)
+        if settings.folds > 1:
+            ctx.machine.log(f"{name}: no model is trained, so there are no folds, and students learn its own outputs")
+        untrained = dict.fromkeys(("steps", "tokens", "seconds"), 0)
+        _save(ctx, name, _start(ctx, step, data, member, tokenizer), untrained | {"given": True}, tokenizer)
         return
+
+    def fit(part: TaskData, folder: str) -> tuple[Any, Trained]:
+        model, done, *_ = _fitted(ctx, step, settings, part, member, folder, tokenizer)
+        return model, done
+
+    # First the folds: the state from which the whole model's training resumes is not the one at its end.
+    folds = in_folds(ctx, name, data, settings.folds, tokenizer, fit) if settings.folds > 1 else None
+    model, done, gates, manifest = _fitted(ctx, step, settings, data, member, name, tokenizer)
+    if folds is not None:
+        done.seconds, done.tokens = done.seconds + folds.seconds, done.tokens + folds.tokens
+        manifest = manifest | {"folds": {"rows": folds.rows, "seconds": folds.seconds}}
+    _save(ctx, name, model, summary(done) | manifest, tokenizer, gates, folds)
+
+
+def _fitted(
+    ctx: Context, step: Step, settings: Train, data: TaskData, member: int, name: str, tokenizer: Any
+) -> tuple[Any, Trained, Gates | None, dict[str, Any]]:
+    """A trained model of a task, the result of its training, its gates, which are folded into its weights, and the
+    entry of the manifest about its transfer set."""
+    # Teachers of an ensemble differ in their seed, so that naming a model twice gives two different teachers.
+    seed = ctx.config.seed + member
+    torch.manual_seed(seed)
     model = prepared(ctx, step, settings, _start(ctx, step, data, member, tokenizer))
     if data.task.kind.separate and settings.role != "teacher":
         model.to_width(width_of(ctx.given.teacher))
@@ -82,7 +105,10 @@ def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: i
         total = lesson.rows.steps
         done = trained(ctx, step, name, settings, objective, lengths, lesson.collate, seed, total, groups, together)
     done.seconds += lesson.seconds
-    _save(ctx, name, model, summary(done) | lesson.rows.transfer, tokenizer, gates)
+    if gates is not None:
+        heads, ffn, _ = gates.eval().masks(1.0)
+        fold(model, heads, ffn)
+    return model, done, gates, lesson.rows.transfer
 
 
 def on_all_tasks(ctx: Context, step: Step, settings: Train, name: str) -> dict[str, Any]:
@@ -282,16 +308,18 @@ def _teachers_or_logits(
     ctx: Context, step: Step, data: TaskData, bound_terms: dict[str, Any], inside: bool, tokenizer: Any
 ) -> tuple[list[nn.Module], np.ndarray | None]:
     """The teacher, to run in each training step if terms compare layers (`inside`), or else the outputs [rows, C] that
-    are learned. Both if the data has soft labels. Soft labels alone where they stand in for a teacher."""
+    are learned. Both if the data has soft labels, or the teacher was trained in folds. Soft labels alone where they
+    stand in for a teacher."""
     outputs = any(term.kind.head and term.against == "teacher" for term in bound_terms.values())
     if step.teacher is None:
         return [], soft_outputs_of(data.train) if outputs else None
-    softened = outputs and soft_outputs_of(data.train) is not None
     if inside:
+        others = soft_outputs_of(data.train), cross_fitted(ctx, step.teacher, data.task.name)
+        differ = outputs and any(part is not None for part in others)
         # It runs in each step, because stored hidden states of all rows would fill a disk.
         folder = ctx.checkpoint(step.teacher, data.task.name)
         model = teacher.load_for(data.task, folder, pad_id=tokenizer.pad_token_id)
-        return [frozen(ctx, model)], learned_outputs(ctx, step.teacher, data) if softened else None
+        return [frozen(ctx, model)], learned_outputs(ctx, step.teacher, data) if differ else None
     return [], learned_outputs(ctx, step.teacher, data) if outputs else None
 
 
@@ -304,14 +332,22 @@ def _gates(settings: Train, model: Any) -> Gates | None:
     return L0(model, keep, uniform=True) if gates.kind == "l0" else Movement(model, keep)
 
 
-def _save(ctx: Context, name: str, model: Any, manifest: dict[str, Any], tokenizer: Any, gates: Gates | None) -> None:
-    """Write the model. Gates are folded into its weights, and their scores are written beside it."""
+def _save(
+    ctx: Context,
+    name: str,
+    model: Any,
+    manifest: dict[str, Any],
+    tokenizer: Any,
+    gates: Gates | None = None,
+    folds: CrossFitted | None = None,
+) -> None:
+    """Write the model, and beside it the scores of its gates and the logits of the models of its folds."""
     if ctx.machine.main:
-        if gates is not None:
-            heads, ffn, _ = gates.eval().masks(1.0)
-            fold(model, heads, ffn)
         with write_model(ctx.folder.path / name, model, tokenizer, manifest) as temporary:
             if gates is not None:
                 write(gates.scores(), temporary / SCORES)
-        checkpoint.remove(state_folder(ctx, name), ctx.folder.path)
+            if folds is not None:
+                np.save(temporary / CROSS_FITTED, folds.logits, allow_pickle=False)
+        for folder in (state_folder(ctx, name), ctx.folder.path / f"{name}{FOLDS}"):
+            checkpoint.remove(folder, ctx.folder.path)
     ctx.machine.wait()

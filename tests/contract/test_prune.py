@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from distill import check, checkpoint, config, family
+from distill.compress import sensitivity
 from distill.errors import ConfigError
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
@@ -58,10 +59,14 @@ def test_a_speed_is_met_whatever_a_family_calls_its_sizes(name: str, run: Any, t
     assert manifest["shape"]["hidden"] == made.get("hidden_size", made.get("dim"))
 
 
-def test_what_is_left_is_refitted(run: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("chosen", ["importance@stages.prune.importance=reconstruction", "stages.prune.refit=true"])
+def test_what_is_left_is_refitted(chosen: str, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    refit = sensitivity.refitted
+    monkeypatch.setattr(sensitivity, "refitted", lambda *args: calls.append(1) or refit(*args))
     given = TINY["save"](tmp_path / "teacher", "bert", "", **SMALL)
-    chosen = ["importance@stages.prune.importance=reconstruction", "target.speedup=null", "student.hidden_size=16"]
-    run(tmp_path, "prune", *settings(given, *chosen))
+    run(tmp_path, "prune", *settings(given, chosen, "target.speedup=null", "student.hidden_size=16"))
+    assert calls
     manifest = checkpoint.read_json(tmp_path / "out" / "prune" / checkpoint.MANIFEST)
     assert manifest["shape"] == {"layers": 4, "hidden": 16, "ffn": 32}
 

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import functools
 import runpy
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from datasets import Dataset
+from torch import Tensor
 
-from distill import teacher
+from distill import family, teacher
 from distill.compress.choose import mean_loss
-from distill.compress.sensitivity import LESSON, Subject, retrained
+from distill.compress.importance import SCORES, magnitude, write
+from distill.compress.reconstruct import gram_matrices
+from distill.compress.search import Shape
+from distill.compress.sensitivity import LESSON, Sensitivity, Subject, cut, retrained, sensitivity
 from distill.compress.sensitivity import row_loss as loss_of_kind
+from distill.config import Prune
 from distill.data.kinds import KINDS
 from distill.data.task import Task
 from distill.data.tasks import TaskData
@@ -60,3 +67,61 @@ def test_a_little_training_lowers_the_loss_and_none_leaves_the_model(given: Path
     after = retrained(model, lessons, row_loss, 400)
     assert not after.training
     assert mean_loss(after, parts, row_loss) < before
+
+
+def measured(subject: Subject, importance: str, refit: bool, search: bool = False) -> Sensitivity:
+    settings = Prune(importance={"_target_": f"distill.compress.{importance}"}, refit=refit, examples=64)
+    shapes = [Shape(3, hidden, ffn) for hidden in (8, 16) for ffn in (8, 24)]
+    return sensitivity(
+        subject, settings, shapes, row_loss, layers=None, search=search, retrain_steps=0, log=lambda text: None
+    )
+
+
+def first_output(model: Any, parts: list[dict[str, Tensor]]) -> Tensor:
+    """[tokens, width] what the feed-forward part of the first layer adds."""
+    record, found = family.family_of(model).layer, list[Tensor]()
+    assert record is not None
+    module = family.layers(model)[0].get_submodule(record.ffn_out)
+    for part in parts:
+        real = part["attention_mask"].bool()
+        handle = module.register_forward_hook(lambda module, given, output, real=real: found.append(output[real]))
+        with torch.no_grad():
+            family.logits(model, part)
+        handle.remove()
+    return torch.cat(found)
+
+
+@pytest.mark.parametrize(
+    "importance", [*(f"importance.{name}" for name in ("fisher", "taylor", "magnitude")), "reconstruct.reconstruction"]
+)
+@pytest.mark.parametrize("gates", [False, True])
+def test_refitting_after_a_cut_by_any_importance_reduces_the_error(importance: str, gates: bool, given: Path) -> None:
+    """The error of the first layer's output on the rows that are measured."""
+    subject = subject_of(given, rows(200, 2))
+    parts, grams = subject.sample(64), gram_matrices(subject.model, subject.sample(64))
+    if gates:
+        write(magnitude(subject.model), given / SCORES)
+    assert measured(subject, importance, refit=False).refit == (importance == "reconstruct.reconstruction")
+    found = measured(subject, importance, refit=True)
+    assert found.refit
+    whole = first_output(subject.model, parts)
+    errors = []
+    for given_grams in (None, grams):
+        small = cut(subject.model, range(3), replace(found.scores, grams=given_grams), 16, 8)
+        errors.append((first_output(small, parts) - whole).square().mean().item())
+    assert errors[1] < 0.9 * errors[0]
+
+
+def test_the_loss_by_size_is_that_of_refitted_models(given: Path) -> None:
+    subject = subject_of(given, rows(200, 2))
+    parts = subject.sample(64)
+    grams = gram_matrices(subject.model, parts)
+    losses = {}
+    for refit in (False, True):
+        found = measured(subject, "importance.fisher", refit, search=True)
+        assert found.scores.grams is None
+        assert found.losses is not None
+        scores = replace(found.scores, grams=grams if refit else None)
+        losses[refit] = mean_loss(cut(subject.model, range(3), scores, 16, 8), parts, row_loss)
+        assert found.losses.ffn[8] == pytest.approx(max(losses[refit], found.losses.full), abs=1e-6)
+    assert losses[True] != losses[False]

@@ -1,0 +1,191 @@
+"""Cross-fitted logits: each training row is labelled by a model that was not trained on it."""
+
+from __future__ import annotations
+
+import runpy
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from accelerate import Accelerator
+from datasets import Dataset
+from rich.console import Console
+
+from distill import checkpoint, teacher
+from distill.config import Train
+from distill.context.folder import RunFolder
+from distill.data.kinds import KINDS
+from distill.data.task import Task
+from distill.data.tasks import TaskData
+from distill.engine import Trained
+from distill.errors import ConfigError, Stopped
+from distill.fits import check_folds
+from distill.machine import Machine
+from distill.plan import TEACHER, Step
+from distill.training import answers, tasks
+from distill.training.folds import fold_of, in_folds
+
+TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
+WORDS = [word for sentence in TINY["SENTENCES"] for word in sentence.split()]
+FINETUNED = Step("finetune_teacher", Train(role="teacher", data="tasks", folds=4), sources={"start": (TEACHER,)})
+COUNT, NAME = 4, "finetune_teacher/a"
+
+
+def rows(texts: list[str]) -> TaskData:
+    """A task of pairs, whose second texts are all different."""
+    columns = {"text": texts, "other": WORDS[: len(texts)], "label": [number % 2 for number in range(len(texts))]}
+    task = Task("a", KINDS["classification"], ("text", "other"), ("x", "y"), ("accuracy",))
+    return TaskData(task, Dataset.from_dict(columns), {}, {})
+
+
+TEXTS = [f"{one} {other}" for one in "abcdef" for other in "abcde"]
+DATA = rows(TEXTS + TEXTS[:10])
+
+
+def constant(number: float) -> Any:
+    """A classifier that outputs [number, -number] for every text."""
+    model = TINY["model"]("bert", "SequenceClassification", num_labels=2, vocab_size=len(TINY["tokenizer"]()) + 3)
+    with torch.no_grad():
+        model.classifier.weight.zero_()
+        model.classifier.bias.copy_(torch.tensor([number, -number]))
+    return model
+
+
+@pytest.fixture
+def ctx(tmp_path: Path) -> Any:
+    checkpoint.claim(tmp_path)
+    whole = tmp_path / NAME
+    constant(9).save_pretrained(whole)
+    words = TINY["tokenizer"]()
+    words.save_pretrained(whole)
+    return SimpleNamespace(
+        config=SimpleNamespace(tasks=SimpleNamespace(max_length=16), teacher=SimpleNamespace(window=None)),
+        machine=Machine(Accelerator(cpu=True), Console(quiet=True), "fp32", 1, fast_float32=False),
+        folder=RunFolder(tmp_path),
+        tasks={"a": DATA},
+        tokenizer=lambda source, member=0: words,
+        shares=lambda source, task: [1.0],
+        checkpoints=lambda source, task: [whole],
+        checkpoint=lambda source, task: whole,
+    )
+
+
+class Recorded:
+    """A training that records its rows. The n-th model outputs n, from 1, for every text."""
+
+    def __init__(self, stop: int | None = None) -> None:
+        self.rows: dict[str, list[str]] = {}
+        self.stop = stop
+
+    def __call__(self, part: TaskData, name: str) -> tuple[Any, Trained]:
+        if name.endswith(f"/{self.stop}"):
+            raise Stopped("stopped")
+        self.rows[name] = part.train["text"][:]
+        return constant(int(name.rpartition("/")[2])), Trained(steps=3, tokens=100, seconds=2.0)
+
+
+@pytest.mark.parametrize("count", [2, 4, 30])
+def test_rows_with_the_same_first_text_are_in_one_fold_and_no_fold_is_empty(count: int) -> None:
+    numbers = fold_of(DATA, count)
+    assert all(len({*numbers[[t == text for t in DATA.train["text"]]]}) == 1 for text in TEXTS)
+    sizes = [len({DATA.train["text"][row] for row in np.flatnonzero(numbers == fold)}) for fold in range(count)]
+    assert max(sizes) - min(sizes) <= 1
+    assert min(sizes) > 0
+    order = np.random.default_rng(0).permutation(len(numbers))
+    assert (fold_of(replace(DATA, train=DATA.train.select(order)), count) == numbers[order]).all()
+
+
+def test_each_row_is_labelled_by_a_model_that_was_not_trained_on_it(ctx: Any) -> None:
+    fit = Recorded()
+    found = in_folds(ctx, NAME, DATA, COUNT, ctx.tokenizer(None), fit)
+    assert len(fit.rows) == COUNT
+    labelled_by = found.logits[:, 0].round().astype(int)
+    assert {*labelled_by.tolist()} == {1, 2, 3, 4}
+    for text, number in zip(DATA.train["text"], labelled_by.tolist(), strict=True):
+        trained_on = [name for name, texts in fit.rows.items() if text in texts]
+        assert trained_on == [f"{NAME}.folds/{other}" for other in range(1, COUNT + 1) if other != number]
+    assert found.rows == [int((labelled_by == number).sum()) for number in range(1, COUNT + 1)]
+    assert (found.seconds, found.tokens) == (8.0, 400)
+
+
+def test_a_stopped_run_does_not_train_a_finished_fold_again(ctx: Any) -> None:
+    first, again, never = Recorded(stop=3), Recorded(), Recorded()
+    with pytest.raises(Stopped):
+        in_folds(ctx, NAME, DATA, COUNT, ctx.tokenizer(None), first)
+    resumed = in_folds(ctx, NAME, DATA, COUNT, ctx.tokenizer(None), again)
+    assert [*first.rows, *again.rows] == [f"{NAME}.folds/{number}" for number in range(1, COUNT + 1)]
+    repeated = in_folds(ctx, NAME, DATA, COUNT, ctx.tokenizer(None), never)
+    assert never.rows == {}
+    np.testing.assert_array_equal(resumed.logits, repeated.logits)
+
+
+def store(ctx: Any) -> np.ndarray:
+    found = in_folds(ctx, NAME, DATA, COUNT, ctx.tokenizer(None), Recorded()).logits
+    np.save(ctx.folder.path / NAME / answers.CROSS_FITTED, found, allow_pickle=False)
+    return found
+
+
+def test_rows_of_a_transfer_set_are_labelled_by_the_whole_model(ctx: Any) -> None:
+    """And more of them in a later stage, while the task's own rows keep their logits."""
+    found = store(ctx)
+    for count in (0, 4, 8, 2):
+        data = rows([*DATA.train["text"], *TEXTS[:count]])
+        logits = answers.teacher_logits(ctx, FINETUNED, data)
+        np.testing.assert_array_equal(logits[: len(found)], found)
+        np.testing.assert_allclose(logits[len(found) :], np.tile([9, -9], (count, 1)), rtol=1e-5)
+
+
+def test_without_folds_all_rows_are_labelled_by_the_whole_model(ctx: Any) -> None:
+    logits = answers.teacher_logits(ctx, FINETUNED, DATA)
+    np.testing.assert_allclose(logits, [[9, -9]] * len(DATA.train), rtol=1e-5)
+
+
+@pytest.mark.parametrize("folds", [False, True])
+def test_a_teacher_that_runs_in_each_step_does_not_replace_cross_fitted_logits(folds: bool, ctx: Any) -> None:
+    """It runs for its hidden states. Without folds, it outputs the logits too."""
+    found = store(ctx) if folds else None
+    student = Step("finetune", Train(data="tasks"), sources={"teacher": (FINETUNED,)})
+    term: Any = SimpleNamespace(kind=SimpleNamespace(head=True), against="teacher")
+    models, logits = tasks._teachers_or_logits(ctx, student, DATA, {"soft": term}, True, ctx.tokenizer(None))
+    assert len(models) == 1
+    assert (logits is None) if found is None else (logits == found).all()
+    term.kind.head = False  # no term compares logits
+    assert tasks._teachers_or_logits(ctx, student, DATA, {"hidden": term}, True, ctx.tokenizer(None))[1] is None
+
+
+def test_a_given_head_is_used_without_folds(ctx: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "in_folds", lambda *_: pytest.fail("a fold was trained"))
+    ctx.config.seed, ctx.config.student = 0, SimpleNamespace(init="random")
+    ctx.plan = SimpleNamespace(given_student=False)
+    given = TINY["save"](ctx.folder.path / "given", "bert", "SequenceClassification", num_labels=2)
+    ctx.checkpoints, ctx.given = lambda source, task: [given], SimpleNamespace(teachers=[str(given)])
+    lines: list[str] = []
+    ctx.machine = SimpleNamespace(log=lines.append, main=True, wait=lambda: None)
+    settings = replace(FINETUNED.settings, skip_if_head=True)
+    tasks.on_task(ctx, FINETUNED, settings, DATA, 0, NAME)
+    assert lines[-1] == f"{NAME}: no model is trained, so there are no folds, and students learn its own outputs"
+    assert answers.cross_fitted(ctx, FINETUNED, "a") is None
+    assert answers.cross_fitted(ctx, TEACHER, "a") is None
+    teacher.load_classifier(ctx.folder.path / NAME, 2)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_only_kinds_whose_rows_are_texts_or_pairs_have_folds(kind: str, ctx: Any) -> None:
+    ctx.tasks = {"a": replace(DATA, task=replace(DATA.task, kind=KINDS[kind]))}
+    if kind in ("classification", "multi_label", "regression", "reranking"):
+        check_folds(ctx, [FINETUNED])
+        return
+    message = f"^stages.finetune_teacher.folds: got 4; must be 1 for {kind}, the kind of a; leave it out$"
+    with pytest.raises(ConfigError, match=message):
+        check_folds(ctx, [FINETUNED])
+
+
+def test_more_folds_than_texts_are_refused(ctx: Any) -> None:
+    ctx.tasks = {"a": rows(["one", "two", "two", "three "]), "b": DATA}
+    with pytest.raises(ConfigError, match=r"folds: got 4; must be <= 3, the number of different first texts"):
+        check_folds(ctx, [FINETUNED])
+    check_folds(ctx, [replace(FINETUNED, settings=replace(FINETUNED.settings, folds=3))])
