@@ -23,7 +23,8 @@ from distill.config import (
     Train,
     Vocabulary,
 )
-from distill.plan import GIVEN, TEACHER, Given, Plan, Source, Step, expanded, tokenizer_of
+from distill.expand import expanded
+from distill.plan import GIVEN, TEACHER, Given, Plan, Source, Step, tokenizer_of
 from distill.schemes import SCHEMES
 from distill.terms import POOLED
 

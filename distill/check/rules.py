@@ -12,7 +12,7 @@ from typing import Any
 
 from distill import terms
 from distill.config import Baseline
-from distill.plan import SHARED
+from distill.expand import SHARED
 
 TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")
 """Experiment trackers, each of which is also the name of its package and of an extra."""

@@ -20,8 +20,9 @@ from distill.check import rules
 from distill.config import Baseline, Config, Evaluate, Export, Prune, Train
 from distill.context.given import SMOKE_LAYERS
 from distill.data.task import chosen
+from distill.expand import expanded
 from distill.export import proof, record
-from distill.plan import Plan, expanded, resolve
+from distill.plan import Plan, resolve
 from distill.student import half_depth
 
 FILES = sorted(config.folder("recipes").rglob("*.yaml"))

@@ -26,7 +26,7 @@ TERMS = sorted(p.stem for p in (CONF / "term").glob("*.yaml"))
 OPTIONS = sorted((p.parent.name, p.stem) for p in CONF.glob("*/*.yaml"))
 
 STAGES = RUN.keys() | {"baseline"}
-"""Kinds of stages. A baseline is run as the train stage that `plan.trained` makes of it."""
+"""Kinds of stages. A baseline is run as the train stage that `expand.trained` makes of it."""
 
 WHERE = {
     "optimizer": "optimizer@stages.pretrain.optimizer",

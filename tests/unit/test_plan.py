@@ -10,7 +10,8 @@ import pytest
 from distill import config
 from distill.config import Baseline, Config, Evaluate, Gates, Prune, Target, Train
 from distill.context.folder import RunFolder
-from distill.plan import STUDENT, TEACHER, Given, Plan, Step, compared, expanded, resolve, targets, trained
+from distill.expand import expanded, trained
+from distill.plan import STUDENT, TEACHER, Given, Plan, Step, compared, resolve, targets
 
 
 def composed(*overrides: str) -> Config:
