@@ -184,8 +184,9 @@ class Search:
         tried, lost = dict[Shape, dict[str, Any]](), dict[Shape, float]()
         cost, uncertain = margin_lost(losses), extrapolations(losses)
 
-        def price(shape: Shape) -> tuple[bool, int, float, float]:
-            return shape.layers < SHALLOW, uncertain(shape), cost(shape), self.times.milliseconds(shape)
+        def price(shape: Shape) -> tuple[bool, int, float, int]:
+            # Of equal ones the largest: with a teacher that has nothing to lose, all are equal.
+            return shape.layers < SHALLOW, uncertain(shape), cost(shape), -shape.weights
 
         while len(tried) < CHECKS:
             fits = fits_target(target, self.times, self.size, slower)
