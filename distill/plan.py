@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from distill.config import (
+    NO_GATES,
     NO_TEACHER,
     REFERENCES,
     Baseline,
@@ -150,6 +151,20 @@ class Step:
         while first is not None and isinstance(first.start, Step) and first.start.pruner is not None:
             first = first.start.pruner
         return first
+
+    @property
+    def has_gates(self) -> bool:
+        """Whether it trains gates together with its models."""
+        return isinstance(self.settings, Train) and self.settings.gates.kind != NO_GATES
+
+    @property
+    def gated(self) -> Step | None:
+        """The step that trained the gates by which a prune step prunes: the one that it starts from, but for vocabulary
+        steps, which keep gates."""
+        start = self.source("start")
+        while isinstance(start, Step) and isinstance(start.settings, Vocabulary):
+            start = start.source("start")
+        return start if isinstance(self.settings, Prune) and isinstance(start, Step) and start.has_gates else None
 
     @property
     def tokenizer(self) -> Source:
@@ -336,7 +351,7 @@ def _on_soft_labels(config: Config, name: str) -> Stage:
 def _steps(
     name: str, stage: Stage, labels: dict[str, Target], earlier: dict[str, tuple[Step, ...]], own_tokenizer: bool
 ) -> Iterator[Step]:
-    """The steps of a stage: one for each target if it prunes or uses pruned models, else one.
+    """The steps of a stage: one for each target if it prunes, trains gates or uses models that do, else one.
 
     An evaluate stage is always one step, which compares the models of all targets.
     """
@@ -346,7 +361,8 @@ def _steps(
         if isinstance(other := getattr(stage, key, None), str)
     }
     of_targets = any(isinstance(source, Step) and source.target for steps in sources.values() for source in steps)
-    if isinstance(stage, Evaluate) or not (of_targets or isinstance(stage, Prune)):
+    gates = isinstance(stage, Train) and stage.gates.kind != NO_GATES
+    if isinstance(stage, Evaluate) or not (of_targets or gates or isinstance(stage, Prune)):
         yield Step(name, stage, sources=sources, goal=labels.get("", Target()), own_tokenizer=own_tokenizer)
         return
     for label, goal in labels.items():

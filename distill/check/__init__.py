@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from distill.check.budget import budget
+from distill.check.gates import gates
 from distill.check.pipeline import pipeline
 from distill.check.rules import TRACKERS, broken, existing, flatten, nearest, unknown
 from distill.check.shared import shared
@@ -39,6 +40,7 @@ def settings(config: Config, recipe: str | None) -> list[str]:
     errors += _student(config, plan)
     errors += shared(config, plan)
     errors += budget(config, plan)
+    errors += gates(config, plan)
     return errors + list(targets(config))
 
 

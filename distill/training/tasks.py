@@ -14,8 +14,10 @@ from torch import nn
 
 from distill import checkpoint, teacher
 from distill.compress.fake import faked
-from distill.compress.gates import L0, Movement, fold
+from distill.compress.gates import L0, Gates, gates_for
+from distill.compress.goal import Goal
 from distill.compress.importance import SCORES, write
+from distill.compress.masks import fold
 from distill.compress.quantize import linears
 from distill.config import NO_TEACHER, Train, Transfer
 from distill.context import Context
@@ -50,14 +52,15 @@ from distill.training.prepare import (
 )
 from distill.training.transfer import extended, makes
 
-Gates = L0 | Movement
 
-
-def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: int, name: str) -> None:
+def on_task(
+    ctx: Context, step: Step, settings: Train, data: TaskData, member: int, name: str, goal: Goal | None = None
+) -> None:
     """Train a step's model of one task and write it to the folder `name`.
 
     Args:
         member: index of the teacher in an ensemble, if teachers are trained.
+        goal: what the step's gates are trained to reach; None without gates.
     """
     # Teachers of an ensemble differ in their seed, so that naming a model twice gives two different teachers.
     seed = ctx.config.seed + member
@@ -73,7 +76,7 @@ def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: i
     if data.task.kind.separate and settings.role != "teacher":
         model.to_width(width_of(ctx.given.teacher))
     lesson = lesson_of(ctx, step, settings, data, tokenizer)
-    gates = _gates(settings, model)
+    gates = None if goal is None else gates_for(settings.gates.kind, model, goal)
     in_int8 = linears(model) if settings.quantization_aware else []
     ids = lesson.rows.encoded.ids
     with only_used_embeddings(model, ids, [tokenizer.pad_token_id]), faked(model, in_int8):
@@ -295,21 +298,14 @@ def _teachers_or_logits(
     return [], learned_outputs(ctx, step.teacher, data) if outputs else None
 
 
-def _gates(settings: Train, model: Any) -> Gates | None:
-    """The gates of a stage; None without. L0 gates keep their share in every layer, because layers are cut equally."""
-    gates = settings.gates
-    if gates.kind == "none":
-        return None
-    keep = {"heads": gates.heads, "ffn": gates.ffn}
-    return L0(model, keep, uniform=True) if gates.kind == "l0" else Movement(model, keep)
-
-
 def _save(ctx: Context, name: str, model: Any, manifest: dict[str, Any], tokenizer: Any, gates: Gates | None) -> None:
-    """Write the model. Gates are folded into its weights, and their scores are written beside it."""
+    """Write the model. Gates are folded into its weights, and their scores are written beside it; the sizes that random
+    gates leave open are in the manifest."""
     if ctx.machine.main:
         if gates is not None:
-            heads, ffn, _ = gates.eval().masks(1.0)
-            fold(model, heads, ffn)
+            fold(model, gates.eval().masks(1.0))
+        if isinstance(gates, L0):
+            manifest = manifest | {"expected": gates.expected()}
         with write_model(ctx.folder.path / name, model, tokenizer, manifest) as temporary:
             if gates is not None:
                 write(gates.scores(), temporary / SCORES)

@@ -83,8 +83,6 @@ EXAMPLES: dict[str, tuple[str, list[Any], list[Any]]] = {
     "stages.*.max_drop": ("stages.quantize.max_drop", [-1], [None, 0, 0.5]),
     "stages.*.max_recall_drop": ("stages.quantize.max_recall_drop", [-1], [None, 0, 0.5]),
     "stages.*.gates.kind": ("stages.adapt.gates.kind", ["hard"], ["none", "l0", "movement"]),
-    "stages.*.gates.heads": ("stages.adapt.gates.heads", [0, 1.5], [0.5, 1.0]),
-    "stages.*.gates.ffn": ("stages.adapt.gates.ffn", [0, 1.5], [0.5, 1.0]),
     "stages.*.gates.lr": ("stages.adapt.gates.lr", [0], [0.01]),
     "stages.*.min_count": ("stages.vocabulary.min_count", [0], [1]),
     "stages.*.tokens": ("stages.vocabulary.tokens", [0], [1]),
