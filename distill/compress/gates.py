@@ -22,7 +22,8 @@ from torch import Tensor, nn
 from distill import family
 from distill.compress.goal import Excess, Goal
 from distill.compress.importance import Importance
-from distill.compress.masks import Masks, gated, writers
+from distill.compress.masks import Masks, gated, places
+from distill.compress.prune import Cut
 from distill.compress.search import Shape
 from distill.student.shape import setting
 
@@ -48,7 +49,7 @@ class Gates(nn.Module):
 
     def on(self, model: Any, done: float) -> AbstractContextManager[None]:
         """A context in which the model is masked by the gates; `done` is the finished share of the training."""
-        return gated(model, self.masks(ramp(done, 1)), self.layout.writers)
+        return gated(model, self.masks(ramp(done, 1)), self.layout.places)
 
     def cost(self, done: float) -> Tensor:
         """The penalty when the share `done` of the training is finished."""
@@ -212,8 +213,8 @@ class _Layout:
     """Number of layers at the start that every model of its family has."""
     shapes: Mapping[str, tuple[int, int]]
     """Kind -> (rows of gates, gates per row)."""
-    writers: Sequence[nn.Module]
-    """Modules at which hidden channels are masked."""
+    places: Sequence[Cut]
+    """Where hidden channels are masked."""
 
     def cut(self, least: Shape) -> list[str]:
         """The kinds of which a model of this shape has fewer."""
@@ -262,4 +263,4 @@ def _layout(model: Any) -> _Layout:
         "ffn": (rows, inner),
         "hidden": (1, width),
     }
-    return _Layout(Shape(depth, width, inner), first, shapes, writers(model))
+    return _Layout(Shape(depth, width, inner), first, shapes, places(model))

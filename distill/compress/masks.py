@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from distill import family
 from distill.compress.importance import masked
-from distill.compress.prune import cuts, everything
+from distill.compress.prune import Cut, cuts, everything
 from distill.losses.precision import working
 
 
@@ -35,28 +35,37 @@ class Masks:
 
 
 @contextmanager
-def gated(model: Any, masks: Masks, modules: Sequence[nn.Module] | None = None) -> Iterator[None]:
-    """Within the context, the model is masked. `modules` are those of `writers(model)`, which are found if None."""
-    with masked(model, masks.heads, masks.ffn), _narrowed(model, masks.hidden, modules), _skipped(model, masks.layers):
+def gated(model: Any, masks: Masks, places: Sequence[Cut] | None = None) -> Iterator[None]:
+    """Within the context, the model is masked. `places` are those of `places(model)`, which are found if None."""
+    with masked(model, masks.heads, masks.ffn), _narrowed(model, masks.hidden, places), _skipped(model, masks.layers):
         yield
 
 
-def writers(model: Any) -> list[nn.Module]:
-    """The modules whose outputs are all that reads hidden states: norms as wide as these, and linear modules outside
-    of the layers whose outputs are pruned with hidden channels."""
-    kept = everything(model)
-    inside = {module for layer in family.layers(model) for module in layer.modules() if isinstance(module, nn.Linear)}
-    found = [
-        cut.module
-        for cut in cuts(model, replace(kept, hidden=kept.hidden[1:]))
-        if len(cut.removed) and cut.axis != "in" and cut.module not in inside
+def places(model: Any) -> list[Cut]:
+    """Where masks on hidden channels reach all that reads them: the outputs of norms as wide as hidden states, the
+    outputs of linear modules outside of the layers, and the inputs of those in a layer that read relative positions."""
+    kept, paths = everything(model), family.family_of(model).layer
+    assert paths is not None
+    main = {paths.query, paths.key, paths.value, paths.attention_output, paths.ffn_in, paths.ffn_out}
+    linear = [
+        (path, module)
+        for layer in family.layers(model)
+        for path, module in layer.named_modules()
+        if isinstance(module, nn.Linear)
     ]
-    # Every table of embeddings is followed by a norm.
-    return [module for module in dict.fromkeys(found) if not isinstance(module, nn.Embedding)]
+    after_norms, in_layers = {module for path, module in linear if path in main}, {module for _, module in linear}
+    return [
+        cut
+        for cut in cuts(model, replace(kept, hidden=kept.hidden[1:]))
+        if len(cut.removed)
+        and cut.module not in after_norms
+        and (cut.axis == "in") == (cut.module in in_layers)
+        and not isinstance(cut.module, nn.Embedding)  # followed by a norm
+    ]
 
 
 @contextmanager
-def _narrowed(model: Any, hidden: Tensor | None, modules: Sequence[nn.Module] | None) -> Iterator[None]:
+def _narrowed(model: Any, hidden: Tensor | None, where: Sequence[Cut] | None) -> Iterator[None]:
     """Hidden channels are multiplied by `hidden` [H]; norms take mean and variance of those that are not 0.
 
     As in CoFi's code, where a norm is over the remaining channels. Deviation: the outputs of norms are masked, and not
@@ -68,7 +77,10 @@ def _narrowed(model: Any, hidden: Tensor | None, modules: Sequence[nn.Module] | 
     is_open = hidden.detach() != 0
     count = is_open.sum().clamp(min=1)
 
-    def scaled(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    def read(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return (inputs[0] * hidden.to(inputs[0].dtype), *inputs[1:])
+
+    def written(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
         return output * hidden.to(output.dtype)
 
     def normed(module: Any, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
@@ -79,10 +91,12 @@ def _narrowed(model: Any, hidden: Tensor | None, modules: Sequence[nn.Module] | 
         bias = getattr(module, "bias", None)
         return ((result if bias is None else result + bias) * hidden).to(output.dtype)
 
-    handles = [
-        module.register_forward_hook(scaled if isinstance(module, nn.Linear) else normed)
-        for module in (writers(model) if modules is None else modules)
-    ]
+    handles = []
+    for cut in places(model) if where is None else where:
+        if cut.axis == "in":
+            handles.append(cut.module.register_forward_pre_hook(read))
+        else:
+            handles.append(cut.module.register_forward_hook(written if cut.axis == "out" else normed))
     try:
         yield
     finally:
@@ -141,6 +155,9 @@ def fold(model: Any, masks: Masks) -> None:
         layer.get_parameter(f"{record.layer.ffn_out}.weight").mul_(inner)
     if (hidden := masks.hidden) is None:
         return
-    for module in writers(model):
-        for parameter in module.parameters():
+    for place in places(model):
+        if place.axis == "in":
+            place.module.get_parameter("weight").mul_(hidden)
+            continue
+        for parameter in place.module.parameters():
             parameter.mul_(hidden[:, None] if parameter.ndim == 2 else hidden)
