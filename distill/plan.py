@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import Any
 
 from distill.config import (
-    NO_GATES,
     NO_TEACHER,
     REFERENCES,
     Baseline,
@@ -153,18 +152,14 @@ class Step:
         return first
 
     @property
-    def has_gates(self) -> bool:
-        """Whether it trains gates together with its models."""
-        return isinstance(self.settings, Train) and self.settings.gates.kind != NO_GATES
-
-    @property
     def gated(self) -> Step | None:
         """The step that trained the gates by which a prune step prunes: the one that it starts from, but for vocabulary
         steps, which keep gates."""
         start = self.source("start")
         while isinstance(start, Step) and isinstance(start.settings, Vocabulary):
             start = start.source("start")
-        return start if isinstance(self.settings, Prune) and isinstance(start, Step) and start.has_gates else None
+        gated = isinstance(self.settings, Prune) and isinstance(getattr(start, "settings", None), Train)
+        return start if gated and isinstance(start, Step) and start.settings.gates.trained else None
 
     @property
     def tokenizer(self) -> Source:
@@ -361,7 +356,7 @@ def _steps(
         if isinstance(other := getattr(stage, key, None), str)
     }
     of_targets = any(isinstance(source, Step) and source.target for steps in sources.values() for source in steps)
-    gates = isinstance(stage, Train) and stage.gates.kind != NO_GATES
+    gates = isinstance(stage, Train) and stage.gates.trained
     if isinstance(stage, Evaluate) or not (of_targets or gates or isinstance(stage, Prune)):
         yield Step(name, stage, sources=sources, goal=labels.get("", Target()), own_tokenizer=own_tokenizer)
         return

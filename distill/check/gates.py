@@ -10,7 +10,7 @@ from distill.plan import Plan
 
 def gates(config: Config, plan: Plan) -> Iterator[str]:
     """Settings that do not fit a stage that trains gates."""
-    for stage, step in {step.stage: step for step in plan.of(Train) if step.has_gates}.items():
+    for stage, step in {step.stage: step for step in plan.of(Train) if step.settings.gates.trained}.items():
         settings: Train = step.settings
         got = f"stages.{stage}.gates.kind: got {settings.gates.kind}; must be none"
         if settings.data != "tasks":

@@ -202,9 +202,14 @@ def distance(expected: Iterable[Mapping[str, float]]) -> Callable[[Shape], float
     return lambda shape: sum(math.log(getattr(shape, name) / size) ** 2 for name, size in sizes)
 
 
-def evenness(full: Shape) -> Callable[[Shape], float]:
-    """Shape -> the factor by which that size is reduced which is reduced most. The least is that of even scaling."""
-    return lambda shape: max(full.layers / shape.layers, full.hidden / shape.hidden, full.ffn / shape.ffn)
+def evenness(full: Shape) -> Callable[[Shape], list[float]]:
+    """Shape -> the factors by which sizes are reduced, the largest first. The least are those of even scaling."""
+
+    def reductions(shape: Shape) -> list[float]:
+        factors = full.layers / shape.layers, full.hidden / shape.hidden, full.ffn / shape.ffn
+        return sorted(factors, reverse=True)
+
+    return reductions
 
 
 def fits_target(

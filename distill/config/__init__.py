@@ -17,7 +17,6 @@ from distill.config.data import TRANSFER_SOURCES, Corpus, Limit, Task, Tasks, Tr
 from distill.config.models import NO_TEACHER, Budget, Report, Student, Target, Teacher
 from distill.config.stages import (
     DIMENSIONS,
-    NO_GATES,
     REFERENCES,
     Baseline,
     Batch,
@@ -36,7 +35,6 @@ from distill.config.stages import (
 
 __all__ = [
     "DIMENSIONS",
-    "NO_GATES",
     "NO_TEACHER",
     "REFERENCES",
     "TRANSFER_SOURCES",

@@ -58,21 +58,22 @@ class Batch:
     """Number of parts into which each process splits an optimizer step to save memory. The result is the same."""
 
 
-NO_GATES = "none"
-"""Kind of gates of a stage that trains none."""
-
-
 @dataclass
 class Gates:
     """Trained factors on the parts of a model. The prune stage that starts from the model prunes by them: how many are
     open at the end of training follows from its target, or from the sizes in `student.*`."""
 
-    kind: str = NO_GATES
+    kind: str = "none"
     """none; l0 (a penalty closes random gates on layers, heads and channels until the model is expected to meet the
     target) or movement (for the evenly scaled shape that meets the target, gates on heads and channels stay open if
     weights move away from zero)."""
     lr: float = 0.05
     """Learning rate of the gates."""
+
+    @property
+    def trained(self) -> bool:
+        """Whether the stage trains gates."""
+        return self.kind != "none"
 
 
 @dataclass

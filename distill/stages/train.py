@@ -45,7 +45,7 @@ def _trained(ctx: Context, step: Step, settings: Train, member: int, name: str) 
     if ctx.shares_encoder(settings):
         manifest = {"tasks": list(ctx.tasks), **on_all_tasks(ctx, step, settings, name)}
         return _written(ctx, name, manifest)
-    parts, goal = {}, goal_of_gates(ctx, step) if step.has_gates else None
+    parts, goal = {}, goal_of_gates(ctx, step) if settings.gates.trained else None
     for task, data in ctx.tasks.items():
         folder = ctx.folder.path / name / task
         if not checkpoint.finished(folder):
