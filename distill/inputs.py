@@ -175,7 +175,7 @@ def _student_of(ctx: Context, step: Step, loaded: Any) -> tuple[Any, list[str]]:
         return loaded, _prunable(ctx, loaded, settings)
     if not isinstance(settings, Train):
         return None, []
-    if settings.gates.kind != "none" and loaded.model_type not in family.STUDENTS:
+    if settings.gates.trained and loaded.model_type not in family.STUDENTS:
         return None, [_no_student("teacher.name", loaded)]
     if settings.build_student:
         return _student(ctx, loaded)

@@ -146,6 +146,16 @@ class Step:
         return first
 
     @property
+    def gated(self) -> Step | None:
+        """The step that trained the gates by which a prune step prunes: the one that it starts from, but for vocabulary
+        steps, which keep gates."""
+        start = self.source("start")
+        while isinstance(start, Step) and isinstance(start.settings, Vocabulary):
+            start = start.source("start")
+        gated = isinstance(self.settings, Prune) and isinstance(getattr(start, "settings", None), Train)
+        return start if gated and isinstance(start, Step) and start.settings.gates.trained else None
+
+    @property
     def tokenizer(self) -> Source:
         """Owner of its models' tokenizer: the given teacher, the given student, or a vocabulary step."""
         cut = next((step for step in self.ancestors if isinstance(step.settings, Vocabulary)), None)
@@ -241,7 +251,7 @@ class Plan:
             role = step.settings.role if isinstance(step.settings, Train) else None
             start = sources.get("start", (None,))[0]
             if role == "baseline" and role in last and isinstance(start, Step) and start.pruner is start:
-                of_baseline = {"start": (last[role],), "shape_of": (start,)}
+                of_baseline: dict[str, tuple[Source, ...]] = {"start": (last[role],), "shape_of": (start,)}
                 steps.append(replace(start, stage=f"{start.stage}{OF_BASELINE}", sources=of_baseline))
                 sources["start"] = (steps[-1],)
             made[step] = added = replace(step, sources=sources)
@@ -330,7 +340,7 @@ def resolve(config: Config) -> Plan:
 def _steps(
     name: str, stage: Stage, labels: dict[str, Target], earlier: dict[str, tuple[Step, ...]], own_tokenizer: bool
 ) -> Iterator[Step]:
-    """The steps of a stage: one for each target if it prunes or uses pruned models, else one.
+    """The steps of a stage: one for each target if it prunes, trains gates or uses models that do, else one.
 
     An evaluate stage is always one step, which compares the models of all targets.
     """
@@ -340,7 +350,8 @@ def _steps(
         if isinstance(other := getattr(stage, key, None), str)
     }
     of_targets = any(isinstance(source, Step) and source.target for steps in sources.values() for source in steps)
-    if isinstance(stage, Evaluate) or not (of_targets or isinstance(stage, Prune)):
+    gates = isinstance(stage, Train) and stage.gates.trained
+    if isinstance(stage, Evaluate) or not (of_targets or gates or isinstance(stage, Prune)):
         yield Step(name, stage, sources=sources, goal=labels.get("", Target()), own_tokenizer=own_tokenizer)
         return
     for label, goal in labels.items():

@@ -13,6 +13,7 @@ from typing import Any
 
 from distill.check.budget import budget
 from distill.check.folds import folds
+from distill.check.gates import gates
 from distill.check.pipeline import pipeline
 from distill.check.rules import TRACKERS, broken, existing, flatten, nearest, unknown
 from distill.check.shared import shared
@@ -41,6 +42,7 @@ def settings(config: Config, recipe: str | None) -> list[str]:
     errors += shared(config, plan)
     errors += folds(config, plan)
     errors += budget(config, plan)
+    errors += gates(config, plan)
     return errors + list(targets(config))
 
 

@@ -229,8 +229,6 @@ def _names(key: str, names: list[str], allowed: tuple[str, ...]) -> Iterator[str
 
 def _on_tasks(key: str, stage: Train) -> Iterator[str]:
     """Settings that only a student's training on tasks may have."""
-    if stage.gates.kind != "none" and stage.data != "tasks":
-        yield f"{key}.gates.kind: got {stage.gates.kind}; must be none on a corpus; train gates on tasks"
     if stage.quantization_aware and (stage.data != "tasks" or stage.role == "teacher"):
         yield (
             f"{key}.quantization_aware: got true; must be false for a teacher and on a corpus; set it in the last "

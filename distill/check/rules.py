@@ -122,8 +122,6 @@ RULES: tuple[Rule, ...] = (
     ("stages.*.max_drop", _number(0), ">= 0", "null sets no limit"),
     ("stages.*.max_recall_drop", _number(0), ">= 0", "null sets no limit"),
     ("stages.*.gates.kind", _one_of("none", "l0", "movement"), "none, l0 or movement", "see distill/config"),
-    ("stages.*.gates.heads", _above(0, 1 + 1e-9), "above 0 and at most 1", "1 keeps them all"),
-    ("stages.*.gates.ffn", _above(0, 1 + 1e-9), "above 0 and at most 1", "1 keeps them all"),
     ("stages.*.gates.lr", _above(0), "> 0", "0.05 is the default"),
     ("stages.*.min_count", _number(1), ">= 1", "1 keeps every token that is used"),
     ("stages.*.tokens", _number(1), ">= 1", "null sets no limit"),

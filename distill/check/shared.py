@@ -57,7 +57,7 @@ def _training(step: Step) -> Iterator[str]:
             f"{key}.start: got {settings.start}; must be a given model, or a stage with one encoder for all tasks, "
             "where student.heads is shared; name such a stage"
         )
-    if settings.gates.kind != "none":
+    if settings.gates.trained:
         yield f"{key}.gates.kind: got {settings.gates.kind}; must be none where student.heads is shared; leave it out"
     for name in ("quantization_aware", "skip_if_head"):
         if getattr(settings, name):

@@ -32,8 +32,11 @@ sizes in `student.*`, and then distils the unpruned teacher into it to recover.
   `student.intermediate_size` as means over layers): the least important heads and FFN channels of the whole model are
   pruned. The checkpoint loads with plain transformers but contains zeros, at the teacher's size and speed; only its
   ONNX files are smaller and faster.
-- **While distilling** (`recipe=cofi`): gates on heads and FFN channels are trained together with the weights, with an
-  L0 penalty (CoFi) or by movement pruning (`stages.gated.gates.kind=movement`); then the model is pruned by them.
+- **While distilling** (`recipe=cofi`): gates on layers, heads, FFN channels and hidden channels are trained together
+  with the weights, until the time that is expected of the model is that of the target (CoFi, with an L0 penalty); then
+  the model is pruned by them, to the shape nearest to the expected sizes that meets the target. With movement pruning
+  (`stages.gated.gates.kind=movement`) gates are on heads and channels, and the shape is the one that meets the target
+  by the most even scaling of layers, width and FFN size; layers are removed by the loss without them.
 
 ## To a speed
 

@@ -38,11 +38,14 @@ class Importance:
     """[H]."""
     grams: list[tuple[Tensor, Tensor]] | None = None
     """Gram matrices of each layer, with which the remaining weights are refitted; see `reconstruct`."""
+    layers: Tensor | None = None
+    """[layers]; None unless layers were scored."""
 
 
 def write(scores: Importance, file: Path) -> None:
     """Save scores as safetensors, without the Gram matrices."""
-    save_file({"heads": scores.heads, "ffn": scores.ffn, "hidden": scores.hidden}, file)
+    tensors = {"heads": scores.heads, "ffn": scores.ffn, "hidden": scores.hidden, "layers": scores.layers}
+    save_file({kind: tensor for kind, tensor in tensors.items() if tensor is not None}, file)
 
 
 def read(file: Path) -> Importance:

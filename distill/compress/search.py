@@ -195,6 +195,35 @@ def extrapolations(losses: Iterable[Losses]) -> Callable[[Shape], int]:
     return lambda shape: sum(task.extrapolated(shape) for task in by_task)
 
 
+SHALLOW = 2
+"""Shapes with fewer layers are chosen last. The estimate prefers one wide layer at speedups from 12x on, which recovers
+far less than two narrow ones (docs/findings.md)."""
+
+
+def estimated(losses: Iterable[Losses]) -> Callable[[Shape], Any]:
+    """Shape -> its price by measured losses: the estimated share of the margin that is lost. Shapes with fewer layers
+    than `SHALLOW` are dearer than all others, then those that are extrapolated in more dimensions."""
+    by_task = list(losses)
+    uncertain, lost = extrapolations(by_task), margin_lost(by_task)
+    return lambda shape: (shape.layers < SHALLOW, uncertain(shape), lost(shape))
+
+
+def distance(expected: Iterable[Mapping[str, float]]) -> Callable[[Shape], float]:
+    """Shape -> how far it is from the expected sizes of gated models, by name: the sum of squared log ratios."""
+    sizes = [(name, size) for each in expected for name, size in each.items()]
+    return lambda shape: sum(math.log(getattr(shape, name) / size) ** 2 for name, size in sizes)
+
+
+def evenness(full: Shape) -> Callable[[Shape], list[float]]:
+    """Shape -> the factors by which sizes are reduced, the largest first. The least are those of even scaling."""
+
+    def reductions(shape: Shape) -> list[float]:
+        factors = full.layers / shape.layers, full.hidden / shape.hidden, full.ffn / shape.ffn
+        return sorted(factors, reverse=True)
+
+    return reductions
+
+
 def fits_target(
     target: Any, table: Table, size_mib: Callable[[Shape], float], slower: float = 1.0
 ) -> Callable[[Shape], bool]:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from distill import checkpoint, family, progress, student
 from distill.bind import bind
-from distill.compress.choose import by_loss, mean_loss, most_important
+from distill.compress.choose import by_loss, mean_loss, most_important, top
 from distill.compress.importance import SCORES, Batch, Importance, Loss, write
 from distill.compress.importance import read as read_scores
 from distill.compress.prune import everything, pruned
@@ -61,7 +61,7 @@ class Sensitivity:
     layers: dict[int, list[int]]
     """Number of layers -> the layers to keep."""
     losses: Losses | None
-    """None where the sizes are given in the settings."""
+    """None where the sizes are given in the settings, or by trained gates."""
 
 
 @dataclass(frozen=True)
@@ -156,22 +156,28 @@ def sensitivity(
 ) -> Sensitivity:
     """Measure a task's model on its training rows.
 
-    `layers` are the layers to keep, if the settings list them. With `search`, also the loss for some sizes of each
-    dimension is measured, after `retrain_steps` steps of training.
+    `layers` are the layers to keep, if the settings list them; otherwise those with the highest gates are kept, where
+    layers have trained gates. With `search`, also the loss for some sizes of each dimension is measured, after
+    `retrain_steps` steps of training.
     """
     model, measured_on = subject.model, subject.sample(settings.examples)
     rows = sum(len(batch["labels"]) for batch in measured_on)
     log(f"{subject.name}: importance of layers, heads and channels on {rows} rows")
     with progress.waiting(f"{subject.name}: importance"):
         scores = bind(settings.importance, "importance")(model, measured_on, partial(row_loss, subject.data.task.kind))
+    layer_gates = None
     if (gates := subject.folder / SCORES).is_file():
         trained = vars(read_scores(gates))
         scores = replace(scores, **{kind: trained[kind] for kind in ("heads", "ffn", "hidden") if trained[kind].any()})
+        layer_gates = trained["layers"]
     # Without the Gram matrices, which are as large as the model; they are computed again when the model is pruned.
     stored_scores, refit = replace(scores, grams=None), settings.refit or scores.grams is not None
     depth, fewest = family.depth(model), min(shape.layers for shape in shapes)
     if layers is not None:
         return Sensitivity(stored_scores, refit, {len(layers): layers}, None)
+    if layer_gates is not None:
+        open_gates = {count: top(layer_gates, count).tolist() for count in range(fewest, depth + 1)}
+        return Sensitivity(stored_scores, refit, open_gates, None)
     with progress.waiting(f"{subject.name}: loss without each layer"):
         kept = by_loss(model, measured_on, loss, fewest) if fewest < depth else {}
     chosen = {count: numbers for count, (numbers, _) in kept.items()} | {depth: list(range(depth))}

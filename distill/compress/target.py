@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from distill import checkpoint, family, student
+from distill.compress.goal import Goal
 from distill.compress.search import (
-    Losses,
     Shape,
     Table,
     choose,
-    extrapolations,
     finalists,
     fits_target,
     grid,
-    margin_lost,
     out_of_reach,
 )
 from distill.compress.times import FFN_SIZES, HIDDEN_SIZES, Build, Times, measure
@@ -38,10 +36,6 @@ REFERENCE = "reference"
 
 NEAR, CHECKS = 0.03, 3
 """Share by which a shape that is timed itself may miss its target, and the number of shapes that are timed."""
-
-SHALLOW = 2
-"""Shapes with fewer layers are chosen last. The estimate prefers one wide layer at speedups from 12x on, which recovers
-far less than two narrow ones (docs/findings.md)."""
 
 PARTS, SMOKE_PARTS = 16, 3
 """Number of candidate sizes for hidden and for FFN channels; and the same under limit=smoke."""
@@ -159,6 +153,26 @@ class Search:
         speed = {"predicted_ms": self.times.milliseconds(shape), "predicted_speedup": self.times.speedup(shape)}
         return speed | {"conditions": self.conditions}
 
+    def goal(self, target: Target) -> Goal:
+        """What gates are trained to reach for a target: the costs that it limits, with the times and sizes of the
+        candidates."""
+        limits = []
+        if target.speedup is not None:
+            limits.append((self.times, self.times.reference / target.speedup))
+        if target.latency_ms is not None:
+            limits.append((self.times, target.latency_ms))
+        if target.size_mib is not None:
+            limits.append((self._table_of_sizes, target.size_mib))
+        return Goal(self.shapes, limits)
+
+    @property
+    def _table_of_sizes(self) -> Table:
+        """MiB in place of milliseconds, for all widths of the candidates."""
+        widths = {(shape.hidden, shape.ffn) for shape in self.shapes}
+        one, two = ({pair: self.size(Shape(layers, *pair)) for pair in widths} for layers in (1, 2))
+        layer = {pair: two[pair] - one[pair] for pair in widths}
+        return Table({pair: one[pair] - layer[pair] for pair in widths}, layer)
+
     def check(self, target: Target, *, sized: bool) -> None:
         """ConfigError if no candidate meets the target. `size_mib` is checked only with `sized`."""
         target = target if sized else replace(target, size_mib=None)
@@ -169,28 +183,28 @@ class Search:
     def choice(
         self,
         target: Target,
-        losses: Iterable[Losses],
+        price: Callable[[Shape], Any],
         most: int = 1,
         trials: Callable[[Sequence[Shape]], Mapping[Shape, float]] | None = None,
+        cost: Callable[[Shape], float] | None = None,
     ) -> dict[str, Any]:
         """The best shape that meets a target, with its predicted speed.
 
-        Of the `most` shapes with the least estimated loss over all tasks, it is the one that loses the least in
+        Of the `most` shapes with the least price (of equal ones the largest), it is the one that loses the least in
         `trials` (shapes -> the loss of each), if they are given. A model of this shape is timed itself. If it misses
         the target, times are corrected by what it took, and another shape is chosen. ConfigError if no shape meets the
-        target.
+        target; it names the cost (`out_of_reach`) of the nearest one.
         """
-        losses, slower = list(losses), 1.0
+        slower = 1.0
         tried, lost = dict[Shape, dict[str, Any]](), dict[Shape, float]()
-        cost, uncertain = margin_lost(losses), extrapolations(losses)
 
-        def price(shape: Shape) -> tuple[bool, int, float, int]:
-            # Of equal ones the largest: with a teacher that has nothing to lose, all are equal.
-            return shape.layers < SHALLOW, uncertain(shape), cost(shape), -shape.weights
+        def ranked(shape: Shape) -> tuple[Any, int]:
+            # The largest: with a teacher that has nothing to lose, estimates are equal.
+            return price(shape), -shape.weights
 
         while len(tried) < CHECKS:
             fits = fits_target(target, self.times, self.size, slower)
-            best = finalists(filter(fits, self.shapes), price, most)
+            best = finalists(filter(fits, self.shapes), ranked, most)
             if trials is not None and best:
                 lost |= {self.full: -math.inf} if self.full in best else trials(best)  # the whole model loses nothing
             shape = min(best, key=lambda shape: lost.get(shape, 0.0), default=None)
@@ -202,7 +216,7 @@ class Search:
             tried = {(least := min(self.shapes)): self.expected(least)}  # times of tiny models have no meaning
         if not tried:
             raise out_of_reach(target, self.shapes, self.times, self.full, self.size, cost)
-        chosen = min(tried, key=lambda shape: (_missed(target, tried[shape]), lost.get(shape, 0.0), *price(shape)))
+        chosen = min(tried, key=lambda shape: (_missed(target, tried[shape]), lost.get(shape, 0.0), ranked(shape)))
         return {"shape": asdict(chosen), "full": asdict(self.full), "tried": len(self.shapes)} | tried[chosen]
 
     def _timed(self, shape: Shape) -> dict[str, Any]:

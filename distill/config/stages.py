@@ -60,17 +60,20 @@ class Batch:
 
 @dataclass
 class Gates:
-    """Trained factors on heads and FFN channels. A prune stage that starts from the model scores heads and channels by
-    them."""
+    """Trained factors on the parts of a model. The prune stage that starts from the model prunes by them: how many are
+    open at the end of training follows from its target, or from the sizes in `student.*`."""
 
     kind: str = "none"
-    """none, l0 (a penalty closes random gates) or movement (gates stay open if weights move away from zero)."""
-    heads: float = 0.75
-    """Share of the heads of each layer that is open at the end of training."""
-    ffn: float = 0.5
-    """Share of the FFN channels of each layer that is open at the end of training."""
+    """none; l0 (a penalty closes random gates on layers, heads and channels until the model is expected to meet the
+    target) or movement (for the evenly scaled shape that meets the target, gates on heads and channels stay open if
+    weights move away from zero)."""
     lr: float = 0.05
     """Learning rate of the gates."""
+
+    @property
+    def trained(self) -> bool:
+        """Whether the stage trains gates."""
+        return self.kind != "none"
 
 
 @dataclass
@@ -190,8 +193,8 @@ class Prune(Stage):
     """Whether each layer keeps the same number of heads and FFN channels. When false, sizes in `student.*` are means
     over layers; heads and channels beyond them become zero, and only the model's ONNX files are smaller and faster."""
     importance: Any = MISSING
-    """`_target_` of a function in distill.compress that scores heads and channels, with `_partial_: true`. Heads and
-    channels with trained gates are scored by their gates instead."""
+    """`_target_` of a function in distill.compress that scores heads and channels, with `_partial_: true`. Layers,
+    heads and channels with trained gates are chosen by their gates instead."""
     refit: bool = False
     """Refit the output weights of the heads and FFN channels that are kept, by least squares, to the output of each
     layer before pruning, on the `examples`. With importance=reconstruction they are always refitted."""

@@ -78,7 +78,8 @@ class RunFolder:
 
     def measured(self, step: Step) -> Path:
         """Folder of the other measurements of a prune step, which targets share if they prune the same models."""
-        alone = step.cutter is step and step.first_pruner is not step
+        start = step.source("start")
+        alone = step.cutter is step and isinstance(start, Step) and start.target
         return self.path / f"{step.folder}{MEASURED}" if alone else self.times(step)
 
     def started(self, step: Step) -> bool:

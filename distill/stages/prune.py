@@ -6,7 +6,7 @@ import functools
 import math
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import fmean
@@ -14,8 +14,9 @@ from typing import Any
 
 from distill import checkpoint, family, progress, teacher
 from distill.compress.choose import mean_loss, top
+from distill.compress.goal import Goal
 from distill.compress.reconstruct import gram_matrices, refitted
-from distill.compress.search import Shape
+from distill.compress.search import Shape, distance, estimated, evenness, margin_lost
 from distill.compress.sensitivity import Sensitivity, Subject, cut, in_precision, sensitivity, stored
 from distill.compress.target import PARTS, SMOKE_PARTS, Search, candidates, config_of, requested_shape, shape_of
 from distill.compress.times import timer
@@ -33,6 +34,9 @@ from distill.stages import served
 
 REPEATS = 5
 """Rounds of timing."""
+
+CHOICE = "choice.json"
+"""File of the shape that movement gates are trained for."""
 
 TRIALS = "trials.json"
 """File of the losses of trials, by task and shape."""
@@ -139,6 +143,27 @@ def _seconds(ctx: Context, step: Step) -> Path:
     return ctx.folder.measured(step) / f"seconds{step.target}.json"
 
 
+def goal_of_gates(ctx: Context, step: Step) -> Goal:
+    """What a train step trains its gates to reach: the target of the prune step that prunes by them, or its sizes.
+
+    Movement gates need the shape before they are trained: it is the one that meets the target by the most even scaling
+    of the model. It is stored, so that a stopped run resumes.
+    """
+    pruner = next(other for other in ctx.plan.of(Prune) if other.gated is step)
+    search = search_of(ctx, pruner, teacher.read_config(ctx.checkpoint(step.start, next(iter(ctx.tasks)))))
+    if not ctx.plan.has_target:
+        return Goal(search.shapes)
+    file = ctx.folder.of(step) / CHOICE
+    # The other processes read what the main process measured and chose.
+    with ctx.machine.main_first(), _timed(ctx, pruner) if ctx.machine.main else nullcontext():
+        if step.settings.gates.kind == "l0":
+            return search.goal(step.goal)
+        if not file.is_file():
+            checkpoint.write_json(file, search.choice(step.goal, evenness(search.full)))
+    choice = checkpoint.read_json(file)
+    return Goal([Shape(**choice["shape"])], choice=choice)
+
+
 def _shape_file(ctx: Context, step: Step) -> Path:
     return ctx.folder.measured(step) / f"shape{step.target}.json"
 
@@ -160,12 +185,18 @@ def _choice(ctx: Context, step: Step, settings: Prune, search: Search) -> dict[s
     if not ctx.plan.has_target:
         return {"shape": asdict(search.shapes[0])}
     if not file.is_file():
-        # All tasks are measured, because their models get the same shape.
-        measured = [_sensitivity(ctx, step, settings, data, search.shapes) for data in ctx.tasks.values()]
-        losses = [part.losses for part in measured if part.losses is not None]
         most = settings.finalists
         tried = functools.partial(_tried, ctx, step, settings, search) if most > 1 else None
-        checkpoint.write_json(file, search.choice(step.goal, losses, most, tried))
+        if step.gated is None:
+            # All tasks are measured, because their models get the same shape.
+            measured = [_sensitivity(ctx, step, settings, data, search.shapes) for data in ctx.tasks.values()]
+            losses = [part.losses for part in measured if part.losses is not None]
+            found = search.choice(step.goal, estimated(losses), most, tried, margin_lost(losses))
+        else:
+            gates = ctx.folder.manifest(step.gated)
+            nearest = distance(gates["expected"].values())
+            found = gates["choice"] or search.choice(step.goal, nearest, most, tried)
+        checkpoint.write_json(file, found)
     choice: dict[str, Any] = checkpoint.read_json(file)
     if choice["conditions"] != search.conditions:
         # Chosen on another machine or with other threads: the shape stays, its speed is predicted anew.
@@ -193,7 +224,7 @@ def _sensitivity(ctx: Context, step: Step, settings: Prune, data: TaskData, shap
             shapes,
             in_precision(ctx.machine.precision, data.task.kind),
             layers=ctx.config.student.layers,
-            search=ctx.plan.has_target and step.pruner is step,
+            search=ctx.plan.has_target and step.pruner is step and step.gated is None,
             retrain_steps=steps,
             log=ctx.machine.log,
         )

@@ -8,6 +8,7 @@ from distill import checkpoint
 from distill.config import Train
 from distill.context import Context
 from distill.plan import Step
+from distill.stages.prune import goal_of_gates
 from distill.training.answers import learned_weights
 from distill.training.corpus import on_corpus
 from distill.training.tasks import on_all_tasks, on_task
@@ -44,13 +45,16 @@ def _trained(ctx: Context, step: Step, settings: Train, member: int, name: str) 
     if ctx.shares_encoder(settings):
         manifest = {"tasks": list(ctx.tasks), **on_all_tasks(ctx, step, settings, name)}
         return _written(ctx, name, manifest)
-    parts = {}
+    parts, goal = {}, goal_of_gates(ctx, step) if settings.gates.trained else None
     for task, data in ctx.tasks.items():
         folder = ctx.folder.path / name / task
         if not checkpoint.finished(folder):
-            on_task(ctx, step, settings, data, member, f"{name}/{task}")
+            on_task(ctx, step, settings, data, member, f"{name}/{task}", goal)
         parts[task] = checkpoint.read_json(folder / checkpoint.MANIFEST)
-    return _written(ctx, name, {"tasks": list(parts)} | _sum(list(parts.values())))
+    manifest = {"tasks": list(parts)} | _sum(list(parts.values()))
+    if goal is not None:
+        manifest |= {"choice": goal.choice, "expected": {t: p["expected"] for t, p in parts.items() if "expected" in p}}
+    return _written(ctx, name, manifest)
 
 
 def _written(ctx: Context, name: str, manifest: dict[str, Any]) -> dict[str, Any]:

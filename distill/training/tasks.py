@@ -14,8 +14,10 @@ from torch import nn
 
 from distill import checkpoint, teacher
 from distill.compress.fake import faked
-from distill.compress.gates import L0, Movement, fold
+from distill.compress.gates import L0, Gates, gates_for
+from distill.compress.goal import Goal
 from distill.compress.importance import SCORES, write
+from distill.compress.masks import fold
 from distill.compress.quantize import linears
 from distill.config import NO_TEACHER, Train, Transfer
 from distill.context import Context
@@ -51,14 +53,15 @@ from distill.training.prepare import (
 )
 from distill.training.transfer import extended, makes
 
-Gates = L0 | Movement
 
-
-def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: int, name: str) -> None:
+def on_task(
+    ctx: Context, step: Step, settings: Train, data: TaskData, member: int, name: str, goal: Goal | None = None
+) -> None:
     """Train a step's model of one task and write it to the folder `name`.
 
     Args:
         member: index of the teacher in an ensemble, if teachers are trained.
+        goal: what the step's gates are trained to reach; None without gates.
     """
     torch.manual_seed(ctx.config.seed + member)
     tokenizer = ctx.tokenizer(step, member)
@@ -72,12 +75,12 @@ def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: i
         return
 
     def fit(part: TaskData, folder: str) -> tuple[Any, Trained]:
-        model, done, *_ = _fitted(ctx, step, settings, part, member, folder, tokenizer)
+        model, done, *_ = _fitted(ctx, step, settings, part, member, folder, tokenizer, None)
         return model, done
 
     # First the folds: the state from which the whole model's training resumes is not the one at its end.
     folds = in_folds(ctx, name, data, settings.folds, tokenizer, fit) if settings.folds > 1 else None
-    model, done, gates, manifest = _fitted(ctx, step, settings, data, member, name, tokenizer)
+    model, done, gates, manifest = _fitted(ctx, step, settings, data, member, name, tokenizer, goal)
     if folds is not None:
         done.seconds, done.tokens = done.seconds + folds.seconds, done.tokens + folds.tokens
         manifest = manifest | {"folds": {"rows": folds.rows, "seconds": folds.seconds}}
@@ -85,10 +88,17 @@ def on_task(ctx: Context, step: Step, settings: Train, data: TaskData, member: i
 
 
 def _fitted(
-    ctx: Context, step: Step, settings: Train, data: TaskData, member: int, name: str, tokenizer: Any
+    ctx: Context,
+    step: Step,
+    settings: Train,
+    data: TaskData,
+    member: int,
+    name: str,
+    tokenizer: Any,
+    goal: Goal | None,
 ) -> tuple[Any, Trained, Gates | None, dict[str, Any]]:
-    """A trained model of a task, the result of its training, its gates, which are folded into its weights, and the
-    entry of the manifest about its transfer set."""
+    """A trained model of a task, the result of its training, its gates, which are folded into its weights, and entries
+    of the manifest about its transfer set and the sizes that random gates leave open."""
     # Teachers of an ensemble differ in their seed, so that naming a model twice gives two different teachers.
     seed = ctx.config.seed + member
     torch.manual_seed(seed)
@@ -96,7 +106,7 @@ def _fitted(
     if data.task.kind.separate and settings.role != "teacher":
         model.to_width(width_of(ctx.given.teacher))
     lesson = lesson_of(ctx, step, settings, data, tokenizer)
-    gates = _gates(settings, model)
+    gates = None if goal is None else gates_for(settings.gates.kind, model, goal)
     in_int8 = linears(model) if settings.quantization_aware else []
     ids = lesson.rows.encoded.ids
     with only_used_embeddings(model, ids, [tokenizer.pad_token_id]), faked(model, in_int8):
@@ -106,9 +116,9 @@ def _fitted(
         done = trained(ctx, step, name, settings, objective, lengths, lesson.collate, seed, total, groups, together)
     done.seconds += lesson.seconds
     if gates is not None:
-        heads, ffn, _ = gates.eval().masks(1.0)
-        fold(model, heads, ffn)
-    return model, done, gates, lesson.rows.transfer
+        fold(model, gates.eval().masks(1.0))
+    sizes = {"expected": gates.expected()} if isinstance(gates, L0) else {}
+    return model, done, gates, lesson.rows.transfer | sizes
 
 
 def on_all_tasks(ctx: Context, step: Step, settings: Train, name: str) -> dict[str, Any]:
@@ -321,15 +331,6 @@ def _teachers_or_logits(
         model = teacher.load_for(data.task, folder, pad_id=tokenizer.pad_token_id)
         return [frozen(ctx, model)], learned_outputs(ctx, step.teacher, data) if differ else None
     return [], learned_outputs(ctx, step.teacher, data) if outputs else None
-
-
-def _gates(settings: Train, model: Any) -> Gates | None:
-    """The gates of a stage; None without. L0 gates keep their share in every layer, because layers are cut equally."""
-    gates = settings.gates
-    if gates.kind == "none":
-        return None
-    keep = {"heads": gates.heads, "ffn": gates.ffn}
-    return L0(model, keep, uniform=True) if gates.kind == "l0" else Movement(model, keep)
 
 
 def _save(

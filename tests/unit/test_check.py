@@ -84,8 +84,6 @@ EXAMPLES: dict[str, tuple[str, list[Any], list[Any]]] = {
     "stages.*.max_drop": ("stages.quantize.max_drop", [-1], [None, 0, 0.5]),
     "stages.*.max_recall_drop": ("stages.quantize.max_recall_drop", [-1], [None, 0, 0.5]),
     "stages.*.gates.kind": ("stages.adapt.gates.kind", ["hard"], ["none", "l0", "movement"]),
-    "stages.*.gates.heads": ("stages.adapt.gates.heads", [0, 1.5], [0.5, 1.0]),
-    "stages.*.gates.ffn": ("stages.adapt.gates.ffn", [0, 1.5], [0.5, 1.0]),
     "stages.*.gates.lr": ("stages.adapt.gates.lr", [0], [0.01]),
     "stages.*.min_count": ("stages.vocabulary.min_count", [0], [1]),
     "stages.*.tokens": ("stages.vocabulary.tokens", [0], [1]),
@@ -666,3 +664,32 @@ def test_a_chain_needs_a_list_of_targets_and_no_budget(recipe: str, overrides: l
     (problem,) = check.settings(load_config(given), recipe)
     assert problem.startswith("target.chain: got true; must be false without a list of targets")
     assert check.settings(load_config(["recipe=frontier", "target.chain=true"]), "frontier") == []
+
+
+def test_gates_need_the_prune_stage_that_prunes_by_them() -> None:
+    def problems(*overrides: str) -> list[str]:
+        return check.settings(load_config(["recipe=cofi", *overrides]), "cofi")
+
+    assert problems() == problems("stages.gated.gates.kind=movement") == problems("target.speedup=[2,4]") == []
+    assert problems("target.speedup=null", "student.num_hidden_layers=2") == []
+    got = "stages.gated.gates.kind: got l0; must be none"
+    for overrides, expected in (
+        (["stages.prune.start=finetune_teacher"], f"{got} in a stage that no prune stage starts from"),
+        (["target.speedup=[2,4]", "target.chain=true"], f"{got} with target.chain or budget.minutes"),
+        (["stages.gated.role=teacher"], f"{got} in a stage that trains a teacher"),
+        (["stages.gated.data=corpus"], f"{got} on a corpus; train gates on tasks"),
+        (
+            ["target.speedup=null", "student.layers=[0,1]"],
+            f"{got} with student.layers, because gates choose the layers",
+        ),
+    ):
+        assert any(problem.startswith(expected) for problem in problems(*overrides)), overrides
+    cut = [
+        "+stage@stages.vocabulary=vocabulary",
+        "stages.vocabulary.start=gated",
+        "stages.prune.start=vocabulary",
+        "pipeline=[finetune_teacher,gated,vocabulary,prune,recover,recover_baseline,quantize,evaluate,export]",
+    ]
+    assert problems(*cut) == []
+    (problem,) = problems(*cut, "target.speedup=null", "target.size_mib=20")
+    assert problem.startswith(f"{got} before a vocabulary stage with target.size_mib")

@@ -14,7 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from distill import family, losses, objective
-from distill.compress.gates import L0, Movement, fold
+from distill.compress.gates import gates_for
+from distill.compress.goal import Goal
+from distill.compress.masks import Masks, fold
+from distill.compress.target import shape_of
 from distill.data.collate import pairs
 from distill.errors import ConfigError
 from distill.features import capture
@@ -445,11 +448,14 @@ def test_hidden_states_on_a_task_are_compared_in_every_layer_without_padding(nam
     assert counts(bound, batch).tolist() == [2, len(real), 2]
 
 
-@pytest.mark.parametrize("kind", [L0, Movement])
-def test_gates_mask_the_student_and_add_a_term(kind: Any, tiny_model, tiny_batch) -> None:
+@pytest.mark.parametrize("kind", ["l0", "movement"])
+def test_gates_mask_the_student_and_add_a_term(kind: str, tiny_model, tiny_batch) -> None:
     student, batch = tiny_model("bert", "SequenceClassification"), tiny_batch | {"labels": torch.tensor([1, 0])}
     bound = {"supervised": BoundTerm(1.0, "logits", "labels", "masked", losses.supervised)}
-    gates = kind(student, {"ffn": 0.5}).eval()
+    shape = shape_of(student.config)
+    gates = gates_for(kind, student, Goal([replace(shape, ffn=shape.ffn // 2)]))
+    assert gates is not None
+    gates.eval()
     module = Objective(student, bound, gates=gates)
     assert list(module.terms) == ["supervised", "gates"]
     assert counts(module.terms, batch).tolist() == [2, 1]
@@ -459,11 +465,11 @@ def test_gates_mask_the_student_and_add_a_term(kind: Any, tiny_model, tiny_batch
     module.progress = 1.0
     sums = module(batch)
     assert sums[1] == gates.penalty(1.0)
-    (heads, ffn, _), plain = gates.masks(1.0), Objective(student, bound)
+    masks, plain = gates.masks(1.0), Objective(student, bound)
     assert float(sums[0].detach()) != pytest.approx(float(plain(batch)[0].detach()), rel=1e-6)
     sums.sum().backward()
     assert all(parameter.grad is not None and parameter.grad.any() for parameter in gates.parameters())
-    fold(student, heads, ffn)
+    fold(student, Masks(masks.heads, masks.ffn))
     torch.testing.assert_close(plain(batch)[0], sums[0])
 
 

@@ -295,3 +295,19 @@ def test_measurements_are_shared_by_targets_that_prune_the_same_models(tmp_path:
         assert {folder.times(step) for step in plan.pruners} == {tmp_path / "prune.measured"}
         cut = [folder.measured(step) for step in plan.of(Prune) if step not in plan.pruners]
         assert cut == ([tmp_path / "prune_baseline/4x.measured"] if chain == "true" else [])
+
+
+def test_gates_are_trained_for_each_target_and_measured_apart(tmp_path: Path) -> None:
+    settings = config.load_config(["recipe=cofi", "target.speedup=[2,4]"])
+    steps = {step.folder: step for step in resolve(settings).steps}
+    folder = RunFolder(tmp_path)
+    for label, speedup in (("2x", 2.0), ("4x", 4.0)):
+        gated, prune = steps[f"gated/{label}"], steps[f"prune/{label}"]
+        assert gated.goal.speedup == speedup
+        assert prune.start is prune.gated is gated
+        assert folder.measured(prune) == tmp_path / f"prune/{label}.measured"
+        assert folder.times(prune) == tmp_path / "prune.measured"
+    single = {step.folder: step for step in resolve(config.load_config(["recipe=cofi"])).steps}
+    assert single["prune"].gated is single["gated"]
+    assert single["recover"].gated is None
+    assert folder.measured(single["prune"]) == tmp_path / "prune.measured"

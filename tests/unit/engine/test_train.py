@@ -7,6 +7,7 @@ import copy
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +21,8 @@ from safetensors.torch import load_file
 
 from distill import losses
 from distill.compress.gates import L0
+from distill.compress.goal import Goal
+from distill.compress.target import shape_of
 from distill.config import Batch, Train
 from distill.engine import schedule, state, train
 from distill.engine.train import check_weights, clip
@@ -243,7 +246,7 @@ def test_processes_agree_on_weights_that_are_not_finite(models) -> None:
 def test_gates_are_clipped_apart_from_the_student(tiny_model) -> None:
     student = tiny_model("bert", "SequenceClassification")
     terms = {"supervised": BoundTerm(1.0, "logits", "labels", "masked", losses.supervised)}
-    objective = Objective(student, terms, gates=L0(student, {"ffn": 0.5}))
+    objective = Objective(student, terms, gates=L0(student, Goal([replace(shape_of(student.config), ffn=8)])))
     for parameter in objective.parameters():
         parameter.grad = torch.full_like(parameter, 1e-6)
     for parameter in objective.gates.parameters():
