@@ -36,6 +36,7 @@ EXAMPLES: dict[str, tuple[str, list[Any], list[Any]]] = {
     "student.intermediate_size": ("student.intermediate_size", [0], [1, None]),
     "student.embedding_size": ("student.embedding_size", [0], [1, None]),
     "student.num_attention_heads": ("student.num_attention_heads", [0], [1, None]),
+    "teacher.head": ("teacher.head", ["old", 1], ["given", "new"]),
     "student.init": ("student.init", ["teacher"], ["teacher_layers", "random"]),
     "student.heads": ("student.heads", ["one"], ["own", "shared"]),
     "target.speedup": ("target.speedup", [1.0, 0, "fast", INFINITY], [1.5]),
