@@ -29,11 +29,11 @@ from distill.report.upgrade import BEFORE
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, BENCHMARKS = Path("docs/results"), Path("benchmarks/results")
-OWN, COMPRESSION = "own-", "compression/"
+OWN, COMPRESSION = "own-", "frontier/"
 """Beginnings of the names of runs on a user's own files, and of one recipe with several seeds."""
 LEVERS = "levers/"
 """Beginning of the names of runs that differ in one setting of the recovery: levers/SETTING/SEED."""
-FRONTIER, CHAIN = "frontier/", "chain/"
+FROM_TEACHER, CHAIN = "cut-from-the-teacher/", "chain/"
 """Beginnings of the names of runs that prune to several targets, from the teacher and one from the other."""
 README, COMPRESSING, FINDINGS = Path("README.md"), Path("docs/compressing.md"), Path("docs/findings.md")
 PICTURE = "frontier.png"
@@ -257,7 +257,7 @@ def chain_part(runs: dict[str, Results]) -> str:
     """A row for each target that was pruned to in both ways, and each way: what the student's fastest form retains."""
     found: dict[tuple[str, str], list[tuple[Results, dict[str, Any]]]] = {}
     for name, results in runs.items():
-        for way, title in ((FRONTIER, "the teacher"), (CHAIN, "the student before it")):
+        for way, title in ((FROM_TEACHER, "the teacher"), (CHAIN, "the student before it")):
             for target in headline.targets(results) if name.startswith(way) else ():
                 if target is not None and (student := headline.chosen(results, target)) is not None:
                     found.setdefault((target, title), []).append((results, student))

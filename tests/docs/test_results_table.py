@@ -153,7 +153,7 @@ def test_seeds_of_a_compression_are_one_row(root: Path, capsys: pytest.CaptureFi
     for seed in (0, 1):
         run = complete()
         run["seeds"], run["command"] = [seed], run["command"].replace("seed=0", f"seed={seed}")
-        write(root / f"docs/results/compression/one-seed{seed}/results.json", run)
+        write(root / f"docs/results/frontier/one-seed{seed}/results.json", run)
     assert results_table.main([], root) == 0
     text = (root / "docs/results/README.md").read_text()
     both = text[text.index("## Compressed") : text.index("## big")]
@@ -194,7 +194,7 @@ def test_settings_of_a_recovery_are_rows_of_the_findings(root: Path) -> None:
 
 
 def test_targets_that_were_cut_in_two_ways_are_compared(root: Path) -> None:
-    for way, targets in (("frontier", ("2x", "4x")), ("chain", ("4x", "8x"))):
+    for way, targets in (("cut-from-the-teacher", ("2x", "4x")), ("chain", ("4x", "8x"))):
         run = complete()
         students = [m for m in run["models"] if m["role"] == "student"]
         others = [m for m in run["models"] if m["role"] != "student"]
