@@ -68,8 +68,8 @@ def places(model: Any) -> list[Cut]:
 def _narrowed(model: Any, hidden: Tensor | None, where: Sequence[Cut] | None) -> Iterator[None]:
     """Hidden channels are multiplied by `hidden` [H]; norms take mean and variance of those that are not 0.
 
-    As in CoFi's code, where a norm is over the remaining channels. Deviation: the outputs of norms are masked, and not
-    what is added to hidden states, so that masks can be folded where the norm comes first, as in ModernBERT.
+    The norm of a pruned model is over its remaining channels. The outputs of norms are masked, and not what is added to
+    hidden states, so that masks can be folded where the norm comes first, as in ModernBERT.
     """
     if hidden is None:
         yield
