@@ -334,7 +334,8 @@ def resolve(config: Config) -> Plan:
         any(getattr(config.target, name) is not None for name in UNITS),
         given_student,
     )
-    return plan.chained() if config.target.chain else plan
+    # With a budget they are chained once it is known which of them are tried.
+    return plan.chained() if config.target.chain and config.budget.minutes is None else plan
 
 
 def _steps(

@@ -212,11 +212,6 @@ def _lists(config: Config, plan: Plan, targets: dict[str, Any]) -> Iterator[str]
     prunes = list(dict.fromkeys(step.stage for step in plan.pruners))
     if lists and len(prunes) > 1:
         yield f"{next(iter(lists))}: got a list; must be one number where {' and '.join(prunes)} prune; give one"
-    if config.target.chain and (not lists or config.budget.minutes is not None):
-        yield (
-            "target.chain: got true; must be false without a list of targets, of which each is pruned from the one "
-            "before it, and with budget.minutes; set a list, e.g. target.speedup=[4,8,12]"
-        )
     for key in [*lists][1:]:
         yield f"{key}: got a list, as {next(iter(lists))}; must be one number, or null; make only one target a list"
     if config.target.retained is not None and not lists and config.budget.minutes is None:

@@ -80,7 +80,8 @@ class Target:
     """Maximum MiB of float32 weights."""
     chain: bool = False
     """Whether the models of several targets are pruned one from the other: the fastest from the student that recovered
-    for the target before it, and so on. Otherwise each is pruned from the unpruned model."""
+    for the target before it, and so on, as always with `budget.minutes`. Otherwise each is pruned from the unpruned
+    model."""
     retained: float | None = None
     """Percent of the teacher's macro score. Of several pruned models, the report names the fastest that keeps it."""
     scheme: str | None = None

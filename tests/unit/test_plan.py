@@ -272,6 +272,14 @@ def test_in_a_chain_each_target_is_pruned_from_the_one_before_it(overrides: tupl
     assert all(source in every for step in plan.steps for source in step.inputs)
 
 
+def test_a_chain_of_one_target_is_that_target() -> None:
+    for override in ("target.speedup=4", "target.speedup=null"):
+        alone, chained = (resolve(composed(override, f"target.chain={chain}")) for chain in ("false", "true"))
+        assert [step.folder for step in chained.steps] == [step.folder for step in alone.steps]
+        starts = [[getattr(step.source("start"), "folder", None) for step in plan.steps] for plan in (alone, chained)]
+        assert starts[0] == starts[1]
+
+
 def test_in_a_chain_baselines_are_pruned_one_from_the_other_and_never_from_a_student() -> None:
     plan = resolve(composed("target.speedup=[8,4]", "target.chain=true"))
     steps = {step.folder: step for step in plan.steps}
