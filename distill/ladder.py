@@ -207,9 +207,10 @@ def _ladder(ctx: Context) -> Ladder:
 
 def _made(ladder: Ladder, label: str, run: Run, say: Callable[[str], None]) -> bool:
     """Make the model of a target. False if there is no time for it."""
-    prune, *steps = ladder.targets[label]
+    cuts = [step for step in ladder.targets[label] if isinstance(step.settings, Prune)]
     with ladder.clock(label):
-        run(prune)
+        for step in cuts:
+            run(step)
         ladder.estimate(label)
     share = ladder.share(label)
     minutes, left = _minutes(ladder.estimate(label) * (share or 1.0)), _minutes(ladder.left())
@@ -221,8 +222,9 @@ def _made(ladder: Ladder, label: str, run: Run, say: Callable[[str], None]) -> b
     ladder.ctx.machine.log(f"budget: {label} takes an estimated {minutes}; {left} are left")
     ladder.ctx.epochs[label] = share
     with ladder.clock(label):
-        for step in steps:
-            run(step)
+        for step in ladder.targets[label]:
+            if step not in cuts:
+                run(step)
     return True
 
 

@@ -26,9 +26,6 @@ from distill.config import (
 )
 from distill.expand import expanded
 
-OF_BASELINE = "_baseline"
-"""Suffix of a prune stage's name in the steps that cut baselines in a chain of targets."""
-
 UNITS = {"speedup": "x", "latency_ms": "ms", "size_mib": "MiB"}
 """Setting of `target` that a shape can be searched for -> unit in the target's label, e.g. `2x`."""
 
@@ -55,7 +52,7 @@ class Step:
     """One stage of the recipe, for one target."""
 
     stage: str
-    """Its name in `stages`; for the cut of a baseline in a chain, that of the prune stage with `OF_BASELINE`."""
+    """Its name in `stages`; for the cut of a baseline in a chain, those of the prune stage and of the baseline."""
     settings: Any
     """Settings of the stage: a `Train`, `Prune` and so on."""
     target: str = ""
@@ -241,23 +238,24 @@ class Plan:
         # Of these, one alone is not the same for all targets.
         speed = {n: (t.speedup or 0, -(t.latency_ms or 0), -(t.size_mib or 0)) for n, t in self.targets.items()}
         place = {label: number for number, label in enumerate(["", *sorted(speed, key=speed.__getitem__)])}
-        after, last = self.of(Evaluate, Export), dict[str, Step]()
+        after, last = self.of(Evaluate, Export), dict[str, Step]()  # by stage for baselines; "" is the student
         made: dict[Source, Source] = {source: source for source in GIVEN.values()}
         steps: list[Step] = []
         for step in sorted(self.steps, key=lambda step: len(place) if step in after else place[step.target]):
             sources = {key: tuple(made[source] for source in of) for key, of in step.sources.items()}
-            if isinstance(step.settings, Prune) and "student" in last:
-                sources["start"] = (last["student"],)
-            role = step.settings.role if isinstance(step.settings, Train) else None
+            if isinstance(step.settings, Prune) and "" in last:
+                sources["start"] = (last[""],)
             start = sources.get("start", (None,))[0]
-            if role == "baseline" and role in last and isinstance(start, Step) and start.pruner is start:
-                of_baseline: dict[str, tuple[Source, ...]] = {"start": (last[role],), "shape_of": (start,)}
-                steps.append(replace(start, stage=f"{start.stage}{OF_BASELINE}", sources=of_baseline))
+            taught = isinstance(step.settings, Train) and step.teacher is not None
+            baseline = isinstance(step.settings, Train) and step.settings.role == "baseline"
+            if baseline and step.stage in last and isinstance(start, Step) and start.pruner is start:
+                of: dict[str, tuple[Source, ...]] = {"start": (last[step.stage],), "shape_of": (start,)}
+                steps.append(replace(start, stage=f"{start.stage}_{step.stage}", sources=of))
                 sources["start"] = (steps[-1],)
             made[step] = added = replace(step, sources=sources)
             steps.append(added)
-            if role is not None and step.target and (role == "baseline" or step.teacher is not None):
-                last[role] = added
+            if step.target and (taught or baseline):
+                last["" if taught else step.stage] = added
         return replace(self, steps=tuple(steps))
 
     @property

@@ -161,7 +161,7 @@ def _name(ctx: Context, name: str | None, folder: str) -> str:
 
 
 def _of_teacher(ctx: Context, step: Step) -> Iterator[str]:
-    """Notes on a teacher that is none, is an ensemble, or processes texts in windows."""
+    """Notes on a teacher that is none, is an ensemble, has folds, or processes texts in windows."""
     if ctx.config.teacher.kind == NO_TEACHER:
         yield (
             "No teacher is given: soft labels stand in for its outputs. What this report calls the teacher is "
@@ -174,6 +174,11 @@ def _of_teacher(ctx: Context, step: Step) -> Iterator[str]:
             weights = ctx.shares(step, task)
             shares = ", ".join(f"{100 * weight / sum(weights):.0f}%" for weight in weights)
             yield f"Weights of the members on {task}: {shares}."
+    if isinstance(step.settings, Train) and step.settings.folds > 1:
+        yield (
+            f"For a task's training rows students learn the outputs of {step.settings.folds} further teachers, each of "
+            "a model that was not trained on the row (stages.*.folds), where the teacher was fine-tuned by this run."
+        )
     if ctx.config.teacher.window is not None:
         yield (
             f"The teacher processes texts in windows of at most {ctx.config.teacher.window} tokens. Scores and timings "
@@ -201,8 +206,9 @@ def _notes(ctx: Context) -> Iterator[str]:
     elif len(ctx.plan.pruners) < len(ctx.plan.of(Prune)):
         yield (
             "The baseline is a student of the same shape, trained without a teacher, for the same number of steps, on "
-            "the labelled rows. The one of the slowest target is cut from the teacher, as its student is; each other "
-            "from the baseline of the target before it."
+            "the labelled rows. The one of the slowest target starts from the same pruned model as its student"
+            + (", which was distilled from a teacher before; " if ctx.plan.taught_start else "; ")
+            + "each other is cut from the baseline of the target before it."
         )
     elif any(step.settings.role == "baseline" for step in ctx.plan.of(Train)):
         start = "layers copied from the teacher" if ctx.config.student.init == "teacher_layers" else "random weights"

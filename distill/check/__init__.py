@@ -43,7 +43,7 @@ def settings(config: Config, recipe: str | None) -> list[str]:
     errors += folds(config, plan)
     errors += budget(config, plan)
     errors += gates(config, plan)
-    return errors + list(targets(config))
+    return list(dict.fromkeys([*errors, *targets(config)]))
 
 
 def _sources(config: Config) -> Iterator[str]:
@@ -139,6 +139,8 @@ def _ensemble(config: Config) -> Iterator[str]:
     teacher = config.teacher
     names, weights = teacher.names, teacher.weights
     longest = config.tasks.max_length
+    if teacher.kind == NO_TEACHER and teacher.head != "given":
+        yield f"teacher.head: got {teacher.head}; must be given with teacher={NO_TEACHER}; leave it out"
     if teacher.window is not None and teacher.window >= longest:
         yield (
             f"teacher.window: got {teacher.window}; must be < tasks.max_length, {longest}, which no text exceeds; "
@@ -227,7 +229,7 @@ def _pruned(config: Config, plan: Plan) -> Iterator[str]:
     if not plan.of(Prune):
         yield from _unpruned(config)
         return
-    uneven = list(dict.fromkeys(s.stage for s in plan.of(Prune) if not s.settings.uniform))
+    uneven = list(dict.fromkeys(s.stage for s in plan.pruners if not s.settings.uniform))
     if teacher.kind == "ensemble":
         yield "teacher.kind: got ensemble; must be one teacher in a recipe that prunes it; add teacher=hub"
     heads = () if uneven else ("num_attention_heads",)

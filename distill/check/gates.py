@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from distill.config import Config, Prune, Train
 from distill.plan import Plan
@@ -27,7 +27,17 @@ def gates(config: Config, plan: Plan) -> Iterator[str]:
             yield f"{got} with student.layers, because gates choose the layers; set student.num_hidden_layers instead"
         if config.target.size_mib is not None and any(other.start is not step for other in pruners):
             yield f"{got} before a vocabulary stage with target.size_mib; let that stage run first"
+        yield from _pruning({pruner.stage: pruner.settings for pruner in pruners})
         for other in plan.of(Train):
             if other.source("shape_of") in pruners:
                 key = f"stages.{other.stage}.shape_of"
                 yield f"{key}: got {other.settings.shape_of}, which prunes by gates; must prune without; leave it out"
+
+
+def _pruning(stages: Mapping[str, Prune]) -> Iterator[str]:
+    """Settings of prune stages that do not fit gates: a gated model equals the pruned one only at its final shape."""
+    for stage, settings in stages.items():
+        for name, value in (("uniform", True), ("finalists", 1), ("refit", False)):
+            if (found := getattr(settings, name)) != value:
+                got, rule = str(found).lower(), str(value).lower()
+                yield f"stages.{stage}.{name}: got {got}; must be {rule} where gates are trained; leave it out"

@@ -41,7 +41,9 @@ def pipeline(config: Config, plan: Plan) -> Iterator[str]:
     if config.push is not None and not plan.of(Export):
         yield f"push: got {config.push}; must be null in a pipeline without an export stage; add one, or leave it out"
     yield from _stage_names(config)
-    steps = {step.stage: step for step in plan.steps}  # the steps of one stage differ only in their target
+    # The steps of one stage differ only in their target. Cuts of baselines have the settings of their prune stage.
+    steps = {step.stage: step for step in plan.steps if step.stage in config.stages}
+    yield from _chained(plan, config)
     for step in steps.values():
         for key in step.sources:
             if isinstance(source := step.source(key), Step):
@@ -50,6 +52,19 @@ def pipeline(config: Config, plan: Plan) -> Iterator[str]:
             yield from _train(step, step.settings, config)
         yield from _lists(step.stage, step.settings)
         yield from _several_teachers(step, config)
+
+
+def _chained(plan: Plan, config: Config) -> Iterator[str]:
+    """Baselines of several targets that would begin with what the student of the target before them learned."""
+    if not config.target.chain or len(plan.targets) < 2 or config.budget.minutes is not None:
+        return
+    for stage, step in {s.stage: s for s in plan.of(Train) if s.settings.role == "baseline" and s.target}.items():
+        start, pruner = step.start, step.pruner
+        if pruner is not None and not (isinstance(start, Step) and start.cutter is start and start.pruner is pruner):
+            yield (
+                f"stages.{stage}.start: got {getattr(start, 'stage', start)}; must be {pruner.stage} with "
+                "target.chain, so that baselines are pruned one from the other; set it, or target.chain=false"
+            )
 
 
 def _stage_names(config: Config) -> Iterator[str]:
@@ -236,7 +251,7 @@ def _on_tasks(key: str, stage: Train) -> Iterator[str]:
         )
 
 
-def _cut_for_all(step: Step, stage: Train) -> Iterator[str]:
+def _cut_for_all(step: Step, stage: Train, config: Config) -> Iterator[str]:
     """Problems of a stage that cuts one model for all tasks to the shape of a prune stage."""
     shape, start, key = step.source("shape_of"), step.source("start"), f"stages.{step.stage}"
     if not isinstance(shape, Step) or not isinstance(shape.settings, Prune):
@@ -249,7 +264,9 @@ def _cut_for_all(step: Step, stage: Train) -> Iterator[str]:
         yield f"stages.{shape.stage}.uniform: got false; must be true with {key}.shape_of; leave it out"
     lineages = [*shape.lineage[1:], *(start.lineage if isinstance(start, Step) else ())]
     changed = [other for other in lineages if isinstance(other, Step) and (other.cutter is other or other.of_student)]
-    if changed or step.lineage[-1] is not TEACHER:
+    if config.target.chain and changed:
+        yield f"target.chain: got true; must be false with {key}.shape_of, whose model is not chained; leave it out"
+    elif changed or step.lineage[-1] is not TEACHER:
         yield (
             f"{key}.start: got {stage.start}; must be the given teacher, or a stage that trains it, and so must be "
             f"what {shape.stage} prunes: the shape is cut from models of the same sizes; set {key}.start=teacher"
@@ -258,7 +275,7 @@ def _cut_for_all(step: Step, stage: Train) -> Iterator[str]:
 
 def _train(step: Step, stage: Train, config: Config) -> Iterator[str]:
     """Problems of a train stage that depend on other settings."""
-    yield from _cut_for_all(step, stage)
+    yield from _cut_for_all(step, stage, config)
     key = f"stages.{step.stage}"
     facts = TermFacts(
         own_tokens=_own_tokens(step),

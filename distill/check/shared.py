@@ -22,7 +22,7 @@ def shared(config: Config, plan: Plan) -> Iterator[str]:
     if not trained:
         yield f"{_KEY} in a recipe that does not train a student on tasks; leave it out"
     for kind in (Prune, Vocabulary):
-        for stage in dict.fromkeys(step.stage for step in plan.of(kind)):
+        for stage in dict.fromkeys(step.stage for step in plan.of(kind) if step.stage in config.stages):
             yield f"{_KEY} where {stage} changes the encoder of each task; leave the stage or the setting out"
     for step in trained:
         yield from _training(step)

@@ -43,10 +43,10 @@ sizes in `student.*`, and then distils the unpruned teacher into it to recover.
 1. On training rows of every task (`stages.prune.examples`) the loss is measured with one dimension pruned at a time:
    every number of layers, and up to eight sizes of hidden and of FFN channels, each after a few steps of training on
    other rows (`stages.prune.retrain_steps`), because the loss right after pruning predicts the recovered loss badly.
-   Sizes between them (any number of heads, sixteen FFN sizes) are candidates too, and their losses interpolated. The
-   margin of a model is how far its loss is below that of the best constant prediction. The share of the margin that a
-   shape retains is estimated as the product of the shares of its dimensions. Below 5% of the margin, loss no
-   longer separates sizes; they are extrapolated, and used only if no other shape is fast enough.
+   Sizes between them (up to fifteen numbers of heads, sixteen FFN sizes) are candidates too, with interpolated
+   losses. The margin of a model is how far its loss is below that of the best constant prediction. The share of the
+   margin that a shape retains is estimated as the product of the shares of its dimensions. Below 5% of the margin,
+   loss no longer separates sizes; they are extrapolated, and used only if no other shape is fast enough.
 2. On this machine models are timed in the form that will serve (`target.scheme`: on a CPU OpenVINO int8 or, where it
    is not installed, ONNX Runtime int8), at the lengths of the tasks' texts or at `target.shape`. Up to four hidden
    sizes and three FFN sizes are timed, with one layer and with three; times of the sizes between them are
@@ -61,12 +61,12 @@ sizes in `student.*`, and then distils the unpruned teacher into it to recover.
    distilled from the unpruned one for a while (`stages.prune.trial_steps`), and the shape with the least loss to the
    unpruned model's outputs on other training rows is taken.
 
-`target.speedup=[4,8,16]` gives a model for each speedup from one set of measurements, in one run and one report;
-`recipe=frontier` has five speedups, and `target.retained=97` names the fastest model that retains 97%. With
-`target.chain=true`, as in `recipe=frontier`, the first model is cut from the teacher and each other from the student
-that recovered for the target before it: losses are then measured on that student, once for each target, and times once
-for all. The baseline of a target is cut to the student's shape from the baseline before it. Rates and epochs of the
-recovery follow from the cut of the teacher in either case.
+`target.speedup=[4,8,16]` gives a model for each speedup, in one run and one report; `recipe=frontier` has five
+speedups, and `target.retained=97` names the fastest model that retains 97%. Without `target.chain` all are cut from
+one set of measurements. With `target.chain=true`, as in `recipe=frontier`, the first model is cut from the teacher
+and each other from the student that recovered for the target before it: losses are then measured on that student,
+once for each target, and times once for all. The baseline of a target is cut to the student's shape from the baseline
+before it. Rates and epochs of the recovery follow from the cut of the teacher in either case.
 
 ## Which dimension to prune
 

@@ -140,7 +140,7 @@ def _skipped(model: Any, gates: Tensor | None) -> Iterator[None]:
 
 
 @torch.no_grad()
-def fold(model: Any, masks: Masks) -> None:
+def merge(model: Any, masks: Masks) -> None:
     """Multiply the masks into the weights, in place; the model then needs no hooks.
 
     With masks of hidden channels it equals the masked model only once channels of 0 are pruned, because of the norms.

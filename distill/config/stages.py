@@ -197,7 +197,8 @@ class Prune(Stage):
     heads and channels with trained gates are chosen by their gates instead."""
     refit: bool = False
     """Refit the output weights of the heads and FFN channels that are kept, by least squares, to the output of each
-    layer before pruning, on the `examples`. With importance=reconstruction they are always refitted."""
+    layer before pruning, on the `examples`, as importance=reconstruction does. Trials of `finalists` and stages with
+    `shape_of` never refit."""
     examples: int = 256
     """Training rows of each task on which importances and losses are measured."""
     retrain_steps: int = 20

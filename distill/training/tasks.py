@@ -17,7 +17,7 @@ from distill.compress.fake import faked
 from distill.compress.gates import L0, Gates, gates_for
 from distill.compress.goal import Goal
 from distill.compress.importance import SCORES, write
-from distill.compress.masks import fold
+from distill.compress.masks import merge
 from distill.compress.quantize import linears
 from distill.config import NO_TEACHER, Train, Transfer
 from distill.context import Context
@@ -107,6 +107,8 @@ def _fitted(
         model.to_width(width_of(ctx.given.teacher))
     lesson = lesson_of(ctx, step, settings, data, tokenizer)
     gates = None if goal is None else gates_for(settings.gates.kind, model, goal)
+    if goal is not None and gates is None:
+        ctx.machine.log(f"{name}: the target cuts nothing that {settings.gates.kind} has gates on, so none are trained")
     in_int8 = linears(model) if settings.quantization_aware else []
     ids = lesson.rows.encoded.ids
     with only_used_embeddings(model, ids, [tokenizer.pad_token_id]), faked(model, in_int8):
@@ -116,7 +118,7 @@ def _fitted(
         done = trained(ctx, step, name, settings, objective, lengths, lesson.collate, seed, total, groups, together)
     done.seconds += lesson.seconds
     if gates is not None:
-        fold(model, gates.eval().masks(1.0))
+        merge(model, gates.eval().masks(1.0))
     sizes = {"expected": gates.expected()} if isinstance(gates, L0) else {}
     return model, done, gates, lesson.rows.transfer | sizes
 

@@ -266,7 +266,7 @@ def test_the_report_states_what_the_baseline_starts_from(finished: Finished) -> 
     )
     assert (f"distilled on {tokens:,} tokens of a corpus before it learned" in notes) == bool(general and baseline)
     chained = len(finished.plan.pruners) < len(finished.plan.of(Prune))
-    assert ("from the baseline of the target before it" in notes) == (baseline and chained)
+    assert ("is cut from the baseline of the target before it" in notes) == (baseline and chained)
     assert ("with the same initial weights" in notes) == (baseline and not general and not chained)
     assert bool(general) == bool(tokens)
 

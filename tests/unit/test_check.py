@@ -697,3 +697,49 @@ def test_gates_need_the_prune_stage_that_prunes_by_them() -> None:
     assert problems(*cut) == []
     (problem,) = problems(*cut, "target.speedup=null", "target.size_mib=20")
     assert problem.startswith(f"{got} before a vocabulary stage with target.size_mib")
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("stages.prune.uniform=false", "stages.prune.uniform: got false; must be true where gates are trained"),
+        ("stages.prune.finalists=4", "stages.prune.finalists: got 4; must be 1 where gates are trained"),
+        ("stages.prune.refit=true", "stages.prune.refit: got true; must be false where gates are trained"),
+    ],
+)
+def test_a_gated_model_is_no_measure_of_other_shapes(override: str, message: str) -> None:
+    problems = check.settings(load_config(["recipe=cofi", override]), "cofi")
+    assert any(problem.startswith(message) for problem in problems)
+
+
+def test_in_a_chain_a_baseline_starts_from_its_cut() -> None:
+    """After another stage it would start from what the student of the target before it learned."""
+    between = [
+        "+stage@stages.vocabulary=vocabulary",
+        "stages.vocabulary.start=prune",
+        "stages.recover.start=vocabulary",
+    ]
+    pipeline = "pipeline=[finetune_teacher,prune,vocabulary,recover,recover_baseline,quantize,evaluate,export]"
+    given = ["recipe=frontier", *between, pipeline]
+    (problem,) = check.settings(load_config(given), "frontier")
+    assert problem.startswith("stages.recover_baseline.start: got vocabulary; must be prune with target.chain")
+    assert check.settings(load_config([*given, "target.chain=false"]), "frontier") == []
+
+
+def test_a_chain_does_not_reach_a_model_that_is_cut_for_all_tasks() -> None:
+    given = ["recipe=prune_general", "target.speedup=[2,4]", "target.chain=true"]
+    (problem,) = check.settings(load_config(given), "prune_general")
+    assert problem.startswith("target.chain: got true; must be false with stages.general.shape_of")
+
+
+def test_problems_of_a_prune_stage_are_reported_once_in_a_chain() -> None:
+    problems = check.settings(load_config(["recipe=frontier", "stages.prune.dimensions=[]"]), "frontier")
+    assert [problem for problem in problems if "dimensions" in problem] == [
+        "stages.prune.dimensions: got []; must contain at least one of layers, hidden, ffn; name one"
+    ]
+
+
+def test_a_model_in_the_place_of_a_teacher_keeps_its_head() -> None:
+    given = ["recipe=prune", "teacher=none", "teacher.head=new", "student.name=x/y", "tasks.soft_label=soft"]
+    problems = check.settings(load_config(given), "prune")
+    assert "teacher.head: got new; must be given with teacher=none; leave it out" in problems

@@ -16,7 +16,7 @@ from torch import Tensor
 from distill import family, losses, objective
 from distill.compress.gates import gates_for
 from distill.compress.goal import Goal
-from distill.compress.masks import Masks, fold
+from distill.compress.masks import Masks, merge
 from distill.compress.target import shape_of
 from distill.data.collate import pairs
 from distill.errors import ConfigError
@@ -469,7 +469,7 @@ def test_gates_mask_the_student_and_add_a_term(kind: str, tiny_model, tiny_batch
     assert float(sums[0].detach()) != pytest.approx(float(plain(batch)[0].detach()), rel=1e-6)
     sums.sum().backward()
     assert all(parameter.grad is not None and parameter.grad.any() for parameter in gates.parameters())
-    fold(student, Masks(masks.heads, masks.ffn))
+    merge(student, Masks(masks.heads, masks.ffn))
     torch.testing.assert_close(plain(batch)[0], sums[0])
 
 

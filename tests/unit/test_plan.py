@@ -259,7 +259,7 @@ def test_in_a_chain_each_target_is_pruned_from_the_one_before_it(overrides: tupl
     stages = ("prune", "recover", "recover_baseline", "quantize")
     expected = [f"{stage}/{label}" for label in (first, second, third) for stage in stages]
     for label in (second, third):
-        expected.insert(expected.index(f"recover_baseline/{label}"), f"prune_baseline/{label}")
+        expected.insert(expected.index(f"recover_baseline/{label}"), f"prune_recover_baseline/{label}")
     assert [step.folder for step in plan.steps][1:15] == expected
     steps = {step.folder: step for step in plan.steps}
     starts = [getattr(steps[f"prune/{label}"].start, "folder", "") for label in (first, second, third)]
@@ -286,9 +286,9 @@ def test_in_a_chain_baselines_are_pruned_one_from_the_other_and_never_from_a_stu
     slow, fast = steps["recover_baseline/4x"], steps["recover_baseline/8x"]
     assert slow.start is steps["prune/4x"]
     assert [step.folder for step in fast.ancestors] == [
-        *("recover_baseline/8x", "prune_baseline/8x", "recover_baseline/4x", "prune/4x", "finetune_teacher")
+        *("recover_baseline/8x", "prune_recover_baseline/8x", "recover_baseline/4x", "prune/4x", "finetune_teacher")
     ]
-    cut = steps["prune_baseline/8x"]
+    cut = steps["prune_recover_baseline/8x"]
     assert cut.pruner is fast.pruner is steps["prune/8x"], "it has the shape of the student"
     assert cut.first_pruner is steps["prune/4x"]
     assert plan.pruners == [steps["prune/4x"], steps["prune/8x"]]
@@ -302,7 +302,7 @@ def test_measurements_are_shared_by_targets_that_prune_the_same_models(tmp_path:
         assert [folder.measured(step) for step in plan.pruners] == [tmp_path / name for name in names]
         assert {folder.times(step) for step in plan.pruners} == {tmp_path / "prune.measured"}
         cut = [folder.measured(step) for step in plan.of(Prune) if step not in plan.pruners]
-        assert cut == ([tmp_path / "prune_baseline/4x.measured"] if chain == "true" else [])
+        assert cut == ([tmp_path / "prune_recover_baseline/4x.measured"] if chain == "true" else [])
 
 
 def test_gates_are_trained_for_each_target_and_measured_apart(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from distill import family, teacher
+from distill import checkpoint, family, teacher
 from distill.config import Teacher
 from distill.data.kinds import KINDS
 from distill.data.task import Task
@@ -414,7 +414,7 @@ def test_licence_of_the_embedded_teacher() -> None:
 def test_a_teacher_for_other_labels_gets_a_new_head(name: str, tmp_path: Path) -> None:
     before = TINY["save"](tmp_path / "before", name, "SequenceClassification", length=130, num_labels=3)
     assert stored_head(before) is not None
-    folder = teacher.without_head(str(before), tmp_path / "headless")
+    folder = teacher.without_head(str(before), tmp_path / "headless", "a")
     assert folder == str(tmp_path / "headless")
     assert stored_head(folder) is None
     torch.manual_seed(0)
@@ -425,4 +425,19 @@ def test_a_teacher_for_other_labels_gets_a_new_head(name: str, tmp_path: Path) -
     assert all(torch.equal(value, kept[key]) for key, value in others.items())
     assert model.get_submodule(head).out_features == 2
     teacher.load_tokenizer(folder)
-    assert teacher.without_head(folder, tmp_path / "again") == folder, "it has no head"
+    assert teacher.without_head(folder, tmp_path / "again", "b") == folder, "it has no head"
+
+
+def test_a_teacher_that_was_replaced_is_copied_again_without_its_head(tmp_path: Path) -> None:
+    kept, run = [], tmp_path / "run"
+    checkpoint.claim(run)  # as below a run folder, where files may be replaced
+    for seed, content in ((1, "a"), (1, "a"), (2, "b")):
+        before = TINY["save"](tmp_path / content, "bert", "SequenceClassification", num_labels=3, seed=seed)
+        (before / "optimizer.pt").write_bytes(b"large")
+        folder = Path(teacher.without_head(str(before), run / "headless", content))
+        kept.append((folder / "model.safetensors").stat().st_ino)
+        assert not (folder / "optimizer.pt").exists()
+        weights = teacher.load_classifier(folder, 2).bert.encoder.state_dict()
+        original = teacher.load_classifier(before, 3).bert.encoder.state_dict()
+        assert all(torch.equal(value, original[key]) for key, value in weights.items())
+    assert kept[0] == kept[1] != kept[2]

@@ -16,7 +16,7 @@ from distill.compress.choose import most_important, top
 from distill.compress.gates import L0, Movement, gates_for, parameter_groups, ramp
 from distill.compress.goal import Goal
 from distill.compress.importance import read, write
-from distill.compress.masks import Masks, fold, gated
+from distill.compress.masks import Masks, gated, merge
 from distill.compress.prune import pruned
 from distill.compress.search import Shape, Table
 
@@ -272,7 +272,7 @@ def test_scores_move_by_weights_times_their_gradients(name: str, tiny_model, tin
         logits(model, tiny_batch).square().sum().backward()
     used = copy.deepcopy(model)
     used.zero_grad()
-    fold(used, masks)
+    merge(used, masks)
     logits(used, tiny_batch).square().sum().backward()
     record = family.STUDENTS[name].layer
     assert record is not None

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from distill import family
-from distill.compress.masks import Masks, fold, gated, places
+from distill.compress.masks import Masks, gated, merge, places
 from distill.compress.prune import Kept, everything, pruned
 
 NAMES = list(family.STUDENTS)
@@ -106,10 +106,10 @@ def test_folded_gates_equal_gates(name: str, tiny_model, tiny_batch) -> None:
     with gated(model, partly):
         wanted = logits(model, tiny_batch)
     other = tiny_model(name, "SequenceClassification", **SIZES)
-    fold(other, Masks(partly.heads, partly.ffn))
+    merge(other, Masks(partly.heads, partly.ffn))
     torch.testing.assert_close(logits(other, tiny_batch), without, rtol=1e-4, atol=1e-5)
     assert not torch.allclose(without, before, rtol=1e-2)
-    fold(model, partly)
+    merge(model, partly)
     torch.testing.assert_close(logits(pruned(model, kept), tiny_batch), wanted, rtol=1e-3, atol=1e-4)
 
 
