@@ -77,6 +77,18 @@ def test_faster_models_are_made_one_from_the_other_until_one_retains_too_little(
     assert {path: path.stat().st_mtime_ns for path in out.rglob(checkpoint.MANIFEST)} == before
 
 
+def test_baselines_are_cut_before_the_time_of_their_training_is_estimated(
+    scored: Any, run: Any, tmp_path: Path
+) -> None:
+    scored({"": 99.0, "3x": 98.0, "6x": 98.0})
+    stages = ["finetune_teacher", "quantize_teacher", "prune", "recover", "recover_baseline", "quantize", "evaluate"]
+    with_baseline = [f"pipeline=[{','.join(stages)}]", "stages.evaluate.baseline=recover_baseline"]
+    results = run(tmp_path, "auto", *SETTINGS, "target.speedup=[3,6]", *with_baseline)
+    assert {model["target"] for model in results["models"] if model["role"] == "baseline"} == {"3x", "6x"}
+    cut = checkpoint.read_json(tmp_path / "out" / "prune_recover_baseline" / "6x" / checkpoint.MANIFEST)
+    assert sorted(cut["inputs"]) == ["prune/6x", "recover_baseline/3x"]
+
+
 def test_the_teacher_is_exported_where_no_student_retains_enough(scored: Any, run: Any, tmp_path: Path) -> None:
     scored({"": 99.0, "4x": 90.0})
     results = run(tmp_path, "auto", *SETTINGS, "target.speedup=8")
