@@ -98,6 +98,6 @@ class Budget:
     """Limits on what a run spends."""
 
     minutes: float | None = None
-    """Minutes that a run may take. With it, the models of the targets are made one by one, until one meets
-    `target.retained` and no faster one can, or the time is spent; a single `target.speedup` is tried first, then three
-    quarters and half of it. No limit when null."""
+    """Minutes that a run may take. With it, the models of the targets are made one by one, from the slowest on, until
+    one retains less than `target.retained`, or the time is spent; of a single `target.speedup`, half of it is made
+    first. No limit when null."""
