@@ -10,7 +10,8 @@ from torch import Tensor
 
 from distill import family
 from distill.compress.importance import Batch, Importance, Loss
-from distill.compress.prune import Kept, everything, pruned
+from distill.compress.masks import Skips, skipping
+from distill.compress.prune import Kept
 
 
 @torch.no_grad()
@@ -25,21 +26,39 @@ def by_loss(model: Any, batches: Sequence[Batch], loss: Loss, fewest: int) -> di
 
     Greedy: removes one layer at a time, the one whose removal gives the lowest loss on `batches`. After Sajjad et al.
     2023, arXiv 2004.03844. Deviation: they drop layers by position, before fine-tuning.
-    Takes about depth^2 / 2 passes over `batches`.
+    Takes about depth^3 / 6 passes of `batches` through a layer.
     """
-    kept = list(range(family.depth(model)))
+    record, everyone = family.family_of(model), range(family.depth(model))
+    kept = list(everyone)
     by_count = {len(kept): (kept, mean_loss(model, batches, loss))}
-    fixed = 1 if family.family_of(model).first_layer else 0
     while len(kept) > max(fewest, 1):
-        candidates = []
         # With a shared layer every choice gives the same model.
-        indices = [len(kept) - 1] if family.family_of(model).shared_layers else range(fixed, len(kept))
-        for index in indices:
-            rest = kept[:index] + kept[index + 1 :]
-            candidates.append((mean_loss(pruned(model, everything(model, rest)), batches, loss), rest))
-        value, kept = min(candidates, key=lambda pair: pair[0])
-        by_count[len(kept)] = (kept, value)
+        removable = kept[-1:] if record.shared_layers else kept[1 if record.first_layer else 0 :]
+        losses = without_each(model, batches, loss, kept, removable)
+        gone = min(removable, key=losses.__getitem__)
+        kept = [number for number in kept if number != gone]
+        by_count[len(kept)] = (kept, losses[gone])
     return by_count
+
+
+@torch.no_grad()
+def without_each(
+    model: Any, batches: Sequence[Batch], loss: Loss, kept: Sequence[int], removable: Sequence[int]
+) -> dict[int, float]:
+    """Layer -> the mean loss without it, of a model that has only the layers `kept`.
+
+    The model is run once, and then for each layer from the recorded input of that layer on.
+    """
+    values: dict[int, list[Tensor]] = {number: [] for number in removable}
+    skipped = {*range(family.depth(model))} - {*kept}
+    for batch in batches:
+        skips = Skips(skipped)
+        with skipping(model, skips):
+            loss(model, batch)
+            for number in removable:
+                skips.start = number
+                values[number].append(loss(model, batch).float())
+    return {number: torch.cat(of_layer).mean().item() for number, of_layer in values.items()}
 
 
 def most_important(model: Any, layers: Sequence[int], scores: Importance, hidden: int, ffn: int) -> Kept:

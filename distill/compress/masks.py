@@ -6,9 +6,9 @@ layers, can be folded into the weights.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -137,6 +137,64 @@ def _skipped(model: Any, gates: Tensor | None) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+@dataclass
+class Skips:
+    """Which layers a model skips, and where it starts from a recorded input. Layers are numbered from 0."""
+
+    skipped: Collection[int] = ()
+    """Layers that are left out: their output is their input."""
+    start: int | None = None
+    """Layer whose output is the input recorded for it, in place of its own; the layers before it are not run. With
+    None, all layers that are not skipped are run, and their inputs are recorded."""
+    inputs: dict[int, Tensor] = field(default_factory=dict)
+    """Layer -> its recorded input [B, L, H]."""
+
+
+@contextmanager
+def skipping(model: Any, skips: Skips) -> Iterator[None]:
+    """Within the context, the layers of the model are run as `skips` has it at the time.
+
+    Its outputs equal those of a model pruned to the layers that are run, and it is not copied. A shared layer has a
+    number for each time it is applied.
+    """
+    number, rest, seen = -1, None, False
+
+    def begin(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        nonlocal number
+        number = -1
+
+    def replacing(forward: Callable[..., Any]) -> Callable[..., Any]:
+        def run(hidden: Tensor, *inputs: Any, **named: Any) -> Any:
+            nonlocal number, rest, seen
+            number += 1
+            given, skip = hidden, number in skips.skipped
+            if skips.start is None:
+                skips.inputs[number] = hidden
+            elif number <= skips.start:
+                given, skip = skips.inputs[number] if number == skips.start else hidden, True
+            if not (skip and seen):
+                output, seen = forward(hidden, *inputs, **named), True
+                # What layers output beside hidden states, such as no attention weights, skipped ones output too. If the
+                # first layer is skipped, this is still unknown, and the layer is run once.
+                rest = output[1:] if isinstance(output, tuple) else None
+                if not skip:
+                    return output
+            return given if rest is None else (given, *rest)
+
+        return run
+
+    layers = dict.fromkeys(family.layers(model))
+    handle = family.encoder(model).register_forward_pre_hook(begin)
+    for layer in layers:
+        layer.forward = replacing(layer.forward)
+    try:
+        yield
+    finally:
+        handle.remove()
+        for layer in layers:
+            del layer.forward
 
 
 @torch.no_grad()

@@ -198,14 +198,14 @@ def sensitivity(
 
     scale = _constant_loss(measured_on)
     hiddens, inners = {shape.hidden for shape in shapes}, {shape.ffn for shape in shapes}
-    hidden, ffn = (spaced({*sizes, own}) for sizes, own in ((hiddens, width), (inners, inner)))
-    smaller = len({*kept} - {depth}) + len(hidden) + len(ffn) - 2
+    numbers, hidden, ffn = (spaced(sizes) for sizes in ({*kept, depth}, {*hiddens, width}, {*inners, inner}))
+    smaller = len(numbers) + len(hidden) + len(ffn) - 3
     with progress.counted(f"{subject.name}: loss by size", 1 + smaller) as done:
         # Training may also harm a model that has converged, which would make all smaller sizes look as good.
         before = min(mean_loss(model, measured_on, loss), loss_of_widths(width, inner))
         losses = Losses(
             before,
-            falling(depth, before, scale, kept, lambda n: loss_of(pruned(model, everything(model, chosen[n])))),
+            falling(depth, before, scale, numbers, lambda n: loss_of(pruned(model, everything(model, chosen[n])))),
             falling(width, before, scale, hidden, lambda size: loss_of_widths(size, inner)),
             falling(inner, before, scale, ffn, lambda size: loss_of_widths(width, size)),
             scale,

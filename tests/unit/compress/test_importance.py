@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from distill import family
-from distill.compress.choose import by_loss, mean_loss, most_important
+from distill.compress.choose import by_loss, mean_loss, most_important, without_each
 from distill.compress.importance import Importance, fisher, magnitude, masked, taylor
 from distill.compress.prune import everything, pruned
 from distill.compress.sensitivity import row_loss as loss_of_kind
@@ -102,6 +102,21 @@ def test_the_layer_with_the_least_loss_increase_is_removed_first(name: str, tiny
             min(mean_loss(pruned(model, everything(model, rest)), [tiny_batch], row_loss) for rest in others)
         )
     assert set(found[2][0]) < set(found[3][0])
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if not family.STUDENTS[name].shared_layers])
+def test_losses_without_a_layer_are_those_of_pruned_models(name: str, tiny_model, tiny_batch) -> None:
+    """Also where the first layer is skipped, whose outputs have not been seen."""
+    model, first = model_of(tiny_model, name, layers=4), family.STUDENTS[name].first_layer
+    kept = [0, 2, 3] if first else [1, 2, 3]
+    apart = [{key: value[row : row + 1] for key, value in tiny_batch.items()} for row in (0, 1)]
+    found = without_each(model, apart, row_loss, kept, kept[1:])
+    for gone, value in found.items():
+        small = pruned(model, everything(model, [number for number in kept if number != gone]))
+        assert value == pytest.approx(mean_loss(small, apart, row_loss), rel=1e-5)
+    assert list(found) == kept[1:]
+    assert all("forward" not in vars(layer) for layer in family.layers(model))
+    torch.testing.assert_close(mean_loss(model, [tiny_batch], row_loss), mean_loss(model, apart, row_loss))
 
 
 def test_of_equal_scores_the_first_are_kept(tiny_model) -> None:
