@@ -15,9 +15,9 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from rich.console import Console
-from transformers import BertConfig, BertForMaskedLM
+from transformers import BertConfig, BertForMaskedLM, BertModel
 
-from benchmarks import quantize, step
+from benchmarks import bert_base, quantize, removal, step
 from benchmarks.results_table import quantize_table, step_table
 from distill.config import Train
 from distill.machine import Machine
@@ -130,3 +130,24 @@ def test_every_variant_is_timed(tmp_path: Path) -> None:
     table = quantize_table(measured)
     assert [row[:2] for row in table.rows] == list(rows)
     assert "1 layers and hidden size 64, batch 3 x 16" in table.notes[0]
+
+
+def test_a_doubled_model_computes_the_same() -> None:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 40}
+    small = BertModel(BertConfig(vocab_size=50, initializer_range=0.2, **sizes)).eval()
+    for parameter in small.parameters():
+        if parameter.ndim == 1:
+            torch.nn.init.normal_(parameter, 0.5)
+    ids = torch.randint(50, (2, 9))
+    ours, theirs = bert_base.doubled(small)(ids), small(ids)
+    torch.testing.assert_close(ours.last_hidden_state, theirs.last_hidden_state.repeat(1, 1, 2), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(ours.pooler_output, theirs.pooler_output.repeat(1, 2), rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(bert_base.noisy(small)(ids).last_hidden_state, theirs.last_hidden_state)
+
+
+def test_layers_are_removed_by_both_ways_of_the_benchmark() -> None:
+    config = BertConfig(hidden_size=32, num_hidden_layers=3, num_attention_heads=2, intermediate_size=64)
+    measured = removal.benchmark(config, rows=4, length=16, threads=1, repeats=1)
+    assert measured["largest_difference"] < 1e-3
+    assert measured["ratio"] > 0
