@@ -3,10 +3,10 @@
     python benchmarks/bert_base.py                       # writes outputs/bert-base
     python -m distill recipe=prune teacher.name=outputs/bert-base ...
 
-Random weights would not do: they have no margin to lose, so that the search for a shape would end early. Each channel is
-doubled and each layer becomes two, by rules that leave the outputs as they are (after Chen et al. 2016, Net2Net, arXiv
-1511.05641). Then a little noise sets the doubles apart. The times of a run are those of a BERT-base. Its retained % is not
-that of one, because half of this model's parts are redundant.
+Random weights would not do: they have no margin to lose, so that the search for a shape would end early. Each channel
+is doubled and each layer becomes two, by rules that leave the outputs as they are (after Chen et al. 2016, Net2Net,
+arXiv 1511.05641). Then a little noise sets the doubles apart. The times of a run are those of a BERT-base. Its
+retained % is not that of one, because half of this model's parts are redundant.
 """
 
 from __future__ import annotations
