@@ -71,7 +71,7 @@ def test_a_file_becomes_an_exported_embedder(form: Any, schemes: str, run: Any, 
     }
     assert all(score.keys() == metrics for score in scores.values())
     manifest = checkpoint.read_json(tmp_path / "out" / "recover" / "texts" / checkpoint.MANIFEST)
-    assert manifest["log"][-1]["terms"].keys() == {"soft_targets", "vectors", "supervised"}
+    assert manifest["log"][-1]["terms"].keys() == {"soft_targets", "vectors"}
     teacher_manifest = checkpoint.read_json(tmp_path / "out" / "finetune_teacher" / "texts" / checkpoint.MANIFEST)
     assert teacher_manifest["given"] is True
     texts = TINY["SENTENCES"]
