@@ -77,5 +77,5 @@ def test_what_is_kept_whole_loses_nothing_and_distillation_recovers(subject: Sub
         for shape, steps in ((full(subject), 0), (small, 0), (small, 100))
     )
     assert whole == pytest.approx(math.log(LEAST))
-    assert whole < distilled < cut
+    assert whole <= distilled < cut, "where it recovers wholly, both losses are the least that is told apart"
     assert all(torch.equal(value, before[key]) for key, value in subject.model.state_dict().items())
