@@ -41,12 +41,12 @@ sizes in `student.*`, and then distils the unpruned teacher into it to recover.
 ## To a speed
 
 1. On training rows of every task (`stages.prune.examples`) the loss is measured with one dimension pruned at a time:
-   every number of layers, and up to eight sizes of hidden and of FFN channels, each after a few steps of training on
-   other rows (`stages.prune.retrain_steps`), because the loss right after pruning predicts the recovered loss badly.
-   Sizes between them (up to fifteen numbers of heads, sixteen FFN sizes) are candidates too, with interpolated
-   losses. The margin of a model is how far its loss is below that of the best constant prediction. The share of the
-   margin that a shape retains is estimated as the product of the shares of its dimensions. Below 5% of the margin,
-   loss no longer separates sizes; they are extrapolated, and used only if no other shape is fast enough.
+   up to eight numbers of layers, and of hidden and FFN channels, each after a few steps of training on other rows
+   (`stages.prune.retrain_steps`), because the loss right after pruning predicts the recovered loss badly. Sizes
+   between them (any number of layers, up to fifteen numbers of heads, sixteen FFN sizes) are candidates too, with
+   interpolated losses. The margin of a model is how far its loss is below that of the best constant prediction. The
+   share of the margin that a shape retains is estimated as the product of the shares of its dimensions. Below 5% of
+   the margin, loss no longer separates sizes; they are extrapolated, and used only if no other shape is fast enough.
 2. On this machine models are timed in the form that will serve (`target.scheme`: on a CPU OpenVINO int8 or, where it
    is not installed, ONNX Runtime int8), at the lengths of the tasks' texts or at `target.shape`. Up to four hidden
    sizes and three FFN sizes are timed, with one layer and with three; times of the sizes between them are
