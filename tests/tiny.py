@@ -1,4 +1,4 @@
-"""Tiny random models of every family, built from config classes, with tokenizers for them."""
+"""Tiny random models of every family, built from config classes, with tokenizers; and a comparison of weights."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 SENTENCES = [
@@ -171,3 +172,16 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 def sentences() -> list[str]:
     """Invented sentences, whose words are in the vocabulary of the tokenizers."""
     return SENTENCES
+
+
+def check_trained_alike(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> None:
+    """Weights after the same steps are the same up to rounding.
+
+    Adam divides a gradient by its own size. Where a gradient is no more than rounding, so is the sign of its step: one
+    weight in a hundred may lie further apart, by less than what the steps of a test move it.
+    """
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        apart = np.abs(value - theirs[name])
+        assert np.count_nonzero(apart > 2e-5) <= max(1, value.size // 100), name
+        assert apart.max() < 1e-3, name

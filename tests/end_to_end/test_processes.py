@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
@@ -67,10 +66,7 @@ def check_equal(runs: tuple[Path, Path], model: str, steps: int) -> None:
     assert one["tokens"] == two["tokens"]
     # A KL between nearly equal outputs cancels, so that its rounding is that of the outputs.
     assert mean_terms(two) == pytest.approx(mean_terms(one), rel=1e-5, abs=1e-6)
-    ours, theirs = (load_file(run / model / "model.safetensors") for run in runs)
-    assert ours.keys() == theirs.keys()
-    for name, value in ours.items():
-        np.testing.assert_allclose(value, theirs[name], rtol=0, atol=2e-5, err_msg=name)
+    TINY["check_trained_alike"](*(load_file(run / model / "model.safetensors") for run in runs))
 
 
 @pytest.mark.parametrize(

@@ -160,5 +160,4 @@ def test_two_processes_equal_one(cwd: Path) -> None:
         assert done.returncode == 0, done.stderr
         found.append([weights(cwd / name / "finetune" / task) for task in ROWS])
     for one, two in zip(*found, strict=True):
-        for name, value in one.items():
-            np.testing.assert_allclose(value, two[name], rtol=0, atol=2e-5, err_msg=name)
+        TINY["check_trained_alike"](one, two)
