@@ -5,7 +5,7 @@
 
 Reads every results.json below docs/results, and step.json and quantize.json in benchmarks/results. Writes
 docs/results/README.md, the picture of each run, and README.md, docs/compressing.md and docs/findings.md between their
-markers. Without the name of a run, the table in README.md stays that of the same run.
+markers. Without the name of a run, the headline in README.md stays that of the same run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from distill.checkpoint import read_json, write_bytes, write_text
 from distill.errors import DataError
 from distill.report import cuts, figure, footnotes, headline, markdown, overview, page, read_one, timed, verdict
 from distill.report.page import Block, Bullets, Heading, Paragraph, Picture
-from distill.report.schema import Results
+from distill.report.schema import Model, Results
+from distill.report.seeds import over_seeds
 from distill.report.table import Table, models_table, number, times, with_interval
 from distill.report.upgrade import BEFORE
 
@@ -39,8 +40,6 @@ README, COMPRESSING, FINDINGS = Path("README.md"), Path("docs/compressing.md"), 
 PICTURE = "frontier.png"
 """PNG on white: a transparent SVG is unreadable on a dark page."""
 PRUNED, COMPRESSED = "pruned.png", "compressed.png"
-SHOWN = ("Model", "Backend", "Scheme", "Retained", "Speedup", "Parameters", "Seeds")
-"""Beginnings of the columns that README.md shows of the models compressed with several seeds."""
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
@@ -103,10 +102,7 @@ def documents(root: Path, runs: dict[str, Results], shown: str | None) -> dict[P
     parts = {
         "results": "No result is committed yet." if shown is None else main_part(shown, runs),
         "own": own_part(runs),
-        "compressed": compressed_part(
-            overview.entries(_compressed(runs)),
-            _rules_before([name for name in runs if name.startswith(COMPRESSION)], runs),
-        ),
+        "compressed": compressed_part(_compressed(runs)),
         "step": _measured(step, step_table),
     }
     for name, content in parts.items():
@@ -146,14 +142,13 @@ def between(document: Path, text: str, name: str, content: str) -> str:
 
 
 def main_part(name: str, runs: dict[str, Results]) -> str:
-    """The run in README.md: the headline, the main table, what the average covers."""
+    """The run in README.md: the headline, and what the average covers."""
     results = runs[name]
     links = (
         f"Numbers: [results.json]({RESULTS / name}/results.json). "
-        f"Command, notes, picture and all other runs: [{RESULTS}]({RESULTS}/README.md)."
+        f"Command, table, picture and all other runs: [{RESULTS}]({RESULTS}/README.md#{name})."
     )
-    table = replace(models_table(results), notes=[])
-    blocks = [*page.result(results), table, Paragraph(" ".join(footnotes.coverage(results)))]
+    blocks = [*page.result(results), Paragraph(" ".join(footnotes.coverage(results)))]
     blocks += [Paragraph(note) for note in _rules_before([name], runs)]
     return f"{markdown.text(blocks)}\n{links}"
 
@@ -210,18 +205,67 @@ def _rules_before(names: Sequence[str], runs: dict[str, Results]) -> list[str]:
     return [f"{', '.join(before)}: {BEFORE[0].lower()}{BEFORE[1:]}"] if before else []
 
 
-def compressed_part(entries: Sequence[overview.Entry], notes: Sequence[str]) -> str:
-    """Compressed students on the frontier of retained % and speedup, and their baselines in the same form."""
-    best = {point.label for point in overview.points(entries) if point.role == "student" and point.front}
-    selected = [e for e in entries if overview.label(e) in best and e.models[0]["role"] in ("student", "baseline")]
-    if not selected:
-        return "No result is committed yet."
-    wide = overview.table(selected)
-    columns = [index for index, name in enumerate(wide.columns) if name.startswith(SHOWN)]
-    rows = [tuple(row[i] for i in columns) for row in wide.rows]
-    narrow = Table(wide.title, tuple(wide.columns[i] for i in columns), rows, 3)
-    where = f"All variants, commands and pictures: [{RESULTS}]({RESULTS}/README.md#compressed)."
-    return f"{markdown.text([narrow, *map(Paragraph, notes)])}\n{where}"
+def compressed_part(runs: Sequence[Results]) -> str:
+    """A row for each target: the student and its baseline over seeds, in the form that the search timed."""
+    rows: list[tuple[str, ...]] = []
+    for group in overview.grouped(runs, overview.settings):
+        targets = dict.fromkeys(target for run in group for target in headline.targets(run) if target is not None)
+        for target in sorted(targets, key=_times):
+            of_runs = [(run, *_served(run, target)) for run in group]
+            students = [student for _, student, _ in of_runs if student is not None]
+            baselines = [baseline for _, _, baseline in of_runs if baseline is not None]
+            tests = [verdict.between(run, a, b) for run, a, b in of_runs if a is not None and b is not None]
+            rows.append(
+                (
+                    target,
+                    ", ".join(dict.fromkeys(map(headline.variant, students))),
+                    _retained(students),
+                    _retained(baselines),
+                    _difference([test for test in tests if test is not None]),
+                    overview.mean(overview.values([*map(headline.speedup, students)]), times, 2),
+                    ", ".join(dict.fromkeys(_shape(run, target) for run, *_ in of_runs)),
+                    ", ".join(str(seed) for run, student, _ in of_runs if student is not None for seed in run["seeds"]),
+                )
+            )
+    columns = ("Target", "Form", "Retained %", "Without a teacher", "Gain in score", "Speedup", "Shape", "Seeds")
+    notes = [
+        "Form: the one for which the shape was searched. Retained %, and that of the same student trained without a "
+        "teacher: mean [95% interval over rows and seeds]. Gain in score: points of the macro score over that student "
+        f"[95% interval over rows and seeds]. Speedup: over {headline.REFERENCE} at the tasks' own lengths; several "
+        "seeds: mean ± standard deviation. Shape: layers x hidden channels x FFN channels."
+    ]
+    return measured_part(Table("Curve", columns, rows, 2, notes)) if rows else "No result is committed yet."
+
+
+def _times(target: str) -> float:
+    return float(target.removesuffix("x"))
+
+
+def _served(results: Results, target: str) -> tuple[Model | None, Model | None]:
+    """Student and baseline of a target in the form that the search timed; None where the run has none."""
+    cut = next((row for row in results.get("pruned", []) if row["target"] == target), {})
+    form = (target, cut.get("backend"), cut.get("scheme"))
+    by_role = {m["role"]: m for m in results["models"] if (m["target"], m["backend"], m["scheme"]) == form}
+    return by_role.get("student"), by_role.get("baseline")
+
+
+def _retained(models: Sequence[Model]) -> str:
+    known = [(value, headline.interval(m, "retained")) for m in models if (value := headline.retained(m)) is not None]
+    return _seeds([value for value, _ in known], [ends for _, ends in known], "{:.1f}")
+
+
+def _difference(tests: Sequence[dict[str, Any]]) -> str:
+    return _seeds([test["difference"] for test in tests], [test["ci95"] for test in tests], "{:+.1f}")
+
+
+def _seeds(found: Sequence[float], intervals: Sequence[Sequence[float] | None], form: str) -> str:
+    """Mean and its 95% interval; `-` if nothing was measured."""
+    if not found:
+        return "-"
+    over = over_seeds(found, intervals)
+    return form.format(over.mean) + (
+        "" if over.interval is None else f" [{', '.join(form.format(end) for end in over.interval)}]"
+    )
 
 
 def levers_part(runs: dict[str, Results]) -> str:
@@ -263,7 +307,7 @@ def chain_part(runs: dict[str, Results]) -> str:
                     found.setdefault((target, title), []).append((results, student))
     both = [key for key in found if {title for target, title in found if target == key[0]} > {key[1]}]
     rows = []
-    for target, title in sorted(both, key=lambda key: (float(key[0].removesuffix("x")), key[1] != "the teacher")):
+    for target, title in sorted(both, key=lambda key: (_times(key[0]), key[1] != "the teacher")):
         every, students = zip(*found[target, title], strict=True)
         rows.append(
             (
