@@ -103,7 +103,8 @@ def files(folder: Path, name: str) -> int:
         return 0
     train, test = (next(folder.glob(f"{name}{end}.*")).name for end in ("", "_test"))
     overrides = [f"tasks.train={train}", f"tasks.test={test}", "target.speedup=null", f"output={name}_teacher"]
-    code = run(folder, ["-m", "distill", "recipe=prune", *overrides, "pipeline=[finetune_teacher]"])
+    overrides += ["stages.finetune_teacher.min_steps=0", "pipeline=[finetune_teacher]"]
+    code = run(folder, ["-m", "distill", "recipe=prune", *overrides])
     if code == 0:
         with writing(folder / TEACHERS[name]) as new:
             shutil.copytree(folder / f"{name}_teacher" / "finetune_teacher" / name, new, dirs_exist_ok=True)
