@@ -24,7 +24,6 @@ from distill.errors import DataError
 from distill.report import cuts, figure, footnotes, headline, markdown, overview, page, read_one, timed, verdict
 from distill.report.page import Block, Bullets, Heading, Paragraph, Picture
 from distill.report.schema import Model, Results
-from distill.report.seeds import over_seeds
 from distill.report.table import Table, models_table, number, times, with_interval
 from distill.report.upgrade import BEFORE
 
@@ -208,20 +207,20 @@ def _rules_before(names: Sequence[str], runs: dict[str, Results]) -> list[str]:
 def compressed_part(runs: Sequence[Results]) -> str:
     """A row for each target: the student and its baseline over seeds, in the form that the search timed."""
     rows: list[tuple[str, ...]] = []
-    for group in overview.grouped(runs, overview.settings):
+    for group in overview.grouped(runs, _trained):
         targets = dict.fromkeys(target for run in group for target in headline.targets(run) if target is not None)
         for target in sorted(targets, key=_times):
             of_runs = [(run, *_served(run, target)) for run in group]
             students = [student for _, student, _ in of_runs if student is not None]
             baselines = [baseline for _, _, baseline in of_runs if baseline is not None]
-            tests = [verdict.between(run, a, b) for run, a, b in of_runs if a is not None and b is not None]
             rows.append(
                 (
                     target,
                     ", ".join(dict.fromkeys(map(headline.variant, students))),
                     _retained(students),
-                    _retained(baselines),
-                    _difference([test for test in tests if test is not None]),
+                    _retained(baselines)
+                    + ("" if len(baselines) in (0, len(students)) else f" ({len(baselines)} seeds)"),
+                    "; ".join(text for models in of_runs for text in _gained(*models)) or "-",
                     overview.mean(overview.values([*map(headline.speedup, students)]), times, 2),
                     ", ".join(dict.fromkeys(_shape(run, target) for run, *_ in of_runs)),
                     ", ".join(str(seed) for run, student, _ in of_runs if student is not None for seed in run["seeds"]),
@@ -229,10 +228,10 @@ def compressed_part(runs: Sequence[Results]) -> str:
             )
     columns = ("Target", "Form", "Retained %", "Without a teacher", "Gain in score", "Speedup", "Shape", "Seeds")
     notes = [
-        "Form: the one for which the shape was searched. Retained %, and that of the same student trained without a "
-        "teacher: mean [95% interval over rows and seeds]. Gain in score: points of the macro score over that student "
-        f"[95% interval over rows and seeds]. Speedup: over {headline.REFERENCE} at the tasks' own lengths; several "
-        "seeds: mean ± standard deviation. Shape: layers x hidden channels x FFN channels."
+        "Form: the one for which the shape was searched. Without a teacher: retained % of the same model, pruned in "
+        "the same way and trained without a teacher. Gain in score: points of the macro score over that model, of each "
+        f"seed, with the 95% interval over rows. Speedup: over {headline.REFERENCE} at the tasks' own lengths. Several "
+        "seeds: mean ± standard deviation over runs. Shape: layers x hidden channels x FFN channels."
     ]
     return measured_part(Table("Curve", columns, rows, 2, notes)) if rows else "No result is committed yet."
 
@@ -249,23 +248,23 @@ def _served(results: Results, target: str) -> tuple[Model | None, Model | None]:
     return by_role.get("student"), by_role.get("baseline")
 
 
+def _trained(results: Results) -> str:
+    """The settings of a run, without those that change only which of its models the report compares."""
+    return " ".join(w for w in overview.settings(results).split() if not w.startswith(overview.OF_THE_REPORT))
+
+
 def _retained(models: Sequence[Model]) -> str:
-    known = [(value, headline.interval(m, "retained")) for m in models if (value := headline.retained(m)) is not None]
-    return _seeds([value for value, _ in known], [ends for _, ends in known], "{:.1f}")
+    """Mean ± standard deviation over seeds; of one seed, with the 95% interval over rows."""
+    known = overview.values([*map(headline.retained, models)])
+    if len(known) == 1:
+        return with_interval(number(known[0]), headline.interval(models[0], "retained"), 1)
+    return overview.mean(known, number, 1)
 
 
-def _difference(tests: Sequence[dict[str, Any]]) -> str:
-    return _seeds([test["difference"] for test in tests], [test["ci95"] for test in tests], "{:+.1f}")
-
-
-def _seeds(found: Sequence[float], intervals: Sequence[Sequence[float] | None], form: str) -> str:
-    """Mean and its 95% interval; `-` if nothing was measured."""
-    if not found:
-        return "-"
-    over = over_seeds(found, intervals)
-    return form.format(over.mean) + (
-        "" if over.interval is None else f" [{', '.join(form.format(end) for end in over.interval)}]"
-    )
+def _gained(results: Results, student: Model | None, baseline: Model | None) -> list[str]:
+    """The difference of the macro scores, with the 95% interval over rows; empty if it was not tested."""
+    test = verdict.between(results, student, baseline) if student is not None and baseline is not None else None
+    return [] if test is None else [f"{test['difference']:+.1f} [{', '.join(f'{end:+.1f}' for end in test['ci95'])}]"]
 
 
 def levers_part(runs: dict[str, Results]) -> str:

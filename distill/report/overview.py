@@ -25,6 +25,8 @@ LONGEST = 44
 """Characters of the name of a run in a legend."""
 VERSIONED = ("distill", "python", *PACKAGES)
 """Facts about a run that are versions. Runs that differ in them are averaged, with a note."""
+_COMMIT = "commit"
+"""Recorded apart from the version of distill that contains it."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ def grouped(runs: Sequence[Results], name: Callable[[Results], str]) -> list[lis
     groups: dict[str, list[Results]] = {}
     for run in runs:
         sampled = any(row["split"] == "train" and row.get("limited") for row in run["coverage"])
-        left_out = (*VERSIONED, "tasks") if sampled else VERSIONED
+        left_out = (*VERSIONED, _COMMIT, *(("tasks",) if sampled else ()))
         facts = {fact: value for fact, value in _facts(run).items() if fact not in left_out}
         key = json.dumps([name(run), facts, run.get("teacher_name"), run.get("smoke", False)], sort_keys=True)
         while any(set(run["seeds"]) & set(other["seeds"]) for other in groups.get(key, ())):

@@ -95,7 +95,7 @@ def test_runs_of_other_versions_are_averaged_with_a_note(results: Results) -> No
     results["fingerprints"] = {"teacher": "ffff", "tokenizer": "ffff", "distill": "0.1.0 (ffff)", "torch": "2.13.0"}
     runs = [seeded(results, 0, 92.0, 5.0), seeded(results, 1, 94.0, 6.0)]
     runs[1] |= {"version": "0.2.0", "fingerprints": results["fingerprints"] | {"distill": "0.2.0 (0f0f)"}}
-    runs[1]["environment"] |= {"python": "3.13.1", "onnxruntime": "1.32.0"}
+    runs[1]["environment"] |= {"python": "3.13.1", "onnxruntime": "1.32.0", "commit": "0f0f"}
     table = overview.table(overview.entries(runs))
     assert [row[5] for row in table.rows][4].startswith("93.0 ± 1.4 [")
     assert (
