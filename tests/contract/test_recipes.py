@@ -272,11 +272,13 @@ def test_the_report_states_what_the_baseline_starts_from(finished: Finished) -> 
 
 
 def test_the_student_is_smaller(finished: Finished) -> None:
+    """For a target that int8 alone reaches on the machine, nothing is cut; for the fastest, something is."""
     size = {(model["role"], model["target"]): model["parameters"] for model in finished.results["models"]}
-    for label in finished.plan.targets:
-        target = label or None
-        assert size["student", target] < size["teacher", None]
-        assert size.get(("baseline", target), size["student", target]) == size["student", target]
+    students = {label or None: size["student", label or None] for label in finished.plan.targets}
+    assert max(students.values()) <= size["teacher", None]
+    assert min(students.values()) < size["teacher", None]
+    for target, student in students.items():
+        assert size.get(("baseline", target), student) == student
 
 
 def test_every_stage_leaves_its_manifest_and_nothing_half_done(finished: Finished) -> None:

@@ -22,6 +22,7 @@ TRAINING = [
     "stages.pretrain.batch.tokens=512", "stages.pretrain.batch.accumulate=2", "stages.pretrain.epochs=2",
     # 43 rows are six batches of seven, which two processes share unequally, and one of a single row.
     "limit.examples=43", "stages.finetune_teacher.batch.examples=7", "stages.finetune_teacher.epochs=1",
+    "stages.finetune_teacher.min_steps=0", "stages.finetune.min_steps=0",
     # Without a term on logits nothing above the hidden states has a gradient.
     "~stages.finetune.terms.soft_targets", "~stages.finetune.terms.supervised", "stages.finetune.epochs=1",
     "+term@stages.finetune.terms.hidden=hidden", "stages.finetune.batch.examples=7",
