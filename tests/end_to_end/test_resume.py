@@ -18,6 +18,7 @@ TRAINING = [
     "stages.pretrain.batch.tokens=512", "stages.pretrain.batch.accumulate=2", "stages.pretrain.epochs=3",
     "stages.pretrain.dropout=0.1", "stages.pretrain.checkpoint_seconds=1e-9",
     "stages.finetune_teacher.epochs=2", "stages.finetune.epochs=2", "stages.finetune.batch.examples=8",
+    "stages.finetune_teacher.min_steps=0", "stages.finetune.min_steps=0",
     "stages.finetune.dropout=0.1", "stages.finetune.checkpoint_seconds=1e-9",
 ]  # fmt: skip
 MODELS = ["pretrain", "finetune_teacher/order", "finetune/order"]
