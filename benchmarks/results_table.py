@@ -101,7 +101,9 @@ def documents(root: Path, runs: dict[str, Results], shown: str | None) -> dict[P
     parts = {
         "results": "No result is committed yet." if shown is None else main_part(shown, runs),
         "own": own_part(runs),
-        "compressed": compressed_part(_compressed(runs)),
+        "compressed": compressed_part(
+            _compressed(runs), _rules_before([name for name in runs if name.startswith(COMPRESSION)], runs)
+        ),
         "step": _measured(step, step_table),
     }
     for name, content in parts.items():
@@ -204,7 +206,7 @@ def _rules_before(names: Sequence[str], runs: dict[str, Results]) -> list[str]:
     return [f"{', '.join(before)}: {BEFORE[0].lower()}{BEFORE[1:]}"] if before else []
 
 
-def compressed_part(runs: Sequence[Results]) -> str:
+def compressed_part(runs: Sequence[Results], notes_on_rules: Sequence[str]) -> str:
     """A row for each target: the student and its baseline over seeds, in the form that the search timed."""
     rows: list[tuple[str, ...]] = []
     for group in overview.grouped(runs, _trained):
@@ -230,8 +232,10 @@ def compressed_part(runs: Sequence[Results]) -> str:
     notes = [
         "Form: the one for which the shape was searched. Without a teacher: retained % of the same model, pruned in "
         "the same way and trained without a teacher. Gain in score: points of the macro score over that model, of each "
-        f"seed, with the 95% interval over rows. Speedup: over {headline.REFERENCE} at the tasks' own lengths. Several "
-        "seeds: mean ± standard deviation over runs. Shape: layers x hidden channels x FFN channels."
+        "seed that has it, in order, with the 95% interval over rows. Speedup: over "
+        f"{headline.REFERENCE} at the tasks' own lengths. Several seeds: mean ± standard deviation over runs. Shape: "
+        "layers x hidden channels x FFN channels.",
+        *notes_on_rules,
     ]
     return measured_part(Table("Curve", columns, rows, 2, notes)) if rows else "No result is committed yet."
 
