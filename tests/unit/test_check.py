@@ -603,7 +603,7 @@ def test_tasks_that_a_group_chose_are_not_asked_of_own_tasks_but_those_that_were
     file = tmp_path / "tickets.csv"
     file.write_text("text,label\na,b\n")
     own = [f"tasks.train={file}", "recipe=prune", "target.speedup=2"]
-    assert load_config(["tasks=docstrings"]).tasks.names == ["package", "body", "order"]
+    assert load_config(["tasks=docstrings"]).tasks.names == ["package", "body"]
     assert load_config(own).tasks.names is None
     assert load_config([*own, "tasks.names=[package]"]).tasks.names == ["package"]
 
