@@ -31,8 +31,8 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS, BENCHMARKS = Path("docs/results"), Path("benchmarks/results")
 OWN, COMPRESSION = "own-", "frontier/"
 """Beginnings of the names of runs on a user's own files, and of one recipe with several seeds."""
-LEVERS = "levers/"
-"""Beginning of the names of runs that differ in one setting of the recovery: levers/SETTING/SEED."""
+LEVERS, ABLATION = "levers/", "ablation/"
+"""Beginnings of the names of runs that differ in one setting of the recovery, of two groups: GROUP/SETTING/SEED."""
 FROM_TEACHER, CHAIN = "cut-from-the-teacher/", "chain/"
 """Beginnings of the names of runs that prune to several targets, from the teacher and one from the other."""
 README, COMPRESSING, FINDINGS = Path("README.md"), Path("docs/compressing.md"), Path("docs/findings.md")
@@ -110,14 +110,15 @@ def documents(root: Path, runs: dict[str, Results], shown: str | None) -> dict[P
         readme = between(README, readme, name, content)
     compressing = between(COMPRESSING, compressing, "quantize", _measured(quantize, quantize_table))
     findings = between(FINDINGS, findings, "chain", chain_part(runs))
-    findings = between(FINDINGS, findings, "levers", levers_part(runs))
+    findings = between(FINDINGS, findings, "levers", levers_part(runs, LEVERS))
+    findings = between(FINDINGS, findings, "ablation", levers_part(runs, ABLATION))
     page_of_all = results_page(_shown(runs))
     return {README: readme, COMPRESSING: compressing, FINDINGS: findings, RESULTS / "README.md": page_of_all}
 
 
 def _shown(runs: dict[str, Results]) -> dict[str, Results]:
-    """The runs that have a section and a picture of their own: all but those of one table in docs/findings.md."""
-    return {name: results for name, results in runs.items() if not name.startswith(LEVERS)}
+    """The runs that have a section and a picture of their own: all but those of two tables in docs/findings.md."""
+    return {name: results for name, results in runs.items() if not name.startswith((LEVERS, ABLATION))}
 
 
 def _measured(measured: dict[str, Any] | None, table: Callable[[dict[str, Any]], Table]) -> str:
@@ -271,11 +272,12 @@ def _gained(results: Results, student: Model | None, baseline: Model | None) -> 
     return [] if test is None else [f"{test['difference']:+.1f} [{', '.join(f'{end:+.1f}' for end in test['ci95'])}]"]
 
 
-def levers_part(runs: dict[str, Results]) -> str:
-    """A row for each setting of the recovery, over its seeds: what the student in torch float32 retains."""
+def levers_part(runs: dict[str, Results], beginning: str) -> str:
+    """A row for each setting of the recovery in a group of runs, over its seeds: what the student in torch float32
+    retains."""
     groups: dict[str, list[Results]] = {}
     for name, results in runs.items():
-        if name.startswith(LEVERS):
+        if name.startswith(beginning):
             groups.setdefault(name.split("/")[1], []).append(results)
     rows, tasks = [], list(dict.fromkeys(task for group in groups.values() for task in headline.task_names(group[0])))
     for lever, group in groups.items():

@@ -38,6 +38,8 @@ FINDINGS = """# Findings
 <!-- chain:end -->
 <!-- levers:begin -->
 <!-- levers:end -->
+<!-- ablation:begin -->
+<!-- ablation:end -->
 end
 """
 STEP: dict[str, Any] = {
@@ -193,22 +195,23 @@ def test_each_target_of_a_compression_is_one_row_of_the_readme(root: Path) -> No
     assert row[6:] == ["2 x 64 x 96", "0, 1 |"]
 
 
-def test_settings_of_a_recovery_are_rows_of_the_findings(root: Path) -> None:
+@pytest.mark.parametrize("group", ["levers", "ablation"])
+def test_settings_of_a_recovery_are_rows_of_the_findings(root: Path, group: str) -> None:
     for lever, development in (("transfer-5x", (90.0, 92.0)), ("none", (80.0, None))):
         for seed, apart in enumerate(development):
             run = complete()
             run["seeds"] = [seed]
             student = next(m for m in run["models"] if results_table._float32_student(m))
             student["retained"]["development"] = apart
-            write(root / f"docs/results/levers/{lever}/seed{seed}/results.json", run)
+            write(root / f"docs/results/{group}/{lever}/seed{seed}/results.json", run)
     assert results_table.main([], root) == 0
     text = (root / "docs/findings.md").read_text()
     rows = {line.split(" | ")[0]: line for line in text.splitlines() if line.endswith(" | 0, 1 |")}
     assert list(rows) == ["| none", "| transfer 5x"]
     assert "| 91.0 ± 1.4 |" in rows["| transfer 5x"]
     assert "| 80.0 |" in rows["| none"]
-    assert "levers" not in (root / "docs/results/README.md").read_text()
-    assert not list((root / "docs/results/levers").rglob("*.png"))
+    assert f"{group}/" not in (root / "docs/results/README.md").read_text()
+    assert not list((root / "docs/results" / group).rglob("*.png"))
 
 
 def test_targets_that_were_cut_in_two_ways_are_compared(root: Path) -> None:
