@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         write_bytes(root / RESULTS / name / PICTURE, png)
     if points := cuts.points(_pruned(runs)):
         write_bytes(root / RESULTS / PRUNED, figure.png(points, over="the unpruned model"))
-    if entries := overview.entries(_compressed(runs)):
+    if entries := overview.entries(_compressed(runs), _trained):
         write_bytes(root / RESULTS / COMPRESSED, figure.png(overview.points(entries)))
     return 0
 
@@ -254,7 +254,7 @@ def _served(results: Results, target: str) -> tuple[Model | None, Model | None]:
 
 
 def _trained(results: Results) -> str:
-    """The settings of a run, without those that change only which of its models the report compares."""
+    """As `overview.settings`, without settings that change only which models of a run the report compares."""
     return " ".join(w for w in overview.settings(results).split() if not w.startswith(overview.OF_THE_REPORT))
 
 
@@ -351,7 +351,7 @@ def results_page(runs: dict[str, Results]) -> str:
     ]
     if (pruned := cuts.table(_pruned(runs))) is not None:
         blocks += [Heading(pruned.title), Picture(PRUNED), pruned]
-    if entries := overview.entries(_compressed(runs)):
+    if entries := overview.entries(_compressed(runs), _trained):
         blocks += [Heading("Compressed"), Picture(COMPRESSED), overview.table(entries)]
     sections = [block for name, results in runs.items() for block in section(name, results)]
     return markdown.text([*blocks, *(sections or [Paragraph("No result is committed yet.")])])

@@ -79,16 +79,16 @@ def different_versions(name: str, runs: Sequence[Results]) -> list[str]:
     return [f"{name}: its runs were made with different versions of {', '.join(differing)}."] if differing else []
 
 
-def entries(runs: Sequence[Results]) -> list[Entry]:
-    """Students and baselines, grouped over seeds."""
+def entries(runs: Sequence[Results], name: Callable[[Results], str] = settings) -> list[Entry]:
+    """Students and baselines, grouped over seeds. `name`: of runs with the same models, the same."""
     shown: list[Entry] = []
-    for series, group in enumerate(grouped(runs, settings)):
+    for series, group in enumerate(grouped(runs, name)):
         rows: dict[tuple[str, str, str], Entry] = {}
         for run in group:
             for model in run["models"]:
                 if model["role"] not in ("teacher", "member"):
                     key = (model["name"], model["backend"], model["scheme"])
-                    row = rows.setdefault(key, Entry(series, settings(group[0]), [], []))
+                    row = rows.setdefault(key, Entry(series, name(group[0]), [], []))
                     row.models.append(model)
                     row.runs.append(run)
         shown += rows.values()
