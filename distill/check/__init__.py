@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from distill.check.best import best
 from distill.check.budget import budget
 from distill.check.folds import folds
 from distill.check.gates import gates
@@ -41,6 +42,7 @@ def settings(config: Config, recipe: str | None) -> list[str]:
     errors += _student(config, plan)
     errors += shared(config, plan)
     errors += folds(config, plan)
+    errors += best(config, plan)
     errors += budget(config, plan)
     errors += gates(config, plan)
     return list(dict.fromkeys([*errors, *targets(config)]))

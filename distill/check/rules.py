@@ -91,6 +91,7 @@ RULES: tuple[Rule, ...] = (
     ("stages.*.epochs", _above(0), "> 0", "3 is usual"),
     ("stages.*.steps", _number(1), ">= 1", "null sets no limit"),
     ("stages.*.min_steps", _number(0), ">= 0", "0 sets no minimum"),
+    ("stages.*.best_of", _number(1), ">= 1", "1 keeps the model at the end, and is the default"),
     ("stages.*.folds", _number(1), ">= 1", "1 trains no further models, and is the default"),
     ("stages.*.clip", _above(0), "> 0", "1 is usual"),
     ("stages.*.dropout", _number(0, 0.9), "from 0 to 0.9", "null keeps the model's own"),

@@ -150,6 +150,9 @@ class Train(Stage):
     """Maximum gradient norm, of the model and, apart from it, of its gates. Larger gradients are scaled down to it."""
     dropout: float | None = None
     """Dropout probability during training; that of the model's config when null."""
+    best_of: int = 1
+    """Of a stage on tasks: number of moments of its training, evenly spaced over the second half and the last at its
+    end, at which a model is scored on the development rows. The best is kept; with 1, the model at the end."""
     folds: int = 1
     """Of a stage that fine-tunes a teacher on tasks. With K > 1, K further models of each task are trained, each on the
     training rows of K - 1 of K folds; a student learns, for each training row, what the model outputs that was not

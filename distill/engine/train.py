@@ -71,6 +71,7 @@ def train(
     groups: np.ndarray | None = None,
     together: bool = False,
     tracker: Tracker | None = None,
+    after_step: Callable[[int], None] = lambda step: None,
 ) -> Trained:
     """Train `objective.student` in place.
 
@@ -86,6 +87,7 @@ def train(
         groups: `[rows]` number of the group of each row, whose rows are batched together; None without groups.
         tracker: of the run; gets every row of the log, with the learning rate.
         together: whether `collate` gets the rows of all processes, and encodes those of its own process.
+        after_step: called in each process with the number of steps done; it must leave the student as it finds it.
 
     Raises:
         Stopped: on Ctrl-C or SIGTERM, after a checkpoint was written.
@@ -125,6 +127,7 @@ def train(
                 group["lr"] = rate * schedule(step, total)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
+            after_step(step + 1)
             done.steps, done.seconds = step + 1, before + time.monotonic() - began
             due, stopping = _agree(
                 accelerator, [time.monotonic() - written >= settings.checkpoint_seconds, stop.is_set()], step

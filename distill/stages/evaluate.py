@@ -42,7 +42,7 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
     lengths: dict[tuple[str, str], np.ndarray] = {}
     for task, data in ctx.tasks.items():
         scored = [variant for variant in all_variants if variant.scored and variant.name not in failed]
-        file, aside = folder / f"{task}.npz", _development(data)
+        file, aside = folder / f"{task}.npz", data.aside
         for name, split, logits, labels in _predictions(loader, file, scored, data, data.reported, failed):
             outputs[name][task, split] = (logits, labels)
         scored = [variant for variant in scored if variant.name not in failed]
@@ -101,19 +101,6 @@ def _same_conditions(ctx: Context, step: Step, folder: Path) -> None:
         ctx.machine.log(f"{step.folder}: starts again, because models or machine changed")
         checkpoint.remove(folder, ctx.folder.path)
     checkpoint.write_json(file, now)
-
-
-CHOICE_ROWS = 2000
-"""Most development rows of a task on which each variant is run."""
-
-
-def _development(data: TaskData) -> dict[str, Dataset]:
-    """Split -> rows, none of them reported, on which variants are scored too: temperatures and the student of
-    `target.retained` are chosen on them, and so are settings that a reader compares."""
-    aside = {split: rows for split, rows in data.development.items() if split not in data.reported}
-    most = CHOICE_ROWS // max(1, len(aside))
-    spaced = {split: np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int) for split, rows in aside.items()}
-    return {split: rows.select(spaced[split]) for split, rows in aside.items()}
 
 
 def _encoded(ctx: Context, data: TaskData, tokenizer: Any, splits: Mapping[str, Dataset]) -> dict[str, Encoded]:

@@ -126,12 +126,12 @@ def logits_of(
     model = frozen(ctx, model)
     encoded = data.encoded(rows, tokenizer, ctx.config.tasks.max_length)
     if encoded.spans is not None:
-        return window_logits(_run(ctx, model), encoded, pad_id=tokenizer.pad_token_id)
-    run = in_windows(_run(ctx, model), tokenizer, window)
+        return window_logits(running(ctx, model), encoded, pad_id=tokenizer.pad_token_id)
+    run = in_windows(running(ctx, model), tokenizer, window)
     return predict(run, encoded, pad_id=tokenizer.pad_token_id, left=tokenizer.padding_side == "left")
 
 
-def _run(ctx: Context, model: nn.Module) -> Callable[[Arrays], np.ndarray]:
+def running(ctx: Context, model: nn.Module) -> Callable[[Arrays], np.ndarray]:
     """A function from a batch to the model's logits [B, C]."""
 
     def logits(batch: Arrays) -> np.ndarray:

@@ -120,11 +120,12 @@ def trained(
     total: int,
     groups: np.ndarray | None = None,
     together: bool = False,
+    after_step: Callable[[int], None] = lambda step: None,
 ) -> engine.Trained:
     """Train the student of an objective in place. `name`: its folder, relative to the run folder.
 
-    `total`: number of optimizer steps. Rows with the same of `groups` [rows] are batched together. `together`: see
-    `engine.train`.
+    `total`: number of optimizer steps. Rows with the same of `groups` [rows] are batched together. `together` and
+    `after_step`: see `engine.train`.
     """
     lr = learning_rate(ctx, step, settings)
     ctx.machine.log(f"{name}: learning rate {lr:.2g}")
@@ -154,6 +155,7 @@ def trained(
             groups=groups,
             together=together,
             tracker=ctx.machine.tracker,
+            after_step=after_step,
         )
 
 

@@ -38,6 +38,7 @@ from distill.shared import SharedObjective, joined, share_encoder
 from distill.student.training import only_used_embeddings
 from distill.terms import VECTORS
 from distill.training.answers import CROSS_FITTED, cross_fitted, held_out, learned_outputs
+from distill.training.best import best
 from distill.training.folds import FOLDS, CrossFitted, in_folds
 from distill.training.origin import UNKNOWN, origin, with_head
 from distill.training.prepare import (
@@ -98,7 +99,7 @@ def _fitted(
     goal: Goal | None,
 ) -> tuple[Any, Trained, Gates | None, dict[str, Any]]:
     """A trained model of a task, the result of its training, its gates, which are folded into its weights, and entries
-    of the manifest about its transfer set and the sizes that random gates leave open."""
+    of the manifest about its transfer set, the sizes that random gates leave open and the moment that is kept."""
     # Teachers of an ensemble differ in their seed, so that naming a model twice gives two different teachers.
     seed = ctx.config.seed + member
     torch.manual_seed(seed)
@@ -110,17 +111,18 @@ def _fitted(
     if goal is not None and gates is None:
         ctx.machine.log(f"{name}: the target cuts nothing that {settings.gates.kind} has gates on, so none are trained")
     in_int8 = linears(model) if settings.quantization_aware else []
-    ids = lesson.rows.encoded.ids
-    with only_used_embeddings(model, ids, [tokenizer.pad_token_id]), faked(model, in_int8):
-        objective = lesson.objective(model, gates)
+    ids, total = lesson.rows.encoded.ids, lesson.rows.steps
+    kept = best(ctx, settings, model, data, tokenizer, total, name)
+    with only_used_embeddings(model, ids, [tokenizer.pad_token_id, *kept.tokens]), faked(model, in_int8):
+        objective, collate, after = lesson.objective(model, gates), lesson.collate, kept.after_step
         lengths, groups, together = lesson.rows.encoded.lengths, lesson.rows.groups, lesson.together
-        total = lesson.rows.steps
-        done = trained(ctx, step, name, settings, objective, lengths, lesson.collate, seed, total, groups, together)
+        done = trained(ctx, step, name, settings, objective, lengths, collate, seed, total, groups, together, after)
+        moment = kept.restore(lambda text: ctx.machine.log(f"{name}: {text}"))
     done.seconds += lesson.seconds
     if gates is not None:
         merge(model, gates.eval().masks(1.0))
     sizes = {"expected": gates.expected()} if isinstance(gates, L0) else {}
-    return model, done, gates, lesson.rows.transfer | sizes
+    return model, done, gates, lesson.rows.transfer | sizes | moment
 
 
 def on_all_tasks(ctx: Context, step: Step, settings: Train, name: str) -> dict[str, Any]:

@@ -59,6 +59,7 @@ EXAMPLES: dict[str, tuple[str, list[Any], list[Any]]] = {
     "stages.*.epochs": ("stages.pretrain.epochs", [0.0, -1.0], [0.5]),
     "stages.*.steps": ("stages.pretrain.steps", [0], [1, None]),
     "stages.*.min_steps": ("stages.finetune.min_steps", [-1], [0]),
+    "stages.*.best_of": ("stages.finetune.best_of", [0, -1], [1, 5]),
     "stages.*.folds": ("stages.finetune_teacher.folds", [0, -1], [1, 5]),
     "stages.*.clip": ("stages.pretrain.clip", [0.0], [0.1]),
     "stages.*.dropout": ("stages.pretrain.dropout", [-0.1, 0.91, 1.0], [0.0, 0.9, None]),

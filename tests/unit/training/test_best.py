@@ -1,0 +1,100 @@
+"""The best of several moments of a training is kept, also where the training was stopped in between."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from distill import check, checkpoint
+from distill.config import load_config
+from distill.training.best import Best, moments
+
+
+class Scripted(nn.Module):
+    """A model whose only weight is the number of its step, and whose score at each step is given."""
+
+    def __init__(self, scores: dict[int, float]) -> None:
+        super().__init__()
+        self.step, self.scores = nn.Parameter(torch.zeros(1)), scores
+
+    def score(self) -> float:
+        return self.scores[int(self.step)]
+
+
+SCORES = {6: 40.0, 7: 70.0, 8: 60.0, 9: 70.0, 10: 50.0}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    checkpoint.claim(tmp_path)
+    return tmp_path / "finetune" / "a.state" / "best"
+
+
+def trained(model: Scripted, folder: Path, steps: range, **settings: Any) -> Best:
+    best = Best(model, frozenset(SCORES), model.score, folder, [], **settings)
+    for step in steps:
+        with torch.no_grad():
+            model.step.fill_(step)
+        best.after_step(step)
+    return best
+
+
+@pytest.mark.parametrize(("total", "count"), [(10, 5), (1000, 3), (7, 2), (1, 4), (3, 3)])
+def test_moments_are_in_the_second_half_and_the_last_is_the_end(total: int, count: int) -> None:
+    found = sorted(moments(total, count))
+    assert found[-1] == total
+    assert len(found) == min(count, (total + 1) // 2)
+    assert all(total / 2 <= moment for moment in found)
+
+
+def test_the_weights_of_the_best_moment_are_restored_and_of_equal_ones_the_later(folder: Path) -> None:
+    model = Scripted(SCORES)
+    lines: list[str] = []
+    found = trained(model, folder, range(1, 11)).restore(lines.append)
+    assert found == {"best": {"step": 9, "score": 70.0, "score_at_end": 50.0}}
+    assert int(model.step) == 9
+    assert lines == [
+        "the model after 9 of 10 steps is kept, which scores 70.0 on the development rows; 50.0 at the end"
+    ]
+
+
+@pytest.mark.parametrize("stop", [6, 8, 9, 10])
+@pytest.mark.parametrize("resume", [5, 7, 8])
+def test_a_training_that_resumes_keeps_the_same_moment(folder: Path, stop: int, resume: int) -> None:
+    """It resumes at a state from before it was stopped, and may score a moment twice."""
+    if resume <= stop:
+        trained(Scripted(SCORES), folder, range(1, stop))
+        model = Scripted(SCORES)
+        found = trained(model, folder, range(resume, 11)).restore(lambda text: None)
+        assert found["best"]["step"] == int(model.step) == 9
+
+
+def test_one_process_scores_and_the_others_keep_what_they_have(folder: Path) -> None:
+    model = Scripted({})
+    best = trained(model, folder, range(1, 11), main=False)
+    assert best.restore(lambda text: None) == {}
+    assert int(model.step) == 10
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            ["stages.pretrain.best_of=3"],
+            "stages.pretrain.best_of: got 3; must be 1 in a stage on the corpus, which has no development rows; "
+            "leave it out",
+        ),
+        (
+            ["student.heads=shared", "stages.finetune.best_of=2"],
+            "stages.finetune.best_of: got 2; must be 1 with student.heads=shared, where one encoder is trained on all "
+            "tasks; leave it out",
+        ),
+    ],
+)
+def test_stages_that_cannot_choose_a_moment_are_refused(settings: list[str], message: str) -> None:
+    assert check.settings(load_config(["recipe=distilbert", *settings]), "distilbert") == [message]
