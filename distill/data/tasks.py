@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 SMOKE_TRAIN, SMOKE_VALIDATION = 48, 24
 """Maximum number of rows of a split under `limit.smoke`."""
 
-CHOICE_ROWS = 2000
-"""Most development rows of a task on which a model is run to choose among several."""
-
 _VALIDATION_SEED = 0
 """A limited validation split has the same rows for every seed, so that runs can be compared."""
 
@@ -87,16 +84,6 @@ class TaskData:
     def _prompted(self) -> list[tuple[str, str]]:
         """The text columns, and what is put before their texts."""
         return list(zip(self.task.columns, self.task.prompts or ("", ""), strict=True))
-
-    @property
-    def aside(self) -> dict[str, Dataset]:
-        """Split -> at most `CHOICE_ROWS` rows in all, none of them reported, on which models are scored to choose among
-        them: moments of a training, temperatures, the student of `target.retained`, and settings that a reader
-        compares."""
-        splits = {split: rows for split, rows in self.development.items() if split not in self.reported}
-        most = CHOICE_ROWS // max(1, len(splits))
-        spaced = {s: np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int) for s, rows in splits.items()}
-        return {split: rows.select(spaced[split]) for split, rows in splits.items()}
 
     def truth(self, rows: Dataset) -> np.ndarray:
         """Targets of rows, as metrics take them."""

@@ -13,6 +13,7 @@ import numpy as np
 from distill import __version__, checkpoint, progress
 from distill.config import Evaluate
 from distill.context import Context
+from distill.data.aside import aside
 from distill.data.encode import Encoded
 from distill.data.tasks import TaskData
 from distill.environment import environment
@@ -42,11 +43,11 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
     lengths: dict[tuple[str, str], np.ndarray] = {}
     for task, data in ctx.tasks.items():
         scored = [variant for variant in all_variants if variant.scored and variant.name not in failed]
-        file, aside = folder / f"{task}.npz", data.aside
+        file, of_choice = folder / f"{task}.npz", aside(data)
         for name, split, logits, labels in _predictions(loader, file, scored, data, data.reported, failed):
             outputs[name][task, split] = (logits, labels)
         scored = [variant for variant in scored if variant.name not in failed]
-        for name, split, logits, labels in _predictions(loader, file, scored, data, aside, failed):
+        for name, split, logits, labels in _predictions(loader, file, scored, data, of_choice, failed):
             development[name][task, split] = (logits, labels)
         lengths |= {(task, s): of_rows(e) for s, e in _encoded(ctx, data, ctx.given.tokenizer, data.reported).items()}
     fixed = ctx.plan.has_target and ctx.config.target.shape != timing.OWN

@@ -16,6 +16,7 @@ from torch import nn
 from distill import checkpoint
 from distill.config import Train
 from distill.context import Context
+from distill.data.aside import aside
 from distill.data.tasks import TaskData
 from distill.evaluate import metrics
 from distill.evaluate.predict import in_windows, predict
@@ -89,11 +90,11 @@ def best(
 ) -> Best:
     """What `Train.best_of` asks for, of the model that is trained in folder `name` for `total` steps. A task whose
     development rows are the reported ones has no moments."""
-    aside = data.aside if settings.best_of > 1 else {}
-    if settings.best_of > 1 and not aside:
+    splits = aside(data) if settings.best_of > 1 else {}
+    if settings.best_of > 1 and not splits:
         ctx.machine.log(f"{name}: there are no development rows but the reported ones; the model at the end is kept")
     longest, window = ctx.config.tasks.max_length, ctx.config.teacher.window if settings.role == "teacher" else None
-    parts = [(data.encoded(rows, tokenizer, longest), data.truth(rows)) for rows in aside.values()]
+    parts = [(data.encoded(rows, tokenizer, longest), data.truth(rows)) for rows in splits.values()]
     run = in_windows(running(ctx, model), tokenizer, window)
 
     def score() -> float:

@@ -12,6 +12,7 @@ import pytest
 
 from distill import checkpoint, config
 from distill.data import tasks
+from distill.data.aside import aside
 from distill.export.proof import plain_logits
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
@@ -44,7 +45,7 @@ def test_the_stored_model_scores_what_its_manifest_has(run: Any, tmp_path: Path)
     with contextlib.chdir(tmp_path):
         settings = config.load_config(["recipe=task", *FEW])
         data = tasks.load_tasks(settings.tasks, settings.limit, settings.seed).tasks["a"]
-    ((_, rows),) = data.aside.items()
+    ((_, rows),) = aside(data).items()
     assert len(rows) == 24
     logits = plain_logits(folder, [[text] for text in rows["text"]], settings.tasks.max_length)
     assert found["score"] == pytest.approx(100 * np.mean(logits.argmax(1) == np.asarray(rows["label"])))

@@ -1,0 +1,24 @@
+"""The rows on which models are scored to choose among them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from distill.data.tasks import TaskData
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+CHOICE_ROWS = 2000
+"""Most development rows of a task on which a model is run to choose among several."""
+
+
+def aside(data: TaskData) -> dict[str, Dataset]:
+    """Split -> at most `CHOICE_ROWS` development rows in all, none of them reported. On them moments of a training are
+    chosen, temperatures, the student of `target.retained`, and settings that a reader compares."""
+    splits = {split: rows for split, rows in data.development.items() if split not in data.reported}
+    most = CHOICE_ROWS // max(1, len(splits))
+    spaced = {s: np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int) for s, rows in splits.items()}
+    return {split: rows.select(spaced[split]) for split, rows in splits.items()}
