@@ -62,15 +62,13 @@ def test_the_weights_of_the_best_moment_are_restored_and_of_equal_ones_the_later
     ]
 
 
-@pytest.mark.parametrize("stop", [6, 8, 9, 10])
-@pytest.mark.parametrize("resume", [5, 7, 8])
-def test_a_training_that_resumes_keeps_the_same_moment(folder: Path, stop: int, resume: int) -> None:
+@pytest.mark.parametrize(("resume", "stop"), [(5, 6), (5, 8), (7, 8), (7, 10), (8, 9), (8, 10)])
+def test_a_training_that_resumes_keeps_the_same_moment(folder: Path, resume: int, stop: int) -> None:
     """It resumes at a state from before it was stopped, and may score a moment twice."""
-    if resume <= stop:
-        trained(Scripted(SCORES), folder, range(1, stop))
-        model = Scripted(SCORES)
-        found = trained(model, folder, range(resume, 11)).restore(lambda text: None)
-        assert found["best"]["step"] == int(model.step) == 9
+    trained(Scripted(SCORES), folder, range(1, stop))
+    model = Scripted(SCORES)
+    found = trained(model, folder, range(resume, 11)).restore(lambda text: None)
+    assert found["best"]["step"] == int(model.step) == 9
 
 
 def test_one_process_scores_and_the_others_keep_what_they_have(folder: Path) -> None:
