@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import platform
 import subprocess
 from collections.abc import Sequence
@@ -49,6 +50,15 @@ def versions() -> dict[str, str | None]:
 def _version_and_commit() -> str:
     """The version of distill; in a checkout, with its commit."""
     return __version__ if (of_source := commit()) is None else f"{__version__} ({of_source})"
+
+
+@functools.cache
+def source_hash() -> str:
+    """Hash of the source of distill, which differs where the same settings may give other models."""
+    digest = hashlib.sha256()
+    for file in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 @functools.cache

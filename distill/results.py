@@ -325,7 +325,7 @@ def _stage(ctx: Context, step: Step) -> dict[str, Any]:
     manifest = ctx.folder.manifest(step)
     row = {key: manifest.get(key) for key in ("seconds", "tokens_per_second", "peak_memory_mib")}
     row = {"name": step.stage, "target": step.target or None, "kind": step.kind, **row}
-    row |= {"skipped": manifest["skipped"]} if "skipped" in manifest else {}
+    row |= {key: manifest[key] for key in ("skipped", "reused") if key in manifest}
     log = thinned(losses(ctx.folder.of(step))) if step.kind == "train" else []
     return row | ({"log": log} if log else {})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shlex
 import time
@@ -10,7 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distill import check, checkpoint, explain, progress
+from distill import cache, check, checkpoint, explain, progress
 from distill.check.rules import flatten
 from distill.config import Config, Evaluate, Export, load_config
 from distill.data.tasks import check_files
@@ -23,7 +24,17 @@ if TYPE_CHECKING:
 
 SETTINGS = "config.json"
 """File in the run folder with the settings of the run."""
-FREE = ("output", "threads", "device", "push", "push_private", "tracker", "report.hourly_rate")
+FREE = (
+    "output",
+    "cache.dir",
+    "cache.max_gib",
+    "threads",
+    "device",
+    "push",
+    "push_private",
+    "tracker",
+    "report.hourly_rate",
+)
 """Settings that may differ when a run is resumed, because they do not change what is trained."""
 
 
@@ -60,7 +71,7 @@ def walk(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | 
     began = time.monotonic()
     folder = checkpoint.run_folder(recipe, overrides, config.output)
     checkpoint.claim(folder)
-    with checkpoint.locked(folder):
+    with checkpoint.locked(folder), cache.using(config.cache):
         _same_settings(folder, config)
         _sweep(folder)
         _check_files(config)
@@ -172,21 +183,44 @@ def _run_pending(ctx: Context, step: Step, pending: list[Step]) -> None:
 
 
 def _run_step(ctx: Context, step: Step) -> None:
-    """Run one step and complete its manifest."""
+    """Run one step and complete its manifest, or take its models from the cache if an equal step ran before."""
     from distill.environment import versions
+    from distill.training import made_from
+
+    began, key = time.monotonic(), made_from.of_step(ctx, step)
+    own = {"given": ctx.fingerprints(step), "versions": versions()} | ({} if key is None else {made_from.KEY: key})
+    waits = functools.partial(ctx.machine.log, f"{step.folder}: another run is making the same; waiting for it")
+    with cache.making("models", key if ctx.machine.main else None, waits):
+        if ctx.machine.main and cache.take("models", key, ctx.folder.of(step)):
+            ctx.folder.forget_state(step)  # of a training that was stopped, before another run finished the same
+            ctx.folder.complete(step, {**ctx.folder.manifest(step), **own, "reused": True})
+        ctx.machine.wait()
+        if ctx.folder.manifest(step).get("reused"):
+            ctx.machine.log(f"{step.folder}: made by an earlier run from the same settings and data, not run again")
+        else:
+            manifest = _made(ctx, step, own)
+            if ctx.machine.main and "skipped" not in manifest:
+                cache.keep("models", key, ctx.folder.of(step))
+            ctx.machine.log(f"{step.folder}: {manifest.get('skipped') or f'{time.monotonic() - began:.0f} s'}")
+    ctx.machine.wait()
+
+
+def _made(ctx: Context, step: Step, own: dict[str, Any]) -> dict[str, Any]:
+    """Run the function of a step's kind. Returns the manifest, which is empty where the process runs nothing.
+
+    Args:
+        own: what the manifest records besides.
+    """
     from distill.evaluate import memory
     from distill.stages import RUN
 
-    began = time.monotonic()
-    if step.kind == "train" or ctx.machine.main:
-        with memory.peak(ctx.machine.device.type) as used:
-            manifest = RUN[step.kind](ctx, step)
-        if ctx.machine.main:
-            extra = {"peak_memory_mib": used(), "given": ctx.fingerprints(step), "versions": versions()}
-            extra |= {"inputs": ctx.folder.inputs(step)}
-            checkpoint.write_json(ctx.folder.of(step) / checkpoint.MANIFEST, manifest | extra)
-        ctx.machine.log(f"{step.folder}: {manifest.get('skipped') or f'{time.monotonic() - began:.0f} s'}")
-    ctx.machine.wait()
+    if step.kind != "train" and not ctx.machine.main:
+        return {}
+    with memory.peak(ctx.machine.device.type) as used:
+        manifest = RUN[step.kind](ctx, step)
+    if ctx.machine.main:
+        ctx.folder.complete(step, manifest | {"peak_memory_mib": used()} | own)
+    return manifest
 
 
 def _pending(ctx: Context, steps: Sequence[Step]) -> list[Step]:

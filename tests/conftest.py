@@ -35,6 +35,10 @@ os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # more would start processes,
 os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "1"  # skips the test of the processor's instructions, which takes 15 s
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(ROOT / ".pytest_cache" / "xdg" / "torchinductor")
 os.environ["XDG_CACHE_HOME"] = str(ROOT / ".pytest_cache" / "xdg")
+# Files in place of these folders: no test gets from the cache what it has to make, unless it sets `cache.dir`.
+for part in ("corpora", "models", "logits"):
+    (ROOT / ".pytest_cache" / "xdg" / "distill").mkdir(parents=True, exist_ok=True)
+    (ROOT / ".pytest_cache" / "xdg" / "distill" / part).touch()
 os.environ["HF_HOME"] = str(ROOT / ".pytest_cache" / "xdg" / "huggingface")
 # Every worker and the processes that it starts use one core, because threads of two workers would slow each other down.
 if (worker := os.environ.get("PYTEST_XDIST_WORKER")) and hasattr(os, "sched_setaffinity"):

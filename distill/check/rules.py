@@ -65,6 +65,7 @@ RULES: tuple[Rule, ...] = (
     ("target.latency_ms", _above(0), "> 0", "it is the time of one text, or of one batch of target.shape"),
     ("target.retained", _above(0, 100), "between 0 and 100", "it is a percentage of the teacher's macro score"),
     ("budget.minutes", _above(0), "> 0", "null sets no limit"),
+    ("cache.max_gib", _number(0), ">= 0", "20 is the default, and with 0 nothing is reused"),
     ("report.hourly_rate", _above(0), "> 0", "null leaves the price out"),
     ("target.size_mib", _above(0), "> 0", "it is the size of float32 weights"),
     (

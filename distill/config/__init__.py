@@ -14,7 +14,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
 from distill.config.data import TRANSFER_SOURCES, Corpus, Limit, Task, Tasks, Transfer
-from distill.config.models import NO_TEACHER, Budget, Report, Student, Target, Teacher
+from distill.config.models import NO_TEACHER, Budget, Cache, Report, Student, Target, Teacher
 from distill.config.stages import (
     DIMENSIONS,
     REFERENCES,
@@ -41,6 +41,7 @@ __all__ = [
     "Baseline",
     "Batch",
     "Budget",
+    "Cache",
     "Config",
     "Corpus",
     "Evaluate",
@@ -81,6 +82,7 @@ class Config:
     tasks: Tasks = field(default_factory=Tasks)
     transfer: Transfer = field(default_factory=Transfer)
     limit: Limit = field(default_factory=Limit)
+    cache: Cache = field(default_factory=Cache)
     report: Report = field(default_factory=Report)
     pipeline: list[str] = field(default_factory=list)
     """Names of the stages in the order in which they run."""

@@ -101,3 +101,14 @@ class Budget:
     """Minutes that a run may take. With it, the models of the targets are made one by one, from the slowest on, until
     one retains less than `target.retained`, or the time is spent; of a single `target.speedup`, half of it is made
     first. No limit when null."""
+
+
+@dataclass
+class Cache:
+    """What later runs use again: trained stages, outputs of teachers, and token ids."""
+
+    dir: str | None = None
+    """Folder outside of run folders. When null, `distill` in `$XDG_CACHE_HOME` or `~/.cache`."""
+    max_gib: float = 20.0
+    """Maximum size. Beyond it, what was not used for longest is removed. With 0 the run makes everything itself, and
+    keeps nothing for others but parsed files and token ids of tasks."""

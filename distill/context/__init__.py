@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from distill import checkpoint, progress, teacher
+from distill import cache, checkpoint, progress, teacher
 from distill.config import Config, Train
 from distill.context import fingerprints
 from distill.context.folder import CORPUS, RunFolder
@@ -48,11 +48,13 @@ class Context:
 
     def fingerprints(self, step: Step) -> dict[str, str]:
         """Name -> fingerprint of the given models and data that the step itself reads."""
-        names = fingerprints.needed(step, self.config)
-        for name in names:
-            if name not in self._fingerprints:
-                self._fingerprints[name] = self._fingerprint(name)
-        return {name: self._fingerprints[name] for name in names}
+        return {name: self.fingerprint(name) for name in fingerprints.needed(step, self.config)}
+
+    def fingerprint(self, name: str) -> str:
+        """Fingerprint of a given model or of data, named in `fingerprints.NAMES`."""
+        if name not in self._fingerprints:
+            self._fingerprints[name] = self._fingerprint(name)
+        return self._fingerprints[name]
 
     def _fingerprint(self, name: str) -> str:
         if name == "tasks":
@@ -124,35 +126,43 @@ class Context:
     def corpus(self, step: Step) -> tuple[encode.Encoded | align.Aligned, dict[str, Any]]:
         """The encoded corpus for a step, with no more tokens than the longest stage uses, and its source.
 
-        Encoded once for all stages and processes, and kept on disk until the run is finished.
+        Encoded once for all stages and processes, kept on disk until the run is finished, and in the user's cache.
         """
         # A baseline has no teacher, but gets the same aligned sequences as its student.
         aligned = step.tokenizer is STUDENT
         owner = "student" if aligned else "teacher"
         folder = self.folder.path / CORPUS / owner
+        tokenizers = [self.tokenizer(step), *([self.given.tokenizer] if aligned else [])]
+        sizes = (self.config.corpus.max_length, self.corpus_tokens)
         with self.machine.main_first():
             if not checkpoint.finished(folder):
-                texts, source = self.texts
-                self.machine.log(f"corpus: {len(texts)} documents, in the {owner}'s tokens")
-                sizes = (self.config.corpus.max_length, self._corpus_tokens())
-                tokenizer = self.tokenizer(step)
-                with checkpoint.writing(folder) as temporary:
-                    with progress.counted("encoding the corpus", len(texts)) as done:
-                        read = progress.counting(texts, done)
-                        if aligned:
-                            count = align.encode_aligned(temporary, read, tokenizer, self.given.tokenizer, *sizes)
-                        else:
-                            count = sequences.encode_corpus(temporary, read, tokenizer, *sizes)
-                    if not count:
-                        raise UserError(
-                            f"corpus.path: got no sequence of {sequences.SHORTEST} tokens or more; must contain prose; "
-                            "choose another corpus"
-                        )
-                    checkpoint.write_json(temporary / checkpoint.MANIFEST, source)
+                texts = [self.fingerprint("corpus"), self.config.limit.documents, self.config.seed]
+                key = None if self.config.limit.smoke else fingerprints.of_encoded(texts, tokenizers, sizes)
+                with cache.making("corpora", key, lambda: self.machine.log("corpus: another run encodes it; waiting")):
+                    if cache.take("corpora", key, folder):
+                        self.machine.log(f"corpus: encoded by an earlier run, in the {owner}'s tokens")
+                    else:
+                        self._encode(folder, owner, tokenizers, sizes)
+                        cache.keep("corpora", key, folder)
         stored = align.stored_aligned if aligned else sequences.stored_corpus
         return stored(folder), checkpoint.read_json(folder / checkpoint.MANIFEST)
 
-    def _corpus_tokens(self) -> int | None:
+    def _encode(self, folder: Path, owner: str, tokenizers: list[Any], sizes: tuple[int, int | None]) -> None:
+        texts, source = self.texts
+        self.machine.log(f"corpus: {len(texts)} documents, in the {owner}'s tokens")
+        encode_all: Callable[..., int] = align.encode_aligned if len(tokenizers) > 1 else sequences.encode_corpus
+        with checkpoint.writing(folder) as temporary:
+            with progress.counted("encoding the corpus", len(texts)) as done:
+                count = encode_all(temporary, progress.counting(texts, done), *tokenizers, *sizes)
+            if not count:
+                raise UserError(
+                    f"corpus.path: got no sequence of {sequences.SHORTEST} tokens or more; must contain prose; "
+                    "choose another corpus"
+                )
+            checkpoint.write_json(temporary / checkpoint.MANIFEST, source)
+
+    @property
+    def corpus_tokens(self) -> int | None:
         """Maximum tokens that a stage on the corpus trains on; None if a stage has no maximum."""
         stages = [s for s in self.config.stages.values() if isinstance(s, Train) and s.data == "corpus"]
         most = [s.steps * s.batch.tokens if s.steps else None for s in stages]

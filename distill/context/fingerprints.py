@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+from datasets import Dataset
 
 from distill import checkpoint
 from distill.config import Config, Corpus, Vocabulary
 from distill.data import corpus
 from distill.data.tasks import TaskData
+from distill.environment import source_hash
 from distill.plan import STUDENT, TEACHER, Step
 
 CACHE = ".fingerprints.json"
@@ -61,6 +64,25 @@ def of_tasks(tasks: Mapping[str, TaskData]) -> str:
             for part in rows.with_format("arrow").iter(_AT_ONCE):
                 digest.update(_bytes(part))
     return digest.hexdigest()[:16]
+
+
+def of_texts(rows: Dataset, columns: Sequence[str]) -> str:
+    """Hash of the text columns of all rows of a task, in order."""
+    digest = hashlib.sha256()
+    for part in rows.select_columns(list(columns)).with_format("arrow").iter(_AT_ONCE):
+        digest.update(_bytes(part))
+    return digest.hexdigest()[:16]
+
+
+def of_encoded(texts: list[Any], tokenizers: Iterable[Any], sizes: tuple[int, int | None]) -> str:
+    """Hash of what an encoded corpus follows from.
+
+    Args:
+        texts: what its texts follow from.
+        sizes: maximum tokens of a sequence, and of all.
+    """
+    tokens = [tokenizer.backend_tokenizer.to_str() for tokenizer in tokenizers]
+    return checkpoint.fingerprint([texts, tokens, sizes, source_hash()])
 
 
 def of_rows(rows: pa.Table) -> str:

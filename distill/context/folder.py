@@ -54,6 +54,10 @@ class RunFolder:
         finished = filter(self.finished, step.inputs)
         return {other.folder: checkpoint.fingerprint(self.manifest(other)) for other in finished}
 
+    def complete(self, step: Step, manifest: dict[str, Any]) -> None:
+        """Write the manifest of a step with the fingerprints of its inputs, by which the step is finished."""
+        checkpoint.write_json(self.of(step) / checkpoint.MANIFEST, manifest | {"inputs": self.inputs(step)})
+
     def begun(self, step: Step) -> dict[str, str] | None:
         """Fingerprints of given models and data when a run last started with this step pending; None if none has."""
         return self._begun.get(step.folder)
@@ -94,6 +98,10 @@ class RunFolder:
         checkpoint.remove(self.measured(step), self.path)
         if step.first_pruner is step:
             checkpoint.remove(self.ladder, self.path)
+
+    def forget_state(self, step: Step) -> None:
+        """Remove the state from which a step's training resumes."""
+        checkpoint.remove(self.path / f"{step.folder}{STATE}", self.path)
 
     def forget_corpus(self) -> None:
         """Remove the encoded corpus."""

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from distill import cache
 from distill.checkpoint import fingerprint, writing_file
-from distill.data.cache import cache_folder
 from distill.data.kinds import SECONDS, WORDS, flat, targets_in
 
 if TYPE_CHECKING:
@@ -114,9 +114,12 @@ def encode_task(
     if len(dataset) < STORED:
         return replace(_joined(encoded), labels=_labels(dataset), groups=groups)
     content = [_VERSION, _hash(dataset, columns, prompt), tokenizer.backend_tokenizer.to_str(), max_length]
-    file = cache_folder("encoded") / fingerprint([*content, type(tokenizer).__name__])
-    if not all(file.with_suffix(ending).is_file() for ending in (".npy", ".int32", ".int8")):
+    file = cache.folder("encoded") / fingerprint([*content, type(tokenizer).__name__])
+    parts = [file.with_suffix(ending) for ending in (".npy", ".int32", ".int8")]
+    if not all(part.is_file() for part in parts):
         _store(file, encoded)
+    for part in parts:
+        cache.used(part)
     flat, segments = (np.asarray(np.memmap(file.with_suffix(f".{kind}"), kind, "r")) for kind in ("int32", "int8"))
     return Encoded(flat, np.load(file.with_suffix(".npy"), mmap_mode="r"), segments, _labels(dataset), groups=groups)
 

@@ -1,8 +1,7 @@
 """A user's own files as one memory-mapped table.
 
-A file is parsed once. Its rows are kept as an Arrow file in the folder `distill/tables` of the user's cache
-(`$XDG_CACHE_HOME`, or `~/.cache`), under a name that depends on the file's path, size and time of change. Nothing is
-removed there: delete the folder to free its disk space. If it cannot be written, a temporary folder is used.
+A file is parsed once. Its rows are kept as an Arrow file in the part `tables` of the user's cache, under a name that
+depends on the file's path, size and time of change. If the cache cannot be written, a temporary folder is used.
 
 torch is not imported, so that a bad file is refused within a second.
 """
@@ -21,9 +20,9 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
+from distill import cache
 from distill.checkpoint import fingerprint, writing_file
 from distill.data import formats
-from distill.data.cache import cache_folder, writable
 from distill.data.jsonl import Wider
 from distill.errors import ConfigError, DataError, UserError, reason
 
@@ -65,13 +64,13 @@ def expand(paths: str | Sequence[str], key: str) -> list[str]:
     return list(dict.fromkeys(file for path in given for file in _matches(path, key)))
 
 
-def read(paths: str | Sequence[str], key: str, separator: str | None = None, cache: Path | None = None) -> Table:
+def read(paths: str | Sequence[str], key: str, separator: str | None = None, folder: Path | None = None) -> Table:
     """All rows of the files, as one table.
 
     Args:
         key: the setting that contains `paths`, for messages.
         separator: between the values of a CSV; a comma, or a tab in .tsv, unless it is given.
-        cache: folder for the parsed rows, instead of that in the user's cache.
+        folder: where the parsed rows are kept, instead of that in the user's cache.
 
     Raises:
         ConfigError: for a setting that is wrong.
@@ -81,7 +80,7 @@ def read(paths: str | Sequence[str], key: str, separator: str | None = None, cac
     files = expand(paths, key)
     for file in files:
         _check_extension(file, key, separator)
-    folder = cache_folder("tables") if cache is None else writable(cache)
+    folder = cache.folder("tables") if folder is None else cache.writable(folder)
     tables = [_table(file, key, separator, folder) for file in files]
     starts = (0, *accumulate(table.num_rows for table in tables))[:-1]
     return Table(_joined(files, tables), tuple(files), starts)
@@ -192,7 +191,9 @@ def _table(file: str, key: str, separator: str | None, folder: Path) -> pa.Table
     state, opened = _source(file, key)
     entry = folder / f"{fingerprint([VERSION, state, separator])}.arrow"
     try:
-        return _mapped(entry)
+        found = _mapped(entry)
+        cache.used(entry)
+        return found
     except (OSError, pa.ArrowException):
         pass  # there is none, or a damaged one
     try:
@@ -200,7 +201,7 @@ def _table(file: str, key: str, separator: str | None, folder: Path) -> pa.Table
     except OSError as error:
         raise UserError(
             f"{entry}: got {error.strerror or error}; must be writable, on a disk with free space; "
-            "free some, or set XDG_CACHE_HOME=FOLDER"
+            "free some, or set cache.dir=FOLDER"
         ) from error
     return _mapped(entry)
 

@@ -10,7 +10,6 @@ import contextlib
 import functools
 import hashlib
 import inspect
-import os
 import platform
 import re
 import sysconfig
@@ -23,7 +22,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from distill import checkpoint
+from distill import cache, checkpoint
 
 PACKAGES = (
     "torch", "python", "transformers", "sympy", "pandas", "numpy", "networkx", "huggingface_hub",
@@ -85,19 +84,18 @@ def versions() -> dict[str, str]:
 def documents() -> tuple[Document, ...]:
     """All documents of all installed packages, in a fixed order and without duplicate paragraphs.
 
-    Cached in `$XDG_CACHE_HOME/distill` (default `~/.cache/distill`) by the versions of the packages.
+    Kept in the user's cache (`distill/cache.py`) by the versions of the packages.
     """
     installed = versions()
     key = hashlib.sha256(repr((_FORMAT, sorted(installed.items()))).encode()).hexdigest()[:16]
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    cache = root / "distill" / f"docstrings-{key}.parquet"
+    file = cache.root() / f"docstrings-{key}.parquet"
     try:
-        rows = pq.read_table(cache).to_pylist()
+        rows = pq.read_table(file).to_pylist()
         return tuple(Document(r["package"], r["file"], tuple(r["paragraphs"])) for r in rows)
     except (pa.ArrowException, OSError):  # missing or incomplete
         harvested = tuple(unique(d for package in installed for d in read(package)))
         with contextlib.suppress(OSError):  # without a cache the next run takes some seconds longer
-            _save(harvested, cache)
+            _save(harvested, file)
         return harvested
 
 
@@ -172,7 +170,7 @@ def folder(package: str) -> Path:
     return Path(next(iter(spec.submodule_search_locations)))
 
 
-def _save(harvested: tuple[Document, ...], cache: Path) -> None:
+def _save(harvested: tuple[Document, ...], file: Path) -> None:
     table = pa.table(
         {
             "package": [d.package for d in harvested],
@@ -180,5 +178,5 @@ def _save(harvested: tuple[Document, ...], cache: Path) -> None:
             "paragraphs": [list(d.paragraphs) for d in harvested],
         }
     )
-    with checkpoint.writing_file(cache) as temporary:
+    with checkpoint.writing_file(file) as temporary:
         pq.write_table(table, temporary)

@@ -235,7 +235,7 @@ def stages_table(results: Results) -> Table:
         (
             stage["name"],
             *([stage["target"] or ""] if several else []),
-            f"skipped: {stage['skipped']}" if "skipped" in stage else "",
+            f"skipped: {stage['skipped']}" if "skipped" in stage else "by an earlier run" if "reused" in stage else "",
             number(stage["seconds"]),
             number(stage["tokens_per_second"], 0),
             number(stage["peak_memory_mib"], 0),

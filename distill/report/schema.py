@@ -186,8 +186,8 @@ _STAGE = _record(
         "tokens_per_second": _or_null(_AMOUNT),
         "peak_memory_mib": _or_null(_AMOUNT),
     },
-    # log: [step, training loss] pairs
-    {"skipped": _TEXT, "log": _list(_INTERVAL) | {"maxItems": 50}},
+    # reused: made by an earlier run, whose figures these are; log: [step, training loss] pairs
+    {"skipped": _TEXT, "reused": _FLAG, "log": _list(_INTERVAL) | {"maxItems": 50}},
 )
 _PRUNED = _record(
     {"step": _TEXT, "target": _or_null(_TEXT), "layers": _COUNT, "hidden": _COUNT, "ffn": _COUNT},

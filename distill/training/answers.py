@@ -11,13 +11,16 @@ import torch
 from datasets import Dataset
 from torch import nn
 
-from distill import checkpoint, family, teacher
+from distill import cache, checkpoint, family, teacher
 from distill.context import Context
+from distill.context.fingerprints import of_texts
 from distill.data.kinds import labelled
 from distill.data.tasks import TaskData, soft_outputs_of
+from distill.environment import source_hash
 from distill.evaluate.mixture import average, fit
 from distill.evaluate.predict import in_windows, predict, window_logits
 from distill.plan import Given, Source, Step
+from distill.training import made_from
 from distill.training.prepare import Arrays, frozen
 from distill.training.transfer import makes
 
@@ -39,18 +42,20 @@ def teacher_logits(ctx: Context, source: Source, data: TaskData) -> np.ndarray:
     task = data.task.name
     name = source.name if isinstance(source, Given) else source.folder
     folder = ctx.folder.targets(name) / task
-    origin = ctx.folder.manifest(source) if isinstance(source, Step) else name
-    fingerprint = checkpoint.fingerprint([origin, ctx.shares(source, task)])
+    of_student = isinstance(source, Step) and source.of_student
+    window = None if of_student else ctx.config.teacher.window
+    fingerprint = checkpoint.fingerprint([made_from.identity(ctx, source), ctx.shares(source, task), window])
     with ctx.machine.main_first():
+        key = _key(ctx, fingerprint, data)
         stored = _stored(folder, fingerprint)
+        if stored is None and cache.take("logits", key, folder):
+            stored = _stored(folder, fingerprint)
         before = cross_fitted(ctx, source, task) if stored is None else stored
         rows = data.train if before is None else data.train.select([])
         if before is not None and makes(data.task.kind):  # another stage used fewer rows of the transfer set
             rows = data.train.select(list(range(len(before), len(data.train))))
         parts = [] if before is None else [before]
         if len(rows):
-            of_student = isinstance(source, Step) and source.of_student
-            window = None if of_student else ctx.config.teacher.window
             logits = [
                 _logits(ctx, start, ctx.tokenizer(source, member), data, rows, window)
                 for member, start in enumerate(ctx.checkpoints(source, task))
@@ -61,8 +66,17 @@ def teacher_logits(ctx: Context, source: Source, data: TaskData) -> np.ndarray:
                 new = parts[0] if len(parts) == 1 else np.concatenate(parts)
                 np.save(temporary / LOGITS, new, allow_pickle=False)
                 checkpoint.write_json(temporary / checkpoint.MANIFEST, fingerprint)
+            cache.keep("logits", key, folder)
     every = np.load(folder / LOGITS, mmap_mode="r")  # vectors of many rows may not fit into memory
     return every[: len(data.train)] if makes(data.task.kind) else every
+
+
+def _key(ctx: Context, teachers: str, data: TaskData) -> str | None:
+    """Name in the cache of what the teachers with the fingerprint `teachers` output for a task's training rows."""
+    if ctx.config.limit.smoke:
+        return None
+    rows = of_texts(data.train, data.task.columns)
+    return checkpoint.fingerprint([teachers, data.task.name, rows, ctx.config.tasks.max_length, source_hash()])
 
 
 def _stored(folder: Path, fingerprint: str) -> np.ndarray | None:

@@ -43,6 +43,7 @@ EXAMPLES: dict[str, tuple[str, list[Any], list[Any]]] = {
     "target.latency_ms": ("target.latency_ms", [0, -1.0], [5.0]),
     "target.retained": ("target.retained", [0, 100], [97]),
     "budget.minutes": ("budget.minutes", [0, -1.0], [60]),
+    "cache.max_gib": ("cache.max_gib", [-1.0], [0, 0.5, 100]),
     "report.hourly_rate": ("report.hourly_rate", [0, -1.0], [0.4]),
     "target.size_mib": ("target.size_mib", [0, -1.0], [20.0]),
     "corpus.kind": ("corpus.kind", ["csv"], ["docstrings"]),

@@ -33,6 +33,8 @@ CONTEXTS = ("writing", "writing_file", "write_model")
 """What yields a temporary name and puts the whole file or folder in its place."""
 
 UNDER_WRITING = {
+    ("cache.py", "_copy"): "into the temporary folder of `take` or `keep`",
+    ("cache.py", "_remove"): "another name for an entry that is removed",
     ("predict.py", "main"): "to nowhere, once the reader of a pipe is gone",
     ("compress/importance.py", "write"): "into a folder of `write_model`, or of a measurement",
     ("compress/quantize.py", "_with_transformers"): "into the temporary folder of the quantize stage",
@@ -51,6 +53,7 @@ UNDER_WRITING = {
 """(file, function) -> where it writes, without a context of its own."""
 
 REMOVED = {
+    ("cache.py", "_remove"): "entries of the cache, by the form of their names",
     ("compress/guard.py", "remove"): "in the temporary folder of the quantize stage",
     ("engine/state.py", "save"): "older states, in the folder that holds nothing else",
     ("export/onnx.py", "_write"): "beside a temporary file, what torch wrote with it",

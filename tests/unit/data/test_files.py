@@ -143,7 +143,7 @@ def write(path: Path, content: Content) -> Path:
 
 
 def load(path: Path, separator: str | None = None) -> Table:
-    return read(str(path), "tasks.train", separator, cache=path.parent / "cache")
+    return read(str(path), "tasks.train", separator, folder=path.parent / "cache")
 
 
 @pytest.mark.parametrize("case", MALFORMED)
@@ -190,7 +190,7 @@ def test_wrong_setting_is_refused_with_one_message(case: str, tmp_path: Path, mo
     for name in ("f.xlsx", "f.zip", "plain", "f.parquet.gz", "f.txt"):
         write(tmp_path / name, b"a,b\n1,2\n")
     with pytest.raises(ConfigError) as caught:
-        read(path, "tasks.train", separator, cache=tmp_path / "cache")
+        read(path, "tasks.train", separator, folder=tmp_path / "cache")
     (message,) = caught.value.messages
     assert re.match(r"tasks\.\w+: got .+; must .+; .+", message)
     assert re.search(expected, message), message
@@ -336,7 +336,7 @@ def test_several_files_are_joined_and_rows_keep_their_place(tmp_path: Path, monk
     write(tmp_path / "part-2.csv", b"b,a\n3,4\n")
     write(tmp_path / "part-1.csv", b"a,b\n1,2\n5,6\n")
     write(tmp_path / "more.tsv", b"a\tb\n7\t8\n")
-    table = read(["more.tsv", "part-*.csv", "part-1.csv"], "tasks.train", cache=tmp_path / "cache")
+    table = read(["more.tsv", "part-*.csv", "part-1.csv"], "tasks.train", folder=tmp_path / "cache")
     assert (table.files, table.starts) == (("more.tsv", "part-1.csv", "part-2.csv"), (0, 1, 3))
     assert table.rows["a"].to_pylist() == ["7", "1", "5", "4"]
     places = [table.where(row) for row in range(4)]
@@ -362,7 +362,7 @@ def test_name_with_the_characters_of_a_glob_is_a_name(tmp_path: Path) -> None:
 def test_files_that_do_not_fit_are_refused(first: bytes, second: bytes, expected: str, tmp_path: Path) -> None:
     files = [write(tmp_path / "one.jsonl", first), write(tmp_path / "two.jsonl", second)]
     with pytest.raises(DataError, match=expected) as caught:
-        read([str(file) for file in files], "tasks.train", cache=tmp_path / "cache")
+        read([str(file) for file in files], "tasks.train", folder=tmp_path / "cache")
     assert len(caught.value.messages) == 1
 
 
@@ -371,7 +371,7 @@ def test_types_of_several_files_are_widened(tmp_path: Path) -> None:
         write(tmp_path / "one.jsonl", b'{"a": 1, "b": []}'),
         write(tmp_path / "two.jsonl", b'{"b": ["x"], "a": 0.5}'),
     ]
-    table = read([str(file) for file in files], "tasks.train", cache=tmp_path / "cache").rows
+    table = read([str(file) for file in files], "tasks.train", folder=tmp_path / "cache").rows
     assert table.to_pylist() == [{"a": 1.0, "b": []}, {"a": 0.5, "b": ["x"]}]
 
 
@@ -386,13 +386,13 @@ def test_urls(tmp_path: Path) -> None:
         "d.parquet": parquet(),
     }.items():
         system.pipe_file(f"/files/{name}", content)
-    table = read(["memory://files/*.csv", "memory://files/c.jsonl"], "tasks.train", cache=tmp_path)
+    table = read(["memory://files/*.csv", "memory://files/c.jsonl"], "tasks.train", folder=tmp_path)
     assert table.rows["a"].to_pylist() == ["1", "2", "3"]
     assert [Path(file).name for file in table.files] == ["a.csv", "b.csv", "c.jsonl"]
-    assert read("memory://files/d.parquet", "tasks.train", cache=tmp_path).rows.to_pylist() == ROWS
+    assert read("memory://files/d.parquet", "tasks.train", folder=tmp_path).rows.to_pylist() == ROWS
     system.pipe_file("/files/c.jsonl", b'{"a": 1}\n{"a": "x"}\n')
     with pytest.raises(DataError, match=r"memory://files/c\.jsonl, row 2: got \"x\""):
-        read("memory://files/c.jsonl", "tasks.train", cache=tmp_path)
+        read("memory://files/c.jsonl", "tasks.train", folder=tmp_path)
 
 
 def test_url_that_breaks_off_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -406,11 +406,11 @@ def test_url_that_breaks_off_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(type(system), "_open", fails)
     with pytest.raises(DataError, match=r"e\.csv: got .*no credentials.*; must be a file that can be read"):
-        read("memory://files/e.csv", "tasks.train", cache=tmp_path)
+        read("memory://files/e.csv", "tasks.train", folder=tmp_path)
 
 
 def entries(path: Path) -> dict[str, int]:
-    return {entry.name: entry.stat().st_mtime_ns for entry in (path.parent / "cache").iterdir()}
+    return {entry.name: entry.stat().st_ino for entry in (path.parent / "cache").iterdir()}
 
 
 def test_file_is_parsed_once_until_it_changes(tmp_path: Path) -> None:
@@ -442,7 +442,7 @@ def test_cache_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_cache_that_cannot_be_written_is_replaced_by_a_temporary_folder(tmp_path: Path) -> None:
     blocked = write(tmp_path / "blocked", b"")
-    table = read(str(write(tmp_path / "f.csv", b"a\n1\n")), "tasks.train", cache=blocked / "cache")
+    table = read(str(write(tmp_path / "f.csv", b"a\n1\n")), "tasks.train", folder=blocked / "cache")
     assert table.rows.to_pylist() == [{"a": "1"}]
 
 
@@ -451,7 +451,7 @@ def test_full_disk_is_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(pa, "OSFile", full)
-    with pytest.raises(UserError, match=r"\.arrow: got No space left on device; must be writable.*XDG_CACHE_HOME"):
+    with pytest.raises(UserError, match=r"\.arrow: got No space left on device; must be writable.*cache.dir"):
         load(write(tmp_path / "f.csv", b"a\n1\n"))
     assert not list((tmp_path / "cache").iterdir())
 
@@ -470,9 +470,9 @@ from pathlib import Path
 from distill.data.files import read
 folder = Path(sys.argv[1])
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-read(str(folder / "small.csv"), "tasks.train", cache=folder)
+read(str(folder / "small.csv"), "tasks.train", folder=folder)
 before = peak()
-rows = read(str(folder / "large.csv"), "tasks.train", cache=folder).rows
+rows = read(str(folder / "large.csv"), "tasks.train", folder=folder).rows
 print(rows.num_rows, rows.nbytes // 2**20, peak() - before)
 """
 

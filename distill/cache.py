@@ -1,0 +1,249 @@
+"""The user's cache, outside of run folders: what later runs use again in place of making it anew.
+
+It is the folder of `cache.dir` or, when that is null, `distill` in `$XDG_CACHE_HOME` or `~/.cache`. Its parts are
+`tables` (parsed files), `encoded` (token ids of tasks), `corpora` (token ids of a corpus), `models` (trained stages)
+and `logits` (outputs of teachers). Each entry is named by a hash of all that it is made from, is written whole or not
+at all, and may be used by several processes at once. Beyond `cache.max_gib`, what was not used for longest is removed.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from distill import checkpoint
+from distill.config import Cache
+from distill.errors import UserError
+
+PARTS = ("tables", "encoded", "corpora", "models", "logits")
+"""Folders of the cache whose entries are removed when it is too large."""
+FILES = "files.json"
+"""File of an entry with the hash of each of its files; the files are in the folder `CONTENT` beside it."""
+CONTENT = "content"
+LOCKS = "locks"
+_OURS = re.compile(r"[0-9a-f]{16}(\.(arrow|npy|int32|int8))?")
+"""Names of entries. Nothing with another name is removed, so that `cache.dir` may be any folder."""
+_LEFT = re.compile(r"\.[0-9a-f]{16}(\.\w+)?\.\d+\.distill-tmp|(" + "|".join(PARTS) + r")-[0-9a-f]{16}")
+"""Names of what killed runs left: temporary files and folders, and locks."""
+_DAY = 86_400.0
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """Where the cache is, and how large it may become, in bytes."""
+
+    root: Path | None = None
+    most: float = Cache().max_gib * 2**30
+
+
+_settings = _Settings()
+
+
+@contextmanager
+def using(settings: Cache) -> Iterator[None]:
+    """Use the cache with these settings within the block, at whose end it is made no larger than it may be.
+
+    With a maximum of 0, `take` and `keep` do nothing, and nothing is removed.
+    """
+    global _settings
+    before = _settings
+    _settings = _Settings(None if settings.dir is None else Path(settings.dir), settings.max_gib * 2**30)
+    try:
+        yield
+        trim()
+    finally:
+        _settings = before
+
+
+def root() -> Path:
+    """The folder of the cache."""
+    if _settings.root is not None:
+        return _settings.root
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "distill"
+
+
+def folder(part: str) -> Path:
+    """The folder `part` of the cache; a temporary folder, removed when the process ends, if it cannot be written."""
+    return writable(root() / part)
+
+
+def writable(folder: Path) -> Path:
+    """The folder, created if it does not exist; a temporary folder if it cannot be written."""
+    return folder if _can_write(folder) else Path(_temporary().name)
+
+
+def _can_write(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+@functools.cache
+def _temporary() -> tempfile.TemporaryDirectory[str]:
+    """One folder for the process, which is removed when it ends."""
+    return tempfile.TemporaryDirectory(prefix="distill-cache-", ignore_cleanup_errors=True)
+
+
+def used(path: Path) -> None:
+    """Note that an entry is used now: what was not used for longest is removed first."""
+    with suppress(OSError):
+        os.utime(path)
+
+
+def take(part: str, key: str | None, target: Path) -> bool:
+    """Put the files of an entry into the folder `target`, which is replaced. Returns whether there is such an entry;
+    there is none without a key.
+
+    Files are hard links where the file system has them, so that they take no further space. An entry of which a file
+    is missing or changed is removed, and there is none then.
+    """
+    if key is None or not _settings.most or not ((entry := root() / part / key) / FILES).is_file():
+        return False
+    try:
+        hashes: dict[str, str] = checkpoint.read_json(entry / FILES)
+        with checkpoint.writing(target) as temporary:
+            _copy(entry / CONTENT, temporary)
+            if _hashes(temporary) != hashes:
+                raise _Damaged
+    except (OSError, ValueError, _Damaged):
+        _remove(entry)  # a run that removes old entries may have done so meanwhile
+        return False
+    used(entry)
+    return True
+
+
+class _Damaged(Exception):
+    """Files of an entry are not those that were stored."""
+
+
+def keep(part: str, key: str | None, source: Path) -> bool:
+    """Store the files of a folder as an entry, unless there is one. Returns whether there is one now.
+
+    Nothing is stored where the cache cannot be written, on a full disk, or if the files alone are larger than the
+    cache may become.
+    """
+    if key is None or not _settings.most:
+        return False
+    entry = root() / part / key
+    if (entry / FILES).is_file():
+        return True
+    if _size(source) > _settings.most or not _can_write(root() / part):
+        return False
+    try:
+        with checkpoint.writing(entry) as temporary:
+            _copy(source, temporary / CONTENT)
+            checkpoint.write_json(temporary / FILES, _hashes(temporary / CONTENT))
+    except (OSError, UserError):  # no space, or another run was faster
+        return (entry / FILES).is_file()
+    trim()
+    return True
+
+
+@contextmanager
+def making(part: str, key: str | None, waits: Callable[[], None]) -> Iterator[None]:
+    """Let no other process make the same entry at the same time: it waits, and can then take what was made.
+
+    Args:
+        key: name of the entry; without one nothing is waited for.
+        waits: called once, if another process makes the entry.
+    """
+    from filelock import FileLock, Timeout
+
+    if key is None or not _settings.most or not _can_write(root() / LOCKS):
+        yield
+        return
+    lock = FileLock(root() / LOCKS / f"{part}-{key}")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        waits()
+        lock.acquire(poll_interval=1.0)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def trim() -> None:
+    """Remove the entries that were not used for longest, until the cache is no larger than it may be, and what killed
+    runs left."""
+    if not _settings.most:
+        return
+    now, entries = time.time(), []
+    for path in [path for part in (*PARTS, LOCKS) for path in _listed(root() / part)]:
+        with suppress(OSError):  # another process may remove it too
+            at = path.lstat().st_mtime
+            if _LEFT.fullmatch(path.name) and now - at > _DAY:
+                _remove(path)
+            elif _OURS.fullmatch(path.name) and not path.is_symlink():
+                entries.append((at, _size(path), path))
+    size = sum(bytes_ for _, bytes_, _ in entries)
+    for _, bytes_, path in sorted(entries):
+        if size <= _settings.most:
+            return
+        _remove(path)
+        size -= bytes_
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _remove(path: Path) -> None:
+    if path.is_symlink():
+        return
+    if path.is_dir():
+        # Renamed first, because another process must not see a part of an entry.
+        gone = path.with_name(f".{path.name}.{os.getpid()}.distill-tmp")
+        with suppress(OSError):
+            path.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
+    else:
+        with suppress(OSError):  # Windows keeps files that another process reads
+            path.unlink(missing_ok=True)
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file, or of all files in a folder."""
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    return sum(file.stat().st_size for file in files)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a folder, as hard links where that is possible. Temporary and hidden files, and links, are left out."""
+    target.mkdir(parents=True, exist_ok=True)
+    for path in source.iterdir():
+        if path.name.startswith(".") or path.is_symlink():
+            continue
+        if path.is_dir():
+            _copy(path, target / path.name)
+        else:
+            try:
+                os.link(path, target / path.name)
+            except OSError:
+                shutil.copyfile(path, target / path.name)
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    """Path, relative to the folder -> hash of the file's content."""
+    hashes = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            with path.open("rb") as content:
+                hashes[path.relative_to(folder).as_posix()] = hashlib.file_digest(content, "sha256").hexdigest()
+    return hashes

@@ -1,0 +1,74 @@
+"""What a stage is made from, as a hash: the name of its entry in the cache."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from distill import checkpoint
+from distill.config import Config, Train
+from distill.context import Context
+from distill.environment import source_hash, versions
+from distill.plan import TEACHER, Given, Source, Step
+
+KEY = "made_from"
+"""Key of a manifest with the hash of what the stage was made from."""
+
+_OF_NO_STAGE = (
+    *("stages", "pipeline", "temperature", "report", "budget", "cache"),
+    *("output", "threads", "device", "precision", "push", "push_private", "tracker"),
+)
+"""Settings that no training reads, and those that are in its own settings or in `_machine`."""
+_OF_STUDENTS = ("student", "target", "transfer")
+"""Settings that the training of a teacher does not read."""
+
+
+def of_step(ctx: Context, step: Step) -> str | None:
+    """Hash of what a train step's models follow from: its settings, what it starts from and learns from, the data, the
+    code, and the arithmetic. Threads and processor are left out: they change the last bits alone.
+
+    None for a step whose result is not kept for other runs: it is not a training, or `limit.smoke` is set.
+    """
+    settings = step.settings
+    if not isinstance(settings, Train) or ctx.config.limit.smoke:
+        return None
+    return checkpoint.fingerprint(
+        {
+            "folder": step.folder,
+            "settings": _own(step),
+            "config": _config(ctx.config, settings),
+            "corpus_tokens": ctx.corpus_tokens if step.on_corpus else None,
+            "epochs": ctx.epochs.get(step.target),
+            "inputs": {other.folder: identity(ctx, other) for other in step.inputs},
+            "given": ctx.fingerprints(step),
+            **_machine(ctx),
+        }
+    )
+
+
+def _own(step: Step) -> dict[str, Any]:
+    """The settings of a stage that its models depend on."""
+    left_out = {"checkpoint_seconds", *(() if step.teacher else ("temperature",))}
+    return {name: value for name, value in asdict(step.settings).items() if name not in left_out}
+
+
+def _config(config: Config, settings: Train) -> dict[str, Any]:
+    """The settings outside of its own that a train stage may read."""
+    of_teacher = settings.role == "teacher" and settings.shape_of is None and not settings.build_student
+    left_out = {*_OF_NO_STAGE, *(_OF_STUDENTS if of_teacher else ())}
+    left_out |= {"corpus"} if of_teacher and settings.data == "tasks" else set()
+    return {name: value for name, value in asdict(config).items() if name not in left_out}
+
+
+def _machine(ctx: Context) -> dict[str, Any]:
+    machine = ctx.machine
+    arithmetic = [machine.device.type, machine.precision, machine.fast_float32]
+    return {"arithmetic": arithmetic, "versions": versions() | {"distill": source_hash()}}
+
+
+def identity(ctx: Context, source: Source) -> str:
+    """Hash that is equal for equal models: of the files of a given model, or of what a finished step was made from."""
+    if isinstance(source, Given):
+        return ctx.fingerprint("teacher" if source is TEACHER else "student")
+    manifest = ctx.folder.manifest(source)
+    return str(manifest.get(KEY) or checkpoint.fingerprint(manifest))

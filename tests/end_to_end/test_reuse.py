@@ -1,0 +1,153 @@
+"""What one run made, another with the same settings and data takes from the cache, and ends with the same weights."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distill import cache
+
+TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
+SMALL = (
+    "teacher.kind=hub", "student.name=small", "tasks=own", "tasks.train=rows.jsonl", "tasks.name=own",
+    "tasks.max_length=32", "limit.steps=6", "cache.dir=cache", "precision=fp32", "transfer=none",
+    "pipeline=[finetune_teacher,finetune]", "stages.finetune_teacher.dropout=0.1",
+)  # fmt: skip
+MODELS = ("finetune_teacher/own", "finetune/own")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a teacher, two students and a file of 64 labelled rows."""
+    TINY["save"](tmp_path / "given", "bert", "", num_hidden_layers=4)
+    for number, name in enumerate(("small", "other-small")):
+        TINY["save"](tmp_path / name, "bert", "", num_hidden_layers=2, seed=number)
+    write_rows(tmp_path, 64)
+    return tmp_path
+
+
+def write_rows(folder: Path, count: int) -> None:
+    texts = [f"{TINY['SENTENCES'][i % 8]} on day {i}" for i in range(count)]
+    rows = [json.dumps({"text": text, "label": "ab"[i % 2]}) for i, text in enumerate(texts)]
+    (folder / "rows.jsonl").write_text("\n".join(rows))
+
+
+@pytest.fixture
+def trained(run: Any, folder: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    """`trained(name, *settings)`: trains teacher and student in a run folder. Returns the stages that were reused."""
+
+    def call(name: str, *settings: str) -> list[str]:
+        capsys.readouterr()
+        run(folder, "task", "teacher.name=given", *SMALL, f"output={name}", *settings)
+        lines = capsys.readouterr().out.splitlines()
+        return [line.partition(":")[0] for line in lines if "made by an earlier run" in line]
+
+    return call
+
+
+def weights(folder: Path, run: str) -> list[bytes]:
+    return [(folder / run / model / "model.safetensors").read_bytes() for model in MODELS]
+
+
+def test_an_equal_run_trains_nothing(trained: Any, folder: Path) -> None:
+    assert trained("first") == []
+    assert trained("second") == ["finetune_teacher", "finetune"]
+    assert weights(folder, "second") == weights(folder, "first")
+    assert trained("second") == []  # finished
+    manifest = json.loads((folder / "second" / "finetune" / "manifest.json").read_text())
+    assert manifest["reused"]
+    assert "reused" not in json.loads((folder / "first" / "finetune" / "manifest.json").read_text())
+
+
+def test_a_sweep_over_the_students_training_shares_teacher_and_logits(trained: Any, folder: Path) -> None:
+    trained("first")
+    assert len(list((folder / "cache" / "logits").iterdir())) == 1
+    assert trained("second", "temperature=4") == ["finetune_teacher"]
+    assert len(list((folder / "cache" / "logits").iterdir())) == 1  # they were not computed again
+    assert trained("apart", "temperature=4", "cache.max_gib=0") == []
+    assert weights(folder, "second") == weights(folder, "apart")
+    assert weights(folder, "second")[1] != weights(folder, "first")[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("settings", "reused"),
+    [
+        (["student.name=other-small"], ["finetune_teacher"]),
+        (["threads=1", "output=other"], ["finetune_teacher", "finetune"]),
+        (["seed=1"], []),
+        (["stages.finetune_teacher.clip=0.5"], []),
+        (["tasks.max_length=16"], []),
+        (["limit.steps=5"], []),
+    ],
+    ids=lambda value: ",".join(value),
+)
+def test_settings_that_a_stage_reads_make_it_run(
+    settings: list[str], reused: list[str], trained: Any, folder: Path
+) -> None:
+    trained("first")
+    assert trained("second", *settings) == reused
+
+
+@pytest.mark.slow
+def test_other_data_and_other_models_are_not_reused(trained: Any, folder: Path) -> None:
+    trained("first")
+    write_rows(folder, 72)
+    assert trained("rows") == []
+    TINY["save"](folder / "given", "bert", "", num_hidden_layers=4, seed=1)
+    assert trained("model") == []
+
+
+@pytest.mark.slow
+def test_a_stage_that_was_stopped_is_taken_whole(trained: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another run finished it meanwhile."""
+    from distill.engine import state
+
+    def stopped(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    often = "stages.finetune_teacher.checkpoint_seconds=1e-9"
+    with monkeypatch.context() as patch:
+        patch.setattr(state, "save", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            trained("stopped", often)
+    (folder / "stopped" / "finetune_teacher.state" / "own").mkdir(parents=True)
+    trained("other")
+    assert trained("stopped", often) == ["finetune_teacher", "finetune"]
+    assert not (folder / "stopped" / "finetune_teacher.state").exists()
+    assert weights(folder, "stopped") == weights(folder, "other")
+
+
+@pytest.mark.slow
+def test_damaged_models_are_made_again(trained: Any, folder: Path) -> None:
+    trained("first")
+    for file in (folder / "cache" / "models").rglob("model.safetensors"):
+        content = bytearray(file.read_bytes())
+        content[-1] ^= 1
+        file.unlink()  # its other names are those of the first run
+        file.write_bytes(content)
+    assert trained("second") == []
+    assert weights(folder, "second") == weights(folder, "first")
+
+
+@pytest.mark.slow
+def test_an_encoded_corpus_is_reused(run: Any, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "corpus.txt").write_text("\n".join(f"{text} and so on" for text in TINY["SENTENCES"] * 4))
+    settings = (
+        "teacher.kind=hub", "teacher.name=given", "corpus=text", "corpus.path=corpus.txt", "corpus.max_length=32",
+        "limit.steps=2", "cache.dir=cache", "precision=fp32", "pipeline=[adapt,pretrain]",
+    )  # fmt: skip
+    run(folder, "distilbert", *settings, "output=first")
+    assert "corpus: 32 documents" in capsys.readouterr().out
+    assert len(list((folder / "cache" / cache.PARTS[2]).iterdir())) == 1
+    run(folder, "distilbert", *settings, "output=second", "stages.pretrain.clip=0.5")
+    said = capsys.readouterr().out
+    assert "corpus: encoded by an earlier run, in the teacher's tokens" in said
+    assert "adapt: made by an earlier run" in said
+    run(folder, "distilbert", *settings, "output=apart", "stages.pretrain.clip=0.5", "cache.max_gib=0")
+    second, apart = ((folder / name / "pretrain" / "model.safetensors").read_bytes() for name in ("second", "apart"))
+    assert second == apart

@@ -1,0 +1,199 @@
+"""The user's cache: whole entries or none, no larger than it may be, and safe for several processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from distill import cache, checkpoint
+from distill.config import Cache
+
+MIB = 2**20
+KEY, OTHER = "0123456789abcdef", "f" * 16
+NAMES = ["a" * 16, "b" * 16, "c" * 16]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    with cache.using(Cache(dir=str(tmp_path / "cache"), max_gib=10 * MIB / 2**30)):
+        yield tmp_path / "cache"
+
+
+def filled(folder: Path, content: bytes = b"weights") -> Path:
+    (folder / "task").mkdir(parents=True)
+    (folder / "task" / "model.safetensors").write_bytes(content)
+    (folder / "manifest.json").write_text("{}")
+    return folder
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def run_folder(path: Path) -> Path:
+    checkpoint.claim(path)
+    return path
+
+
+def test_what_is_kept_is_taken_and_needs_no_further_space(root: Path, tmp_path: Path) -> None:
+    made, run = filled(tmp_path / "made"), run_folder(tmp_path / "run")
+    (made / ".hidden").write_text("of the run alone")
+    filled(run / "stage", b"of a run that was stopped")
+    assert not cache.take("models", KEY, run / "stage")
+    assert cache.keep("models", KEY, made)
+    assert cache.take("models", KEY, run / "stage")
+    assert content(run / "stage") == {"task/model.safetensors": b"weights", "manifest.json": b"{}"}
+    assert (run / "stage" / "task" / "model.safetensors").samefile(made / "task" / "model.safetensors")
+    assert not cache.take("models", OTHER, run / "stage")
+    assert not cache.take("logits", KEY, run / "stage")
+
+
+def test_nothing_is_kept_or_taken_without_a_key(root: Path, tmp_path: Path) -> None:
+    assert not cache.keep("models", None, filled(tmp_path / "made"))
+    assert not cache.take("models", None, tmp_path / "taken")
+    with cache.making("models", None, lambda: pytest.fail("nothing is waited for")):
+        assert not root.exists()
+
+
+def test_removed_runs_leave_what_is_kept(root: Path, tmp_path: Path) -> None:
+    run = run_folder(tmp_path / "run")
+    cache.keep("models", KEY, filled(run / "stage"))
+    checkpoint.remove(run / "stage", run)
+    assert cache.take("models", KEY, tmp_path / "taken")
+
+
+@pytest.mark.parametrize("damage", ["changed", "cut", "missing", "added", "no hashes"])
+def test_a_damaged_entry_is_removed(damage: str, root: Path, tmp_path: Path) -> None:
+    cache.keep("models", KEY, filled(tmp_path / "made"))
+    file = root / "models" / KEY / cache.CONTENT / "task" / "model.safetensors"
+    if damage == "missing":
+        file.unlink()
+    elif damage == "added":
+        file.with_name("other.safetensors").write_bytes(b"")
+    elif damage == "no hashes":
+        (root / "models" / KEY / cache.FILES).write_text("{")
+    else:
+        file.write_bytes(b"Weights" if damage == "changed" else b"weig")
+    assert not cache.take("models", KEY, tmp_path / "taken")
+    assert not (tmp_path / "taken").exists()
+    assert not (root / "models" / KEY).exists()
+    assert cache.keep("models", KEY, filled(tmp_path / "again"))
+    assert cache.take("models", KEY, tmp_path / "taken")
+
+
+def test_what_was_not_used_for_longest_is_removed(root: Path, tmp_path: Path) -> None:
+    now = time.time()
+    for age, name in enumerate(NAMES):
+        cache.keep("models", name, filled(tmp_path / name, bytes(3 * MIB)))
+        os.utime(root / "models" / name, (now - 100 + age, now - 100 + age))
+    cache.take("models", NAMES[0], tmp_path / "taken")
+    cache.keep("logits", KEY, filled(tmp_path / "d", bytes(3 * MIB)))
+    assert [(root / "models" / name).exists() for name in NAMES] == [True, False, True]
+    assert cache.take("logits", KEY, tmp_path / "taken-d")
+
+
+def test_parsed_files_and_token_ids_are_removed_too(root: Path, tmp_path: Path) -> None:
+    for part in ("tables", "encoded"):
+        (root / part).mkdir(parents=True)
+        (root / part / KEY).write_bytes(bytes(6 * MIB))
+    os.utime(root / "tables" / KEY, (1, 1))
+    cache.trim()
+    assert [(root / part / KEY).exists() for part in ("tables", "encoded")] == [False, True]
+
+
+def test_what_is_larger_than_the_cache_is_not_kept(root: Path, tmp_path: Path) -> None:
+    cache.keep("models", KEY, filled(tmp_path / KEY))
+    assert not cache.keep("models", OTHER, filled(tmp_path / OTHER, bytes(11 * MIB)))
+    assert (root / "models" / KEY).exists()
+
+
+def test_with_a_limit_of_0_it_is_not_used(tmp_path: Path) -> None:
+    with cache.using(Cache(dir=str(tmp_path / "cache"))):
+        assert cache.keep("models", KEY, filled(tmp_path / "made"))
+    assert cache.root() != tmp_path / "cache"  # the settings are those of one run
+    with cache.using(Cache(dir=str(tmp_path / "cache"), max_gib=0)):
+        assert not cache.keep("models", OTHER, tmp_path / "made")
+        assert not cache.take("models", KEY, tmp_path / "taken")
+    assert [path.name for path in (tmp_path / "cache" / "models").iterdir()] == [KEY]
+
+
+def test_a_cache_that_cannot_be_written_is_none(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with cache.using(Cache(dir=str(tmp_path / "file"))):
+        assert not cache.keep("models", KEY, filled(tmp_path / "made"))
+        assert not cache.take("models", KEY, tmp_path / "taken")
+        with cache.making("models", KEY, lambda: pytest.fail("nothing is waited for")):
+            pass
+        assert cache.folder("tables").is_dir()
+
+
+def test_a_full_disk_leaves_no_part_of_an_entry(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    made = filled(tmp_path / "made")
+    monkeypatch.setattr(os, "link", full)
+    monkeypatch.setattr("shutil.copyfile", full)
+    assert not cache.keep("models", KEY, made)
+    assert not list((root / "models").iterdir())
+
+
+def test_without_hard_links_files_are_copied(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*arguments: object) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", refused)
+    made = filled(tmp_path / "made")
+    assert cache.keep("models", KEY, made)
+    assert cache.take("models", KEY, tmp_path / "taken")
+    assert content(tmp_path / "taken") == content(made)
+
+
+def test_leftovers_of_killed_runs_are_removed_after_a_day(root: Path) -> None:
+    names = {f".{KEY}.1.distill-tmp": 2, f".{KEY}.2.distill-tmp": 0}
+    for name, days in names.items():
+        filled(root / "models" / name)
+        os.utime(root / "models" / name, (time.time() - days * 86_400 - 1,) * 2)
+    cache.trim()
+    assert [path.name for path in (root / "models").iterdir()] == [f".{KEY}.2.distill-tmp"]
+
+
+def test_files_of_others_are_not_removed(root: Path, tmp_path: Path) -> None:
+    """`cache.dir` may be a folder with other files, and links in it may lead to them."""
+    own = filled(tmp_path / "own", bytes(20 * MIB))
+    filled(root / "models" / "bert-base", bytes(20 * MIB))
+    (root / "models" / KEY).symlink_to(own)
+    (root / "tables").mkdir()
+    (root / "tables" / "rows.arrow").write_bytes(bytes(20 * MIB))
+    before = content(root) | content(own)
+    cache.trim()
+    assert content(root) | content(own) == before
+    assert (root / "models" / KEY).is_symlink()
+
+
+def _make(folder: Path, name: str, made: Path) -> None:
+    """Take the entry or, after a while, make it: a file in `made` counts that."""
+    with cache.using(Cache(dir=str(folder / "cache"))), cache.making("models", KEY, lambda: None):
+        if not cache.take("models", KEY, folder / name):
+            time.sleep(0.5)
+            (made / name).touch()
+            cache.keep("models", KEY, filled(folder / f"{name}-made"))
+
+
+def test_of_several_processes_one_makes_an_entry(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    made.mkdir()
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=_make, args=(tmp_path, name, made)) for name in "abcd"]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0] * 4
+    (maker,) = (path.name for path in made.iterdir())
+    assert all((tmp_path / name / "manifest.json").is_file() for name in set("abcd") - {maker})
