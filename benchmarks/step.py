@@ -74,7 +74,7 @@ def _machine(device: str, threads: int) -> Machine:
         raise SystemExit("--device: got cuda; must be a device that this machine has; give --device cpu")
     precision = detect_precision("auto", torch.device("cuda" if cuda else "cpu"))
     accelerator = Accelerator(cpu=not cuda, mixed_precision="bf16" if precision == "bf16" else "no")
-    return Machine(accelerator, Console(), precision, threads, fast_path_is_float32(accelerator.device.type))
+    return Machine(accelerator, Console(), precision, threads, threads, fast_path_is_float32(accelerator.device.type))
 
 
 def benchmark(model: BertConfig, shape: tuple[int, int], machine: Machine, repeats: int) -> dict[str, Any]:

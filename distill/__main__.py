@@ -12,10 +12,12 @@ from typing import Any
 import hydra
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from distill import check, config, errors, explain
 from distill.check.hydra import hydra_settings
+from distill.check.launch import launch
 
 _failed: list[str] = []
 """Error messages of the jobs of a sweep, printed when all jobs have ended."""
@@ -33,7 +35,8 @@ def _job(composed: DictConfig) -> Any:
     assert isinstance(settings, config.Config)
     settings = config.implied(settings, overrides)
     try:
-        problems = check.settings(settings, recipe)
+        sweep = HydraConfig.get().mode == RunMode.MULTIRUN
+        problems = list(launch(os.environ, sweep=sweep)) or check.settings(settings, recipe)
         if problems or recipe is None:
             raise errors.ConfigError(problems)
         from distill.walk import walk

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from logging import ERROR, getLogger
 from pathlib import Path
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -22,6 +23,11 @@ from distill.config import Config
 from distill.engine.tracker import Tracker
 from distill.errors import ConfigError
 
+STEP = datetime.timedelta(minutes=30)
+"""Time after which a process stops that waits in a training step for another one, which may hang."""
+STAGE = datetime.timedelta(days=7)
+"""Time that a stage of the main process may take, for which the others wait. If a process ends, they do not wait."""
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -30,8 +36,13 @@ class Machine:
     precision: str
     """Arithmetic of training: bf16 or fp32."""
     threads: int
+    """CPU threads of a stage that the main process runs alone, while the others sleep."""
+    shared_threads: int
+    """CPU threads of each process where all of them work."""
     fast_float32: bool
     """Whether torch's fast float32 matrix product ("medium") is real float32 on this machine: training then uses it."""
+    waiting: Any = None
+    """The group of all processes, in which they wait for each other; None of a single one."""
 
     @property
     def device(self) -> torch.device:
@@ -53,8 +64,19 @@ class Machine:
             self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def wait(self) -> None:
-        """Wait for every process."""
-        self.accelerator.wait_for_everyone()
+        """Wait for every process. Those that wait sleep, so that they do not slow down what the others time, and fail
+        soon after another one ended."""
+        if self.waiting is not None:
+            torch.distributed.barrier(group=self.waiting)
+
+    @contextmanager
+    def working(self, together: bool) -> Iterator[None]:
+        """Use as many threads within the block as belong to one of all processes, or to the main process alone."""
+        torch.set_num_threads(self.shared_threads if together else self.threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(self.shared_threads)
 
     @contextmanager
     def main_first(self) -> Iterator[None]:
@@ -74,14 +96,13 @@ def start(config: Config, folder: Path | None = None) -> Machine:
     """
     silence()
     world = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    threads = config.threads or max(1, cores() // world)
-    torch.set_num_threads(threads)
+    shared_threads = config.threads or max(1, cores() // world)
+    torch.set_num_threads(shared_threads)
     device = torch.device("cuda" if config.device != "cpu" and torch.cuda.is_available() else "cpu")
     if config.device == "cuda" and device.type != "cuda":
         raise ConfigError("device: got cuda; must be a device that this machine has; set device=cpu")
     precision = detect_precision(config.precision, device)
-    # Stages that only the main process runs may take hours, and the other processes wait for it.
-    timeout = InitProcessGroupKwargs(timeout=datetime.timedelta(days=7))
+    timeout = InitProcessGroupKwargs(timeout=STEP)
     if world == 1:
         AcceleratorState._reset_state(reset_partial_state=True)  # the runs of a sweep share a process
     accelerator = Accelerator(
@@ -94,9 +115,13 @@ def start(config: Config, folder: Path | None = None) -> Machine:
     fast = fast_path_is_float32(device.type)
     torch.set_float32_matmul_precision("medium" if fast else "highest")
     console = Console(width=None if sys.stdout.isatty() else 120)
-    machine = Machine(accelerator, console, precision, threads, fast)
+    several = accelerator.num_processes > 1
+    waiting = torch.distributed.new_group(backend="gloo", timeout=STAGE) if several else None
+    threads = config.threads or cores()
+    machine = Machine(accelerator, console, precision, threads, shared_threads, fast, waiting)
     machine.log(
-        f"{accelerator.num_processes} process(es) on {accelerator.device}, {threads} threads, training in {precision}"
+        f"{accelerator.num_processes} process(es) on {accelerator.device}, {shared_threads} threads, "
+        f"training in {precision}"
     )
     return machine
 

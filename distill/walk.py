@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distill import cache, check, checkpoint, explain, progress
+from distill.check.launch import launch
 from distill.check.rules import flatten
 from distill.config import Config, Evaluate, Export, load_config
 from distill.data.tasks import check_files
@@ -69,6 +70,8 @@ def walk(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | 
         UserError: for every error that the user can correct.
     """
     began = time.monotonic()
+    if problems := list(launch(os.environ)):
+        raise ConfigError(problems)
     folder = checkpoint.run_folder(recipe, overrides, config.output)
     checkpoint.claim(folder)
     with checkpoint.locked(folder), cache.using(config.cache):
@@ -214,9 +217,10 @@ def _made(ctx: Context, step: Step, own: dict[str, Any]) -> dict[str, Any]:
     from distill.evaluate import memory
     from distill.stages import RUN
 
-    if step.kind != "train" and not ctx.machine.main:
+    together = step.kind == "train"
+    if not together and not ctx.machine.main:
         return {}
-    with memory.peak(ctx.machine.device.type) as used:
+    with memory.peak(ctx.machine.device.type) as used, ctx.machine.working(together):
         manifest = RUN[step.kind](ctx, step)
     if ctx.machine.main:
         ctx.folder.complete(step, manifest | {"peak_memory_mib": used()} | own)

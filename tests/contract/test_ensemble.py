@@ -293,7 +293,7 @@ def targets(home: Path, weights: str, of: Any) -> Any:
 
     names = ["recipe=task", "teacher=ensemble", "teacher.names=[one,one]", f"teacher.weights={weights}"]
     settings = config.load_config([*names, "student.name=one", *tasks("order"), *FEW[:2]])
-    machine = Machine(Accelerator(cpu=True), Console(quiet=True), "fp32", 1, fast_float32=False)
+    machine = Machine(Accelerator(cpu=True), Console(quiet=True), "fp32", 1, 1, fast_float32=False)
     with contextlib.chdir(home):
         ctx = Context(settings, resolve(settings), "task", "", machine, RunFolder(Path("out")))
         return of(ctx, ctx.plan.steps[0], ctx.tasks["order"])

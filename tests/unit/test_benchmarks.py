@@ -103,7 +103,7 @@ def test_peak_is_the_memory_of_the_action() -> None:
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_every_kind_of_step_is_measured(model: BertConfig, precision: str) -> None:
-    machine = Machine(Accelerator(cpu=True), Console(), precision, 1, fast_float32=True)
+    machine = Machine(Accelerator(cpu=True), Console(), precision, 1, 1, fast_float32=True)
     measured = step.benchmark(model, SHAPE, machine, repeats=2)
     arithmetic = ["fp32", "fp32_medium", *(["bf16"] if precision == "bf16" else [])]
     assert [row["arithmetic"] for row in measured["rows"]] == arithmetic

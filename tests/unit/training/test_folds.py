@@ -63,8 +63,12 @@ def ctx(tmp_path: Path) -> Any:
     words = TINY["tokenizer"]()
     words.save_pretrained(whole)
     return SimpleNamespace(
-        config=SimpleNamespace(tasks=SimpleNamespace(max_length=16), teacher=SimpleNamespace(window=None)),
-        machine=Machine(Accelerator(cpu=True), Console(quiet=True), "fp32", 1, fast_float32=False),
+        config=SimpleNamespace(
+            tasks=SimpleNamespace(max_length=16),
+            teacher=SimpleNamespace(window=None),
+            limit=SimpleNamespace(smoke=True),
+        ),
+        machine=Machine(Accelerator(cpu=True), Console(quiet=True), "fp32", 1, 1, fast_float32=False),
         folder=RunFolder(tmp_path),
         tasks={"a": DATA},
         tokenizer=lambda source, member=0: words,

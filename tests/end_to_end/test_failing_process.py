@@ -1,0 +1,77 @@
+"""If one process of a run ends, the others end within a minute, with its message; none waits for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+SCRIPT = """
+import os, signal, sys, threading, time
+
+from distill import __main__, engine, stages
+from distill.errors import UserError
+
+how, rank = sys.argv.pop(1), os.environ["RANK"]
+steps, train = [], sys.modules["distill.engine.train"]
+gradients = train.gradients
+
+
+def end():
+    open("ended", "w").close()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def step(*arguments):
+    steps.append(0)
+    if how == "training" and rank == "1" and len(steps) == 5:
+        end()
+    return gradients(*arguments)
+
+
+def prune(ctx, stage):  # of the main process alone
+    if how == "error":
+        open("ended", "w").close()
+        raise UserError("prune: got nothing to cut")
+    time.sleep(300)
+
+
+train.gradients = step
+stages.RUN["prune"] = prune
+if how == "waiting" and rank == "1":
+
+    def later():
+        while not os.path.exists("one/finetune_teacher/manifest.json"):
+            time.sleep(0.2)
+        time.sleep(2)
+        end()
+
+    threading.Thread(target=later, daemon=True).start()
+__main__.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "said"),
+    [
+        ("training", 1, "Signal 9 (SIGKILL)"),
+        ("waiting", 1, "Signal 9 (SIGKILL)"),
+        ("error", 1, "prune: got nothing to cut\n"),
+    ],
+)
+def test_the_others_end_soon(how: str, code: int, said: str, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = [
+        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "script.py", how,
+        "recipe=prune", "limit=smoke", "limit.steps=12", "tasks.names=[order]", "output=one", "threads=1",
+        "pipeline=[finetune_teacher,prune]", "target.speedup=null", "student.num_hidden_layers=2",
+    ]  # fmt: skip
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=250)
+    seconds = time.time() - (tmp_path / "ended").stat().st_mtime
+    assert done.returncode == code
+    assert said in done.stderr
+    assert seconds < 60
