@@ -211,14 +211,14 @@ def compressed_part(runs: Sequence[Results], notes_on_rules: Sequence[str]) -> s
     """A row for each target: the student and its baseline over seeds, in the form that the search timed."""
     rows: list[tuple[str, ...]] = []
     for group in overview.grouped(runs, _trained):
-        targets = dict.fromkeys(target for run in group for target in headline.targets(run) if target is not None)
-        for target in sorted(targets, key=_times):
+        targets = dict.fromkeys((_asked(run, target), target) for run in group for target in headline.targets(run))
+        for speedup, target in targets:
             of_runs = [(run, *_served(run, target)) for run in group]
             students = [student for _, student, _ in of_runs if student is not None]
             baselines = [baseline for _, _, baseline in of_runs if baseline is not None]
             rows.append(
                 (
-                    target,
+                    f"{speedup:g}x",
                     ", ".join(dict.fromkeys(map(headline.variant, students))),
                     _retained(students),
                     _retained(baselines)
@@ -226,10 +226,15 @@ def compressed_part(runs: Sequence[Results], notes_on_rules: Sequence[str]) -> s
                     "; ".join(text for models in of_runs for text in _gained(*models)) or "-",
                     overview.mean(overview.values([*map(headline.speedup, students)]), times, 2),
                     ", ".join(dict.fromkeys(_shape(run, target) for run, *_ in of_runs)),
+                    _processor(group[0]),
                     ", ".join(str(seed) for run, student, _ in of_runs if student is not None for seed in run["seeds"]),
                 )
             )
-    columns = ("Target", "Form", "Retained %", "Without a teacher", "Gain in score", "Speedup", "Shape", "Seeds")
+    rows.sort(key=lambda row: _times(row[0]))
+    columns = (
+        *("Target", "Form", "Retained %", "Without a teacher", "Gain in score", "Speedup", "Shape"),
+        *("Processor", "Seeds"),
+    )
     notes = [
         "Form: the one for which the shape was searched. Without a teacher: retained % of the same model, pruned in "
         "the same way and trained without a teacher. Gain in score: points of the macro score over that model, of each "
@@ -245,7 +250,22 @@ def _times(target: str) -> float:
     return float(target.removesuffix("x"))
 
 
-def _served(results: Results, target: str) -> tuple[Model | None, Model | None]:
+def _asked(results: Results, target: str | None) -> float:
+    """The speedup of a target; of a run with a single one, which is not named, that of the command."""
+    if target is not None:
+        return _times(target)
+    setting = next(word for word in overview.settings(results).split() if word.startswith("target.speedup="))
+    return float(setting.partition("=")[2].strip("[]"))
+
+
+def _processor(results: Results) -> str:
+    """The processor, and whether it has matrix units for bf16 and int8."""
+    environment = results["environment"]
+    units = ", AMX" if "amx_int8" in (environment.get("cpu_flags") or "").split() else ""
+    return environment["cpu"].replace("(R)", "").removesuffix(" Processor") + units
+
+
+def _served(results: Results, target: str | None) -> tuple[Model | None, Model | None]:
     """Student and baseline of a target in the form that the search timed; None where the run has none."""
     cut = next((row for row in results.get("pruned", []) if row["target"] == target), {})
     form = (target, cut.get("backend"), cut.get("scheme"))
@@ -334,7 +354,7 @@ def chain_part(runs: dict[str, Results]) -> str:
     return measured_part(Table("Chain", columns, rows, 2, notes)) if rows else "No run is committed yet."
 
 
-def _shape(results: Results, target: str) -> str:
+def _shape(results: Results, target: str | None) -> str:
     found = next((row for row in results.get("pruned", []) if row["target"] == target), None)
     return "-" if found is None else f"{found['layers']} x {found['hidden']} x {found['ffn']}"
 

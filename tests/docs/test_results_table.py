@@ -192,7 +192,22 @@ def test_each_target_of_a_compression_is_one_row_of_the_readme(root: Path) -> No
     assert row[1] == "int8 onnxruntime"
     assert row[2] == "94.1 ± 1.4"
     assert row[4] == "+3.0 [+2.0, +4.0]; +5.0 [+4.0, +6.0]"
-    assert row[6:] == ["2 x 64 x 96", "0, 1 |"]
+    assert row[6:] == ["2 x 64 x 96", complete()["environment"]["cpu"], "0, 1 |"]
+
+
+def test_a_run_with_one_target_is_a_row_of_the_curve(root: Path) -> None:
+    """Its target has no name, so that its speedup is that of the command."""
+    run = complete()
+    run["command"] = "python -m distill recipe=frontier target.speedup=8 seed=0"
+    run["environment"] |= {"cpu": "Some(R) Processor", "cpu_flags": "avx2 amx_int8"}
+    run["pruned"] = [
+        {"step": "prune", "target": None, "layers": 2, "hidden": 64, "ffn": 96, "backend": "torch", "scheme": "fp32"}
+    ]
+    write(root / "docs/results/frontier/eight/results.json", run)
+    assert results_table.main([], root) == 0
+    readme = (root / "README.md").read_text()
+    (row,) = [line.split(" | ") for line in readme[readme.index("compressed:begin") :].splitlines() if "| 8x" in line]
+    assert row[6:] == ["2 x 64 x 96", "Some, AMX", "0 |"]
 
 
 @pytest.mark.parametrize("group", ["levers", "ablation"])
