@@ -1,11 +1,11 @@
-# make install | make demo | make test | make test-all | make test-browser | make results | make lint. Everything is installed into .venv, once, with the versions of constraints.txt.
+# make install | make demo | make test | make test-all | make test-browser | make results | make bench | make lint. Everything is installed into .venv, once, with the versions of constraints.txt.
 PYTHON ?= python3
 PIP = .venv/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 PYTEST = HF_HUB_OFFLINE=1 .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 ARGS ?=
 RUNS ?=
 
-.PHONY: install demo test test-all test-browser results lint format clean
+.PHONY: install demo test test-all test-browser results bench lint format clean
 
 install: .venv/.embedded
 
@@ -24,6 +24,10 @@ test-browser: .venv/.browser
 # Lists the committed results; RUNS="NAME ..." makes those again.
 results: .venv/.dev
 	.venv/bin/python -m benchmarks.remake $(RUNS)
+
+# Task distillation with distill, TextBrewer and a subclass of Trainer, timed in turn: about half an hour.
+bench: .venv/.bench
+	HF_HUB_OFFLINE=1 .venv/bin/python -m benchmarks.frameworks --output benchmarks/results/frameworks.json $(ARGS)
 
 lint: .venv/.dev
 	.venv/bin/ruff check .
@@ -53,6 +57,10 @@ clean:
 .venv/.dev: pyproject.toml constraints.txt .venv/.torch
 	$(PIP) --editable ".[embedded,dev,torchao,openvino]"
 	touch $@ .venv/.embedded
+
+.venv/.bench: .venv/.dev
+	$(PIP) --editable ".[bench]"
+	touch $@
 
 # The browser itself is the system's: chromium or chrome.
 .venv/.browser: .venv/.dev

@@ -3,7 +3,7 @@
     python benchmarks/results_table.py docs/results/glue-distilbert   # README.md shows this run
     python benchmarks/results_table.py --check                        # exit code 1 if a document differs
 
-Reads every results.json below docs/results, and step.json and quantize.json in benchmarks/results. Writes
+Reads every results.json below docs/results, and the files of benchmarks in benchmarks/results. Writes
 docs/results/README.md, the picture of each run, and README.md, docs/compressing.md and docs/findings.md between their
 markers. Without the name of a run, the headline in README.md stays that of the same run.
 """
@@ -94,9 +94,9 @@ def documents(root: Path, runs: dict[str, Results], shown: str | None) -> dict[P
     elif shown not in runs:
         names = ", ".join(runs) or "none"
         raise DataError(f"{RESULTS / shown}/results.json: got no such file; must be a committed run; choose of {names}")
-    step, quantize = (
+    frameworks, step, quantize = (
         read_json(file) if (file := root / BENCHMARKS / f"{name}.json").is_file() else None
-        for name in ("step", "quantize")
+        for name in ("frameworks", "step", "quantize")
     )
     parts = {
         "results": "No result is committed yet." if shown is None else main_part(shown, runs),
@@ -104,6 +104,7 @@ def documents(root: Path, runs: dict[str, Results], shown: str | None) -> dict[P
         "compressed": compressed_part(
             _compressed(runs), _rules_before([name for name in runs if name.startswith(COMPRESSION)], runs)
         ),
+        "frameworks": _measured(frameworks, frameworks_table),
         "step": _measured(step, step_table),
     }
     for name, content in parts.items():
@@ -213,6 +214,8 @@ def compressed_part(runs: Sequence[Results], notes_on_rules: Sequence[str]) -> s
     for group in overview.grouped(runs, _trained):
         targets = dict.fromkeys((_asked(run, target), target) for run in group for target in headline.targets(run))
         for speedup, target in targets:
+            if speedup is None:
+                continue
             of_runs = [(run, *_served(run, target)) for run in group]
             students = [student for _, student, _ in of_runs if student is not None]
             baselines = [baseline for _, _, baseline in of_runs if baseline is not None]
@@ -250,12 +253,12 @@ def _times(target: str) -> float:
     return float(target.removesuffix("x"))
 
 
-def _asked(results: Results, target: str | None) -> float:
-    """The speedup of a target; of a run with a single one, which is not named, that of the command."""
+def _asked(results: Results, target: str | None) -> float | None:
+    """The speedup of a target; of a run with a single one, which is not named, that of the command, if any."""
     if target is not None:
         return _times(target)
-    setting = next(word for word in overview.settings(results).split() if word.startswith("target.speedup="))
-    return float(setting.partition("=")[2].strip("[]"))
+    settings = [word for word in overview.settings(results).split() if word.startswith("target.speedup=")]
+    return float(settings[-1].partition("=")[2].strip("[]")) if settings else None
 
 
 def _processor(results: Results) -> str:
@@ -428,6 +431,54 @@ def step_table(measured: dict[str, Any]) -> Table:
         "Peak MiB: memory in use during the step, without weights and optimizer state.",
     ]
     return Table("Training step", ("Step", "Tokens/s", "ms", "Peak MiB", "Speedup [95%]"), rows, 1, notes)
+
+
+WAYS = {
+    "distill": "distill",
+    "textbrewer": "TextBrewer, float32",
+    "trainer": "subclass of Trainer, float32",
+    "trainer_bf16": "subclass of Trainer, bf16",
+}
+"""Way of `benchmarks/frameworks.py` -> its name for a reader."""
+
+
+def frameworks_table(measured: dict[str, Any]) -> Table:
+    """The measurements of `benchmarks/frameworks.py`, with a row for each way and size."""
+    rows = [
+        (
+            f"{row['size']}, {row['training_rows']:,} rows",
+            WAYS[row["way"]],
+            number(sorted(row["seconds"])[len(row["seconds"]) // 2]),
+            number(row["tokens_per_second"], 0),
+            number(row["peak_mib"], 0),
+            with_interval(times(row["speedup"]["median"]), row["speedup"]["ci95"], 2),
+            number(100 * row["accuracy"]),
+            number(100 * row["agreement"]),
+        )
+        for row in measured["rows"]
+    ]
+    facts = measured["environment"]
+    rounds = len(measured["rows"][0]["seconds"])
+    columns = (
+        *("Size", "With", "Seconds", "Tokens/s", "Peak MiB", "Speedup [95%]"),
+        *("Accuracy %", "Same as the teacher %"),
+    )
+    notes = [
+        "Task distillation of a teacher that is fine-tuned already, from starting the process to the written student: "
+        f"{measured['epochs']} epochs, batches of {measured['batch']} rows, texts of at most {measured['max_length']} "
+        "tokens. base: a teacher of the size of BERT-base, and a student with half its layers. small: the embedded "
+        "teacher, and half its layers.",
+        f"Medians of {rounds} rounds, in each of which every way ran once, in a process of its own; {facts['threads']} "
+        f"threads, {facts['cpu']}, torch {facts['torch']}, transformers {facts['transformers']}, TextBrewer "
+        f"{facts['textbrewer']}. Tokens: those of the training rows, without padding. Peak MiB: of the whole process.",
+        f"The teacher's accuracy: {_of_teachers(measured)}. Accuracy and agreement: on 500 other rows.",
+    ]
+    return Table("Task distillation", columns, rows, 2, notes)
+
+
+def _of_teachers(measured: dict[str, Any]) -> str:
+    by_size = {row["size"]: row["teacher_accuracy"] for row in measured["rows"]}
+    return ", ".join(f"{100 * accuracy:.1f}% ({size})" for size, accuracy in by_size.items())
 
 
 def quantize_table(measured: dict[str, Any]) -> Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,6 +22,8 @@ from distill.check.launch import launch
 
 _failed: list[str] = []
 """Error messages of the jobs of a sweep, printed when all jobs have ended."""
+_codes: set[int] = set()
+"""Exit codes of failed jobs: 2 after errors that the user can correct, 1 after others."""
 _CONF, _PRIMARY = config.folder("conf").resolve(), "config"
 """Folder and name of the primary config."""
 _tracebacks = os.environ.get("HYDRA_FULL_ERROR") == "1"
@@ -34,8 +37,8 @@ def _job(composed: DictConfig) -> Any:
     recipe: Any = HydraConfig.get().runtime.choices.get("recipe")
     assert isinstance(settings, config.Config)
     settings = config.implied(settings, overrides)
+    sweep = HydraConfig.get().mode == RunMode.MULTIRUN
     try:
-        sweep = HydraConfig.get().mode == RunMode.MULTIRUN
         problems = list(launch(os.environ, sweep=sweep)) or check.settings(settings, recipe)
         if problems or recipe is None:
             raise errors.ConfigError(problems)
@@ -44,12 +47,22 @@ def _job(composed: DictConfig) -> Any:
         return walk(settings, recipe, overrides)
     except errors.Stopped as error:
         sys.exit(_print_errors(error.messages, 130))
-    except errors.UserError as error:
-        if _tracebacks:
+    except Exception as error:
+        if not sweep or _tracebacks:
             raise
-        # Collected, so that a failed job of a sweep does not stop the other jobs.
-        _failed.extend(error.messages)
+        _collect(error, overrides)
         return None
+
+
+def _collect(error: Exception, overrides: list[str]) -> None:
+    """Note the error of a job of a sweep, with the settings that it alone has, so that the other jobs run."""
+    lines = explain.messages(error, overrides)
+    _codes.add(1 if lines is None else 2)
+    if lines is None:
+        traceback.print_exc()
+        lines = [f"{type(error).__name__}: {error}; the traceback is above"]
+    own = " ".join(word for word in overrides if word not in sys.argv)
+    _failed.extend(f"job {HydraConfig.get().job.num} ({own}): {line}" for line in lines)
 
 
 @contextmanager
@@ -95,7 +108,7 @@ def _print_errors(lines: list[str], code: int) -> int:
 
 
 def main() -> None:
-    """Run the command line. Exit code 2 after errors that the user can correct, 130 after Ctrl-C."""
+    """Run the command line. Exit code 2 after errors that the user can correct, 130 after Ctrl-C, 1 after others."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing its own message and a stack
     try:
         with _checked():
@@ -108,7 +121,7 @@ def main() -> None:
             raise
         sys.exit(_print_errors(lines, 2))
     if _failed:
-        sys.exit(_print_errors(_failed, 2))
+        sys.exit(_print_errors(_failed, min(_codes)))
 
 
 if __name__ == "__main__":

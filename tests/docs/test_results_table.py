@@ -24,6 +24,8 @@ README = """# Title
 between
 <!-- compressed:begin -->
 <!-- compressed:end -->
+<!-- frameworks:begin -->
+<!-- frameworks:end -->
 <!-- step:begin -->
 <!-- step:end -->
 end
@@ -306,6 +308,26 @@ def test_documents_without_results(tmp_path: Path) -> None:
     assert "Not measured yet." in text
     assert "Not measured yet." in (tmp_path / "docs/compressing.md").read_text()
     assert "No result is committed yet." in (tmp_path / "docs/results/README.md").read_text()
+
+
+def test_frameworks_are_rows_of_the_readme(root: Path) -> None:
+    rows = [
+        {
+            "size": "base", "way": way, "training_rows": 1920, "seconds": [seconds, 90.0, 10.0],
+            "tokens_per_second": 700.0, "peak_mib": 2000.0, "speedup": {"median": speedup, "ci95": [speedup] * 2},
+            "accuracy": 0.7, "agreement": 0.912, "teacher_accuracy": 0.75, "kl": 0.1,
+        }
+        for way, seconds, speedup in (("distill", 50.0, 3.2), ("trainer", 80.0, 1.0))
+    ]  # fmt: skip
+    facts = {"cpu": "Example CPU", "threads": 2, "torch": "2.13", "transformers": "5.23", "textbrewer": "0.2.1"}
+    write(
+        root / "benchmarks/results/frameworks.json",
+        {"environment": facts, "batch": 32, "epochs": 3, "max_length": 128, "rows": rows},
+    )
+    assert results_table.main([], root) == 0
+    readme = (root / "README.md").read_text()
+    assert "| base, 1,920 rows | distill | 50.0 | 700 | 2,000 | 3.20x [3.20, 3.20] | 70.0 | 91.2 |" in readme
+    assert "The teacher's accuracy: 75.0% (base)." in readme
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,8 @@ def test_a_failed_job_does_not_stop_the_others(swept: tuple[Path, subprocess.Com
     cwd, run = swept
     assert run.returncode == 2
     bad = "student.layers: got [5, 0]; must be distinct ascending layer numbers from 0; e.g. [0,2,5]\n"
-    assert run.stderr == 2 * bad
+    own = "student.layers=[5,0] precision"
+    assert run.stderr == f"job 2 ({own}=fp32): {bad}job 3 ({own}=bf16): {bad}"
     assert sorted(depths(cwd).values()) == [2, 2, 3, 3]
     assert run.stdout.count("training in fp32") == run.stdout.count("training in bf16") == 2
 
@@ -51,3 +52,35 @@ def test_finished_jobs_are_skipped(swept: tuple[Path, subprocess.CompletedProces
     assert again.stdout.count("pretrain: finished earlier, skipped") == 4
     assert {p: p.read_bytes() for run in runs for p in run.rglob("*") if p.is_file()} == files
     assert [cwd / name for name in depths(cwd)] == runs
+
+
+CRASHING = """
+import sys
+from distill import __main__, stages
+
+train = stages.RUN["train"]
+
+
+def crash(ctx, step):
+    if ctx.config.seed == 1:
+        raise RuntimeError("out of ideas")
+    return train(ctx, step)
+
+
+stages.RUN["train"] = crash
+__main__.main()
+"""
+
+
+@pytest.mark.slow
+def test_a_job_that_crashes_does_not_stop_the_others(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", CRASHING, "-m", *SETTINGS, "seed=0,1,2", "stages.pretrain.clip=0,1"]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=250)
+    assert run.returncode == 1
+    *above, first, second, third, last = run.stderr.splitlines()
+    assert "Traceback (most recent call last):" in above
+    assert first.startswith("job 0 (seed=0 stages.pretrain.clip=0): stages.pretrain.clip: got 0")
+    assert second.startswith("job 2 (seed=1 stages.pretrain.clip=0): stages.pretrain.clip: got 0")
+    assert third == "job 3 (seed=1 stages.pretrain.clip=1): RuntimeError: out of ideas; the traceback is above"
+    assert last.startswith("job 4 (seed=2 stages.pretrain.clip=0): stages.pretrain.clip: got 0")
+    assert len(depths(tmp_path)) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import runpy
 import shutil
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -17,13 +18,14 @@ from accelerate.state import AcceleratorState
 from rich.console import Console
 from transformers import BertConfig, BertForMaskedLM, BertModel
 
-from benchmarks import bert_base, quantize, removal, step
+from benchmarks import bert_base, frameworks, quantize, removal, step
 from benchmarks.results_table import quantize_table, step_table
 from distill.config import Train
 from distill.machine import Machine
 from distill.schemes import SCHEMES
 
 SHAPE = (3, 16)
+TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 
 
 @pytest.fixture(autouse=True)
@@ -151,3 +153,45 @@ def test_layers_are_removed_by_both_ways_of_the_benchmark() -> None:
     measured = removal.benchmark(config, rows=4, length=16, threads=1, repeats=1)
     assert measured["largest_difference"] < 1e-3
     assert measured["ratio"] > 0
+
+
+@pytest.fixture
+def labelled(tmp_path: Path) -> Path:
+    """A folder as `frameworks.prepare` makes it, with tiny models and 64 rows."""
+    sentences, labels = TINY["SENTENCES"], frameworks.LABELS
+    rows = [(f"{sentences[i % 8]} {i}", sentences[(i + i % 2) % 8], labels[i % 2]) for i in range(96)]
+    frameworks._write(tmp_path / "train.csv", rows[:64])
+    frameworks._write(tmp_path / "test.csv", rows[64:])
+    names = {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
+    TINY["save"](tmp_path / "teacher", "bert", "SequenceClassification", num_hidden_layers=4, length=66, **names)
+    frameworks._cut(frameworks._load(tmp_path / "teacher"), [0, 2]).save_pretrained(tmp_path / "student")
+    for file in (tmp_path / "teacher").glob("token*"):
+        shutil.copy(file, tmp_path / "student")
+    return tmp_path
+
+
+@pytest.mark.parametrize("way", frameworks.WAYS)
+@pytest.mark.slow
+def test_every_framework_trains_the_same_student(way: str, labelled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if way == "textbrewer":
+        pytest.importorskip("textbrewer", reason="only make bench installs TextBrewer")
+    monkeypatch.setattr(frameworks, "LENGTH", 32)
+    frameworks.WAYS[way](labelled)
+    before, after = (frameworks._load(labelled / name) for name in ("student", f"students/{way}"))
+    assert after.config.num_hidden_layers == 2
+    assert after.config.id2label == dict(enumerate(frameworks.LABELS))
+    moved = [
+        not torch.equal(ours, theirs) for ours, theirs in zip(before.parameters(), after.parameters(), strict=True)
+    ]
+    assert sum(moved) > len(moved) / 2
+    scored = frameworks.result(labelled, labelled / "students" / way)
+    assert 0 <= scored["agreement"] <= 1
+    assert frameworks.result(labelled, labelled / "teacher")["kl"] == pytest.approx(0, abs=1e-6)
+
+
+def test_a_doubled_teacher_outputs_the_same(labelled: Path) -> None:
+    teacher, rows = frameworks._load(labelled / "teacher"), frameworks._read(labelled / "test.csv")[:8]
+    large = frameworks._doubled(teacher)
+    assert (large.config.num_hidden_layers, large.config.hidden_size) == (8, 2 * teacher.config.hidden_size)
+    ours, theirs = (frameworks._logits(model, labelled, rows) for model in (large, teacher))
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
