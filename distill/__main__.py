@@ -39,7 +39,7 @@ def _job(composed: DictConfig) -> Any:
     settings = config.implied(settings, overrides)
     sweep = HydraConfig.get().mode == RunMode.MULTIRUN
     try:
-        problems = list(launch(os.environ, sweep=sweep)) or check.settings(settings, recipe)
+        problems = check.settings(settings, recipe)
         if problems or recipe is None:
             raise errors.ConfigError(problems)
         from distill.walk import walk
@@ -48,21 +48,22 @@ def _job(composed: DictConfig) -> Any:
     except errors.Stopped as error:
         sys.exit(_print_errors(error.messages, 130))
     except Exception as error:
-        if not sweep or _tracebacks:
+        if _tracebacks or not (sweep or isinstance(error, errors.UserError)):
             raise
-        _collect(error, overrides)
+        # Collected, so that a failed job of a sweep does not stop the other jobs.
+        own = [word for word in overrides if word not in sys.argv]
+        job = f"job {HydraConfig.get().job.num} ({' '.join(own)}): " if sweep else ""
+        _failed.extend(job + line for line in _described(error, overrides))
         return None
 
 
-def _collect(error: Exception, overrides: list[str]) -> None:
-    """Note the error of a job of a sweep, with the settings that it alone has, so that the other jobs run."""
+def _described(error: Exception, overrides: list[str]) -> list[str]:
+    """What to print of the error of a job, after its traceback if the user cannot correct it."""
     lines = explain.messages(error, overrides)
     _codes.add(1 if lines is None else 2)
     if lines is None:
         traceback.print_exc()
-        lines = [f"{type(error).__name__}: {error}; the traceback is above"]
-    own = " ".join(word for word in overrides if word not in sys.argv)
-    _failed.extend(f"job {HydraConfig.get().job.num} ({own}): {line}" for line in lines)
+    return lines or [f"{type(error).__name__}: {error}; the traceback is above"]
 
 
 @contextmanager
@@ -109,6 +110,8 @@ def _print_errors(lines: list[str], code: int) -> int:
 
 def main() -> None:
     """Run the command line. Exit code 2 after errors that the user can correct, 130 after Ctrl-C, 1 after others."""
+    if problems := list(launch(os.environ, sweep=bool({"-m", "--multirun"} & set(sys.argv)))):
+        sys.exit(_print_errors(problems, 2))
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing its own message and a stack
     try:
         with _checked():

@@ -92,9 +92,9 @@ def distill(folder: Path, *arguments: str, trap: Path | None = None, **environme
         (
             ["-m", RECIPE, "temperature=-1,2", "seed=-1"],
             [
-                "temperature: got -1.0; must be > 0; 2 is usual",
-                "seed: got -1; must be >= 0; 0 is the default",
-                "seed: got -1; must be >= 0; 0 is the default",
+                "job 0 (temperature=-1): temperature: got -1.0; must be > 0; 2 is usual",
+                "job 0 (temperature=-1): seed: got -1; must be >= 0; 0 is the default",
+                "job 1 (temperature=2): seed: got -1; must be >= 0; 0 is the default",
             ],
         ),
     ],

@@ -339,7 +339,7 @@ def test_jsonl_with_questions_without_answers_is_read(tmp_path: Path) -> None:
     file = tmp_path / "facts.jsonl"
     rows = [dict(zip(SQUAD, row, strict=True)) for row in zip(*SQUAD.values(), strict=True)]
     file.write_text("".join(json.dumps(row) + "\n" for row in reversed(rows)))
-    table = read(str(file), "tasks.train", cache=tmp_path / "cache")
+    table = read(str(file), "tasks.train", folder=tmp_path / "cache")
     columns = Columns(("question", "context"), ("answers",), KIND)
     assert KIND.prepare is not None
     prepared = KIND.prepare(table.rows, columns, table.where)
@@ -362,7 +362,7 @@ def nested(rows: dict[str, list[Any]]) -> dict[str, Any]:
 def test_squads_own_files_are_read(indent: int | None, tmp_path: Path) -> None:
     file = tmp_path / "train-v2.0.json"
     file.write_text(json.dumps(nested(SQUAD), indent=indent))
-    table = read(str(file), "tasks.train", cache=tmp_path / "cache")
+    table = read(str(file), "tasks.train", folder=tmp_path / "cache")
     assert table.rows.to_pydict() == {name: SQUAD[name] for name in ("id", "title", "context", "question", "answers")}
 
 
@@ -379,7 +379,7 @@ def test_a_broken_file_of_squad_is_refused(content: Any, message: str, tmp_path:
     file = tmp_path / "train.json"
     file.write_text(json.dumps(content))
     with pytest.raises(DataError, match=message):
-        read(str(file), "tasks.train", cache=tmp_path / "cache")
+        read(str(file), "tasks.train", folder=tmp_path / "cache")
     file.write_text(json.dumps(content)[:-1])
     with pytest.raises(DataError, match="row 1: got broken JSON"):
-        read(str(file), "tasks.train", cache=tmp_path / "cache")
+        read(str(file), "tasks.train", folder=tmp_path / "cache")
