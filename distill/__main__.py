@@ -16,7 +16,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from distill import check, config, errors, explain
+from distill import check, config, errors, explain, usage
 from distill.check.hydra import hydra_settings
 from distill.check.launch import launch
 
@@ -110,6 +110,9 @@ def _print_errors(lines: list[str], code: int) -> int:
 
 def main() -> None:
     """Run the command line. Exit code 2 after errors that the user can correct, 130 after Ctrl-C, 1 after others."""
+    if {"-h", "--help"} & {*sys.argv[1:]}:
+        print(usage.text(), end="")
+        return
     if problems := list(launch(os.environ, sweep=bool({"-m", "--multirun"} & set(sys.argv)))):
         sys.exit(_print_errors(problems, 2))
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing its own message and a stack

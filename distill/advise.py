@@ -107,7 +107,7 @@ def advise(config: Config) -> Advice:
                 else:
                     found[speedup] = shape
             whole, float32 = search.full, search.references()
-            shapes = {f"{speedup:g}x": shape for speedup, shape in found.items()}
+            shapes = {f"{speedup:g}x": shape for speedup, shape in found.items() if shape != whole}
             form = form_of(ctx)
             if (form.backend, form.scheme) not in [(runner.backend, runner.scheme) for runner in float32]:
                 shapes = {"whole": whole} | shapes
