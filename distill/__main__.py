@@ -16,14 +16,10 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from distill import check, config, errors, explain, usage
+from distill import check, config, errors, explain, sweep, usage
 from distill.check.hydra import hydra_settings
 from distill.check.launch import launch
 
-_failed: list[str] = []
-"""Error messages of the jobs of a sweep, printed when all jobs have ended."""
-_codes: set[int] = set()
-"""Exit codes of failed jobs: 2 after errors that the user can correct, 1 after others."""
 _CONF, _PRIMARY = config.folder("conf").resolve(), "config"
 """Folder and name of the primary config."""
 _tracebacks = os.environ.get("HYDRA_FULL_ERROR") == "1"
@@ -33,37 +29,33 @@ _tracebacks = os.environ.get("HYDRA_FULL_ERROR") == "1"
 @hydra.main(version_base="1.3", config_path=str(_CONF), config_name=_PRIMARY)
 def _job(composed: DictConfig) -> Any:
     settings = OmegaConf.to_object(composed)
-    overrides = list(HydraConfig.get().overrides.task)
-    recipe: Any = HydraConfig.get().runtime.choices.get("recipe")
+    own = HydraConfig.get()
+    overrides = list(own.overrides.task)
+    recipe: Any = own.runtime.choices.get("recipe")
     assert isinstance(settings, config.Config)
     settings = config.implied(settings, overrides)
-    sweep = HydraConfig.get().mode == RunMode.MULTIRUN
+    multirun = own.mode == RunMode.MULTIRUN
     try:
         problems = check.settings(settings, recipe)
         if problems or recipe is None:
             raise errors.ConfigError(problems)
         from distill.walk import walk
 
-        return walk(settings, recipe, overrides)
+        measured = walk(settings, recipe, overrides)
+        return sweep.objectives(measured, own.sweeper.get("direction")) if multirun else None
     except errors.Stopped as error:
         sys.exit(_print_errors(error.messages, 130))
     except Exception as error:
-        if _tracebacks or not (sweep or isinstance(error, errors.UserError)):
+        lines = explain.messages(error, overrides)
+        if _tracebacks or (lines is None and not multirun):
             raise
-        # Collected, so that a failed job of a sweep does not stop the other jobs.
-        own = [word for word in overrides if word not in sys.argv]
-        job = f"job {HydraConfig.get().job.num} ({' '.join(own)}): " if sweep else ""
-        _failed.extend(job + line for line in _described(error, overrides))
+        if not multirun:
+            sys.exit(_print_errors(lines or [], 2))
+        # Returned, so that a failed job of a sweep does not stop the other jobs.
+        trace = "" if lines else traceback.format_exc()
+        described = lines or [f"{type(error).__name__}: {error}; the traceback is above"]
+        sweep.failed(sweep.Failure(own.job.num, overrides, described, 2 if lines else 1, trace))
         return None
-
-
-def _described(error: Exception, overrides: list[str]) -> list[str]:
-    """What to print of the error of a job, after its traceback if the user cannot correct it."""
-    lines = explain.messages(error, overrides)
-    _codes.add(1 if lines is None else 2)
-    if lines is None:
-        traceback.print_exc()
-    return lines or [f"{type(error).__name__}: {error}; the traceback is above"]
 
 
 @contextmanager
@@ -117,7 +109,7 @@ def main() -> None:
         sys.exit(_print_errors(problems, 2))
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing its own message and a stack
     try:
-        with _checked():
+        with _checked(), sweep.failures(sys.argv) as failed:
             _job()
     except KeyboardInterrupt:
         sys.exit(_print_errors(["stopped; run the same command to resume"], 130))
@@ -126,8 +118,9 @@ def main() -> None:
         if _tracebacks or lines is None:
             raise
         sys.exit(_print_errors(lines, 2))
-    if _failed:
-        sys.exit(_print_errors(_failed, min(_codes)))
+    if failed:
+        traces = [failure.traceback for failure in failed if failure.traceback]
+        sys.exit(_print_errors([*traces, *map(str, failed)], min(failure.code for failure in failed)))
 
 
 if __name__ == "__main__":

@@ -42,6 +42,9 @@ EMPTY = (
 )
 """Keys below `hydra` that must stay empty: they name functions, are run by a shell, or choose a process's imports."""
 
+DIRECTIONS = ("maximize", ["maximize"] * 2)
+"""What a sweep by Optuna may do with the numbers of a job."""
+
 LOGGING = ("job_logging", "hydra_logging")
 """Keys below `hydra` from which Python's logging module creates objects. Only configs that Hydra ships are allowed."""
 
@@ -68,6 +71,13 @@ def hydra_settings(settings: DictConfig) -> Iterator[str]:
         target = node.get("_target_") if isinstance(node, Mapping) else node
         if target not in classes and not (node is None and "." in key):
             yield f"hydra.{key}._target_: got {target}; must be one of {', '.join(classes)}; choose one"
+    direction = _select(plain, "sweeper.direction")
+    direction = getattr(direction, "name", direction)
+    if direction not in (None, *DIRECTIONS):
+        yield (
+            f"hydra.sweeper.direction: got {direction}; must be maximize, for the retained %, or [maximize,maximize], "
+            "for the retained % and the speedup; set it"
+        )
     rest = {key: value for key, value in plain.items() if key not in (*LOGGING, "callbacks")}
     yield from _reserved(rest, "hydra")
 
@@ -85,7 +95,7 @@ def _reserved(value: object, key: str) -> Iterator[str]:
             inner = f"{key}.{name}"
             if not RESERVED.fullmatch(str(name)):
                 yield from _reserved(part, inner)
-            elif inner not in (f"hydra.{called}._target_" for called in CALLED):
+            elif inner not in (*(f"hydra.{called}._target_" for called in CALLED), "hydra.sweeper.sampler._partial_"):
                 yield reserved(inner, part)
     elif isinstance(value, list):
         for number, part in enumerate(value):

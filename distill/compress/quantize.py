@@ -286,7 +286,8 @@ def openvino_int8(path: Path, out: Path, keep: Collection[str], rows: Sequence[A
         import nncf
         import openvino
 
-        model = openvino.convert_model(path)
+        # Not the path: it would be split at commas, and those of run folders have some.
+        model = openvino.convert_model(io.BytesIO(path.read_bytes()))
         inputs = [value.get_any_name() for value in model.inputs]
         operations = {operation.get_friendly_name() for operation in model.get_ops()}
         floats = [node for node in _left_float(path, keep) + _single_rows(path) if node in operations]

@@ -10,9 +10,11 @@ import sys
 from argparse import ArgumentParser
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 
 from distill import advise, check, predict
 from distill.compare import __main__ as compare
@@ -54,12 +56,16 @@ def first_job(arguments: list[str]) -> list[str]:
     if "-m" not in arguments:
         return arguments
     parser = OverridesParser.create()
-    overrides = [parser.parse_override(a) for a in arguments if a != "-m"]
-    return [
-        f"{o.get_key_element()}={next(o.sweep_string_iterator())}" if o.is_sweep_override() else line
-        for o in overrides
-        if (line := o.input_line) is not None
-    ]
+    return [_first(parser.parse_override(word)) for word in arguments if word != "-m"]
+
+
+def _first(override: Override) -> str:
+    if not override.is_sweep_override():
+        assert override.input_line is not None
+        return override.input_line
+    value: Any = override.value()
+    first = value.start if override.is_interval_sweep() else next(override.sweep_string_iterator())
+    return f"{override.get_key_element()}={first}"
 
 
 def overrides(arguments: list[str]) -> list[str]:

@@ -551,11 +551,16 @@ def called(settings: DictConfig, **changes: Any) -> list[str]:
 def test_settings_that_hydra_ships_are_accepted(shipped: DictConfig) -> None:
     assert called(shipped) == []
     for launcher, sweeper in product(hydra.CALLED["launcher"], hydra.CALLED["sweeper"]):
-        sampler = {"_target_": "optuna.samplers.TPESampler", "seed": 1}
+        sampler = {"_target_": "optuna.samplers.GridSampler", "_partial_": True, "seed": 1}
         assert [] == called(
             shipped,
             launcher={"_target_": launcher, "submitit_folder": "${hydra.sweep.dir}/jobs/%j", "setup": None},
-            sweeper={"_target_": sweeper, "sampler": sampler, "params": {"seed": "range(0,3)"}},
+            sweeper={
+                "_target_": sweeper,
+                "sampler": sampler,
+                "params": {"seed": "range(0,3)"},
+                "direction": "maximize",
+            },
         )
 
 
@@ -579,6 +584,7 @@ PRINT = {"_target_": "builtins.print"}
         ("launcher__more", {"x": [PRINT]}, "hydra.launcher.more.x.0._target_: got builtins.print; must not be set"),
         ("launcher___args_", [1], "hydra.launcher._args_: got [1]; must not be set"),
         ("sweeper", PRINT, "hydra.sweeper._target_: got builtins.print; must be one of hydra._internal.core_plugins."),
+        ("sweeper__direction", "minimize", "hydra.sweeper.direction: got minimize; must be maximize, for the retained"),
         ("sweeper__sampler", PRINT, "hydra.sweeper.sampler._target_: got builtins.print; must be one of optuna."),
         ("sweeper__params", {"seed": PRINT}, "hydra.sweeper.params.seed._target_: got builtins.print; must not be "),
         ("sweeper__params", {"seed": "${stages}"}, "hydra.sweeper.params.seed: got ${stages}; must be a value, or "),

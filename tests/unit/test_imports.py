@@ -19,8 +19,8 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 ORDER = (
     "errors progress backends schemes config bind terms expand plan checkpoint cache family data.kinds data.task check"
     " explain data teacher student losses features rows gather objective shared engine machine environment evaluate"
-    " compress export serve context training results report stages fits inputs ladder walk usage advise predict compare"
-    " __main__"
+    " compress export serve context training results report stages fits inputs ladder walk usage sweep advise predict"
+    " compare __main__"
 ).split()
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager"}
 

@@ -175,11 +175,16 @@ assert asked == [], asked
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("nncf") is None, reason="an extra, absent")
 def test_openvino_sends_no_telemetry(classifier: Make, export_once: Make, tmp_path: Path) -> None:
-    """Its import, and every conversion, would be reported over the network, and a number kept in the home folder."""
-    export_once(classifier("bert"), tmp_path / ONNX)
+    """Its import, and every conversion, would be reported over the network, and a number kept in the home folder.
+
+    The folder is one of a run with two settings.
+    """
+    file = tmp_path / "seed=1,student.layers=[0,1]" / ONNX
+    file.parent.mkdir()
+    export_once(classifier("bert"), file)
     home = tmp_path / "home"
     home.mkdir()
-    command = [sys.executable, "-c", TOLD, str(tmp_path / ONNX), str(tmp_path / "openvino")]
+    command = [sys.executable, "-c", TOLD, str(file), str(tmp_path / "openvino")]
     done = subprocess.run(command, env=os.environ | {"HOME": str(home)}, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "openvino" / "model_int8.bin").is_file()

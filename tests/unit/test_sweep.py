@@ -1,0 +1,59 @@
+"""What jobs of a sweep leave behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distill import sweep
+from distill.errors import UserError
+
+
+def failure(job: int, *overrides: str, code: int = 2) -> sweep.Failure:
+    return sweep.Failure(job, [*overrides], ["seed: got -1", "temperature: got 0"], code, "")
+
+
+def test_failures_are_those_of_all_processes_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with sweep.failures(["-m", "recipe=task", "seed=1,2"]) as failed:
+        for job in (10, 9):
+            sweep.failed(failure(job, "recipe=task", f"seed={job}"))
+        assert failed == []
+    assert [(each.job, each.overrides) for each in failed] == [(9, ["seed=9"]), (10, ["seed=10"])]
+    assert str(failed[0]) == "job 9 (seed=9): seed: got -1\njob 9 (seed=9): temperature: got 0"
+    assert [*Path("outputs", ".sweep").iterdir()] == []
+
+
+def test_without_a_failure_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with sweep.failures([]) as failed:
+        pass
+    assert failed == []
+    assert [*tmp_path.iterdir()] == []
+
+
+def student(target: str | None, development: float | None, reported: float, speedup: float) -> dict[str, Any]:
+    retained = {"macro_without_wnli": reported, "development": development}
+    return {"role": "student", "target": target, "retained": retained, "speedup": {"best_teacher": speedup}}
+
+
+def test_optuna_gets_the_fastest_student_on_the_development_rows() -> None:
+    models = [
+        student("2x", 99.0, 98.0, 2.1),
+        student("4x", 95.0, 97.0, 4.2),
+        student("4x", 96.0, 97.5, 3.9),
+        student("4x", 90.0, 90.0, 9.0) | {"failed": "it"},
+        student("4x", 100.0, 100.0, 9.0) | {"role": "baseline"},
+    ]
+    assert sweep.objectives({"models": models}, "maximize") == 95.0
+    assert sweep.objectives({"models": models}, ["maximize"] * 2) == [95.0, 4.2]
+    assert sweep.objectives({"models": [student(None, None, 97.0, 4.2)]}, "maximize") == 97.0
+
+
+@pytest.mark.parametrize("results", [None, {"models": []}])
+def test_optuna_needs_a_scored_student(results: Any) -> None:
+    assert sweep.objectives(results, None) is None
+    with pytest.raises(UserError, match="pipeline: got no student with a score"):
+        sweep.objectives(results, "maximize")
