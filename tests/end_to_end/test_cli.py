@@ -262,7 +262,6 @@ from distill import __main__
 
 for line in sys.stdin.read().splitlines():
     sys.argv, errors = ["distill", "--config-dir", "mine", *line.split()], io.StringIO()
-    __main__._failed.clear()
     try:
         with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
             __main__.main()
