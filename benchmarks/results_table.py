@@ -36,6 +36,7 @@ LEVERS, ABLATION = "levers/", "ablation/"
 FROM_TEACHER, CHAIN = "cut-from-the-teacher/", "chain/"
 """Beginnings of the names of runs that prune to several targets, from the teacher and one from the other."""
 README, COMPRESSING, FINDINGS = Path("README.md"), Path("docs/compressing.md"), Path("docs/findings.md")
+PERFORMANCE = Path("docs/performance.md")
 PICTURE = "frontier.png"
 """PNG on white: a transparent SVG is unreadable on a dark page."""
 PRUNED, COMPRESSED = "pruned.png", "compressed.png"
@@ -85,8 +86,8 @@ def _name(root: Path, folder: Path) -> str:
 
 def documents(root: Path, runs: dict[str, Results], shown: str | None) -> dict[Path, str]:
     """Path below `root` -> text of each document. `shown` is the run README.md shows."""
-    readme, compressing, findings = (
-        (root / document).read_text(encoding="utf-8") for document in (README, COMPRESSING, FINDINGS)
+    readme, compressing, findings, performance = (
+        (root / document).read_text(encoding="utf-8") for document in (README, COMPRESSING, FINDINGS, PERFORMANCE)
     )
     if shown is None:
         link = re.search(rf"{RESULTS}/([^)]+)/results\.json", readme)
@@ -94,9 +95,9 @@ def documents(root: Path, runs: dict[str, Results], shown: str | None) -> dict[P
     elif shown not in runs:
         names = ", ".join(runs) or "none"
         raise DataError(f"{RESULTS / shown}/results.json: got no such file; must be a committed run; choose of {names}")
-    frameworks, step, quantize = (
+    frameworks, step, quantize, startup, corpus = (
         read_json(file) if (file := root / BENCHMARKS / f"{name}.json").is_file() else None
-        for name in ("frameworks", "step", "quantize")
+        for name in ("frameworks", "step", "quantize", "startup", "corpus")
     )
     parts = {
         "results": "No result is committed yet." if shown is None else main_part(shown, runs),
@@ -113,8 +114,10 @@ def documents(root: Path, runs: dict[str, Results], shown: str | None) -> dict[P
     findings = between(FINDINGS, findings, "chain", chain_part(runs))
     findings = between(FINDINGS, findings, "levers", levers_part(runs, LEVERS))
     findings = between(FINDINGS, findings, "ablation", levers_part(runs, ABLATION))
-    page_of_all = results_page(_shown(runs))
-    return {README: readme, COMPRESSING: compressing, FINDINGS: findings, RESULTS / "README.md": page_of_all}
+    performance = between(PERFORMANCE, performance, "startup", _measured(startup, startup_table))
+    performance = between(PERFORMANCE, performance, "corpus", _measured(corpus, corpus_table))
+    pages = {README: readme, COMPRESSING: compressing, FINDINGS: findings, PERFORMANCE: performance}
+    return pages | {RESULTS / "README.md": results_page(_shown(runs))}
 
 
 def _shown(runs: dict[str, Results]) -> dict[str, Results]:
@@ -448,7 +451,7 @@ def frameworks_table(measured: dict[str, Any]) -> Table:
         (
             f"{row['size']}, {row['training_rows']:,} rows",
             WAYS[row["way"]],
-            number(sorted(row["seconds"])[len(row["seconds"]) // 2]),
+            _median(row["seconds"]),
             number(row["tokens_per_second"], 0),
             number(row["peak_mib"], 0),
             with_interval(times(row["speedup"]["median"]), row["speedup"]["ci95"], 2),
@@ -479,6 +482,42 @@ def frameworks_table(measured: dict[str, Any]) -> Table:
 def _of_teachers(measured: dict[str, Any]) -> str:
     by_size = {row["size"]: row["teacher_accuracy"] for row in measured["rows"]}
     return ", ".join(f"{100 * accuracy:.1f}% ({size})" for size, accuracy in by_size.items())
+
+
+def startup_table(measured: dict[str, Any]) -> Table:
+    """The measurements of `benchmarks/startup.py`, with a row for each command."""
+    rows = [
+        (row["until"], f"python -m distill {row['command']}", _median(row["seconds"]), number(max(row["seconds"])))
+        for row in measured["rows"]
+    ]
+    facts, runs = measured["environment"], len(measured["rows"][0]["seconds"])
+    notes = [f"{runs} runs of each; {facts['threads']} threads, {facts['cpu']}, torch {facts['torch']}."]
+    return Table("Startup", ("Until", "Command", "Seconds, median", "Seconds, most"), rows, 2, notes)
+
+
+def corpus_table(measured: dict[str, Any]) -> Table:
+    """The measurements of `benchmarks/corpus.py`, with a row for each size."""
+    rows = [
+        (
+            number(row["mib"], 0),
+            number(row["seconds"]),
+            number(row["mib"] / row["seconds"]),
+            number(row["stored_mib"], 0),
+            number(row["peak_mib"], 0),
+        )
+        for row in measured["rows"]
+    ]
+    facts = measured["environment"]
+    notes = [
+        "Random words. Peak MiB: of the whole process, which then trains the student for one step. "
+        f"One run of each size; {facts['threads']} threads, {facts['cpu']}, tokenizers {facts['tokenizers']}.",
+    ]
+    columns = ("MiB of text", "Seconds to encode", "MiB/s", "MiB of token ids", "Peak MiB")
+    return Table("Encoding a corpus", columns, rows, 0, notes)
+
+
+def _median(seconds: Sequence[float]) -> str:
+    return number(sorted(seconds)[len(seconds) // 2])
 
 
 def quantize_table(measured: dict[str, Any]) -> Table:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime
 import functools
 import os
+import secrets
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -68,6 +70,29 @@ class Machine:
         soon after another one ended."""
         if self.waiting is not None:
             torch.distributed.barrier(group=self.waiting)
+
+    def check_shared(self, folder: Path, seconds: float = 60) -> None:
+        """ConfigError, in every process, if one of them does not see within `seconds` what the main process writes
+        into the folder. Network file systems may show a new file some seconds later."""
+        if self.waiting is None:
+            return
+        number = torch.randint(2**62, (1,), generator=torch.Generator().manual_seed(secrets.randbits(62)))
+        torch.distributed.broadcast(number, 0, group=self.waiting)
+        file = folder / f".processes.{number.item()}.distill-tmp"  # removed as a temporary file if the run is killed
+        if self.main:
+            file.touch()
+        end = time.monotonic() + seconds
+        while not (seen := file.is_file()) and time.monotonic() < end:
+            time.sleep(0.1)
+        everywhere = torch.tensor([float(seen)])
+        torch.distributed.all_reduce(everywhere, torch.distributed.ReduceOp.MIN, group=self.waiting)
+        if self.main:
+            file.unlink()
+        if not everywhere.item():
+            raise ConfigError(
+                f"output: got {folder}, which is not the same folder for all processes; must lie on a file system that "
+                "their machines share; set output=FOLDER"
+            )
 
     @contextmanager
     def working(self, together: bool) -> Iterator[None]:

@@ -319,7 +319,9 @@ def _context(config: Config, recipe: str, overrides: list[str], folder: Path) ->
     from distill.machine import start
 
     command = f"python -m distill {shlex.join(overrides)}"
-    return Context(config, resolve(config), recipe, command, start(config, folder), RunFolder(folder))
+    machine = start(config, folder)
+    machine.check_shared(folder)
+    return Context(config, resolve(config), recipe, command, machine, RunFolder(folder))
 
 
 def _repositories(ctx: Context) -> dict[str, Path]:

@@ -99,7 +99,7 @@ RULES: tuple[Rule, ...] = (
     ("stages.*.checkpoint_seconds", _above(0), "> 0", "120 is the default"),
     ("stages.*.batch.tokens", _number(1), ">= 1", "4096 is the default"),
     ("stages.*.batch.examples", _number(1), ">= 1", "null sets no limit"),
-    ("stages.*.batch.accumulate", _number(1), ">= 1", "1 computes a step in one part"),
+    ("stages.*.batch.device_tokens", _number(1), ">= 1", "null sets no limit"),
     ("stages.*.masking.probability", _above(0, 1), "between 0 and 1", "0.15 is usual"),
     ("stages.*.masking.smoothing", _number(0, 1), "from 0 to 1", "0 masks every token alike, 0.7 rare ones more often"),
     ("stages.*.base_lr", _above(0), "> 0", "1e-4 is the default"),

@@ -54,8 +54,9 @@ class Batch:
     """Maximum tokens, padding included, in one optimizer step over all processes."""
     examples: int | None = None
     """Maximum sequences in one optimizer step over all processes; no maximum when null."""
-    accumulate: int = 1
-    """Number of parts into which each process splits an optimizer step to save memory. The result is the same."""
+    device_tokens: int | None = None
+    """Maximum tokens, padding included, that a process computes at once. Its share of a step is computed in as many
+    parts as that takes, with the same result in less memory. No maximum when null."""
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from distill import config
-from distill.data import docstrings, harvest, tables
+from distill.data import docstrings, documents, harvest
 from distill.errors import ConfigError, DataError
 
 SMOKE_DOCUMENTS = 200
@@ -36,18 +36,22 @@ def load_corpus(corpus: config.Corpus, limit: config.Limit, seed: int) -> tuple[
     elif corpus.kind == "hub":
         return _from_hub(corpus.name, limit, seed)
     elif corpus.kind in ("parquet", "text"):
-        read = _parquet if corpus.kind == "parquet" else _text
-        by_file = {file: read(file) for file in files(corpus)}
-        texts = [text for part in by_file.values() for text in part]
+        paths = files(corpus)
+        texts, counts = documents.of_parquet(paths) if corpus.kind == "parquet" else documents.of_text(paths)
         source["files"] = [
-            {"file": file.name, "bytes": file.stat().st_size, "documents": len(part)} for file, part in by_file.items()
+            {"file": path.name, "bytes": path.stat().st_size, "documents": count}
+            for path, count in zip(paths, counts, strict=True)
         ]
     else:
         raise ConfigError(f"corpus.kind: got {corpus.kind}; must be docstrings, parquet, text or hub; choose one")
     if not texts:
         raise DataError(f"{corpus.path}: got no text; must hold documents; set corpus.path")
     order = np.random.default_rng(seed).permutation(len(texts))[: _max_documents(limit)]
-    return [texts[i] for i in order], source | {"documents": len(order)}
+    if isinstance(texts, documents.Documents):
+        texts.keep(order)
+    else:
+        texts = [texts[i] for i in order]
+    return texts, source | {"documents": len(order)}
 
 
 def _max_documents(limit: config.Limit) -> int | None:
@@ -77,22 +81,6 @@ def files(corpus: config.Corpus) -> list[Path]:
             "them; set corpus.path=PATH"
         )
     return [file for file in in_folder if "train" in file.name] or in_folder
-
-
-def _parquet(file: Path) -> list[str]:
-    values = tables.texts(tables.read_parquet(file, ["text"]), "text", file)
-    return [text for text in values.to_pylist() if text.strip()]
-
-
-def _text(file: Path) -> list[str]:
-    """One document per line; blank lines are skipped."""
-    lines = []
-    for row, line in enumerate(file.read_bytes().splitlines()):
-        try:
-            lines.append(line.decode("utf-8").strip())
-        except UnicodeDecodeError as error:
-            raise DataError(f"{file}, row {row}: got {error.reason}; must be UTF-8; convert it") from error
-    return [line for line in lines if line]
 
 
 def _from_hub(names: list[str], limit: config.Limit, seed: int) -> tuple[Sequence[str], dict[str, Any]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -15,24 +16,37 @@ from distill.errors import DataError
 
 def read_parquet(file: Path, columns: Sequence[str]) -> pa.Table:
     """These columns of a file. DataError if it is incomplete, is not parquet or lacks a column."""
+    with _opened(file, columns) as source:
+        return source.read(columns=list(columns))
+
+
+def parts(file: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """These columns of consecutive rows of a file. DataError as from `read_parquet`."""
+    with _opened(file, columns) as source:
+        for batch in source.iter_batches(columns=list(columns)):
+            yield pa.Table.from_batches([batch])
+
+
+@contextmanager
+def _opened(file: Path, columns: Sequence[str]) -> Iterator[pq.ParquetFile]:
     try:
         with pq.ParquetFile(file) as source:
             present = source.schema_arrow.names
             if missing := [c for c in columns if c not in present]:
                 raise DataError(f"{file}: got columns {present}; must have {list(columns)}; add {missing}")
-            return source.read(columns=list(columns))
+            yield source
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0]
         raise DataError(f"{file}: got {reason!r}; must be a whole parquet file; copy or fetch it again") from error
 
 
-def texts(table: pa.Table, column: str, where: object) -> pa.ChunkedArray:
-    """A text column. DataError if it has another type or contains a null."""
+def texts(table: pa.Table, column: str, where: object, before: int = 0) -> pa.ChunkedArray:
+    """A text column. DataError if it has another type or contains a null. `before`: number of rows before the table."""
     values = table[column]
     if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
         raise DataError(f"{where}: got {values.type} in column {column}; must be text; convert it")
     if values.null_count:
-        row = first(pc.is_null(values))
+        row = before + first(pc.is_null(values))
         raise DataError(f"{where}, row {row}: got null in {column}; must be text; remove the row")
     return values
 

@@ -117,16 +117,33 @@ def steps(
         epoch += 1
 
 
-def share(rows: np.ndarray, *, rank: int, world: int, parts: int, groups: np.ndarray | None = None) -> list[np.ndarray]:
-    """This process's rows of a step, split into at most `parts` non-empty parts for gradient accumulation.
+def share(
+    rows: np.ndarray,
+    lengths: np.ndarray,
+    *,
+    rank: int,
+    world: int,
+    device_tokens: int | None,
+    groups: np.ndarray | None = None,
+) -> list[np.ndarray]:
+    """This process's rows of a step, in the fewest parts of similar size that have at most `device_tokens`, padding
+    included, or one row; all in one part if it is None. Nothing for a process without rows.
 
     Neighbours with the same of `groups` [all rows] stay together, so that neither the number of processes nor that of
-    parts changes which rows are compared. Processes and parts may then have different numbers of rows.
+    parts changes which rows are compared. Processes and parts may then have different numbers of rows, and the parts
+    more tokens.
     """
+    whole = rows[rank::world]
+    if groups is not None:
+        split = np.split(rows, np.flatnonzero(np.diff(groups[rows])) + 1)[rank::world]
+        whole = np.concatenate([*split, rows[:0]])
+    if not len(whole):
+        return []
+    longest = -(-int(lengths[whole].max()) // ROUND) * ROUND
+    parts = 1 if device_tokens is None else -(-len(whole) // max(1, device_tokens // longest))
     if groups is None:
-        return [part for part in np.array_split(rows[rank::world], parts) if len(part)]
-    whole = np.split(rows, np.flatnonzero(np.diff(groups[rows])) + 1)[rank::world]
-    sizes = np.array([len(group) for group in whole], np.int64)
+        return np.array_split(whole, parts)
+    sizes = np.array([len(group) for group in split], np.int64)
     middle = np.cumsum(sizes) - sizes / 2
-    part = (middle * parts // max(1, sizes.sum())).astype(np.int64)
-    return [np.concatenate([whole[n] for n in np.flatnonzero(part == p)]) for p in np.unique(part)]
+    part = (middle * parts // sizes.sum()).astype(np.int64)
+    return [np.concatenate([split[n] for n in np.flatnonzero(part == p)]) for p in np.unique(part)]

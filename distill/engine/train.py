@@ -24,7 +24,7 @@ from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs
 from rich.console import Console
 
-from distill.config import Train
+from distill.config import Batch, Train
 from distill.engine import batching, state
 from distill.engine.tracker import Tracker
 from distill.errors import Stopped, UserError
@@ -93,7 +93,7 @@ def train(
         Stopped: on Ctrl-C or SIGTERM, after a checkpoint was written.
         UserError: the loss or a weight is not finite. Checkpoints in `state_folder` have finite weights.
     """
-    rank, world = accelerator.process_index, accelerator.num_processes
+    rank = accelerator.process_index
     rates = [group["lr"] for group in optimizer.param_groups]
     done = Trained(0, 0, 0.0)
     if (saved := state.load(state_folder, objective, optimizer)) is not None:
@@ -115,8 +115,7 @@ def train(
 
     plan = batching.steps(lengths, settings.batch, seed=seed, total=total, start=done.steps, groups=groups)
     main = console if accelerator.is_main_process else None
-    place = {"rank": 0, "world": 1} if together else {"rank": rank, "world": world}
-    share = partial(batching.share, **place, parts=settings.batch.accumulate, groups=groups)
+    share = _sharing(settings.batch, lengths, groups, accelerator, together)
     with Bar(main, name, total, done.steps) as bar, _interruptible() as stop:
         for step, parts, scale in _ahead(plan, collate, share):
             torch.manual_seed(_step_seed(seed, step, rank))
@@ -149,6 +148,17 @@ def train(
     accelerator.free_memory()
     tracked.finished(done.steps)
     return done
+
+
+def _sharing(
+    batch: Batch, lengths: np.ndarray, groups: np.ndarray | None, accelerator: Accelerator, together: bool
+) -> Callable[[np.ndarray], list[np.ndarray]]:
+    """Rows of a step -> the parts of them that this process collates."""
+    rank, world, most = accelerator.process_index, accelerator.num_processes, batch.device_tokens
+    if together and most is not None:  # each process collates all rows, of which it encodes its share
+        most *= world
+    place = {"rank": 0, "world": 1} if together else {"rank": rank, "world": world}
+    return partial(batching.share, lengths=lengths, **place, device_tokens=most, groups=groups)
 
 
 def clip(objective: Trainable, max_norm: float) -> None:

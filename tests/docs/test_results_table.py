@@ -44,6 +44,13 @@ FINDINGS = """# Findings
 <!-- ablation:end -->
 end
 """
+PERFORMANCE = """# Performance
+<!-- startup:begin -->
+<!-- startup:end -->
+<!-- corpus:begin -->
+<!-- corpus:end -->
+end
+"""
 STEP: dict[str, Any] = {
     "environment": {"cpu": "Example CPU 9000", "threads": 2, "gpu": None, "torch": "2.13.0"},
     **{"teacher_layers": 12, "student_layers": 6, "hidden": 768, "vocabulary": 30522, "dropout": 0.0},
@@ -104,6 +111,7 @@ def write_documents(root: Path) -> None:
     (root / "README.md").write_text(README)
     (root / "docs/compressing.md").write_text(COMPRESSING)
     (root / "docs/findings.md").write_text(FINDINGS)
+    (root / "docs/performance.md").write_text(PERFORMANCE)
 
 
 def write(path: Path, value: dict[str, Any]) -> None:
@@ -328,6 +336,18 @@ def test_frameworks_are_rows_of_the_readme(root: Path) -> None:
     readme = (root / "README.md").read_text()
     assert "| base, 1,920 rows | distill | 50.0 | 700 | 2,000 | 3.20x [3.20, 3.20] | 70.0 | 91.2 |" in readme
     assert "The teacher's accuracy: 75.0% (base)." in readme
+
+
+def test_the_page_on_performance_shows_startup_and_corpora(root: Path) -> None:
+    facts = {"cpu": "Example CPU", "threads": 2, "torch": "2.13", "tokenizers": "0.22"}
+    start = {"until": "help", "command": "--help", "seconds": [0.61, 0.52, 0.5]}
+    size = {"mib": 40, "seconds": 8.0, "stored_mib": 31.4, "peak_mib": 1234.0}
+    write(root / "benchmarks/results/startup.json", {"environment": facts, "rows": [start]})
+    write(root / "benchmarks/results/corpus.json", {"environment": facts, "rows": [size]})
+    assert results_table.main([], root) == 0
+    page = (root / "docs/performance.md").read_text()
+    assert "| help | python -m distill --help | 0.5 | 0.6 |" in page
+    assert "| 40 | 8.0 | 5.0 | 31 | 1,234 |" in page
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,36 @@ __main__.main()
 """
 
 
+APART = """
+import os, sys
+from pathlib import Path
+
+from distill import machine
+from distill.config import Config
+from distill.errors import ConfigError
+
+own = Path(os.environ["RANK"])
+own.mkdir()
+started = machine.start(Config(device="cpu"))
+try:
+    started.check_shared(own, 1)
+except ConfigError as error:
+    (own / "said").write_text(str(error))
+started.check_shared(Path())
+"""
+
+
+def test_a_folder_that_processes_do_not_share_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(APART)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "script.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stderr
+    for rank in "01":
+        said = (tmp_path / rank / "said").read_text()
+        assert said.startswith(f"output: got {rank}, which is not the same folder for all processes; must lie on")
+    assert not [path for path in tmp_path.rglob("*") if path.name.endswith("tmp")]
+
+
 @pytest.mark.parametrize(
     ("how", "code", "said"),
     [

@@ -19,7 +19,7 @@ TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 TRAINING = [
     "recipe=distilbert", "limit=smoke", "limit.steps=12", "tasks.names=[order]", "precision=fp32", "threads=1",
     "pipeline=[adapt,pretrain,finetune_teacher,finetune]", "corpus.max_length=32",
-    "stages.pretrain.batch.tokens=512", "stages.pretrain.batch.accumulate=2", "stages.pretrain.epochs=2",
+    "stages.pretrain.batch.tokens=512", "stages.pretrain.batch.device_tokens=128", "stages.pretrain.epochs=2",
     # 43 rows are six batches of seven, which two processes share unequally, and one of a single row.
     "limit.examples=43", "stages.finetune_teacher.batch.examples=7", "stages.finetune_teacher.epochs=1",
     "stages.finetune_teacher.min_steps=0", "stages.finetune.min_steps=0",
@@ -96,6 +96,6 @@ def test_rows_are_compared_with_those_of_other_processes(recipe: str, kind: str,
     else:
         settings += [f"student.name={small}", "pipeline=[finetune_teacher,finetune]"]
     settings += [f"{own}.terms.margins.weight=0.5"] if head else []
-    settings += [f"{own}.batch.examples=7", f"{own}.batch.accumulate=2", f"{own}.dropout=0"]
+    settings += [f"{own}.batch.examples=7", f"{own}.batch.device_tokens=64", f"{own}.dropout=0"]
     runs = trained(tmp_path, settings)
     check_equal(runs, f"{own.removeprefix('stages.')}/judged", 6)

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 TRAINING = [
     "recipe=distilbert", "limit=smoke", "limit.steps=14", "tasks.names=[order]",
     "pipeline=[adapt,pretrain,finetune_teacher,finetune]", "corpus.max_length=32",
-    "stages.pretrain.batch.tokens=512", "stages.pretrain.batch.accumulate=2", "stages.pretrain.epochs=3",
+    "stages.pretrain.batch.tokens=512", "stages.pretrain.batch.device_tokens=256", "stages.pretrain.epochs=3",
     "stages.pretrain.dropout=0.1", "stages.pretrain.checkpoint_seconds=1e-9",
     "stages.finetune_teacher.epochs=2", "stages.finetune.epochs=2", "stages.finetune.batch.examples=8",
     "stages.finetune_teacher.min_steps=0", "stages.finetune.min_steps=0",

@@ -67,7 +67,7 @@ EXAMPLES: dict[str, tuple[str, list[Any], list[Any]]] = {
     "stages.*.checkpoint_seconds": ("stages.pretrain.checkpoint_seconds", [0.0], [0.5]),
     "stages.*.batch.tokens": ("stages.pretrain.batch.tokens", [0, -1], [1, 4096]),
     "stages.*.batch.examples": ("stages.pretrain.batch.examples", [0], [1, None]),
-    "stages.*.batch.accumulate": ("stages.pretrain.batch.accumulate", [0], [1]),
+    "stages.*.batch.device_tokens": ("stages.pretrain.batch.device_tokens", [0], [1, None]),
     "stages.*.masking.probability": ("stages.pretrain.masking.probability", [0.0, 1.0, NAN], [0.15]),
     "stages.*.masking.smoothing": ("stages.pretrain.masking.smoothing", [-0.1, 1.1], [0.0, 1.0]),
     "stages.*.base_lr": ("stages.pretrain.base_lr", [0.0, -1e-4, INFINITY], [1e-4]),

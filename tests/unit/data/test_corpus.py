@@ -30,7 +30,7 @@ def test_train_files_are_preferred_and_recorded(tmp_path: Path) -> None:
     ]
     assert (source["kind"], source["documents"]) == ("parquet", 3)
     one = Corpus(kind="parquet", path=str(tmp_path / "a_validation.parquet"))
-    assert load_corpus(one, Limit(), 0)[0] == ["Nothing fell."]
+    assert [*load_corpus(one, Limit(), 0)[0]] == ["Nothing fell."]
 
 
 def test_the_seed_decides_the_order_and_limit_takes_a_part(tmp_path: Path) -> None:
@@ -39,10 +39,34 @@ def test_the_seed_decides_the_order_and_limit_takes_a_part(tmp_path: Path) -> No
     settings = Corpus(kind="text", path=str(tmp_path))
     texts, _ = load_corpus(settings, Limit(), 0)
     assert sorted(texts) == sorted(lines)
-    assert load_corpus(settings, Limit(), 0)[0] == texts
-    assert load_corpus(settings, Limit(), 1)[0] != texts
-    assert load_corpus(settings, Limit(documents=20), 0)[0] == texts[:20]
+    assert [*load_corpus(settings, Limit(), 0)[0]] == [*texts]
+    assert [*load_corpus(settings, Limit(), 1)[0]] != [*texts]
+    assert [*load_corpus(settings, Limit(documents=20), 0)[0]] == texts[:20]
     assert load_corpus(settings, Limit(smoke=True), 0)[1]["documents"] == 200
+
+
+@pytest.mark.parametrize("kind", ["text", "parquet"])
+def test_texts_are_those_of_the_files_whatever_their_characters(kind: str, tmp_path: Path) -> None:
+    """Bytes are counted where texts have characters of several bytes; parquet keeps white space around a text."""
+    texts = ["naïve café", "\u3000雪が降った。\u00a0", "", "  plain\t", "\u2003", "🐐 goats", "a\u2028b"]
+    if kind == "parquet":
+        parquet(tmp_path / "x.parquet", [*texts])
+        pq.write_table(pa.table({"text": texts}), tmp_path / "y.parquet", row_group_size=2)
+    else:
+        for name in ("x", "y"):
+            (tmp_path / f"{name}.txt").write_text("\r\n".join(texts), encoding="utf-8", newline="")
+    found, source = load_corpus(Corpus(kind=kind, path=str(tmp_path)), Limit(), 0)
+    kept = [text if kind == "parquet" else text.strip() for text in texts if text.strip()]
+    assert sorted(found) == sorted(2 * kept)
+    assert [found[number] for number in range(len(found))] == [*found]
+    assert [file["documents"] for file in source["files"]] == [5, 5]
+
+
+def test_a_text_in_a_later_part_of_a_file_is_named_by_its_row(tmp_path: Path) -> None:
+    texts = [*(str(number) for number in range(70_000)), None]
+    parquet(tmp_path / "x.parquet", texts)
+    with pytest.raises(DataError, match=r"x.parquet, row 70000: got null in text"):
+        load_corpus(Corpus(kind="parquet", path=str(tmp_path)), Limit(), 0)
 
 
 def test_smoke_replaces_docstrings_and_hub() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -103,13 +104,13 @@ def test_batches_of_groups_are_full_and_random() -> None:
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])
-@pytest.mark.parametrize("parts", [1, 2, 4])
-def test_the_same_pairs_are_compared_by_any_number_of_processes_and_parts(world: int, parts: int) -> None:
+@pytest.mark.parametrize("at_once", [None, 2048, 256])
+def test_the_same_pairs_are_compared_by_any_number_of_processes_and_parts(world: int, at_once: int | None) -> None:
     for rows in batching.epoch_batches(LENGTHS, Batch(tokens=4096), seed=1, epoch=0, groups=GROUPS):
-        shares = [batching.share(rows, rank=n, world=world, parts=parts, groups=GROUPS) for n in range(world)]
+        split = partial(batching.share, rows, LENGTHS, world=world, device_tokens=at_once, groups=GROUPS)
+        shares = [split(rank=rank) for rank in range(world)]
         own = [part for share in shares for part in share]
         assert sorted(np.concatenate(own).tolist()) == sorted(rows.tolist())
-        assert max(map(len, shares)) <= parts
         found = {frozenset(part[pair].tolist()) for part in own for pair in pairs(GROUPS[part])}
         every = itertools.combinations(rows.tolist(), 2)
         assert found == {frozenset(pair) for pair in every if GROUPS[pair[0]] == GROUPS[pair[1]]}
@@ -117,25 +118,30 @@ def test_the_same_pairs_are_compared_by_any_number_of_processes_and_parts(world:
 
 def test_parts_of_groups_have_similar_sizes() -> None:
     groups = np.repeat(np.arange(40), 3)
-    shares = batching.share(np.arange(120), rank=0, world=1, parts=4, groups=groups)
+    lengths = np.full(120, 8)
+    shares = batching.share(np.arange(120), lengths, rank=0, world=1, device_tokens=8 * 30, groups=groups)
     assert [len(part) for part in shares] == [30, 30, 30, 30]
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])
-@pytest.mark.parametrize("parts", [1, 2, 4])
+@pytest.mark.parametrize("at_once", [None, 1, 256])
 @pytest.mark.parametrize("count", [1, 2, 5, 24])
-def test_processes_and_parts_share_the_rows(world: int, parts: int, count: int) -> None:
+def test_processes_and_parts_share_the_rows(world: int, at_once: int | None, count: int) -> None:
     rows = np.random.default_rng(0).permutation(100)[:count]
-    shares = [batching.share(rows, rank=rank, world=world, parts=parts) for rank in range(world)]
+    split = partial(batching.share, rows, LENGTHS, world=world, device_tokens=at_once)
+    shares = [split(rank=rank) for rank in range(world)]
     assert sorted(row for share in shares for part in share for row in part) == sorted(rows)
     assert all(len(part) for share in shares for part in share)
-    assert max(map(len, shares)) <= parts
+    padded = -(-LENGTHS // batching.ROUND) * batching.ROUND
+    for share in shares:
+        assert len(share) <= 1 or at_once is not None
+        assert all(len(part) == 1 or len(part) * padded[part].max() <= at_once for part in share if at_once)
     sizes = [sum(map(len, share)) for share in shares]
     assert max(sizes) - min(sizes) <= 1
 
 
 def test_one_process_and_one_part_have_all_rows() -> None:
-    (part,) = batching.share(np.array([7, 3, 5]), rank=0, world=1, parts=1)
+    (part,) = batching.share(np.array([7, 3, 5]), LENGTHS, rank=0, world=1, device_tokens=None)
     assert part.tolist() == [7, 3, 5]
 
 

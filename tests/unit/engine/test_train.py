@@ -100,14 +100,14 @@ def mean_loss(objective: Objective) -> torch.Tensor:
     return 5 * soft + 2 * mlm + cosine
 
 
-@pytest.mark.parametrize("parts", [1, 4])
-def test_a_step_follows_the_gradient_of_the_mean_loss(parts: int, models, tmp_path: Path) -> None:
+@pytest.mark.parametrize("at_once", [None, 48])
+def test_a_step_follows_the_gradient_of_the_mean_loss(at_once: int | None, models, tmp_path: Path) -> None:
     """However many parts it is computed in, and though they hold unlike numbers of masked tokens."""
     objective = models(double=True)
     before = weights(objective)
     loss = mean_loss(objective)
     wanted = dict(zip(before, torch.autograd.grad(loss, list(objective.parameters())), strict=True))
-    everything = Batch(tokens=10**4, accumulate=parts)
+    everything = Batch(tokens=10**4, device_tokens=at_once)
     plain = partial(torch.optim.SGD, lr=1.0)
     done = run(objective, tmp_path, batch=everything, steps=1, optimizer=plain, clip=1e9)
     for name, value in weights(objective).items():
@@ -119,9 +119,9 @@ def test_a_step_follows_the_gradient_of_the_mean_loss(parts: int, models, tmp_pa
 
 def test_the_parts_of_a_step_do_not_matter_over_many_steps(models, tmp_path: Path) -> None:
     found = []
-    for parts in (1, 4):
+    for at_once in (None, 16):
         objective = models(double=True)
-        run(objective, tmp_path / str(parts), batch=Batch(tokens=64, accumulate=parts))
+        run(objective, tmp_path / str(at_once), batch=Batch(tokens=64, device_tokens=at_once))
         found.append(weights(objective))
     for name, value in found[0].items():
         torch.testing.assert_close(found[1][name], value, rtol=1e-8, atol=1e-10)
@@ -259,7 +259,7 @@ def test_gates_are_clipped_apart_from_the_student(tiny_model) -> None:
 
 def test_an_interrupted_run_resumes_exactly(models, tmp_path: Path) -> None:
     """With dropout, in parts, over epochs, from a state some steps before the end of the run that died."""
-    settings: dict[str, Any] = {"steps": 12, "batch": Batch(tokens=48, accumulate=2), "checkpoint_seconds": 1e-9}
+    settings: dict[str, Any] = {"steps": 12, "batch": Batch(tokens=48, device_tokens=24), "checkpoint_seconds": 1e-9}
     whole, broken, other = (models(dropout=0.2) for _ in range(3))
     done = run(whole, tmp_path / "whole", **settings)
     calls = 0

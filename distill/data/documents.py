@@ -1,0 +1,109 @@
+"""Documents in files, each of which is read when it is asked for, so that a corpus need not fit into memory."""
+
+from __future__ import annotations
+
+import tempfile
+import weakref
+from array import array
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distill.data import tables
+from distill.errors import DataError
+
+
+class Documents(Sequence[str]):
+    """Texts, in UTF-8.
+
+    Args:
+        files: open files.
+        places: `[n, 3]` of each document, number of its file, first byte and end.
+        opened: the contexts of the files, which are closed with this object.
+    """
+
+    def __init__(self, files: Sequence[IO[bytes]], places: NDArray[np.int64], opened: ExitStack) -> None:
+        self._files, self._places = files, places
+        weakref.finalize(self, opened.close)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        number, start, end = self._places[index].tolist()
+        file = self._files[number]
+        file.seek(start)
+        return file.read(end - start).decode("utf-8")
+
+    def keep(self, order: NDArray[np.int64]) -> None:
+        """Keep the documents with these numbers, in this order."""
+        self._places = self._places[order]
+
+
+def of_text(paths: Sequence[Path]) -> tuple[Documents, list[int]]:
+    """One document per line, without the white space around it, and the number of documents in each file. Blank lines
+    are left out.
+
+    DataError for a line that is not UTF-8.
+    """
+    with ExitStack() as opened:
+        files = [opened.enter_context(path.open("rb")) for path in paths]
+        named = enumerate(zip(files, paths, strict=True))
+        places = [_in_file(number, _lines(file, path)) for number, (file, path) in named]
+        return Documents(files, np.concatenate(places), opened.pop_all()), [*map(len, places)]
+
+
+def of_parquet(paths: Sequence[Path]) -> tuple[Documents, list[int]]:
+    """The column `text`, without blank texts, and the number of documents in each file.
+
+    Texts are decompressed into a temporary file, which is removed with the documents. DataError as from
+    `tables.parts`, for another type of column, and for a null.
+    """
+    with ExitStack() as opened:
+        file = opened.enter_context(tempfile.TemporaryFile())
+        places = [_in_file(0, _copied(path, file)) for path in paths]
+        return Documents([file], np.concatenate(places), opened.pop_all()), [*map(len, places)]
+
+
+def _in_file(number: int, spans: Iterator[tuple[int, int]]) -> NDArray[np.int64]:
+    """[n, 3] places of documents in the file with this number."""
+    flat = array("q")
+    for span in spans:
+        flat.extend((number, *span))
+    return np.frombuffer(flat, np.int64).reshape(-1, 3) if flat else np.zeros((0, 3), np.int64)
+
+
+def _lines(file: IO[bytes], path: Path) -> Iterator[tuple[int, int]]:
+    """First byte and end of each line that is not blank, without the white space around it."""
+    start = 0
+    for row, line in enumerate(file):
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(f"{path}, row {row}: got {error.reason}; must be UTF-8; convert it") from error
+        if body := text.strip():
+            before = text[: len(text) - len(text.lstrip())]
+            first = start + len(before.encode("utf-8"))
+            yield first, first + len(body.encode("utf-8"))
+        start += len(line)
+
+
+def _copied(path: Path, to: IO[bytes]) -> Iterator[tuple[int, int]]:
+    """Append the texts of a parquet file to another. First byte and end of each in it."""
+    start, before = to.tell(), 0
+    for part in tables.parts(path, ["text"]):
+        for text in tables.texts(part, "text", path, before).to_pylist():
+            if text.strip():
+                start, began = start + to.write(text.encode("utf-8")), start
+                yield began, start
+        before += len(part)
