@@ -19,7 +19,6 @@ import argparse
 import csv
 import json
 import random
-import resource
 import subprocess
 import sys
 import tempfile
@@ -37,7 +36,7 @@ from torch import Tensor, nn
 
 from benchmarks.bert_base import doubled
 from distill import checkpoint
-from distill.evaluate import latency
+from distill.evaluate import latency, memory
 
 TASK, LABELS = "body", ["apart", "together"]
 TEACHER_ROWS, TEST_ROWS = 2000, 500
@@ -64,8 +63,9 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.only:
         way, folder = arguments.only
-        WAYS[way](Path(folder))
-        print(json.dumps(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
+        with memory.peak("cpu") as peak:
+            WAYS[way](Path(folder))
+            print(json.dumps(peak()))
         return
     from benchmarks.results_table import frameworks_table
     from distill.environment import hardware
@@ -91,7 +91,7 @@ def benchmark(folder: Path, size: str, repeats: int) -> list[dict[str, Any]]:
     """Run every way `repeats` times, in turn, in a process of its own. A row for each."""
     tokens = EPOCHS * prepare(folder, SIZES[size])
     seconds: dict[str, list[float]] = {way: [] for way in WAYS}
-    memory: dict[str, list[float]] = {way: [] for way in WAYS}
+    peaks: dict[str, list[float]] = {way: [] for way in WAYS}
     order = random.Random(0)
     for number in range(repeats):
         for way in order.sample([*WAYS], len(WAYS)):
@@ -101,7 +101,7 @@ def benchmark(folder: Path, size: str, repeats: int) -> list[dict[str, Any]]:
             if done.returncode:
                 raise SystemExit(f"{way}: {done.stderr[-2000:]}")
             seconds[way].append(time.monotonic() - began)
-            memory[way].append(float(done.stdout.splitlines()[-1]))
+            peaks[way].append(float(done.stdout.splitlines()[-1]))
             print(f"{size}, round {number + 1}: {way} {seconds[way][-1]:.1f} s", flush=True)
     usual = np.array(seconds["trainer"])
     results = {way: result(folder, folder / "students" / way) for way in WAYS}
@@ -113,7 +113,7 @@ def benchmark(folder: Path, size: str, repeats: int) -> list[dict[str, Any]]:
             "seconds": seconds[way],
             "speedup": latency.speedup(usual, np.array(seconds[way])),
             "tokens_per_second": tokens / float(np.median(seconds[way])),
-            "peak_mib": max(memory[way]),
+            "peak_mib": max(peaks[way]),
             **results[way],
         }
         for way in WAYS

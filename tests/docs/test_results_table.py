@@ -334,7 +334,7 @@ def test_frameworks_are_rows_of_the_readme(root: Path) -> None:
     )
     assert results_table.main([], root) == 0
     readme = (root / "README.md").read_text()
-    assert "| base, 1,920 rows | distill | 50.0 | 700 | 2,000 | 3.20x [3.20, 3.20] | 70.0 | 91.2 |" in readme
+    assert "| base, 1,920 rows | distill | 50.0 | 700 | 2,000 | 3.20x [3.20, 3.20] | 70.0 | 91.2 | 0.10 |" in readme
     assert "The teacher's accuracy: 75.0% (base)." in readme
 
 
