@@ -474,8 +474,8 @@ def frameworks_table(measured: dict[str, Any]) -> Table:
         "teacher, and half its layers.",
         f"Medians of {rounds} rounds, in each of which every way ran once, in a process of its own; {facts['threads']} "
         f"threads, {facts['cpu']}, torch {facts['torch']}, transformers {facts['transformers']}, TextBrewer "
-        f"{facts['textbrewer']}. Tokens: those of the training rows, without padding. Peak MiB: of the whole process; - "
-        "where it was not measured.",
+        f"{facts['textbrewer']}. Tokens: those of the training rows, without padding. Peak MiB: of the whole process; "
+        "- where it was not measured.",
         f"The teacher's accuracy: {_of_teachers(measured)}. Accuracy, agreement, and mean KL from the teacher's "
         "probabilities: on 500 other rows. The 18 steps of base are too few to learn the task: its rows compare time.",
     ]
