@@ -56,7 +56,8 @@ class Batch:
     """Maximum sequences in one optimizer step over all processes; no maximum when null."""
     device_tokens: int | None = None
     """Maximum tokens, padding included, that a process computes at once. Its share of a step is computed in as many
-    parts as that takes, with the same result in less memory. No maximum when null."""
+    parts as that takes, with the same result in less memory. No maximum when null. Of embedders it is the maximum of
+    all processes together, and the texts of a part are compared."""
 
 
 @dataclass

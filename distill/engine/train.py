@@ -154,11 +154,9 @@ def _sharing(
     batch: Batch, lengths: np.ndarray, groups: np.ndarray | None, accelerator: Accelerator, together: bool
 ) -> Callable[[np.ndarray], list[np.ndarray]]:
     """Rows of a step -> the parts of them that this process collates."""
-    rank, world, most = accelerator.process_index, accelerator.num_processes, batch.device_tokens
-    if together and most is not None:  # each process collates all rows, of which it encodes its share
-        most *= world
+    rank, world = accelerator.process_index, accelerator.num_processes
     place = {"rank": 0, "world": 1} if together else {"rank": rank, "world": world}
-    return partial(batching.share, lengths=lengths, **place, device_tokens=most, groups=groups)
+    return partial(batching.share, lengths=lengths, **place, device_tokens=batch.device_tokens, groups=groups)
 
 
 def clip(objective: Trainable, max_norm: float) -> None:
