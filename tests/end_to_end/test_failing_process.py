@@ -56,9 +56,10 @@ __main__.main()
 
 
 APART = """
-import os, sys
+import os
 from pathlib import Path
 
+import torch
 from distill import machine
 from distill.config import Config
 from distill.errors import ConfigError
@@ -71,6 +72,8 @@ try:
 except ConfigError as error:
     (own / "said").write_text(str(error))
 started.check_shared(Path())
+started.wait()
+torch.distributed.destroy_process_group()
 """
 
 
