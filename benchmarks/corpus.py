@@ -2,15 +2,13 @@
 
     python -m benchmarks.corpus --output benchmarks/results/corpus.json
 
-Each corpus is a text file of random words, which a run of recipe=distilbert encodes, without a cache, before it trains
-the student for one step.
+Each corpus is a text file of random words, which is read and encoded as by a run, in a process of its own.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -28,23 +26,21 @@ SIZES = [10, 40, 160]
 WORDS_PER_DOCUMENT = 300
 
 RUN = """
-import json, resource, sys, time
-from distill import run
-from distill.data import sequences
+import json, sys, time
+from pathlib import Path
+from distill.config import Corpus, Limit
+from distill.data.corpus import load_corpus
+from distill.data.sequences import encode_corpus
+from distill.evaluate import memory
+from distill.teacher import load_tokenizer
+from distill.config import Teacher
+from distill.teacher.folders import resolve
 
-encode, seconds = sequences.encode_corpus, []
-
-
-def timed(*arguments, **settings):
-    began = time.monotonic()
-    result = encode(*arguments, **settings)
-    seconds.append(time.monotonic() - began)
-    return result
-
-
-sequences.encode_corpus = timed
-run(*sys.argv[1:])
-print(json.dumps({"seconds": sum(seconds), "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
+tokenizer, began = load_tokenizer(resolve(Teacher(kind="embedded"))), time.monotonic()
+with memory.peak("cpu") as peak:
+    texts, _ = load_corpus(Corpus(kind="text", path=sys.argv[1]), Limit(), 0)
+    encode_corpus(Path(sys.argv[2]), texts, tokenizer, 128)
+    print(json.dumps({"seconds": time.monotonic() - began, "peak_mib": peak()}))
 """
 
 
@@ -68,25 +64,16 @@ def main() -> None:
 def benchmark(mib: int) -> dict[str, Any]:
     """Encode a corpus of this size in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        file, output = Path(folder) / "corpus.txt", Path(folder) / "run"
+        file, out = Path(folder) / "corpus.txt", Path(folder) / "encoded"
+        out.mkdir()
         with file.open("w", encoding="utf-8") as to:
             to.writelines(documents(mib * 2**20))
-        settings = [
-            *("recipe=distilbert", "corpus=text", f"corpus.path={file}", "corpus.validation=0", "cache.max_gib=0"),
-            *("pipeline=[adapt,pretrain]", "limit.steps=1", f"output={output}"),
-        ]
-        done = subprocess.run(
-            [sys.executable, "-c", RUN, *settings],
-            capture_output=True,
-            text=True,
-            check=False,
-            env=os.environ | {"HF_HUB_OFFLINE": "1"},
-        )
+        command = [sys.executable, "-c", RUN, str(file), str(out)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise SystemExit(done.stderr[-2000:])
-        found = json.loads(done.stdout.splitlines()[-1])
-        stored = sum(path.stat().st_size for path in output.rglob("*") if path.is_file() and "corpus" in path.parts)
-        return {"mib": mib, "stored_mib": stored / 2**20, **found}
+        stored = sum(path.stat().st_size for path in out.iterdir())
+        return {"mib": mib, "stored_mib": stored / 2**20, **json.loads(done.stdout.splitlines()[-1])}
 
 
 def documents(size: int) -> Iterator[str]:

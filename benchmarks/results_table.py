@@ -494,7 +494,7 @@ def startup_table(measured: dict[str, Any]) -> Table:
         for row in measured["rows"]
     ]
     facts, runs = measured["environment"], len(measured["rows"][0]["seconds"])
-    notes = [f"{runs} runs of each; {facts['threads']} threads, {facts['cpu']}, torch {facts['torch']}."]
+    notes = [f"Runs of each: {runs}; {facts['threads']} threads, {facts['cpu']}, torch {facts['torch']}."]
     return Table("Startup", ("Until", "Command", "Seconds, median", "Seconds, most"), rows, 2, notes)
 
 
@@ -512,7 +512,7 @@ def corpus_table(measured: dict[str, Any]) -> Table:
     ]
     facts = measured["environment"]
     notes = [
-        "Random words. Peak MiB: of the whole process, which then trains the student for one step. "
+        "Random words, in a text file, with the tokenizer of the embedded teacher. Peak MiB: of the whole process. "
         f"One run of each size; {facts['threads']} threads, {facts['cpu']}, tokenizers {facts['tokenizers']}.",
     ]
     columns = ("MiB of text", "Seconds to encode", "MiB/s", "MiB of token ids", "Peak MiB")
