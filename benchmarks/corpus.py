@@ -28,12 +28,11 @@ WORDS_PER_DOCUMENT = 300
 RUN = """
 import json, sys, time
 from pathlib import Path
-from distill.config import Corpus, Limit
+from distill.config import Corpus, Limit, Teacher
 from distill.data.corpus import load_corpus
 from distill.data.sequences import encode_corpus
 from distill.evaluate import memory
 from distill.teacher import load_tokenizer
-from distill.config import Teacher
 from distill.teacher.folders import resolve
 
 tokenizer, began = load_tokenizer(resolve(Teacher(kind="embedded"))), time.monotonic()

@@ -108,6 +108,7 @@ def main() -> None:
     if problems := list(launch(os.environ, sweep=bool({"-m", "--multirun"} & set(sys.argv)))):
         sys.exit(_print_errors(problems, 2))
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing its own message and a stack
+    failed: list[sweep.Failure] = []
     try:
         with _checked(), sweep.failures(sys.argv) as failed:
             _job()
@@ -118,9 +119,11 @@ def main() -> None:
         if _tracebacks or lines is None:
             raise
         sys.exit(_print_errors(lines, 2))
+    finally:  # also of a sweep that was stopped
+        if failed:
+            _print_errors([*(each.traceback for each in failed if each.traceback), *map(str, failed)], 0)
     if failed:
-        traces = [failure.traceback for failure in failed if failure.traceback]
-        sys.exit(_print_errors([*traces, *map(str, failed)], min(failure.code for failure in failed)))
+        sys.exit(min(failure.code for failure in failed))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The text of `python -m distill --help`. Hydra's own help composes all configs, which takes two seconds more."""
+"""The text of `python -m distill --help`. Hydra's own help reads every group several times, which takes longer."""
 
 from __future__ import annotations
 
