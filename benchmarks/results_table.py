@@ -95,9 +95,9 @@ def documents(root: Path, runs: dict[str, Results], shown: str | None) -> dict[P
     elif shown not in runs:
         names = ", ".join(runs) or "none"
         raise DataError(f"{RESULTS / shown}/results.json: got no such file; must be a committed run; choose of {names}")
-    frameworks, step, quantize, startup, corpus = (
+    frameworks, step, quantize, startup, corpus, gpu = (
         read_json(file) if (file := root / BENCHMARKS / f"{name}.json").is_file() else None
-        for name in ("frameworks", "step", "quantize", "startup", "corpus")
+        for name in ("frameworks", "step", "quantize", "startup", "corpus", "gpu")
     )
     parts = {
         "results": "No result is committed yet." if shown is None else main_part(shown, runs),
@@ -116,6 +116,7 @@ def documents(root: Path, runs: dict[str, Results], shown: str | None) -> dict[P
     findings = between(FINDINGS, findings, "ablation", levers_part(runs, ABLATION))
     performance = between(PERFORMANCE, performance, "startup", _measured(startup, startup_table))
     performance = between(PERFORMANCE, performance, "corpus", _measured(corpus, corpus_table))
+    performance = between(PERFORMANCE, performance, "gpu", _measured(gpu, gpu_table))
     pages = {README: readme, COMPRESSING: compressing, FINDINGS: findings, PERFORMANCE: performance}
     return pages | {RESULTS / "README.md": results_page(_shown(runs))}
 
@@ -517,6 +518,33 @@ def corpus_table(measured: dict[str, Any]) -> Table:
     ]
     columns = ("MiB of text", "Seconds to encode", "MiB/s", "MiB of token ids", "Peak MiB")
     return Table("Encoding a corpus", columns, rows, 0, notes)
+
+
+def gpu_table(measured: dict[str, Any]) -> Table:
+    """The measurements of `benchmarks/gpu.py`, with a row for each way of each step."""
+    rows = [
+        (
+            row["kind"],
+            f"{row['rows']} x {row['length']}",
+            row["way"],
+            number(row["ms"]),
+            number(row["tokens_per_second"], 0),
+            times(row["speedup"]),
+            number(100 * row["share"], 0),
+        )
+        for row in measured["rows"]
+    ]
+    facts, steps = measured["environment"], measured["rows"][0]
+    notes = [
+        "General distillation: BERT-base to half its layers, with the terms of recipe=distilbert. Task distillation: "
+        "those six layers, with the teacher's outputs stored. Each way has what those above it have. Share: the "
+        "arithmetic per second of the step's matrix products and attention, of what a product of two large bf16 "
+        "matrices reaches, "
+        f"{number(measured['matrix_flops'] / 1e12, 0)} TFLOP/s. Medians of {len(steps['ms_of_rounds'])} rounds of ten "
+        f"steps; one {facts['gpu']}, torch {facts['torch']}.",
+    ]
+    columns = ("Step", "Rows x tokens", "Way", "ms", "Tokens/s", "Speedup", "Share %")
+    return Table("A step on a GPU", columns, rows, 3, notes)
 
 
 def _median(seconds: Sequence[float]) -> str:

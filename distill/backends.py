@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import os
+import shutil
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 
 @dataclass(frozen=True)
@@ -37,3 +41,10 @@ BACKENDS: dict[str, Backend] = {
     )
 }
 """Name -> backend."""
+
+
+@functools.cache
+def compiles() -> bool:
+    """Whether torch.compile can make code for a GPU: it needs Triton, which needs a C compiler."""
+    compilers = filter(None, (os.environ.get("CC"), "gcc", "clang"))
+    return find_spec("triton") is not None and any(map(shutil.which, compilers))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from distill import family, losses
-from distill.data.kinds import ABSENT, MISSING
+from distill.data.kinds import ABSENT
 from distill.errors import ConfigError
 from distill.features import Features, capture, outputs_of
 from distill.gather import of_all_processes
@@ -67,25 +67,23 @@ CHUNK = 1024
 """Number of positions whose vocabulary logits are in memory at once for terms with `positions: all`."""
 
 
-def counts(terms: Mapping[str, BoundTerm], batch: Mapping[str, Tensor]) -> Tensor:
-    """Number of rows that each term sums over in this batch, float32 `[terms]`."""
+def counts(terms: Mapping[str, BoundTerm], batch: Mapping[str, Sized]) -> Tensor:
+    """Number of rows that each term sums over in this batch, float32 `[terms]`.
+
+    Only the lengths of its arrays are read, so that a batch that is not yet on a device need not be waited for.
+    """
     return torch.tensor([_count(term, batch) for term in terms.values()], dtype=torch.float32)
 
 
-def _count(term: BoundTerm, batch: Mapping[str, Tensor]) -> int:
+def _count(term: BoundTerm, batch: Mapping[str, Sized]) -> int:
     if term.kind is GATES:
         return 1
-    if "masked" not in batch and term.kind.head and term.against == "labels":
-        return int(labelled(batch["labels"]).sum())
+    if "labelled" in batch and term.kind.head and term.against == "labels":
+        return len(batch["labelled"])
     return len(batch[_rows(term, batch)])
 
 
-def labelled(labels: Tensor) -> Tensor:
-    """[R] whether a row of a task has a label."""
-    return ~labels.isnan() if labels.is_floating_point() else labels != MISSING
-
-
-def _rows(term: BoundTerm, batch: Mapping[str, Tensor]) -> str:
+def _rows(term: BoundTerm, batch: Mapping[str, Sized]) -> str:
     """Name of the batch tensor that has one entry for each row that a term sums over."""
     if "masked" not in batch:
         return term.kind.task_rows
@@ -106,7 +104,8 @@ class Objective(nn.Module):
     `aligned` and `teacher_aligned` `[P]` of tokens that end at the same character, where hidden states are compared.
     A task batch has `labels` `[R]`, one for each row that `rows` makes of the model's outputs, and no `masked`. It has
     `teacher_logits` `[B, outputs]` if a term needs them and no teacher runs, or if they stand in for the teacher's.
-    Terms against labels leave out rows that have none. Where rows compare a text with all texts of the batch,
+    If some of them have no label, `labelled` `[N]` are the numbers of those that have one, and terms against labels
+    leave out the others. Where rows compare a text with all texts of the batch,
     `no_negatives` `[R, R]` flags those to leave out of the terms against labels. Terms on margins need `pairs`
     `[P, 2]`, the pairs of its rows with the same query, which may be none. If a process encodes only some of the rows
     whose targets the batch has, `own` are their numbers. If it has flat positions `words` `[W]`,
@@ -152,7 +151,12 @@ class Objective(nn.Module):
         self._pairs = _pairs(self.terms, student, teachers[0], kept) if teachers else {}
         self.projections = _projections(student, teachers[0] if teachers else None, self.terms, channels)
 
-    def counts(self, batch: Mapping[str, Tensor]) -> Tensor:
+    @property
+    def models(self) -> tuple[nn.Module, ...]:
+        """The student and the teachers."""
+        return self.student, *self.teachers
+
+    def counts(self, batch: Mapping[str, Sized]) -> Tensor:
         """Number of rows that each term sums over in this batch, float32 `[terms]`."""
         return counts(self.terms, batch)
 
@@ -179,14 +183,15 @@ class Objective(nn.Module):
             outputs = of_all_processes(outputs, batch["own"], len(labels))
             if soft is not None and "teacher_logits" not in batch:
                 soft = of_all_processes(soft, batch["own"], len(labels))
-        given = labelled(labels)
         sums = {}
         for name, term in self.terms.items():
             if term.kind.head and term.against == "labels":
                 rows = self.label_rows(outputs)
                 if "no_negatives" in batch:
                     rows = rows.masked_fill(batch["no_negatives"], ABSENT)
-                sums[name] = term.loss(rows[given], labels[given]).sum()
+                given = batch.get("labelled")
+                both = (rows, labels) if given is None else (rows[given], labels[given])
+                sums[name] = term.loss(*both).sum()
             elif term.kind.head:
                 assert soft is not None
                 # An embedder's vectors are compared as they are.

@@ -6,7 +6,7 @@ This is hard parameter sharing (Caruana 1997, Machine Learning 28): all modules 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,6 +15,8 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from distill import family
 from distill.objective import Objective
+
+Values = TypeVar("Values", np.ndarray, Tensor)
 
 
 def share_encoder(models: Sequence[Any]) -> None:
@@ -29,9 +31,9 @@ def joined(batches: Mapping[int, Mapping[str, np.ndarray]]) -> dict[str, np.ndar
     return {f"{number}.{key}": value for number, batch in batches.items() for key, value in batch.items()}
 
 
-def parted(batch: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
+def parted(batch: Mapping[str, Values]) -> dict[int, dict[str, Values]]:
     """The batches that were `joined`, by the number of their task."""
-    parts: dict[int, dict[str, Tensor]] = {}
+    parts: dict[int, dict[str, Values]] = {}
     for name, value in batch.items():
         number, _, key = name.partition(".")
         parts.setdefault(int(number), {})[key] = value
@@ -71,7 +73,12 @@ class SharedObjective(nn.Module):
         """The model of the first task."""
         return self.objectives[0].student
 
-    def counts(self, batch: Mapping[str, Tensor]) -> Tensor:
+    @property
+    def models(self) -> tuple[nn.Module, ...]:
+        """The models of all tasks, and their teachers."""
+        return tuple(model for number in range(len(self.objectives)) for model in self._objective(number).models)
+
+    def counts(self, batch: Mapping[str, Values]) -> Tensor:
         """Number of rows, over all tasks, that each term sums over in this batch, float32 `[terms]`."""
         return torch.stack([self._objective(number).counts(part) for number, part in parted(batch).items()]).sum(0)
 

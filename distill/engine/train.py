@@ -26,6 +26,8 @@ from rich.console import Console
 
 from distill.config import Batch, Train
 from distill.engine import batching, state
+from distill.engine.arithmetic import in_arithmetic
+from distill.engine.graphs import Graphs, graphs_of, sent
 from distill.engine.tracker import Tracker
 from distill.errors import Stopped, UserError
 from distill.progress import Bar
@@ -103,8 +105,9 @@ def train(
     # Without a term on logits, parameters above the hidden states have no gradient; data parallelism must not wait.
     unused = not any(term.kind.head for term in objective.terms.values())
     accelerator.ddp_handler = DistributedDataParallelKwargs(find_unused_parameters=unused)
-    module = accelerator.prepare_model(objective)
+    module = accelerator.prepare_model(in_arithmetic(objective, settings, accelerator))
     module.train()
+    graphs = graphs_of(partial(backward, module, meter.weights, accelerator), objective, accelerator)
     began = written = time.monotonic()
 
     def write_checkpoint() -> None:
@@ -120,7 +123,7 @@ def train(
         for step, parts, scale in _ahead(plan, collate, share):
             torch.manual_seed(_step_seed(seed, step, rank))
             objective.progress = step / total
-            meter.add(*gradients(module, objective, parts, scale, meter.weights, accelerator))
+            meter.add(*gradients(module, objective, parts, scale, meter.weights, accelerator, graphs))
             clip(objective, settings.clip)
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * schedule(step, total)
@@ -191,27 +194,40 @@ def gradients(
     scale: float,
     weights: torch.Tensor,
     accelerator: Accelerator,
+    graphs: Graphs | None = None,
 ) -> tuple[torch.Tensor, int]:
     """Accumulate the gradients of one optimizer step over the batches `parts`.
 
     `weights` [terms] are those of the terms; `scale` is 0 for a process without rows of its own, else 1. Returns this
-    process's share [terms] of each term's mean over all rows of the step, and its number of tokens.
+    process's share [terms] of each term's mean over all rows of the step, and its number of tokens. `graphs`: of
+    `backward` with this module, which is then used for steps of one part.
     """
-    device, world = accelerator.device, accelerator.num_processes
-    batches = [{k: torch.from_numpy(v).to(device, non_blocking=True) for k, v in part.items()} for part in parts]
-    size = torch.stack([objective.counts(batch) for batch in batches]).sum(0).mul_(scale).to(device)
+    world = accelerator.num_processes
+    size = sent(torch.stack([objective.counts(part) for part in parts]).sum(0).mul_(scale), accelerator.device)
     if world > 1:
         size = accelerator.reduce(size, "sum")
-    size = size.clamp_(min=1)
-    total = torch.zeros_like(weights)
-    for index, batch in enumerate(batches):
-        unsynchronized = world > 1 and index < len(batches) - 1
+    factors, total = scale / size.clamp_(min=1), torch.zeros_like(weights)
+    run = partial(backward, module, weights, accelerator) if graphs is None or len(parts) > 1 else graphs
+    for index, part in enumerate(parts):
+        unsynchronized = world > 1 and index < len(parts) - 1
         with accelerator.no_sync(module) if unsynchronized else contextlib.nullcontext():
-            values = module(batch) * scale / size
-            # x world, because data parallelism averages gradients over processes and `size` counts the rows of all.
-            accelerator.backward((weights * values).sum() * world)
-        total += values.detach()
+            total += run({key: torch.from_numpy(array) for key, array in part.items()}, factors)
     return total, int(scale) * sum(map(tokens_in, parts))
+
+
+def backward(
+    module: torch.nn.Module,
+    weights: torch.Tensor,
+    accelerator: Accelerator,
+    batch: dict[str, torch.Tensor],
+    factors: torch.Tensor,
+) -> torch.Tensor:
+    """Sum of each term over a batch x `factors`, [terms]. Adds the gradients of their sum, weighted by `weights`."""
+    on_device = {key: sent(values, accelerator.device) for key, values in batch.items()}
+    values: torch.Tensor = module(on_device) * factors
+    # x the number of processes: data parallelism averages their gradients, and `factors` are for the rows of all.
+    accelerator.backward((weights * values).sum() * accelerator.num_processes)
+    return values.detach()
 
 
 class _Meter:

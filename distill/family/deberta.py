@@ -110,6 +110,7 @@ DEBERTA_V2 = replace(
     interleaved=False,
     unprunable={"conv_kernel_size": 0},
     bf16=True,
+    recordable=False,
     without=(),
     scores=_scores_v2,
     published={**DEBERTA.published, "position_buckets": 256, "norm_rel_ebd": "layer_norm", "share_att_key": True},

@@ -10,5 +10,5 @@ QWEN2 = Family(
     name="qwen2", encoder="model", layers="layers", embeddings="embed_tokens", head="score", without=(CHOICES, VECTORS)
 )
 QWEN3 = replace(QWEN2, name="qwen3")
-GEMMA2 = replace(QWEN2, name="gemma2", attention=("eager",), without=(CHOICES, ANSWERS, VECTORS))
-GEMMA3 = replace(QWEN2, name="gemma3_text", without=(TOKENS, CHOICES, ANSWERS, VECTORS))
+GEMMA2 = replace(QWEN2, name="gemma2", recordable=False, attention=("eager",), without=(CHOICES, ANSWERS, VECTORS))
+GEMMA3 = replace(QWEN2, name="gemma3_text", recordable=False, without=(TOKENS, CHOICES, ANSWERS, VECTORS))

@@ -38,7 +38,7 @@ def pooled(hidden: Tensor, mask: Tensor, how: str) -> Tensor:
     mask: 1 at tokens, 0 at padding [B, L].
     """
     if how == "cls":
-        return hidden[torch.arange(len(hidden)), mask.argmax(1)]
+        return hidden[torch.arange(len(hidden), device=hidden.device), mask.argmax(1)]
     real = mask[:, :, None].bool()
     if how == "max":
         return hidden.masked_fill(~real, -torch.inf).amax(1)

@@ -46,5 +46,6 @@ MPNET = Family(
     shared_heads=True,
     scores=_scores,
     attention=("eager",),
+    recordable=False,
     bert_like=BertLike(mlm_dense="lm_head.dense", mlm_norm="lm_head.layer_norm", mlm_bias="lm_head.bias"),
 )

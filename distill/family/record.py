@@ -136,6 +136,9 @@ class Family:
     """Whether torch's ONNX exporter supports it."""
     bf16: bool = True
     """Whether it runs under bf16 autocast."""
+    recordable: bool = True
+    """Whether a training step can be recorded as a CUDA graph: its code does not wait for the GPU, and copies nothing
+    from the host."""
     bert_like: BertLike | None = None
     """Further paths of a family with BERT's architecture; None in the others."""
     settings: Mapping[str, str] = field(default_factory=dict)

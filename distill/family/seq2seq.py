@@ -10,6 +10,7 @@ BART = Family(
     layers="layers",
     embeddings="embed_tokens",
     head="classification_head.out_proj",
+    recordable=False,
     without=(TOKENS, CHOICES, ANSWERS, VECTORS),
 )
 
@@ -19,6 +20,7 @@ T5 = Family(
     layers="block",
     embeddings="embed_tokens",
     head="classification_head.out_proj",
+    recordable=False,
     max_length=no_table,
     onnx=False,
     without=(CHOICES, ANSWERS, VECTORS),

@@ -16,5 +16,6 @@ XLNET = Family(
     pads_left=True,
     without=(ANSWERS, VECTORS),
     onnx=False,
+    recordable=False,
     unused=("transformer.mask_emb",),
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -9,11 +11,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from distill.backends import compiles
 from distill.losses.precision import working
 
 CPU_BLOCK, GPU_BLOCK = 2**18, 2**26
 """Number of logits in a block. On a CPU a small block stays in the cache over several passes, which makes soft_targets
 over a vocabulary of 30522 much faster. On a GPU the block size only limits memory."""
+VOCABULARY = 4096
+"""Number of logits in a row from which kernels are compiled on a GPU, which takes some seconds once."""
 
 
 def soft_targets(student: Tensor, teacher: Tensor, *, temperature: float) -> Tensor:
@@ -46,8 +51,14 @@ def mlm(student: Tensor, labels: Tensor) -> Tensor:
     The masked-language-model loss of Devlin et al. 2019, arXiv 1810.04805, section 3.1, which Sanh et al. 2019, arXiv
     1910.01108, section 2, use together with soft targets. Deviation: none.
     """
+    if _compiles(student):
+        return cast(Tensor, _compiled(_cross_entropy)(student, labels))
     rows = zip(_blocks(student), _blocks(labels, student.shape[-1]), strict=True)
-    return torch.cat([F.cross_entropy(working(z), token, reduction="none") for z, token in rows])
+    return torch.cat([_cross_entropy(z, token) for z, token in rows])
+
+
+def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    return F.cross_entropy(working(logits), labels, reduction="none")
 
 
 class _SoftTargets(torch.autograd.Function):
@@ -55,16 +66,15 @@ class _SoftTargets(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
-        values, differences = [], []
-        for s, t in zip(_blocks(student), _blocks(teacher), strict=True):
-            log_student = F.log_softmax(working(s) / temperature, dim=-1)
-            log_teacher = F.log_softmax(working(t) / temperature, dim=-1)
-            p_teacher = log_teacher.exp()
-            values.append(log_teacher.sub_(log_student).mul_(p_teacher).sum(dim=-1))
-            differences.append(log_student.exp_().sub_(p_teacher).to(student.dtype))
-        ctx.save_for_backward(torch.cat(differences))
+        if _compiles(student):
+            values, difference = _compiled(_divergence)(student, teacher, temperature)
+        else:
+            blocks = zip(_blocks(student), _blocks(teacher), strict=True)
+            parts = [_divergence(*both, temperature) for both in blocks]
+            values, difference = (torch.cat(part) for part in zip(*parts, strict=True))
+        ctx.save_for_backward(difference)
         ctx.temperature = temperature
-        return torch.cat(values) * temperature**2
+        return cast(Tensor, values * temperature**2)
 
     @staticmethod
     @once_differentiable
@@ -72,6 +82,25 @@ class _SoftTargets(torch.autograd.Function):
         (difference,) = ctx.saved_tensors
         factor = (gradient * ctx.temperature).to(difference.dtype)
         return difference * factor[:, None], None, None
+
+
+def _divergence(student: Tensor, teacher: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """KL(p_t || p_s) [N] of logits [N, C], and p_s - p_t [N, C] in the student's precision."""
+    log_student = F.log_softmax(working(student) / temperature, dim=-1)
+    log_teacher = F.log_softmax(working(teacher) / temperature, dim=-1)
+    p_teacher = log_teacher.exp()
+    values = log_teacher.sub_(log_student).mul_(p_teacher).sum(dim=-1)
+    return values, log_student.exp_().sub_(p_teacher).to(student.dtype)
+
+
+def _compiles(logits: Tensor) -> bool:
+    """Whether to compute on these logits in one compiled kernel, which reads and writes each of them once."""
+    return logits.is_cuda and logits.shape[-1] >= VOCABULARY and compiles()
+
+
+@functools.cache
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    return torch.compile(function, dynamic=True)
 
 
 def _blocks(rows: Tensor, width: int | None = None) -> tuple[Tensor, ...]:

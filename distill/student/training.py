@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from distill import family
+
+ALIGNED = 8
+"""The matrix units of GPUs run at full speed on bf16 matrices whose sizes are multiples of this; 30522 is none."""
 SHORT = 128
 """Mean number of tokens up to which, on a CPU, the backward pass of eager attention is faster than that of SDPA."""
 
@@ -32,6 +38,28 @@ def quick_attention(model: Any, lengths: np.ndarray | Sequence[int]) -> Iterator
     finally:
         if eager:
             model.set_attn_implementation(configured)
+
+
+@contextmanager
+def aligned_vocabulary(models: Sequence[Any]) -> Iterator[None]:
+    """Within the context, models compute their vocabulary logits in a matrix product of a size that suits a GPU."""
+    every = dict.fromkeys(model.get_output_embeddings() for model in models if family.has_mlm_head(model))
+    linear = [decoder for decoder in every if type(decoder) is nn.Linear and len(decoder.weight) % ALIGNED]
+    for decoder in linear:
+        decoder.forward = partial(aligned, decoder)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        for decoder in linear:
+            del decoder.forward
+
+
+def aligned(linear: nn.Linear, inputs: Tensor) -> Tensor:
+    """Outputs [..., O] of a linear module, of a matrix product with O rounded up to a multiple of `ALIGNED`."""
+    outputs, bias = len(linear.weight), linear.bias
+    more = -outputs % ALIGNED
+    padded = None if bias is None else F.pad(bias, (0, more))
+    return F.linear(inputs, F.pad(linear.weight, (0, 0, 0, more)), padded)[..., :outputs]
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from distill.context import Context
 from distill.context.write import write_model
 from distill.data.collate import pairs, task_batch
 from distill.data.encode import Encoded
+from distill.data.kinds import labelled
 from distill.data.kinds.answers import narrowed
 from distill.data.kinds.kind import group_numbers
 from distill.data.kinds.retrieval import no_negatives
@@ -274,6 +275,8 @@ def lesson_of(ctx: Context, step: Step, settings: Train, data: TaskData, tokeniz
         if together:
             batch["own"], numbers = own, rows
         batch["labels"] = kind.loss_targets(encoded.labels[numbers])
+        if not (given := labelled(batch["labels"])).all():
+            batch["labelled"] = np.flatnonzero(given)
         if inside:
             batch["real"] = np.flatnonzero(batch["attention_mask"])[: None if len(own) else 0]
         if targets is not None:

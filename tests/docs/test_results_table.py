@@ -49,6 +49,8 @@ PERFORMANCE = """# Performance
 <!-- startup:end -->
 <!-- corpus:begin -->
 <!-- corpus:end -->
+<!-- gpu:begin -->
+<!-- gpu:end -->
 end
 """
 STEP: dict[str, Any] = {
@@ -348,6 +350,23 @@ def test_the_page_on_performance_shows_startup_and_corpora(root: Path) -> None:
     page = (root / "docs/performance.md").read_text()
     assert "| help | python -m distill --help | 0.5 | 0.6 |" in page
     assert "| 40 | 8.0 | 5.0 | 31 | 1,234 |" in page
+
+
+def test_the_page_on_performance_shows_steps_on_a_gpu(root: Path) -> None:
+    sizes = {
+        "kind": "task distillation",
+        "rows": 32,
+        "length": 16,
+        "way": "and CUDA graphs",
+        "ms_of_rounds": [4.4, 4.5],
+    }
+    row = sizes | {"ms": 4.4, "tokens_per_second": 116363.6, "speedup": 3.59, "share": 0.0394}
+    facts = {"environment": {"gpu": "Example GPU", "torch": "2.13"}, "matrix_flops": 7.58e14}
+    write(root / "benchmarks/results/gpu.json", facts | {"rows": [row]})
+    assert results_table.main([], root) == 0
+    page = (root / "docs/performance.md").read_text()
+    assert "| task distillation | 32 x 16 | and CUDA graphs | 4.4 | 116,364 | 3.59x | 4 |" in page
+    assert "758 TFLOP/s. Medians of 2 rounds of ten steps; one Example GPU, torch 2.13." in page
 
 
 @pytest.mark.parametrize(

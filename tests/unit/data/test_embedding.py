@@ -225,6 +225,7 @@ def test_terms_of_an_embedder_are_summed_over_pairs(tmp_path: Path) -> None:
     encoded = data.encoded(rows, TINY["tokenizer"](), 24)
     batch: dict[str, Any] = dict(task_batch(encoded, range(8), 1)[0])
     batch["labels"] = RETRIEVAL.loss_targets(np.array([1, 0, 1, 1, np.nan, 0, 1, 1], np.float32))
+    batch["labelled"] = np.array([0, 2, 3, 6, 7])
     batch["teacher_logits"] = np.random.default_rng(0).normal(size=(8, 32)).astype(np.float32)
     tensors = {name: torch.from_numpy(value) for name, value in batch.items()}
     terms = {

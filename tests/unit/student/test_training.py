@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from distill import family
-from distill.student.training import SHORT, only_used_embeddings, quick_attention
+from distill.student.training import ALIGNED, SHORT, aligned, aligned_vocabulary, only_used_embeddings, quick_attention
 
 NAMES = list(family.STUDENTS)
 
@@ -84,3 +84,23 @@ def test_short_rows_use_eager_attention_with_equal_outputs(name: str, tiny_model
     assert model.config._attn_implementation == usual
     with quick_attention(model, [SHORT + 1]):
         assert model.config._attn_implementation == usual
+
+
+def test_sizes_that_suit_a_gpu_change_no_output() -> None:
+    linear, inputs = torch.nn.Linear(16, 61).double(), torch.randn(5, 16, dtype=torch.float64, requires_grad=True)
+    wanted = linear(inputs)
+    torch.testing.assert_close(aligned(linear, inputs), wanted)
+    expected = torch.autograd.grad(wanted.square().sum(), (inputs, linear.weight, linear.bias))
+    found = torch.autograd.grad(aligned(linear, inputs).square().sum(), (inputs, linear.weight, linear.bias))
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_vocabulary_logits_are_the_same_in_sizes_that_suit_a_gpu(name: str, tiny_model, tiny_batch) -> None:
+    model = tiny_model(name)
+    wanted = model(**family.inputs(model, tiny_batch)).logits
+    assert wanted.shape[-1] % ALIGNED
+    with aligned_vocabulary([model, model]):
+        assert "forward" in vars(model.get_output_embeddings())
+        torch.testing.assert_close(model(**family.inputs(model, tiny_batch)).logits, wanted, rtol=1e-4, atol=1e-5)
+    assert not any("forward" in vars(module) for module in model.modules())
