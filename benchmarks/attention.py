@@ -1,8 +1,8 @@
-"""A training step with eager attention and with SDPA, by length of the rows.
+"""A training step with SDPA, with eager attention, and with the dropout and attention of training on a CPU, by length.
 
-    python benchmarks/attention.py --output benchmarks/results/attention.json
+    python -m benchmarks.attention --output benchmarks/results/attention.json
 
-Weights and tokens are random: only speed has a meaning. Every round times both kinds once, in one process, on the same
+Weights and tokens are random: only speed has a meaning. Every round times all kinds once, in one process, on the same
 batch, forward and backward.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,52 +19,53 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification
 
 from distill.checkpoint import write_json
+from distill.environment import hardware
 from distill.evaluate import latency
 from distill.evaluate.runners import Batch, Run, Runner
 from distill.machine import cores, detect_precision
+from distill.student.training import quick_on_cpu
 
 TOKENS = 4096
 LENGTHS = (16, 32, 64, 128, 256, 512)
-KINDS = ("sdpa", "eager")
+KINDS = ("sdpa", "eager", "quick")
+SIZES = {"hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1536, "num_hidden_layers": 2}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cpu")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(cores())
-    bf16 = detect_precision("auto", torch.device(arguments.device)) == "bf16"
-    config = BertConfig(hidden_size=384, num_attention_heads=12, intermediate_size=1536, num_hidden_layers=2)
-    runners = [Runner(kind, "torch", "fp32", _step(config, kind, arguments.device, bf16)) for kind in KINDS]
+    bf16 = detect_precision("auto", torch.device("cpu")) == "bf16"
     rows = []
-    for length in LENGTHS:
-        times = latency.measure(runners, [_batch(config, length)], repeats=arguments.repeats)
-        milliseconds = {name: np.asarray(values) for (name, _), values in times.items()}
-        ratio = milliseconds["sdpa"] / milliseconds["eager"]
-        row = {"length": length, "rows": TOKENS // length, "plain_over_fused": float(np.median(ratio))}
-        row |= {f"{kind}_ms": float(np.median(milliseconds[kind])) for kind in KINDS}
-        print(f"{length:4} tokens: eager attention is {row['plain_over_fused']:.2f} times as fast as SDPA", flush=True)
-        rows.append(row)
+    for dropout in (0.1, 0.0):
+        config = BertConfig(**SIZES, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+        runners = [Runner(kind, "torch", "fp32", _step(config, kind, bf16)) for kind in KINDS]
+        for length in LENGTHS:
+            times = latency.measure(runners, [_batch(config, length)], repeats=arguments.repeats)
+            milliseconds = {name: np.asarray(values) for (name, _), values in times.items()}
+            row: dict[str, Any] = {"dropout": dropout, "length": length, "rows": TOKENS // length}
+            for kind in KINDS:
+                speedup = float(np.median(milliseconds["sdpa"] / milliseconds[kind]))
+                row[kind] = {"ms": float(np.median(milliseconds[kind])), "speedup": speedup}
+            print(row, flush=True)
+            rows.append(row)
     if arguments.output is not None:
-        facts = {
-            "torch": torch.__version__,
-            "threads": torch.get_num_threads(),
-            "bf16": bf16,
-            "device": arguments.device,
-        }
+        facts = hardware(torch.get_num_threads()) | {"torch": torch.__version__, "bf16": bf16}
         write_json(arguments.output, {"environment": facts, "repeats": arguments.repeats, "rows": rows})
 
 
-def _step(config: BertConfig, kind: str, device: str, bf16: bool) -> Run:
-    model: Any = BertForSequenceClassification(copy.deepcopy(config)).to(device)
-    model.set_attn_implementation(kind)
+def _step(config: BertConfig, kind: str, bf16: bool) -> Run:
+    model: Any = BertForSequenceClassification(copy.deepcopy(config))
+    if kind != "quick":
+        model.set_attn_implementation(kind)
 
     def run(batch: Batch) -> np.ndarray:
-        tensors = {key: torch.from_numpy(value).to(device) for key, value in batch.items()}
-        with torch.autocast(device, torch.bfloat16, enabled=bf16):
+        tensors = {key: torch.from_numpy(value) for key, value in batch.items()}
+        quick = quick_on_cpu(model, [0]) if kind == "quick" else nullcontext()
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16), quick:
             loss = model(**tensors).loss
         loss.backward()
         model.zero_grad()

@@ -95,9 +95,9 @@ def documents(root: Path, runs: dict[str, Results], shown: str | None) -> dict[P
     elif shown not in runs:
         names = ", ".join(runs) or "none"
         raise DataError(f"{RESULTS / shown}/results.json: got no such file; must be a committed run; choose of {names}")
-    frameworks, step, quantize, startup, corpus, gpu = (
+    frameworks, step, quantize, startup, corpus, gpu, attention = (
         read_json(file) if (file := root / BENCHMARKS / f"{name}.json").is_file() else None
-        for name in ("frameworks", "step", "quantize", "startup", "corpus", "gpu")
+        for name in ("frameworks", "step", "quantize", "startup", "corpus", "gpu", "attention")
     )
     parts = {
         "results": "No result is committed yet." if shown is None else main_part(shown, runs),
@@ -117,6 +117,7 @@ def documents(root: Path, runs: dict[str, Results], shown: str | None) -> dict[P
     performance = between(PERFORMANCE, performance, "startup", _measured(startup, startup_table))
     performance = between(PERFORMANCE, performance, "corpus", _measured(corpus, corpus_table))
     performance = between(PERFORMANCE, performance, "gpu", _measured(gpu, gpu_table))
+    performance = between(PERFORMANCE, performance, "attention", _measured(attention, attention_table))
     pages = {README: readme, COMPRESSING: compressing, FINDINGS: findings, PERFORMANCE: performance}
     return pages | {RESULTS / "README.md": results_page(_shown(runs))}
 
@@ -518,6 +519,27 @@ def corpus_table(measured: dict[str, Any]) -> Table:
     ]
     columns = ("MiB of text", "Seconds to encode", "MiB/s", "MiB of token ids", "Peak MiB")
     return Table("Encoding a corpus", columns, rows, 0, notes)
+
+
+def attention_table(measured: dict[str, Any]) -> Table:
+    """The measurements of `benchmarks/attention.py`, with a row for each length, with dropout and without."""
+    rows = [
+        (
+            number(row["dropout"], 1),
+            number(row["length"], 0),
+            *(number(row[kind]["ms"], 0) for kind in ("sdpa", "eager", "quick")),
+            times(row["quick"]["speedup"]),
+        )
+        for row in measured["rows"]
+    ]
+    facts = measured["environment"]
+    notes = [
+        "Milliseconds of a forward and a backward pass of two layers of width 384, for 4,096 tokens, padding included. "
+        "In steps: with our dropout and attention; the speedup is over SDPA. "
+        f"Medians of {measured['repeats']} rounds; {facts['threads']} threads, {facts['cpu']}, torch {facts['torch']}.",
+    ]
+    columns = ("Dropout", "Tokens of a row", "SDPA", "Eager", "In steps", "Speedup")
+    return Table("Attention on a CPU", columns, rows, 0, notes)
 
 
 def gpu_table(measured: dict[str, Any]) -> Table:

@@ -35,7 +35,7 @@ from distill.features import outputs_of
 from distill.losses import supervised
 from distill.losses.precision import working
 from distill.student.shape import setting
-from distill.student.training import only_used_embeddings, quick_attention
+from distill.student.training import only_used_embeddings, quick_on_cpu
 
 TOKENS = 4096
 """Maximum number of tokens in a batch on which importance and loss are measured."""
@@ -231,7 +231,7 @@ def retrained(model: Any, lessons: Sequence[Batch], loss: Loss, steps: int, rate
     student.set_dropout(model, 0.0)
     tokens = np.concatenate([batch["input_ids"].cpu().numpy().ravel() for batch in lessons])
     lengths = [batch["input_ids"].shape[1] for batch in lessons]
-    with only_used_embeddings(model, tokens), quick_attention(model.train(), lengths):
+    with only_used_embeddings(model, tokens), quick_on_cpu(model.train(), lengths):
         optimizer = torch.optim.AdamW(model.parameters(), lr=rate, fused=True)
         for step in range(steps):
             optimizer.param_groups[0]["lr"] = rate * linear(step, steps, warmup=WARMUP)

@@ -13,30 +13,40 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from distill import family
+from distill.student import dropout
 
 ALIGNED = 8
 """The matrix units of GPUs run at full speed on bf16 matrices whose sizes are multiples of this; 30522 is none."""
 SHORT = 128
-"""Mean number of tokens up to which, on a CPU, the backward pass of eager attention is faster than that of SDPA."""
+"""Mean number of tokens up to which, on a CPU, the backward pass of attention in steps is faster than that of SDPA."""
 
 _AT_ONCE = 2**22
 """Tokens that are counted at once."""
 
 
 @contextmanager
-def quick_attention(model: Any, lengths: np.ndarray | Sequence[int]) -> Iterator[None]:
-    """Within the context, `model` uses the attention implementation that trains fastest on rows of `lengths` tokens.
+def quick_on_cpu(model: Any, lengths: np.ndarray | Sequence[int]) -> Iterator[None]:
+    """Within the context, a `model` on a CPU uses the dropout, and the attention implementation for rows of `lengths`
+    tokens, that train fastest.
 
-    On a CPU the backward pass of SDPA is slow: for short rows eager attention is faster. See benchmarks/attention.py.
+    Attention is computed step by step where rows are short, because the backward pass of SDPA is slow there, and where
+    something is dropped. See benchmarks/attention.py.
     """
-    configured = model.config._attn_implementation
-    eager = model.device.type == "cpu" and configured == "sdpa" and np.mean(lengths) <= SHORT
-    if eager:
-        model.set_attn_implementation("eager")
+    configured, on_cpu = model.config._attn_implementation, model.device.type == "cpu"
+    dropouts = [module for module in model.modules() if type(module) is nn.Dropout] if on_cpu else []
+    short = np.mean(lengths) <= SHORT or any(module.p > 0 for module in dropouts)
+    by_steps = on_cpu and configured == "sdpa" and short
+    if by_steps:
+        dropout.register()
+        model.set_attn_implementation("eager" if family.family_of(model).layer is None else dropout.ATTENTION)
+    for module in dropouts:
+        module.forward = partial(dropout.forward, module)  # type: ignore[method-assign]
     try:
         yield
     finally:
-        if eager:
+        for module in dropouts:
+            del module.forward
+        if by_steps:
             model.set_attn_implementation(configured)
 
 

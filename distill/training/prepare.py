@@ -24,7 +24,7 @@ from distill.objective import BoundTerm
 from distill.plan import STUDENT, Step
 from distill.shared import Trainable
 from distill.student.shape import setting
-from distill.student.training import aligned_vocabulary, quick_attention
+from distill.student.training import aligned_vocabulary, quick_on_cpu
 from distill.terms import KINDS
 from distill.training.origin import cut_for_all
 
@@ -139,7 +139,7 @@ def trained(
     if objective.gates is not None:
         parameters += parameter_groups(objective.gates, settings.gates.lr)
     on_gpu = ctx.machine.device.type == "cuda"
-    quick = aligned_vocabulary(objective.models) if on_gpu else quick_attention(objective.student, lengths)
+    quick = aligned_vocabulary(objective.models) if on_gpu else quick_on_cpu(objective.student, lengths)
     with quick:
         return engine.train(
             objective,

@@ -21,7 +21,7 @@ from distill.data.tasks import TaskData
 from distill.engine import batching
 from distill.features import outputs_of
 from distill.plan import Source, Step
-from distill.student.training import only_used_embeddings, quick_attention
+from distill.student.training import only_used_embeddings, quick_on_cpu
 from distill.training.prepare import frozen, terms, total_steps
 from distill.training.transfer import makes
 
@@ -67,7 +67,7 @@ def _step_seconds(ctx: Context, step: Step, data: TaskData, encoded: Encoded, ba
     tokenizer, device = ctx.tokenizer(step), ctx.machine.device
     folder = ctx.checkpoint(step.start, data.task.name)
     model = teacher.load_for(data.task, folder, pad_id=tokenizer.pad_token_id).to(device).train()
-    with only_used_embeddings(model, encoded.ids, [tokenizer.pad_token_id]), quick_attention(model, encoded.lengths):
+    with only_used_embeddings(model, encoded.ids, [tokenizer.pad_token_id]), quick_on_cpu(model, encoded.lengths):
         optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-6)
 
         def run(batch: dict[str, Tensor]) -> None:

@@ -51,6 +51,8 @@ PERFORMANCE = """# Performance
 <!-- corpus:end -->
 <!-- gpu:begin -->
 <!-- gpu:end -->
+<!-- attention:begin -->
+<!-- attention:end -->
 end
 """
 STEP: dict[str, Any] = {
@@ -350,6 +352,17 @@ def test_the_page_on_performance_shows_startup_and_corpora(root: Path) -> None:
     page = (root / "docs/performance.md").read_text()
     assert "| help | python -m distill --help | 0.5 | 0.6 |" in page
     assert "| 40 | 8.0 | 5.0 | 31 | 1,234 |" in page
+
+
+def test_the_page_on_performance_shows_attention(root: Path) -> None:
+    kinds = {
+        kind: {"ms": ms, "speedup": 400 / ms} for kind, ms in (("sdpa", 400.0), ("eager", 320.4), ("quick", 250.0))
+    }
+    facts = {"environment": {"cpu": "Example CPU", "threads": 2, "torch": "2.13"}, "repeats": 5}
+    write(root / "benchmarks/results/attention.json", facts | {"rows": [{"dropout": 0.1, "length": 64, **kinds}]})
+    assert results_table.main([], root) == 0
+    page = (root / "docs/performance.md").read_text()
+    assert "| 0.1 | 64 | 400 | 320 | 250 | 1.60x |" in page
 
 
 def test_the_page_on_performance_shows_steps_on_a_gpu(root: Path) -> None:

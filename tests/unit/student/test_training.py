@@ -9,10 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from distill import family
-from distill.student.training import ALIGNED, SHORT, aligned, aligned_vocabulary, only_used_embeddings, quick_attention
+from distill import family, student
+from distill.student import dropout
+from distill.student.training import ALIGNED, SHORT, aligned, aligned_vocabulary, only_used_embeddings, quick_on_cpu
 
 NAMES = list(family.STUDENTS)
+EAGER = [name for name in NAMES if "sdpa" not in family.STUDENTS[name].attention]
+"""Families that have no other attention."""
 
 
 def trained(model, batch: dict[str, Tensor], steps: int = 3) -> list[float]:
@@ -78,12 +81,57 @@ def test_trained_rows_are_written_back_after_an_interruption(tiny_model, tiny_ba
 def test_short_rows_use_eager_attention_with_equal_outputs(name: str, tiny_model, tiny_batch) -> None:
     model = tiny_model(name, "SequenceClassification").eval()
     usual, wanted = model.config._attn_implementation, model(**family.inputs(model, tiny_batch)).logits
-    with quick_attention(model, [SHORT]):
-        assert model.config._attn_implementation == "eager"
+    with quick_on_cpu(model, [SHORT]):
+        assert model.config._attn_implementation in ("eager", dropout.ATTENTION)
         torch.testing.assert_close(model(**family.inputs(model, tiny_batch)).logits, wanted, rtol=1e-4, atol=1e-5)
     assert model.config._attn_implementation == usual
-    with quick_attention(model, [SHORT + 1]):
+    with quick_on_cpu(model, [SHORT + 1]):
+        assert (model.config._attn_implementation == usual) == (name in EAGER)
+    student.set_dropout(model, 0.0)
+    with quick_on_cpu(model, [SHORT + 1]):
         assert model.config._attn_implementation == usual
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_dropout_keeps_values_with_their_probability(dtype: torch.dtype) -> None:
+    values = torch.ones(300, 1001, dtype=dtype, requires_grad=True)
+    torch.manual_seed(3)
+    found = dropout.dropped(values, 0.3)
+    kept = found != 0
+    assert found.dtype == dtype
+    assert kept.double().mean().item() == pytest.approx(0.7, abs=0.004)  # 5 standard deviations
+    assert kept[:, ::4].double().mean().item() == pytest.approx(0.7, abs=0.008)  # a draw has bits for four values
+    assert set(found[kept].unique().tolist()) == {torch.tensor(1 / 0.7).to(dtype).item()}
+    found.sum().backward()
+    torch.testing.assert_close(values.grad, found.detach())
+    torch.manual_seed(3)
+    assert torch.equal(dropout.dropped(values, 0.3), found)
+    assert not torch.equal(dropout.dropped(values, 0.3), found)
+    pairs = kept.flatten()[:-1] & kept.flatten()[1:]
+    assert pairs.double().mean().item() == pytest.approx(0.49, abs=0.01)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_dropout_of_a_model_is_the_same_in_amount(name: str, tiny_model, tiny_batch) -> None:
+    """And everything that drops something in torch's way does so in ours."""
+    model = tiny_model(name, "SequenceClassification").train()
+    student.set_dropout(model, 0.5)
+    given, inner = family.inputs(model, tiny_batch), []
+    with pytest.MonkeyPatch.context() as patch, quick_on_cpu(model, [8]):
+        patch.setattr(dropout, "dropped", lambda values, p: (inner.append(p), values)[1])
+        patch.setattr(torch.nn.functional, "dropout", lambda values, p=0.5, training=True, inplace=False: values)
+        once = model(**given).logits
+        assert torch.equal(model(**given).logits, once)
+        assert set(inner) == {0.5}
+    assert not any("forward" in vars(module) for module in model.modules())
+    with quick_on_cpu(model, [8]):
+        torch.manual_seed(0)
+        first = model(**given).logits
+        assert not torch.equal(model(**given).logits, first)
+        torch.manual_seed(0)
+        assert torch.equal(model(**given).logits, first)
+        model.eval()
+        assert torch.equal(model(**given).logits, model(**given).logits)
 
 
 def test_sizes_that_suit_a_gpu_change_no_output() -> None:
