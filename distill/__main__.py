@@ -100,6 +100,13 @@ def _print_errors(lines: list[str], code: int) -> int:
     return code
 
 
+def _leave_processes() -> None:
+    """End the group of processes, if there is one: its threads may abort a process that exits while they run."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
 def main() -> None:
     """Run the command line. Exit code 2 after errors that the user can correct, 130 after Ctrl-C, 1 after others."""
     if {"-h", "--help"} & {*sys.argv[1:]}:
@@ -112,6 +119,7 @@ def main() -> None:
     try:
         with _checked(), sweep.failures(sys.argv) as failed:
             _job()
+        _leave_processes()
     except KeyboardInterrupt:
         sys.exit(_print_errors(["stopped; run the same command to resume"], 130))
     except Exception as error:
