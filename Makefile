@@ -25,9 +25,10 @@ test-browser: .venv/.browser
 results: .venv/.dev
 	.venv/bin/python -m benchmarks.remake $(RUNS)
 
-# Task distillation with distill, TextBrewer and a subclass of Trainer, timed in turn: half an hour for each round, of which there are three.
+# Distillation with distill and with other libraries, timed in turn: half an hour for each round, of which there are three.
 bench: .venv/.bench
 	HF_HUB_OFFLINE=1 .venv/bin/python -m benchmarks.frameworks --output benchmarks/results/frameworks.json $(ARGS)
+	HF_HUB_OFFLINE=1 .venv/bin/python -m benchmarks.embedders --output benchmarks/results/embedders.json
 
 lint: .venv/.dev
 	.venv/bin/ruff check .

@@ -86,49 +86,34 @@ def _name(root: Path, folder: Path) -> str:
 
 def documents(root: Path, runs: dict[str, Results], shown: str | None) -> dict[Path, str]:
     """Path below `root` -> text of each document. `shown` is the run README.md shows."""
-    readme, compressing, findings, performance = (
-        (root / document).read_text(encoding="utf-8") for document in (README, COMPRESSING, FINDINGS, PERFORMANCE)
-    )
+    texts = {name: (root / name).read_text(encoding="utf-8") for name in (README, COMPRESSING, FINDINGS, PERFORMANCE)}
     if shown is None:
-        link = re.search(rf"{RESULTS}/([^)]+)/results\.json", readme)
+        link = re.search(rf"{RESULTS}/([^)]+)/results\.json", texts[README])
         shown = link[1] if link and link[1] in runs else next(iter(runs), None)
     elif shown not in runs:
         names = ", ".join(runs) or "none"
         raise DataError(f"{RESULTS / shown}/results.json: got no such file; must be a committed run; choose of {names}")
-    frameworks, step, quantize, startup, corpus, gpu, attention = (
-        read_json(file) if (file := root / BENCHMARKS / f"{name}.json").is_file() else None
-        for name in ("frameworks", "step", "quantize", "startup", "corpus", "gpu", "attention")
-    )
     parts = {
-        "results": "No result is committed yet." if shown is None else main_part(shown, runs),
-        "own": own_part(runs),
-        "compressed": compressed_part(
+        (README, "results"): "No result is committed yet." if shown is None else main_part(shown, runs),
+        (README, "own"): own_part(runs),
+        (README, "compressed"): compressed_part(
             _compressed(runs), _rules_before([name for name in runs if name.startswith(COMPRESSION)], runs)
         ),
-        "frameworks": _measured(frameworks, frameworks_table),
-        "step": _measured(step, step_table),
+        (FINDINGS, "chain"): chain_part(runs),
+        (FINDINGS, "levers"): levers_part(runs, LEVERS),
+        (FINDINGS, "ablation"): levers_part(runs, ABLATION),
     }
-    for name, content in parts.items():
-        readme = between(README, readme, name, content)
-    compressing = between(COMPRESSING, compressing, "quantize", _measured(quantize, quantize_table))
-    findings = between(FINDINGS, findings, "chain", chain_part(runs))
-    findings = between(FINDINGS, findings, "levers", levers_part(runs, LEVERS))
-    findings = between(FINDINGS, findings, "ablation", levers_part(runs, ABLATION))
-    performance = between(PERFORMANCE, performance, "startup", _measured(startup, startup_table))
-    performance = between(PERFORMANCE, performance, "corpus", _measured(corpus, corpus_table))
-    performance = between(PERFORMANCE, performance, "gpu", _measured(gpu, gpu_table))
-    performance = between(PERFORMANCE, performance, "attention", _measured(attention, attention_table))
-    pages = {README: readme, COMPRESSING: compressing, FINDINGS: findings, PERFORMANCE: performance}
-    return pages | {RESULTS / "README.md": results_page(_shown(runs))}
+    for name, (document, table) in _MEASUREMENTS.items():
+        file = root / BENCHMARKS / f"{name}.json"
+        parts[document, name] = measured_part(table(read_json(file))) if file.is_file() else "Not measured yet."
+    for (document, name), content in parts.items():
+        texts[document] = between(document, texts[document], name, content)
+    return texts | {RESULTS / "README.md": results_page(_shown(runs))}
 
 
 def _shown(runs: dict[str, Results]) -> dict[str, Results]:
     """The runs that have a section and a picture of their own: all but those of two tables in docs/findings.md."""
     return {name: results for name, results in runs.items() if not name.startswith((LEVERS, ABLATION))}
-
-
-def _measured(measured: dict[str, Any] | None, table: Callable[[dict[str, Any]], Table]) -> str:
-    return "Not measured yet." if measured is None else measured_part(table(measured))
 
 
 def differing(root: Path, runs: dict[str, Results], texts: dict[Path, str]) -> list[Path]:
@@ -484,6 +469,39 @@ def frameworks_table(measured: dict[str, Any]) -> Table:
     return Table("Task distillation", columns, rows, 2, notes)
 
 
+WAYS_OF_EMBEDDERS = {
+    "start": "the student to begin with",
+    "distill": "distill",
+    "sentence_transformers": "sentence-transformers, float32",
+    "sentence_transformers_bf16": "sentence-transformers, bf16",
+}
+"""Way of `benchmarks/embedders.py` -> its name for a reader."""
+
+
+def embedders_table(measured: dict[str, Any]) -> Table:
+    """The measurements of `benchmarks/embedders.py`, with a row for each way."""
+    rows = [
+        (
+            WAYS_OF_EMBEDDERS[row["way"]],
+            _median(row["seconds"]) if "seconds" in row else "-",
+            with_interval(times(row["speedup"]["median"]), row["speedup"]["ci95"], 2) if "speedup" in row else "-",
+            number(row["cosine"], 3),
+            number(row["spearman"], 3),
+        )
+        for row in measured["rows"]
+    ]
+    facts, rounds = measured["environment"], len(measured["rows"][1]["seconds"])
+    columns = ("With", "Seconds", "Speedup [95%]", "Cosine", "Spearman")
+    notes = [
+        f"The embedded teacher to three of its six layers: {measured['texts']:,} texts, {measured['epochs']} epochs, "
+        f"batches of {measured['batch']} texts. Cosine: mean of that of the student's and the teacher's vectors of 500 "
+        "other texts. Spearman: of the similarities of all pairs of these. "
+        f"Medians of {rounds} rounds; {facts['threads']} threads, {facts['cpu']}, torch {facts['torch']}, "
+        f"sentence-transformers {facts['sentence-transformers']}.",
+    ]
+    return Table("Distillation of an embedder", columns, rows, 1, notes)
+
+
 def _of_teachers(measured: dict[str, Any]) -> str:
     by_size = {row["size"]: row["teacher_accuracy"] for row in measured["rows"]}
     return ", ".join(f"{100 * accuracy:.1f}% ({size})" for size, accuracy in by_size.items())
@@ -596,6 +614,19 @@ def quantize_table(measured: dict[str, Any]) -> Table:
         f"Speedup: over {measured['fastest_float32']}, the fastest float32 variant.",
     ]
     return Table("Quantized variants", ("Backend", "Scheme", "MiB", "ms", "Speedup [95%]"), rows, 2, notes)
+
+
+_MEASUREMENTS: dict[str, tuple[Path, Callable[[dict[str, Any]], Table]]] = {
+    "frameworks": (README, frameworks_table),
+    "step": (README, step_table),
+    "quantize": (COMPRESSING, quantize_table),
+    "startup": (PERFORMANCE, startup_table),
+    "corpus": (PERFORMANCE, corpus_table),
+    "attention": (PERFORMANCE, attention_table),
+    "gpu": (PERFORMANCE, gpu_table),
+    "embedders": (PERFORMANCE, embedders_table),
+}
+"""File in benchmarks/results -> document with its markers, and the function of its table."""
 
 
 if __name__ == "__main__":

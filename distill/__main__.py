@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
+import shlex
+import signal
 import sys
 import traceback
 from collections.abc import Iterator
@@ -44,7 +46,7 @@ def _job(composed: DictConfig) -> Any:
         measured = walk(settings, recipe, overrides)
         return sweep.objectives(measured, own.sweeper.get("direction")) if multirun else None
     except errors.Stopped as error:
-        sys.exit(_print_errors(error.messages, 130))
+        sys.exit(_print_errors(error.messages, 128 + error.number))
     except Exception as error:
         lines = explain.messages(error, overrides)
         if _tracebacks or (lines is None and not multirun):
@@ -108,20 +110,25 @@ def _leave_processes() -> None:
 
 
 def main() -> None:
-    """Run the command line. Exit code 2 after errors that the user can correct, 130 after Ctrl-C, 1 after others."""
+    """Run the command line. Exit code 2 after errors that the user can correct, 1 after others; 130 after Ctrl-C, 143
+    after SIGTERM, and 128 + its number after SIGUSR1."""
     if {"-h", "--help"} & {*sys.argv[1:]}:
         print(usage.text(), end="")
         return
     if problems := list(launch(os.environ, sweep=bool({"-m", "--multirun"} & set(sys.argv)))):
         sys.exit(_print_errors(problems, 2))
+    for number in errors.SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, errors.interrupt)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing its own message and a stack
     failed: list[sweep.Failure] = []
     try:
         with _checked(), sweep.failures(sys.argv) as failed:
             _job()
         _leave_processes()
-    except KeyboardInterrupt:
-        sys.exit(_print_errors(["stopped; run the same command to resume"], 130))
+    except KeyboardInterrupt as error:
+        code = 128 + getattr(error, "number", signal.SIGINT)
+        sys.exit(_print_errors([f"stopped; to go on, run: python -m distill {shlex.join(sys.argv[1:])}"], code))
     except Exception as error:
         lines = explain.messages(error, sys.argv[1:])
         if _tracebacks or lines is None:

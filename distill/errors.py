@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable
+from typing import Any
 
 
 class UserError(Exception):
@@ -21,8 +23,30 @@ class DataError(UserError):
     """A file is wrong: `<file>, row N: got X; must be Y; do Z`."""
 
 
+SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)]
+"""Signals that stop a run: Ctrl-C, a scheduler's, and the one that SLURM can send before the time is over."""
+
+
 class Stopped(UserError):
     """The user stopped the run. Its state is on disk, and the same command resumes it."""
+
+    def __init__(self, messages: str | Iterable[str], number: int = signal.SIGINT) -> None:
+        super().__init__(messages)
+        self.number = number
+        """The signal."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """One of `SIGNALS`, where nothing is done before the run stops."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+def interrupt(number: int, frame: Any) -> None:
+    """A handler of a signal."""
+    raise Interrupted(number)
 
 
 def reason(error: BaseException) -> str:

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from logging import ERROR, getLogger
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from accelerate.utils import InitProcessGroupKwargs
 from rich.console import Console
 
 from distill.config import Config
+from distill.engine.alone import alone
 from distill.engine.tracker import Tracker
 from distill.errors import ConfigError
 
@@ -70,6 +71,14 @@ class Machine:
         soon after another one ended."""
         if self.waiting is not None:
             torch.distributed.barrier(group=self.waiting)
+
+    def alone(self) -> Machine:
+        """The machine for a process that works by itself while the others do other work, and prints only if it is the
+        main process."""
+        console = self.console if self.main else Console(quiet=True)
+        own = replace(self, accelerator=alone(self.accelerator), console=console, waiting=None)
+        own.__dict__["tracker"] = self.tracker  # it counts the steps of all trainings
+        return own
 
     def check_shared(self, folder: Path, seconds: float = 60) -> None:
         """ConfigError, in every process, if one of them does not see within `seconds` what the main process writes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -45,6 +46,15 @@ class Context:
     def given(self) -> GivenModels:
         """Teachers and student that the user gives, with their tokenizers."""
         return GivenModels(self.config, self.machine, self.folder.path, lambda: self.texts[0], self.plan.given_student)
+
+    def alone(self) -> Context:
+        """This run for a process that works by itself while the others do other work: it waits for none of them."""
+        own = copy.copy(self)
+        given, machine = copy.copy(self.given), self.machine.alone()
+        object.__setattr__(own, "machine", machine)
+        object.__setattr__(given, "machine", machine)
+        own.__dict__["given"] = given
+        return own
 
     def fingerprints(self, step: Step) -> dict[str, str]:
         """Name -> fingerprint of the given models and data that the step itself reads."""

@@ -11,6 +11,8 @@ from typing import Any
 from distill import checkpoint, family
 
 _CODE = ("auto_map", "custom_pipelines")
+_ASKED = "should_save_on_this_rank"
+"""Method of transformers' models. Earlier versions do not have it, and write in any process."""
 
 
 @contextmanager
@@ -28,12 +30,31 @@ def write_model(folder: Path, model: Any, tokenizer: Any, manifest: dict[str, An
         if hasattr(model.config, name):
             delattr(model.config, name)
     with checkpoint.writing(folder) as temporary:
-        model.save_pretrained(temporary)
+        with _in_any_process(model):
+            model.save_pretrained(temporary)
+        if not any(temporary.glob("*.safetensors")):
+            raise RuntimeError(f"{folder}: save_pretrained wrote no weights")
         if family.family_of(model).layer is None:
             _keep_labels(temporary / "config.json", model.config)
         tokenizer.save_pretrained(temporary)
         yield temporary
         checkpoint.write_json(temporary / checkpoint.MANIFEST, manifest)
+
+
+@contextmanager
+def _in_any_process(model: Any) -> Iterator[None]:
+    """Within the context, transformers writes a model whatever process calls it: it would write in the first one alone.
+
+    Processes that train different models write what they have trained.
+    """
+    parts = [part for part in model.modules() if hasattr(part, _ASKED)]
+    for part in parts:
+        setattr(part, _ASKED, lambda is_main_process: is_main_process)
+    try:
+        yield
+    finally:
+        for part in parts:
+            delattr(part, _ASKED)
 
 
 def _keep_labels(file: Path, config: Any) -> None:

@@ -26,10 +26,11 @@ from rich.console import Console
 
 from distill.config import Batch, Train
 from distill.engine import batching, state
+from distill.engine import guard as guards
 from distill.engine.arithmetic import in_arithmetic
 from distill.engine.graphs import Graphs, graphs_of, sent
 from distill.engine.tracker import Tracker
-from distill.errors import Stopped, UserError
+from distill.errors import SIGNALS, Interrupted, Stopped, UserError
 from distill.progress import Bar
 from distill.shared import Trainable, tokens_in
 
@@ -92,13 +93,15 @@ def train(
         after_step: called in each process with the number of steps done; it must leave the student as it finds it.
 
     Raises:
-        Stopped: on Ctrl-C or SIGTERM, after a checkpoint was written.
-        UserError: the loss or a weight is not finite. Checkpoints in `state_folder` have finite weights.
+        Stopped: on Ctrl-C, SIGTERM or SIGUSR1, after a checkpoint was written.
+        UserError: the loss or a weight is not finite, or gradients in several steps in a row. Checkpoints in
+            `state_folder` have finite weights.
     """
     rank = accelerator.process_index
     rates = [group["lr"] for group in optimizer.param_groups]
     done = Trained(0, 0, 0.0)
-    if (saved := state.load(state_folder, objective, optimizer)) is not None:
+    main = console if accelerator.is_main_process else None
+    if (saved := state.load(state_folder, objective, optimizer, partial(_print, main, name))) is not None:
         done = Trained(saved["step"], saved["tokens"], saved["seconds"], saved["log"])
     before = done.seconds
     meter, tracked = _Meter(objective, accelerator), tracker or Tracker(accelerator)
@@ -108,7 +111,8 @@ def train(
     module = accelerator.prepare_model(in_arithmetic(objective, settings, accelerator))
     module.train()
     graphs = graphs_of(partial(backward, module, meter.weights, accelerator), objective, accelerator)
-    began = written = time.monotonic()
+    guard, began = guards.Guard(optimizer, accelerator.device), time.monotonic()
+    written = began
 
     def write_checkpoint() -> None:
         if accelerator.is_main_process:
@@ -117,36 +121,34 @@ def train(
         accelerator.wait_for_everyone()
 
     plan = batching.steps(lengths, settings.batch, seed=seed, total=total, start=done.steps, groups=groups)
-    main = console if accelerator.is_main_process else None
     share = _sharing(settings.batch, lengths, groups, accelerator, together)
     with Bar(main, name, total, done.steps) as bar, _interruptible() as stop:
         for step, parts, scale in _ahead(plan, collate, share):
             torch.manual_seed(_step_seed(seed, step, rank))
             objective.progress = step / total
-            meter.add(*gradients(module, objective, parts, scale, meter.weights, accelerator, graphs))
-            clip(objective, settings.clip)
+            values = gradients(module, objective, parts, scale, meter.weights, accelerator, graphs)
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * schedule(step, total)
-            optimizer.step()
+            meter.add(*values, guard.step(clip(objective, settings.clip)))
             optimizer.zero_grad(set_to_none=True)
             after_step(step + 1)
             done.steps, done.seconds = step + 1, before + time.monotonic() - began
             due, stopping = _agree(
-                accelerator, [time.monotonic() - written >= settings.checkpoint_seconds, stop.is_set()], step
+                accelerator, [time.monotonic() - written >= settings.checkpoint_seconds, stop.asked], step
             )
             last, checked = done.steps == total, due or stopping
-            if last or checked or meter.due(step):
-                row, tokens = meter.row(done.steps)
-                done.tokens, done.log = done.tokens + tokens, _thin([*done.log, row])
-                bar.update(done.steps, _text(row))
-                tracked.log(name, done.steps, _numbers(row, optimizer))
+            wait = last or checked or meter.due(step)
+            guard.check(min(guards.MOST, total), done.steps, parts, state_folder / f"not_finite.{rank}.npz", wait=wait)
+            if wait:
+                _log(done, meter, bar, partial(tracked.log, name), optimizer)
             if last or checked:
                 check_weights(objective, accelerator, done.steps)
             if (due and not last) or stopping:
                 write_checkpoint()
                 written = time.monotonic()
             if stopping:
-                raise Stopped(f"{name}: stopped at step {done.steps} of {total}; run the same command to resume")
+                text = f"{name}: stopped at step {done.steps} of {total}; run the same command to resume"
+                raise Stopped(text, stop.number)
     # accelerate keeps a reference to every model it has prepared, and a run trains dozens.
     accelerator.free_memory()
     tracked.finished(done.steps)
@@ -162,16 +164,21 @@ def _sharing(
     return partial(batching.share, lengths=lengths, **place, device_tokens=batch.device_tokens, groups=groups)
 
 
-def clip(objective: Trainable, max_norm: float) -> None:
+def _print(console: Console | None, name: str, text: str) -> None:
+    if console is not None:
+        console.print(f"{name}: {text}", highlight=False, markup=False, soft_wrap=True)
+
+
+def clip(objective: Trainable, max_norm: float) -> list[torch.Tensor]:
     """Clip the gradient norm of the student with its projections to `max_norm`, and separately that of the gates.
+    Returns the norms before.
 
     Separately, because large gradients of the gates must not shrink the student's update.
     """
     gates = [] if objective.gates is None else list(objective.gates.parameters())
     gate_ids = {id(parameter) for parameter in gates}
     student = [parameter for parameter in objective.parameters() if id(parameter) not in gate_ids]
-    for parameters in filter(None, (student, gates)):
-        torch.nn.utils.clip_grad_norm_(parameters, max_norm)
+    return [torch.nn.utils.clip_grad_norm_(parameters, max_norm) for parameters in filter(None, (student, gates))]
 
 
 def check_weights(objective: Trainable, accelerator: Accelerator, step: int) -> None:
@@ -184,7 +191,7 @@ def check_weights(objective: Trainable, accelerator: Accelerator, step: int) -> 
 
 
 def _not_finite(got: str, step: int) -> UserError:
-    return UserError(f"{got} at step {step}; must be finite; lower optimizer.lr or set precision=fp32")
+    return UserError(f"{got} at step {step}; {guards.ADVICE}")
 
 
 def gradients(
@@ -239,11 +246,13 @@ class _Meter:
         self._clear()
 
     def _clear(self) -> None:
-        self.sums, self.steps, self.tokens = torch.zeros_like(self.weights), 0, 0
+        self.sums, self.tokens, self.steps = torch.zeros_like(self.weights), 0, 0
+        self.skipped = self.sums.new_zeros(())
         self.since = time.monotonic()
 
-    def add(self, values: torch.Tensor, tokens: int) -> None:
-        self.sums += values
+    def add(self, values: torch.Tensor, tokens: int, skipped: torch.Tensor) -> None:
+        self.sums += values.where(~skipped, 0)
+        self.skipped += skipped
         self.steps += 1
         self.tokens += tokens
 
@@ -252,9 +261,12 @@ class _Meter:
             return step % AGREE_STEPS == 0
         return time.monotonic() - self.since >= LOG_SECONDS
 
-    def row(self, step: int) -> tuple[dict[str, Any], int]:
-        """The next row of the log, and the number of tokens since the last one; both over all processes."""
-        means = torch.cat([self.sums / self.steps, self.sums.new_tensor([self.tokens])])
+    def row(self, step: int) -> tuple[dict[str, Any] | None, int]:
+        """The next row of the log, None if all its steps were skipped, and the number of tokens since the last one;
+        both over all processes."""
+        skipped = int(self.skipped)
+        counted = self.steps - skipped
+        means = torch.cat([self.sums / max(1, counted), self.sums.new_tensor([self.tokens])])
         if self.accelerator.num_processes > 1:
             means = self.accelerator.reduce(means, "sum")
         *values, tokens = means.tolist()
@@ -262,9 +274,10 @@ class _Meter:
         if not math.isfinite(total):
             raise _not_finite(f"loss: got {total}", step)
         row = {"step": step, "loss": total, "terms": dict(zip(self.names, values, strict=True))}
+        row |= {"skipped": skipped} if skipped else {}
         row["tokens_per_second"] = round(tokens / max(1e-9, time.monotonic() - self.since), 1)
         self._clear()
-        return row, int(tokens)
+        return row if counted else None, int(tokens)
 
 
 def _step_seed(seed: int, step: int, rank: int) -> int:
@@ -302,7 +315,20 @@ def _numbers(row: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[str,
 
 def _text(row: dict[str, Any]) -> str:
     terms = " ".join(f"{name} {value:.3f}" for name, value in row["terms"].items())
-    return f"{row['tokens_per_second']:.0f} tokens/s, loss {row['loss']:.3f} ({terms})"
+    skipped = f", {row['skipped']} steps skipped, whose gradients are not finite" if "skipped" in row else ""
+    return f"{row['tokens_per_second']:.0f} tokens/s, loss {row['loss']:.3f} ({terms}){skipped}"
+
+
+def _log(
+    done: Trained, meter: _Meter, bar: Bar, track: Callable[[int, dict[str, float]], None], optimizer: Any
+) -> None:
+    """Add the next row of the log to `done`, and show it."""
+    row, tokens = meter.row(done.steps)
+    done.tokens += tokens
+    if row is not None:
+        done.log = _thin([*done.log, row])
+        bar.update(done.steps, _text(row))
+        track(done.steps, _numbers(row, optimizer))
 
 
 def _thin(log: list[dict[str, Any]], limit: int = 200) -> list[dict[str, Any]]:
@@ -320,24 +346,32 @@ def _agree(accelerator: Accelerator, votes: list[bool], step: int) -> tuple[bool
     return votes[0], votes[1]
 
 
+@dataclass
+class _Stop:
+    """Whether a signal asked to stop, and which."""
+
+    asked: bool = False
+    number: int = signal.SIGINT
+
+
 @contextlib.contextmanager
-def _interruptible() -> Iterator[threading.Event]:
-    """An event set by the first Ctrl-C or SIGTERM, so that the step can finish; a second one interrupts at once."""
-    event = threading.Event()
+def _interruptible() -> Iterator[_Stop]:
+    """What the first Ctrl-C, SIGTERM or SIGUSR1 sets, so that the step can finish; a second one interrupts at once."""
+    stop = _Stop()
     if threading.current_thread() is not threading.main_thread():
-        yield event
+        yield stop
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in SIGNALS}
 
     def handler(number: int, frame: Any) -> None:
-        if event.is_set():
-            raise KeyboardInterrupt
-        event.set()
+        if stop.asked:
+            raise Interrupted(number)
+        stop.asked, stop.number = True, number
 
     for number in before:
         signal.signal(number, handler)
     try:
-        yield event
+        yield stop
     finally:
         for number, old in before.items():
             signal.signal(number, old)

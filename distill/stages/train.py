@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from distill import checkpoint
@@ -12,6 +13,10 @@ from distill.stages.prune import goal_of_gates
 from distill.training.answers import learned_weights
 from distill.training.corpus import on_corpus
 from distill.training.tasks import on_all_tasks, on_task
+
+SLOWEST = 1.5
+"""Processes that train together exchange gradients in each step, and have few rows each: they gain less than their
+number."""
 
 
 def run(ctx: Context, step: Step) -> dict[str, Any]:
@@ -46,15 +51,45 @@ def _trained(ctx: Context, step: Step, settings: Train, member: int, name: str) 
         manifest = {"tasks": list(ctx.tasks), **on_all_tasks(ctx, step, settings, name)}
         return _written(ctx, name, manifest)
     parts, goal = {}, goal_of_gates(ctx, step) if settings.gates.trained else None
-    for task, data in ctx.tasks.items():
-        folder = ctx.folder.path / name / task
-        if not checkpoint.finished(folder):
-            on_task(ctx, step, settings, data, member, f"{name}/{task}", goal)
-        parts[task] = checkpoint.read_json(folder / checkpoint.MANIFEST)
+    pending = [task for task in ctx.tasks if not checkpoint.finished(ctx.folder.path / name / task)]
+    for own, task in _divided(ctx, settings, pending):
+        on_task(own, step, settings, ctx.tasks[task], member, f"{name}/{task}", goal)
+    ctx.machine.wait()
+    for task in ctx.tasks:
+        parts[task] = checkpoint.read_json(ctx.folder.path / name / task / checkpoint.MANIFEST)
     manifest = {"tasks": list(parts)} | _sum(list(parts.values()))
     if goal is not None:
         manifest |= {"choice": goal.choice, "expected": {t: p["expected"] for t, p in parts.items() if "expected" in p}}
     return _written(ctx, name, manifest)
+
+
+def _divided(ctx: Context, settings: Train, pending: list[str]) -> list[tuple[Context, str]]:
+    """The tasks whose models this process trains: its own share by itself, or all of them together with the others."""
+    batch = settings.batch.examples or 1
+    steps = {task: max(settings.min_steps, settings.epochs * len(ctx.tasks[task].train) / batch) for task in pending}
+    ctx.machine.wait()  # until every process has read which are pending
+    shares = side_by_side(steps, ctx.machine.accelerator.num_processes)
+    if shares is None:
+        return [(ctx, task) for task in pending]
+    ctx.machine.log(f"tasks of each process: {'; '.join(', '.join(share) or 'none' for share in shares)}")
+    return [(ctx.alone(), task) for task in shares[ctx.machine.accelerator.process_index]]
+
+
+def side_by_side(cost: Mapping[str, float], processes: int) -> list[list[str]] | None:
+    """The tasks of each process, if each trains its own by itself; None if that would take more than `SLOWEST` times
+    as long as a division without a rest, so that all should train each task together.
+
+    The largest tasks first, each to the process with the least (Graham 1969, SIAM Journal on Applied Mathematics 17).
+    """
+    shares: list[list[str]] = [[] for _ in range(processes)]
+    loads = [0.0] * processes
+    for task in sorted(cost, key=lambda name: -cost[name]):
+        least = loads.index(min(loads))
+        shares[least].append(task)
+        loads[least] += cost[task]
+    if processes == 1 or not cost or max(loads) > SLOWEST * sum(loads) / processes:
+        return None
+    return shares
 
 
 def _written(ctx: Context, name: str, manifest: dict[str, Any]) -> dict[str, Any]:

@@ -53,6 +53,8 @@ PERFORMANCE = """# Performance
 <!-- gpu:end -->
 <!-- attention:begin -->
 <!-- attention:end -->
+<!-- embedders:begin -->
+<!-- embedders:end -->
 end
 """
 STEP: dict[str, Any] = {
@@ -352,6 +354,18 @@ def test_the_page_on_performance_shows_startup_and_corpora(root: Path) -> None:
     page = (root / "docs/performance.md").read_text()
     assert "| help | python -m distill --help | 0.5 | 0.6 |" in page
     assert "| 40 | 8.0 | 5.0 | 31 | 1,234 |" in page
+
+
+def test_the_page_on_performance_shows_embedders(root: Path) -> None:
+    facts = {"cpu": "Example CPU", "threads": 2, "torch": "2.13", "sentence-transformers": "6.2"}
+    ours = {"way": "distill", "seconds": [30.0, 31.0, 32.0], "speedup": {"median": 2.5, "ci95": [2.4, 2.6]}}
+    rows = [{"way": "start", "cosine": 0.61, "spearman": 0.7}, {**ours, "cosine": 0.912, "spearman": 0.951}]
+    settings = {"batch": 32, "epochs": 3, "learning_rate": 1e-4, "texts": 1920}
+    write(root / "benchmarks/results/embedders.json", {"environment": facts, **settings, "rows": rows})
+    assert results_table.main([], root) == 0
+    page = (root / "docs/performance.md").read_text()
+    assert "| the student to begin with | - | - | 0.610 | 0.700 |" in page
+    assert "| distill | 31.0 | 2.50x [2.40, 2.60] | 0.912 | 0.951 |" in page
 
 
 def test_the_page_on_performance_shows_attention(root: Path) -> None:

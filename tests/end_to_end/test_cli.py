@@ -7,11 +7,13 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from distill.config import recipes
+from distill.errors import SIGNALS
 
 RECIPE = "recipe=distilbert"
 NAMES = ", ".join(recipes())
@@ -380,3 +382,30 @@ def test_a_bug_is_not_reported_as_a_wrong_setting() -> None:
     from distill import explain
 
     assert explain.messages(ValueError("a defect"), [RECIPE]) is None
+
+
+STOPPED = """
+import os, sys, time
+from distill import __main__, walk
+
+number = int(sys.argv.pop(1))
+
+
+def at_work(*arguments):
+    os.kill(os.getpid(), number)
+    time.sleep(20)
+
+
+walk.walk = at_work
+__main__.main()
+"""
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_ends_what_is_not_a_training_at_once(number: int, tmp_path: Path) -> None:
+    words, began = ["recipe=distilbert", "limit=smoke", "output=a b"], time.monotonic()
+    command = [sys.executable, "-c", STOPPED, str(int(number)), *words]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert time.monotonic() - began < 15
+    assert run.returncode == 128 + number
+    assert run.stderr == "stopped; to go on, run: python -m distill recipe=distilbert limit=smoke 'output=a b'\n"

@@ -38,6 +38,7 @@ def trained(cwd: Path, settings: list[str]) -> tuple[Path, Path]:
         run = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=250)
         assert run.returncode == 0, run.stderr
         assert run.stdout.count(f"run folder: {name}") == 1  # only the first process speaks
+        (cwd / f"{name}.txt").write_text(run.stdout)
     return cwd / "one", cwd / "two"
 
 
@@ -59,6 +60,21 @@ def mean_terms(manifest: dict[str, Any]) -> dict[str, float]:
 @pytest.mark.parametrize(("model", "steps"), [("pretrain", 12), ("finetune_teacher/order", 7), ("finetune/order", 7)])
 def test_two_processes_equal_one(model: str, steps: int, runs: tuple[Path, Path]) -> None:
     check_equal(runs, model, steps)
+
+
+def test_tasks_are_trained_side_by_side(tmp_path: Path) -> None:
+    """Each by one process, as a single process trains it: with its batches and random numbers, to the same bits."""
+    settings = ["recipe=distilbert", "limit=smoke", "precision=fp32", "threads=1", "stages.finetune.dropout=0.1"]
+    pipeline = "pipeline=[adapt,pretrain,finetune_teacher,finetune]"
+    one, two = trained(tmp_path, [*settings, pipeline, "stages.finetune.best_of=2"])
+    assert (tmp_path / "two.txt").read_text().count("tasks of each process: package; body") == 2
+    assert "tasks of each process" not in (tmp_path / "one.txt").read_text()
+    for stage in ("finetune_teacher", "finetune"):
+        for task in ("package", "body"):
+            given, found = (load_file(run / stage / task / "model.safetensors") for run in (one, two))
+            if stage == "finetune_teacher":  # the student starts from what both processes trained together
+                assert all((given[name] == found[name]).all() for name in given)
+            TINY["check_trained_alike"](given, found)
 
 
 def check_equal(runs: tuple[Path, Path], model: str, steps: int) -> None:

@@ -73,14 +73,14 @@ def test_killed_and_interrupted_runs_resume_exactly(cwd: Path, whole: Path) -> N
     broken = cwd / "broken"
     killed = disturbed(cwd, "pretrain", 9, signal.SIGKILL)
     assert killed.returncode == -signal.SIGKILL
-    assert [p.name for p in (broken / "pretrain.state").iterdir()] == ["5"]
+    assert {p.name for p in (broken / "pretrain.state").iterdir()} == {"4", "5"}
     assert not (broken / "pretrain").exists()
 
     # Ctrl-C, in a stage of tasks, lets the step finish.
     interrupted = disturbed(cwd, "finetune/order", 7, signal.SIGINT)
     assert interrupted.returncode == 130
     assert interrupted.stderr == "finetune/order: stopped at step 8 of 12; run the same command to resume\n"
-    assert [p.name for p in (broken / "finetune" / "order.state").iterdir()] == ["8"]
+    assert {p.name for p in (broken / "finetune" / "order.state").iterdir()} == {"3", "8"}
     assert "adapt: finished earlier, skipped" in interrupted.stdout
 
     last = distill(cwd, "output=broken")

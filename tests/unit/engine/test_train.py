@@ -192,10 +192,46 @@ def test_the_teacher_is_left_alone(models, tmp_path: Path) -> None:
     assert all(torch.equal(value, before[name]) for name, value in teacher.state_dict().items())
 
 
-def test_a_non_finite_loss_stops_training(models, tmp_path: Path) -> None:
-    exploding = partial(torch.optim.SGD, lr=1e30)
-    with pytest.raises(UserError, match=r"loss: got nan at step \d; must be finite; lower optimizer.lr"):
-        run(models({"mlm": MLM}), tmp_path, steps=4, optimizer=exploding)
+def test_gradients_that_are_not_finite_end_a_training_after_three_steps(models, tmp_path: Path) -> None:
+    exploding, expected = (
+        partial(torch.optim.SGD, lr=1e30),
+        r"3 steps in a row, until step 4; must be finite; lower opt",
+    )
+    with pytest.raises(UserError, match=expected) as error:
+        run(models({"mlm": MLM}), tmp_path, steps=9, optimizer=exploding)
+    (file,) = (tmp_path / "state").iterdir()
+    assert str(file) in str(error.value)
+    with np.load(file) as saved:
+        assert {"0.input_ids", "0.labels"} <= set(saved.files)
+
+
+def test_a_step_whose_gradients_are_not_finite_is_skipped_and_counted(models, tmp_path: Path) -> None:
+    """The others go on as if it had not been: with learning rates and random numbers of their own number."""
+    weights: list[dict[str, torch.Tensor]] = []
+    student = models({"mlm": MLM})
+
+    def broken(rows: np.ndarray, epoch: int) -> dict[str, np.ndarray]:
+        batch = collate(rows, epoch)
+        broken.calls += 1
+        return batch | ({"labels": batch["labels"] * 0 - 7} if broken.calls in (3, 4) else {})
+
+    broken.calls = 0
+    poisoned = replace(MLM, loss=lambda z, labels: losses.mlm(z, labels.clamp(min=0)) / (labels.min() >= 0))
+    student.terms["mlm"] = poisoned
+    keep = torch.optim.AdamW.step
+
+    def step(self: Any, closure: Any = None) -> Any:
+        weights.append({})
+        return keep(self, closure)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.optim.AdamW, "step", step)
+        done = run(student, tmp_path, collate=broken)
+    assert len(weights) == 8 - 2
+    assert done.steps == 8
+    assert sum(row.get("skipped", 0) for row in done.log) == 2
+    assert all(np.isfinite(row["loss"]) for row in done.log)
+    assert all(parameter.isfinite().all() for parameter in student.parameters())
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
@@ -214,7 +250,9 @@ def test_a_state_that_is_not_finite_is_never_written(interrupted: bool, models, 
             return super().step(closure)
 
     seconds = 1e9 if interrupted else 1e-9
-    with pytest.raises(UserError, match=r"got (nan|a number that is not finite) at step \d; must be finite") as error:
+    with pytest.raises(
+        UserError, match=r"got (a number that is|numbers that are) not finite .*; must be finite; lower"
+    ) as error:
         run(
             models({"mlm": MLM}), tmp_path, optimizer=partial(Exploding, lr=1e-3), clip=1e30, checkpoint_seconds=seconds
         )
