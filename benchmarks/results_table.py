@@ -471,7 +471,8 @@ def frameworks_table(measured: dict[str, Any]) -> Table:
 
 WAYS_OF_EMBEDDERS = {
     "start": "the student to begin with",
-    "distill": "distill",
+    "distill_vectors": "distill, term on vectors alone",
+    "distill": "distill, default terms",
     "sentence_transformers": "sentence-transformers, float32",
     "sentence_transformers_bf16": "sentence-transformers, bf16",
 }
