@@ -14,9 +14,7 @@ from __future__ import annotations
 
 import argparse
 import csv
-import random
-import subprocess
-import sys
+import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -27,7 +25,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from benchmarks.frameworks import TASK
+from benchmarks.frameworks import TASK, in_turn
 from distill import checkpoint
 from distill.evaluate import latency
 
@@ -54,7 +52,9 @@ def main() -> None:
     from distill.report import terminal
 
     with tempfile.TemporaryDirectory() as temporary:
-        rows = benchmark(Path(temporary), arguments.repeats)
+        folder = Path(temporary) / "embedder"
+        folder.mkdir()
+        rows = benchmark(folder, arguments.repeats)
     versions = {name: version(name) for name in ("torch", "transformers", "sentence-transformers")}
     settings = {"batch": BATCH, "epochs": EPOCHS, "learning_rate": LEARNING_RATE, "texts": 2 * PAIRS}
     measured = {"environment": hardware(torch.get_num_threads()) | versions, **settings, "rows": rows}
@@ -68,16 +68,8 @@ def benchmark(folder: Path, repeats: int) -> list[dict[str, Any]]:
     """Run every way `repeats` times, in turn, in a process of its own. A row for each, and one for the start."""
     prepare(folder)
     seconds: dict[str, list[float]] = {way: [] for way in WAYS}
-    order = random.Random(0)
-    for number in range(repeats):
-        for way in order.sample([*WAYS], len(WAYS)):
-            began = time.monotonic()
-            command = [sys.executable, "-m", "benchmarks.embedders", "--only", way, str(folder)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise SystemExit(f"{way}: {done.stderr[-2000:]}")
-            seconds[way].append(time.monotonic() - began)
-            print(f"round {number + 1}: {way} {seconds[way][-1]:.1f} s", flush=True)
+    for way, took, _ in in_turn("benchmarks.embedders", [*WAYS], folder, repeats):
+        seconds[way].append(took)
     usual = np.array(seconds["sentence_transformers"])
     rows: list[dict[str, Any]] = [{"way": "start", **result(folder, folder / "student")}]
     for way, own in seconds.items():
@@ -180,8 +172,6 @@ def with_sentence_transformers(folder: Path, bf16: bool = False) -> None:
 
 def _keep(folder: Path, name: str) -> Path:
     """Path of a way's student, where nothing is."""
-    import shutil
-
     students = folder / "students"
     students.mkdir(exist_ok=True)
     path = students / name

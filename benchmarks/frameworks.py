@@ -92,17 +92,9 @@ def benchmark(folder: Path, size: str, repeats: int) -> list[dict[str, Any]]:
     tokens = EPOCHS * prepare(folder, SIZES[size])
     seconds: dict[str, list[float]] = {way: [] for way in WAYS}
     peaks: dict[str, list[float]] = {way: [] for way in WAYS}
-    order = random.Random(0)
-    for number in range(repeats):
-        for way in order.sample([*WAYS], len(WAYS)):
-            began = time.monotonic()
-            command = [sys.executable, "-m", "benchmarks.frameworks", "--only", way, str(folder)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise SystemExit(f"{way}: {done.stderr[-2000:]}")
-            seconds[way].append(time.monotonic() - began)
-            peaks[way].append(float(done.stdout.splitlines()[-1]))
-            print(f"{size}, round {number + 1}: {way} {seconds[way][-1]:.1f} s", flush=True)
+    for way, took, output in in_turn("benchmarks.frameworks", [*WAYS], folder, repeats):
+        seconds[way].append(took)
+        peaks[way].append(float(output.splitlines()[-1]))
     usual = np.array(seconds["trainer"])
     results = {way: result(folder, folder / "students" / way) for way in WAYS}
     return [
@@ -118,6 +110,21 @@ def benchmark(folder: Path, size: str, repeats: int) -> list[dict[str, Any]]:
         }
         for way in WAYS
     ]
+
+
+def in_turn(module: str, ways: list[str], folder: Path, repeats: int) -> Iterator[tuple[str, float, str]]:
+    """(way, seconds, output) of each process `python -m MODULE --only WAY FOLDER`, in an order drawn in each round."""
+    order = random.Random(0)
+    for number in range(repeats):
+        for way in order.sample(ways, len(ways)):
+            began = time.monotonic()
+            command = [sys.executable, "-m", module, "--only", way, str(folder)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise SystemExit(f"{way}: {done.stderr[-2000:]}")
+            seconds = time.monotonic() - began
+            print(f"{folder.name}, round {number + 1}: {way} {seconds:.1f} s", flush=True)
+            yield way, seconds, done.stdout
 
 
 def prepare(folder: Path, size: Size) -> int:

@@ -43,10 +43,13 @@ class Graphs:
 
     Args:
         parameters: those that `backward` gives gradients, which must be None before each call.
+        log: gets a line if a recording fails.
     """
 
-    def __init__(self, backward: Backward, parameters: Sequence[nn.Parameter]) -> None:
-        self._backward, self._parameters = backward, parameters
+    def __init__(
+        self, backward: Backward, parameters: Sequence[nn.Parameter], log: Callable[[str], None] = lambda text: None
+    ) -> None:
+        self._backward, self._parameters, self._log = backward, parameters, log
         self._seen: Counter[Shapes] = Counter()
         self._recorded: dict[Shapes, _Recorded] = {}
         self._gradients: dict[nn.Parameter, Tensor] = {}
@@ -81,6 +84,7 @@ class Graphs:
             self._recorded[shapes] = self._record({n: sent(t, factors.device) for n, t in batch.items()}, factors)
         except RuntimeError as error:
             self.failure = str(error).split("\n")[0]
+            self._log(f"steps are not recorded as CUDA graphs, and take longer: {self.failure}")
             for parameter in self._parameters:
                 parameter.grad = None
             # A recording that failed leaves the generator in a state in which eager code cannot draw from it.
@@ -107,14 +111,16 @@ class Graphs:
         return _Recorded(graph, batch, factors, values, [(p, self._gradients[p]) for p in used])
 
 
-def graphs_of(run: Backward, objective: Trainable, accelerator: Accelerator) -> Graphs | None:
+def graphs_of(
+    run: Backward, objective: Trainable, accelerator: Accelerator, log: Callable[[str], None]
+) -> Graphs | None:
     """The graphs of a training. None on a CPU; for several processes, which send gradients while they compute others;
     for gates, whose masks depend on the step; and where the code of a model cannot be recorded."""
     if accelerator.device.type != "cuda" or accelerator.num_processes > 1 or objective.gates is not None:
         return None
     if not all(family.family_of(model).recordable for model in objective.models):
         return None
-    return Graphs(run, [parameter for parameter in objective.parameters() if parameter.requires_grad])
+    return Graphs(run, [parameter for parameter in objective.parameters() if parameter.requires_grad], log)
 
 
 def sent(values: Tensor, device: torch.device) -> Tensor:

@@ -101,7 +101,8 @@ def train(
     rates = [group["lr"] for group in optimizer.param_groups]
     done = Trained(0, 0, 0.0)
     main = console if accelerator.is_main_process else None
-    if (saved := state.load(state_folder, objective, optimizer, partial(_print, main, name))) is not None:
+    log = partial(_print, main, name)
+    if (saved := state.load(state_folder, objective, optimizer, log)) is not None:
         done = Trained(saved["step"], saved["tokens"], saved["seconds"], saved["log"])
     before = done.seconds
     meter, tracked = _Meter(objective, accelerator), tracker or Tracker(accelerator)
@@ -110,7 +111,7 @@ def train(
     accelerator.ddp_handler = DistributedDataParallelKwargs(find_unused_parameters=unused)
     module = accelerator.prepare_model(in_arithmetic(objective, settings, accelerator))
     module.train()
-    graphs = graphs_of(partial(backward, module, meter.weights, accelerator), objective, accelerator)
+    graphs = graphs_of(partial(backward, module, meter.weights, accelerator), objective, accelerator, log)
     guard, began = guards.Guard(optimizer, accelerator.device), time.monotonic()
     written = began
 
