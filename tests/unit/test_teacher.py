@@ -277,7 +277,8 @@ def test_the_error_for_a_missing_embedded_package_names_the_extra(monkeypatch: p
 
 
 @pytest.mark.skipif(importlib.util.find_spec(teacher.EMBEDDED_PACKAGE) is None, reason="needs the extra [embedded]")
-def test_embedded_teacher() -> None:
+def test_embedded_teacher(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, teacher.EMBEDDED_PACKAGE, raising=False)  # another test may have imported it
     folder = teacher.resolve(Teacher())
     assert teacher.EMBEDDED_PACKAGE not in sys.modules
     tokenizer = teacher.load_tokenizer(folder)
