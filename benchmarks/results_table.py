@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, pstdev
 from typing import Any
 
 from distill.checkpoint import read_json, write_bytes, write_text
@@ -501,6 +501,50 @@ def embedders_table(measured: dict[str, Any]) -> Table:
         f"sentence-transformers {facts['sentence-transformers']}.",
     ]
     return Table("Distillation of an embedder", columns, rows, 1, notes)
+
+
+def embedder_terms_table(measured: dict[str, Any]) -> Table:
+    """The measurements of `benchmarks/embedder_terms.py`, with a row for each weight on each kind of rows."""
+    groups: dict[tuple[str, float], list[dict[str, Any]]] = {}
+    for row in measured["rows"]:
+        groups.setdefault((row["rows"], row["weight"]), []).append(row)
+    rows = []
+    for (kind, weight), seeds in groups.items():
+        metric = next(iter(seeds[0]["scores"]))
+        of_seeds = [[row["scores"][metric] for row in seeds], [100 * row["cosine"] for row in seeds]]
+        teacher = number(seeds[0]["teacher_scores"][metric])
+        rows.append((kind, number(weight, 2), metric, *map(_spread, of_seeds), teacher))
+    facts = measured["environment"]
+    notes = [
+        f"The embedded teacher to three of its six layers, {measured['training_rows']:,} rows of each kind, the defaults "
+        f"of recipe=task; scored on {measured['scored_rows']} development rows. Score: of the student. Cosine: mean of "
+        "that of the student's and the teacher's vectors of these rows' texts, in percent. "
+        f"Mean ± standard deviation over {len(seeds)} seeds; torch {facts['torch']}.",
+    ]
+    columns = ("Rows", "Weight", "Metric", "Score", "Cosine", "Teacher")
+    return Table("Weight of the term on similarities", columns, rows, 3, notes)
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{number(fmean(values))} ± {number(pstdev(values))}"
+
+
+def chaos_table(outcome: dict[str, Any]) -> Table:
+    """The outcome of `benchmarks/chaos.py`, with a row for each recipe."""
+    rows = [
+        (
+            row["recipe"],
+            str(row["processes"]),
+            str(len(row["kills"])),
+            str(len(row["damages"])),
+            str(len(row["lost"])),
+            str(len(row["different"])),
+        )
+        for row in outcome["rows"]
+    ]
+    rows.append(("all", "", *(str(sum(int(row[number]) for row in rows)) for number in (2, 3, 4, 5))))
+    columns = ("Recipe", "Processes", "Kills", "Damaged files", "Lost", "Different files")
+    return Table("Killed and damaged runs", columns, rows, 2, [])
 
 
 def _of_teachers(measured: dict[str, Any]) -> str:

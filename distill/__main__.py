@@ -16,7 +16,7 @@ import hydra
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from distill import check, config, errors, explain, sweep, usage
 from distill.check.hydra import hydra_settings
@@ -30,14 +30,12 @@ _tracebacks = os.environ.get("HYDRA_FULL_ERROR") == "1"
 
 @hydra.main(version_base="1.3", config_path=str(_CONF), config_name=_PRIMARY)
 def _job(composed: DictConfig) -> Any:
-    settings = OmegaConf.to_object(composed)
     own = HydraConfig.get()
     overrides = list(own.overrides.task)
     recipe: Any = own.runtime.choices.get("recipe")
-    assert isinstance(settings, config.Config)
-    settings = config.implied(settings, overrides)
     multirun = own.mode == RunMode.MULTIRUN
     try:
+        settings = config.resolved(composed, overrides)
         problems = check.settings(settings, recipe)
         if problems or recipe is None:
             raise errors.ConfigError(problems)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
+from distill import intact
 from distill.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
@@ -129,6 +130,25 @@ def sweep(folder: Path) -> None:
                 remove(path, folder)
 
 
+def mend(folder: Path) -> list[str]:
+    """Remove what is not as a run wrote it below a claimed folder, so that it is made again. Returns a line for each.
+
+    A step that has lost a part is not finished any more, and keeps what is whole. Call it under the lock.
+    """
+    assert claimed(folder), folder
+    lines = []
+    for damage in intact.damages(folder):
+        remove(damage.lost, folder)
+        file, lost = (path.relative_to(folder).as_posix() for path in (damage.file, damage.lost))
+        if damage.file.name == intact.SUMS:
+            lines.append(f"{file}: not as it was written; the files beside it are not checked")
+            continue
+        for parent in damage.lost.relative_to(folder).parents[:-1]:
+            remove(folder / parent / MANIFEST, folder)
+        lines.append(f"{file}: not as it was written; {'it' if file == lost else lost} is made again")
+    return lines
+
+
 def remove(path: Path, run: Path) -> None:
     """Remove a file, a folder or a symbolic link below the claimed run folder `run`, if it exists.
 
@@ -177,10 +197,24 @@ def writing_file(path: Path) -> Iterator[Path]:
     try:
         yield temporary
         _fsync(temporary)
+        if _hashed(path.parent) and path.name != intact.SUMS:
+            intact.note(path, temporary, write_json)
         temporary.replace(path)
         _fsync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _run_of(path: Path) -> Path | None:
+    """The claimed folder that a path is in; None if no run has claimed one."""
+    return next((parent for parent in path.resolve().parents if claimed(parent)), None)
+
+
+def _hashed(folder: Path) -> bool:
+    """Whether hashes are stored of what is written to a folder: it is a run's, and not within one that is put in place
+    as a whole."""
+    inside = folder.resolve() / "file"
+    return _run_of(inside) is not None and not any(_TEMPORARY.fullmatch(part) for part in inside.parts)
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -223,7 +257,7 @@ def writing(folder: Path) -> Iterator[Path]:
             temporary folder, e.g. on a full disk.
         OSError: when any other writer cannot write to it.
     """
-    run = next((parent for parent in folder.resolve().parents if claimed(parent)), None)
+    run = _run_of(folder)
     if run is None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder}: got a folder with files, or a file; must be a new or empty folder; choose another")
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -232,6 +266,8 @@ def writing(folder: Path) -> Iterator[Path]:
     temporary.mkdir()
     try:
         yield temporary
+        if _hashed(folder.parent):
+            intact.seal(temporary, write_json)
         for path in [*temporary.rglob("*"), temporary]:
             _fsync(path)
         if run is not None:

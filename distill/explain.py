@@ -57,6 +57,8 @@ def messages(error: BaseException, arguments: list[str]) -> list[str] | None:
         lines, overrides = settings(Config(), None)[:1], [f"recipe={USUAL}", *overrides]
         composed = _composed(*overrides)
     while isinstance(composed, BaseException):
+        if isinstance(composed, UserError):
+            return lines + composed.messages
         cause = _cause(composed, overrides)
         others = [a for a in overrides if a != cause]
         lines.append(_line(composed, cause, others, arguments))
@@ -93,6 +95,8 @@ def _composed(*overrides: str) -> Config | BaseException:
     handled = sys.exception()
     try:
         return load_config(list(overrides))
+    except UserError as error:
+        return error
     except Exception as error:
         if not _about_settings(error):
             raise

@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distill import cache, check, checkpoint, explain, progress
+from distill import cache, check, checkpoint, explain, intact, progress
 from distill.check.launch import launch
 from distill.check.rules import flatten
 from distill.config import Config, Evaluate, Export, load_config
@@ -76,7 +76,7 @@ def walk(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | 
     checkpoint.claim(folder)
     with checkpoint.locked(folder), cache.using(config.cache):
         _same_settings(folder, config)
-        _sweep(folder)
+        damaged = _sweep(folder)
         _check_files(config)
         ctx = _context(config, recipe, overrides, folder)
         from distill import report
@@ -84,6 +84,8 @@ def walk(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | 
         from distill.results import results
 
         ctx.machine.log(f"run folder: {folder}")
+        for line in damaged:
+            ctx.machine.log(line)
         if config.limit.smoke:
             ctx.machine.log(
                 "limit=smoke: a tiny random teacher, to test that everything runs. The results mean nothing."
@@ -171,10 +173,12 @@ def _check_files(config: Config) -> None:
         check_files(config, stored_head(str(name)) if local else None)
 
 
-def _sweep(folder: Path) -> None:
-    """Remove temporary files of killed runs, on the main process only."""
-    if int(os.environ.get("RANK", "0")) == 0:
-        checkpoint.sweep(folder)
+def _sweep(folder: Path) -> list[str]:
+    """Remove temporary files of killed runs, and damaged files, on the main process only. A line for each of these."""
+    if int(os.environ.get("RANK", "0")) != 0:
+        return []
+    checkpoint.sweep(folder)
+    return checkpoint.mend(folder)
 
 
 def _run_pending(ctx: Context, step: Step, pending: list[Step]) -> None:
@@ -303,6 +307,11 @@ def _same_settings(folder: Path, config: Config) -> None:
     file = folder / SETTINGS
     now = {k: v for k, v in flatten(asdict(config)).items() if k not in FREE}
     if file.is_file():
+        if intact.changed(file):
+            raise ConfigError(
+                f"{file}: got another content than the run wrote; must be unchanged, because it has the settings of "
+                "the run; remove it if this is the command that began the run, else set output=NEW_FOLDER"
+            )
         before = {k: v for k, v in flatten(checkpoint.read_json(file)).items() if k not in FREE}
         changed = sorted(k for k in now.keys() | before.keys() if now.get(k) != before.get(k))
         if changed:

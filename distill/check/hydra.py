@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
 import hydra as installed
@@ -48,6 +48,9 @@ DIRECTIONS = ("maximize", ["maximize"] * 2)
 LOGGING = ("job_logging", "hydra_logging")
 """Keys below `hydra` from which Python's logging module creates objects. Only configs that Hydra ships are allowed."""
 
+FOLDERS = ("run.dir", "sweep.dir", "sweep.subdir")
+"""Keys below `hydra` of folders that Hydra makes, and in which it replaces files."""
+
 _FOREIGN = re.compile(r"\$\{(?!hydra[.:]|now:|oc\.env:)")
 """An interpolation of other settings than Hydra's own, which are all checked here."""
 
@@ -61,6 +64,9 @@ def hydra_settings(settings: DictConfig) -> Iterator[str]:
             yield f"hydra.{key}: got {value}; must be empty: it runs code or a shell; set it up outside of distill"
     if (subdir := plain["output_subdir"]) is not None:
         yield f"hydra.output_subdir: got {subdir}; must be null: Hydra replaces config.yaml there; leave it out"
+    for key in FOLDERS:
+        if not _below_here(str(_select(plain, key))):
+            yield f"hydra.{key}: got {_select(plain, key)}; must be a folder below the current one; leave it out"
     for key in LOGGING:
         shipped = sorted((Path(installed.__file__).parent / "conf" / "hydra" / key).glob("*.yaml"))
         if not any(plain[key] == yaml.safe_load(file.read_text(encoding="utf-8")) for file in shipped):
@@ -80,6 +86,13 @@ def hydra_settings(settings: DictConfig) -> Iterator[str]:
         )
     rest = {key: value for key, value in plain.items() if key not in (*LOGGING, "callbacks")}
     yield from _reserved(rest, "hydra")
+
+
+def _below_here(path: str) -> bool:
+    """Whether a path cannot leave the current folder. An interpolation may give the time, and nothing else."""
+    rest = re.sub(r"\$\{now:[%\w.:-]*\}", "", path)
+    parts = PureWindowsPath(rest)
+    return "${" not in rest and ".." not in parts.parts and not (parts.root or parts.drive or rest.startswith("~"))
 
 
 def _select(node: Any, key: str) -> Any:

@@ -5,13 +5,15 @@ Only hydra, omegaconf, yaml and the standard library are imported here, so that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import yaml
 from hydra.core.config_store import ConfigStore
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from distill.config.data import TRANSFER_SOURCES, Corpus, Limit, Task, Tasks, Transfer
 from distill.config.models import NO_TEACHER, Budget, Cache, Report, Student, Target, Teacher
@@ -32,6 +34,7 @@ from distill.config.stages import (
     Train,
     Vocabulary,
 )
+from distill.errors import ConfigError
 
 __all__ = [
     "DIMENSIONS",
@@ -67,6 +70,7 @@ __all__ = [
     "implied",
     "load_config",
     "recipes",
+    "resolved",
 ]
 
 
@@ -138,9 +142,44 @@ def load_config(overrides: list[str]) -> Config:
     from hydra import compose, initialize_config_dir
 
     with initialize_config_dir(str(folder("conf").resolve()), version_base="1.3"):
-        loaded = OmegaConf.to_object(compose("config", overrides=overrides))
+        return resolved(compose("config", overrides=overrides), overrides)
+
+
+def resolved(composed: DictConfig, overrides: Iterable[str]) -> Config:
+    """The settings that Hydra composed, and what they imply. `overrides`: the settings that were given.
+
+    Raises:
+        ConfigError: for a value with a resolver, such as ${oc.env:NAME}. A stranger's config folder could thereby put
+            secrets of the environment into results and messages.
+    """
+    plain = OmegaConf.to_container(composed, resolve=False)
+    if lines := [
+        f"{key}: got {value}; must be a value or the name of another setting, ${{NAME}}; write the value"
+        for key, value in _leaves(plain, "")
+        if isinstance(value, str) and _has_resolver(value)
+    ]:
+        raise ConfigError(lines)
+    loaded = OmegaConf.to_object(composed)
     assert isinstance(loaded, Config)
     return implied(loaded, overrides)
+
+
+def _leaves(value: Any, key: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict | list):
+        for name, part in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _leaves(part, f"{key}.{name}" if key else str(name))
+    else:
+        yield key, value
+
+
+def _has_resolver(value: str) -> bool:
+    """Whether there is a colon in an interpolation: `${NAME:...}`, where the name may be an interpolation too."""
+    depth = 0
+    for part in re.findall(r"\$\{|\}|:", value):
+        depth += {"${": 1, "}": -1 if depth else 0}.get(part, 0)
+        if part == ":" and depth:
+            return True
+    return False
 
 
 def implied(settings: Config, overrides: Iterable[str]) -> Config:

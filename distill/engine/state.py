@@ -6,9 +6,7 @@ are sufficient.
 
 from __future__ import annotations
 
-import hashlib
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ from distill import checkpoint
 
 KEEP = 2
 """Number of states that are kept: the one before is used if the newest is damaged."""
-WEIGHTS, OPTIMIZER, STATE, HASHES = "weights.safetensors", "optimizer.safetensors", "state.json", "sha256"
+WEIGHTS, OPTIMIZER, STATE = "weights.safetensors", "optimizer.safetensors", "state.json"
 
 
 def save(folder: Path, step: int, module: nn.Module, optimizer: torch.optim.Optimizer, extra: dict[str, Any]) -> None:
@@ -35,19 +33,9 @@ def save(folder: Path, step: int, module: nn.Module, optimizer: torch.optim.Opti
             for key, value in values.items()
         }
         save_file(tensors, temporary / OPTIMIZER)
-        content = {"step": step, **extra}
-        checkpoint.write_json(temporary / STATE, {**content, HASHES: _hashes(temporary, content)})
+        checkpoint.write_json(temporary / STATE, {"step": step, **extra})
     for other in _complete(folder)[:-KEEP]:
         shutil.rmtree(folder / str(other))
-
-
-def _hashes(folder: Path, content: dict[str, Any]) -> dict[str, str]:
-    """File -> hash of the files of a state, whose JSON file has this content."""
-    found = {STATE: checkpoint.fingerprint(content)}
-    for name in (WEIGHTS, OPTIMIZER):
-        with (folder / name).open("rb") as file:
-            found[name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return found
 
 
 def _complete(folder: Path) -> list[int]:
@@ -56,33 +44,17 @@ def _complete(folder: Path) -> list[int]:
     return sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit() and (p / STATE).is_file())
 
 
-def load(
-    folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, log: Callable[[str], None] = lambda text: None
-) -> dict[str, Any] | None:
-    """Restore the newest state whose files are as they were written into `module` and `optimizer`, in place.
+def load(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any] | None:
+    """Restore the newest state into `module` and `optimizer`, in place. Damaged ones were removed at the run's start.
 
     Returns its JSON file (`step` and what `save` was given as `extra`), or None if there is none.
-
-    Args:
-        log: gets a line for each damaged state.
     """
-    for step in reversed(_complete(folder)):
-        if (loaded := _read(folder / str(step))) is None:
-            log(f"the state after step {step} is damaged and not used: its files are not as they were written")
-            continue
-        _restore(folder / str(step), module, optimizer)
-        return loaded
-    return None
-
-
-def _read(folder: Path) -> dict[str, Any] | None:
-    """The JSON file of a state; None if a file of it is damaged."""
-    try:
-        loaded: dict[str, Any] = checkpoint.read_json(folder / STATE)
-        written = loaded.pop(HASHES)
-        return loaded if _hashes(folder, loaded) == written else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    steps = _complete(folder)
+    if not steps:
         return None
+    _restore(folder / str(steps[-1]), module, optimizer)
+    loaded: dict[str, Any] = checkpoint.read_json(folder / str(steps[-1]) / STATE)
+    return loaded
 
 
 def _restore(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer) -> None:

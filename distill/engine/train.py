@@ -102,7 +102,7 @@ def train(
     done = Trained(0, 0, 0.0)
     main = console if accelerator.is_main_process else None
     log = partial(_print, main, name)
-    if (saved := state.load(state_folder, objective, optimizer, log)) is not None:
+    if (saved := state.load(state_folder, objective, optimizer)) is not None:
         done = Trained(saved["step"], saved["tokens"], saved["seconds"], saved["log"])
     before = done.seconds
     meter, tracked = _Meter(objective, accelerator), tracker or Tracker(accelerator)

@@ -16,6 +16,7 @@ from pathlib import Path
 from distill.checkpoint import read_json
 from distill.config import Export
 from distill.errors import ConfigError, UserError
+from distill.intact import SUMS
 from distill.plan import EMBEDDER, Plan
 
 MARKER = "distill_export.json"
@@ -110,7 +111,8 @@ def upload(repos: Mapping[str, Path], message: str) -> dict[str, str]:
             repository = _look(name)
             if foreign := _foreign(repository):
                 raise UserError(foreign)
-            files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
+            paths = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != SUMS)
+            files = {path.relative_to(folder).as_posix(): path for path in paths}
             outdated = repository.files & repository.listed - {*files, MARKER} - HUB_FILES
             marker = json.dumps({"made_by": "distill", "files": sorted(files)}, indent=2) + "\n"
             commit = HfApi().create_commit(

@@ -85,36 +85,6 @@ def _flipped(file: Path) -> None:
     file.write_bytes(content)
 
 
-@pytest.mark.parametrize("name", ["weights.safetensors", "optimizer.safetensors", "state.json"])
-@pytest.mark.parametrize(
-    "damage",
-    [
-        _flipped,
-        lambda file: file.write_bytes(file.read_bytes()[:-5]),
-        lambda file: file.write_bytes(b""),
-        lambda file: file.write_text("{}"),
-        lambda file: file.write_text("[1]"),
-    ],
-    ids=["a bit", "cut off", "empty", "an object", "a list"],
-)
-def test_a_damaged_state_is_not_used_but_the_one_before(name: str, damage: Any, tmp_path: Path) -> None:
-    model, other, lines = nn.Linear(3, 2), nn.Linear(3, 2), list[str]()
-    optimizer = trained(model, 1)
-    state.save(tmp_path, 1, model, optimizer, {"tokens": 4})
-    before = model.weight.detach().clone()
-    step(model, optimizer, range(1, 2))
-    state.save(tmp_path, 2, model, optimizer, {"tokens": 8})
-    damage(tmp_path / "2" / name)
-    assert state.load(tmp_path, other, trained(other, 0), lines.append) == {"step": 1, "tokens": 4}
-    assert torch.equal(other.weight, before)
-    assert lines == ["the state after step 2 is damaged and not used: its files are not as they were written"]
-    damage(tmp_path / "1" / name)
-    untouched = other.weight.detach().clone()
-    assert state.load(tmp_path, other, trained(other, 0), lines.append) is None
-    assert torch.equal(other.weight, untouched)
-    assert len(lines) == 3
-
-
 def test_the_newest_whole_state_wins(tmp_path: Path) -> None:
     model, other = nn.Linear(3, 2), nn.Linear(3, 2)
     state.save(tmp_path / "a", 9, model, trained(model, 1), {})

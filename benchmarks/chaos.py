@@ -1,0 +1,206 @@
+"""Kills runs at random moments and damages their files; then compares what the same command ends with.
+
+    python -m benchmarks.chaos --output docs/results/reliability/chaos.json    # make chaos
+    python -m benchmarks.chaos --recipes task prune --kills 2 --damages 0
+
+Each recipe is run at smoke size without a disturbance. The same run in another folder is killed with SIGKILL at random
+moments, each time continued by the same command. Then files of the finished run are damaged, one at a time, and the
+same command is run once more. A run is lost if a command fails; it differs if a file in its folder is not, byte for
+byte, that of the undisturbed run. Measured times, what is computed from them, and hashes are left out of the comparison.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from distill import checkpoint, config, intact
+from distill.environment import hardware
+
+KILLED = Path(__file__).with_name("killed.py")
+SMALL = (
+    "limit=smoke", "limit.steps=8", "limit.repeats=1", "limit.documents=60", "tasks.names=[order,overlap]",
+    "stages.evaluate.shapes=[[1,16]]", "target.shape=[1,16]", "corpus.max_length=32", "transfer.most=200",
+    "threads=1", "output=run", "cache.dir=cache",
+)  # fmt: skip
+CHECKPOINTS = "checkpoint_seconds=1e-9"
+"""So that a training can be killed at any of its steps while it writes one."""
+FAST = "target.speedup=30"
+"""No form of a tiny model is so fast. All is cut that may be, whatever times are measured."""
+SKIPPED = (
+    ".lock", ".sha256", ".fingerprints.json", "report.html", "report.md", "frontier.svg", "frontier.png", "README.md",
+    "latency.json", "serving.json",
+)  # fmt: skip
+"""Files with measured times, with times of files, or with hashes of such files."""
+TIMES = re.compile(
+    r"seconds|ms|.*_ms|p\d\d|.*_mib|.*per_second|latency.*|speedup.*|times?|milliseconds|median|p90|ci95|inputs|conditions|took|"
+    r"estimated|energy.*|faster.*|fastest.*|predicted.*"
+)
+"""Names of values that are measured times, or computed from them."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Kill runs at random moments, and compare what they end with.")
+    parser.add_argument("--recipes", nargs="+", default=sorted(config.recipes()), metavar="NAME")
+    parser.add_argument("--kills", type=int, default=4, help="moments at which the run of each recipe is killed")
+    parser.add_argument("--damages", type=int, default=2, help="files of each finished run that are damaged")
+    parser.add_argument("--processes", type=int, nargs="+", default=[1], help="numbers of processes")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write the outcome to FILE as JSON")
+    arguments = parser.parse_args()
+    from benchmarks.results_table import chaos_table
+    from distill.report import terminal
+
+    rows = []
+    for recipe in arguments.recipes:
+        for processes in arguments.processes:
+            rng = random.Random(f"{arguments.seed} {recipe} {processes}")
+            rows.append(disturbed(recipe, processes, arguments.kills, arguments.damages, rng))
+            print(json.dumps(rows[-1]), flush=True)
+    outcome = {"environment": hardware(1), "seed": arguments.seed, "rows": rows}
+    console = Console()
+    console.print(terminal.table(chaos_table(outcome), width=console.width))
+    if arguments.output is not None:
+        checkpoint.write_json(arguments.output, outcome)
+    sys.exit(any(row["lost"] or row["different"] for row in rows))
+
+
+def disturbed(recipe: str, processes: int, kills: int, damages: int, rng: random.Random) -> dict[str, Any]:
+    """What became of a recipe's run that was killed and damaged at random."""
+    with tempfile.TemporaryDirectory() as temporary:
+        whole, broken = (Path(temporary) / name / "home" for name in ("whole", "broken"))
+        settings = prepared(recipe, [whole, broken])
+        began = time.monotonic()
+        first = command(whole, processes, "never", 0, settings)
+        seconds = time.monotonic() - began
+        row: dict[str, Any] = {"recipe": recipe, "processes": processes, "kills": [], "damages": [], "lost": []}
+        row |= {"different": [], "seconds": seconds}
+        if first.returncode != 0:
+            return row | {"lost": [said(first)]}
+        accesses = max(int(count) for count in re.findall(r"^accesses: (\d+)$", first.stderr, re.MULTILINE))
+        for number in range(kills):
+            # Those of the first share by time, for what is no access to a file.
+            by_time = number % 4 == 3
+            most = 2 * (seconds if by_time else accesses) / kills
+            moment = round(rng.uniform(1, most), 2)
+            done = command(broken, processes, "second" if by_time else "write", moment, settings)
+            at = re.findall(r"^killed at: (.*)$", done.stderr, re.MULTILINE)
+            if done.returncode == 0:
+                break  # the moment was after its end
+            if not at:
+                return row | {"lost": [said(done)]}
+            row["kills"].append({"by": "time" if by_time else "access", "moment": moment, "at": at[0]})
+        for number in range(damages + 1):
+            if number:
+                row["damages"].append(damage(broken / "run", rng))
+            done = command(broken, processes, "never", 0, settings)
+            if done.returncode != 0:
+                return row | {"lost": [said(done)]}
+            if wrong := differences(whole / "run", broken / "run"):
+                return row | {"different": wrong}
+        return row
+
+
+def prepared(recipe: str, homes: Sequence[Path]) -> list[str]:
+    """Settings of a recipe's run in a folder, after its files were written to each of the folders."""
+    for home in homes:
+        home.mkdir(parents=True)
+    composed = config.load_config([f"recipe={recipe}"])
+    settings = [f"recipe={recipe}", *SMALL]
+    trained = [name for name in composed.pipeline if hasattr(composed.stages[name], "checkpoint_seconds")]
+    settings += [f"stages.{name}.{CHECKPOINTS}" for name in trained if not hasattr(composed.stages[name], "baseline_of")]
+    if any(hasattr(composed.stages[name], "dimensions") for name in composed.pipeline):
+        settings.append(FAST)
+    if composed.student.embedding_size is not None:
+        settings.append("student.embedding_size=16")
+    if "embedded" != composed.teacher.kind and recipe == "task":
+        for home in homes:
+            student(home / "student")
+        settings += ["teacher=embedded", "student.name=student", "tasks=docstrings", "tasks.names=[order,overlap]"]
+    return settings
+
+
+def student(folder: Path) -> None:
+    """Write a small model with the words of the embedded teacher."""
+    import torch
+    from transformers import AutoTokenizer, BertConfig, BertModel
+
+    from distill import teacher
+    from distill.config import Teacher
+
+    tokenizer = AutoTokenizer.from_pretrained(teacher.resolve(Teacher()), trust_remote_code=False)
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    BertModel(BertConfig(vocab_size=len(tokenizer), **sizes)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def command(
+    home: Path, processes: int, when: str, moment: float, settings: Sequence[str]
+) -> subprocess.CompletedProcess[str]:
+    """Run the command in the folder `home`, and kill it at the moment."""
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
+    words = [sys.executable, *(launch if processes > 1 else []), str(KILLED), when, str(moment), *settings]
+    environment = os.environ | {"PYTHONSAFEPATH": "1", "HF_HUB_OFFLINE": "1"}
+    return subprocess.run(words, cwd=home, env=environment, capture_output=True, text=True, timeout=900)
+
+
+def said(done: subprocess.CompletedProcess[str]) -> str:
+    """Exit code and last lines of a command that failed."""
+    return f"exit code {done.returncode}: " + " | ".join(done.stderr.strip().splitlines()[-6:])
+
+
+def damage(run: Path, rng: random.Random) -> str:
+    """Damage a random file of a run folder, as a disk or a copy that was cut off does. Returns its path and how."""
+    ours = (checkpoint.CLAIM, checkpoint.LOCK, "config.json", "README.md")
+    files = sorted(path for path in run.rglob("*") if path.is_file() and path.name not in ours)
+    file, content = (chosen := rng.choice(files)), bytearray(chosen.read_bytes())
+    if rng.random() < 0.5 or not content:
+        del content[rng.randrange(max(len(content), 1)) :]
+        how = "cut off"
+    else:
+        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+        how = "a bit"
+    file.unlink()  # it may be a link to a file in the cache
+    file.write_bytes(content)
+    return f"{file.relative_to(run).as_posix()}: {how}"
+
+
+def differences(one: Path, other: Path) -> list[str]:
+    """Files that only one of two run folders has, or that differ."""
+    ours, theirs = (
+        {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+        for folder in (one, other)
+    )
+    missing = sorted(ours.keys() ^ theirs.keys())
+    both = sorted(name for name in ours.keys() & theirs.keys() if Path(name).name not in SKIPPED)
+    return missing + [name for name in both if content(ours[name]) != content(theirs[name])]
+
+
+def content(file: Path) -> Any:
+    """What is compared of a file: all of it, or of JSON all but times."""
+    return _without_times(checkpoint.read_json(file)) if file.suffix == ".json" else file.read_bytes()
+
+
+def _without_times(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_times(each) for key, each in value.items() if not TIMES.fullmatch(key)}
+    return [_without_times(each) for each in value] if isinstance(value, list) else value
+
+
+assert intact.SUMS in SKIPPED
+
+if __name__ == "__main__":
+    main()

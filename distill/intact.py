@@ -1,0 +1,95 @@
+"""Hashes of the files that a run wrote, by which a later run finds those that are no longer as they were written.
+
+A folder of a run has them in its file `SUMS`. A model folder is written whole, with the hashes of all files in it
+(`seal`). Elsewhere files are written one by one, and each is noted before it is put in place (`note`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+SUMS = ".sha256"
+NOT_CHECKED = "README.md"
+"""A model card, which users may edit where it is."""
+
+
+@dataclass(frozen=True)
+class Damage:
+    file: Path
+    lost: Path
+    """What must be made again: the file, or the folder that was written whole with it."""
+
+
+def sha256(file: Path) -> str:
+    """Hash of a file's content."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def seal(folder: Path, write: Callable[[Path, Any], None]) -> None:
+    """Store the hash of every file of a folder, which is not changed afterwards.
+
+    Args:
+        write: writes JSON to a path.
+    """
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in (SUMS, NOT_CHECKED))
+    hashes = {path.relative_to(folder).as_posix(): [sha256(path)] for path in paths}
+    write(folder / SUMS, {"whole": True, "files": hashes})
+
+
+def note(file: Path, new: Path, write: Callable[[Path, Any], None]) -> None:
+    """Store the hash of the file `new`, which is about to take the place of `file`.
+
+    Until then `file` may have the content that it has now, because the process may be killed in between.
+
+    Args:
+        write: writes JSON to a path.
+    """
+    stored = _read(file.parent) or {"whole": False, "files": {}}
+    known = stored["files"].get(file.name, [])
+    now = [sha256(file)] if known and file.is_file() else []
+    stored["files"][file.name] = [*(one for one in now if one in known), sha256(new)]
+    write(file.parent / SUMS, stored)
+
+
+def changed(file: Path) -> bool:
+    """Whether a file that was written by itself is no longer as it was written; False without a hash of it."""
+    known = (_read(file.parent) or {"files": {}})["files"].get(file.name)
+    return known is not None and sha256(file) not in known
+
+
+def damages(folder: Path) -> Iterator[Damage]:
+    """Files below a folder that are not as they were written, those that are deepest first. Links are not followed."""
+    every = [Path(parent) for parent, _, files in os.walk(folder) if SUMS in files]
+    for inside in sorted(every, key=lambda path: -len(path.parts)):
+        yield from _of(inside)
+
+
+def _of(folder: Path) -> Iterator[Damage]:
+    if (stored := _read(folder)) is None:
+        yield Damage(folder / SUMS, folder / SUMS)
+        return
+    for name, known in stored["files"].items():
+        file = folder / name
+        # A file that was written by itself may have been removed by a run; a part of a whole folder may not.
+        if sha256(file) in known if file.is_file() else not stored["whole"]:
+            continue
+        yield Damage(file, folder if stored["whole"] else file)
+        if stored["whole"]:
+            return
+
+
+def _read(folder: Path) -> dict[str, Any] | None:
+    """The content of `SUMS`; None if there is none, or a damaged one."""
+    try:
+        stored: dict[str, Any] = json.loads((folder / SUMS).read_text(encoding="utf-8"))
+        whole = isinstance(stored["whole"], bool) and all(isinstance(each, list) for each in stored["files"].values())
+        return stored if whole else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None

@@ -1,0 +1,134 @@
+"""Files of a run that are no longer as they were written are found, and made again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distill import checkpoint, intact
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run folder with a finished step of two models, a state, and measurements."""
+    folder = tmp_path / "run"
+    checkpoint.claim(folder)
+    for model in ("finetune/a", "finetune/b", "pretrain.state/4", "pretrain.state/5"):
+        with checkpoint.writing(folder / model) as temporary:
+            (temporary / "weights").write_bytes(model.encode() * 50)
+            (temporary / "inside").mkdir()
+            checkpoint.write_json(temporary / "inside" / "config.json", {"model": model})
+            (temporary / "README.md").write_text("a card")
+            checkpoint.write_json(temporary / checkpoint.MANIFEST, {"steps": 3})
+    checkpoint.write_json(folder / "finetune" / checkpoint.MANIFEST, {"models": 2})
+    checkpoint.write_json(folder / "times.json", {"ms": 4.5})
+    checkpoint.write_json(folder / "times.json", {"ms": 5.5})
+    return folder
+
+
+def files(folder: Path) -> set[str]:
+    ours = (checkpoint.CLAIM, intact.SUMS)
+    return {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file() and p.name not in ours}
+
+
+def flip(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+def cut(file: Path) -> None:
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) // 2])
+
+
+DAMAGE: dict[str, Callable[[Path], Any]] = {
+    "a flipped bit": flip,
+    "cut short": cut,
+    "empty": lambda file: file.write_bytes(b""),
+}
+
+
+def test_what_is_as_it_was_written_stays(run: Path) -> None:
+    before = files(run)
+    (run / "finetune" / "a" / "README.md").write_text("the user's own card")
+    assert checkpoint.mend(run) == []
+    assert files(run) == before
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("file", ["weights", "inside/config.json", checkpoint.MANIFEST])
+def test_a_model_with_a_damaged_file_is_removed_and_its_step_is_not_finished(damage: str, file: str, run: Path) -> None:
+    before = files(run)
+    DAMAGE[damage](run / "finetune" / "a" / file)
+    assert checkpoint.mend(run) == [f"finetune/a/{file}: not as it was written; finetune/a is made again"]
+    gone = {path for path in before if path.startswith("finetune/a/")} | {f"finetune/{checkpoint.MANIFEST}"}
+    assert files(run) == before - gone
+    assert checkpoint.mend(run) == []
+
+
+def test_a_model_without_one_of_its_files_is_removed(run: Path) -> None:
+    (run / "finetune" / "b" / "weights").unlink()
+    assert checkpoint.mend(run) == ["finetune/b/weights: not as it was written; finetune/b is made again"]
+    assert not (run / "finetune" / "b").exists()
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("file", ["times.json", f"finetune/{checkpoint.MANIFEST}"])
+def test_of_files_that_were_written_one_by_one_the_damaged_one_is_removed(damage: str, file: str, run: Path) -> None:
+    before = files(run)
+    DAMAGE[damage](run / file)
+    assert intact.changed(run / file)
+    assert checkpoint.mend(run) == [f"{file}: not as it was written; it is made again"]
+    assert files(run) == before - {file}
+
+
+def test_a_file_that_a_run_removed_is_not_damaged(run: Path) -> None:
+    (run / "times.json").unlink()
+    assert checkpoint.mend(run) == []
+
+
+def test_the_newest_state_is_removed_and_the_one_before_stays(run: Path) -> None:
+    flip(run / "pretrain.state" / "5" / "weights")
+    assert len(checkpoint.mend(run)) == 1
+    assert [path.name for path in (run / "pretrain.state").iterdir()] == ["4"]
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.parametrize("file", ["times.json", f"finetune/{checkpoint.MANIFEST}", "pretrain.state/5/manifest.json"])
+def test_a_run_that_is_killed_while_it_writes_a_file_damages_nothing(file: str, replaced: bool, run: Path) -> None:
+    for number in range(3):  # killed again and again
+        new = run / file.replace(".json", ".new")
+        new.write_text(f'{{"number": {number}}}')
+        intact.note(run / file, new, checkpoint.write_json)
+        new.replace(run / file) if replaced else new.unlink()
+        assert checkpoint.mend(run) == []
+    assert all(len(known) <= 2 for known in intact._read((run / file).parent)["files"].values())  # type: ignore[index]
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_hashes_are_removed_alone(damage: str, run: Path) -> None:
+    before = files(run)
+    sums = run / "finetune" / "a" / intact.SUMS
+    DAMAGE[damage](sums)
+    lines = checkpoint.mend(run)
+    assert len(lines) == 1
+    assert files(run) == before or (damage == "a flipped bit" and not (run / "finetune" / "a").exists())
+
+
+def test_outside_of_run_folders_there_are_no_hashes(tmp_path: Path) -> None:
+    with checkpoint.writing(tmp_path / "folder") as temporary:
+        (temporary / "file").write_text("x")
+    checkpoint.write_text(tmp_path / "file", "x")
+    assert not list(tmp_path.rglob(intact.SUMS))
+
+
+def test_links_are_not_followed(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / intact.SUMS).write_text('{"whole": true, "files": {"x": []}}')
+    (run / "link").symlink_to(tmp_path / "mine")
+    assert checkpoint.mend(run) == []
+    assert (tmp_path / "mine" / intact.SUMS).is_file()
