@@ -1,15 +1,18 @@
-"""Runs distill and kills the process at a moment, without warning, as a lack of memory or of power does.
+"""Runs distill and disturbs it at a moment.
 
     python -P killed.py never 0 recipe=distilbert output=run
-    python -P killed.py write 12 recipe=distilbert output=run     # at its 12th access to a file in the current folder
-    python -P killed.py second 3.5 recipe=distilbert output=run   # so long after the first access
+    python -P killed.py killed 12 recipe=distilbert output=run    # SIGKILL at its 12th access to a file in this folder
+    python -P killed.py later 3.5 recipe=distilbert output=run    # SIGKILL, so many seconds after the first access
+    python -P killed.py stopped 12 recipe=distilbert output=run   # SIGTERM at the 12th access
+    python -P killed.py full 12 recipe=distilbert output=run      # from the 12th access on, the disk is full
 
-Prints on standard error the number of accesses, or the file at which it was killed. In several processes the moment is
-that of the last one.
+Prints on standard error the number of accesses, and the file at which it was disturbed. Of several processes the last
+one is disturbed.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -18,12 +21,13 @@ from pathlib import Path
 from typing import Any
 
 EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.utime"}
-"""Audit events of Python. They come before what they are about is done."""
+"""Audit events of Python. Each comes before what it is about is done."""
+SIGNALS = {"killed": signal.SIGKILL, "later": signal.SIGKILL, "stopped": signal.SIGTERM}
 
 
 class Watch:
-    def __init__(self, when: str, moment: float) -> None:
-        self.when, self.moment, self.accesses, self.here = when, moment, 0, os.getcwd()
+    def __init__(self, how: str, moment: float) -> None:
+        self.how, self.moment, self.accesses, self.here = how, moment, 0, os.getcwd()
 
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event not in EVENTS or not arguments or not isinstance(arguments[0], str | Path):
@@ -33,30 +37,38 @@ class Watch:
             return
         self.accesses += 1
         name = f"{event.removeprefix('os.')} {os.path.relpath(path, self.here)}"
-        if self.when == "write" and self.accesses >= self.moment:
-            self.end(name)
-        if self.when == "second" and self.accesses == 1:
-            timer = threading.Timer(self.moment, self.end, [""])
+        if self.how == "later" and self.accesses == 1:
+            timer = threading.Timer(self.moment, self.disturb, ["a moment between accesses"])
             timer.daemon = True
             timer.start()
+        elif self.how in ("killed", "stopped") and self.accesses == int(self.moment):
+            self.disturb(name)
+        elif self.how == "full" and self.accesses >= self.moment and _takes_space(event, arguments):
+            os.write(2, f"disturbed at: {name}\n".encode())
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(arguments[0]))
 
-    @staticmethod
-    def end(name: str) -> None:
-        os.write(2, f"killed at: {name}\n".encode())
-        os.kill(os.getpid(), signal.SIGKILL)
+    def disturb(self, name: str) -> None:
+        os.write(2, f"disturbed at: {name}\n".encode())
+        os.kill(os.getpid(), SIGNALS[self.how])
+
+
+def _takes_space(event: str, arguments: tuple[Any, ...]) -> bool:
+    if event == "os.mkdir":
+        return True
+    return event == "open" and isinstance(arguments[1], str) and bool(set(arguments[1]) & set("wax"))
 
 
 def main() -> None:
-    when, moment = sys.argv.pop(1), float(sys.argv.pop(1))
+    how, moment = sys.argv.pop(1), float(sys.argv.pop(1))
     rank, size = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
-    watch = Watch(when if rank == size - 1 else "never", moment)
+    watch = Watch(how if rank == size - 1 else "never", moment)
     sys.addaudithook(watch)
     from distill.__main__ import main
 
     try:
         main()
     finally:
-        sys.stderr.write(f"accesses: {watch.accesses}\n")
+        os.write(2, f"accesses: {watch.accesses}\n".encode())
 
 
 if __name__ == "__main__":

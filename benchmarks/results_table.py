@@ -516,8 +516,8 @@ def embedder_terms_table(measured: dict[str, Any]) -> Table:
         rows.append((kind, number(weight, 2), metric, *map(_spread, of_seeds), teacher))
     facts = measured["environment"]
     notes = [
-        f"The embedded teacher to three of its six layers, {measured['training_rows']:,} rows of each kind, the defaults "
-        f"of recipe=task; scored on {measured['scored_rows']} development rows. Score: of the student. Cosine: mean of "
+        f"The embedded teacher to three of its six layers, {measured['training_rows']:,} rows of each kind, the "
+        f"defaults of recipe=task; scored on {measured['scored_rows']} development rows. Score: of the student. Cosine: mean of "
         "that of the student's and the teacher's vectors of these rows' texts, in percent. "
         f"Mean ± standard deviation over {len(seeds)} seeds; torch {facts['torch']}.",
     ]
@@ -529,22 +529,27 @@ def _spread(values: Sequence[float]) -> str:
     return f"{number(fmean(values))} ± {number(pstdev(values))}"
 
 
+HOW_DISTURBED = {
+    "killed": "Killed at a file",
+    "later": "Killed at a time",
+    "stopped": "SIGTERM",
+    "full": "Disk full",
+}
+"""How `benchmarks/chaos.py` disturbs runs -> a column."""
+
+
 def chaos_table(outcome: dict[str, Any]) -> Table:
-    """The outcome of `benchmarks/chaos.py`, with a row for each recipe."""
-    rows = [
-        (
-            row["recipe"],
-            str(row["processes"]),
-            str(len(row["kills"])),
-            str(len(row["damages"])),
-            str(len(row["lost"])),
-            str(len(row["different"])),
-        )
-        for row in outcome["rows"]
-    ]
-    rows.append(("all", "", *(str(sum(int(row[number]) for row in rows)) for number in (2, 3, 4, 5))))
-    columns = ("Recipe", "Processes", "Kills", "Damaged files", "Lost", "Different files")
-    return Table("Killed and damaged runs", columns, rows, 2, [])
+    """The outcome of `benchmarks/chaos.py`, with a row for each recipe, and their sums."""
+    counts = []
+    for row in outcome["rows"]:
+        how = [each["how"] for each in row["disturbances"]]
+        numbers = [*(how.count(name) for name in HOW_DISTURBED), *(len(row[key]) for key in ("damages", "lost"))]
+        counts.append([*numbers, int(bool(row["different"]))])
+    names = [(row["recipe"], str(row["processes"])) for row in outcome["rows"]] + [("all", "")]
+    sums = [*counts, [sum(column) for column in zip(*counts, strict=True)]]
+    rows = [(*name, *map(str, numbers)) for name, numbers in zip(names, sums, strict=True)]
+    columns = ("Recipe", "Processes", *HOW_DISTURBED.values(), "Damaged files", "Lost", "Different")
+    return Table("Disturbed runs", columns, rows, 2, [])
 
 
 def _of_teachers(measured: dict[str, Any]) -> str:

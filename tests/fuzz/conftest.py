@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 CASES = int(os.environ.get("FUZZ_CASES", "100"))
 settings.register_profile(
@@ -20,6 +20,7 @@ settings.register_profile(
     derandomize=True,
     database=None,
     deadline=None,
+    phases=[Phase.explicit, Phase.generate],  # making a failing case smaller would take minutes
     suppress_health_check=list(HealthCheck),
 )
 settings.load_profile("fuzz")

@@ -40,7 +40,17 @@ VALUES = st.recursive(
     ),
     max_leaves=4,
 )
-SINGLE = ["-m", "--multirun", "--resolve", "--info", "--cfg", "--config-name=x", "--config-path=/", "--config-dir", "--"]
+SINGLE = [
+    "-m",
+    "--multirun",
+    "--resolve",
+    "--info",
+    "--cfg",
+    "--config-name=x",
+    "--config-path=/",
+    "--config-dir",
+    "--",
+]
 
 
 @functools.cache
