@@ -1,11 +1,11 @@
-# make install | make demo | make test | make test-all | make test-browser | make results | make bench | make lint. Everything is installed into .venv, once, with the versions of constraints.txt.
+# make install | make demo | make test | make test-all | make fuzz | make chaos | make test-browser | make results | make bench | make lint. Everything is installed into .venv, once, with the versions of constraints.txt.
 PYTHON ?= python3
 PIP = .venv/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 PYTEST = HF_HUB_OFFLINE=1 .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 ARGS ?=
 RUNS ?=
 
-.PHONY: install demo test test-all test-browser results bench lint format clean
+.PHONY: install demo test test-all fuzz chaos test-browser results bench lint format clean
 
 install: .venv/.embedded
 
@@ -17,6 +17,13 @@ test: .venv/.dev
 
 test-all: .venv/.dev
 	$(PYTEST) $(ARGS)
+
+# 1,000 random cases of each kind; test-all has 100. Runs that are killed and damaged at random take about an hour.
+fuzz: .venv/.dev
+	FUZZ_CASES=1000 $(PYTEST) tests/fuzz $(ARGS)
+
+chaos: .venv/.dev
+	HF_HUB_OFFLINE=1 .venv/bin/python -m benchmarks.chaos $(ARGS)
 
 test-browser: .venv/.browser
 	HF_HUB_OFFLINE=1 .venv/bin/python -m pytest -rs tests/browser $(ARGS)

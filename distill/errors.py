@@ -7,11 +7,17 @@ from collections.abc import Iterable
 from typing import Any
 
 
+def printable(text: str) -> str:
+    """The text with an escape in place of each character that a terminal may act on: names and texts in files come
+    from strangers."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 class UserError(Exception):
     """An error that the user can correct. `messages` contains one line per problem."""
 
     def __init__(self, messages: str | Iterable[str]) -> None:
-        self.messages = [messages] if isinstance(messages, str) else list(messages)
+        self.messages = [printable(line) for line in ([messages] if isinstance(messages, str) else messages)]
         super().__init__("\n".join(self.messages))
 
 

@@ -64,9 +64,7 @@ def hydra_settings(settings: DictConfig) -> Iterator[str]:
             yield f"hydra.{key}: got {value}; must be empty: it runs code or a shell; set it up outside of distill"
     if (subdir := plain["output_subdir"]) is not None:
         yield f"hydra.output_subdir: got {subdir}; must be null: Hydra replaces config.yaml there; leave it out"
-    for key in FOLDERS:
-        if not _below_here(str(_select(plain, key))):
-            yield f"hydra.{key}: got {_select(plain, key)}; must be a folder below the current one; leave it out"
+    yield from _folders(plain)
     for key in LOGGING:
         shipped = sorted((Path(installed.__file__).parent / "conf" / "hydra" / key).glob("*.yaml"))
         if not any(plain[key] == yaml.safe_load(file.read_text(encoding="utf-8")) for file in shipped):
@@ -86,6 +84,12 @@ def hydra_settings(settings: DictConfig) -> Iterator[str]:
         )
     rest = {key: value for key, value in plain.items() if key not in (*LOGGING, "callbacks")}
     yield from _reserved(rest, "hydra")
+
+
+def _folders(plain: Mapping[Any, Any]) -> Iterator[str]:
+    for key in FOLDERS:
+        if not _below_here(str(_select(plain, key))):
+            yield f"hydra.{key}: got {_select(plain, key)}; must be a folder below the current one; leave it out"
 
 
 def _below_here(path: str) -> bool:

@@ -30,7 +30,7 @@ from distill.engine import guard as guards
 from distill.engine.arithmetic import in_arithmetic
 from distill.engine.graphs import Graphs, graphs_of, sent
 from distill.engine.tracker import Tracker
-from distill.errors import SIGNALS, Interrupted, Stopped, UserError
+from distill.errors import SIGNALS, Interrupted, Stopped, UserError, printable
 from distill.progress import Bar
 from distill.shared import Trainable, tokens_in
 
@@ -167,7 +167,7 @@ def _sharing(
 
 def _print(console: Console | None, name: str, text: str) -> None:
     if console is not None:
-        console.print(f"{name}: {text}", highlight=False, markup=False, soft_wrap=True)
+        console.print(printable(f"{name}: {text}"), highlight=False, markup=False, soft_wrap=True)
 
 
 def clip(objective: Trainable, max_norm: float) -> list[torch.Tensor]:

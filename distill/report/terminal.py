@@ -10,6 +10,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from distill.errors import printable
 from distill.report.page import Banner, Block, Bullets, Code, Heading, Headline, Paragraph, Picture, summary
 from distill.report.schema import Results
 from distill.report.table import Table
@@ -42,23 +43,27 @@ def parts(block: Block, width: int) -> Iterator[RenderableType]:
     """The parts that a block is printed as, in order. Text is plain: brackets in a name are not markup."""
     match block:
         case Banner():
-            yield Text(block.text, style="bold red")
+            yield _plain(block.text, "bold red")
         case Heading() | Headline():
             yield from [""] * (isinstance(block, Heading) and block.level > 1)
-            yield Text(block.text, style="bold")
+            yield _plain(block.text, "bold")
         case Paragraph() | Code():
-            yield Text(block.text)
+            yield _plain(block.text)
         case Bullets():
-            yield from (Text(line, style="dim") for line in block.lines)
+            yield from (_plain(line, "dim") for line in block.lines)
         case Table():
             yield ""
             yield table(block, width)
             yield ""
-            yield from (Text(line, style="dim") for line in block.notes)
+            yield from (_plain(line, "dim") for line in block.notes)
         case Picture():
             return  # a terminal shows none
         case _:
             assert_never(block)
+
+
+def _plain(text: str, style: str = "") -> Text:
+    return Text("\n".join(map(printable, text.split("\n"))), style=style)
 
 
 def table(shown: Table, width: int) -> RichTable:
@@ -68,7 +73,7 @@ def table(shown: Table, width: int) -> RichTable:
 
     def cell(index: int, text: str) -> Text:
         interval = narrow and index >= shown.text_columns
-        return Text(text.partition(" [")[0] if interval else text)
+        return _plain(text.partition(" [")[0] if interval else text)
 
     rich = RichTable(box=None, pad_edge=False, header_style="dim")
     for index in kept:

@@ -39,6 +39,11 @@ def load_tokenizer(path: str | Path) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(str(path), trust_remote_code=False, local_files_only=True)
         tokenizer.backend_tokenizer.no_truncation()
         tokenizer.backend_tokenizer.no_padding()
+    longest = tokenizer.model_max_length
+    if isinstance(longest, bool) or not isinstance(longest, int | float) or not longest >= 1:
+        raise DataError(
+            f"{path}: got model_max_length {longest!r}; must be a number of tokens; correct it in tokenizer_config.json"
+        )
     return tokenizer
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import json
+import runpy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,12 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from distill import cache, teacher
+from distill.config import Config, load_config
+from distill.data.tasks import check_files, load_tasks
+from distill.errors import UserError
+
+TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 pytestmark = pytest.mark.slow
 TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=30)
 PLAIN = st.sampled_from(["the small boat", "a sudden storm", "two goats", "the library closes early"])
@@ -92,15 +101,50 @@ def files(draw: st.DrawFn) -> tuple[str, bytes]:
     return ending, draw(st.one_of(st.just(content), mutated(content)))
 
 
-@given(
-    files(), st.sampled_from(["", "tasks.text=text", "tasks.kind=regression", "tasks.label=x", "tasks.kind=embedding"])
+SETTINGS = (
+    "",
+    "tasks.text=text",
+    "tasks.kind=regression",
+    "tasks.label=x",
+    "tasks.kind=embedding",
+    "tasks.kind=retrieval",
 )
-def test_any_file(command, tmp_path: Path, file: tuple[str, bytes], setting: str) -> None:
+
+
+@pytest.fixture(scope="module")
+def composed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path, str], Config]:
+    """`composed(file, setting)`: the settings of a run with the rows of a file."""
+    folder = tmp_path_factory.mktemp("cache")
+
+    @functools.cache
+    def call(file: Path, setting: str) -> Config:
+        words = ["recipe=prune", f"tasks.train={file}", f"cache.dir={folder}", *filter(None, [setting])]
+        return load_config(words)
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = TINY["save"](tmp_path_factory.mktemp("model") / "bert", "bert", "MaskedLM")
+    return teacher.load_tokenizer(folder)
+
+
+@given(files(), st.sampled_from(SETTINGS))
+def test_any_file(composed: Any, tokenizer: Any, tmp_path: Path, file: tuple[str, bytes], setting: str) -> None:
     ending, content = file
     path = tmp_path / f"rows.{ending}"
     path.write_bytes(content)
-    words = ["recipe=prune", f"tasks.train={path}", "target.speedup=2", f"cache.dir={tmp_path / '.cache'}", setting]
-    outcome = command([word for word in words if word])
-    event("accepted" if outcome.accepted else "refused")
-    if not outcome.accepted:
-        assert all(line.isprintable() for line in outcome.printed.splitlines()), outcome.printed
+    settings = composed(path, setting)
+    with cache.using(settings.cache):
+        try:
+            check_files(settings, None)
+            (data,) = load_tasks(settings.tasks, settings.limit, 0).tasks.values()
+            encoded = data.encoded(data.train, tokenizer, 32)
+        except UserError as error:
+            event("refused")
+            assert all(line.isprintable() for line in error.messages), error.messages
+        else:
+            event("accepted")
+            assert len(data.train)
+            assert encoded is not None

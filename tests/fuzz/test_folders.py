@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import resource
 import runpy
 import shutil
-import signal
+import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,8 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-import distill
-from distill.errors import UserError
-
 pytestmark = pytest.mark.slow
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
-SECONDS, BYTES = 30, 6 * 2**30
 VALUES = st.one_of(
     st.sampled_from(
         [None, True, False, 0, 1, -1, 3, 7, 10**6, 10**9, 10**18, 0.5, -0.5, 1e300, "", "x", "gelu", [], {}]
@@ -46,7 +41,6 @@ FILES = ("config.json", "tokenizer.json", "tokenizer_config.json")
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder: Path = TINY["save"](tmp_path_factory.mktemp("model") / "bert", "bert", "SequenceClassification")
-    distill.load(folder).predict(["warm"])
     return folder
 
 
@@ -81,37 +75,35 @@ def changes(draw: st.DrawFn, folder: Path) -> dict[str, bytes]:
     return {name: json.dumps(value).encode()}
 
 
-def in_a_process(folder: Path, out: Path) -> str:
-    """What became of the folder in a process with limits: loaded, refused: MESSAGE, or anything else."""
-    if (child := os.fork()) == 0:
-        signal.alarm(SECONDS)
-        resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
-        os.dup2(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
-        try:
-            distill.load(folder).predict(["the small boat", ""])
-            print("loaded", file=sys.stderr)
-        except UserError as error:
-            print("refused:", error, file=sys.stderr)
-        except BaseException as error:
-            import traceback
+@pytest.fixture(scope="module")
+def became() -> Iterator[Callable[[Path, Path], str]]:
+    """`became(folder, out)`: `loaded`, `refused: MESSAGE`, or anything else."""
+    words = [sys.executable, str(Path(__file__).with_name("loader.py"))]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        requests, answers = server.stdin, server.stdout
 
-            traceback.print_exc()
-            print("failed:", type(error).__name__, error, file=sys.stderr)
-        sys.stderr.flush()
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    return out.read_text(errors="replace") + ("" if status == 0 else f"failed: ended by {status}")
+        def call(folder: Path, out: Path) -> str:
+            out.unlink(missing_ok=True)
+            requests.write(f"{folder}\t{out}\n")
+            requests.flush()
+            status = int(answers.readline())
+            return out.read_text(errors="replace") + ("" if status == 0 else f"failed: ended with status {status}")
+
+        yield call
+        requests.close()
 
 
 @given(st.data())
-def test_any_model_folder(model: Path, tmp_path: Path, data: st.DataObject) -> None:
+def test_any_model_folder(model: Path, became: Any, tmp_path: Path, data: st.DataObject) -> None:
     folder = tmp_path / "model"
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(model, folder)
     changed = data.draw(changes(model))
     for name, content in changed.items():
         (folder / name).write_bytes(content)
-    answer = in_a_process(folder, tmp_path / "out")
-    event(answer.split(":")[0].split()[-1] if answer else "nothing")
+    answer = became(folder, tmp_path / "out")
     assert "failed:" not in answer, answer
     assert "loaded" in answer or "refused:" in answer, answer
+    event("loaded" if "loaded" in answer else "refused")

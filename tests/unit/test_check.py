@@ -17,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from distill import bind, check
 from distill.check import hydra, rules
 from distill.config import Config, Prune, Task, Tasks, Term, Train, Vocabulary, folder, load_config, recipes
+from distill.errors import ConfigError
 
 NAN, INFINITY = math.nan, math.inf
 GLUE, DOCSTRINGS = (load_config([f"tasks={name}"]).tasks for name in ("glue", "docstrings"))
@@ -573,6 +574,11 @@ PRINT = {"_target_": "builtins.print"}
         ("callbacks", {"x": PRINT}, "hydra.callbacks: got {'x': {'_target_': 'builtins.print'}}; must be empty"),
         ("callbacks", "${hydra.help}", "hydra.callbacks: got ${hydra.help}; must be empty"),
         ("output_subdir", ".", "hydra.output_subdir: got .; must be null: Hydra replaces config.yaml there"),
+        ("run__dir", "/tmp/x", "hydra.run.dir: got /tmp/x; must be a folder below the current one; leave it out"),
+        ("run__dir", "a/../../x", "hydra.run.dir: got a/../../x; must be a folder below the current one"),
+        ("sweep__dir", "${oc.env:HOME}", "hydra.sweep.dir: got ${oc.env:HOME}; must be a folder below the current"),
+        ("sweep__subdir", "~/x", "hydra.sweep.subdir: got ~/x; must be a folder below the current one"),
+        ("sweep__dir", "C:\\x", "hydra.sweep.dir: got C:\\x; must be a folder below the current one"),
         ("job__env_set", {"LD_PRELOAD": "x.so"}, "hydra.job.env_set: got {'LD_PRELOAD': 'x.so'}; must be empty"),
         (
             "launcher",
@@ -605,6 +611,32 @@ PRINT = {"_target_": "builtins.print"}
 def test_functions_in_hydras_settings_are_refused(key: str, value: Any, expected: str, shipped: DictConfig) -> None:
     (line,) = called(shipped, **{key: value})
     assert line.startswith(expected)
+
+
+def test_a_folder_of_a_sweep_may_have_the_time_in_its_name(shipped: DictConfig) -> None:
+    assert called(shipped, sweep__dir="sweeps/${now:%Y-%m-%d}/${now:%H-%M}") == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("seed", "${oc.env:HF_TOKEN}"),
+        ("teacher.name", "./${oc.env:HF_TOKEN,x}"),
+        ("tasks.train", "[a.csv,'${oc.env:HF_TOKEN}']"),
+        ("output", "${hydra:runtime.cwd}/x"),
+        ("output", "${oc.decode:${seed}}"),
+        ("stages.pretrain.terms.mlm.loss._target_", "${oc.env:HF_TOKEN}"),
+    ],
+)
+def test_a_setting_takes_nothing_from_the_environment(key: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    with pytest.raises(ConfigError) as caught:
+        load_config(["recipe=distilbert", f"{key}={value}", "nope.nope=3"][:2])
+    (line,) = caught.value.messages
+    assert line.startswith(key)
+    assert line.endswith("; must be a value or the name of another setting, ${NAME}; write the value")
+    assert "hf_secret" not in line
+    assert load_config(["recipe=distilbert", "output=a:b-${seed}:c"]).output == "a:b-0:c"
 
 
 def test_tasks_that_a_group_chose_are_not_asked_of_own_tasks_but_those_that_were_given_are(tmp_path: Path) -> None:
