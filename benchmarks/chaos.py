@@ -212,8 +212,8 @@ def differences(one: Path, other: Path) -> list[str]:
 
 
 def content(file: Path) -> Any:
-    """What is compared of a file: all of it, but no times in JSON, and not the numbers of OpenVINO's operations, which it
-    counts in each process."""
+    """What is compared of a file: all of it, but no times in JSON, and not the numbers of OpenVINO's operations, which
+    it counts in each process."""
     if file.suffix == ".json":
         return _without_times(checkpoint.read_json(file))
     data = file.read_bytes()

@@ -517,8 +517,8 @@ def embedder_terms_table(measured: dict[str, Any]) -> Table:
     facts = measured["environment"]
     notes = [
         f"The embedded teacher to three of its six layers, {measured['training_rows']:,} rows of each kind, the "
-        f"defaults of recipe=task; scored on {measured['scored_rows']} development rows. Score: of the student. Cosine: mean of "
-        "that of the student's and the teacher's vectors of these rows' texts, in percent. "
+        f"defaults of recipe=task; scored on {measured['scored_rows']} development rows. Score: of the student. "
+        "Cosine: mean of that of the student's and the teacher's vectors of these rows' texts, in percent. "
         f"Mean ± standard deviation over {len(seeds)} seeds; torch {facts['torch']}.",
     ]
     columns = ("Rows", "Weight", "Metric", "Score", "Cosine", "Teacher")

@@ -294,7 +294,9 @@ def run_folder(recipe: str, overrides: list[str], output: str | None) -> Path:
     if output is not None:
         return Path(output)
     settings = sorted(
-        o for o in overrides if not o.startswith(("recipe=", "hydra.", "output=", "push=", "push_private="))
+        o
+        for o in overrides
+        if not o.startswith(("recipe=", "hydra.", "output=", "push=", "push_private=", "push_dry_run="))
     )
     name = ",".join(settings) or "default"
     if len(name) > 80 or not re.fullmatch(r"[\w=.,\[\]+~-]+", name):

@@ -33,6 +33,7 @@ FREE = (
     "device",
     "push",
     "push_private",
+    "push_dry_run",
     "tracker",
     "report.hourly_rate",
 )
@@ -340,16 +341,19 @@ def _repositories(ctx: Context) -> dict[str, Path]:
     if ctx.config.push is None:
         return {}
     repos = repositories(ctx.config.push, exported(ctx.plan, [SHARED_HEADS] if ctx.shared else list(ctx.tasks)))
-    if ctx.machine.main:
+    if ctx.machine.main and not ctx.config.push_dry_run:
         for name, visibility in create(repos, ctx.config.push_private).items():
             ctx.machine.log(f"push: {name} is {visibility}")
     return {repo: ctx.folder.path / folder for repo, folder in repos.items()}
 
 
 def _push(ctx: Context, repos: dict[str, Path]) -> None:
-    from distill.export.push import upload
+    from distill.export.push import preview, upload
 
-    if ctx.machine.main:
+    if ctx.machine.main and ctx.config.push_dry_run:
+        for line in preview(repos, ctx.config.push_private):
+            ctx.machine.log(line)
+    elif ctx.machine.main:
         for repository, address in upload(repos, f"distill {ctx.recipe}, seed {ctx.config.seed}").items():
             ctx.machine.log(f"{repository}: {address}")
 

@@ -107,6 +107,8 @@ class Config:
     repository each, with the folder's target and task appended to this name. Nothing is uploaded when null."""
     push_private: bool = True
     """Whether the repositories that `push` creates are private. An existing repository keeps its visibility."""
+    push_dry_run: bool = False
+    """Print which files `push` would upload and delete, and change nothing on the hub."""
     tracker: str | None = None
     """Experiment tracker that gets losses, learning rates, throughput and results while a run goes on: tensorboard,
     wandb, mlflow or trackio. Nothing is tracked when null."""

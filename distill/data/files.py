@@ -28,6 +28,8 @@ from distill.errors import ConfigError, DataError, UserError, reason
 
 VERSION = 1
 """Raise it when the same file gives other rows than before."""
+EXPANSION, HARMLESS = 200, 2**30
+"""Times its own size that the rows of a file may take, and bytes that they may take in any case."""
 _MAGIC = frozenset("*?[")
 _PLAIN = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
 
@@ -215,7 +217,7 @@ def _write(entry: Path, opened: Callable[[], BinaryIO], file: str, separator: st
     while True:
         try:
             with _readable(opened, file) as source, writing_file(entry) as temporary:
-                batches = _batches(source, file, separator, schema)
+                batches = _limited(_batches(source, file, separator, schema), file)
                 first = next(batches)
                 with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, first.schema) as writer:
                     for batch in chain([first], batches):
@@ -241,6 +243,20 @@ def _batches(source: BinaryIO, file: str, separator: str | None, schema: pa.Sche
         if "://" not in file:
             raise
         raise _unreadable(file, error) from error
+
+
+def _limited(batches: Iterator[pa.RecordBatch], file: str) -> Iterator[pa.RecordBatch]:
+    """The batches of a file. DataError if a small compressed file has rows that could fill the disk."""
+    size = None if "://" in file else os.stat(file).st_size
+    read = 0
+    for batch in batches:
+        read += batch.nbytes
+        if size is not None and read > max(HARMLESS, EXPANSION * size):
+            raise DataError(
+                f"{file}: got {read >> 20} MiB of rows, and more, in a file of {size >> 10} KiB; must have at most "
+                f"{EXPANSION} times its own size; write it without compression"
+            )
+        yield batch
 
 
 def _joined(files: Sequence[str], tables: Sequence[pa.Table]) -> pa.Table:

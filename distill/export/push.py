@@ -111,22 +111,46 @@ def upload(repos: Mapping[str, Path], message: str) -> dict[str, str]:
             repository = _look(name)
             if foreign := _foreign(repository):
                 raise UserError(foreign)
-            paths = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != SUMS)
-            files = {path.relative_to(folder).as_posix(): path for path in paths}
-            outdated = repository.files & repository.listed - {*files, MARKER} - HUB_FILES
+            files, outdated = _changes(repository, folder)
             marker = json.dumps({"made_by": "distill", "files": sorted(files)}, indent=2) + "\n"
             commit = HfApi().create_commit(
                 name,
                 [
                     *(CommitOperationAdd(file, path) for file, path in files.items()),
                     CommitOperationAdd(MARKER, marker.encode()),
-                    *(CommitOperationDelete(file) for file in sorted(outdated)),
+                    *(CommitOperationDelete(file) for file in outdated),
                 ],
                 commit_message=message,
                 parent_commit=repository.commit,
             )
         uploaded[f"on the hub ({name}, {repository.visibility})"] = str(commit.repo_url)
     return uploaded
+
+
+def preview(repos: Mapping[str, Path], private: bool = True) -> Iterator[str]:
+    """Lines on what `create` and `upload` would do; nothing on the hub is changed.
+
+    Raises:
+        UserError: as from `upload`.
+    """
+    for name, folder in repos.items():
+        with _reached(name, UserError, "log in with `hf auth login`, or choose another"):
+            repository = _look(name)
+        if foreign := _foreign(repository):
+            raise UserError(foreign)
+        files, outdated = _changes(repository, folder)
+        new = f"it would be created, {'private' if private else 'public'}"
+        yield f"push_dry_run: {name}: {f'it is {repository.visibility}' if repository.commit else new}"
+        yield from (f"  upload {file}, {path.stat().st_size:,} bytes" for file, path in files.items())
+        yield f"  upload {MARKER}, the list of these files"
+        yield from (f"  delete {file}" for file in outdated)
+
+
+def _changes(repository: Repository, folder: Path) -> tuple[dict[str, Path], list[str]]:
+    """(name of a file in the repository -> the file in the folder, files of earlier uploads to delete)."""
+    paths = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != SUMS)
+    files = {path.relative_to(folder).as_posix(): path for path in paths}
+    return files, sorted(repository.files & repository.listed - {*files, MARKER} - HUB_FILES)
 
 
 def _look(name: str) -> Repository:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 from pathlib import Path
@@ -16,7 +17,7 @@ from distill import check, checkpoint, config, explain, teacher
 from distill.errors import ConfigError, UserError
 from distill.export import record
 from distill.export.proof import plain_logits
-from distill.export.push import MARKER, create, exported, repositories, upload
+from distill.export.push import MARKER, create, exported, preview, repositories, upload
 from distill.plan import resolve
 
 RUN = (
@@ -125,6 +126,35 @@ def test_an_upload_replaces_only_files_of_an_earlier_one(hub: Any, folder: Path)
     upload({"me/student": folder}, "second")
     assert hub.repositories["me/student"] == pushed(folder)
     assert hub.commits == {"me/student": 2}
+
+
+def test_a_dry_run_names_what_an_upload_would_do_and_changes_nothing(
+    hub: Any, run: Any, cwd: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    run(cwd, "task", *RUN, "push=me/student", "push_dry_run=true")
+    lines = capsys.readouterr().out.splitlines()
+    assert "push_dry_run: me/student-order: it would be created, private" in lines
+    size = (cwd / "run" / "export" / "order" / "model.safetensors").stat().st_size
+    assert f"  upload model.safetensors, {size:,} bytes" in lines
+    assert hub.repositories == {}
+    create(["me/student"])
+    upload({"me/student": folder}, "first")
+    before = copy.deepcopy(hub.repositories)
+    (folder / "onnx" / "model.onnx").unlink()
+    (folder / "new.txt").write_text("new")
+    shown = list(preview({"me/student": folder}))
+    assert hub.repositories == before
+    upload({"me/student": folder}, "second")
+    now = hub.repositories["me/student"]
+    assert shown[0] == "push_dry_run: me/student: it is private"
+    uploads = {line.split(",")[0].removeprefix("  upload ") for line in shown if line.startswith("  upload")}
+    assert uploads | {".gitattributes"} == now.keys()
+    deletes = {line.removeprefix("  delete ") for line in shown if line.startswith("  delete")}
+    assert deletes == before["me/student"].keys() - now.keys() == {"onnx/model.onnx"}
+    hub.repositories["me/other"] = {"README.md": b"mine"}
+    with pytest.raises(UserError, match="me/other, which contains README.md; must be new, empty"):
+        list(preview({"me/other": folder}))
 
 
 OTHERS: list[dict[str, bytes]] = [

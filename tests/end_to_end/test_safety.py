@@ -165,6 +165,47 @@ def test_what_depends_on_a_replaced_file_is_made_again(
     assert manifest["versions"].keys() == {"distill", "torch", "transformers"}
 
 
+WATCHED = """
+import os, sys
+from distill.__main__ import main
+
+def watch(event, arguments):
+    local = event == "socket.connect" and isinstance(arguments[1], str)
+    if event in ("socket.getaddrinfo", "socket.sendto", "socket.connect") and not local:
+        os.write(2, f"{event} {arguments}\\n".encode())
+        os._exit(9)
+
+sys.addaudithook(watch)
+main()
+"""
+
+
+@pytest.mark.slow
+def test_a_run_opens_no_connection_and_keeps_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = [f"kumquat number {row} is {('ripe', 'sour')[row % 2]}" for row in range(60)]
+    rows = "".join(f"{text},{text.split()[-1]}\n" for text in words)
+    (tmp_path / "rows.csv").write_text(f"text,label\n{rows}")
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    secrets = {"HF_TOKEN": "hf_thesecret", "AWS_SECRET_ACCESS_KEY": "aws_thesecret"}
+    for name, value in secrets.items():
+        monkeypatch.setenv(name, value)
+    settings = [
+        "recipe=prune", "limit=smoke", "limit.steps=2", "limit.repeats=1", "tasks.train=rows.csv", "target.speedup=30",
+        "stages.evaluate.shapes=[[1,16]]", "target.shape=[1,16]", "stages.quantize.schemes=[onnxruntime]", "output=run",
+    ]  # fmt: skip
+    command = [sys.executable, "-c", WATCHED, *settings]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stderr
+    files = content(tmp_path / "run")
+    assert {"results.json", "report.html", "export/rows/README.md"} <= files.keys()
+    assert not [name for name, data in files.items() for secret in secrets.values() if secret.encode() in data]
+    # Texts of users are in the files that show on which rows models disagree, and in no others that are shown.
+    assert [name for name in ("results.json", "report.md", "export/rows/README.md") if b"kumquat" in files[name]] == []
+    command = [*command[:3], "recipe=prune", "tasks.train=rows.csv", "target.speedup=2", "teacher.name=a/b"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 9, "a name on the hub is looked up"
+
+
 TASK = ("limit=smoke", "limit.steps=1", "tasks.names=[order]", "output=run")
 
 

@@ -70,8 +70,8 @@ def commands(draw: st.DrawFn) -> list[str]:
         existing,
         st.builds(lambda key, name: f"{key}.{name}", existing, st.sampled_from(["x", "_target_", "weight", "0", ""])),
         st.sampled_from(
-            ["term@stages.pretrain.terms.x", "stage@stages.x", "tasks", "teacher", "corpus", "limit", "recipe"]
-            + ["hydra.run.dir", "hydra.job.chdir", "hydra/launcher", "hydra.callbacks.x._target_", "hydra.verbose"]
+            """term@stages.pretrain.terms.x stage@stages.x tasks teacher corpus limit recipe hydra.run.dir
+            hydra.job.chdir hydra/launcher hydra.callbacks.x._target_ hydra.verbose""".split()
         ),
         WORDS,
     )

@@ -5,12 +5,15 @@ from __future__ import annotations
 import builtins
 import json
 import runpy
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import distill
 from distill import checkpoint, teacher
 from distill.compress import quantize
 from distill.context.fingerprints import Hashes
@@ -21,6 +24,7 @@ from distill.export import proof
 from distill.export.onnx import export_onnx
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
+PACKAGE = Path(distill.__file__).parent
 TEXTS = [["the small boat"], ["a sudden storm"]]
 CODE = "from pathlib import Path\n\nPath(__file__).with_name('ran').touch()\nraise SystemExit('it ran')\n"
 
@@ -89,6 +93,55 @@ def test_a_model_that_needs_its_code_is_refused(loader: str, folders: dict[str, 
     assert line.startswith(f"{folders['unknown']}: got files that cannot be loaded (")
     assert "; must be a folder that transformers loads; " in line
     assert not (folders["unknown"] / "ran").exists()
+
+
+def test_a_chat_template_is_not_rendered(folders: dict[str, Path], tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(folders["SequenceClassification"], folder)
+    (folder / "chat_template.jinja").write_text("{{ 1 // 0 }}")
+    stored = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(stored | {"chat_template": "{{ 1 // 0 }}"}))
+    assert len(distill.load(folder).predict(["the small boat"])) == 1
+    used = [file for file in PACKAGE.rglob("*.py") if "chat_template" in file.read_text(encoding="utf-8")]
+    assert used == []
+
+
+def _onnx(folder: Path, weights: str = "", operator: str = "Add", domain: str = "") -> Path:
+    """An ONNX file that adds four weights, which are in the file `weights`, or in it itself."""
+    onnx = pytest.importorskip("onnx")
+    helper, tensor = onnx.helper, onnx.numpy_helper.from_array(np.ones(4, np.float32), "w")
+    if weights:
+        tensor = onnx.TensorProto(name="w", data_type=1, dims=[4], data_location=onnx.TensorProto.EXTERNAL)
+        tensor.external_data.add(key="location", value=weights)
+    node = helper.make_node(operator, ["x", "w"], ["y"], domain=domain)
+    values = [helper.make_tensor_value_info(name, 1, [4]) for name in ("x", "y")]
+    domains = [helper.make_opsetid("", 17), *([helper.make_opsetid(domain, 1)] if domain else [])]
+    model = helper.make_model(helper.make_graph([node], "g", values[:1], values[1:], [tensor]), opset_imports=domains)
+    model.ir_version = 9
+    folder.mkdir(exist_ok=True)
+    (folder / "model.onnx").write_bytes(model.SerializeToString())
+    return folder / "model.onnx"
+
+
+def _runner(path: Path) -> runners.Runner:
+    return runners.onnx_runner("x", path, scheme="fp32", threads=1)
+
+
+def test_an_onnx_file_reads_nothing_outside_of_its_folder(tmp_path: Path) -> None:
+    for file in (tmp_path / "secret.bin", tmp_path / "model" / "own.bin"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(np.ones(4, np.float32).tobytes())
+    (tmp_path / "model" / "link.bin").symlink_to(tmp_path / "secret.bin")
+    for weights in ("", "own.bin"):
+        _runner(_onnx(tmp_path / "model", weights))
+    for weights in ("../secret.bin", str(tmp_path / "secret.bin"), "link.bin"):
+        with pytest.raises(Exception, match="External data path validation failed"):
+            _runner(_onnx(tmp_path / "model", weights))
+
+
+def test_an_onnx_file_brings_no_operators(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="theirs"):
+        _runner(_onnx(tmp_path / "model", operator="Run", domain="theirs"))
 
 
 def test_what_is_written_names_no_code(folders: dict[str, Path], tmp_path: Path) -> None:

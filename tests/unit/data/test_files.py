@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distill.data import jsonl, lines
+from distill.data import files, jsonl, lines
 from distill.data.files import Table, expand, read
 from distill.errors import ConfigError, DataError, UserError
 
@@ -432,6 +432,24 @@ def test_damaged_entry_is_written_again(tmp_path: Path) -> None:
     (entry,) = (tmp_path / "cache").iterdir()
     entry.write_bytes(entry.read_bytes()[:-9])
     assert load(path).rows.to_pylist() == [{"a": "1"}]
+
+
+@pytest.mark.parametrize("name", ["f.parquet", "f.csv.gz"])
+def test_a_small_file_that_would_fill_the_disk_is_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, count = tmp_path / name, 400_000
+    if name.endswith(".parquet"):
+        text = pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array(["x" * 100]))
+        pq.write_table(pa.table({"text": text}), path)
+    else:
+        path.write_bytes(gzip.compress(b"text\n" + (b"x" * 100 + b"\n") * count))
+    assert load(path).rows.num_rows == count
+    (tmp_path / "cache").rename(tmp_path / "before")
+    monkeypatch.setattr(files, "HARMLESS", 2**20)
+    with pytest.raises(DataError, match="must have at most 200 times its own size; write it without compression"):
+        load(path)
+    assert not list((tmp_path / "cache").iterdir())
 
 
 def test_cache_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

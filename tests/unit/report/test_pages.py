@@ -206,6 +206,15 @@ def test_terminal(results: Results) -> None:
     assert max(map(len, narrow.splitlines())) <= 100
 
 
+def test_a_terminal_gets_no_control_characters(results: Results) -> None:
+    evil = "\x1b]0;x\x07\x9b2J\r\u202e"
+    results["recipe"] = results["teacher_name"] = results["models"][4]["name"] = evil
+    results["notes"] = [evil]
+    shown = printed(results, 200)
+    assert not [character for character in shown if not character.isprintable() and character != "\n"]
+    assert "\\x1b]0;x\\x07" in shown
+
+
 def test_smoke_is_on_every_page(results: Results, tmp_path: Path) -> None:
     results["smoke"] = True
     write(results, tmp_path)
