@@ -12,7 +12,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -24,10 +23,11 @@ from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs
 from rich.console import Console
 
-from distill.config import Batch, Train
+from distill.config import Train
 from distill.engine import batching, state
 from distill.engine import guard as guards
 from distill.engine.arithmetic import in_arithmetic
+from distill.engine.feed import Arrays, Collate, Fed, Feed, out_of_memory
 from distill.engine.graphs import Graphs, graphs_of, sent
 from distill.engine.tracker import Tracker
 from distill.errors import SIGNALS, Interrupted, Stopped, UserError, printable
@@ -37,10 +37,6 @@ from distill.shared import Trainable, tokens_in
 LOG_SECONDS = 2.0
 AGREE_STEPS = 10
 """With several processes: steps between their votes on whether to write a checkpoint or to stop."""
-
-Arrays = dict[str, np.ndarray]
-Collate = Callable[[np.ndarray, int], Arrays]
-"""(row numbers, epoch) -> arrays of a batch, as the objective takes them."""
 
 
 @dataclass
@@ -122,12 +118,12 @@ def train(
         accelerator.wait_for_everyone()
 
     plan = batching.steps(lengths, settings.batch, seed=seed, total=total, start=done.steps, groups=groups)
-    share = _sharing(settings.batch, lengths, groups, accelerator, together)
+    feed = Feed(collate, lengths, settings.batch, groups, accelerator, together)
+    compute = partial(gradients, module, objective, weights=meter.weights, accelerator=accelerator, graphs=graphs)
     with Bar(main, name, total, done.steps) as bar, _interruptible() as stop:
-        for step, parts, scale in _ahead(plan, collate, share):
-            torch.manual_seed(_step_seed(seed, step, rank))
-            objective.progress = step / total
-            values = gradients(module, objective, parts, scale, meter.weights, accelerator, graphs)
+        for planned in feed.ahead(plan):
+            step, objective.progress = planned.step, planned.step / total
+            fed, values = _in_memory(feed, planned, compute, partial(_step_seed, seed, step, rank), optimizer, log)
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * schedule(step, total)
             meter.add(*values, guard.step(clip(objective, settings.clip)))
@@ -139,7 +135,9 @@ def train(
             )
             last, checked = done.steps == total, due or stopping
             wait = last or checked or meter.due(step)
-            guard.check(min(guards.MOST, total), done.steps, parts, state_folder / f"not_finite.{rank}.npz", wait=wait)
+            guard.check(
+                min(guards.MOST, total), done.steps, fed.parts, state_folder / f"not_finite.{rank}.npz", wait=wait
+            )
             if wait:
                 _log(done, meter, bar, partial(tracked.log, name), optimizer)
             if last or checked:
@@ -154,15 +152,6 @@ def train(
     accelerator.free_memory()
     tracked.finished(done.steps)
     return done
-
-
-def _sharing(
-    batch: Batch, lengths: np.ndarray, groups: np.ndarray | None, accelerator: Accelerator, together: bool
-) -> Callable[[np.ndarray], list[np.ndarray]]:
-    """Rows of a step -> the parts of them that this process collates."""
-    rank, world = accelerator.process_index, accelerator.num_processes
-    place = {"rank": 0, "world": 1} if together else {"rank": rank, "world": world}
-    return partial(batching.share, lengths=lengths, **place, device_tokens=batch.device_tokens, groups=groups)
 
 
 def _print(console: Console | None, name: str, text: str) -> None:
@@ -193,6 +182,31 @@ def check_weights(objective: Trainable, accelerator: Accelerator, step: int) -> 
 
 def _not_finite(got: str, step: int) -> UserError:
     return UserError(f"{got} at step {step}; {guards.ADVICE}")
+
+
+def _in_memory(
+    feed: Feed,
+    fed: Fed,
+    compute: Callable[[list[Arrays], float], tuple[torch.Tensor, int]],
+    step_seed: Callable[[], int],
+    optimizer: torch.optim.Optimizer,
+    log: Callable[[str], None],
+) -> tuple[Fed, tuple[torch.Tensor, int]]:
+    """Accumulate the gradients of a step, in smaller parts if the memory of the device is not enough. Returns what was
+    computed, and the result of `compute`."""
+    while True:
+        torch.manual_seed(step_seed())
+        try:
+            return fed, compute(fed.parts, fed.scale)
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+        # After the block, because the error keeps what the step had computed.
+        optimizer.zero_grad(set_to_none=True)
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        fed = feed.smaller(fed)
+        log(f"too little memory at step {fed.step + 1}: goes on with batch.device_tokens={feed.device_tokens}")
 
 
 def gradients(
@@ -283,29 +297,6 @@ class _Meter:
 
 def _step_seed(seed: int, step: int, rank: int) -> int:
     return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0] >> np.uint64(1))
-
-
-def _ahead(
-    plan: Iterator[tuple[int, int, np.ndarray]], collate: Collate, share: Callable[[np.ndarray], list[np.ndarray]]
-) -> Iterator[tuple[int, list[Arrays], float]]:
-    """(step, this process's batches, scale), collated one step ahead in a thread so that a GPU does not wait for numpy.
-
-    Every process must take part in every step: one that has no rows in a step computes the first row with scale 0.
-    """
-
-    def job(rows: np.ndarray, epoch: int) -> tuple[list[Arrays], float]:
-        own = share(rows)
-        return [collate(part, epoch) for part in own or [rows[:1]]], float(bool(own))
-
-    pending: tuple[int, Future[tuple[list[Arrays], float]]] | None = None
-    with ThreadPoolExecutor(1) as pool:
-        for step, epoch, rows in plan:
-            following = (step, pool.submit(job, rows, epoch))
-            if pending:
-                yield pending[0], *pending[1].result()
-            pending = following
-        if pending:
-            yield pending[0], *pending[1].result()
 
 
 def _numbers(row: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, float]:

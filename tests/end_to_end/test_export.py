@@ -153,7 +153,7 @@ def test_a_dry_run_names_what_an_upload_would_do_and_changes_nothing(
     deletes = {line.removeprefix("  delete ") for line in shown if line.startswith("  delete")}
     assert deletes == before["me/student"].keys() - now.keys() == {"onnx/model.onnx"}
     hub.repositories["me/other"] = {"README.md": b"mine"}
-    with pytest.raises(UserError, match="me/other, which contains README.md; must be new, empty"):
+    with pytest.raises(UserError, match=r"me/other, which contains README\.md; must be new, empty"):
         list(preview({"me/other": folder}))
 
 

@@ -26,11 +26,11 @@ def end():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def step(*arguments):
+def step(*arguments, **named):
     steps.append(0)
     if how == "training" and rank == "1" and len(steps) == 5:
         end()
-    return gradients(*arguments)
+    return gradients(*arguments, **named)
 
 
 def prune(ctx, stage):  # of the main process alone

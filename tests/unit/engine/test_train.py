@@ -6,6 +6,7 @@ import contextlib
 import copy
 import os
 import signal
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -24,7 +25,7 @@ from distill.compress.gates import L0
 from distill.compress.goal import Goal
 from distill.compress.target import shape_of
 from distill.config import Batch, Train
-from distill.engine import schedule, state, train
+from distill.engine import feed, schedule, state, train
 from distill.engine.train import check_weights, clip
 from distill.errors import Stopped, UserError
 from distill.objective import BoundTerm, Objective
@@ -115,6 +116,69 @@ def test_a_step_follows_the_gradient_of_the_mean_loss(at_once: int | None, model
         torch.testing.assert_close(before[name] - value, wanted[name], rtol=1e-6, atol=1e-7)
     assert (done.steps, done.tokens) == (1, LENGTHS.sum())
     assert done.log[-1]["loss"] == pytest.approx(loss.item(), rel=1e-5)
+
+
+class Limited(torch.nn.Module):
+    """An objective on a device whose memory is enough for some tokens at once."""
+
+    def __init__(self, objective: Objective, most: int, error: type[RuntimeError]) -> None:
+        super().__init__()
+        self.objective, self.most, self.error, self.refused = objective, most, error, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(super().__getattr__("objective"), name) if name != "objective" else super().__getattr__(name)
+
+    def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        if batch["input_ids"].numel() > self.most:
+            self.refused += 1
+            raise self.error("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+        return self.objective(batch)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError, RuntimeError])
+def test_with_too_little_memory_a_step_is_computed_in_smaller_parts(
+    error: type[RuntimeError], models: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From then on it is the training with the smaller `device_tokens`, dropout included."""
+    objective, expected, lines = models(dropout=0.1), models(dropout=0.1), list[str]()
+    limited: list[Limited] = []
+
+    def with_limit(trained: Any, *_: Any) -> Any:
+        limited.append(Limited(trained, 40, error))
+        return limited[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules["distill.engine.train"], "in_arithmetic", with_limit)
+        patch.setattr(sys.modules["distill.engine.train"], "_print", lambda console, name, text: lines.append(text))
+        run(objective, tmp_path / "limited", batch=Batch(tokens=96))
+    assert lines == ["too little memory at step 1: goes on with batch.device_tokens=28"]
+    assert limited[0].refused == 1
+    run(expected, tmp_path / "expected", batch=Batch(tokens=96, device_tokens=28))
+    for name, value in weights(expected).items():
+        assert torch.equal(value, weights(objective)[name]), name
+
+
+def test_a_single_row_that_does_not_fit_into_memory_is_refused(
+    models: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        sys.modules["distill.engine.train"], "in_arithmetic", lambda trained, *_: Limited(trained, 2, RuntimeError)
+    )
+    with pytest.raises(UserError, match=r"^memory: got too little for 1 texts of \d+ tokens at once; must be enough"):
+        run(models(), tmp_path)
+
+
+def test_other_errors_are_not_taken_for_too_little_memory(models: Any, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError) as lacking:
+        torch.empty(2**60)
+    assert feed.out_of_memory(lacking.value)
+    assert not feed.out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+
+    def broken(rows: np.ndarray, epoch: int) -> dict[str, np.ndarray]:
+        return collate(rows, epoch) | {"labels": np.zeros(1, np.int64)}
+
+    with pytest.raises((RuntimeError, ValueError)):
+        run(models(), tmp_path, collate=broken)
 
 
 def test_the_parts_of_a_step_do_not_matter_over_many_steps(models, tmp_path: Path) -> None:
