@@ -36,7 +36,7 @@ LEVERS, ABLATION = "levers/", "ablation/"
 FROM_TEACHER, CHAIN = "cut-from-the-teacher/", "chain/"
 """Beginnings of the names of runs that prune to several targets, from the teacher and one from the other."""
 README, COMPRESSING, FINDINGS = Path("README.md"), Path("docs/compressing.md"), Path("docs/findings.md")
-PERFORMANCE = Path("docs/performance.md")
+PERFORMANCE, RELIABILITY = Path("docs/performance.md"), Path("docs/reliability.md")
 PICTURE = "frontier.png"
 """PNG on white: a transparent SVG is unreadable on a dark page."""
 PRUNED, COMPRESSED = "pruned.png", "compressed.png"
@@ -86,13 +86,14 @@ def _name(root: Path, folder: Path) -> str:
 
 def documents(root: Path, runs: dict[str, Results], shown: str | None) -> dict[Path, str]:
     """Path below `root` -> text of each document. `shown` is the run README.md shows."""
-    texts = {name: (root / name).read_text(encoding="utf-8") for name in (README, COMPRESSING, FINDINGS, PERFORMANCE)}
+    names = (README, COMPRESSING, FINDINGS, PERFORMANCE, RELIABILITY)
+    texts = {name: (root / name).read_text(encoding="utf-8") for name in names}
     if shown is None:
         link = re.search(rf"{RESULTS}/([^)]+)/results\.json", texts[README])
         shown = link[1] if link and link[1] in runs else next(iter(runs), None)
     elif shown not in runs:
-        names = ", ".join(runs) or "none"
-        raise DataError(f"{RESULTS / shown}/results.json: got no such file; must be a committed run; choose of {names}")
+        known = ", ".join(runs) or "none"
+        raise DataError(f"{RESULTS / shown}/results.json: got no such file; must be a committed run; choose of {known}")
     parts = {
         (README, "results"): "No result is committed yet." if shown is None else main_part(shown, runs),
         (README, "own"): own_part(runs),
@@ -675,6 +676,8 @@ _MEASUREMENTS: dict[str, tuple[Path, Callable[[dict[str, Any]], Table]]] = {
     "attention": (PERFORMANCE, attention_table),
     "gpu": (PERFORMANCE, gpu_table),
     "embedders": (PERFORMANCE, embedders_table),
+    "embedder_terms": (FINDINGS, embedder_terms_table),
+    "chaos": (RELIABILITY, chaos_table),
 }
 """File in benchmarks/results -> document with its markers, and the function of its table."""
 

@@ -42,6 +42,13 @@ FINDINGS = """# Findings
 <!-- levers:end -->
 <!-- ablation:begin -->
 <!-- ablation:end -->
+<!-- embedder_terms:begin -->
+<!-- embedder_terms:end -->
+end
+"""
+RELIABILITY = """# Reliability
+<!-- chaos:begin -->
+<!-- chaos:end -->
 end
 """
 PERFORMANCE = """# Performance
@@ -118,6 +125,7 @@ def write_documents(root: Path) -> None:
     (root / "docs/compressing.md").write_text(COMPRESSING)
     (root / "docs/findings.md").write_text(FINDINGS)
     (root / "docs/performance.md").write_text(PERFORMANCE)
+    (root / "docs/reliability.md").write_text(RELIABILITY)
 
 
 def write(path: Path, value: dict[str, Any]) -> None:
@@ -366,6 +374,36 @@ def test_the_page_on_performance_shows_embedders(root: Path) -> None:
     page = (root / "docs/performance.md").read_text()
     assert "| the student to begin with | - | - | 0.610 | 0.700 |" in page
     assert "| distill, default terms | 31.0 | 2.50x [2.40, 2.60] | 0.912 | 0.951 |" in page
+
+
+def test_the_page_on_findings_shows_the_terms_of_embedders(root: Path) -> None:
+    of_seeds = [
+        {"rows": "texts", "weight": 0.05, "seed": seed, "scores": {"spearman": 80.0 + seed, "pearson": 1.0}}
+        | {"teacher_scores": {"spearman": 90.0, "pearson": 1.0}, "cosine": 0.7 + seed / 10}
+        for seed in (0, 2)
+    ]
+    sizes = {"training_rows": 2000, "scored_rows": 500}
+    measured = {"environment": {"torch": "2.13"}, **sizes, "rows": of_seeds}
+    write(root / "benchmarks/results/embedder_terms.json", measured)
+    assert results_table.main([], root) == 0
+    page = (root / "docs/findings.md").read_text()
+    assert "| texts | 0.05 | spearman | 81.0 ± 1.0 | 80.0 ± 10.0 | 90.0 |" in page
+    assert "Mean ± standard deviation over 2 seeds" in page
+
+
+def test_the_page_on_reliability_sums_what_was_done_to_runs(root: Path) -> None:
+    disturbed = [{"how": how, "moment": 1.0, "at": "open run/x"} for how in ("killed", "full", "killed")]
+    one = {"recipe": "prune", "processes": 1, "disturbances": disturbed, "damages": ["a: a bit"]}
+    rows = [
+        {**one, "lost": [], "different": ["x", "y"]},
+        {**one, "processes": 2, "lost": ["exit code 1"], "different": []},
+    ]
+    write(root / "benchmarks/results/chaos.json", {"environment": {}, "seed": 0, "rows": rows})
+    assert results_table.main([], root) == 0
+    page = (root / "docs/reliability.md").read_text()
+    assert "| prune | 1 | 2 | 0 | 0 | 1 | 1 | 0 | 1 |" in page
+    assert "| prune | 2 | 2 | 0 | 0 | 1 | 1 | 1 | 0 |" in page
+    assert "| all |  | 4 | 0 | 0 | 2 | 2 | 1 | 1 |" in page
 
 
 def test_the_page_on_performance_shows_attention(root: Path) -> None:
