@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import itertools
 import json
 import os
 import random
@@ -24,6 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -34,24 +36,26 @@ from distill.environment import hardware
 
 KILLED = Path(__file__).with_name("killed.py")
 SMALL = (
-    "limit=smoke", "limit.steps=8", "limit.repeats=1", "limit.documents=60", "tasks.names=[order,overlap]",
-    "stages.evaluate.shapes=[[1,16]]", "target.shape=[1,16]", "corpus.max_length=32", "transfer.most=200",
-    "threads=1", "output=run", "cache.dir=cache",
+    "limit=smoke", "limit.steps=8", "limit.repeats=1", "limit.documents=60", "tasks=docstrings",
+    "tasks.names=[order,overlap]", "stages.evaluate.shapes=[[1,16]]", "target.shape=[1,16]", "corpus.max_length=32",
+    "transfer.most=200", "threads=1", "output=run", "cache.dir=cache",
 )  # fmt: skip
 CHECKPOINTS = "checkpoint_seconds=1e-9"
 """So that a training can be killed at any of its steps while it writes one."""
+NO_TARGET = ("target.speedup=null", "student.num_hidden_layers=2")
+"""For gates, whose training follows measured times where there is a target."""
 FAST = "target.speedup=30"
 """No form of a tiny model is so fast. All is cut that may be, whatever times are measured."""
 HOW = ("killed", "later", "stopped", "full")
 """How runs are disturbed in turn, as benchmarks/killed.py names it."""
 SKIPPED = re.compile(
-    r"\.lock|\.sha256|\.fingerprints\.json|report\.html|report\.md|frontier\.svg|frontier\.png|README\.md|latency\.json|"
+    r"disagreements\.json|\.lock|\.sha256|\.fingerprints\.json|report\.html|report\.md|frontier\.svg|frontier\.png|README\.md|latency\.json|"
     r"serving\.json|times\.json|seconds\w*\.json"
 )
-"""Files with measured times, with times of files, or with hashes of such files."""
+"""Files with measured times, with times of files, or with hashes of such files, and rows of the fastest form."""
 TIMES = re.compile(
     r"seconds|ms|.*_ms|p\d\d|.*_mib|.*per_second|latency.*|[a-z_]*speedup.*|times?|milliseconds|median|p90|ci95|inputs|conditions|took|"
-    r"estimated|energy.*|faster.*|fastest.*|predicted.*"
+    r"estimated|waterfall|account|energy.*|faster.*|fastest.*|predicted.*"
 )
 """Names of values that are measured times, or computed from them."""
 
@@ -62,18 +66,21 @@ def main() -> None:
     parser.add_argument("--disturbances", type=int, default=4, help="times that the run of each recipe is disturbed")
     parser.add_argument("--damages", type=int, default=2, help="files of each finished run that are damaged")
     parser.add_argument("--processes", type=int, nargs="+", default=[1], help="numbers of processes")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="recipes that are run side by side")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the outcome to FILE as JSON")
     arguments = parser.parse_args()
     from benchmarks.results_table import chaos_table
     from distill.report import terminal
 
-    rows = []
-    for recipe in arguments.recipes:
-        for processes in arguments.processes:
-            rng = random.Random(f"{arguments.seed} {recipe} {processes}")
-            rows.append(disturbed(recipe, processes, arguments.disturbances, arguments.damages, rng))
-            print(json.dumps(rows[-1]), flush=True)
+    def one(case: tuple[str, int]) -> dict[str, Any]:
+        rng = random.Random(f"{arguments.seed} {case}")
+        row = disturbed(*case, arguments.disturbances, arguments.damages, rng)
+        print(json.dumps(row), flush=True)
+        return row
+
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        rows = [*pool.map(one, itertools.product(arguments.recipes, arguments.processes))]
     outcome = {"environment": hardware(1), "seed": arguments.seed, "rows": rows}
     console = Console()
     console.print(terminal.table(chaos_table(outcome), width=console.width))
@@ -82,11 +89,13 @@ def main() -> None:
     sys.exit(any(row["lost"] or row["different"] for row in rows))
 
 
-def disturbed(recipe: str, processes: int, disturbances: int, damages: int, rng: random.Random) -> dict[str, Any]:
-    """What became of a recipe's run that was killed and damaged at random."""
+def disturbed(
+    recipe: str, processes: int, disturbances: int, damages: int, rng: random.Random, *more: str
+) -> dict[str, Any]:
+    """What became of a recipe's run, with `more` settings, that was disturbed and damaged at random."""
     with tempfile.TemporaryDirectory() as temporary:
         whole, broken = (Path(temporary) / name / "home" for name in ("whole", "broken"))
-        settings = prepared(recipe, [whole, broken])
+        settings = [*prepared(recipe, [whole, broken]), *more]
         began = time.monotonic()
         first = command(whole, processes, "never", 0, settings)
         seconds = time.monotonic() - began
@@ -142,14 +151,19 @@ def prepared(recipe: str, homes: Sequence[Path]) -> list[str]:
     settings += [
         f"stages.{name}.{CHECKPOINTS}" for name in trained if not hasattr(composed.stages[name], "baseline_of")
     ]
-    if any(hasattr(composed.stages[name], "dimensions") for name in composed.pipeline):
+    gated = any(
+        getattr(composed.stages[name], "gates", None) and composed.stages[name].gates.trained for name in trained
+    )
+    if gated:
+        settings += NO_TARGET
+    elif any(hasattr(composed.stages[name], "dimensions") for name in composed.pipeline):
         settings.append(FAST)
     if composed.student.embedding_size is not None:
         settings.append("student.embedding_size=16")
-    if "embedded" != composed.teacher.kind and recipe == "task":
+    if recipe == "task":
         for home in homes:
             student(home / "student")
-        settings += ["teacher=embedded", "student.name=student", "tasks=docstrings", "tasks.names=[order,overlap]"]
+        settings += ["teacher=embedded", "student.name=student"]
     return settings
 
 
@@ -205,7 +219,8 @@ def differences(one: Path, other: Path) -> list[str]:
         {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
         for folder in (one, other)
     )
-    missing = sorted(ours.keys() ^ theirs.keys())
+    # Measurements that were damaged are made again only where they are needed.
+    missing = sorted(name for name in ours.keys() ^ theirs.keys() if ".measured/" not in name)
     both = sorted(name for name in ours.keys() & theirs.keys() if not SKIPPED.fullmatch(Path(name).name))
     values = {name: (content(ours[name]), content(theirs[name])) for name in both}
     return missing + [f"{name}{_first(*pair, '')}" for name, pair in values.items() if pair[0] != pair[1]]
@@ -235,7 +250,9 @@ def _first(one: Any, other: Any, place: str) -> str:
 def _without_times(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_times(each) for key, each in value.items() if not TIMES.fullmatch(key)}
-    return [_without_times(each) for each in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_without_times(each) for each in value]
+    return re.sub(r"[\d.]+ minutes", "", value) if isinstance(value, str) else value
 
 
 if __name__ == "__main__":

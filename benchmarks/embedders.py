@@ -5,7 +5,7 @@
 All get the same teacher (the embedded one), student (three of its six layers), texts, batches, epochs, optimizer and
 learning rate. With sentence-transformers it is done as its documentation of model distillation does: the mean squared
 error from the teacher's vectors, which are computed once. distill (recipe=task) is run with its term on vectors alone,
-and with its default, which has a second term, on how similar the texts of a batch are. Each runs in a process of its
+and with a heavy second term, on how similar the texts of a batch are. Each runs in a process of its
 own, whose whole time is measured, in an order drawn anew in each round. Then sentence-transformers alone compares the
 vectors of each student with the teacher's, on other texts.
 """
@@ -123,7 +123,7 @@ def result(folder: Path, student: Path) -> dict[str, float]:
     return {"cosine": float((ours * theirs).sum(1).mean()), "spearman": float(correlation.statistic)}
 
 
-def with_distill(folder: Path, *settings: str, name: str = "distill") -> None:
+def with_distill(folder: Path, *settings: str, name: str) -> None:
     import distill
 
     distill.run(
@@ -182,7 +182,9 @@ def _keep(folder: Path, name: str) -> Path:
 
 
 WAYS: dict[str, Callable[[Path], None]] = {
-    "distill": with_distill,
+    "distill_similarities": lambda folder: with_distill(
+        folder, "stages.finetune.terms.soft_targets.weight=20", name="distill_similarities"
+    ),
     "distill_vectors": lambda folder: with_distill(
         folder, "stages.finetune.terms.soft_targets.weight=0", name="distill_vectors"
     ),

@@ -473,7 +473,7 @@ def frameworks_table(measured: dict[str, Any]) -> Table:
 WAYS_OF_EMBEDDERS = {
     "start": "the student to begin with",
     "distill_vectors": "distill, term on vectors alone",
-    "distill": "distill, default terms",
+    "distill_similarities": "distill, heavy term on similarities",
     "sentence_transformers": "sentence-transformers, float32",
     "sentence_transformers_bf16": "sentence-transformers, bf16",
 }
@@ -506,15 +506,15 @@ def embedders_table(measured: dict[str, Any]) -> Table:
 
 def embedder_terms_table(measured: dict[str, Any]) -> Table:
     """The measurements of `benchmarks/embedder_terms.py`, with a row for each weight on each kind of rows."""
-    groups: dict[tuple[str, float], list[dict[str, Any]]] = {}
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in measured["rows"]:
-        groups.setdefault((row["rows"], row["weight"]), []).append(row)
+        groups.setdefault((row["rows"], *row["weights"]), []).append(row)
     rows = []
-    for (kind, weight), seeds in groups.items():
-        metric = next(iter(seeds[0]["scores"]))
-        of_seeds = [[row["scores"][metric] for row in seeds], [100 * row["cosine"] for row in seeds]]
-        teacher = number(seeds[0]["teacher_scores"][metric])
-        rows.append((kind, number(weight, 2), metric, *map(_spread, of_seeds), teacher))
+    for (kind, *weights), seeds in groups.items():
+        score, cosine = (_spread([row[key] for row in seeds]) for key in ("score", "cosine"))
+        teacher = number(seeds[0]["teacher_score"])
+        of_terms = (f"{weight:g}" for weight in weights)
+        rows.append((kind, seeds[0]["metric"], *of_terms, score, cosine, teacher))
     facts = measured["environment"]
     notes = [
         f"The embedded teacher to three of its six layers, {measured['training_rows']:,} rows of each kind, the "
@@ -522,8 +522,8 @@ def embedder_terms_table(measured: dict[str, Any]) -> Table:
         "Cosine: mean of that of the student's and the teacher's vectors of these rows' texts, in percent. "
         f"Mean ± standard deviation over {len(seeds)} seeds; torch {facts['torch']}.",
     ]
-    columns = ("Rows", "Weight", "Metric", "Score", "Cosine", "Teacher")
-    return Table("Weight of the term on similarities", columns, rows, 3, notes)
+    columns = ("Rows", "Metric", "Weight of similarities", "Weight of vectors", "Score", "Cosine", "Teacher")
+    return Table("Weights of the terms of embedders", columns, rows, 2, notes)
 
 
 def _spread(values: Sequence[float]) -> str:

@@ -26,18 +26,18 @@ from distill.data.collate import pairs, task_batch
 from distill.data.encode import Encoded
 from distill.data.kinds import labelled
 from distill.data.kinds.answers import narrowed
-from distill.data.kinds.kind import group_numbers
+from distill.data.kinds.kind import Kind, group_numbers
 from distill.data.kinds.retrieval import no_negatives
 from distill.data.tasks import TaskData, soft_outputs_of
 from distill.data.windows import split, windows
 from distill.engine import Trained, batching
 from distill.family.embedding import width_of
 from distill.family.head import stored_head
-from distill.objective import Objective
+from distill.objective import BoundTerm, Objective
 from distill.plan import TEACHER, Step
 from distill.shared import SharedObjective, joined, share_encoder
 from distill.student.training import only_used_embeddings
-from distill.terms import VECTORS
+from distill.terms import LOGITS, VECTORS
 from distill.training.answers import CROSS_FITTED, cross_fitted, held_out, learned_outputs
 from distill.training.best import best
 from distill.training.folds import FOLDS, CrossFitted, in_folds
@@ -247,7 +247,7 @@ def _own_passes(transfer: Transfer) -> float:
 def lesson_of(ctx: Context, step: Step, settings: Train, data: TaskData, tokenizer: Any) -> Lesson:
     """The lesson of a task for a step's model."""
     kind = data.task.kind
-    bound_terms = {name: term for name, term in terms(settings).items() if kind.separate or term.kind is not VECTORS}
+    bound_terms = terms_of(kind, settings)
     paired = any(term.kind.paired for term in bound_terms.values())
     rows = rows_of(ctx, step, settings, data, tokenizer, paired)
     data, encoded, groups = rows.data, rows.encoded, rows.groups
@@ -305,6 +305,17 @@ def lesson_of(ctx: Context, step: Step, settings: Train, data: TaskData, tokeniz
         )
 
     return Lesson(rows, collate, objective, seconds, together)
+
+
+def terms_of(kind: Kind, settings: Train) -> dict[str, BoundTerm]:
+    """The terms of a stage on a task of a kind."""
+    return {
+        name: replace(term, weight=term.weight * kind.teacher_weight)
+        if term.kind is LOGITS and term.against == "teacher"
+        else term
+        for name, term in terms(settings).items()
+        if kind.separate or term.kind is not VECTORS
+    }
 
 
 def _start(ctx: Context, step: Step, data: TaskData, member: int, tokenizer: Any) -> Any:

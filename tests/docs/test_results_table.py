@@ -366,20 +366,24 @@ def test_the_page_on_performance_shows_startup_and_corpora(root: Path) -> None:
 
 def test_the_page_on_performance_shows_embedders(root: Path) -> None:
     facts = {"cpu": "Example CPU", "threads": 2, "torch": "2.13", "sentence-transformers": "6.2"}
-    ours = {"way": "distill", "seconds": [30.0, 31.0, 32.0], "speedup": {"median": 2.5, "ci95": [2.4, 2.6]}}
+    ours = {
+        "way": "distill_similarities",
+        "seconds": [30.0, 31.0, 32.0],
+        "speedup": {"median": 2.5, "ci95": [2.4, 2.6]},
+    }
     rows = [{"way": "start", "cosine": 0.61, "spearman": 0.7}, {**ours, "cosine": 0.912, "spearman": 0.951}]
     settings = {"batch": 32, "epochs": 3, "learning_rate": 1e-4, "texts": 1920}
     write(root / "benchmarks/results/embedders.json", {"environment": facts, **settings, "rows": rows})
     assert results_table.main([], root) == 0
     page = (root / "docs/performance.md").read_text()
     assert "| the student to begin with | - | - | 0.610 | 0.700 |" in page
-    assert "| distill, default terms | 31.0 | 2.50x [2.40, 2.60] | 0.912 | 0.951 |" in page
+    assert "| distill, heavy term on similarities | 31.0 | 2.50x [2.40, 2.60] | 0.912 | 0.951 |" in page
 
 
 def test_the_page_on_findings_shows_the_terms_of_embedders(root: Path) -> None:
     of_seeds = [
-        {"rows": "texts", "weight": 0.05, "seed": seed, "scores": {"spearman": 80.0 + seed, "pearson": 1.0}}
-        | {"teacher_scores": {"spearman": 90.0, "pearson": 1.0}, "cosine": 0.7 + seed / 10}
+        {"rows": "texts", "weights": [0.05, 1.0], "seed": seed, "metric": "Spearman", "score": 80.0 + seed}
+        | {"teacher_score": 90.0, "cosine": 70.0 + 10 * seed}
         for seed in (0, 2)
     ]
     sizes = {"training_rows": 2000, "scored_rows": 500}
@@ -387,7 +391,7 @@ def test_the_page_on_findings_shows_the_terms_of_embedders(root: Path) -> None:
     write(root / "benchmarks/results/embedder_terms.json", measured)
     assert results_table.main([], root) == 0
     page = (root / "docs/findings.md").read_text()
-    assert "| texts | 0.05 | spearman | 81.0 ± 1.0 | 80.0 ± 10.0 | 90.0 |" in page
+    assert "| texts | Spearman | 0.05 | 1 | 81.0 ± 1.0 | 80.0 ± 10.0 | 90.0 |" in page
     assert "Mean ± standard deviation over 2 seeds" in page
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -105,6 +106,28 @@ def test_a_finished_run_is_skipped(cwd: Path, whole: Path) -> None:
     for stage in ("adapt", "pretrain", "finetune_teacher", "finetune"):
         assert f"{stage}: finished earlier, skipped" in again.stdout
     assert content(whole) == before
+
+
+def test_a_damaged_model_is_named_and_made_again(cwd: Path, whole: Path) -> None:
+    damaged = cwd / "damaged"
+    shutil.copytree(whole, damaged)
+    weights = damaged / "finetune_teacher" / "order" / "model.safetensors"
+    before = bytearray(weights.read_bytes())
+    before[len(before) // 2] ^= 1
+    weights.write_bytes(before)
+    again = distill(cwd, "output=damaged")
+    assert again.returncode == 0, again.stderr
+    named = "finetune_teacher/order/model.safetensors: not as it was written; finetune_teacher/order is made again"
+    assert named in again.stdout
+    assert "pretrain: finished earlier, skipped" in again.stdout
+    for model in MODELS:
+        ours, theirs = ((folder / model / "model.safetensors").read_bytes() for folder in (damaged, whole))
+        assert ours == theirs, model
+    settings = damaged / "config.json"
+    settings.write_text(settings.read_text().replace('"seed": 0', '"seed": 7'))
+    changed = distill(cwd, "output=damaged")
+    assert changed.returncode == 2
+    assert changed.stderr.startswith("damaged/config.json: got another content than the run wrote; must be unchanged")
 
 
 def test_other_settings_in_the_same_folder_are_refused(cwd: Path, whole: Path) -> None:

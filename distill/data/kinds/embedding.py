@@ -16,7 +16,9 @@ from distill.data.kinds.regression import REGRESSION
 from distill.family.record import VECTORS
 
 SCALE = 20.0
-"""Factor of cosines where they are logits: 1 / 0.05, that of MultipleNegativesRankingLoss in sentence-transformers."""
+"""Factor of cosines where they are logits: 1 / 0.05, that of MultipleNegativesRankingLoss in sentence-transformers.
+A term between the logits of student and teacher is divided by it, so that its gradients to cosines do not grow with it
+and hide those of the term on vectors (docs/findings.md has the ablation)."""
 
 _SMALLEST = 1e-12
 
@@ -105,6 +107,7 @@ EMBEDDING = Kind(
     brief=brief,
     named=False,
     averaged=False,
+    teacher_weight=1 / SCALE,
     scaled=True,
     architecture=VECTORS,
     pipeline="sentence-similarity",

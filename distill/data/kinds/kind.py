@@ -95,6 +95,8 @@ class Kind:
     averaged: bool = True
     """Whether outputs of several teachers, or of a text's windows, are averaged: as probabilities of classes, of which
     one is right, or as numbers."""
+    teacher_weight: float = 1.0
+    """Factor of the weights of terms between `rows` of a student and of its teacher."""
     scaled: bool = False
     """Whether labels, which are numbers, are scaled to 0 to 1 when they are loaded."""
     grouped: bool = False
