@@ -1,6 +1,6 @@
 """Disturbs runs at random moments and damages their files; then compares what the same command ends with.
 
-    python -m benchmarks.chaos --output docs/results/reliability/chaos.json    # make chaos
+    python -m benchmarks.chaos --output benchmarks/results/chaos.json    # make chaos
     python -m benchmarks.chaos --recipes task prune --disturbances 2 --damages 0
 
 Each recipe is run at smoke size without a disturbance. The same run in another folder is disturbed at random moments
@@ -31,7 +31,7 @@ from typing import Any
 
 from rich.console import Console
 
-from distill import checkpoint, config
+from distill import checkpoint, config, intact
 from distill.environment import hardware
 
 KILLED = Path(__file__).with_name("killed.py")
@@ -102,7 +102,7 @@ def disturbed(
         row: dict[str, Any] = {"recipe": recipe, "processes": processes, "disturbances": [], "damages": [], "lost": []}
         row |= {"different": [], "seconds": seconds}
         if first.returncode != 0:
-            return row | {"lost": [said(first)]}
+            return row | {"lost": [ending(first)]}
         accesses = max(int(count) for count in re.findall(r"^accesses: (\d+)$", first.stderr, re.MULTILINE))
         for number in range(disturbances):
             how = HOW[number % len(HOW)]
@@ -113,7 +113,7 @@ def disturbed(
             at = re.findall(r"^disturbed at: (.*)$", done.stderr, re.MULTILINE)
             if not at:
                 if done.returncode != 0:
-                    return row | {"lost": [said(done)]}
+                    return row | {"lost": [ending(done)]}
                 break  # the run was over before
             row["disturbances"].append({"how": how, "moment": moment, "at": at[0]})
             if problem := badly_ended(how, processes, done):
@@ -123,7 +123,7 @@ def disturbed(
                 row["damages"].append(damage(broken / "run", rng))
             done = command(broken, processes, "never", 0, settings)
             if done.returncode != 0:
-                return row | {"lost": [said(done)]}
+                return row | {"lost": [ending(done)]}
             if wrong := differences(whole / "run", broken / "run"):
                 return row | {"different": wrong}
         return row
@@ -132,12 +132,13 @@ def disturbed(
 def badly_ended(how: str, processes: int, done: subprocess.CompletedProcess[str]) -> str | None:
     """What is wrong with how a disturbed command ended; None if it ended as it should, or before it was disturbed."""
     codes = {"killed": -signal.SIGKILL, "later": -signal.SIGKILL, "stopped": 128 + signal.SIGTERM, "full": 2}
-    if processes > 1 or done.returncode == 0:
-        return None  # a launcher has codes of its own
+    # A launcher has codes of its own; and a run may have written all that it must before the disk is full.
+    if processes > 1 or (how == "full" and done.returncode == 0):
+        return None
     if done.returncode != codes[how] or "Traceback" in done.stderr:
-        return said(done)
+        return ending(done)
     if how == "full" and os.strerror(errno.ENOSPC) not in done.stderr.splitlines()[-2]:
-        return said(done)
+        return ending(done)
     return None
 
 
@@ -192,7 +193,7 @@ def command(
     return subprocess.run(words, cwd=home, env=environment, capture_output=True, text=True, timeout=900)
 
 
-def said(done: subprocess.CompletedProcess[str]) -> str:
+def ending(done: subprocess.CompletedProcess[str]) -> str:
     """Exit code and last lines of a command that failed."""
     return f"exit code {done.returncode}: " + " | ".join(done.stderr.strip().splitlines()[-6:])
 
@@ -220,7 +221,8 @@ def differences(one: Path, other: Path) -> list[str]:
         for folder in (one, other)
     )
     # Measurements that were damaged are made again only where they are needed.
-    missing = sorted(name for name in ours.keys() ^ theirs.keys() if ".measured/" not in name)
+    alone = ours.keys() ^ theirs.keys()
+    missing = sorted(name for name in alone if ".measured/" not in name and Path(name).name != intact.SUMS)
     both = sorted(name for name in ours.keys() & theirs.keys() if not SKIPPED.fullmatch(Path(name).name))
     values = {name: (content(ours[name]), content(theirs[name])) for name in both}
     return missing + [f"{name}{_first(*pair, '')}" for name, pair in values.items() if pair[0] != pair[1]]

@@ -40,7 +40,7 @@ KINDS = {"texts": "embedding", "similarities": "embedding", "questions": "retrie
 def main() -> None:
     parser = argparse.ArgumentParser(description="Embedders, distilled with several weights of a term.")
     parser.add_argument("glue", type=Path, help="a folder in the layout of nyu-mll/glue")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the measurements to FILE as JSON")
     arguments = parser.parse_args()
     from benchmarks.results_table import embedder_terms_table

@@ -29,10 +29,14 @@ CLAIM = ".distill-run"
 """File that marks a folder as a run's."""
 DISAGREEMENTS = "disagreements.json"
 """Beside results.json, which contains no texts of users: rows on which student and teacher disagree."""
+LADDER = "ladder.json"
+"""File in a run folder with what a run with a budget measured and decided."""
 LOCK = ".lock"
 """File in a run folder that is locked while a run uses it."""
 
 _CLAIM_TEXT = "distill made this folder for a run, which may replace or remove anything in it.\n"
+_locked: set[Path] = set()
+"""Run folders that this process has locked, or whose lock its main process has."""
 _TEMPORARY = re.compile(r"\..+\.\d+\.distill-tmp")
 """Temporary names: `.NAME.PROCESS.distill-tmp`."""
 _WINDOWS = os.name == "nt"
@@ -84,8 +88,9 @@ def locked(folder: Path) -> Iterator[None]:
     Raises:
         ConfigError: while another run uses the folder, and where its lock file cannot be written.
     """
-    if int(os.environ.get("RANK", "0")) != 0:
-        yield
+    if not _main():
+        with _noted(folder):
+            yield
         return
     from filelock import FileLock, Timeout
 
@@ -99,9 +104,24 @@ def locked(folder: Path) -> Iterator[None]:
                 f"output: got {folder}; must be used by one run at a time; wait for the other one, or set output=FOLDER"
             ) from error
     try:
-        yield
+        with _noted(folder):
+            yield
     finally:
         lock.release()
+
+
+def _main() -> bool:
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+@contextmanager
+def _noted(folder: Path) -> Iterator[None]:
+    real = folder.resolve()
+    _locked.add(real)
+    try:
+        yield
+    finally:
+        _locked.discard(real)
 
 
 @contextmanager
@@ -137,15 +157,16 @@ def mend(folder: Path) -> list[str]:
     """
     assert claimed(folder), folder
     lines = []
-    for damage in intact.damages(folder):
-        remove(damage.lost, folder)
+    for damage in intact.damages(folder, CLAIM):
         file, lost = (path.relative_to(folder).as_posix() for path in (damage.file, damage.lost))
         if damage.file.name == intact.SUMS:
-            lines.append(f"{file}: not as it was written; the files beside it are not checked")
-            continue
-        for parent in damage.lost.relative_to(folder).parents[:-1]:
-            remove(folder / parent / MANIFEST, folder)
-        lines.append(f"{file}: not as it was written; {'it' if file == lost else lost} is made again")
+            lines.append(f"{file}: not as it was written; removed, and the files beside it are not checked")
+        else:
+            lines.append(f"{file}: not as it was written; {lost} is removed, and made again if it is needed")
+            # First, because a step must not be taken for finished if the process is killed in between.
+            for parent in damage.lost.relative_to(folder).parents[:-1]:
+                remove(folder / parent / MANIFEST, folder)
+        remove(damage.lost, folder)
     return lines
 
 
@@ -167,9 +188,17 @@ def remove(path: Path, run: Path) -> None:
             "that leads there, then run the same command"
         )
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
+        discard(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def discard(folder: Path) -> None:
+    """Remove a folder. It gets a temporary name first, so that no part of it is taken for the whole."""
+    gone = _temporary(folder.with_name(f"{folder.name}.removed"))
+    shutil.rmtree(gone, ignore_errors=True)
+    folder.rename(gone)
+    shutil.rmtree(gone)
 
 
 def _temporary(path: Path) -> Path:
@@ -197,7 +226,8 @@ def writing_file(path: Path) -> Iterator[Path]:
     try:
         yield temporary
         _fsync(temporary)
-        if _hashed(path.parent) and path.name != intact.SUMS:
+        # Several processes would overwrite each other's hashes; what others write is written whole, with its own.
+        if _main() and path.name != intact.SUMS and _hashed(path.parent):
             intact.note(path, temporary, write_json)
         temporary.replace(path)
         _fsync(path.parent)
@@ -211,10 +241,10 @@ def _run_of(path: Path) -> Path | None:
 
 
 def _hashed(folder: Path) -> bool:
-    """Whether hashes are stored of what is written to a folder: it is a run's, and not within one that is put in place
-    as a whole."""
+    """Whether hashes are stored of what is written to a folder: it is that of the run of this process, and not within
+    one that is put in place as a whole. What other commands write there, users may change."""
     inside = folder.resolve() / "file"
-    return _run_of(inside) is not None and not any(_TEMPORARY.fullmatch(part) for part in inside.parts)
+    return _run_of(inside) in _locked and not any(_TEMPORARY.fullmatch(part) for part in inside.parts)
 
 
 def write_bytes(path: Path, data: bytes) -> None:

@@ -13,6 +13,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def printable_lines(text: str) -> str:
+    """As `printable`, for a text of several lines."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
 class UserError(Exception):
     """An error that the user can correct. `messages` contains one line per problem."""
 

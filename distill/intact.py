@@ -9,14 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 SUMS = ".sha256"
-NOT_CHECKED = "README.md"
-"""A model card, which users may edit where it is."""
+NOT_CHECKED = ("README.md", "disagreements.json")
+"""A model card, which users may edit where it is, and rows that only an evaluation makes, which reports check."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ def seal(folder: Path, write: Callable[[Path, Any], None]) -> None:
     Args:
         write: writes JSON to a path.
     """
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in (SUMS, NOT_CHECKED))
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in (SUMS, *NOT_CHECKED))
     hashes = {path.relative_to(folder).as_posix(): [sha256(path)] for path in paths}
-    write(folder / SUMS, {"whole": True, "files": hashes})
+    _write(folder, True, hashes, write)
 
 
 def note(file: Path, new: Path, write: Callable[[Path, Any], None]) -> None:
@@ -51,22 +51,35 @@ def note(file: Path, new: Path, write: Callable[[Path, Any], None]) -> None:
     Args:
         write: writes JSON to a path.
     """
+    if file.name in NOT_CHECKED:
+        return
     stored = _read(file.parent) or {"whole": False, "files": {}}
     known = stored["files"].get(file.name, [])
-    now = [sha256(file)] if known and file.is_file() else []
-    stored["files"][file.name] = [*(one for one in now if one in known), sha256(new)]
-    write(file.parent / SUMS, stored)
+    now = [sha256(file)] if file.is_file() else []
+    stored["files"][file.name] = [*(one for one in now if one in known or not known), sha256(new)]
+    _write(file.parent, stored["whole"], stored["files"], write)
 
 
 def changed(file: Path) -> bool:
     """Whether a file that was written by itself is no longer as it was written; False without a hash of it."""
     known = (_read(file.parent) or {"files": {}})["files"].get(file.name)
-    return known is not None and sha256(file) not in known
+    return known is not None and file.is_file() and not _is(file, known)
 
 
-def damages(folder: Path) -> Iterator[Damage]:
-    """Files below a folder that are not as they were written, those that are deepest first. Links are not followed."""
-    every = [Path(parent) for parent, _, files in os.walk(folder) if SUMS in files]
+def damages(folder: Path, claim: str) -> Iterator[Damage]:
+    """Files below a folder that are not as they were written, those that are deepest first. Links are not followed.
+
+    A missing file is not damaged: a run, or a user who needs the space, has removed it.
+
+    Args:
+        claim: file that marks the folder of a run; the folders of other runs are left out.
+    """
+    every = []
+    for parent, folders, files in os.walk(folder):
+        if parent != str(folder) and claim in files:
+            folders.clear()
+        elif SUMS in files:
+            every.append(Path(parent))
     for inside in sorted(every, key=lambda path: -len(path.parts)):
         yield from _of(inside)
 
@@ -77,19 +90,35 @@ def _of(folder: Path) -> Iterator[Damage]:
         return
     for name, known in stored["files"].items():
         file = folder / name
-        # A file that was written by itself may have been removed by a run; a part of a whole folder may not.
-        if sha256(file) in known if file.is_file() else not stored["whole"]:
+        if not file.is_file() or _is(file, known):
             continue
         yield Damage(file, folder if stored["whole"] else file)
         if stored["whole"]:
             return
 
 
+def _is(file: Path, known: Collection[str]) -> bool:
+    try:
+        return sha256(file) in known
+    except OSError:
+        return False
+
+
+def _write(folder: Path, whole: bool, files: Mapping[str, Sequence[str]], write: Callable[[Path, Any], None]) -> None:
+    write(folder / SUMS, {"whole": whole, "files": files, "of_files": _of_files(files)})
+
+
+def _of_files(files: Mapping[str, Sequence[str]]) -> str:
+    """Hash of the hashes themselves."""
+    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
+
+
 def _read(folder: Path) -> dict[str, Any] | None:
     """The content of `SUMS`; None if there is none, or a damaged one."""
     try:
         stored: dict[str, Any] = json.loads((folder / SUMS).read_text(encoding="utf-8"))
-        whole = isinstance(stored["whole"], bool) and all(isinstance(each, list) for each in stored["files"].values())
-        return stored if whole else None
+        inside = not any(PurePosixPath(name).is_absolute() or ".." in name.split("/") for name in stored["files"])
+        right = isinstance(stored["whole"], bool) and stored["of_files"] == _of_files(stored["files"])
+        return stored if right and inside else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -11,12 +11,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
+
 from distill import cache, check, checkpoint, explain, intact, progress
 from distill.check.launch import launch
 from distill.check.rules import flatten
 from distill.config import Config, Evaluate, Export, load_config
 from distill.data.tasks import check_files
-from distill.errors import ConfigError
+from distill.errors import ConfigError, printable
 from distill.family.head import stored_head
 from distill.plan import EMBEDDER, SHARED_HEADS, Step, resolve
 
@@ -77,7 +79,7 @@ def walk(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | 
     checkpoint.claim(folder)
     with checkpoint.locked(folder), cache.using(config.cache):
         _same_settings(folder, config)
-        damaged = _sweep(folder)
+        _sweep(folder)
         _check_files(config)
         ctx = _context(config, recipe, overrides, folder)
         from distill import report
@@ -85,8 +87,6 @@ def walk(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | 
         from distill.results import results
 
         ctx.machine.log(f"run folder: {folder}")
-        for line in damaged:
-            ctx.machine.log(line)
         if config.limit.smoke:
             ctx.machine.log(
                 "limit=smoke: a tiny random teacher, to test that everything runs. The results mean nothing."
@@ -174,12 +174,22 @@ def _check_files(config: Config) -> None:
         check_files(config, stored_head(str(name)) if local else None)
 
 
-def _sweep(folder: Path) -> list[str]:
-    """Remove temporary files of killed runs, and damaged files, on the main process only. A line for each of these."""
+def _sweep(folder: Path) -> None:
+    """Remove temporary files of killed runs, and damaged files, on the main process only.
+
+    Raises:
+        ConfigError: if the file with the decisions of a run with a budget is damaged.
+    """
     if int(os.environ.get("RANK", "0")) != 0:
-        return []
+        return
     checkpoint.sweep(folder)
-    return checkpoint.mend(folder)
+    if intact.changed(folder / checkpoint.LADDER):
+        raise ConfigError(
+            f"{folder / checkpoint.LADDER}: got another content than the run wrote; must be unchanged, because it has "
+            "what the run measured and decided; set output=NEW_FOLDER"
+        )
+    for line in checkpoint.mend(folder):
+        Console(soft_wrap=True).print(printable(line), highlight=False, markup=False)
 
 
 def _run_pending(ctx: Context, step: Step, pending: list[Step]) -> None:
@@ -336,12 +346,14 @@ def _context(config: Config, recipe: str, overrides: list[str], folder: Path) ->
 
 def _repositories(ctx: Context) -> dict[str, Path]:
     """Create the repositories for `push`. Returns repository -> folder to upload to it."""
-    from distill.export.push import create, exported, repositories
+    from distill.export.push import create, exported, looked_at, repositories
 
     if ctx.config.push is None:
         return {}
     repos = repositories(ctx.config.push, exported(ctx.plan, [SHARED_HEADS] if ctx.shared else list(ctx.tasks)))
-    if ctx.machine.main and not ctx.config.push_dry_run:
+    if ctx.machine.main and ctx.config.push_dry_run:
+        looked_at(repos)
+    elif ctx.machine.main:
         for name, visibility in create(repos, ctx.config.push_private).items():
             ctx.machine.log(f"push: {name} is {visibility}")
     return {repo: ctx.folder.path / folder for repo, folder in repos.items()}

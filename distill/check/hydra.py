@@ -39,6 +39,7 @@ EMPTY = (
     "launcher.additional_parameters",
     "launcher.python",
     "sweeper.custom_search_space",
+    "sweeper.storage",
 )
 """Keys below `hydra` that must stay empty: they name functions, are run by a shell, or choose a process's imports."""
 
@@ -48,10 +49,10 @@ DIRECTIONS = ("maximize", ["maximize"] * 2)
 LOGGING = ("job_logging", "hydra_logging")
 """Keys below `hydra` from which Python's logging module creates objects. Only configs that Hydra ships are allowed."""
 
-FOLDERS = ("run.dir", "sweep.dir", "sweep.subdir")
+FOLDERS = ("run.dir", "sweep.dir", "sweep.subdir", "launcher.submitit_folder", "launcher.temp_folder")
 """Keys below `hydra` of folders that Hydra makes, and in which it replaces files."""
 
-_FOREIGN = re.compile(r"\$\{(?!hydra[.:]|now:|oc\.env:)")
+_FOREIGN = re.compile(r"\$\{(?!hydra[.:]|now:)")
 """An interpolation of other settings than Hydra's own, which are all checked here."""
 
 
@@ -88,13 +89,13 @@ def hydra_settings(settings: DictConfig) -> Iterator[str]:
 
 def _folders(plain: Mapping[Any, Any]) -> Iterator[str]:
     for key in FOLDERS:
-        if not _below_here(str(_select(plain, key))):
+        if _select(plain, key) is not None and not _below_here(str(_select(plain, key))):
             yield f"hydra.{key}: got {_select(plain, key)}; must be a folder below the current one; leave it out"
 
 
 def _below_here(path: str) -> bool:
-    """Whether a path cannot leave the current folder. An interpolation may give the time, and nothing else."""
-    rest = re.sub(r"\$\{now:[%\w.:-]*\}", "", path)
+    """Whether a path cannot leave the current folder. An interpolation may give the time, or the folder of a sweep."""
+    rest = re.sub(r"\$\{now:[%\w:-]*\}|\$\{hydra\.sweep\.dir\}", "x", path)
     parts = PureWindowsPath(rest)
     return "${" not in rest and ".." not in parts.parts and not (parts.root or parts.drive or rest.startswith("~"))
 

@@ -23,17 +23,13 @@ BEGUN = ".given.json"
 """File with the fingerprints of given models and data for each pending step, from when the run last started."""
 
 
-LADDER = "ladder.json"
-"""File of what a run with a budget measured and decided."""
-
-
 @dataclass(frozen=True)
 class RunFolder:
     path: Path
 
     @property
     def ladder(self) -> Path:
-        return self.path / LADDER
+        return self.path / checkpoint.LADDER
 
     def of(self, step: Step) -> Path:
         """Folder of a step."""

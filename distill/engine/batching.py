@@ -85,6 +85,11 @@ def _places(first: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     return places
 
 
+def padded(length: int) -> int:
+    """The length to which texts are padded, the longest of which has `length` tokens."""
+    return -(-length // ROUND) * ROUND
+
+
 def total_steps(
     lengths: np.ndarray,
     batch: Batch,
@@ -139,7 +144,7 @@ def share(
         whole = np.concatenate([*split, rows[:0]])
     if not len(whole):
         return []
-    longest = -(-int(lengths[whole].max()) // ROUND) * ROUND
+    longest = padded(int(lengths[whole].max()))
     parts = 1 if device_tokens is None else -(-len(whole) // max(1, device_tokens // longest))
     if groups is None:
         return np.array_split(whole, parts)

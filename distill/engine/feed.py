@@ -42,6 +42,7 @@ class Feed:
 
     Args:
         together: whether `collate` gets the rows of all processes, and encodes those of its own process.
+        device_tokens: that of the batch, or a smaller one that a training which is resumed came to.
     """
 
     def __init__(
@@ -52,12 +53,13 @@ class Feed:
         groups: np.ndarray | None,
         accelerator: Accelerator,
         together: bool,
+        device_tokens: int | None = None,
     ) -> None:
         self._collate, self._lengths, self._groups = collate, lengths, groups
         self._rank: int = 0 if together else accelerator.process_index
         self._world: int = 1 if together else accelerator.num_processes
         self._alone = accelerator.num_processes == 1
-        self.device_tokens = batch.device_tokens
+        self.device_tokens = device_tokens or batch.device_tokens
 
     def ahead(self, plan: Iterator[tuple[int, int, np.ndarray]]) -> Iterator[Fed]:
         """The steps of a plan, (step, epoch, rows) each, collated in a thread so that a GPU does not wait for numpy."""
@@ -75,20 +77,20 @@ class Feed:
         """The step in parts of half as many tokens, as all later ones will be.
 
         Raises:
-            UserError: if a part has a single row, and with several processes, which must all have equally many parts.
+            UserError: if no part can be smaller, because it is one row or one group of rows; and with several
+                processes, which must all have equally many parts.
         """
-        rows = self._share(fed.rows)
-        most = max(map(len, rows), default=1)
-        if most == 1 or not self._alone:
-            advice = (
-                "lower its batch.device_tokens" if not self._alone else "lower tasks.max_length or corpus.max_length"
-            )
-            raise UserError(
-                f"memory: got too little for {most} texts of {int(self._lengths[fed.rows].max())} tokens at once; "
-                f"must be enough for a part of a step; {advice}, or use a smaller model"
-            )
-        self.device_tokens = max(batching.ROUND, max(len(part) * self._padded(part) for part in rows) // 2)
-        return self._fed(fed.step, fed.epoch, fed.rows)
+        before = self._largest(fed.rows)
+        if self._alone:
+            self.device_tokens = max(batching.ROUND, before // 2)
+            if self._largest(fed.rows) < before:
+                return self._fed(fed.step, fed.epoch, fed.rows)
+        advice = "lower tasks.max_length or corpus.max_length" if self._alone else "lower its batch.device_tokens"
+        raise UserError(
+            f"memory: got too little for {before} tokens at once, in texts of up to "
+            f"{int(self._lengths[fed.rows].max())}; must be enough for a part of a step; {advice}, or use a smaller "
+            "model"
+        )
 
     def _current(self, fed: Fed) -> Fed:
         """The step, collated anew if it was before parts became smaller."""
@@ -110,8 +112,11 @@ class Feed:
             groups=self._groups,
         )
 
-    def _padded(self, rows: np.ndarray) -> int:
-        return -(-int(self._lengths[rows].max()) // batching.ROUND) * batching.ROUND
+    def _largest(self, rows: np.ndarray) -> int:
+        """Tokens of the largest part of a step, padding included; 0 for a process without rows."""
+        return max(
+            (len(part) * batching.padded(int(self._lengths[part].max())) for part in self._share(rows)), default=0
+        )
 
 
 def out_of_memory(error: RuntimeError) -> bool:

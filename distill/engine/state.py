@@ -6,7 +6,6 @@ are sufficient.
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,7 @@ def save(folder: Path, step: int, module: nn.Module, optimizer: torch.optim.Opti
         save_file(tensors, temporary / OPTIMIZER)
         checkpoint.write_json(temporary / STATE, {"step": step, **extra})
     for other in _complete(folder)[:-KEEP]:
-        shutil.rmtree(folder / str(other))
+        checkpoint.discard(folder / str(other))
 
 
 def _complete(folder: Path) -> list[int]:

@@ -30,7 +30,7 @@ from distill.engine.arithmetic import in_arithmetic
 from distill.engine.feed import Arrays, Collate, Fed, Feed, out_of_memory
 from distill.engine.graphs import Graphs, graphs_of, sent
 from distill.engine.tracker import Tracker
-from distill.errors import SIGNALS, Interrupted, Stopped, UserError, printable
+from distill.errors import SIGNALS, Interrupted, Stopped, UserError, printable_lines
 from distill.progress import Bar
 from distill.shared import Trainable, tokens_in
 
@@ -111,14 +111,16 @@ def train(
     guard, began = guards.Guard(optimizer, accelerator.device), time.monotonic()
     written = began
 
+    feed = Feed(collate, lengths, settings.batch, groups, accelerator, together, (saved or {}).get("device_tokens"))
+
     def write_checkpoint() -> None:
         if accelerator.is_main_process:
             extra = {"tokens": done.tokens, "seconds": done.seconds, "log": done.log}
+            extra |= {} if feed.device_tokens is None else {"device_tokens": feed.device_tokens}
             state.save(state_folder, done.steps, objective, optimizer, extra)
         accelerator.wait_for_everyone()
 
     plan = batching.steps(lengths, settings.batch, seed=seed, total=total, start=done.steps, groups=groups)
-    feed = Feed(collate, lengths, settings.batch, groups, accelerator, together)
     compute = partial(gradients, module, objective, weights=meter.weights, accelerator=accelerator, graphs=graphs)
     with Bar(main, name, total, done.steps) as bar, _interruptible() as stop:
         for planned in feed.ahead(plan):
@@ -156,7 +158,7 @@ def train(
 
 def _print(console: Console | None, name: str, text: str) -> None:
     if console is not None:
-        console.print(printable(f"{name}: {text}"), highlight=False, markup=False, soft_wrap=True)
+        console.print(printable_lines(f"{name}: {text}"), highlight=False, markup=False, soft_wrap=True)
 
 
 def clip(objective: Trainable, max_norm: float) -> list[torch.Tensor]:

@@ -23,6 +23,7 @@ MARKER = "distill_export.json"
 """File in a repository with the names of all files that an upload put there."""
 HUB_FILES = frozenset({".gitattributes"})
 """Files that the hub itself puts into a new repository. They are never changed."""
+LOG_IN = "log in with `hf auth login`, or choose another"
 SHOWN = 3
 """Largest number of files that an error names."""
 
@@ -62,6 +63,17 @@ def repositories(repo: str, folders: Mapping[str, str]) -> dict[str, str]:
     return {repo if len(folders) == 1 else f"{repo}-{name}": folder for name, folder in folders.items()}
 
 
+def looked_at(repos: Iterable[str]) -> dict[str, Repository]:
+    """The repositories as they are now. ConfigError as from `create`; nothing on the hub is changed."""
+    present: dict[str, Repository] = {}
+    for name in repos:
+        with _reached(name, ConfigError, LOG_IN):
+            present[name] = _look(name)
+    if foreign := [line for repository in present.values() for line in _foreign(repository)]:
+        raise ConfigError(foreign)
+    return present
+
+
 def create(repos: Iterable[str], private: bool = True) -> dict[str, str]:
     """Create the repositories that do not exist, private or public, before anything is trained.
 
@@ -76,15 +88,9 @@ def create(repos: Iterable[str], private: bool = True) -> dict[str, str]:
     """
     from huggingface_hub import HfApi
 
-    names, advice = list(repos), "log in with `hf auth login`, or choose another"
-    present: dict[str, Repository] = {}
-    for name in names:
-        with _reached(name, ConfigError, advice):
-            present[name] = _look(name)
-    if foreign := [line for repository in present.values() for line in _foreign(repository)]:
-        raise ConfigError(foreign)
-    for name in names:
-        with _reached(name, ConfigError, advice):
+    present = looked_at(repos)
+    for name in present:
+        with _reached(name, ConfigError, LOG_IN):
             HfApi().create_repo(name, private=private, exist_ok=True)
             HfApi().auth_check(name, write=True)  # `create_repo` accepts a repository without write access
             present[name] = _look(name)
@@ -134,10 +140,7 @@ def preview(repos: Mapping[str, Path], private: bool = True) -> Iterator[str]:
         UserError: as from `upload`.
     """
     for name, folder in repos.items():
-        with _reached(name, UserError, "log in with `hf auth login`, or choose another"):
-            repository = _look(name)
-        if foreign := _foreign(repository):
-            raise UserError(foreign)
+        repository = looked_at([name])[name]
         files, outdated = _changes(repository, folder)
         new = f"it would be created, {'private' if private else 'public'}"
         yield f"push_dry_run: {name}: {f'it is {repository.visibility}' if repository.commit else new}"

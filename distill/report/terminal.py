@@ -10,7 +10,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from distill.errors import printable
+from distill.errors import printable_lines
 from distill.report.page import Banner, Block, Bullets, Code, Heading, Headline, Paragraph, Picture, summary
 from distill.report.schema import Results
 from distill.report.table import Table
@@ -63,7 +63,7 @@ def parts(block: Block, width: int) -> Iterator[RenderableType]:
 
 
 def _plain(text: str, style: str = "") -> Text:
-    return Text("\n".join(map(printable, text.split("\n"))), style=style)
+    return Text(printable_lines(text), style=style)
 
 
 def table(shown: Table, width: int) -> RichTable:

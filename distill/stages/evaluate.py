@@ -98,7 +98,8 @@ def _disagreements(measured: rows.Measured, manifest: dict[str, Any]) -> Iterato
 def _same_conditions(ctx: Context, step: Step, folder: Path) -> None:
     """Remove predictions and timings of a stopped run that had other models or ran on another machine."""
     file, now = folder / "conditions.json", {"inputs": ctx.folder.inputs(step), "environment": environment(ctx.machine)}
-    if file.is_file() and checkpoint.read_json(file) != now:
+    before = checkpoint.read_json(file) if file.is_file() else None
+    if before != now and folder.is_dir():
         ctx.machine.log(f"{step.folder}: starts again, because models or machine changed")
         checkpoint.remove(folder, ctx.folder.path)
     checkpoint.write_json(file, now)

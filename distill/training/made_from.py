@@ -16,7 +16,7 @@ KEY = "made_from"
 
 _OF_NO_STAGE = (
     *("stages", "pipeline", "temperature", "report", "budget", "cache"),
-    *("output", "threads", "device", "precision", "push", "push_private", "tracker"),
+    *("output", "threads", "device", "precision", "push", "push_private", "push_dry_run", "tracker"),
 )
 """Settings that no training reads, and those that are in its own settings or in `_machine`."""
 _OF_STUDENTS = ("student", "target", "transfer")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distill.errors import DataError, printable
+from distill.errors import DataError, printable, printable_lines
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,7 @@ def test_a_message_has_no_characters_that_a_terminal_acts_on(text: str, shown: s
     assert printable(text) == shown
     assert DataError([f"rows.csv: got {text}"]).messages == [f"rows.csv: got {shown}"]
     assert printable(shown) == shown
+
+
+def test_lines_stay_lines() -> None:
+    assert printable_lines("a\x1b\n\nb\n") == "a\\x1b\n\nb\n"

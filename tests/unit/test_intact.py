@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,16 @@ from distill import checkpoint, intact
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
-    """A run folder with a finished step of two models, a state, and measurements."""
+def run(tmp_path: Path) -> Iterator[Path]:
+    """The folder of a run that is active, with a finished step of two models, states, and measurements."""
     folder = tmp_path / "run"
     checkpoint.claim(folder)
+    with checkpoint.locked(folder):
+        fill(folder)
+        yield folder
+
+
+def fill(folder: Path) -> None:
     for model in ("finetune/a", "finetune/b", "pretrain.state/4", "pretrain.state/5"):
         with checkpoint.writing(folder / model) as temporary:
             (temporary / "weights").write_bytes(model.encode() * 50)
@@ -26,11 +32,10 @@ def run(tmp_path: Path) -> Path:
     checkpoint.write_json(folder / "finetune" / checkpoint.MANIFEST, {"models": 2})
     checkpoint.write_json(folder / "times.json", {"ms": 4.5})
     checkpoint.write_json(folder / "times.json", {"ms": 5.5})
-    return folder
 
 
 def files(folder: Path) -> set[str]:
-    ours = (checkpoint.CLAIM, intact.SUMS)
+    ours = (checkpoint.CLAIM, checkpoint.LOCK, intact.SUMS)
     return {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file() and p.name not in ours}
 
 
@@ -45,6 +50,7 @@ def cut(file: Path) -> None:
     file.write_bytes(content[: len(content) // 2])
 
 
+AGAIN = "{}: not as it was written; {} is removed, and made again if it is needed"
 DAMAGE: dict[str, Callable[[Path], Any]] = {
     "a flipped bit": flip,
     "cut short": cut,
@@ -64,16 +70,10 @@ def test_what_is_as_it_was_written_stays(run: Path) -> None:
 def test_a_model_with_a_damaged_file_is_removed_and_its_step_is_not_finished(damage: str, file: str, run: Path) -> None:
     before = files(run)
     DAMAGE[damage](run / "finetune" / "a" / file)
-    assert checkpoint.mend(run) == [f"finetune/a/{file}: not as it was written; finetune/a is made again"]
+    assert checkpoint.mend(run) == [AGAIN.format(f"finetune/a/{file}", "finetune/a")]
     gone = {path for path in before if path.startswith("finetune/a/")} | {f"finetune/{checkpoint.MANIFEST}"}
     assert files(run) == before - gone
     assert checkpoint.mend(run) == []
-
-
-def test_a_model_without_one_of_its_files_is_removed(run: Path) -> None:
-    (run / "finetune" / "b" / "weights").unlink()
-    assert checkpoint.mend(run) == ["finetune/b/weights: not as it was written; finetune/b is made again"]
-    assert not (run / "finetune" / "b").exists()
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
@@ -82,13 +82,15 @@ def test_of_files_that_were_written_one_by_one_the_damaged_one_is_removed(damage
     before = files(run)
     DAMAGE[damage](run / file)
     assert intact.changed(run / file)
-    assert checkpoint.mend(run) == [f"{file}: not as it was written; it is made again"]
+    assert checkpoint.mend(run) == [AGAIN.format(file, file)]
     assert files(run) == before - {file}
 
 
-def test_a_file_that_a_run_removed_is_not_damaged(run: Path) -> None:
-    (run / "times.json").unlink()
+def test_a_file_that_was_removed_is_not_damaged(run: Path) -> None:
+    for file in ("times.json", "finetune/a/weights"):
+        (run / file).unlink()
     assert checkpoint.mend(run) == []
+    assert (run / "finetune" / checkpoint.MANIFEST).is_file()
 
 
 def test_the_newest_state_is_removed_and_the_one_before_stays(run: Path) -> None:
@@ -109,14 +111,58 @@ def test_a_run_that_is_killed_while_it_writes_a_file_damages_nothing(file: str, 
     assert all(len(known) <= 2 for known in intact._read((run / file).parent)["files"].values())  # type: ignore[index]
 
 
+@pytest.mark.parametrize("place", [0.1, 0.5, 0.9])
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_damaged_hashes_are_removed_alone(damage: str, run: Path) -> None:
+def test_damaged_hashes_are_removed_alone(damage: str, place: float, run: Path) -> None:
     before = files(run)
     sums = run / "finetune" / "a" / intact.SUMS
-    DAMAGE[damage](sums)
-    lines = checkpoint.mend(run)
-    assert len(lines) == 1
-    assert files(run) == before or (damage == "a flipped bit" and not (run / "finetune" / "a").exists())
+    if damage == "a flipped bit":  # wherever it is, in a hash too
+        content = bytearray(sums.read_bytes())
+        content[int(place * len(content))] ^= 1
+        sums.write_bytes(content)
+    else:
+        DAMAGE[damage](sums)
+    assert checkpoint.mend(run) == [
+        "finetune/a/.sha256: not as it was written; removed, and the files beside it are not checked"
+    ]
+    assert files(run) == before
+    checkpoint.write_json(run / "finetune" / "a" / checkpoint.MANIFEST, {"steps": 4})
+    assert checkpoint.mend(run) == []
+
+
+def test_what_other_commands_write_into_a_run_folder_is_the_users(run: Path) -> None:
+    (run.parent / "other").mkdir()
+    checkpoint.claim(run.parent / "other" / "run")
+    checkpoint.write_text(run.parent / "other" / "run" / "predictions.csv", "a")
+    (run.parent / "other" / "run" / "predictions.csv").write_text("b")
+    assert checkpoint.mend(run.parent / "other" / "run") == []
+    assert not (run.parent / "other" / "run" / intact.SUMS).exists()
+
+
+def test_a_run_inside_of_a_run_folder_is_left_alone(run: Path) -> None:
+    inner = run / "inner"
+    checkpoint.claim(inner)
+    with checkpoint.locked(inner):
+        fill(inner)
+    flip(inner / "times.json")
+    assert checkpoint.mend(run) == []
+    assert checkpoint.mend(inner) == [AGAIN.format("times.json", "times.json")]
+
+
+def test_a_step_is_not_finished_while_its_damaged_model_is_removed(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flip(run / "finetune" / "a" / "weights")
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint.shutil, "rmtree", lambda path, **_: None if _ else killed())
+        with pytest.raises(OSError, match="killed"):
+            checkpoint.mend(run)
+    assert not checkpoint.finished(run / "finetune")
+    assert not (run / "finetune" / "a").exists()
+    checkpoint.sweep(run)
+    assert [path.name for path in (run / "finetune").iterdir() if path.is_dir()] == ["b"]
+
+
+def killed() -> None:
+    raise OSError("killed")
 
 
 def test_outside_of_run_folders_there_are_no_hashes(tmp_path: Path) -> None:

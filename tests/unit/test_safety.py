@@ -55,7 +55,6 @@ UNDER_WRITING = {
 REMOVED = {
     ("cache.py", "_remove"): "entries of the cache, by the form of their names",
     ("compress/guard.py", "remove"): "in the temporary folder of the quantize stage",
-    ("engine/state.py", "save"): "older states, in the folder that holds nothing else",
     ("export/onnx.py", "_write"): "beside a temporary file, what torch wrote with it",
     ("machine.py", "check_shared"): "the file that it wrote before",
     ("sweep.py", "failures"): "the failures of this sweep, in a folder of its own",

@@ -79,12 +79,6 @@ def test_the_newest_two_are_kept(tmp_path: Path) -> None:
     assert {p.name for p in tmp_path.iterdir()} == {"9", "10"}
 
 
-def _flipped(file: Path) -> None:
-    content = bytearray(file.read_bytes())
-    content[content.index(b'"tokens": ') + 10 if file.suffix == ".json" else -1] ^= 1
-    file.write_bytes(content)
-
-
 def test_the_newest_whole_state_wins(tmp_path: Path) -> None:
     model, other = nn.Linear(3, 2), nn.Linear(3, 2)
     state.save(tmp_path / "a", 9, model, trained(model, 1), {})

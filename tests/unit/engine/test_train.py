@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import json
 import os
 import signal
 import sys
@@ -164,8 +165,40 @@ def test_a_single_row_that_does_not_fit_into_memory_is_refused(
     monkeypatch.setattr(
         sys.modules["distill.engine.train"], "in_arithmetic", lambda trained, *_: Limited(trained, 2, RuntimeError)
     )
-    with pytest.raises(UserError, match=r"^memory: got too little for 1 texts of \d+ tokens at once; must be enough"):
+    with pytest.raises(
+        UserError, match=r"^memory: got too little for \d+ tokens at once, in texts of up to \d+; must be"
+    ):
         run(models(), tmp_path)
+
+
+def test_a_group_that_does_not_fit_into_memory_is_refused() -> None:
+    """Its rows are not divided, so no smaller part can be tried."""
+    fed = feed.Feed(collate, LENGTHS, Batch(tokens=10**4), np.zeros(12, np.int64), Accelerator(cpu=True), False)
+    (step,) = fed.ahead(iter([(0, 0, np.arange(12))]))
+    with pytest.raises(UserError, match=r"^memory: got too little for 192 tokens at once, in texts of up to 12"):
+        fed.smaller(step)
+
+
+def test_a_resumed_training_goes_on_with_smaller_parts(
+    models: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines, module = list[str](), sys.modules["distill.engine.train"]
+    monkeypatch.setattr(module, "_print", lambda console, name, text: lines.append(text))
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "in_arithmetic", lambda trained, *_: Limited(trained, 40, RuntimeError))
+        run(models(), tmp_path, batch=Batch(tokens=96), checkpoint_seconds=1e-9)
+    (state_file,) = sorted((tmp_path / "state").glob("*/state.json"))[-1:]
+    assert json.loads(state_file.read_text())["device_tokens"] == 28
+    resumed: list[Limited] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            module,
+            "in_arithmetic",
+            lambda trained, *_: resumed.append(Limited(trained, 40, RuntimeError)) or resumed[-1],
+        )
+        run(models(), tmp_path, batch=Batch(tokens=96))
+    assert resumed[0].refused == 0
+    assert len(lines) == 1
 
 
 def test_other_errors_are_not_taken_for_too_little_memory(models: Any, tmp_path: Path) -> None:
