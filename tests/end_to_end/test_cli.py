@@ -233,9 +233,13 @@ COMMANDS = [
     (
         "recipe=functions +term@stages.pretrain.terms.x=theirs",
         "stages.pretrain.optimizer.betas.0._target_: got builtins.print; must not be set",
-        "teacher.weights._target_: got builtins.print; must not be set",
         "stages.../x: got ../x as the name of a stage; must be letters, digits, - and _",
         "stages.pretrain.terms.x.loss._target_: got builtins.print; must be one of distill.losses.",
+    ),
+    (
+        "recipe=resolvers",
+        "teacher.weights: got ${oc.create:{_target_: builtins.print}}; must be a value or the name of another setting",
+        "stages.pretrain.optimizer.betas: got ${oc.decode:'[{_target_: builtins.print},0.9]'}; must be a value or",
     ),
     # Logging configs and launchers that Hydra ships are accepted: only the temperature is refused.
     (
@@ -247,12 +251,18 @@ COMMANDS = [
 
 FUNCTIONS = """
 defaults: [/recipe/distilbert]
-teacher: {weights: '${oc.create:{_target_: builtins.print}}'}
 stages:
   ../x: {kind: train}
-  pretrain: {optimizer: {betas: "${oc.decode:'[{_target_: builtins.print},0.9]'}"}}
+  pretrain: {optimizer: {betas: [{_target_: builtins.print}, 0.9]}}
 """
 """A recipe that names functions, and a stage whose folder would be outside the run folder."""
+
+RESOLVERS = """
+defaults: [/recipe/distilbert]
+teacher: {weights: '${oc.create:{_target_: builtins.print}}'}
+stages:
+  pretrain: {optimizer: {betas: "${oc.decode:'[{_target_: builtins.print},0.9]'}"}}
+"""
 
 IN_TURN = """
 import builtins, contextlib, io, json, sys
@@ -283,6 +293,7 @@ def test_hydra_calls_no_function_that_a_config_names(mine: Path) -> None:
         (folder / "recipe" / f"{name}.yaml").write_text(text)
     groups = {
         "recipe/functions": f"# @package _global_{FUNCTIONS}",
+        "recipe/resolvers": f"# @package _global_{RESOLVERS}",
         "hydra/callbacks/chosen": "x: {_target_: builtins.print}",
         "hydra/launcher/theirs": "_target_: package_of_theirs.Launcher",
         "hydra/sweeper/theirs": "_target_: ${hydra.job.name}",
