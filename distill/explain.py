@@ -54,6 +54,8 @@ def _described(error: BaseException, arguments: list[str]) -> list[str] | None:
         return [
             f"{error.filename or 'disk'}: got {error.strerror}; must be writable; correct it, then run the same command"
         ]
+    if isinstance(error, ValueError) and str(error).startswith("The --"):  # Hydra's, about its options
+        return [f"command line: got {' '.join(arguments)}; {error}; leave the option out"]
     if not _about_settings(error):
         return None
     overrides, lines = _overrides(arguments), []
