@@ -18,7 +18,7 @@ test: .venv/.dev
 test-all: .venv/.dev
 	$(PYTEST) $(ARGS)
 
-# 1,000 random cases of each kind; test-all has 100. Runs that are disturbed at random take half an hour.
+# 1,000 random cases of each kind; test-all has 100. Runs that are disturbed at random take more than half an hour.
 fuzz: .venv/.dev
 	FUZZ_CASES=1000 $(PYTEST) tests/fuzz $(ARGS)
 

@@ -61,7 +61,7 @@ TIMES = re.compile(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Kill runs at random moments, and compare what they end with.")
+    parser = argparse.ArgumentParser(description="Disturb runs at random moments, and compare what they end with.")
     parser.add_argument("--recipes", nargs="+", default=sorted(config.recipes()), metavar="NAME")
     parser.add_argument("--disturbances", type=int, default=4, help="times that the run of each recipe is disturbed")
     parser.add_argument("--damages", type=int, default=2, help="files of each finished run that are damaged")
@@ -186,7 +186,7 @@ def student(folder: Path) -> None:
 def command(
     home: Path, processes: int, when: str, moment: float, settings: Sequence[str]
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command in the folder `home`, and kill it at the moment."""
+    """Run the command in the folder `home`, and disturb it at the moment."""
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
     words = [sys.executable, *(launch if processes > 1 else []), str(KILLED), when, str(moment), *settings]
     environment = os.environ | {"PYTHONSAFEPATH": "1", "HF_HUB_OFFLINE": "1"}

@@ -2,7 +2,7 @@
 
     python -P killed.py never 0 recipe=distilbert output=run
     python -P killed.py killed 12 recipe=distilbert output=run    # SIGKILL at its 12th access to a file in this folder
-    python -P killed.py later 3.5 recipe=distilbert output=run    # SIGKILL, so many seconds after the first access
+    python -P killed.py later 3.5 recipe=distilbert output=run    # SIGKILL 3.5 seconds after the first access
     python -P killed.py stopped 12 recipe=distilbert output=run   # SIGTERM at the 12th access
     python -P killed.py full 12 recipe=distilbert output=run      # from the 12th access on, the disk is full
 
