@@ -1,76 +1,101 @@
-# make install | make demo | make test | make test-all | make fuzz | make chaos | make test-browser | make results | make bench | make lint. Everything is installed into .venv, once, with the versions of constraints.txt.
+# make install | make demo | make test | make test-all | make test-floors | make fuzz | make chaos | make test-browser | make results | make bench | make lint | make release. Everything is installed into .venv, once, with the versions of constraints.txt; with another Python: make test PYTHON=python3.13 VENV=.venv-3.13.
 PYTHON ?= python3
-PIP = .venv/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
-PYTEST = HF_HUB_OFFLINE=1 .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+VENV ?= .venv
+PIP = $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+PYTEST = HF_HUB_OFFLINE=1 $(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 ARGS ?=
 RUNS ?=
 
-.PHONY: install demo test test-all fuzz chaos test-browser results bench lint format clean
+.PHONY: install demo test test-all test-floors fuzz chaos test-browser results bench lint format release clean
 
-install: .venv/.embedded
+install: $(VENV)/.embedded
 
-demo: .venv/.embedded
-	.venv/bin/python -m distill recipe=distilbert $(ARGS)
+demo: $(VENV)/.embedded
+	$(VENV)/bin/python -m distill recipe=distilbert $(ARGS)
 
-test: .venv/.dev
+test: $(VENV)/.dev
 	$(PYTEST) -m "not slow" $(ARGS)
 
-test-all: .venv/.dev
+test-all: $(VENV)/.dev
 	$(PYTEST) $(ARGS)
 
+# The unit tests with the lowest versions that pyproject.toml allows; of torch, with that of constraints.txt.
+test-floors: .venv-floors/.floors
+	$(subst $(VENV)/,.venv-floors/,$(PYTEST)) -m "not slow" tests/unit $(ARGS)
+
 # 1,000 random cases of each kind; test-all has 100. Runs that are disturbed at random take more than half an hour.
-fuzz: .venv/.dev
+fuzz: $(VENV)/.dev
 	FUZZ_CASES=1000 $(PYTEST) tests/fuzz $(ARGS)
 
-chaos: .venv/.dev
-	HF_HUB_OFFLINE=1 .venv/bin/python -m benchmarks.chaos $(ARGS)
+chaos: $(VENV)/.dev
+	HF_HUB_OFFLINE=1 $(VENV)/bin/python -m benchmarks.chaos $(ARGS)
 
-test-browser: .venv/.browser
-	HF_HUB_OFFLINE=1 .venv/bin/python -m pytest -rs tests/browser $(ARGS)
+test-browser: $(VENV)/.browser
+	HF_HUB_OFFLINE=1 $(VENV)/bin/python -m pytest -rs tests/browser $(ARGS)
 
 # Lists the committed results; RUNS="NAME ..." makes those again.
-results: .venv/.dev
-	.venv/bin/python -m benchmarks.remake $(RUNS)
+results: $(VENV)/.dev
+	$(VENV)/bin/python -m benchmarks.remake $(RUNS)
 
 # Distillation with distill and with other libraries, timed in turn: half an hour for each round, of which there are three.
-bench: .venv/.bench
-	HF_HUB_OFFLINE=1 .venv/bin/python -m benchmarks.frameworks --output benchmarks/results/frameworks.json $(ARGS)
-	HF_HUB_OFFLINE=1 .venv/bin/python -m benchmarks.embedders --output benchmarks/results/embedders.json
+bench: $(VENV)/.bench
+	HF_HUB_OFFLINE=1 $(VENV)/bin/python -m benchmarks.frameworks --output benchmarks/results/frameworks.json $(ARGS)
+	HF_HUB_OFFLINE=1 $(VENV)/bin/python -m benchmarks.embedders --output benchmarks/results/embedders.json
 
-lint: .venv/.dev
-	.venv/bin/ruff check .
-	.venv/bin/ruff format --check .
-	.venv/bin/mypy
+lint: $(VENV)/.dev
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
 
-format: .venv/.dev
-	.venv/bin/ruff check --fix .
-	.venv/bin/ruff format .
+format: $(VENV)/.dev
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+# dist/: the wheel, tested in an empty folder, the source, the list of what it was tested with (CycloneDX) and the changelog's section.
+# Version and date come first: distill/__init__.py, CHANGELOG.md.
+release: $(VENV)/.release
+	$(VENV)/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
+	$(PYTEST) tests/packaging
+	rm -rf dist
+	$(VENV)/bin/python -m build --no-isolation
+	$(VENV)/bin/cyclonedx-py requirements constraints.txt --pyproject pyproject.toml --output-reproducible --output-file dist/distill.cdx.json
+	awk '/^## /{n++} n==1' CHANGELOG.md > dist/CHANGES.md
 
 clean:
-	rm -rf .venv dist build .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-* dist build .mypy_cache .pytest_cache .ruff_cache
 
-.venv/.python:
-	$(PYTHON) -m venv .venv
+$(VENV)/.python:
+	$(PYTHON) -m venv $(VENV)
 	touch $@
 
 # Torch first: a CPU build that is there already meets torch's pin, and is then not replaced by a larger one.
-.venv/.torch: constraints.txt | .venv/.python
+$(VENV)/.torch: constraints.txt | $(VENV)/.python
 	$(PIP) torch
 	touch $@
 
-.venv/.embedded: pyproject.toml constraints.txt .venv/.torch
+$(VENV)/.embedded: pyproject.toml constraints.txt $(VENV)/.torch
 	$(PIP) --editable ".[embedded,openvino]"
 	touch $@
 
-.venv/.dev: pyproject.toml constraints.txt .venv/.torch
+$(VENV)/.dev: pyproject.toml constraints.txt $(VENV)/.torch
 	$(PIP) --editable ".[embedded,dev,torchao,openvino]"
-	touch $@ .venv/.embedded
+	touch $@ $(VENV)/.embedded
 
-.venv/.bench: .venv/.dev
+$(VENV)/.bench: $(VENV)/.dev
 	$(PIP) --editable ".[bench]"
 	touch $@
 
 # The browser itself is the system's: chromium or chrome.
-.venv/.browser: .venv/.dev
+$(VENV)/.browser: $(VENV)/.dev
 	$(PIP) --editable ".[browser]"
+	touch $@
+
+$(VENV)/.release: $(VENV)/.dev
+	$(PIP) --editable ".[release]"
+	touch $@
+
+.venv-floors/.floors: pyproject.toml constraints.txt
+	$(MAKE) VENV=.venv-floors .venv-floors/.torch
+	.venv-floors/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt uv
+	.venv-floors/bin/uv pip install --quiet --python .venv-floors/bin/python --resolution lowest-direct --editable ".[embedded,dev,torchao,openvino]"
 	touch $@

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Any
 
 __version__ = "0.1.0"
 
 _PUBLIC = {"load_config": "distill.config", "Config": "distill.config", "load": "distill.serve", "run": "distill.walk"}
+
+# From version 1.29 on, ONNX Runtime reports its use to its makers unless this is set before its import. The processes
+# that a run starts inherit it.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 __all__ = ["Config", "__version__", "load", "load_config", "losses", "run"]
 

@@ -31,6 +31,10 @@ DISAGREEMENTS = "disagreements.json"
 """Beside results.json, which contains no texts of users: rows on which student and teacher disagree."""
 LADDER = "ladder.json"
 """File in a run folder with what a run with a budget measured and decided."""
+STATE = ".state"
+"""Ending of the folder with the states from which a training resumes."""
+BEST = "best"
+"""Folder among these states with the weights of the best moment so far, which every later state needs."""
 LOCK = ".lock"
 """File in a run folder that is locked while a run uses it."""
 
@@ -158,16 +162,23 @@ def mend(folder: Path) -> list[str]:
     assert claimed(folder), folder
     lines = []
     for damage in intact.damages(folder, CLAIM):
-        file, lost = (path.relative_to(folder).as_posix() for path in (damage.file, damage.lost))
+        gone = _lost(damage)
+        file, lost = (path.relative_to(folder).as_posix() for path in (damage.file, gone))
         if damage.file.name == intact.SUMS:
             lines.append(f"{file}: not as it was written; removed, and the files beside it are not checked")
         else:
             lines.append(f"{file}: not as it was written; {lost} is removed, and made again if it is needed")
             # First, because a step must not be taken for finished if the process is killed in between.
-            for parent in damage.lost.relative_to(folder).parents[:-1]:
+            for parent in gone.relative_to(folder).parents[:-1]:
                 remove(folder / parent / MANIFEST, folder)
-        remove(damage.lost, folder)
+        remove(gone, folder)
     return lines
+
+
+def _lost(damage: intact.Damage) -> Path:
+    """What must be made again: with the best moment of a training all of its states, which were left by later steps."""
+    states = damage.lost.parent
+    return states if damage.lost.name == BEST and states.name.endswith(STATE) else damage.lost
 
 
 def remove(path: Path, run: Path) -> None:
@@ -299,6 +310,11 @@ def writing(folder: Path) -> Iterator[Path]:
         if _hashed(folder.parent):
             intact.seal(temporary, write_json)
         for path in [*temporary.rglob("*"), temporary]:
+            if path.suffix == ".safetensors":
+                # safetensors lets nobody but the user read its files, whatever the umask. One from the cache, which is
+                # another link to the same file, may be another user's.
+                with suppress(PermissionError):
+                    path.chmod(temporary.stat().st_mode & 0o666)
             _fsync(path)
         if run is not None:
             remove(folder, run)

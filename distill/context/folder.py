@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from distill import checkpoint
+from distill.checkpoint import STATE
 from distill.plan import Step
 
-STATE = ".state"
-"""Suffix of the folder with the state from which a training resumes."""
 TARGETS = ".targets"
 """Suffix of the folder with a teacher's logits for the training rows of every task."""
 MEASURED = ".measured"

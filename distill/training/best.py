@@ -23,8 +23,8 @@ from distill.evaluate.predict import in_windows, predict
 from distill.training.answers import running
 from distill.training.prepare import state_folder
 
-BEST, WEIGHTS = "best", "weights.safetensors"
-"""Folder below the state of a training, and file in it, with the weights of the best moment so far."""
+WEIGHTS = "weights.safetensors"
+"""File with the weights of the best moment so far."""
 
 
 @dataclass
@@ -109,4 +109,4 @@ def best(
 
     tokens = [token for encoded, _ in parts for token in np.unique(encoded.ids).tolist()]
     steps = moments(total, settings.best_of) if parts else frozenset[int]()
-    return Best(model, steps, score, state_folder(ctx, name) / BEST, tokens, ctx.machine.main)
+    return Best(model, steps, score, state_folder(ctx, name) / checkpoint.BEST, tokens, ctx.machine.main)

@@ -12,13 +12,13 @@ from torch import nn
 
 from distill import engine, family, student, teacher
 from distill.bind import bind
+from distill.checkpoint import STATE
 from distill.compress.gates import parameter_groups
 from distill.compress.search import Shape
 from distill.compress.target import shape_of
 from distill.config import Train
 from distill.config.stages import BASE_WIDTH
 from distill.context import Context
-from distill.context.folder import STATE
 from distill.engine import batching
 from distill.objective import BoundTerm
 from distill.plan import STUDENT, Step

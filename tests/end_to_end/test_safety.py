@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -180,29 +182,50 @@ main()
 """
 
 
+def traced(command: list[str], file: Path) -> list[str]:
+    """The command, and where strace is installed, one that writes every connection of its processes to the file."""
+    trace = shutil.which("strace")
+    return [trace, "-f", "--seccomp-bpf", "-qq", "-e", "trace=connect", "-o", str(file), *command] if trace else command
+
+
 @pytest.mark.slow
 def test_a_run_opens_no_connection_and_keeps_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder with an odd name, with the C locale, without assertions, and with a umask of its own."""
+    folder, home = tmp_path / "a ' \" \n é😀 $X,=[]{}%" / ("x" * 255), tmp_path / "home"
+    folder.mkdir(parents=True)
+    home.mkdir()
     words = [f"kumquat number {row} is {('ripe', 'sour')[row % 2]}" for row in range(60)]
     rows = "".join(f"{text},{text.split()[-1]}\n" for text in words)
-    (tmp_path / "rows.csv").write_text(f"text,label\n{rows}")
-    monkeypatch.delenv("HF_HUB_OFFLINE")
+    (folder / "rows.csv").write_text(f"text,label\n{rows}")
+    for name in ("HF_HUB_OFFLINE", "CI", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
     secrets = {"HF_TOKEN": "hf_thesecret", "AWS_SECRET_ACCESS_KEY": "aws_thesecret"}
-    for name, value in secrets.items():
+    for name, value in {**secrets, "HOME": str(home), "LC_ALL": "C", "PYTHONSAFEPATH": "1"}.items():
         monkeypatch.setenv(name, value)
     settings = [
         "recipe=prune", "limit=smoke", "limit.steps=2", "limit.repeats=1", "tasks.train=rows.csv", "target.speedup=30",
         "stages.evaluate.shapes=[[1,16]]", "target.shape=[1,16]", "stages.quantize.schemes=[onnxruntime]", "output=run",
     ]  # fmt: skip
-    command = [sys.executable, "-c", WATCHED, *settings]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=250)
+    command = [sys.executable, "-O", "-c", WATCHED, *settings]
+    connections = tmp_path / "connections"
+    done = subprocess.run(
+        traced(command, connections), cwd=folder, capture_output=True, text=True, timeout=500, umask=0o027
+    )
     assert done.returncode == 0, done.stderr
-    files = content(tmp_path / "run")
+    if connections.exists():
+        addresses = re.findall(r'(?:inet_addr\(|AF_INET6, )"([^"]+)"', connections.read_text())
+        assert set(addresses) <= {"127.0.0.1", "::1"}
+    assert {path.name for path in home.rglob("*") if path.is_file()} & {"deviceid", "onnxruntime.db"} == set()
+    caches = {".cache/distill", ".cache/matplotlib", ".config/matplotlib"}
+    assert {path.relative_to(home).as_posix() for path in home.glob("*/*")} <= caches
+    files = content(folder / "run")
     assert {"results.json", "report.html", "export/rows/README.md"} <= files.keys()
+    assert {(folder / "run" / name).stat().st_mode & 0o777 for name in files} == {0o640}
     assert not [name for name, data in files.items() for secret in secrets.values() if secret.encode() in data]
     # Texts of users are in the files that show on which rows models disagree, and in no others that are shown.
     assert [name for name in ("results.json", "report.md", "export/rows/README.md") if b"kumquat" in files[name]] == []
-    command = [*command[:3], "recipe=prune", "tasks.train=rows.csv", "target.speedup=2", "teacher.name=a/b"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=250)
+    command = [*command[:4], "recipe=prune", "tasks.train=rows.csv", "target.speedup=2", "teacher.name=a/b"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=250)
     assert done.returncode == 9, "a name on the hub is looked up"
 
 

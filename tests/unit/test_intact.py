@@ -99,6 +99,15 @@ def test_the_newest_state_is_removed_and_the_one_before_stays(run: Path) -> None
     assert [path.name for path in (run / "pretrain.state").iterdir()] == ["4"]
 
 
+def test_without_the_weights_of_the_best_moment_the_training_starts_again(run: Path) -> None:
+    before = files(run)
+    with checkpoint.writing(run / "pretrain.state" / checkpoint.BEST) as temporary:
+        (temporary / "weights").write_text("0123456789")
+    flip(run / "pretrain.state" / checkpoint.BEST / "weights")
+    assert checkpoint.mend(run) == [AGAIN.format("pretrain.state/best/weights", "pretrain.state")]
+    assert files(run) == {path for path in before if not path.startswith("pretrain.state/")}
+
+
 @pytest.mark.parametrize("replaced", [False, True])
 @pytest.mark.parametrize("file", ["times.json", f"finetune/{checkpoint.MANIFEST}", "pretrain.state/5/manifest.json"])
 def test_a_run_that_is_killed_while_it_writes_a_file_damages_nothing(file: str, replaced: bool, run: Path) -> None:
