@@ -81,7 +81,8 @@ def damages(folder: Path, claim: str) -> Iterator[Damage]:
         elif SUMS in files:
             every.append(Path(parent))
     for inside in sorted(every, key=lambda path: -len(path.parts)):
-        yield from _of(inside)
+        if (inside / SUMS).is_file():  # it may be gone with another folder
+            yield from _of(inside)
 
 
 def _of(folder: Path) -> Iterator[Damage]:

@@ -101,7 +101,7 @@ def test_the_newest_state_is_removed_and_the_one_before_stays(run: Path) -> None
 
 def test_without_the_weights_of_the_best_moment_the_training_starts_again(run: Path) -> None:
     before = files(run)
-    with checkpoint.locked(run), checkpoint.writing(run / "pretrain.state" / checkpoint.BEST) as temporary:
+    with checkpoint.writing(run / "pretrain.state" / checkpoint.BEST) as temporary:
         (temporary / "weights").write_text("0123456789")
     flip(run / "pretrain.state" / checkpoint.BEST / "weights")
     assert checkpoint.mend(run) == [AGAIN.format("pretrain.state/best/weights", "pretrain.state")]
