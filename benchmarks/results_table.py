@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean, pstdev
+from statistics import fmean, median, pstdev
 from typing import Any
 
 from distill.checkpoint import read_json, write_bytes, write_text
@@ -553,6 +553,25 @@ def chaos_table(outcome: dict[str, Any]) -> Table:
     return Table("Disturbed runs", columns, rows, 2, [])
 
 
+WATCHED = {
+    "memory_mib": "Memory, MiB", "files": "Open files", "threads": "Threads", "processes": "Child processes",
+    "temporary": "Temporary files", "shared_memory": "Files in shared memory",
+}  # fmt: skip
+"""What `benchmarks/soak.py` reads -> a column."""
+
+
+def soak_table(outcome: dict[str, Any]) -> Table:
+    """The readings of `benchmarks/soak.py`, the medians of each eighth of the time."""
+    readings, parts = outcome["rows"], 8
+    rows = []
+    for part in range(parts):
+        inside = readings[len(readings) * part // parts : len(readings) * (part + 1) // parts]
+        if inside:
+            medians = (number(median(reading[key] for reading in inside), 0) for key in WATCHED)
+            rows.append((number(inside[-1]["seconds"] / 60, 0), str(inside[-1]["jobs"]), *medians))
+    return Table("A long sweep", ("Minutes", "Finished jobs", *WATCHED.values()), rows, 0, [])
+
+
 def _of_teachers(measured: dict[str, Any]) -> str:
     by_size = {row["size"]: row["teacher_accuracy"] for row in measured["rows"]}
     return ", ".join(f"{100 * accuracy:.1f}% ({size})" for size, accuracy in by_size.items())
@@ -678,6 +697,7 @@ _MEASUREMENTS: dict[str, tuple[Path, Callable[[dict[str, Any]], Table]]] = {
     "embedders": (PERFORMANCE, embedders_table),
     "embedder_terms": (FINDINGS, embedder_terms_table),
     "chaos": (RELIABILITY, chaos_table),
+    "soak": (RELIABILITY, soak_table),
 }
 """File in benchmarks/results -> document with its markers, and the function of its table."""
 
