@@ -23,6 +23,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -44,8 +45,8 @@ CHECKPOINTS = "checkpoint_seconds=1e-9"
 """So that a training can be killed at any of its steps while it writes one."""
 NO_TARGET = ("target.speedup=null", "student.num_hidden_layers=2")
 """For gates, whose training follows measured times where there is a target."""
-FAST = "target.speedup=30"
-"""No form of a tiny model is so fast. All is cut that may be, whatever times are measured."""
+FAST = "target.speedup=10000"
+"""No form of a tiny model is so fast, nor half as fast. All is cut that may be, whatever times are measured."""
 HOW = ("killed", "later", "stopped", "full")
 """How runs are disturbed in turn, as benchmarks/killed.py names it."""
 SKIPPED = re.compile(
@@ -58,6 +59,8 @@ TIMES = re.compile(
     r"estimated|waterfall|account|energy.*|faster.*|fastest.*|predicted.*"
 )
 """Names of values that are measured times, or computed from them."""
+_composing = threading.Lock()
+"""Hydra composes one config at a time in a process."""
 
 
 def main() -> None:
@@ -95,7 +98,8 @@ def disturbed(
     """What became of a recipe's run, with `more` settings, that was disturbed and damaged at random."""
     with tempfile.TemporaryDirectory() as temporary:
         whole, broken = (Path(temporary) / name / "home" for name in ("whole", "broken"))
-        settings = [*prepared(recipe, [whole, broken]), *more]
+        with _composing:
+            settings = [*prepared(recipe, [whole, broken]), *more]
         began = time.monotonic()
         first = command(whole, processes, "never", 0, settings)
         seconds = time.monotonic() - began

@@ -84,18 +84,33 @@ def export_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path, Pat
     """`export_onnx`, which copies the file if the same model was exported before, because exporting takes seconds."""
     from distill.export.onnx import export_onnx
 
-    cache = tmp_path_factory.mktemp("onnx")
+    return _once(export_onnx, ("config.json", "model.safetensors"), tmp_path_factory.mktemp("onnx"))
 
-    def export(folder: Path, path: Path) -> None:
-        model = [(folder / name).read_bytes() for name in ("config.json", "model.safetensors")]
-        copy = cache / hashlib.sha256(b"".join(model)).hexdigest()
+
+@pytest.fixture(scope="session")
+def shapes_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Models with random weights, which are only timed, are exported once for each shape."""
+    from distill.stages import served
+
+    with pytest.MonkeyPatch.context() as patch:
+        once = _once(served.export_onnx, ("config.json",), tmp_path_factory.mktemp("shapes"))
+        patch.setattr(served, "export_onnx", once)
+        yield
+
+
+def _once(export: Callable[[Path, Path], None], names: tuple[str, ...], cache: Path) -> Callable[[Path, Path], None]:
+    """An export to a file that is copied if files of these names had the same content before."""
+
+    def once(folder: Path, path: Path) -> None:
+        content = b"".join((folder / name).read_bytes() for name in names)
+        copy = cache / hashlib.sha256(content).hexdigest()
         if not copy.is_file():
-            export_onnx(folder, path)
+            export(folder, path)
             shutil.copyfile(path, copy)
         else:
             shutil.copyfile(copy, path)
 
-    return export
+    return once
 
 
 class Reported(dict[str, Any]):
@@ -142,7 +157,7 @@ def _seal(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def run(export_once: Callable[[Path, Path], None]) -> Iterator[Run]:
+def run(export_once: Callable[[Path, Path], None], shapes_once: None) -> Iterator[Run]:
     """`run(folder, recipe, *overrides)`: checks and runs a recipe in `folder`, as `python -m distill` does.
 
     Choices must not be made on the rows that are reported: a stage that reads them fails. The start of a new process is

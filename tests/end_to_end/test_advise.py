@@ -32,6 +32,7 @@ def test_bad_input_is_one_message(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("shapes_once")
 @pytest.mark.parametrize("file", [True, False], ids=["texts", "8x128"])
 def test_models_that_reach_a_speedup_are_timed(
     file: bool, classifier: Any, sentences: Any, tmp_path: Path, monkeypatch: Any, capsys: Any
