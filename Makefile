@@ -19,9 +19,9 @@ test: $(VENV)/.dev
 test-all: $(VENV)/.dev
 	$(PYTEST) $(ARGS)
 
-# The unit tests with the lowest versions that pyproject.toml allows; of torch, with that of constraints.txt.
+# The unit tests with the lowest versions that pyproject.toml allows; of torch, with that of constraints.txt. Old versions warn.
 test-floors: .venv-floors/.floors
-	$(subst $(VENV)/,.venv-floors/,$(PYTEST)) -m "not slow" tests/unit $(ARGS)
+	$(subst $(VENV)/,.venv-floors/,$(PYTEST)) -W default -m "not slow" tests/unit $(ARGS)
 
 # 1,000 random cases of each kind; test-all has 100. Runs that are disturbed at random take more than half an hour.
 fuzz: $(VENV)/.dev

@@ -1,7 +1,7 @@
 """Disturbs runs at random moments and damages their files; then compares what the same command ends with.
 
     python -m benchmarks.chaos --output benchmarks/results/chaos.json    # make chaos
-    python -m benchmarks.chaos --recipes task prune --disturbances 2 --damages 0
+    python -m benchmarks.chaos --recipes task prune --processes 2 --jobs 1 --output benchmarks/results/chaos.json
 
 Each recipe is run at smoke size without a disturbance. The same run in another folder is disturbed at random moments
 and continued by the same command: by SIGKILL while it writes or reads a file and at any time, by SIGTERM, and by a disk
@@ -71,7 +71,9 @@ def main() -> None:
     parser.add_argument("--processes", type=int, nargs="+", default=[1], help="numbers of processes")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="recipes that are run side by side")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write the outcome to FILE as JSON")
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="write the outcome to FILE as JSON, and keep its other rows"
+    )
     arguments = parser.parse_args()
     from benchmarks.results_table import chaos_table
     from distill.report import terminal
@@ -84,6 +86,11 @@ def main() -> None:
 
     with ThreadPoolExecutor(arguments.jobs) as pool:
         rows = [*pool.map(one, itertools.product(arguments.recipes, arguments.processes))]
+    if arguments.output is not None and arguments.output.is_file():
+        new = {(row["recipe"], row["processes"]) for row in rows}
+        stored = checkpoint.read_json(arguments.output)["rows"]
+        rows += [row for row in stored if (row["recipe"], row["processes"]) not in new]
+    rows.sort(key=lambda row: (row["recipe"], row["processes"]))
     outcome = {"environment": hardware(1), "seed": arguments.seed, "rows": rows}
     console = Console()
     console.print(terminal.table(chaos_table(outcome), width=console.width))
@@ -258,7 +265,7 @@ def _without_times(value: Any) -> Any:
         return {key: _without_times(each) for key, each in value.items() if not TIMES.fullmatch(key)}
     if isinstance(value, list):
         return [_without_times(each) for each in value]
-    return re.sub(r"[\d.]+ minutes", "", value) if isinstance(value, str) else value
+    return re.sub(r"[\d.]+(x| minutes)", "", value) if isinstance(value, str) else value
 
 
 if __name__ == "__main__":
