@@ -84,7 +84,10 @@ def export_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path, Pat
     """`export_onnx`, which copies the file if the same model was exported before, because exporting takes seconds."""
     from distill.export.onnx import export_onnx
 
-    return _once(export_onnx, ("config.json", "model.safetensors"), tmp_path_factory.mktemp("onnx"))
+    def content(folder: Path) -> bytes:
+        return (folder / "config.json").read_bytes() + (folder / "model.safetensors").read_bytes()
+
+    return _once(export_onnx, content, tmp_path_factory.mktemp("onnx"))
 
 
 @pytest.fixture(scope="session")
@@ -92,18 +95,25 @@ def shapes_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Models with random weights, which are only timed, are exported once for each shape."""
     from distill.stages import served
 
+    def shape(folder: Path) -> bytes:
+        config = json.loads((folder / "config.json").read_bytes())
+        labels = len(config.pop("id2label", ()))
+        others = {key: value for key, value in config.items() if key not in ("label2id", "problem_type")}
+        return json.dumps([labels, others]).encode()
+
     with pytest.MonkeyPatch.context() as patch:
-        once = _once(served.export_onnx, ("config.json",), tmp_path_factory.mktemp("shapes"))
+        once = _once(served.export_onnx, shape, tmp_path_factory.mktemp("shapes"))
         patch.setattr(served, "export_onnx", once)
         yield
 
 
-def _once(export: Callable[[Path, Path], None], names: tuple[str, ...], cache: Path) -> Callable[[Path, Path], None]:
-    """An export to a file that is copied if files of these names had the same content before."""
+def _once(
+    export: Callable[[Path, Path], None], key: Callable[[Path], bytes], cache: Path
+) -> Callable[[Path, Path], None]:
+    """An export of a folder to a file, which is copied if a folder with the same key was exported before."""
 
     def once(folder: Path, path: Path) -> None:
-        content = b"".join((folder / name).read_bytes() for name in names)
-        copy = cache / hashlib.sha256(content).hexdigest()
+        copy = cache / hashlib.sha256(key(folder)).hexdigest()
         if not copy.is_file():
             export(folder, path)
             shutil.copyfile(path, copy)

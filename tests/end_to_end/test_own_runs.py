@@ -36,7 +36,8 @@ LABELS: dict[str, Sequence[Any]] = {
 NAMES = {"classification": QUEUES, "multi_label": QUEUES}
 SMALL = (
     "limit=smoke", "limit.documents=60", "limit.repeats=1", "tasks.max_length=32", "output=out",
-    "target.speedup=1.05", "target.shape=[1,16]", "stages.quantize.schemes=[onnxruntime]",
+    "target.speedup=1.05", "target.shape=[1,16]", "stages.prune.dimensions=[layers]",
+    "stages.quantize.schemes=[onnxruntime]",
     "stages.quantize.max_drop=null", "stages.evaluate.shapes=[[1,16]]", "stages.evaluate.baseline=null",
     "pipeline=[finetune_teacher,prune,recover,quantize,evaluate,export]",
 )  # fmt: skip

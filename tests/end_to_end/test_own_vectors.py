@@ -58,7 +58,8 @@ def write(file: Path, form: Any, count: int = COUNT) -> Path:
 @pytest.mark.parametrize(("form", "schemes"), [(pair, "onnxruntime"), (judged, "onnxruntime,bitsandbytes")])
 def test_a_file_becomes_an_exported_embedder(form: Any, schemes: str, run: Any, predicted: Any, tmp_path: Path) -> None:
     file, given = write(tmp_path / "texts.jsonl", form), embedder(tmp_path / "given", prompts=form is judged)
-    settings = [f"stages.quantize.schemes=[{schemes}]", RUN, "teacher=hub", f"teacher.name={given}"]
+    settings = [f"stages.quantize.schemes=[{schemes}]", "stages.prune.dimensions=[layers]", RUN]
+    settings += ["teacher=hub", f"teacher.name={given}"]
     results = run(tmp_path, "prune", *SMALL, *settings, f"tasks.train={file}", "stages.evaluate.baseline=null")
     kind = "embedding" if form is pair else "retrieval"
     assert any(note.endswith(f": {kind}") for note in results["notes"])
