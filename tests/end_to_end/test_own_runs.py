@@ -36,8 +36,7 @@ LABELS: dict[str, Sequence[Any]] = {
 NAMES = {"classification": QUEUES, "multi_label": QUEUES}
 SMALL = (
     "limit=smoke", "limit.documents=60", "limit.repeats=1", "tasks.max_length=32", "output=out",
-    "target.speedup=1.05", "target.shape=[1,16]", "stages.prune.dimensions=[layers]",
-    "stages.quantize.schemes=[onnxruntime]",
+    "target.speedup=1.05", "target.shape=[1,16]", "stages.quantize.schemes=[onnxruntime]",
     "stages.quantize.max_drop=null", "stages.evaluate.shapes=[[1,16]]", "stages.evaluate.baseline=null",
     "pipeline=[finetune_teacher,prune,recover,quantize,evaluate,export]",
 )  # fmt: skip
@@ -68,7 +67,7 @@ def test_a_csv_becomes_exported_models(kind: str, run: Any, tmp_path: Path) -> N
     # Of these rows without labels, the copies are of training rows or of rows that are set aside.
     texts = {name: [*values, *(f"{value}, again" for value in values)] for name, values in columns.items()}
     unlabelled = write(tmp_path / "more.csv", {name: texts[name] for name in columns if name != "label"})
-    more = [f"transfer.files={unlabelled}", "limit.steps=8"]
+    more = [f"transfer.files={unlabelled}", "limit.steps=8", "stages.prune.dimensions=[layers]"]
     results = run(tmp_path, "prune", *SMALL, *margins, *more, f"tasks.train={file}")
     settings = json.loads((tmp_path / "out" / "export" / "tickets" / "config.json").read_text())
     assert settings["problem_type"] == KINDS[kind].problem
