@@ -78,9 +78,12 @@ def main() -> None:
     from benchmarks.results_table import chaos_table
     from distill.report import terminal
 
+    environment = hardware(1)
+
     def one(case: tuple[str, int]) -> dict[str, Any]:
         rng = random.Random(f"{arguments.seed} {case}")
         row = disturbed(*case, arguments.disturbances, arguments.damages, rng)
+        row |= {"seed": arguments.seed, "commit": environment["commit"]}
         print(json.dumps(row), flush=True)
         return row
 
@@ -91,7 +94,7 @@ def main() -> None:
         stored = checkpoint.read_json(arguments.output)["rows"]
         rows += [row for row in stored if (row["recipe"], row["processes"]) not in new]
     rows.sort(key=lambda row: (row["recipe"], row["processes"]))
-    outcome = {"environment": hardware(1), "seed": arguments.seed, "rows": rows}
+    outcome = {"environment": environment, "rows": rows}
     console = Console()
     console.print(terminal.table(chaos_table(outcome), width=console.width))
     if arguments.output is not None:

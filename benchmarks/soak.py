@@ -2,15 +2,15 @@
 
     python -m benchmarks.soak --minutes 120 --output benchmarks/results/soak.json
 
-One process runs one small job after the other (`python -m distill -m`), each with another seed, for so many minutes.
-Every ten seconds its numbers are read from the operating system. A leak is a number that grows with the jobs.
+A sweep (`python -m distill -m`) makes small models one after the other in a single process, each with another seed,
+until the time is over. Every ten seconds the operating system is asked for the memory, files and threads of that
+process. If one of them grows with the number of finished jobs, it leaks.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -30,7 +30,7 @@ JOB = (
     "recipe=distilbert", "limit=smoke", "limit.steps=4", "limit.repeats=1", "limit.documents=60", "tasks.names=[order]",
     "stages.evaluate.shapes=[[1,16]]", "threads=1", "cache.dir=cache",
 )  # fmt: skip
-"""With exports by ONNX and OpenVINO, which are measured; the fine-tuned teacher is that of another seed in each job."""
+"""Settings of a job: it trains a teacher and a student, exports both to ONNX and OpenVINO, and times them."""
 
 
 def main() -> None:
@@ -60,15 +60,18 @@ def watched(minutes: float) -> list[dict[str, Any]]:
         with (home / "log").open("w") as log:
             process = subprocess.Popen(words, cwd=home, env=environment, stdout=log, stderr=log)
             rows, began = [], time.monotonic()
-            while time.monotonic() - began < 60 * minutes:
-                time.sleep(EVERY)
-                if process.poll() == 0:
-                    break
-                if process.poll() is not None:
-                    raise RuntimeError(f"the sweep failed: {(home / 'log').read_text()[-2000:]}")
-                rows.append({"seconds": time.monotonic() - began, **reading(process.pid, home, temporary)})
-            process.send_signal(signal.SIGTERM)
-            process.wait(60)
+            try:
+                while time.monotonic() - began < 60 * minutes:
+                    time.sleep(EVERY)
+                    if process.poll() is not None:
+                        break
+                    rows.append({"seconds": time.monotonic() - began, **reading(process.pid, home, temporary)})
+            finally:
+                ended = process.poll()
+                process.terminate()
+                process.wait()
+        if ended:
+            raise RuntimeError(f"the sweep failed: {(home / 'log').read_text()[-2000:]}")
         return rows
 
 
@@ -86,7 +89,7 @@ def reading(process: int, home: Path, temporary: Path) -> dict[str, Any]:
         **numbers,
         "processes": len(main.children(recursive=True)),
         "temporary": sum(1 for path in temporary.rglob("*") if path.is_file()),
-        "shared_memory": sum(1 for path in Path("/dev/shm").glob("*") if path.owner() == main.username()),
+        "shared_memory": sum(1 for _ in Path("/dev/shm").glob("*")),
     }
 
 

@@ -404,7 +404,7 @@ def test_the_page_on_reliability_sums_what_was_done_to_runs(root: Path) -> None:
         {**one, "lost": [], "different": ["x", "y"]},
         {**one, "processes": 2, "lost": ["exit code 1"], "different": []},
     ]
-    write(root / "benchmarks/results/chaos.json", {"environment": {}, "seed": 0, "rows": rows})
+    write(root / "benchmarks/results/chaos.json", {"environment": {}, "rows": rows})
     assert results_table.main([], root) == 0
     page = (root / "docs/reliability.md").read_text()
     assert "| prune | 1 | 2 | 0 | 0 | 1 | 1 | 0 | 1 |" in page
