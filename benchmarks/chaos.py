@@ -111,31 +111,32 @@ def disturbed(
         with _composing:
             settings = [*prepared(recipe, [whole, broken]), *more]
         began = time.monotonic()
-        first = command(whole, processes, "never", 0, settings)
+        first = command(whole, processes, "never", 0, 0, settings)
         seconds = time.monotonic() - began
         row: dict[str, Any] = {"recipe": recipe, "processes": processes, "disturbances": [], "damages": [], "lost": []}
         row |= {"different": [], "seconds": seconds}
         if first.returncode != 0:
             return row | {"lost": [ending(first)]}
-        accesses = max(int(count) for count in re.findall(r"^accesses: (\d+)$", first.stderr, re.MULTILINE))
+        accesses = dict(re.findall(r"^accesses of (\d+): (\d+)$", first.stderr, re.MULTILINE))
         for number in range(disturbances):
             how = HOW[number % len(HOW)]
+            process = rng.randrange(processes) if processes > 1 else 0
             # Twice the share of each, because the moments are random: the last ones are then near the end of the run.
-            most = 2 * (seconds if how == "later" else accesses) / disturbances
+            most = 2 * (seconds if how == "later" else int(accesses[str(process)])) / disturbances
             moment = round(rng.uniform(1, most), 2)
-            done = command(broken, processes, how, moment, settings)
+            done = command(broken, processes, how, moment, process, settings)
             at = re.findall(r"^disturbed at: (.*)$", done.stderr, re.MULTILINE)
             if not at:
                 if done.returncode != 0:
                     return row | {"lost": [ending(done)]}
                 break  # the run was over before
-            row["disturbances"].append({"how": how, "moment": moment, "at": at[0]})
+            row["disturbances"].append({"how": how, "moment": moment, "process": process, "at": at[0]})
             if problem := badly_ended(how, processes, done):
                 return row | {"lost": [f"{how} at {at[0]}: {problem}"]}
         for number in range(damages + 1):
             if number:
                 row["damages"].append(damage(broken / "run", rng))
-            done = command(broken, processes, "never", 0, settings)
+            done = command(broken, processes, "never", 0, 0, settings)
             if done.returncode != 0:
                 return row | {"lost": [ending(done)]}
             if wrong := differences(whole / "run", broken / "run"):
@@ -198,11 +199,12 @@ def student(folder: Path) -> None:
 
 
 def command(
-    home: Path, processes: int, when: str, moment: float, settings: Sequence[str]
+    home: Path, processes: int, how: str, moment: float, disturbed: int, settings: Sequence[str]
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command in the folder `home`, and disturb it at the moment."""
+    """Run the command in the folder `home`, and disturb the process with the number `disturbed` at the moment."""
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
-    words = [sys.executable, *(launch if processes > 1 else []), str(KILLED), when, str(moment), *settings]
+    words = [sys.executable, *(launch if processes > 1 else []), str(KILLED), how, str(moment)]
+    words += [str(disturbed), *settings]
     environment = os.environ | {"PYTHONSAFEPATH": "1", "HF_HUB_OFFLINE": "1"}
     return subprocess.run(words, cwd=home, env=environment, capture_output=True, text=True, timeout=900)
 

@@ -1,13 +1,13 @@
 """Runs distill and disturbs it at a moment.
 
-    python -P killed.py never 0 recipe=distilbert output=run
-    python -P killed.py killed 12 recipe=distilbert output=run    # SIGKILL at its 12th access to a file in this folder
-    python -P killed.py later 3.5 recipe=distilbert output=run    # SIGKILL 3.5 seconds after the first access
-    python -P killed.py stopped 12 recipe=distilbert output=run   # SIGTERM at the 12th access
-    python -P killed.py full 12 recipe=distilbert output=run      # from the 12th access on, the disk is full
+    python -P killed.py never 0 0 recipe=distilbert output=run
+    python -P killed.py killed 12 0 recipe=distilbert output=run   # SIGKILL at the 12th access to a file in here
+    python -P killed.py later 3.5 0 recipe=distilbert output=run   # SIGKILL 3.5 seconds after the first access
+    python -P killed.py stopped 12 0 recipe=distilbert output=run   # SIGTERM at the 12th access
+    python -P killed.py full 12 0 recipe=distilbert output=run     # from the 12th access on, the disk is full
 
-Prints on standard error the number of accesses, and the file at which it was disturbed. Of several processes the last
-one is disturbed.
+Prints on standard error the number of accesses of each process, and the file at which it was disturbed. Of several
+processes, the one with the number that follows the moment is disturbed.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ def _takes_space(event: str, arguments: tuple[Any, ...]) -> bool:
 
 def main() -> None:
     how, moment = sys.argv.pop(1), float(sys.argv.pop(1))
-    rank, size = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
-    watch = Watch(how if rank == size - 1 else "never", moment)
+    chosen, rank = int(sys.argv.pop(1)), int(os.environ.get("RANK", "0"))
+    watch = Watch(how if rank == chosen else "never", moment)
     sys.addaudithook(watch)
     from distill.__main__ import main
 
     try:
         main()
     finally:
-        os.write(2, f"accesses: {watch.accesses}\n".encode())
+        os.write(2, f"accesses of {rank}: {watch.accesses}\n".encode())
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ import os
 import shlex
 import signal
 import sys
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -39,23 +38,20 @@ def _job(composed: DictConfig) -> Any:
         problems = check.settings(settings, recipe)
         if problems or recipe is None:
             raise errors.ConfigError(problems)
+        if multirun:
+            return sweep.run(own.job.num, overrides, settings, recipe, own.sweeper.get("direction"))
         from distill.walk import walk
 
-        measured = walk(settings, recipe, overrides)
-        return sweep.objectives(measured, own.sweeper.get("direction")) if multirun else None
+        walk(settings, recipe, overrides)
     except errors.Stopped as error:
         sys.exit(_print_errors(error.messages, 128 + error.number))
     except Exception as error:
+        if multirun:  # the other jobs go on
+            return sweep.failed(own.job.num, overrides, error)
         lines = explain.messages(error, overrides)
-        if _tracebacks or (lines is None and not multirun):
+        if _tracebacks or lines is None:
             raise
-        if not multirun:
-            sys.exit(_print_errors(lines or [], 2))
-        # Returned, so that a failed job of a sweep does not stop the other jobs.
-        trace = "" if lines else traceback.format_exc()
-        described = lines or [f"{type(error).__name__}: {error}; the traceback is above"]
-        sweep.failed(sweep.Failure(own.job.num, overrides, described, 2 if lines else 1, trace))
-        return None
+        sys.exit(_print_errors(lines, 2))
 
 
 @contextmanager

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import signal
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -55,9 +57,24 @@ class Interrupted(KeyboardInterrupt):
         self.number = number
 
 
+def repeated() -> bool:
+    """Whether a signal came less than a second after the last one, and is taken for the same: a terminal or scheduler
+    sends it to each process of a sweep, and the sweep hands it on."""
+    global _last
+    now = time.monotonic()
+    if now - _last < 1:
+        return True
+    _last = now
+    return False
+
+
+_last = -math.inf
+
+
 def interrupt(number: int, frame: Any) -> None:
     """A handler of a signal."""
-    raise Interrupted(number)
+    if not repeated():
+        raise Interrupted(number)
 
 
 def reason(error: BaseException) -> str:

@@ -138,7 +138,7 @@ def start(config: Config, folder: Path | None = None) -> Machine:
     precision = detect_precision(config.precision, device)
     timeout = InitProcessGroupKwargs(timeout=STEP)
     if world == 1:
-        AcceleratorState._reset_state(reset_partial_state=True)  # the runs of a sweep share a process
+        AcceleratorState._reset_state(reset_partial_state=True)  # `distill.run` may be called again
     accelerator = Accelerator(
         cpu=device.type == "cpu",
         mixed_precision="bf16" if precision == "bf16" else "no",

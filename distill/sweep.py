@@ -1,19 +1,27 @@
-"""What the jobs of a sweep leave behind: the errors of those that failed, and the numbers that Optuna optimizes.
+"""The jobs of a sweep: each in a process of its own, the errors of those that failed, and the numbers that Optuna
+optimizes.
 
-A launcher may run jobs in other processes, or on other machines that share a file system.
+A launcher may start jobs in several processes, or on other machines that share a file system.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import secrets
+import signal
+import sys
+import threading
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from distill import checkpoint
+from distill import checkpoint, errors, explain
+from distill.config import Config
 from distill.errors import UserError
 
 _FOLDER = "DISTILL_FAILED_JOBS"
@@ -57,9 +65,98 @@ def failures(arguments: Sequence[str]) -> Iterator[list[Failure]]:
             folder.rmdir()
 
 
-def failed(failure: Failure) -> None:
-    """Leave a failure to the process that began the sweep."""
+def failed(job: int, overrides: list[str], error: Exception) -> None:
+    """Leave the error of a job to the process that began the sweep."""
+    lines = explain.messages(error, overrides)
+    trace = "" if lines else "".join(traceback.format_exception(error))
+    described = lines or [f"{type(error).__name__}: {error}; the traceback is above"]
+    _leave(Failure(job, overrides, described, 2 if lines else 1, trace))
+
+
+def _leave(failure: Failure) -> None:
     checkpoint.write_json(Path(os.environ[_FOLDER]) / f"{failure.job}.json", asdict(failure))
+
+
+def run(
+    job: int, overrides: list[str], settings: Config, recipe: str, direction: str | Sequence[str] | None
+) -> float | list[float] | None:
+    """Run a job of a sweep in a new process, so that one that crashes or is killed ends no other job.
+
+    Signals that stop a sweep are handed on to that process, and `KeyboardInterrupt` is raised when it has ended.
+
+    Args:
+        job: its number.
+        overrides: its settings, as words of the command line.
+        settings: the same, composed and checked.
+        direction: of Optuna, see `objectives`.
+
+    Returns:
+        the objectives; None also for a job that failed, which `failures` then lists.
+    """
+    # Not by fork: libraries that were used before, and their threads, need not work in a forked process.
+    context = multiprocessing.get_context("spawn")
+    answer, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_alone, args=(job, overrides, settings, recipe, direction, theirs))
+    process.start()
+    theirs.close()
+    stopped: KeyboardInterrupt | None = None
+    while process.exitcode is None:
+        try:
+            process.join()
+        except KeyboardInterrupt as error:
+            stopped = error
+            if process.pid is not None and os.name != "nt":  # Windows interrupts all processes of a terminal itself
+                os.kill(process.pid, getattr(error, "number", signal.SIGINT))
+    if stopped is not None:
+        raise stopped
+    if process.exitcode:
+        _leave(Failure(job, overrides, [_ending(process.exitcode)], 1, ""))
+    with suppress(EOFError):
+        objective: float | list[float] | None = answer.recv()
+        return objective
+    return None
+
+
+def _alone(
+    job: int,
+    overrides: list[str],
+    settings: Config,
+    recipe: str,
+    direction: str | Sequence[str] | None,
+    answer: Connection,
+) -> None:
+    """What the process of a job does."""
+    for number in errors.SIGNALS:
+        signal.signal(number, errors.interrupt)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        from distill.walk import walk
+
+        answer.send(objectives(walk(settings, recipe, overrides), direction))
+    except errors.Stopped as error:
+        sys.stderr.write("\n".join(error.messages) + "\n")
+        sys.exit(128 + error.number)
+    except KeyboardInterrupt as error:
+        sys.exit(128 + getattr(error, "number", signal.SIGINT))
+    except Exception as error:
+        failed(job, overrides, error)
+
+
+def _end_with_parent() -> None:
+    """End this process as soon as the one that began it is killed; else it would go on, and lock its run folder."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
+
+
+def _ending(code: int) -> str:
+    """One line on a process that ended with an exit code, or by a signal, whose number is then negative."""
+    if code > 0:
+        return f"process: got exit code {code}; must end with 0; run the same command again: what is finished is kept"
+    name = signal.Signals(-code).name if -code in {*signal.Signals} else f"signal {-code}"
+    memory = " (the operating system ends a process so if memory runs out)" if name == "SIGKILL" else ""
+    return f"process: got {name}{memory}; must end by itself; run the same command again: what is finished is kept"
 
 
 def objectives(results: dict[str, Any] | None, direction: str | Sequence[str] | None) -> float | list[float] | None:

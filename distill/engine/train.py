@@ -30,7 +30,7 @@ from distill.engine.arithmetic import in_arithmetic
 from distill.engine.feed import Arrays, Collate, Fed, Feed, out_of_memory
 from distill.engine.graphs import Graphs, graphs_of, sent
 from distill.engine.tracker import Tracker
-from distill.errors import SIGNALS, Interrupted, Stopped, UserError, printable_lines
+from distill.errors import SIGNALS, Interrupted, Stopped, UserError, printable_lines, repeated
 from distill.progress import Bar
 from distill.shared import Trainable, tokens_in
 
@@ -358,6 +358,8 @@ def _interruptible() -> Iterator[_Stop]:
     before = {number: signal.getsignal(number) for number in SIGNALS}
 
     def handler(number: int, frame: Any) -> None:
+        if repeated():
+            return
         if stop.asked:
             raise Interrupted(number)
         stop.asked, stop.number = True, number

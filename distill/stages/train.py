@@ -65,21 +65,21 @@ def _trained(ctx: Context, step: Step, settings: Train, member: int, name: str) 
 
 def _divided(ctx: Context, settings: Train, pending: list[str]) -> list[tuple[Context, str]]:
     """The tasks whose models this process trains: its own share by itself, or all of them together with the others."""
-    batch = settings.batch.examples or 1
-    steps = {task: max(settings.min_steps, settings.epochs * len(ctx.tasks[task].train) / batch) for task in pending}
+    batch, processes = settings.batch.examples or 1, ctx.machine.accelerator.num_processes
+    steps = {task: max(settings.min_steps, settings.epochs * len(ctx.tasks[task].train) / batch) for task in ctx.tasks}
     ctx.machine.wait()  # until every process has read which are pending
-    shares = side_by_side(steps, ctx.machine.accelerator.num_processes)
-    if shares is None:
+    # Of all tasks: a training that goes on must be computed as it began, whatever else has finished in between.
+    if together(steps, processes):
         return [(ctx, task) for task in pending]
+    shares = divided({task: steps[task] for task in pending}, processes)
     ctx.machine.log(f"tasks of each process: {'; '.join(', '.join(share) or 'none' for share in shares)}")
     return [(ctx.alone(), task) for task in shares[ctx.machine.accelerator.process_index]]
 
 
-def side_by_side(cost: Mapping[str, float], processes: int) -> list[list[str]] | None:
-    """The tasks of each process, if each trains its own by itself; None if that would take more than `SLOWEST` times
-    as long as a division without a rest, so that all should train each task together.
+def divided(cost: Mapping[str, float], processes: int) -> list[list[str]]:
+    """The tasks of each process: the largest first, each to the process with the least.
 
-    The largest tasks first, each to the process with the least (Graham 1969, SIAM Journal on Applied Mathematics 17).
+    Graham 1969, SIAM Journal on Applied Mathematics 17.
     """
     shares: list[list[str]] = [[] for _ in range(processes)]
     loads = [0.0] * processes
@@ -87,9 +87,14 @@ def side_by_side(cost: Mapping[str, float], processes: int) -> list[list[str]] |
         least = loads.index(min(loads))
         shares[least].append(task)
         loads[least] += cost[task]
-    if processes == 1 or not cost or max(loads) > SLOWEST * sum(loads) / processes:
-        return None
     return shares
+
+
+def together(cost: Mapping[str, float], processes: int) -> bool:
+    """Whether all processes should train each task together: where they are divided, that would take more than
+    `SLOWEST` times as long as a division without a rest."""
+    longest = max(sum(cost[task] for task in share) for share in divided(cost, processes))
+    return processes == 1 or longest > SLOWEST * sum(cost.values()) / processes
 
 
 def _written(ctx: Context, name: str, manifest: dict[str, Any]) -> dict[str, Any]:

@@ -84,10 +84,10 @@ FULL = os.strerror(errno.ENOSPC)
         ("killed", 1, "Traceback (most recent call last)", False),
         ("stopped", 143, "stopped", True),
         ("stopped", 1, "x", False),
-        ("full", 2, f"run/x: got {FULL}; must be writable\naccesses: 3", True),
-        ("full", 2, "tasks: got x\naccesses: 3", False),
-        ("full", 1, f"Traceback\nOSError: {FULL}\naccesses: 3", False),
-        ("full", 0, "accesses: 3", True),
+        ("full", 2, f"run/x: got {FULL}; must be writable\naccesses of 0: 3", True),
+        ("full", 2, "tasks: got x\naccesses of 0: 3", False),
+        ("full", 1, f"Traceback\nOSError: {FULL}\naccesses of 0: 3", False),
+        ("full", 0, "accesses of 0: 3", True),
     ],
 )
 def test_how_a_disturbed_command_must_end(how: str, code: int, stderr: str, well: bool) -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 
 from distill.sweep import objectives
 
 SETTINGS = ["recipe=distilbert", "limit=smoke", "limit.steps=1", "pipeline=[adapt,pretrain]"]
-PRECISIONS = ["precision=fp32,bf16"]  # jobs share a process, and must not share what accelerate keeps of the last one
 
 
 def command(cwd: Path, *settings: str) -> subprocess.CompletedProcess[str]:
@@ -34,7 +36,7 @@ def depths(cwd: Path) -> dict[str, int]:
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     cwd = tmp_path_factory.mktemp("sweep")
-    return cwd, sweep(cwd, "student.layers=[0,2,5],[5,0],[0,5]", *PRECISIONS)
+    return cwd, sweep(cwd, "student.layers=[0,2,5],[5,0],[0,5]")
 
 
 @pytest.mark.slow
@@ -42,10 +44,8 @@ def test_a_failed_job_does_not_stop_the_others(swept: tuple[Path, subprocess.Com
     cwd, run = swept
     assert run.returncode == 2
     bad = "student.layers: got [5, 0]; must be distinct ascending layer numbers from 0; e.g. [0,2,5]\n"
-    own = "student.layers=[5,0] precision"
-    assert run.stderr == f"job 2 ({own}=fp32): {bad}job 3 ({own}=bf16): {bad}"
-    assert sorted(depths(cwd).values()) == [2, 2, 3, 3]
-    assert run.stdout.count("training in fp32") == run.stdout.count("training in bf16") == 2
+    assert run.stderr == f"job 1 (student.layers=[5,0]): {bad}"
+    assert sorted(depths(cwd).values()) == [2, 3]
 
 
 @pytest.mark.slow
@@ -53,16 +53,16 @@ def test_finished_jobs_are_skipped(swept: tuple[Path, subprocess.CompletedProces
     cwd, _ = swept
     runs = [cwd / name for name in depths(cwd)]
     files = {p: p.read_bytes() for run in runs for p in run.rglob("*") if p.is_file()}
-    again = sweep(cwd, "student.layers=[0,2,5],[0,5]", *PRECISIONS)
+    again = sweep(cwd, "student.layers=[0,2,5],[0,5]")
     assert again.returncode == 0, again.stderr
-    assert again.stdout.count("adapt: finished earlier, skipped") == 4
-    assert again.stdout.count("pretrain: finished earlier, skipped") == 4
+    assert again.stdout.count("adapt: finished earlier, skipped") == 2
+    assert again.stdout.count("pretrain: finished earlier, skipped") == 2
     assert {p: p.read_bytes() for run in runs for p in run.rglob("*") if p.is_file()} == files
     assert [cwd / name for name in depths(cwd)] == runs
 
 
 CRASHING = """
-import sys
+import os, signal
 from distill import __main__, stages
 
 train = stages.RUN["train"]
@@ -71,26 +71,84 @@ train = stages.RUN["train"]
 def crash(ctx, step):
     if ctx.config.seed == 1:
         raise RuntimeError("out of ideas")
+    if ctx.config.seed == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if ctx.config.seed == 4:
+        os._exit(5)
     return train(ctx, step)
 
 
-stages.RUN["train"] = crash
-__main__.main()
+stages.RUN["train"] = crash  # also in the process of a job, which imports this file
+if __name__ == "__main__":
+    __main__.main()
 """
 
 
 @pytest.mark.slow
-def test_a_job_that_crashes_does_not_stop_the_others(tmp_path: Path) -> None:
-    words = [sys.executable, "-c", CRASHING, "-m", *SETTINGS, "seed=0,1,2", "stages.pretrain.clip=0,1"]
+def test_a_job_that_crashes_or_is_killed_does_not_stop_the_others(tmp_path: Path) -> None:
+    (tmp_path / "crashing.py").write_text(CRASHING)
+    words = [sys.executable, "crashing.py", "-m", *SETTINGS, "seed=0,1,3,4,2", "stages.pretrain.clip=0,1"]
     run = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=250)
     assert run.returncode == 1
-    *above, first, second, third, last = run.stderr.splitlines()
+    above, lines = run.stderr.split("job 0 ", 1)
     assert "Traceback (most recent call last):" in above
-    assert first.startswith("job 0 (seed=0 stages.pretrain.clip=0): stages.pretrain.clip: got 0")
-    assert second.startswith("job 2 (seed=1 stages.pretrain.clip=0): stages.pretrain.clip: got 0")
-    assert third == "job 3 (seed=1 stages.pretrain.clip=1): RuntimeError: out of ideas; the traceback is above"
-    assert last.startswith("job 4 (seed=2 stages.pretrain.clip=0): stages.pretrain.clip: got 0")
+    named = dict(line.removeprefix("job ").split(": ", 1) for line in f"0 {lines}".splitlines())
+    assert list(named) == [
+        f"{2 * place + clip} (seed={seed} stages.pretrain.clip={clip})"
+        for place, seed in enumerate([0, 1, 3, 4, 2])
+        for clip in (0, 1)
+        if not clip or seed not in (0, 2)
+    ]
+    assert all("clip=0" not in name or line.startswith("stages.pretrain.clip: got 0") for name, line in named.items())
+    reasons = [line for name, line in named.items() if "clip=1" in name]
+    assert reasons[0] == "RuntimeError: out of ideas; the traceback is above"
+    assert reasons[1].startswith("process: got SIGKILL (the operating system ends a process so if memory runs out); ")
+    assert reasons[2].startswith("process: got exit code 5; must end with 0; ")
     assert len(depths(tmp_path)) == 2
+    assert not list((tmp_path / "outputs" / ".sweep").glob("failed-*"))
+
+
+LONG = ["stages.pretrain.epochs=5000", "limit.steps=100000", "stages.pretrain.checkpoint_seconds=0.1"]
+
+
+def started(cwd: Path) -> subprocess.Popen[str]:
+    """A sweep of two jobs, of which the first one trains."""
+    words = [sys.executable, "-m", "distill", "-m", *SETTINGS, *LONG, "seed=0,1"]
+    process = subprocess.Popen(words, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 120
+    while not list(cwd.rglob("pretrain.state/*/state.json")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    return process
+
+
+def children(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    return psutil.Process(process.pid).children(recursive=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("to", ["the sweep", "all processes"])
+def test_a_stopped_sweep_stops_its_job(to: str, tmp_path: Path) -> None:
+    """A scheduler may send the signal to all of its processes."""
+    process = started(tmp_path)
+    jobs = children(process)
+    for each in (process, *(jobs if to == "all processes" else [])):
+        each.send_signal(signal.SIGTERM)
+    errors = process.communicate(timeout=60)[1].splitlines()
+    assert process.returncode == 143, errors
+    assert "stopped at step" in errors[0]
+    assert errors[-1].startswith("stopped; to go on, run: python -m distill -m recipe=distilbert")
+    assert psutil.wait_procs(jobs, timeout=10)[1] == []
+
+
+@pytest.mark.slow
+def test_the_job_of_a_killed_sweep_ends_with_it(tmp_path: Path) -> None:
+    process = started(tmp_path)
+    jobs = children(process)
+    process.kill()
+    process.communicate(timeout=60)
+    assert psutil.wait_procs(jobs, timeout=10)[1] == []
 
 
 @pytest.mark.slow

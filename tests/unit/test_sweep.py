@@ -11,20 +11,19 @@ from distill import sweep
 from distill.errors import UserError
 
 
-def failure(job: int, *overrides: str, code: int = 2) -> sweep.Failure:
-    return sweep.Failure(job, [*overrides], ["seed: got -1", "temperature: got 0"], code, "")
-
-
 def test_failures_are_those_of_all_processes_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with sweep.failures(["-m", "recipe=task", "seed=1,2"]) as failed:
         for job in (10, 9):
-            sweep.failed(failure(job, "recipe=task", f"seed={job}"))
+            error = UserError(["seed: got -1", "temperature: got 0"]) if job == 9 else RuntimeError("out of ideas")
+            sweep.failed(job, ["recipe=task", f"seed={job}"], error)
         (folder,) = Path("outputs", ".sweep").iterdir()
         (folder / ".3.json.1.distill-tmp").write_text("{")  # of a job that was killed
         assert failed == []
     assert [(each.job, each.overrides) for each in failed] == [(9, ["seed=9"]), (10, ["seed=10"])]
     assert str(failed[0]) == "job 9 (seed=9): seed: got -1\njob 9 (seed=9): temperature: got 0"
+    assert str(failed[1]) == "job 10 (seed=10): RuntimeError: out of ideas; the traceback is above"
+    assert [(each.code, each.traceback) for each in failed] == [(2, ""), (1, "RuntimeError: out of ideas\n")]
     assert not [*folder.glob("*.json")]
 
 
