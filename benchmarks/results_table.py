@@ -554,22 +554,24 @@ def chaos_table(outcome: dict[str, Any]) -> Table:
 
 
 WATCHED = {
-    "memory_mib": "Memory, MiB", "files": "Open files", "threads": "Threads", "processes": "Child processes",
+    "memory_mib": "Memory, MiB", "files": "Open files", "threads": "Threads", "processes": "Processes",
     "temporary": "Temporary files", "shared_memory": "Files in shared memory",
 }  # fmt: skip
 """What `benchmarks/soak.py` reads -> a column."""
 
 
 def soak_table(outcome: dict[str, Any]) -> Table:
-    """The readings of `benchmarks/soak.py`, the medians of each eighth of the time."""
-    readings, parts = outcome["rows"], 8
-    rows = []
-    for part in range(parts):
-        inside = readings[len(readings) * part // parts : len(readings) * (part + 1) // parts]
-        if inside:
-            medians = (number(median(reading[key] for reading in inside), 0) for key in WATCHED)
-            rows.append((number(inside[-1]["seconds"] / 60, 0), str(inside[-1]["jobs"]), *medians))
-    return Table("A long sweep", ("Minutes", "Finished jobs", *WATCHED.values()), rows, 0, [])
+    """The readings of `benchmarks/soak.py`: medians of each eighth of the time."""
+    parts, rows = 8, []
+    for series in dict.fromkeys(reading["series"] for reading in outcome["rows"]):
+        readings = [reading for reading in outcome["rows"] if reading["series"] == series]
+        for part in range(parts):
+            inside = readings[len(readings) * part // parts : len(readings) * (part + 1) // parts]
+            if inside:
+                medians = (number(median(reading[key] for reading in inside), 0) for key in WATCHED)
+                last = inside[-1]
+                rows.append((series, number(last["seconds"] / 60, 0), str(last["runs"]), *medians))
+    return Table("Long series of runs", ("Series", "Minutes", "Finished runs", *WATCHED.values()), rows, 1, [])
 
 
 def _of_teachers(measured: dict[str, Any]) -> str:

@@ -412,14 +412,18 @@ def test_the_page_on_reliability_sums_what_was_done_to_runs(root: Path) -> None:
     assert "| all |  | 4 | 0 | 0 | 2 | 2 | 1 | 1 |" in page
 
 
-def test_the_page_on_reliability_shows_whether_a_long_sweep_grows(root: Path) -> None:
+def test_the_page_on_reliability_shows_whether_long_series_grow(root: Path) -> None:
     same = {"files": 20, "threads": 9, "processes": 0, "temporary": 2, "shared_memory": 0}
-    rows = [{"seconds": 60.0 * n, "jobs": n // 2, "memory_mib": 900.0 + n, **same} for n in range(1, 25)]
+    rows = [
+        {"series": series, "seconds": 60.0 * n, "runs": n // 2, "memory_mib": base + n, **same}
+        for n in range(1, 25)
+        for series, base in (("sweep", 900.0), ("calls", 1000.0))
+    ]
     write(root / "benchmarks/results/soak.json", {"environment": {}, "minutes": 24, "rows": rows})
     assert results_table.main([], root) == 0
     page = (root / "docs/reliability.md").read_text()
-    assert "| 3 | 1 | 902 | 20 | 9 | 0 | 2 | 0 |" in page
-    assert "| 24 | 12 | 923 | 20 | 9 | 0 | 2 | 0 |" in page
+    assert "| sweep | 3 | 1 | 902 | 20 | 9 | 0 | 2 | 0 |" in page
+    assert "| calls | 24 | 12 | 1,023 | 20 | 9 | 0 | 2 | 0 |" in page
 
 
 def test_the_page_on_performance_shows_attention(root: Path) -> None:
