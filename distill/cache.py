@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from distill import checkpoint
+from distill import checkpoint, locks
 from distill.config import Cache
 from distill.errors import UserError
 
@@ -32,7 +32,10 @@ CONTENT = "content"
 LOCKS = "locks"
 _OURS = re.compile(r"[0-9a-f]{16}(\.(arrow|npy|int32|int8))?")
 """Names of entries. Nothing with another name is removed, so that `cache.dir` may be any folder."""
-_LEFT = re.compile(r"\.[0-9a-f]{16}(\.\w+)?\.\d+\.distill-tmp|(" + "|".join(PARTS) + r")-[0-9a-f]{16}")
+_LEFT = re.compile(
+    r"\.[0-9a-f]{16}(\.\w+)?\.\d+\.distill-tmp|"
+    rf"({'|'.join(PARTS)})-[0-9a-f]{{16}}({re.escape(locks.TAKEN)})?"
+)
 """Names of what killed runs left: temporary files and folders, and locks."""
 _DAY = 86_400.0
 
@@ -159,21 +162,11 @@ def making(part: str, key: str | None, waits: Callable[[], None]) -> Iterator[No
         key: name of the entry; without one nothing is waited for.
         waits: called once, if another process makes the entry.
     """
-    from filelock import FileLock, Timeout
-
     if key is None or not _settings.most or not _can_write(root() / LOCKS):
         yield
         return
-    lock = FileLock(root() / LOCKS / f"{part}-{key}")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        waits()
-        lock.acquire(poll_interval=1.0)
-    try:
+    with locks.held(root() / LOCKS / f"{part}-{key}", lambda _: waits()):
         yield
-    finally:
-        lock.release()
 
 
 def trim() -> None:

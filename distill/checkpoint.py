@@ -12,13 +12,13 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
-from distill import intact
+from distill import intact, locks
 from distill.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
@@ -96,22 +96,20 @@ def locked(folder: Path) -> Iterator[None]:
         with _noted(folder):
             yield
         return
-    from filelock import FileLock, Timeout
-
     assert claimed(folder), folder
-    lock = FileLock(folder / LOCK)
-    with _writable(folder):
-        try:
-            lock.acquire(timeout=0)
-        except Timeout as error:
-            raise ConfigError(
-                f"output: got {folder}; must be used by one run at a time; wait for the other one, or set output=FOLDER"
-            ) from error
-    try:
-        with _noted(folder):
-            yield
-    finally:
-        lock.release()
+
+    def taken(file: Path) -> None:
+        left = "" if file.name == LOCK else f"; remove {file} if a run on another machine was killed and left it"
+        raise ConfigError(
+            f"output: got {folder}; must be used by one run at a time; wait for the other one, or set "
+            f"output=FOLDER{left}"
+        )
+
+    with ExitStack() as stack:
+        with _writable(folder):
+            stack.enter_context(locks.held(folder / LOCK, taken))
+        stack.enter_context(_noted(folder))
+        yield
 
 
 def _main() -> bool:

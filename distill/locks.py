@@ -1,0 +1,49 @@
+"""Locks between processes, also on file systems that have none."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+TAKEN = ".taken"
+"""Ending of the file that stands for a lock where the file system has none."""
+_WITHOUT = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
+"""Errors of file systems without locks, e.g. NFS without its lock service."""
+
+
+@contextmanager
+def held(path: Path, taken: Callable[[Path], None]) -> Iterator[None]:
+    """Hold the lock of a file until the end of the block.
+
+    Where the file system has no locks, a file beside it that exists stands for one. Such a file that a killed process
+    left is removed, but not if that process ran on another machine.
+
+    Args:
+        taken: called once, with the file that is locked or exists, if another process holds the lock. Unless it raises,
+            the lock is waited for.
+
+    Raises:
+        OSError: if the file cannot be written.
+    """
+    from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
+
+    def acquired(lock: BaseFileLock) -> BaseFileLock:
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            taken(Path(lock.lock_file))
+            lock.acquire(poll_interval=1.0)
+        return lock
+
+    try:
+        lock = acquired(FileLock(path, fallback_to_soft=False))
+    except OSError as error:
+        if error.errno not in _WITHOUT:
+            raise
+        lock = acquired(SoftFileLock(path.with_name(path.name + TAKEN)))
+    try:
+        yield
+    finally:
+        lock.release()
