@@ -7,6 +7,7 @@ import hashlib
 import platform
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,6 +85,18 @@ def hardware(threads: int, gpu: str | None = None) -> dict[str, Any]:
     machine |= {"memory_gib": round(psutil.virtual_memory().total / 2**30, 1), "governor": _governor()}
     machine |= {"python": platform.python_version(), "os": platform.system(), "commit": commit()}
     return machine | {name: _version(name) for name in PACKAGES}
+
+
+def free_memory(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+    """Bytes of memory and swap that a process on this machine may still take, but no more than its container's limit
+    (cgroups, version 2 or 1)."""
+    import psutil
+
+    free = int(psutil.virtual_memory().available + psutil.swap_memory().free)
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):  # there is none, or it is `max`
+            free = min(free, int((cgroup / name).read_text()))
+    return free
 
 
 def _version(package: str) -> str | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ from distill.config import NO_TEACHER, Prune, Quantize, Train
 from distill.context import Context
 from distill.data.kinds import Kind, labelled
 from distill.data.tasks import soft_outputs_of, targets_of
+from distill.environment import free_memory
 from distill.errors import ConfigError, DataError
+from distill.evaluate.cost import size_mib_of
 from distill.family.head import stored_head
 from distill.family.record import TEXTS
 from distill.plan import Step, tokenizer_of
@@ -30,6 +33,10 @@ ROWS_PER_WEIGHT = 2
 
 MEASURED_ROWS = 32
 """Minimum training rows of a task on which losses or ranges of activations are measured."""
+
+
+STATES = {"AdamW": 2, "Adam": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "Adagrad": 1, "RMSprop": 1}
+"""Optimizer -> numbers that it keeps of each weight."""
 
 
 def check_architecture(ctx: Context) -> None:
@@ -149,6 +156,47 @@ def check_rows(ctx: Context, steps: list[Step]) -> None:
             )
     if errors:
         raise ConfigError(errors)
+
+
+def check_memory(ctx: Context, students: Sequence[tuple[Step, Any]], teachers: Sequence[Any]) -> None:
+    """Refuse trainings on a CPU that need more memory than is free, whatever the batches.
+
+    Args:
+        students: each step with the config of the student that it builds or is given; None for any other step.
+        teachers: configs of the teachers.
+    """
+    if ctx.machine.device.type != "cpu":
+        return
+    free, processes = free_memory(), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    errors = []
+    for step, student in students:
+        trained = [student] if student is not None else teachers if _trains_teacher(ctx, step) else []
+        needed = processes * max((least_memory(config, step.settings) for config in trained), default=0)
+        if needed > free:
+            errors.append(
+                f"stages.{step.stage}: got a training that needs {needed / 2**30:,.1f} GiB of memory for weights, "
+                f"gradients and optimizer alone; must be less than the {free / 2**30:,.1f} GiB that are free; use a "
+                "smaller model, fewer processes, or a machine with more memory"
+            )
+    if errors:
+        raise ConfigError(errors)
+
+
+def _trains_teacher(ctx: Context, step: Step) -> bool:
+    """Whether a step trains given teachers, at least one of which is not used as it is."""
+    settings = step.settings
+    if not isinstance(settings, Train) or settings.role != "teacher":
+        return False
+    return not settings.skip_if_head or any(stored_head(folder) is None for folder in ctx.given.teachers)
+
+
+def least_memory(config: Any, settings: Any) -> int:
+    """Bytes that the training of a model, given by its config, takes without activations: float32 weights, gradients
+    and the optimizer's state of each weight. 0 for a stage that does not train whole models."""
+    if not isinstance(settings, Train) or settings.only_head or settings.skip_if_mlm_head:
+        return 0
+    states = STATES.get(settings.optimizer["_target_"].rpartition(".")[2], 0)
+    return int(size_mib_of(config) * 2**20) * (2 + states)
 
 
 def same_tokens(first: Any, second: Any) -> bool:

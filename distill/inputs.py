@@ -20,6 +20,7 @@ from distill.fits import (
     check_folds,
     check_labels,
     check_margins,
+    check_memory,
     check_rows,
     check_shared,
     check_soft_labels,
@@ -131,22 +132,24 @@ def _check_models(ctx: Context, steps: list[Step]) -> None:
         errors.append(
             f"teacher.window: got {window}; must be <= {longest}, the maximum length of the teachers; set {longest}"
         )
-    students: list[int] = []
+    students: list[tuple[Step, Any]] = []
     for step in steps:
         config, wrong = _student_of(ctx, step, configs[0])
-        students += [] if config is None else [family.max_length(config)]
+        students.append((step, config))
         errors += wrong
         if step.on_corpus:
             errors += _unfit_for_corpus(ctx, step, configs)
             if any(not family.family_of(config).mlm_head for config in configs):
                 break
-    errors += _too_long(_lengths(ctx, [s for s in steps if s.on_corpus]), longest, students, "")
+    lengths = [family.max_length(config) for _, config in students if config is not None]
+    errors += _too_long(_lengths(ctx, [s for s in steps if s.on_corpus]), longest, lengths, "")
     # Only for tasks, because a corpus is cut into sequences anyway.
     advice = f", or teacher.window={longest}" if window is None else ""
     on_tasks = _lengths(ctx, [s for s in steps if not s.on_corpus])
-    errors += _too_long(on_tasks, longest if window is None else None, students, advice)
+    errors += _too_long(on_tasks, longest if window is None else None, lengths, advice)
     if errors:
         raise ConfigError(dict.fromkeys(errors))
+    check_memory(ctx, students, configs)
 
 
 def _lengths(ctx: Context, steps: list[Step]) -> dict[str, int]:

@@ -44,6 +44,15 @@ class Hub:
     large: dict[str, bytes] = field(default_factory=dict)
     broken: bool = False
     """Whether commits fail."""
+    requests: int = 0
+    cut: tuple[int, str] | None = None
+    """Number of the request from which on connections are cut off, and whether that is `before` or `after` the hub has
+    done what is asked."""
+
+    def cuts(self, when: str) -> bool:
+        """Whether the connection of the present request is cut off now."""
+        self.requests += when == "before"
+        return self.cut is not None and (self.requests > self.cut[0] or (self.requests, when) == self.cut)
 
     def create(self, request: dict[str, Any]) -> tuple[int, Any]:
         name = f"{request['organization']}/{request['name']}" if request.get("organization") else request["name"]
@@ -124,7 +133,17 @@ class Answer(BaseHTTPRequestHandler):
     def log_message(self, *_: Any) -> None:
         pass
 
+    def parse_request(self) -> bool:
+        return super().parse_request() and not self.lost("before")
+
+    def lost(self, when: str) -> bool:
+        cut = self.hub.cuts(when)
+        self.close_connection |= cut
+        return cut
+
     def answer(self, code: int, body: Any, headers: dict[str, str] | None = None) -> None:
+        if self.lost("after"):
+            return
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.send_response(code)
         for name, value in {"Content-Length": str(len(data)), **(headers or {})}.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -270,6 +271,35 @@ def test_a_failed_upload_can_be_repeated(hub: Any, run: Any, cwd: Path, capsys: 
     run(cwd, "task", *RUN, "push=me/student")
     assert capsys.readouterr().out.count("export: finished earlier, skipped") == 2
     assert hub.commits == {"me/student-order": 1, "me/student-overlap": 1}
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_upload_that_is_cut_off_changes_nothing_or_all_and_can_be_repeated(
+    when: str, hub: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: None)  # between tries of huggingface_hub
+    create(["me/student"])
+    upload({"me/student": folder}, "first")
+    first = pushed(folder)
+    (folder / "onnx" / "model.onnx").unlink()
+    (folder / "model.safetensors").write_text("another")
+    (folder / "new.txt").write_text("new")
+    cut, found, error = 0, list[str](), True
+    while error:
+        cut, error = cut + 1, False
+        hub.repositories["me/student"], hub.requests, hub.cut = dict(first), 0, (cut, when)
+        try:
+            upload({"me/student": folder}, "second")
+        except UserError:
+            error = True
+            found.append("new" if hub.repositories["me/student"] == pushed(folder) else "old")
+            if found[-1] == "old":
+                assert hub.repositories["me/student"] == first
+        hub.cut = None
+        upload({"me/student": folder}, "second")
+        assert hub.repositories["me/student"] == pushed(folder)
+    assert found.count("old") >= 5, found
+    assert ("new" in found) == (when == "after"), found
 
 
 def test_a_teacher_that_was_cached_without_its_card_is_loaded_offline(

@@ -54,3 +54,17 @@ def test_facts_of_this_machine() -> None:
     assert facts["governor"]
     assert facts["threads"] == 2
     assert {*environment.PACKAGES} <= facts.keys()
+
+
+def test_free_memory_is_no_more_than_a_containers_limit(tmp_path: Path) -> None:
+    import psutil
+
+    free = environment.free_memory(tmp_path)
+    assert 0 < free <= psutil.virtual_memory().total + psutil.swap_memory().total
+    (tmp_path / "memory.max").write_text("max\n")
+    assert environment.free_memory(tmp_path) > 2**20
+    (tmp_path / "memory.max").write_text("1000000\n")
+    assert environment.free_memory(tmp_path) == 1_000_000
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory" / "memory.limit_in_bytes").write_text("500000\n")
+    assert environment.free_memory(tmp_path) == 500_000

@@ -6,6 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from transformers import BertConfig, BertForSequenceClassification
 
 from distill import fits
 from distill.config import Config, Teacher, Term, Train
@@ -45,3 +47,48 @@ def test_margins_are_refused_for_tasks_without_queries(kind: str) -> None:
         return
     with pytest.raises(ConfigError, match=f"^stages.s.terms.m.weight: got 1; must be 0 for own, a task of kind {kind}"):
         fits.check_margins(context(kind, 1, None), [step])
+
+
+def tiny(**sizes: int) -> Any:
+    return BertConfig(**{"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, **sizes}, vocab_size=500)
+
+
+@pytest.mark.parametrize("optimizer", [*fits.STATES, "SGD"])
+def test_the_least_memory_is_that_of_the_tensors_after_a_step(optimizer: str) -> None:
+    config = tiny()
+    model = BertForSequenceClassification(config)
+    stepped = getattr(torch.optim, optimizer)(model.parameters(), lr=1e-3)
+    model(torch.zeros(1, 4, dtype=torch.long)).logits.sum().backward()
+    stepped.step()
+    states = [value for state in stepped.state.values() for value in state.values() if torch.is_tensor(value)]
+    tensors = [*model.parameters(), *(p.grad for p in model.parameters()), *(value for value in states if value.dim())]
+    settings = Train(optimizer={"_target_": f"torch.optim.{optimizer}"})
+    assert fits.least_memory(config, settings) == sum(4 * tensor.numel() for tensor in tensors)
+
+
+@pytest.mark.parametrize(
+    ("settings", "student", "refused"),
+    [
+        ({"role": "teacher"}, None, True),
+        ({"role": "teacher", "only_head": True}, None, False),
+        ({"role": "student"}, None, False),  # its size follows from an earlier stage
+        ({"role": "student"}, tiny(num_hidden_layers=40), True),
+        ({"role": "student"}, tiny(num_hidden_layers=1), False),
+    ],
+)
+def test_a_training_for_which_memory_cannot_be_enough_is_refused(
+    settings: dict[str, Any], student: Any, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ctx = context("classification", 1, None)
+    ctx.machine = SimpleNamespace(device=torch.device("cpu"))
+    step = SimpleNamespace(stage="s", settings=Train(optimizer={"_target_": "torch.optim.AdamW"}, **settings))
+    teachers = [tiny(num_hidden_layers=30)]
+    fits.check_memory(ctx, [(step, student)], teachers)
+    monkeypatch.setattr(fits, "free_memory", lambda: 20 * 2**20)
+    if not refused:
+        fits.check_memory(ctx, [(step, student)], teachers)
+        return
+    with pytest.raises(
+        ConfigError, match=r"^stages.s: got a training that needs 0.\d GiB of memory .*0.0 GiB that are f"
+    ):
+        fits.check_memory(ctx, [(step, student)], teachers)
