@@ -553,6 +553,15 @@ def chaos_table(outcome: dict[str, Any]) -> Table:
     return Table("Disturbed runs", columns, rows, 2, [])
 
 
+def fuzz_table(outcome: dict[str, Any]) -> Table:
+    """The numbers of outcomes of random cases, which tests/fuzz/conftest.py writes."""
+    rows = [
+        (row["kind"], *(f"{value:,}" for value in (row["accepted"] + row["refused"], row["accepted"], row["refused"])))
+        for row in outcome["rows"]
+    ]
+    return Table("Random cases", ("Kind", "Cases", "Accepted", "Refused with a message"), rows, 1, [])
+
+
 WATCHED = {
     "memory_mib": "Memory, MiB", "files": "Open files", "threads": "Threads", "processes": "Processes",
     "temporary": "Temporary files", "shared_memory": "Files in shared memory",
@@ -699,6 +708,7 @@ _MEASUREMENTS: dict[str, tuple[Path, Callable[[dict[str, Any]], Table]]] = {
     "embedders": (PERFORMANCE, embedders_table),
     "embedder_terms": (FINDINGS, embedder_terms_table),
     "chaos": (RELIABILITY, chaos_table),
+    "fuzz": (RELIABILITY, fuzz_table),
     "soak": (RELIABILITY, soak_table),
 }
 """File in benchmarks/results -> document with its markers, and the function of its table."""

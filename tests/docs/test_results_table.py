@@ -49,6 +49,8 @@ end
 RELIABILITY = """# Reliability
 <!-- chaos:begin -->
 <!-- chaos:end -->
+<!-- fuzz:begin -->
+<!-- fuzz:end -->
 <!-- soak:begin -->
 <!-- soak:end -->
 end
@@ -410,6 +412,13 @@ def test_the_page_on_reliability_sums_what_was_done_to_runs(root: Path) -> None:
     assert "| prune | 1 | 2 | 0 | 0 | 1 | 1 | 0 | 1 |" in page
     assert "| prune | 2 | 2 | 0 | 0 | 1 | 1 | 1 | 0 |" in page
     assert "| all |  | 4 | 0 | 0 | 2 | 2 | 1 | 1 |" in page
+
+
+def test_the_page_on_reliability_shows_random_cases(root: Path) -> None:
+    rows = [{"kind": "model folders", "accepted": 1200, "refused": 34, "seconds": 1.0}]
+    write(root / "benchmarks/results/fuzz.json", {"environment": {}, "rows": rows})
+    assert results_table.main([], root) == 0
+    assert "| model folders | 1,234 | 1,200 | 34 |" in (root / "docs/reliability.md").read_text()
 
 
 def test_the_page_on_reliability_shows_whether_long_series_grow(root: Path) -> None:

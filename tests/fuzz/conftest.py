@@ -1,4 +1,7 @@
-"""Random cases, the same in every run: 100 of each kind, or as many as FUZZ_CASES (`make fuzz`: 1,000)."""
+"""Random cases, the same in every run: 100 of each kind, or as many as FUZZ_CASES (`make fuzz`: 1,000).
+
+With FUZZ_OUTPUT=FILE, the numbers of their outcomes are written to that file.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,19 @@ import contextlib
 import io
 import os
 import sys
-from collections.abc import Callable, Sequence
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from hypothesis import HealthCheck, Phase, settings
+
+from distill import checkpoint
+from distill.environment import commit, hardware
 
 CASES = int(os.environ.get("FUZZ_CASES", "100"))
 settings.register_profile(
@@ -38,6 +48,34 @@ class Outcome:
 
 
 Command = Callable[[Sequence[str]], Outcome]
+
+
+KINDS = {"test_configs": "command lines", "test_files": "files of rows", "test_folders": "model folders"}
+"""Module -> what its cases are."""
+
+
+@pytest.fixture(scope="module")
+def outcomes(request: pytest.FixtureRequest) -> Iterator[Counter[str]]:
+    """Numbers of cases that were `accepted` and `refused`."""
+    counts, began, failed = Counter[str](), time.monotonic(), request.session.testsfailed
+    yield counts
+    if "FUZZ_OUTPUT" not in os.environ or request.session.testsfailed > failed:
+        return
+    file, row = Path(os.environ["FUZZ_OUTPUT"]).absolute(), {"kind": KINDS[request.module.__name__.rpartition(".")[2]]}
+    with FileLock(Path(tempfile.gettempdir()) / "distill-fuzz.lock"):
+        stored = checkpoint.read_json(file)["rows"] if file.is_file() else []
+        rows = [each for each in stored if each["kind"] != row["kind"]]
+        rows.append(
+            {
+                **row,
+                "accepted": counts["accepted"],
+                "refused": counts["refused"],
+                "seconds": time.monotonic() - began,
+                "commit": commit(),
+            }
+        )
+        rows.sort(key=lambda each: each["kind"])
+        checkpoint.write_json(file, {"environment": hardware(1), "rows": rows})
 
 
 @pytest.fixture(autouse=True)
