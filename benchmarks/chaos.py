@@ -5,9 +5,10 @@
 
 Each recipe is run at smoke size without a disturbance. The same run in another folder is disturbed at random moments
 and continued by the same command: by SIGKILL while it writes or reads a file and at any time, by SIGTERM, and by a disk
-that is full. Then files of the finished run are damaged, one at a time, and the same command is run once more. A run is
-lost if a command ends in another way than it should; it differs if a file in its folder is not, byte for byte, that of
-the undisturbed run. Measured times, what is computed from them, and hashes are left out of the comparison.
+that is full. After each disturbance the folder gets another name. Then files of the finished run are damaged, one at a
+time, and the same command is run once more. A run is lost if a command ends in another way than it should; it differs
+if a file in its folder is not, byte for byte, that of the undisturbed run. Measured times, what is computed from them,
+and hashes are left out of the comparison.
 """
 
 from __future__ import annotations
@@ -131,6 +132,7 @@ def disturbed(
                     return row | {"lost": [ending(done)]}
                 break  # the run was over before
             row["disturbances"].append({"how": how, "moment": moment, "process": process, "at": at[0]})
+            broken = broken.rename(broken.with_name(f"moved {number}"))
             if problem := badly_ended(how, processes, done):
                 return row | {"lost": [f"{how} at {at[0]}: {problem}"]}
         for number in range(damages + 1):
