@@ -64,12 +64,14 @@ def watched(minutes: float) -> list[dict[str, Any]]:
         homes = {series: Path(folder) / series for series in SERIES}
         processes = {series: stack.enter_context(_started(series, homes[series], minutes)) for series in SERIES}
         rows, began = [], time.monotonic()
-        while (seconds := time.monotonic() - began) < 60 * minutes:
+        while time.monotonic() - began < 60 * minutes:
             time.sleep(EVERY)
             for series, process in processes.items():
-                if process.poll() is not None:
-                    raise RuntimeError(f"{series} ended: {(homes[series] / 'log').read_text()[-2000:]}")
-                rows.append({"series": series, "seconds": seconds, **reading(process.pid, homes[series])})
+                if process.poll() is None:
+                    seconds = time.monotonic() - began
+                    rows.append({"series": series, "seconds": seconds, **reading(process.pid, homes[series])})
+                elif process.returncode:
+                    raise RuntimeError(f"{series} failed: {(homes[series] / 'log').read_text()[-2000:]}")
         return rows
 
 

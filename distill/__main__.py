@@ -111,9 +111,7 @@ def main() -> None:
         return
     if problems := list(launch(os.environ, sweep=bool({"-m", "--multirun"} & set(sys.argv)))):
         sys.exit(_print_errors(problems, 2))
-    for number in errors.SIGNALS:
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, errors.interrupt)
+    errors.listen()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing its own message and a stack
     failed: list[sweep.Failure] = []
     try:

@@ -155,17 +155,17 @@ def keep(part: str, key: str | None, source: Path) -> bool:
 
 
 @contextmanager
-def making(part: str, key: str | None, waits: Callable[[], None]) -> Iterator[None]:
+def making(part: str, key: str | None, waits: Callable[[str], None]) -> Iterator[None]:
     """Let no other process make the same entry at the same time: it waits, and can then take what was made.
 
     Args:
         key: name of the entry; without one nothing is waited for.
-        waits: called once, if another process makes the entry.
+        waits: called once, with the end of a message (`locks.left`), if another process makes the entry.
     """
     if key is None or not _settings.most or not _can_write(root() / LOCKS):
         yield
         return
-    with locks.held(root() / LOCKS / f"{part}-{key}", lambda _: waits()):
+    with locks.held(root() / LOCKS / f"{part}-{key}", lambda file: waits(locks.left(file))):
         yield
 
 

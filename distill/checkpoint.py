@@ -99,10 +99,9 @@ def locked(folder: Path) -> Iterator[None]:
     assert claimed(folder), folder
 
     def taken(file: Path) -> None:
-        left = "" if file.name == LOCK else f"; remove {file} if a run on another machine was killed and left it"
         raise ConfigError(
             f"output: got {folder}; must be used by one run at a time; wait for the other one, or set "
-            f"output=FOLDER{left}"
+            f"output=FOLDER{locks.left(file)}"
         )
 
     with ExitStack() as stack:

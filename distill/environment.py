@@ -87,16 +87,22 @@ def hardware(threads: int, gpu: str | None = None) -> dict[str, Any]:
     return machine | {name: _version(name) for name in PACKAGES}
 
 
-def free_memory(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """Bytes of memory and swap that a process on this machine may still take, but no more than its container's limit
-    (cgroups, version 2 or 1)."""
+def memory(cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Bytes of memory and swap that this machine has, or that its container may use (cgroups, version 2 or 1).
+
+    None outside Linux: other systems make swap when it is needed.
+    """
     import psutil
 
-    free = int(psutil.virtual_memory().available + psutil.swap_memory().free)
+    if platform.system() != "Linux":
+        return None
+    ram, swap = psutil.virtual_memory().total, psutil.swap_memory().total
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
         with suppress(OSError, ValueError):  # there is none, or it is `max`
-            free = min(free, int((cgroup / name).read_text()))
-    return free
+            ram = min(ram, int((cgroup / name).read_text()))
+    with suppress(OSError, ValueError):
+        swap = min(swap, int((cgroup / "memory.swap.max").read_text()))
+    return int(ram + swap)
 
 
 def _version(package: str) -> str | None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import signal
-import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -57,24 +55,27 @@ class Interrupted(KeyboardInterrupt):
         self.number = number
 
 
-def repeated() -> bool:
-    """Whether a signal came less than a second after the last one, and is taken for the same: a terminal or scheduler
-    sends it to each process of a sweep, and the sweep hands it on."""
-    global _last
-    now = time.monotonic()
-    if now - _last < 1:
-        return True
-    _last = now
-    return False
+received = 0
+"""Number of signals of `SIGNALS` that this process has handled."""
 
 
-_last = -math.inf
+def note() -> None:
+    """Count a signal."""
+    global received
+    received += 1
 
 
 def interrupt(number: int, frame: Any) -> None:
     """A handler of a signal."""
-    if not repeated():
-        raise Interrupted(number)
+    note()
+    raise Interrupted(number)
+
+
+def listen() -> None:
+    """Let the signals that stop a run raise `Interrupted`, except those that the process was started to ignore."""
+    for number in SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, interrupt)
 
 
 def reason(error: BaseException) -> str:

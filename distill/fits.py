@@ -14,7 +14,7 @@ from distill.config import NO_TEACHER, Prune, Quantize, Train
 from distill.context import Context
 from distill.data.kinds import Kind, labelled
 from distill.data.tasks import soft_outputs_of, targets_of
-from distill.environment import free_memory
+from distill.environment import memory
 from distill.errors import ConfigError, DataError
 from distill.evaluate.cost import size_mib_of
 from distill.family.head import stored_head
@@ -159,44 +159,53 @@ def check_rows(ctx: Context, steps: list[Step]) -> None:
 
 
 def check_memory(ctx: Context, students: Sequence[tuple[Step, Any]], teachers: Sequence[Any]) -> None:
-    """Refuse trainings on a CPU that need more memory than is free, whatever the batches.
+    """Refuse trainings on a CPU that need more memory than the machine has, whatever the batches.
 
     Args:
         students: each step with the config of the student that it builds or is given; None for any other step.
         teachers: configs of the teachers.
     """
-    if ctx.machine.device.type != "cpu":
+    most = memory()
+    if ctx.machine.device.type != "cpu" or most is None:
         return
-    free, processes = free_memory(), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     errors = []
     for step, student in students:
-        trained = [student] if student is not None else teachers if _trains_teacher(ctx, step) else []
-        needed = processes * max((least_memory(config, step.settings) for config in trained), default=0)
-        if needed > free:
+        trained = [student] if student is not None else _trained_teachers(ctx, step, teachers)
+        needed = max((least_memory(config, step.settings) for config in trained), default=0)
+        # Models of tasks may be trained by one process each, or by fewer than there are.
+        needed *= int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if step.on_corpus else 1
+        if needed > most:
             errors.append(
                 f"stages.{step.stage}: got a training that needs {needed / 2**30:,.1f} GiB of memory for weights, "
-                f"gradients and optimizer alone; must be less than the {free / 2**30:,.1f} GiB that are free; use a "
-                "smaller model, fewer processes, or a machine with more memory"
+                f"gradients and optimizer alone; must be less than the {most / 2**30:,.1f} GiB that this machine has; "
+                "use a smaller model, fewer processes, or a machine with more memory"
             )
     if errors:
         raise ConfigError(errors)
 
 
-def _trains_teacher(ctx: Context, step: Step) -> bool:
-    """Whether a step trains given teachers, at least one of which is not used as it is."""
+def _trained_teachers(ctx: Context, step: Step, teachers: Sequence[Any]) -> list[Any]:
+    """Configs of the given teachers that a step trains: not of those that are used as they are."""
     settings = step.settings
     if not isinstance(settings, Train) or settings.role != "teacher":
-        return False
-    return not settings.skip_if_head or any(stored_head(folder) is None for folder in ctx.given.teachers)
+        return []
+    given = zip(ctx.given.teachers, teachers, strict=True)
+    return [config for folder, config in given if not settings.skip_if_head or stored_head(folder) is None]
 
 
 def least_memory(config: Any, settings: Any) -> int:
-    """Bytes that the training of a model, given by its config, takes without activations: float32 weights, gradients
-    and the optimizer's state of each weight. 0 for a stage that does not train whole models."""
+    """Bytes that the training of a model, given by its config, takes at least: float32 weights, and of those that are
+    trained also gradients and the optimizer's state. 0 for a stage that does not train whole models.
+
+    On tasks, the rows of the token table that occur in no text are not trained (`student.training`).
+    """
     if not isinstance(settings, Train) or settings.only_head or settings.skip_if_mlm_head:
         return 0
-    states = STATES.get(settings.optimizer["_target_"].rpartition(".")[2], 0)
-    return int(size_mib_of(config) * 2**20) * (2 + states)
+    copies = 1 + STATES.get(settings.optimizer["_target_"].rpartition(".")[2], 0)
+    weights = int(size_mib_of(config) * 2**20)
+    width = getattr(config, "embedding_size", None) or config.hidden_size
+    trained = weights - (4 * config.vocab_size * width if settings.data == "tasks" else 0)
+    return weights + copies * trained
 
 
 def same_tokens(first: Any, second: Any) -> bool:

@@ -47,3 +47,8 @@ def held(path: Path, taken: Callable[[Path], None]) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def left(file: Path) -> str:
+    """The end of a message on a lock that is held: what to do if a killed process left the file."""
+    return f"; remove {file} if a run on another machine was killed and left it" if file.name.endswith(TAKEN) else ""

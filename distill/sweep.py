@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from distill import checkpoint, errors, explain
 from distill.config import Config
 from distill.errors import UserError
 
+GRACE = 30.0
+"""Seconds in which the process of a job may write a checkpoint before it is killed."""
 _FOLDER = "DISTILL_FAILED_JOBS"
 """Environment variable with the folder of failed jobs, which launchers hand on to the processes of jobs."""
 
@@ -96,25 +99,42 @@ def run(
     # Not by fork: libraries that were used before, and their threads, need not work in a forked process.
     context = multiprocessing.get_context("spawn")
     answer, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_alone, args=(job, overrides, settings, recipe, direction, theirs))
-    process.start()
-    theirs.close()
+    orders, stop = context.Pipe(duplex=False)
+    process = context.Process(target=_alone, args=(job, overrides, settings, recipe, direction, theirs, orders))
     stopped: KeyboardInterrupt | None = None
-    while process.exitcode is None:
-        try:
-            process.join()
-        except KeyboardInterrupt as error:
-            stopped = error
-            if process.pid is not None and os.name != "nt":  # Windows interrupts all processes of a terminal itself
-                os.kill(process.pid, getattr(error, "number", signal.SIGINT))
+    try:
+        process.start()
+        theirs.close()
+        orders.close()
+        ended = False
+        while not ended:
+            try:
+                ended = bool(wait([process.sentinel]))
+            except KeyboardInterrupt as error:
+                stopped = error
+                with suppress(OSError):  # it has just ended
+                    stop.send(getattr(error, "number", signal.SIGINT))
+    finally:
+        if process.pid is not None:
+            _end(process)
     if stopped is not None:
         raise stopped
-    if process.exitcode:
-        _leave(Failure(job, overrides, [_ending(process.exitcode)], 1, ""))
     with suppress(EOFError):
-        objective: float | list[float] | None = answer.recv()
-        return objective
+        if answer.poll():
+            objective: float | list[float] | None = answer.recv()
+            return objective
+    if not (Path(os.environ[_FOLDER]) / f"{job}.json").is_file():
+        _leave(Failure(job, overrides, [_ending(process.exitcode or 0)], 1, ""))
     return None
+
+
+def _end(process: SpawnProcess) -> None:
+    """Wait for a process, and end it if it still runs, because a launcher ended the job by an exception of its own."""
+    if process.is_alive():
+        process.terminate()
+        process.join(GRACE)
+        process.kill()
+    process.join()
 
 
 def _alone(
@@ -124,11 +144,11 @@ def _alone(
     recipe: str,
     direction: str | Sequence[str] | None,
     answer: Connection,
+    orders: Connection,
 ) -> None:
     """What the process of a job does."""
-    for number in errors.SIGNALS:
-        signal.signal(number, errors.interrupt)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    errors.listen()
+    threading.Thread(target=_obey, args=(orders,), daemon=True).start()
     try:
         from distill.walk import walk
 
@@ -142,21 +162,27 @@ def _alone(
         failed(job, overrides, error)
 
 
-def _end_with_parent() -> None:
-    """End this process as soon as the one that began it is killed; else it would go on, and lock its run folder."""
-    parent = multiprocessing.parent_process()
+def _obey(orders: Connection) -> None:
+    """Send this process each signal that the sweep got, unless it has got it itself: a terminal or a scheduler may send
+    a signal to all processes. End it as soon as the sweep is killed; else it would go on, and lock its run folder."""
+    parent, asked = multiprocessing.parent_process(), 0
     assert parent is not None
-    wait([parent.sentinel])
+    with suppress(EOFError):
+        while parent.sentinel not in wait([parent.sentinel, orders]):
+            number, asked = orders.recv(), asked + 1
+            if errors.received < asked:
+                signal.raise_signal(number) if os.name == "nt" else os.kill(os.getpid(), number)
     os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
 
 
 def _ending(code: int) -> str:
     """One line on a process that ended with an exit code, or by a signal, whose number is then negative."""
-    if code > 0:
-        return f"process: got exit code {code}; must end with 0; run the same command again: what is finished is kept"
+    action = "run the same command again, which keeps what is finished"
+    if code >= 0:
+        return f"process: got exit code {code}; must finish the run first; see the output above, then {action}"
     name = signal.Signals(-code).name if -code in {*signal.Signals} else f"signal {-code}"
-    memory = " (the operating system ends a process so if memory runs out)" if name == "SIGKILL" else ""
-    return f"process: got {name}{memory}; must end by itself; run the same command again: what is finished is kept"
+    memory = ", by which an operating system ends a process when memory runs out" if name == "SIGKILL" else ""
+    return f"process: got {name}{memory}; must end by itself; {action}"
 
 
 def objectives(results: dict[str, Any] | None, direction: str | Sequence[str] | None) -> float | list[float] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import shlex
 import time
@@ -207,7 +206,10 @@ def _run_step(ctx: Context, step: Step) -> None:
 
     began, key = time.monotonic(), made_from.of_step(ctx, step)
     own = {"given": ctx.fingerprints(step), "versions": versions()} | ({} if key is None else {made_from.KEY: key})
-    waits = functools.partial(ctx.machine.log, f"{step.folder}: another run is making the same; waiting for it")
+
+    def waits(end: str) -> None:
+        ctx.machine.log(f"{step.folder}: another run is making the same; waiting for it{end}")
+
     with cache.making("models", key if ctx.machine.main else None, waits):
         if ctx.machine.main and cache.take("models", key, ctx.folder.of(step)):
             ctx.folder.forget_state(step)  # of a training that was stopped, before another run finished the same

@@ -148,7 +148,9 @@ class Context:
             if not checkpoint.finished(folder):
                 texts = [self.fingerprint("corpus"), self.config.limit.documents, self.config.seed]
                 key = None if self.config.limit.smoke else fingerprints.of_encoded(texts, tokenizers, sizes)
-                with cache.making("corpora", key, lambda: self.machine.log("corpus: another run encodes it; waiting")):
+                with cache.making(
+                    "corpora", key, lambda end: self.machine.log(f"corpus: another run encodes it; waiting{end}")
+                ):
                     if cache.take("corpora", key, folder):
                         self.machine.log(f"corpus: encoded by an earlier run, in the {owner}'s tokens")
                     else:

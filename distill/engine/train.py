@@ -30,7 +30,7 @@ from distill.engine.arithmetic import in_arithmetic
 from distill.engine.feed import Arrays, Collate, Fed, Feed, out_of_memory
 from distill.engine.graphs import Graphs, graphs_of, sent
 from distill.engine.tracker import Tracker
-from distill.errors import SIGNALS, Interrupted, Stopped, UserError, printable_lines, repeated
+from distill.errors import SIGNALS, Interrupted, Stopped, UserError, note, printable_lines
 from distill.progress import Bar
 from distill.shared import Trainable, tokens_in
 
@@ -355,11 +355,10 @@ def _interruptible() -> Iterator[_Stop]:
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    before = {number: signal.getsignal(number) for number in SIGNALS}
+    before = {number: old for number in SIGNALS if (old := signal.getsignal(number)) is not signal.SIG_IGN}
 
     def handler(number: int, frame: Any) -> None:
-        if repeated():
-            return
+        note()
         if stop.asked:
             raise Interrupted(number)
         stop.asked, stop.number = True, number

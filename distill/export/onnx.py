@@ -77,7 +77,7 @@ def _write(model: Any, tensors: dict[str, Any], outputs: list[str], sizes: dict[
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with checkpoint.writing_file(path) as temporary, warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*LeafSpec.* is deprecated", FutureWarning)
-        torch.onnx.export(
+        program = torch.onnx.export(
             model,
             kwargs=tensors,
             f=temporary,
@@ -88,12 +88,22 @@ def _write(model: Any, tensors: dict[str, Any], outputs: list[str], sizes: dict[
             external_data=False,
             verbose=False,
         )
+        _release(program)
         beside = temporary.with_name(f"{temporary.name}.data")
         if beside.is_file():
             beside.unlink()
             raise UserError(
                 f"{path}: got a model too large for one ONNX file; must be below 1.5 GiB; remove the ONNX schemes"
             )
+
+
+def _release(program: Any) -> None:
+    """Empty the caches of the shapes of a program. torch leaves them in circles of references that lead through its C++
+    objects, which Python cannot free: each export of a small model would keep 2 MiB until the process ends."""
+    for node in program.exported_program.graph.nodes:
+        shapes = getattr(getattr(node.meta.get("val"), "fake_mode", None), "shape_env", None)
+        if shapes is not None:
+            shapes.fake_tensor_cache.clear()
 
 
 def export_heads(folders: dict[str, Path], path: Path) -> None:

@@ -87,7 +87,8 @@ if __name__ == "__main__":
 @pytest.mark.slow
 def test_a_job_that_crashes_or_is_killed_does_not_stop_the_others(tmp_path: Path) -> None:
     (tmp_path / "crashing.py").write_text(CRASHING)
-    words = [sys.executable, "crashing.py", "-m", *SETTINGS, "seed=0,1,3,4,2", "stages.pretrain.clip=0,1"]
+    short = [*SETTINGS[:-1], "pipeline=[adapt]"]
+    words = [sys.executable, "crashing.py", "-m", *short, "seed=1,3,4,0", "stages.pretrain.clip=0,1"]
     run = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=250)
     assert run.returncode == 1
     above, lines = run.stderr.split("job 0 ", 1)
@@ -95,16 +96,16 @@ def test_a_job_that_crashes_or_is_killed_does_not_stop_the_others(tmp_path: Path
     named = dict(line.removeprefix("job ").split(": ", 1) for line in f"0 {lines}".splitlines())
     assert list(named) == [
         f"{2 * place + clip} (seed={seed} stages.pretrain.clip={clip})"
-        for place, seed in enumerate([0, 1, 3, 4, 2])
+        for place, seed in enumerate([1, 3, 4, 0])
         for clip in (0, 1)
-        if not clip or seed not in (0, 2)
+        if not clip or seed
     ]
     assert all("clip=0" not in name or line.startswith("stages.pretrain.clip: got 0") for name, line in named.items())
     reasons = [line for name, line in named.items() if "clip=1" in name]
     assert reasons[0] == "RuntimeError: out of ideas; the traceback is above"
-    assert reasons[1].startswith("process: got SIGKILL (the operating system ends a process so if memory runs out); ")
-    assert reasons[2].startswith("process: got exit code 5; must end with 0; ")
-    assert len(depths(tmp_path)) == 2
+    assert reasons[1].startswith("process: got SIGKILL, by which an operating system ends a process when memory runs")
+    assert reasons[2].startswith("process: got exit code 5; must finish the run first; ")
+    assert len(list(tmp_path.rglob("adapt/manifest.json"))) == 1
     assert not list((tmp_path / "outputs" / ".sweep").glob("failed-*"))
 
 

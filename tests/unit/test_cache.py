@@ -56,7 +56,7 @@ def test_what_is_kept_is_taken_and_needs_no_further_space(root: Path, tmp_path: 
 def test_nothing_is_kept_or_taken_without_a_key(root: Path, tmp_path: Path) -> None:
     assert not cache.keep("models", None, filled(tmp_path / "made"))
     assert not cache.take("models", None, tmp_path / "taken")
-    with cache.making("models", None, lambda: pytest.fail("nothing is waited for")):
+    with cache.making("models", None, lambda _: pytest.fail("nothing is waited for")):
         assert not root.exists()
 
 
@@ -127,7 +127,7 @@ def test_a_cache_that_cannot_be_written_is_none(tmp_path: Path) -> None:
     with cache.using(Cache(dir=str(tmp_path / "file"))):
         assert not cache.keep("models", KEY, filled(tmp_path / "made"))
         assert not cache.take("models", KEY, tmp_path / "taken")
-        with cache.making("models", KEY, lambda: pytest.fail("nothing is waited for")):
+        with cache.making("models", KEY, lambda _: pytest.fail("nothing is waited for")):
             pass
         assert cache.folder("tables").is_dir()
 
@@ -178,7 +178,7 @@ def test_files_of_others_are_not_removed(root: Path, tmp_path: Path) -> None:
 
 def _make(folder: Path, name: str, made: Path) -> None:
     """Take the entry or, after a while, make it: a file in `made` counts that."""
-    with cache.using(Cache(dir=str(folder / "cache"))), cache.making("models", KEY, lambda: None):
+    with cache.using(Cache(dir=str(folder / "cache"))), cache.making("models", KEY, lambda _: None):
         if not cache.take("models", KEY, folder / name):
             time.sleep(0.5)
             (made / name).touch()

@@ -13,6 +13,7 @@ import pytest
 from distill import checkpoint, locks
 from distill.errors import ConfigError
 
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has locks of another kind")
 WITHOUT = """
 import errno, fcntl, os, sys
 from pathlib import Path
@@ -36,7 +37,6 @@ def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fcntl.flock", missing)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has locks of another kind")
 @pytest.mark.usefixtures("without_locks")
 def test_without_locks_a_run_is_alone_too_and_one_that_was_killed_is_not_in_the_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,6 +52,19 @@ def test_garbage_in_padding_changes_nothing(exported: tuple[Path, Path]) -> None
     before = run(batch)
     batch["input_ids"][:, 7:] = 42
     assert np.array_equal(run(batch), before)
+
+
+@pytest.mark.slow
+def test_an_export_leaves_nothing_in_memory(classifier: Make, tmp_path: Path) -> None:
+    """torch keeps, for each program, what it computed of symbolic shapes: thousands of objects for a tiny model."""
+
+    def kept() -> int:
+        gc.collect()
+        return sum(type(each).__name__ == "_PySymInputStub" for each in gc.get_objects())
+
+    folder, before = classifier("bert", 3), kept()
+    export_onnx(folder, tmp_path / "model.onnx")
+    assert kept() == before
 
 
 @pytest.mark.slow
