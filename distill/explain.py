@@ -80,7 +80,16 @@ def _described(error: BaseException, arguments: list[str]) -> list[str] | None:
 def _about_settings(error: BaseException) -> bool:
     # Hydra raises a bare ValueError for `group=null`.
     null_group = isinstance(error, ValueError) and str(error).startswith("Config group override")
-    return null_group or isinstance(error, HydraException | OmegaConfBaseException | yaml.MarkedYAMLError)
+    ours = isinstance(error, HydraException | OmegaConfBaseException | yaml.MarkedYAMLError)
+    return null_group or ours or _raised_by_hydra(error)
+
+
+def _raised_by_hydra(error: BaseException) -> bool:
+    """Whether an error was raised by Hydra's own code, which adds a list of names to a path without looking at it."""
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    return at is not None and str(at.tb_frame.f_globals.get("__name__")).startswith(("hydra.", "omegaconf."))
 
 
 def _overrides(arguments: list[str]) -> list[str]:

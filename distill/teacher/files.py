@@ -55,6 +55,10 @@ def _whole(file: Path) -> Iterator[Any]:
         raise DataError(f"{file}: got a damaged file ({error}); must be whole; copy or download it again") from error
 
 
+PANIC = "PanicException"
+"""Name of the class, which is no subclass of Exception, of an error in the Rust code of tokenizers."""
+
+
 @contextmanager
 def readable(path: str | Path, needed: str = SAVED) -> Iterator[None]:
     """Raise a DataError for every error of the block, which reads files of a model.
@@ -68,7 +72,9 @@ def readable(path: str | Path, needed: str = SAVED) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except Exception as error:
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != PANIC:
+            raise
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise DataError(f"{path}: got files that cannot be loaded ({reason}); must be {needed}") from error
 

@@ -39,6 +39,8 @@ def load_tokenizer(path: str | Path) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(str(path), trust_remote_code=False, local_files_only=True)
         tokenizer.backend_tokenizer.no_truncation()
         tokenizer.backend_tokenizer.no_padding()
+        for texts in (("a",), ("a", "a")):  # of a damaged file only the use of a part may fail
+            tokenizer(*texts)
     longest = tokenizer.model_max_length
     if isinstance(longest, bool) or not isinstance(longest, int | float) or not longest >= 1:
         raise DataError(

@@ -376,6 +376,7 @@ def test_a_setting_calls_no_other_function(trap: Path, tmp_path: Path) -> None:
         ("temperature=${temprature}", "got ${temprature}; must be a setting that exists; did you mean temperature?"),
         ("pipeline=[", "command line: got recipe=distilbert pipeline=[; must be settings; "),
         ("temperature", "command line: got recipe=distilbert temperature; must be settings; "),
+        ("student=[{a: b}]", "command line: got recipe=distilbert student=[{a: b}]; must be settings; "),
     ],
 )
 def test_every_error_of_hydra_is_one_line(setting: str, expected: str) -> None:

@@ -236,6 +236,17 @@ def test_a_folder_without_tokenizer_is_refused(folder: Path, tmp_path: Path) -> 
         teacher.load_tokenizer(bad)
 
 
+@pytest.mark.parametrize("template", ["single", "pair"])
+def test_a_tokenizer_that_fails_when_it_is_used_is_refused(template: str, folder: Path, tmp_path: Path) -> None:
+    """With an error of its Rust code, which no `except Exception` catches."""
+    bad = copy(folder, tmp_path / "bad")
+    content = json.loads((bad / "tokenizer.json").read_text())
+    content["post_processor"][template][-1]["SpecialToken"]["id"] = "[X]"
+    (bad / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(DataError, match=r"got files that cannot be loaded \(no entry found for key"):
+        teacher.load_tokenizer(bad)
+
+
 def test_a_local_folder_is_used_in_place(folder: Path) -> None:
     assert teacher.resolve(Teacher(kind="hub", name=str(folder))) == str(folder)
 
