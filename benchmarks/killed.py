@@ -1,10 +1,10 @@
 """Runs distill and disturbs it at a moment.
 
     python -P killed.py never 0 0 recipe=distilbert output=run
-    python -P killed.py killed 12 0 recipe=distilbert output=run   # SIGKILL at the 12th access to a file in here
-    python -P killed.py later 3.5 0 recipe=distilbert output=run   # SIGKILL 3.5 seconds after the first access
-    python -P killed.py stopped 12 0 recipe=distilbert output=run   # SIGTERM at the 12th access
-    python -P killed.py full 12 0 recipe=distilbert output=run     # from the 12th access on, the disk is full
+    python -P killed.py killed 12 0 recipe=distilbert output=run  # SIGKILL at the 12th access to a file in here
+    python -P killed.py later 3.5 0 recipe=distilbert output=run  # SIGKILL 3.5 seconds after the first access
+    python -P killed.py stopped 12 0 recipe=distilbert output=run # SIGTERM at the 12th access
+    python -P killed.py full 12 0 recipe=distilbert output=run    # from the 12th access on, the disk is full
 
 Prints on standard error the number of accesses of each process, and the file at which it was disturbed. Of several
 processes, the one with the number that follows the moment is disturbed.

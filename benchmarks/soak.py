@@ -24,7 +24,7 @@ from typing import Any
 import psutil
 from rich.console import Console
 
-from distill import checkpoint
+from distill import checkpoint, errors
 from distill.environment import hardware
 
 EVERY = 10.0
@@ -34,8 +34,6 @@ RUN = (
     "stages.evaluate.shapes=[[1,16]]", "threads=1", "cache.dir=cache",
 )  # fmt: skip
 """Settings of a run: it trains a teacher and a student, exports both to ONNX and OpenVINO, and times them."""
-
-
 SERIES = {
     "sweep": ("-m", "distill", "-m"),
     "calls": ("-c", "import distill, sys\nfor seed in range(10**6): distill.run(*sys.argv[1:], f'seed={seed}')"),
@@ -48,6 +46,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=120)
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the readings to FILE as JSON")
     arguments = parser.parse_args()
+    errors.listen()  # so that the series end with it
     from benchmarks.results_table import soak_table
     from distill.report import terminal
 
