@@ -128,7 +128,8 @@ def main() -> None:
         sys.exit(_print_errors(lines, 2))
     finally:  # also of a sweep that was stopped
         if failed:
-            _print_errors([*(each.traceback for each in failed if each.traceback), *map(str, failed)], 0)
+            shown = [each.traceback for each in failed if each.traceback and (_tracebacks or each.code != 2)]
+            _print_errors([*shown, *map(str, failed)], 0)
     if failed:
         sys.exit(min(failure.code for failure in failed))
 

@@ -6,6 +6,7 @@ last. A run first claims its folder: it creates the file `CLAIM` there. Nothing 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -39,6 +40,8 @@ LOCK = ".lock"
 """File in a run folder that is locked while a run uses it."""
 
 _CLAIM_TEXT = "distill made this folder for a run, which may replace or remove anything in it.\n"
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a full disk, of a quota, and of a limit to the size of files."""
 _locked: set[Path] = set()
 """Run folders that this process has locked, or whose lock its main process has."""
 _TEMPORARY = re.compile(r"\..+\.\d+\.distill-tmp")
@@ -223,6 +226,36 @@ def _fsync(path: Path) -> None:
         os.close(descriptor)
 
 
+class Full(OSError):
+    """A disk became full."""
+
+    written = 0
+    """Bytes that were written of what did not fit, and are free again."""
+
+
+@contextmanager
+def _measured(target: Path, temporary: Path) -> Iterator[None]:
+    """On a full disk, raise an error that names `target` and how much was written of it."""
+    try:
+        yield
+    except OSError as error:
+        elsewhere = error.filename is not None and not Path(error.filename).is_relative_to(temporary)
+        if error.errno not in FULL or elsewhere:
+            raise
+        written = _bytes(temporary) + (error.written if isinstance(error, Full) else 0)
+        full = Full(error.errno, f"{os.strerror(error.errno)} {_after(written)}", str(target))
+        full.written = written
+        raise full from error
+
+
+def _bytes(path: Path) -> int:
+    return sum(file.stat().st_size for file in [path, *path.rglob("*")] if file.is_file())
+
+
+def _after(written: int) -> str:
+    return f"after {written / 2**20:,.1f} MiB of it were written"
+
+
 @contextmanager
 def writing_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path. The file that the block writes there is flushed and then replaces the one at `path`.
@@ -232,8 +265,9 @@ def writing_file(path: Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _temporary(path)
     try:
-        yield temporary
-        _fsync(temporary)
+        with _measured(path, temporary):
+            yield temporary
+            _fsync(temporary)
         # Several processes would overwrite each other's hashes; what others write is written whole, with its own.
         if _main() and path.name != intact.SUMS and _hashed(path.parent):
             intact.note(path, temporary, write_json)
@@ -303,7 +337,8 @@ def writing(folder: Path) -> Iterator[Path]:
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
     try:
-        yield temporary
+        with _measured(folder, temporary):
+            yield temporary
         if _hashed(folder.parent):
             intact.seal(temporary, write_json)
         for path in [*temporary.rglob("*"), temporary]:
@@ -321,7 +356,8 @@ def writing(folder: Path) -> Iterator[Path]:
         _fsync(folder.parent)
     except SafetensorError as error:
         raise UserError(
-            f"{folder}: got {error}; must be writable, on a disk with free space; free some, then run the same command"
+            f"{folder}: got {error} {_after(_bytes(temporary))}; must be writable, on a disk with free space; free "
+            "some, then run the same command"
         ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

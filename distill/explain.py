@@ -20,13 +20,14 @@ from omegaconf.errors import OmegaConfBaseException
 
 from distill.check import settings
 from distill.check.rules import flatten, nearest, of_student
+from distill.checkpoint import FULL
 from distill.config import Config, folder, load_config, recipes
 from distill.errors import UserError, printable
 
 USUAL = "distilbert"
 """Recipe whose settings are suggested if no recipe is chosen, or if the chosen one does not compose."""
 
-_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
+_DISK = (*FULL, errno.EROFS, errno.EACCES)
 
 _RULES = {
     "could not be converted to Integer": "a whole number",
@@ -51,9 +52,8 @@ def _described(error: BaseException, arguments: list[str]) -> list[str] | None:
     if isinstance(error, UserError):
         return error.messages
     if isinstance(error, OSError) and error.errno in _DISK:
-        return [
-            f"{error.filename or 'disk'}: got {error.strerror}; must be writable; correct it, then run the same command"
-        ]
+        advice = "on a disk with more free space; free some" if error.errno in FULL else "writable; correct it"
+        return [f"{error.filename or 'disk'}: got {error.strerror}; must be {advice}, then run the same command"]
     if isinstance(error, ValueError) and str(error).startswith("The --"):  # Hydra's, about its options
         return [f"command line: got {' '.join(arguments)}; {error}; leave the option out"]
     if not _about_settings(error):

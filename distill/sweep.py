@@ -43,7 +43,7 @@ class Failure:
     code: int
     """Exit code: 2 after errors that the user can correct, else 1."""
     traceback: str
-    """Empty after errors that the user can correct."""
+    """Empty if its process was ended."""
 
     def __str__(self) -> str:
         return "\n".join(f"job {self.job} ({' '.join(self.overrides)}): {line}" for line in self.lines)
@@ -71,7 +71,7 @@ def failures(arguments: Sequence[str]) -> Iterator[list[Failure]]:
 def failed(job: int, overrides: list[str], error: Exception) -> None:
     """Leave the error of a job to the process that began the sweep."""
     lines = explain.messages(error, overrides)
-    trace = "" if lines else "".join(traceback.format_exception(error))
+    trace = "".join(traceback.format_exception(error))
     described = lines or [f"{type(error).__name__}: {error}; the traceback is above"]
     _leave(Failure(job, overrides, described, 2 if lines else 1, trace))
 

@@ -84,7 +84,7 @@ FULL = os.strerror(errno.ENOSPC)
         ("killed", 1, "Traceback (most recent call last)", False),
         ("stopped", 143, "stopped", True),
         ("stopped", 1, "x", False),
-        ("full", 2, f"run/x: got {FULL}; must be writable\naccesses of 0: 3", True),
+        ("full", 2, f"run/x: got {FULL}; must be on\naccesses of 0: 3", True),
         ("full", 2, "tasks: got x\naccesses of 0: 3", False),
         ("full", 1, f"Traceback\nOSError: {FULL}\naccesses of 0: 3", False),
         ("full", 0, "accesses of 0: 3", True),

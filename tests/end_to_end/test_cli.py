@@ -120,12 +120,12 @@ def test_help_names_recipes_and_choices(trap: Path, tmp_path: Path) -> None:
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("setting", ["temperature=-1", "temprature=3"])
-def test_a_traceback_is_printed_on_request(setting: str, trap: Path, tmp_path: Path) -> None:
-    done = distill(tmp_path, RECIPE, setting, trap=trap, HYDRA_FULL_ERROR="1")
+@pytest.mark.parametrize("settings", [["temperature=-1"], ["temprature=3"], ["temperature=-1,-2", "-m"]])
+def test_a_traceback_is_printed_on_request(settings: list[str], trap: Path, tmp_path: Path) -> None:
+    done = distill(tmp_path, RECIPE, *settings, trap=trap, HYDRA_FULL_ERROR="1")
     assert done.returncode not in (0, TRAPPED)
     assert "Traceback (most recent call last)" in done.stderr
-    assert setting.partition("=")[0] in done.stderr
+    assert settings[0].partition("=")[0] in done.stderr
 
 
 def test_the_trap_ends_a_process_that_imports_torch(trap: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from distill import checkpoint, intact
+from distill import checkpoint, explain, intact
 from distill.errors import ConfigError, UserError
 
 REFUSED = "output: got {}; must be a new or empty folder, or one that a run began; set output=NEW_FOLDER"
@@ -232,6 +233,34 @@ def test_a_full_disk_is_reported_in_one_line_and_the_old_weights_are_kept(run: P
     assert line.startswith(f"{folder}: got ")
     assert "must be writable, on a disk with free space; free some, then run the same command" in line
     assert content(run) == before
+
+
+@pytest.mark.parametrize("write", [Path.write_bytes, checkpoint.write_bytes])
+def test_the_message_of_a_full_disk_has_what_was_written(run: Path, small_disk: Any, write: Any) -> None:
+    folder, most = run / "stage", 3 * 2**20
+    with checkpoint.writing(folder) as temporary:
+        (temporary / "old").write_bytes(b"1")
+    before = content(run)
+
+    def again() -> None:
+        with checkpoint.writing(folder) as temporary:
+            (temporary / "first").write_bytes(bytes(2 * 2**20))
+            write(temporary / "second", bytes(4 * 2**20))
+
+    with small_disk(most), pytest.raises(checkpoint.Full) as failed:
+        again()
+    assert explain.messages(failed.value, []) == [
+        f"{folder}: got {os.strerror(errno.EFBIG)} after 5.0 MiB of it were written; must be on a disk with more free "
+        "space; free some, then run the same command"
+    ]
+    assert content(run) == before
+
+
+def test_an_error_of_another_full_disk_is_not_changed(run: Path) -> None:
+    error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/elsewhere/file")
+    with pytest.raises(OSError, match="/elsewhere/file") as failed, checkpoint.writing(run / "stage"):
+        raise error
+    assert failed.value is error
 
 
 def test_files_are_written_completely_or_not_changed(tmp_path: Path) -> None:
