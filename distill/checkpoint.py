@@ -239,8 +239,9 @@ def _measured(target: Path, temporary: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        elsewhere = error.filename is not None and not Path(error.filename).is_relative_to(temporary)
-        if error.errno not in FULL or elsewhere:
+        # Of a copy, both names are given; others give none.
+        names = [name for name in (error.filename, error.filename2) if name is not None]
+        if error.errno not in FULL or (names and not any(Path(name).is_relative_to(temporary) for name in names)):
             raise
         written = _bytes(temporary) + (error.written if isinstance(error, Full) else 0)
         full = Full(error.errno, f"{os.strerror(error.errno)} {_after(written)}", str(target))

@@ -256,11 +256,18 @@ def test_the_message_of_a_full_disk_has_what_was_written(run: Path, small_disk: 
     assert content(run) == before
 
 
-def test_an_error_of_another_full_disk_is_not_changed(run: Path) -> None:
-    error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/elsewhere/file")
-    with pytest.raises(OSError, match="/elsewhere/file") as failed, checkpoint.writing(run / "stage"):
-        raise error
-    assert failed.value is error
+@pytest.mark.parametrize("here", [False, True])
+def test_the_message_of_a_copy_that_does_not_fit_names_where_it_was_copied_to(run: Path, here: bool) -> None:
+    """Python names both files of a copy."""
+
+    def copy() -> None:
+        with checkpoint.writing(run / "stage") as temporary:
+            target = temporary / "file" if here else Path("/elsewhere/file")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/source/file", None, str(target))
+
+    with pytest.raises(OSError, match="No space left") as failed:
+        copy()
+    assert failed.value.filename == str(run / "stage" if here else "/source/file")
 
 
 def test_files_are_written_completely_or_not_changed(tmp_path: Path) -> None:
