@@ -244,7 +244,7 @@ def _measured(target: Path, temporary: Path) -> Iterator[None]:
         if error.errno not in FULL or (names and not any(Path(name).is_relative_to(temporary) for name in names)):
             raise
         written = _bytes(temporary) + (error.written if isinstance(error, Full) else 0)
-        full = Full(error.errno, f"{os.strerror(error.errno)} {_after(written)}", str(target))
+        full = Full(error.errno, f"{os.strerror(error.errno)}{_after(written)}", str(target))
         full.written = written
         raise full from error
 
@@ -254,7 +254,7 @@ def _bytes(path: Path) -> int:
 
 
 def _after(written: int) -> str:
-    return f"after {written / 2**20:,.1f} MiB of it were written"
+    return f" after {written / 2**20:,.1f} MiB of it were written" if written else ""
 
 
 @contextmanager
@@ -357,7 +357,7 @@ def writing(folder: Path) -> Iterator[Path]:
         _fsync(folder.parent)
     except SafetensorError as error:
         raise UserError(
-            f"{folder}: got {error} {_after(_bytes(temporary))}; must be writable, on a disk with free space; free "
+            f"{folder}: got {error}{_after(_bytes(temporary))}; must be writable, on a disk with free space; free "
             "some, then run the same command"
         ) from error
     finally:

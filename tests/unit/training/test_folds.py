@@ -96,7 +96,9 @@ class Recorded:
 def test_rows_with_the_same_first_text_are_in_one_fold_and_no_fold_is_empty(count: int) -> None:
     numbers = fold_of(DATA, count)
     assert all(len({*numbers[[t == text for t in DATA.train["text"]]]}) == 1 for text in TEXTS)
-    sizes = [len({DATA.train["text"][row] for row in np.flatnonzero(numbers == fold)}) for fold in range(count)]
+    sizes = [
+        len({DATA.train["text"][row] for row in np.flatnonzero(numbers == fold).tolist()}) for fold in range(count)
+    ]
     assert max(sizes) - min(sizes) <= 1
     assert min(sizes) > 0
     order = np.random.default_rng(0).permutation(len(numbers))
