@@ -12,6 +12,7 @@ from distill.plan import Step
 from distill.stages.prune import goal_of_gates
 from distill.training.answers import learned_weights
 from distill.training.corpus import on_corpus
+from distill.training.prepare import forget_training
 from distill.training.tasks import on_all_tasks, on_task
 
 SLOWEST = 1.5
@@ -28,8 +29,7 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
     parts = []
     for number, member in enumerate(members):
         name = f"{step.folder}/{member}"
-        if not checkpoint.finished(ctx.folder.path / name):
-            _trained(ctx, step, settings, number, name)
+        _trained(ctx, step, settings, number, name)
         parts.append(checkpoint.read_json(ctx.folder.path / name / checkpoint.MANIFEST))
     manifest: dict[str, Any] = {"members": members} | _sum([part for part in parts if "skipped" not in part])
     if all("skipped" in part for part in parts):
@@ -44,14 +44,25 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
 
 
 def _trained(ctx: Context, step: Step, settings: Train, member: int, name: str) -> dict[str, Any]:
-    """Train one model on the corpus, or one on each task, in the folder `name`. Returns the manifest."""
+    """Train one model on the corpus, or one on each task, in the folder `name`. Returns the manifest.
+
+    What finished is not trained again: a run may be stopped between the training and the end of its step.
+    """
+    if checkpoint.finished(ctx.folder.path / name):
+        forget_training(ctx, name)
+        manifest: dict[str, Any] = checkpoint.read_json(ctx.folder.path / name / checkpoint.MANIFEST)
+        return manifest
     if settings.data == "corpus":
         return on_corpus(ctx, step, settings, member, name)
     if ctx.shares_encoder(settings):
         manifest = {"tasks": list(ctx.tasks), **on_all_tasks(ctx, step, settings, name)}
-        return _written(ctx, name, manifest)
+        manifest = _written(ctx, name, manifest)
+        forget_training(ctx, name)
+        return manifest
     parts, goal = {}, goal_of_gates(ctx, step) if settings.gates.trained else None
     pending = [task for task in ctx.tasks if not checkpoint.finished(ctx.folder.path / name / task)]
+    for task in ctx.tasks.keys() - pending:
+        forget_training(ctx, f"{name}/{task}")
     for own, task in _divided(ctx, settings, pending):
         on_task(own, step, settings, ctx.tasks[task], member, f"{name}/{task}", goal)
     ctx.machine.wait()

@@ -24,9 +24,9 @@ from distill.training.origin import origin
 from distill.training.prepare import (
     Arrays,
     Collate,
+    forget_training,
     frozen,
     prepared,
-    state_folder,
     summary,
     terms,
     total_steps,
@@ -118,5 +118,5 @@ def _save(
                 (temporary / PROJECTION).mkdir()
                 weight = {"linear.weight": projection.detach().float().cpu()}
                 save_file(weight, temporary / PROJECTION / "model.safetensors")
-        checkpoint.remove(state_folder(ctx, name), ctx.folder.path)
+    forget_training(ctx, name)
     ctx.machine.wait()

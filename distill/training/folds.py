@@ -19,11 +19,7 @@ from distill.data.splits import Split, hashes
 from distill.data.tasks import TaskData
 from distill.engine import Trained
 from distill.training.answers import LOGITS, logits_of
-from distill.training.prepare import state_folder, summary
-
-FOLDS = ".folds"
-"""Suffix of the folder with the logits of each fold, until those of all folds are stored beside the model."""
-
+from distill.training.prepare import FOLDS, forget_training, summary
 
 Fit = Callable[[TaskData, str], tuple[Any, Trained]]
 """(a task with a part of its training rows, a folder relative to the run folder) -> a model trained on these rows."""
@@ -87,5 +83,5 @@ def _of_fold(ctx: Context, name: str, data: TaskData, own: np.ndarray, tokenizer
         with checkpoint.writing(ctx.folder.path / name) as temporary:
             np.save(temporary / LOGITS, logits, allow_pickle=False)
             checkpoint.write_json(temporary / checkpoint.MANIFEST, summary(done))
-        checkpoint.remove(state_folder(ctx, name), ctx.folder.path)
+    forget_training(ctx, name)
     ctx.machine.wait()

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from distill import engine, family, student, teacher
+from distill import checkpoint, engine, family, student, teacher
 from distill.bind import bind
 from distill.checkpoint import STATE
 from distill.compress.gates import parameter_groups
@@ -27,6 +27,9 @@ from distill.student.shape import setting
 from distill.student.training import aligned_vocabulary, quick_on_cpu
 from distill.terms import KINDS
 from distill.training.origin import cut_for_all
+
+FOLDS = ".folds"
+"""Suffix of the folder with the logits of each fold, until those of all folds are stored beside the model."""
 
 Arrays = dict[str, np.ndarray]
 Collate = Callable[[np.ndarray, int], Arrays]
@@ -178,6 +181,13 @@ def learning_rate(ctx: Context, step: Step, settings: Train) -> float:
 def state_folder(ctx: Context, name: str) -> Path:
     """Folder with the state from which the training of the model in folder `name` resumes."""
     return ctx.folder.path / f"{name}{STATE}"
+
+
+def forget_training(ctx: Context, name: str) -> None:
+    """Remove what only a training that is not finished needs. `name` is the folder of its model, which is whole."""
+    if ctx.machine.main:
+        for ending in (STATE, FOLDS):
+            checkpoint.remove(ctx.folder.path / f"{name}{ending}", ctx.folder.path)
 
 
 def summary(done: engine.Trained) -> dict[str, Any]:

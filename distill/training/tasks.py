@@ -12,7 +12,7 @@ import torch
 from datasets import Dataset
 from torch import nn
 
-from distill import checkpoint, teacher
+from distill import teacher
 from distill.compress.fake import faked
 from distill.compress.gates import L0, Gates, gates_for
 from distill.compress.goal import Goal
@@ -40,14 +40,14 @@ from distill.student.training import only_used_embeddings
 from distill.terms import LOGITS, VECTORS
 from distill.training.answers import CROSS_FITTED, cross_fitted, held_out, learned_outputs
 from distill.training.best import best
-from distill.training.folds import FOLDS, CrossFitted, in_folds
+from distill.training.folds import CrossFitted, in_folds
 from distill.training.origin import UNKNOWN, origin, with_head
 from distill.training.prepare import (
     Arrays,
     Collate,
+    forget_training,
     frozen,
     prepared,
-    state_folder,
     summary,
     terms,
     total_steps,
@@ -161,8 +161,6 @@ def on_all_tasks(ctx: Context, step: Step, settings: Train, name: str) -> dict[s
             manifest = summary(done) | lesson.rows.transfer
             with write_model(ctx.folder.path / name / task, model, tokenizer, manifest):
                 pass
-    if ctx.machine.main:
-        checkpoint.remove(state_folder(ctx, name), ctx.folder.path)
     ctx.machine.wait()
     return summary(done)
 
@@ -367,6 +365,5 @@ def _save(
                 write(gates.scores(), temporary / SCORES)
             if folds is not None:
                 np.save(temporary / CROSS_FITTED, folds.logits, allow_pickle=False)
-        for folder in (state_folder(ctx, name), ctx.folder.path / f"{name}{FOLDS}"):
-            checkpoint.remove(folder, ctx.folder.path)
+    forget_training(ctx, name)
     ctx.machine.wait()

@@ -28,9 +28,10 @@ DISTURBED = """
 import os, sys
 from distill.__main__ import main
 from distill.engine import state
+from distill.training import corpus, tasks
 
 stage, at, number = sys.argv.pop(1), int(sys.argv.pop(1)), int(sys.argv.pop(1))
-save = state.save
+save, forget = state.save, corpus.forget_training
 
 def disturbed(folder, step, *rest):
     here = str(folder).endswith(stage + ".state")
@@ -39,7 +40,12 @@ def disturbed(folder, step, *rest):
     if not here or step <= at - 4 or step > at:  # the work of a few steps is lost
         save(folder, step, *rest)
 
-state.save = disturbed
+def at_the_end(ctx, name):
+    if name == stage and at < 0:
+        os.kill(os.getpid(), number)
+    forget(ctx, name)
+
+state.save, corpus.forget_training, tasks.forget_training = disturbed, at_the_end, at_the_end
 main()
 """
 
@@ -50,7 +56,8 @@ def distill(cwd: Path, *settings: str, launch: tuple[str, ...] = ("-m", "distill
 
 
 def disturbed(cwd: Path, stage: str, step: int, number: int) -> subprocess.CompletedProcess[str]:
-    """The same run, which sends itself a signal when it is about to save its state at this step."""
+    """The same run, which sends itself a signal when it is about to save its state at this step; at -1, when the model
+    is written and its states are about to be removed."""
     return distill(cwd, "output=broken", launch=("-c", DISTURBED, stage, str(step), str(number)))
 
 
@@ -77,12 +84,20 @@ def test_killed_and_interrupted_runs_resume_exactly(cwd: Path, whole: Path) -> N
     assert {p.name for p in (broken / "pretrain.state").iterdir()} == {"4", "5"}
     assert not (broken / "pretrain").exists()
 
+    # What is finished is not trained again, and its states are removed then.
+    trained = {}
+    for model in ("pretrain", "finetune_teacher/order"):
+        assert disturbed(cwd, model, -1, signal.SIGKILL).returncode == -signal.SIGKILL
+        assert (broken / f"{model}.state").is_dir() == (model == "pretrain")  # the other made no checkpoint so soon
+        trained[model] = (broken / model / "model.safetensors").stat().st_mtime_ns
+
     # Ctrl-C, in a stage of tasks, lets the step finish.
     interrupted = disturbed(cwd, "finetune/order", 7, signal.SIGINT)
     assert interrupted.returncode == 130
     assert interrupted.stderr == "finetune/order: stopped at step 8 of 12; run the same command to resume\n"
     assert {p.name for p in (broken / "finetune" / "order.state").iterdir()} == {"3", "8"}
     assert "adapt: finished earlier, skipped" in interrupted.stdout
+    assert trained == {model: (broken / model / "model.safetensors").stat().st_mtime_ns for model in trained}
 
     last = distill(cwd, "output=broken")
     assert last.returncode == 0, last.stderr
