@@ -9,18 +9,17 @@ at all, and may be used by several processes at once. Beyond `cache.max_gib`, wh
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from distill import checkpoint, locks
+from distill import checkpoint, disk, intact, locks
 from distill.config import Cache
 from distill.errors import UserError
 
@@ -30,7 +29,9 @@ FILES = "files.json"
 """File of an entry with the hash of each of its files; the files are in the folder `CONTENT` beside it."""
 CONTENT = "content"
 LOCKS = "locks"
-_OURS = re.compile(r"[0-9a-f]{16}(\.(arrow|npy|int32|int8))?")
+HASH = ".sha256"
+"""Ending of the file beside the files of an entry that is no folder, with the hash of each of them."""
+_OURS = re.compile(r"[0-9a-f]{16}(\.(arrow|npy|int32|int8|sha256))?")
 """Names of entries. Nothing with another name is removed, so that `cache.dir` may be any folder."""
 _LEFT = re.compile(
     r"\.[0-9a-f]{16}(\.\w+)?\.\d+\.distill-tmp|"
@@ -105,12 +106,34 @@ def used(path: Path) -> None:
         os.utime(path)
 
 
+def seal(*files: Path) -> None:
+    """Store the hashes of the files of an entry, which differ in their endings alone."""
+    checkpoint.write_text(files[0].with_suffix(HASH), _hashes_of(files))
+
+
+def whole(*files: Path) -> bool:
+    """Whether the files of an entry are there, as they were when `seal` was called. Notes that they are used then."""
+    stored = files[0].with_suffix(HASH)
+    try:
+        if stored.read_text(encoding="utf-8") != _hashes_of(files):
+            return False
+    except (OSError, ValueError):
+        return False
+    for path in (*files, stored):
+        used(path)
+    return True
+
+
+def _hashes_of(files: Sequence[Path]) -> str:
+    return "".join(f"{intact.sha256(file)}\n" for file in files)
+
+
 def take(part: str, key: str | None, target: Path) -> bool:
     """Put the files of an entry into the folder `target`, which is replaced. Returns whether there is such an entry;
     there is none without a key.
 
     Files are hard links where the file system has them, so that they take no further space. An entry of which a file
-    is missing or changed is removed, and there is none then.
+    is missing or changed is removed, and there is none then. OSError if the disk of `target` is full.
     """
     if key is None or not _settings.most or not ((entry := root() / part / key) / FILES).is_file():
         return False
@@ -120,8 +143,12 @@ def take(part: str, key: str | None, target: Path) -> bool:
             _copy(entry / CONTENT, temporary)
             if _hashes(temporary) != hashes:
                 raise _Damaged
-    except (OSError, ValueError, _Damaged):
+    except (FileNotFoundError, ValueError, _Damaged):
         _remove(entry)  # a run that removes old entries may have done so meanwhile
+        return False
+    except OSError as error:
+        if error.errno in disk.FULL:
+            raise
         return False
     used(entry)
     return True
@@ -237,6 +264,5 @@ def _hashes(folder: Path) -> dict[str, str]:
     hashes = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file():
-            with path.open("rb") as content:
-                hashes[path.relative_to(folder).as_posix()] = hashlib.file_digest(content, "sha256").hexdigest()
+            hashes[path.relative_to(folder).as_posix()] = intact.sha256(path)
     return hashes

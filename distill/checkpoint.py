@@ -6,7 +6,6 @@ last. A run first claims its folder: it creates the file `CLAIM` there. Nothing 
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -17,9 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
-from safetensors import SafetensorError
-
-from distill import intact, locks
+from distill import disk, intact, locks
 from distill.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
@@ -40,8 +37,6 @@ LOCK = ".lock"
 """File in a run folder that is locked while a run uses it."""
 
 _CLAIM_TEXT = "distill made this folder for a run, which may replace or remove anything in it.\n"
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Errors of a full disk, of a quota, and of a limit to the size of files."""
 _locked: set[Path] = set()
 """Run folders that this process has locked, or whose lock its main process has."""
 _TEMPORARY = re.compile(r"\..+\.\d+\.distill-tmp")
@@ -226,37 +221,6 @@ def _fsync(path: Path) -> None:
         os.close(descriptor)
 
 
-class Full(OSError):
-    """A disk became full."""
-
-    written = 0
-    """Bytes that were written of what did not fit, and are free again."""
-
-
-@contextmanager
-def _measured(target: Path, temporary: Path) -> Iterator[None]:
-    """On a full disk, raise an error that names `target` and how much was written of it."""
-    try:
-        yield
-    except OSError as error:
-        # Of a copy, both names are given; others give none.
-        names = [name for name in (error.filename, error.filename2) if name is not None]
-        if error.errno not in FULL or (names and not any(Path(name).is_relative_to(temporary) for name in names)):
-            raise
-        written = _bytes(temporary) + (error.written if isinstance(error, Full) else 0)
-        full = Full(error.errno, f"{os.strerror(error.errno)}{_after(written)}", str(target))
-        full.written = written
-        raise full from error
-
-
-def _bytes(path: Path) -> int:
-    return sum(file.stat().st_size for file in [path, *path.rglob("*")] if file.is_file())
-
-
-def _after(written: int) -> str:
-    return f" after {written / 2**20:,.1f} MiB of it were written" if written else ""
-
-
 @contextmanager
 def writing_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path. The file that the block writes there is flushed and then replaces the one at `path`.
@@ -266,14 +230,14 @@ def writing_file(path: Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _temporary(path)
     try:
-        with _measured(path, temporary):
+        with disk.measured(path, temporary):
             yield temporary
             _fsync(temporary)
-        # Several processes would overwrite each other's hashes; what others write is written whole, with its own.
-        if _main() and path.name != intact.SUMS and _hashed(path.parent):
-            intact.note(path, temporary, write_json)
-        temporary.replace(path)
-        _fsync(path.parent)
+            # Several processes would overwrite each other's hashes; what others write is written whole, with its own.
+            if _main() and path.name != intact.SUMS and _hashed(path.parent):
+                intact.note(path, temporary, write_json)
+            temporary.replace(path)
+            _fsync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -326,9 +290,8 @@ def writing(folder: Path) -> Iterator[Path]:
     `folder` may contain files before only if it is below a claimed run folder.
 
     Raises:
-        UserError: for a folder with files that is not below a claimed one, and when safetensors cannot write to the
-            temporary folder, e.g. on a full disk.
-        OSError: when any other writer cannot write to it.
+        UserError: for a folder with files that is not below a claimed one.
+        disk.Full: on a full disk.
     """
     run = _run_of(folder)
     if run is None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -338,28 +301,23 @@ def writing(folder: Path) -> Iterator[Path]:
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
     try:
-        with _measured(folder, temporary):
+        with disk.measured(folder, temporary):
             yield temporary
-        if _hashed(folder.parent):
-            intact.seal(temporary, write_json)
-        for path in [*temporary.rglob("*"), temporary]:
-            if path.suffix == ".safetensors":
-                # safetensors lets nobody but the user read its files, whatever the umask. One from the cache, which is
-                # another link to the same file, may be another user's.
-                with suppress(PermissionError):
-                    path.chmod(temporary.stat().st_mode & 0o666)
-            _fsync(path)
-        if run is not None:
-            remove(folder, run)
-        elif folder.exists():
-            folder.rmdir()
-        temporary.rename(folder)
-        _fsync(folder.parent)
-    except SafetensorError as error:
-        raise UserError(
-            f"{folder}: got {error}{_after(_bytes(temporary))}; must be writable, on a disk with free space; free "
-            "some, then run the same command"
-        ) from error
+            if _hashed(folder.parent):
+                intact.seal(temporary, write_json)
+            for path in [*temporary.rglob("*"), temporary]:
+                if path.suffix == ".safetensors":
+                    # safetensors lets nobody but the user read its files, whatever the umask. One from the cache, which
+                    # is another link to the same file, may be another user's.
+                    with suppress(PermissionError):
+                        path.chmod(temporary.stat().st_mode & 0o666)
+                _fsync(path)
+            if run is not None:
+                remove(folder, run)
+            elif folder.exists():
+                folder.rmdir()
+            temporary.rename(folder)
+            _fsync(folder.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

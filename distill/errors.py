@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterable
 from typing import Any
@@ -18,11 +19,22 @@ def printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
+_USER = re.compile(r"""://[^/\s@'"]*@""")
+_QUERY = re.compile(r"""(://[^\s?'"]*\?)[^\s'"\],;]*=[^\s'"\],;]*""")
+"""What follows the `?` of an address, such as a signature; without `=` it may be a pattern of file names."""
+
+
+def discreet(text: str) -> str:
+    """The text with `...` in place of what may be a secret in an address: user and password, and the query."""
+    return _QUERY.sub(r"\1...", _USER.sub("://...@", text))
+
+
 class UserError(Exception):
     """An error that the user can correct. `messages` contains one line per problem."""
 
     def __init__(self, messages: str | Iterable[str]) -> None:
-        self.messages = [printable(line) for line in ([messages] if isinstance(messages, str) else messages)]
+        lines = [messages] if isinstance(messages, str) else messages
+        self.messages = [printable(discreet(line)) for line in lines]
         super().__init__("\n".join(self.messages))
 
 

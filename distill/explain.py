@@ -6,7 +6,6 @@ composed again, until they compose.
 
 from __future__ import annotations
 
-import errno
 import functools
 import re
 import sys
@@ -18,16 +17,14 @@ import yaml
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf.errors import OmegaConfBaseException
 
+from distill import disk
 from distill.check import settings
 from distill.check.rules import flatten, nearest, of_student
-from distill.checkpoint import FULL
 from distill.config import Config, folder, load_config, recipes
 from distill.errors import UserError, printable
 
 USUAL = "distilbert"
 """Recipe whose settings are suggested if no recipe is chosen, or if the chosen one does not compose."""
-
-_DISK = (*FULL, errno.EROFS, errno.EACCES)
 
 _RULES = {
     "could not be converted to Integer": "a whole number",
@@ -51,9 +48,8 @@ def messages(error: BaseException, arguments: list[str]) -> list[str] | None:
 def _described(error: BaseException, arguments: list[str]) -> list[str] | None:
     if isinstance(error, UserError):
         return error.messages
-    if isinstance(error, OSError) and error.errno in _DISK:
-        advice = "on a disk with more free space; free some" if error.errno in FULL else "writable; correct it"
-        return [f"{error.filename or 'disk'}: got {error.strerror}; must be {advice}, then run the same command"]
+    if (line := disk.problem(error)) is not None:
+        return [line]
     if isinstance(error, ValueError) and str(error).startswith("The --"):  # Hydra's, about its options
         return [f"command line: got {' '.join(arguments)}; {error}; leave the option out"]
     if not _about_settings(error):

@@ -10,9 +10,12 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
+
+from distill.errors import UserError
 
 SUMS = ".sha256"
 NOT_CHECKED = ("README.md", "disagreements.json")
@@ -99,10 +102,23 @@ def _of(folder: Path) -> Iterator[Damage]:
 
 
 def _is(file: Path, known: Collection[str]) -> bool:
-    try:
+    with _opened(file):
         return sha256(file) in known
-    except OSError:
-        return False
+    return False
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[None]:
+    """Skip the block if the file is gone. UserError if it cannot be read, by which it is not damaged: a network or a
+    right may be missing for now."""
+    try:
+        yield
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise UserError(
+            f"{file}: got {error.strerror or error}; must be readable; correct it, then run the same command"
+        ) from error
 
 
 def _write(folder: Path, whole: bool, files: Mapping[str, Sequence[str]], write: Callable[[Path, Any], None]) -> None:
@@ -117,9 +133,11 @@ def _of_files(files: Mapping[str, Sequence[str]]) -> str:
 def _read(folder: Path) -> dict[str, Any] | None:
     """The content of `SUMS`; None if there is none, or a damaged one."""
     try:
-        stored: dict[str, Any] = json.loads((folder / SUMS).read_text(encoding="utf-8"))
-        inside = not any(PurePosixPath(name).is_absolute() or ".." in name.split("/") for name in stored["files"])
-        right = isinstance(stored["whole"], bool) and stored["of_files"] == _of_files(stored["files"])
-        return stored if right and inside else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
+        with _opened(folder / SUMS):
+            stored: dict[str, Any] = json.loads((folder / SUMS).read_text(encoding="utf-8"))
+            inside = not any(PurePosixPath(name).is_absolute() or ".." in name.split("/") for name in stored["files"])
+            right = isinstance(stored["whole"], bool) and stored["of_files"] == _of_files(stored["files"])
+            return stored if right and inside else None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        pass
+    return None

@@ -24,7 +24,7 @@ from rich.console import Console
 from distill.config import Config
 from distill.engine.alone import alone
 from distill.engine.tracker import Tracker
-from distill.errors import ConfigError, printable_lines
+from distill.errors import ConfigError, discreet, printable_lines
 
 STEP = datetime.timedelta(minutes=30)
 """Time after which a process stops that waits in a training step for another one, which may hang."""
@@ -54,7 +54,7 @@ class Machine:
     @functools.cached_property
     def tracker(self) -> Tracker:
         """What gets losses and results while the run goes on."""
-        return Tracker(self.accelerator)
+        return Tracker(self.accelerator, self.log)
 
     @property
     def main(self) -> bool:
@@ -64,7 +64,7 @@ class Machine:
     def log(self, text: str) -> None:
         """Print a line, on the main process only."""
         if self.main:
-            self.console.print(printable_lines(text), highlight=False, markup=False, soft_wrap=True)
+            self.console.print(printable_lines(discreet(text)), highlight=False, markup=False, soft_wrap=True)
 
     def wait(self) -> None:
         """Wait for every process. Those that wait sleep, so that they do not slow down what the others time, and fail

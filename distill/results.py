@@ -9,6 +9,7 @@ from typing import Any
 from distill import __version__, checkpoint, family, teacher
 from distill.config import NO_TEACHER, Evaluate, Prune, Quantize, Train, Vocabulary
 from distill.context import Context
+from distill.errors import discreet
 from distill.evaluate.cost import per_million
 from distill.evaluate.timing import OWN, TASK_LENGTHS, TASK_ROWS
 from distill.evaluate.waterfall import waterfall
@@ -44,19 +45,21 @@ def results(ctx: Context, step: Step | None = None) -> dict[str, Any] | None:
         "coverage": measured["coverage"],
         "models": models,
         **measured.get("statistics", {}),
-        "notes": [
-            *_of_budget(ctx),
-            *ctx.notes,
-            *_notes(ctx),
-            *_of_transfer(ctx),
-            *_of_teacher(ctx, teacher_step),
-            *_of_vocabulary(ctx),
-            *_of_quantized(ctx),
-        ],
+        "notes": [discreet(note) for note in _every_note(ctx, teacher_step)],
         **({"pruned": pruned} if (pruned := [*_pruned(ctx, models)]) else {}),
         "waterfall": _waterfall(ctx, step, models),
         "stages": [_stage(ctx, other) for other in ctx.plan.steps if ctx.folder.finished(other)],
     }
+
+
+def _every_note(ctx: Context, teacher_step: Step) -> Iterator[str]:
+    yield from _of_budget(ctx)
+    yield from ctx.notes
+    yield from _notes(ctx)
+    yield from _of_transfer(ctx)
+    yield from _of_teacher(ctx, teacher_step)
+    yield from _of_vocabulary(ctx)
+    yield from _of_quantized(ctx)
 
 
 def _priced(model: dict[str, Any], hourly_rate: float | None) -> dict[str, Any]:

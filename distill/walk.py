@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from distill import cache, check, checkpoint, explain, intact, progress
+from distill import cache, check, checkpoint, disk, explain, intact, progress
 from distill.check.launch import launch
 from distill.check.rules import flatten
 from distill.config import Config, Evaluate, Export, load_config
 from distill.data.tasks import check_files
-from distill.errors import ConfigError, printable
+from distill.errors import ConfigError, UserError, discreet, printable
 from distill.family.head import stored_head
 from distill.plan import EMBEDDER, SHARED_HEADS, Step, resolve
 
@@ -60,7 +60,12 @@ def run(*settings: str) -> dict[str, Any] | None:
     if problems := check.settings(config, recipe):
         raise ConfigError(problems)
     assert recipe is not None
-    return walk(config, recipe, list(settings))
+    try:
+        return walk(config, recipe, list(settings))
+    except OSError as error:
+        if (line := disk.problem(error)) is None:
+            raise
+        raise UserError(line) from error
 
 
 def walk(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | None:
@@ -340,7 +345,7 @@ def _context(config: Config, recipe: str, overrides: list[str], folder: Path) ->
     from distill.context.folder import RunFolder
     from distill.machine import start
 
-    command = f"python -m distill {shlex.join(overrides)}"
+    command = f"python -m distill {shlex.join(map(discreet, overrides))}"
     machine = start(config, folder)
     machine.check_shared(folder)
     return Context(config, resolve(config), recipe, command, machine, RunFolder(folder))

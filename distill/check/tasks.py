@@ -12,6 +12,8 @@ from distill.data.task import chosen, is_own
 
 TASK_NAME = re.compile(r"\w[\w.-]*")
 """Valid names of tasks, which are names of folders in the run folder too."""
+LONGEST = 200
+"""Bytes of a name: file systems take 255, and temporary names are longer."""
 
 
 def tasks(settings: Tasks) -> Iterator[str]:
@@ -22,11 +24,11 @@ def tasks(settings: Tasks) -> Iterator[str]:
         if name not in every:
             yield f"tasks.names: got {name}; must be one of {', '.join(every)}; {nearest(name, list(every))}"
     for name, task in every.items():
-        if not TASK_NAME.fullmatch(name):
+        if not TASK_NAME.fullmatch(name) or len(name.encode()) > LONGEST:
             key = "tasks.name" if is_own(settings) else f"tasks.each.{name}"
             yield (
-                f"{key}: got {name!r} as the name of a task; must be letters, digits, -, _ and dots, no dot first, "
-                "because it names a folder of the run; rename the task"
+                f"{key}: got {name!r} as the name of a task; must be letters, digits, -, _ and dots, no dot first, and "
+                f"at most {LONGEST} bytes, because it names a folder of the run; rename the task"
             )
         yield from _task("tasks" if is_own(settings) else f"tasks.each.{name}", task)
 

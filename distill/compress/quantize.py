@@ -6,8 +6,10 @@ caller must make sure that an incomplete one is not used.
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
+import os
 import shutil
 import sys
 import warnings
@@ -300,7 +302,12 @@ def openvino_int8(path: Path, out: Path, keep: Collection[str], rows: Sequence[A
             ignored_scope=nncf.IgnoredScope(names=floats),
         )
         out.mkdir(parents=True, exist_ok=True)
-        openvino.save_model(quantized, out / "model_int8.xml", compress_to_fp16=False)
+        try:
+            openvino.save_model(quantized, out / "model_int8.xml", compress_to_fp16=False)
+        except RuntimeError as error:
+            if "iostream error" not in str(error):  # of a file that cannot be written, without a reason
+                raise
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(out)) from error
 
 
 MAKE: dict[str, Make] = {

@@ -116,10 +116,9 @@ def encode_task(
     content = [_VERSION, _hash(dataset, columns, prompt), tokenizer.backend_tokenizer.to_str(), max_length]
     file = cache.folder("encoded") / fingerprint([*content, type(tokenizer).__name__])
     parts = [file.with_suffix(ending) for ending in (".npy", ".int32", ".int8")]
-    if not all(part.is_file() for part in parts):
+    if not cache.whole(*parts):
         _store(file, encoded)
-    for part in parts:
-        cache.used(part)
+        cache.seal(*parts)
     flat, segments = (np.asarray(np.memmap(file.with_suffix(f".{kind}"), kind, "r")) for kind in ("int32", "int8"))
     return Encoded(flat, np.load(file.with_suffix(".npy"), mmap_mode="r"), segments, _labels(dataset), groups=groups)
 
@@ -266,8 +265,8 @@ def _store(file: Path, parts: Iterable[_Tokens]) -> None:
     with writing_file(file.with_suffix(".int32")) as ids_file, writing_file(file.with_suffix(".int8")) as types_file:
         with ids_file.open("wb") as to_ids, types_file.open("wb") as to_types:
             for ids, types, length in parts:
-                ids.tofile(to_ids)
-                types.tofile(to_types)
+                to_ids.write(ids.data)
+                to_types.write(types.data)
                 lengths.append(length)
     with writing_file(file.with_suffix(".npy")) as offsets_file:
         with offsets_file.open("wb") as to_offsets:

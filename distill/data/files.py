@@ -192,14 +192,11 @@ def _table(file: str, key: str, separator: str | None, folder: Path) -> pa.Table
     """The rows of one file, from the cache if they are there."""
     state, opened = _source(file, key)
     entry = folder / f"{fingerprint([VERSION, state, separator])}.arrow"
-    try:
-        found = _mapped(entry)
-        cache.used(entry)
-        return found
-    except (OSError, pa.ArrowException):
-        pass  # there is none, or a damaged one
+    if cache.whole(entry):
+        return _mapped(entry)
     try:
         _write(entry, opened, file, separator)
+        cache.seal(entry)
     except OSError as error:
         raise UserError(
             f"{entry}: got {error.strerror or error}; must be writable, on a disk with free space; "

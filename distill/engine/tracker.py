@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from accelerate import Accelerator
 
-from distill.errors import ConfigError, reason
+from distill.errors import ConfigError, discreet, reason
 
 PROJECT = "distill"
 
@@ -19,6 +20,8 @@ class Tracker:
     """Writes numbers to the trackers of an accelerator, which may be none; on the main process only."""
 
     accelerator: Accelerator
+    note: Callable[[str], None] = print
+    """Called with a line if the tracker fails."""
     before: int = 0
     """Steps of the trainings that are finished: the steps of a tracker must ascend over all stages of a run."""
 
@@ -43,7 +46,7 @@ class Tracker:
     def log(self, stage: str, step: int, values: Mapping[str, float]) -> None:
         """Numbers of a stage after a step of it, counted from 1."""
         named = {f"{stage}/{name}": value for name, value in values.items()}
-        self.accelerator.log(named, step=self.before + step)
+        self._send(named, self.before + step)
 
     def finished(self, steps: int) -> None:
         """Count the steps of a training that is finished, so that those of the next one follow."""
@@ -61,14 +64,28 @@ class Tracker:
                 "score": model.get("glue"),
             }
             values |= {f"{name}/{key}": float(value) for key, value in numbers.items() if value is not None}
-        self.accelerator.log(values, step=self.before)
+        self._send(values, self.before)
+
+    def _send(self, values: Mapping[str, float], step: int) -> None:
+        with self._alone():
+            self.accelerator.log(dict(values), step=step)
 
     def end(self) -> None:
-        """Finish the run in the trackers. A sweep begins the next one in the same process."""
-        for tracker in self.accelerator.trackers:
-            tracker.finish()
+        """Finish the run in the trackers. Calls of `distill.run` begin the next one in the same process."""
+        with self._alone():
+            for tracker in self.accelerator.trackers:
+                tracker.finish()
         self.accelerator.trackers = []
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Go on without trackers if they fail in the block, because no training should end by a server that is down."""
+        try:
+            yield
+        except Exception as error:
+            self.accelerator.trackers = []
+            self.note(f"tracker: {reason(error)}; the run goes on without it")
 
 
 def _plain(value: Any) -> str | int | float | bool:
-    return value if isinstance(value, str | int | float | bool) else str(value)
+    return value if isinstance(value, int | float | bool) else discreet(str(value))

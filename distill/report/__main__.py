@@ -10,6 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from distill import disk
 from distill.errors import UserError
 from distill.report import read_one, read_runs, write_overview, write_pages
 from distill.report.choose import Ask, parsed, verdict
@@ -47,6 +48,11 @@ def main(arguments: list[str]) -> int:
         paths = _written(given.folder)
     except UserError as error:
         print("\n".join(error.messages), file=sys.stderr)
+        return 2
+    except OSError as error:
+        if (line := disk.problem(error)) is None:
+            raise
+        print(line, file=sys.stderr)
         return 2
     for name, path in paths.items():
         print(f"{name}: {path}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import time
@@ -141,6 +142,43 @@ def test_a_full_disk_leaves_no_part_of_an_entry(root: Path, tmp_path: Path, monk
     monkeypatch.setattr("shutil.copyfile", full)
     assert not cache.keep("models", KEY, made)
     assert not list((root / "models").iterdir())
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_an_entry_stays_when_it_cannot_be_put_where_it_is_wanted(
+    number: int, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*arguments: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    run = run_folder(tmp_path / "run")
+    assert cache.keep("models", KEY, filled(tmp_path / "made"))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "link", failing)
+        patched.setattr("shutil.copyfile", failing)
+        if number == errno.ENOSPC:
+            with pytest.raises(OSError, match="No space left"):
+                cache.take("models", KEY, run / "stage")
+        else:
+            assert not cache.take("models", KEY, run / "stage")
+    assert not (run / "stage").exists()
+    assert cache.take("models", KEY, run / "stage")
+
+
+@pytest.mark.parametrize("damaged", ["0.arrow", "0.int8", f"0{cache.HASH}"])
+@pytest.mark.parametrize("how", ["missing", "cut off", "a bit"])
+def test_an_entry_of_files_is_whole_only_as_it_was_sealed(damaged: str, how: str, tmp_path: Path) -> None:
+    files = [tmp_path / "0.arrow", tmp_path / "0.int8"]
+    for file in files:
+        file.write_bytes(b"rows")
+    assert not cache.whole(*files)
+    cache.seal(*files)
+    assert cache.whole(*files)
+    content = (file := tmp_path / damaged).read_bytes()
+    file.unlink()
+    if how != "missing":
+        file.write_bytes(content[:-1] if how == "cut off" else bytes([content[0] ^ 1]) + content[1:])
+    assert not cache.whole(*files)
 
 
 def test_without_hard_links_files_are_copied(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distill.errors import DataError, printable, printable_lines
+from distill.errors import DataError, discreet, printable, printable_lines
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,19 @@ def test_a_message_has_no_characters_that_a_terminal_acts_on(text: str, shown: s
 
 def test_lines_stay_lines() -> None:
     assert printable_lines("a\x1b\n\nb\n") == "a\\x1b\n\nb\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("tasks.train=https://host/a.csv?X-Sig=ab%2F&t=1", "tasks.train=https://host/a.csv?..."),
+        ("tasks.train=['s3://a/b.csv?k=v','s3://a/c.csv?k=w']", "tasks.train=['s3://a/b.csv?...','s3://a/c.csv?...']"),
+        ("tasks.train=ftp://me:pass@host/a.csv", "tasks.train=ftp://...@host/a.csv"),
+        ("tasks.train=s3://rows/part-?.csv", "tasks.train=s3://rows/part-?.csv"),
+        ("write to me@example.org: is a=b?", "write to me@example.org: is a=b?"),
+        ("hf://datasets/org/name@main/a.csv", "hf://datasets/org/name@main/a.csv"),
+    ],
+)
+def test_secrets_in_addresses_are_not_shown(text: str, shown: str) -> None:
+    assert discreet(text) == shown
+    assert DataError(text).messages == [shown]

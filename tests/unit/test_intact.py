@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 
 from distill import checkpoint, intact
+from distill.errors import UserError
 
 
 @pytest.fixture
@@ -84,6 +87,28 @@ def test_of_files_that_were_written_one_by_one_the_damaged_one_is_removed(damage
     assert intact.changed(run / file)
     assert checkpoint.mend(run) == [AGAIN.format(file, file)]
     assert files(run) == before - {file}
+
+
+@pytest.mark.parametrize("file", ["finetune/a/weights", "times.json", f"finetune/a/{intact.SUMS}"])
+def test_a_file_that_cannot_be_read_is_not_damaged(file: str, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network may be down. Without the message, what is whole would be removed."""
+    before = files(run)
+
+    def failing(way: Any) -> Any:
+        def opened(path: Path, *given: Any, **named: Any) -> Any:
+            if path == run / file:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return way(path, *given, **named)
+
+        return opened
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "open", failing(Path.open))
+        patched.setattr(Path, "read_text", failing(Path.read_text))
+        with pytest.raises(UserError, match=f"{file}: got Input/output error; must be readable; correct it, then run"):
+            checkpoint.mend(run)
+    assert files(run) == before
+    assert checkpoint.mend(run) == []
 
 
 def test_a_file_that_was_removed_is_not_damaged(run: Path) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import re
+import shlex
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +15,7 @@ from distill import checkpoint, environment, walk
 from distill.config import Config, load_config
 from distill.context import fingerprints
 from distill.context.folder import RunFolder
+from distill.errors import UserError
 from distill.plan import Step, resolve
 
 PIPELINE = ["adapt", "pretrain", "finetune_teacher", "finetune"]
@@ -146,3 +151,22 @@ def test_steps_run_with_other_versions_are_reported_and_kept(
         f"{', '.join(PIPELINE)}: run with {package} {VERSIONS[package]}, now 4; kept (set output=NEW_FOLDER to run "
         "everything again)"
     ]
+
+
+def test_the_command_in_results_has_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("distill.machine.start", lambda *_: SimpleNamespace(check_shared=lambda _: None))
+    words = ["recipe=prune", "tasks.train='https://me:word@host/a.csv?sig=abc'"]
+    made = walk._context(load_config(words), "prune", words, tmp_path)
+    assert shlex.split(made.command)[3:] == ["recipe=prune", "tasks.train='https://...@host/a.csv?...'"]
+
+
+@pytest.mark.parametrize(("number", "kind"), [(errno.ENOSPC, UserError), (errno.EBADF, OSError)])
+def test_a_full_disk_is_an_error_that_the_user_can_correct(
+    number: int, kind: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object) -> None:
+        raise OSError(number, os.strerror(number), "run/x")
+
+    monkeypatch.setattr(walk, "walk", failing)
+    with pytest.raises(kind, match=re.escape(os.strerror(number))):
+        walk.run("recipe=distilbert", "limit=smoke")

@@ -169,6 +169,15 @@ from distill.compress.quantize import openvino_int8
 row = {name: np.ones((1, 8), np.int64) for name in ("input_ids", "attention_mask", "token_type_ids")}
 openvino_int8(Path(sys.argv[1]), Path(sys.argv[2]), [], [row, row])
 assert asked == [], asked
+
+import errno, resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
+try:
+    openvino_int8(Path(sys.argv[1]), Path(sys.argv[2] + "2"), [], [row, row])
+except OSError as error:
+    assert error.errno == errno.ENOSPC, error
+else:
+    raise AssertionError("its files fitted")
 """
 
 

@@ -15,7 +15,9 @@ from tokenizers.pre_tokenizers import Split, Whitespace
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
-from distill.data.encode import Encoded, encode_task
+from distill import cache
+from distill.config import Cache
+from distill.data.encode import STORED, Encoded, encode_task
 from distill.data.sequences import encode_corpus, stored_corpus
 
 WORDS = [f"w{i}" for i in range(40)]
@@ -115,6 +117,23 @@ def test_tasks_equal_the_tokenizer(tokenizer: PreTrainedTokenizerFast) -> None:
     assert encoded.labels.tolist() == [1, 0]
     assert encoded.labels.dtype == np.int64
     assert encoded.lengths.max() == 16
+
+
+@pytest.mark.parametrize("ending", ["int32", "int8", "npy"])
+@pytest.mark.parametrize("how", ["cut off", "a bit"])
+def test_tokens_of_many_rows_are_stored_and_made_again_if_they_are_damaged(
+    ending: str, how: str, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    data = Dataset.from_dict({"a": [words(3 + number % 5, number) for number in range(STORED)]})
+    with cache.using(Cache(dir=str(tmp_path))):
+        first = rows(encode_task(data, ("a",), tokenizer, 16))
+        (file,) = (tmp_path / "encoded").glob(f"*.{ending}")
+        before = file.read_bytes()
+        assert rows(encode_task(data, ("a",), tokenizer, 16)) == first
+        file.unlink()  # arrays of the first call may be mapped to it
+        file.write_bytes(before[:-4] if how == "cut off" else before[:-1] + bytes([before[-1] ^ 1]))
+        assert rows(encode_task(data, ("a",), tokenizer, 16)) == first
+        assert file.read_bytes() == before
 
 
 def test_a_task_leaves_no_truncation_behind(tokenizer: PreTrainedTokenizerFast) -> None:

@@ -417,7 +417,7 @@ def test_file_is_parsed_once_until_it_changes(tmp_path: Path) -> None:
     path = write(tmp_path / "f.csv", b"a\n1\n")
     load(path)
     before = entries(path)
-    assert len(before) == 1
+    assert len(before) == 2  # the rows and their hash
     assert load(path).rows.to_pylist() == [{"a": "1"}]
     assert entries(path) == before
     write(path, b"a\n2\n")
@@ -426,12 +426,17 @@ def test_file_is_parsed_once_until_it_changes(tmp_path: Path) -> None:
     assert before.items() < entries(path).items()
 
 
-def test_damaged_entry_is_written_again(tmp_path: Path) -> None:
-    path = write(tmp_path / "f.csv", b"a\n1\n")
+@pytest.mark.parametrize("change", [lambda content: content[:-9], lambda content: content.replace(b"word", b"ward")])
+def test_damaged_entry_is_written_again(change: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    path = write(tmp_path / "f.csv", b"a\nword\n")
     load(path)
-    (entry,) = (tmp_path / "cache").iterdir()
-    entry.write_bytes(entry.read_bytes()[:-9])
-    assert load(path).rows.to_pylist() == [{"a": "1"}]
+    (entry,) = (tmp_path / "cache").glob("*.arrow")
+    content = entry.read_bytes()
+    entry.unlink()
+    entry.write_bytes(change(content))
+    assert entry.read_bytes() != content
+    assert load(path).rows.to_pylist() == [{"a": "word"}]
+    assert entry.read_bytes() == content
 
 
 @pytest.mark.parametrize("name", ["f.parquet", "f.csv.gz"])
@@ -455,7 +460,7 @@ def test_a_small_file_that_would_fill_the_disk_is_refused(
 def test_cache_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     read(str(write(tmp_path / "f.csv", b"a\n1\n")), "tasks.train")
-    assert len(list((tmp_path / "xdg" / "distill" / "tables").iterdir())) == 1
+    assert len(list((tmp_path / "xdg" / "distill" / "tables").glob("*.arrow"))) == 1
 
 
 def test_cache_that_cannot_be_written_is_replaced_by_a_temporary_folder(tmp_path: Path) -> None:

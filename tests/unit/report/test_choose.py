@@ -239,7 +239,9 @@ def test_loading_of_an_export(results: Results, scheme: str, backend: str, words
     assert (unexported["command"] is None) == (backend != "torch")
 
 
-def test_the_command_line(results: Results, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line(
+    results: Results, tmp_path: Path, capsys: pytest.CaptureFixture[str], small_disk: Any
+) -> None:
     write_json(tmp_path / "a" / "results.json", results)
     files = ["--csv", str(tmp_path / "f.csv"), "--json", str(tmp_path / "f.json")]
     assert main([str(tmp_path), "--choose", "retained=93", "mib=30", "speedup=max", *files]) == 0
@@ -257,6 +259,9 @@ def test_the_command_line(results: Results, tmp_path: Path, capsys: pytest.Captu
     assert lines[3]["retained"] == ""
     assert main([str(tmp_path), "--choose", "speed=max"]) == 2
     assert capsys.readouterr().err.startswith("--choose: got speed=max; must be")
+    with small_disk(10):
+        assert main([str(tmp_path), "--csv", str(tmp_path / "f.csv")]) == 2
+    assert capsys.readouterr().err.startswith(f"{tmp_path / 'f.csv'}: got File too large after 0.0 MiB of it")
     assert next(iter(export.rows(only(results))))["run"] == "outputs/a"
 
 

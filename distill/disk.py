@@ -1,0 +1,65 @@
+"""Errors of full and read-only disks, as a user can understand them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from distill.errors import UserError
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a full disk, of a quota, and of a limit to the size of files."""
+_REFUSED = (errno.EROFS, errno.EACCES)
+
+
+def problem(error: BaseException) -> str | None:
+    """The line for an error of a disk that is full or cannot be written; None for any other error."""
+    if not isinstance(error, OSError) or error.errno not in (*FULL, *_REFUSED):
+        return None
+    advice = "on a disk with more free space; free some" if error.errno in FULL else "writable; correct it"
+    return f"{error.filename or 'disk'}: got {error.strerror}; must be {advice}, then run the same command"
+
+
+class Full(OSError):
+    """A disk became full."""
+
+    written = 0
+    """Bytes that were written of what did not fit, and are free again."""
+
+
+@contextmanager
+def measured(target: Path, temporary: Path) -> Iterator[None]:
+    """On a full disk, raise an error that names `target` and how much was written of it."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        # Of a copy, both names are given; others give none.
+        names = [name for key in ("filename", "filename2") if (name := getattr(error, key, None)) is not None]
+        elsewhere = names and not any(Path(name).is_relative_to(temporary) for name in names)
+        if (number := _number(error)) not in FULL or elsewhere:
+            raise
+        written = _bytes(temporary) + (error.written if isinstance(error, Full) else 0)
+        after = f" after {written / 2**20:,.1f} MiB of it were written" if written else ""
+        full = Full(number, f"{os.strerror(number)}{after}", str(target))
+        full.written = written
+        raise full from error
+
+
+def _number(error: Exception) -> int:
+    """The operating system's number of an error, which libraries in Rust, and NumPy, give as text alone; 0 for none."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno
+    if found := re.search(r"\(os error (\d+)\)", str(error)):
+        return int(found[1])
+    short = re.search(r"\d+ requested and \d+ written|Not enough free space", str(error))
+    return errno.ENOSPC if isinstance(error, OSError) and short else 0
+
+
+def _bytes(path: Path) -> int:
+    return sum(file.stat().st_size for file in [path, *path.rglob("*")] if file.is_file())
