@@ -21,6 +21,8 @@ def problem(error: BaseException) -> str | None:
     if not isinstance(error, OSError) or error.errno not in (*FULL, *_REFUSED):
         return None
     advice = "on a disk with more free space; free some" if error.errno in FULL else "writable; correct it"
+    if error.errno == errno.EFBIG:
+        advice = "allowed to be so large; raise the limit (ulimit -f), or use another disk"
     return f"{error.filename or 'disk'}: got {error.strerror}; must be {advice}, then run the same command"
 
 

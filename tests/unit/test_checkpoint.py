@@ -246,9 +246,9 @@ def test_the_message_of_a_full_disk_has_what_was_written(run: Path, small_disk: 
     with small_disk(most), pytest.raises(disk.Full) as failed:
         again()
     reason = os.strerror(errno.ENOSPC if write is array else errno.EFBIG)  # NumPy names none
+    required = "on a disk with more free space; free some" if write is array else "allowed to be so large; .*"
     found = re.fullmatch(
-        rf"{folder}: got {reason} after ([\d.]+) MiB of it were written; must be on a disk with more free space; free "
-        "some, then run the same command",
+        rf"{folder}: got {reason} after ([\d.]+) MiB of it were written; must be {required}, then run the same command",
         *(explain.messages(failed.value, []) or []),
     )
     assert found
