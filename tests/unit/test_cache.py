@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import signal
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -163,6 +165,42 @@ def test_an_entry_stays_when_it_cannot_be_put_where_it_is_wanted(
             assert not cache.take("models", KEY, run / "stage")
     assert not (run / "stage").exists()
     assert cache.take("models", KEY, run / "stage")
+
+
+EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.utime"}
+
+
+def killed(at: int, here: Path, act: Callable[[], object]) -> bool:
+    """Whether a process that does this was killed at an access to a file in a folder: it may have fewer."""
+    if (child := os.fork()) == 0:
+        number = 0
+
+        def hook(event: str, given: tuple[object, ...]) -> None:
+            nonlocal number
+            if event in EVENTS and str(given[0]).startswith(str(here)):
+                number += 1
+                if number == at:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(hook)
+        act()
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_an_entry_is_whole_or_absent_wherever_a_run_is_killed(root: Path, tmp_path: Path) -> None:
+    made, run = filled(tmp_path / "made"), run_folder(tmp_path / "run")
+    whole, at = content(made), 0
+    while killed(at := at + 1, tmp_path, lambda: cache.keep("models", KEY, made)):
+        if cache.take("models", KEY, run / "stage"):
+            assert content(run / "stage") == whole
+        assert cache.keep("models", KEY, made)
+        assert cache.take("models", KEY, run / "stage")
+        assert content(run / "stage") == whole
+        cache._remove(root / "models" / KEY)
+        assert content(made) == whole
+    assert at > 20
 
 
 @pytest.mark.parametrize("damaged", ["0.arrow", "0.int8", f"0{cache.HASH}"])
