@@ -44,7 +44,7 @@ def _job(composed: DictConfig) -> Any:
 
         walk(settings, recipe, overrides)
     except errors.Stopped as error:
-        sys.exit(_print_errors(error.messages, 128 + error.number))
+        sys.exit(_print_errors([*error.messages, _stopped()], 128 + error.number))
     except Exception as error:
         if multirun:  # the other jobs go on
             return sweep.failed(own.job.num, overrides, error)
@@ -96,6 +96,13 @@ def _print_errors(lines: list[str], code: int) -> int:
     return code
 
 
+def _stopped() -> str:
+    """The command by which a run that was stopped goes on; what launched several processes has a command of its own."""
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        return "stopped; to go on, run the same command again"
+    return f"stopped; to go on, run: python -m distill {shlex.join(sys.argv[1:])}"
+
+
 def _leave_processes() -> None:
     """End the group of processes, if there is one: its threads may abort a process that exits while they run."""
     torch = sys.modules.get("torch")
@@ -120,7 +127,7 @@ def main() -> None:
         _leave_processes()
     except KeyboardInterrupt as error:
         code = 128 + getattr(error, "number", signal.SIGINT)
-        sys.exit(_print_errors([f"stopped; to go on, run: python -m distill {shlex.join(sys.argv[1:])}"], code))
+        sys.exit(_print_errors([_stopped()], code))
     except Exception as error:
         lines = explain.messages(error, sys.argv[1:])
         if _tracebacks or lines is None:

@@ -94,7 +94,9 @@ def test_killed_and_interrupted_runs_resume_exactly(cwd: Path, whole: Path) -> N
     # Ctrl-C, in a stage of tasks, lets the step finish.
     interrupted = disturbed(cwd, "finetune/order", 7, signal.SIGINT)
     assert interrupted.returncode == 130
-    assert interrupted.stderr == "finetune/order: stopped at step 8 of 12; run the same command to resume\n"
+    line, command = interrupted.stderr.splitlines()
+    assert line == "finetune/order: stopped at step 8 of 12, from where it goes on"
+    assert command.startswith("stopped; to go on, run: python -m distill recipe=distilbert limit=smoke limit.steps=14 ")
     assert {p.name for p in (broken / "finetune" / "order.state").iterdir()} == {"3", "8"}
     assert "adapt: finished earlier, skipped" in interrupted.stdout
     assert trained == {model: (broken / model / "model.safetensors").stat().st_mtime_ns for model in trained}
