@@ -291,7 +291,7 @@ def writing(folder: Path) -> Iterator[Path]:
 
     Raises:
         UserError: for a folder with files that is not below a claimed one.
-        disk.Full: on a full disk.
+        OSError: when it cannot be written; `disk.Full` on a full disk.
     """
     run = _run_of(folder)
     if run is None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

@@ -13,14 +13,14 @@ from distill.errors import UserError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a full disk, of a quota, and of a limit to the size of files."""
-_REFUSED = (errno.EROFS, errno.EACCES)
+_REFUSED = (errno.EROFS, errno.EACCES, errno.EIO)
 
 
 def problem(error: BaseException) -> str | None:
     """The line for an error of a disk that is full or cannot be written; None for any other error."""
     if not isinstance(error, OSError) or error.errno not in (*FULL, *_REFUSED):
         return None
-    advice = "on a disk with more free space; free some" if error.errno in FULL else "writable; correct it"
+    advice = "on a disk with more free space; free some" if error.errno in FULL else "readable and writable; correct it"
     if error.errno == errno.EFBIG:
         advice = "allowed to be so large; raise the limit (ulimit -f), or use another disk"
     return f"{error.filename or 'disk'}: got {error.strerror}; must be {advice}, then run the same command"
@@ -35,7 +35,8 @@ class Full(OSError):
 
 @contextmanager
 def measured(target: Path, temporary: Path) -> Iterator[None]:
-    """On a full disk, raise an error that names `target` and how much was written of it."""
+    """Raise the errors that `problem` describes as `OSError` for `target`, whatever library they come from; those of a
+    full disk as `Full`, with how much was written."""
     try:
         yield
     except UserError:
@@ -44,8 +45,11 @@ def measured(target: Path, temporary: Path) -> Iterator[None]:
         # Of a copy, both names are given; others give none.
         names = [name for key in ("filename", "filename2") if (name := getattr(error, key, None)) is not None]
         elsewhere = names and not any(Path(name).is_relative_to(temporary) for name in names)
-        if (number := _number(error)) not in FULL or elsewhere:
+        number = _number(error)
+        if elsewhere or number not in (*FULL, *_REFUSED) or (number in _REFUSED and isinstance(error, OSError)):
             raise
+        if number in _REFUSED:
+            raise OSError(number, os.strerror(number), str(target)) from error
         written = _bytes(temporary) + (error.written if isinstance(error, Full) else 0)
         after = f" after {written / 2**20:,.1f} MiB of it were written" if written else ""
         full = Full(number, f"{os.strerror(number)}{after}", str(target))
@@ -58,7 +62,7 @@ def _number(error: Exception) -> int:
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno
     if found := re.search(r"\(os error (\d+)\)", str(error)):
-        return int(found[1])
+        return errno.ENOSPC if os.name == "nt" and found[1] == "112" else int(found[1])
     short = re.search(r"\d+ requested and \d+ written|Not enough free space", str(error))
     return errno.ENOSPC if isinstance(error, OSError) and short else 0
 

@@ -19,9 +19,11 @@ def printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
-_USER = re.compile(r"""://[^/\s@'"]*@""")
-_QUERY = re.compile(r"""(://[^\s?'"]*\?)[^\s'"\],;]*=[^\s'"\],;]*""")
-"""What follows the `?` of an address, such as a signature; without `=` it may be a pattern of file names."""
+_USER = re.compile(r"""(?<!abfs)(?<!abfss)(?<!wasb)(?<!wasbs)://[^/\s'"]*@""")
+"""User and password; in Azure's addresses the name of a container stands there."""
+_QUERY = re.compile(r"""(://[^\s?'"]*\?)(?=[\w.~%-]+=)(?:(?!,\w[\w+.-]*://)(?![,;:.)\]]+(?:\s|$))[^\s'"])*""")
+"""What follows the `?` of an address, such as a signature, up to the next address or the end of the sentence. A `?`
+without a name and `=` may be part of a pattern of file names."""
 
 
 def discreet(text: str) -> str:

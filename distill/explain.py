@@ -21,7 +21,7 @@ from distill import disk
 from distill.check import settings
 from distill.check.rules import flatten, nearest, of_student
 from distill.config import Config, folder, load_config, recipes
-from distill.errors import UserError, printable
+from distill.errors import UserError, discreet, printable
 
 USUAL = "distilbert"
 """Recipe whose settings are suggested if no recipe is chosen, or if the chosen one does not compose."""
@@ -42,7 +42,7 @@ _RULES = {
 def messages(error: BaseException, arguments: list[str]) -> list[str] | None:
     """The lines that describe an error which the user can correct; None for any other error, a bug of distill."""
     lines = _described(error, arguments)
-    return None if lines is None else [printable(line) for line in lines]
+    return None if lines is None else [printable(discreet(line)) for line in lines]
 
 
 def _described(error: BaseException, arguments: list[str]) -> list[str] | None:

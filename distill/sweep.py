@@ -23,7 +23,7 @@ from typing import Any
 
 from distill import checkpoint, errors, explain
 from distill.config import Config
-from distill.errors import UserError
+from distill.errors import UserError, discreet
 
 GRACE = 30.0
 """Seconds in which the process of a job may write a checkpoint before it is killed."""
@@ -46,7 +46,8 @@ class Failure:
     """Empty if its process was ended."""
 
     def __str__(self) -> str:
-        return "\n".join(f"job {self.job} ({' '.join(self.overrides)}): {line}" for line in self.lines)
+        settings = discreet(" ".join(self.overrides))
+        return "\n".join(f"job {self.job} ({settings}): {line}" for line in self.lines)
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import io
 import logging
-import os
 import shutil
 import sys
 import warnings
@@ -304,10 +303,8 @@ def openvino_int8(path: Path, out: Path, keep: Collection[str], rows: Sequence[A
         out.mkdir(parents=True, exist_ok=True)
         try:
             openvino.save_model(quantized, out / "model_int8.xml", compress_to_fp16=False)
-        except RuntimeError as error:
-            if "iostream error" not in str(error):  # of a file that cannot be written, without a reason
-                raise
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(out)) from error
+        except RuntimeError as error:  # of a file that cannot be written, which is no failure of the scheme
+            raise OSError(errno.EIO, f"{error}, as on a full disk", str(out)) from error
 
 
 MAKE: dict[str, Make] = {

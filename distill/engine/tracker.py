@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,7 +83,10 @@ class Tracker:
         try:
             yield
         except Exception as error:
-            self.accelerator.trackers = []
+            failed, self.accelerator.trackers = self.accelerator.trackers, []
+            for tracker in failed:
+                with suppress(Exception):
+                    tracker.finish()  # else the next run of this process could not begin
             self.note(f"tracker: {reason(error)}; the run goes on without it")
 
 

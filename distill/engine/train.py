@@ -148,7 +148,7 @@ def train(
                 write_checkpoint()
                 written = time.monotonic()
             if stopping:
-                text = f"{name}: stopped at step {done.steps} of {total}, from where it goes on"
+                text = f"{name}: stopped at step {done.steps} of {total}; the same command goes on from there"
                 raise Stopped(text, stop.number)
     # accelerate keeps a reference to every model it has prepared, and a run trains dozens.
     accelerator.free_memory()

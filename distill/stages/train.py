@@ -48,7 +48,9 @@ def _trained(ctx: Context, step: Step, settings: Train, member: int, name: str) 
 
     What finished is not trained again: a run may be stopped between the training and the end of its step.
     """
-    if checkpoint.finished(ctx.folder.path / name):
+    finished = checkpoint.finished(ctx.folder.path / name)
+    ctx.machine.wait()  # until every process has looked
+    if finished:
         forget_training(ctx, name)
         manifest: dict[str, Any] = checkpoint.read_json(ctx.folder.path / name / checkpoint.MANIFEST)
         return manifest

@@ -183,9 +183,15 @@ def killed(at: int, here: Path, act: Callable[[], object]) -> bool:
                     os.kill(os.getpid(), signal.SIGKILL)
 
         sys.addaudithook(hook)
-        act()
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+        code = 1
+        try:
+            act()
+            code = 0
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, -signal.SIGKILL)
+    return code != 0
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")

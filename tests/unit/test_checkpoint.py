@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from distill import checkpoint, disk, explain, intact
@@ -254,6 +255,18 @@ def test_the_message_of_a_full_disk_has_what_was_written(run: Path, small_disk: 
     assert found
     assert 2 <= float(found[1]) <= 5
     assert content(run) == before
+
+
+def test_an_error_of_a_library_in_rust_is_one_of_the_operating_system(run: Path) -> None:
+    def write() -> None:
+        with checkpoint.writing(run / "stage"):
+            raise SafetensorError("I/O error: Permission denied (os error 13)")
+
+    with pytest.raises(PermissionError) as failed:
+        write()
+    assert explain.messages(failed.value, []) == [
+        f"{run / 'stage'}: got Permission denied; must be readable and writable; correct it, then run the same command"
+    ]
 
 
 @pytest.mark.parametrize("here", [False, True])

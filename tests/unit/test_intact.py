@@ -105,7 +105,7 @@ def test_a_file_that_cannot_be_read_is_not_damaged(file: str, run: Path, monkeyp
     with monkeypatch.context() as patched:
         patched.setattr(Path, "open", failing(Path.open))
         patched.setattr(Path, "read_text", failing(Path.read_text))
-        with pytest.raises(UserError, match=f"{file}: got Input/output error; must be readable; correct it, then run"):
+        with pytest.raises(UserError, match=f"{file}: got Input/output error; must be readable; correct it, or remove"):
             checkpoint.mend(run)
     assert files(run) == before
     assert checkpoint.mend(run) == []

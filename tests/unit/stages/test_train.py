@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from distill import config
+from distill import checkpoint, config
 from distill.stages import train
 from distill.stages.train import SLOWEST, divided, together
 
@@ -58,3 +59,28 @@ def test_a_training_goes_on_as_it_began_after_others_have_finished() -> None:
     assert train._divided(cast(Any, Alone), settings, ["b"]) == [("alone", "b")]
     Alone.tasks = {"b": Alone.tasks["b"]}
     assert train._divided(cast(Any, Alone), settings, ["b"]) == [(Alone, "b")]
+
+
+def test_the_states_of_a_shared_encoder_stay_until_its_manifest_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that is killed before has no finished stage, and would train it again."""
+    checkpoint.claim(tmp_path)
+    (tmp_path / "finetune.state" / "5").mkdir(parents=True)
+    machine = SimpleNamespace(main=True, wait=lambda: None)
+    folder = SimpleNamespace(path=tmp_path)
+    ctx = SimpleNamespace(machine=machine, folder=folder, tasks={"a": 1}, shares_encoder=lambda settings: True)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(train, "on_all_tasks", lambda *_: {"steps": 5})
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint, "write_json", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train._trained(cast(Any, ctx), cast(Any, None), config.Train(data="tasks"), 0, "finetune")
+    assert (tmp_path / "finetune.state" / "5").is_dir()
+    manifest = train._trained(cast(Any, ctx), cast(Any, None), config.Train(data="tasks"), 0, "finetune")
+    assert not (tmp_path / "finetune.state").exists()
+    monkeypatch.setattr(train, "on_all_tasks", killed)
+    assert train._trained(cast(Any, ctx), cast(Any, None), config.Train(data="tasks"), 0, "finetune") == manifest
