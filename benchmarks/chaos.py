@@ -67,7 +67,7 @@ _composing = threading.Lock()
 def main() -> None:
     parser = argparse.ArgumentParser(description="Disturb runs at random moments, and compare what they end with.")
     parser.add_argument("--recipes", nargs="+", default=sorted(config.recipes()), metavar="NAME")
-    parser.add_argument("--disturbances", type=int, default=4, help="times that the run of each recipe is disturbed")
+    parser.add_argument("--disturbances", type=int, default=6, help="times that the run of each recipe is disturbed")
     parser.add_argument("--damages", type=int, default=2, help="files of each finished run that are damaged")
     parser.add_argument("--processes", type=int, nargs="+", default=[1], help="numbers of processes")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="recipes that are run side by side")
