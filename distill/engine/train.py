@@ -148,7 +148,7 @@ def train(
                 write_checkpoint()
                 written = time.monotonic()
             if stopping:
-                text = f"{name}: stopped at step {done.steps} of {total}; the same command goes on from there"
+                text = f"{name}: stopped at step {done.steps} of {total}; run the same command to resume"
                 raise Stopped(text, stop.number)
     # accelerate keeps a reference to every model it has prepared, and a run trains dozens.
     accelerator.free_memory()

@@ -95,7 +95,7 @@ def test_killed_and_interrupted_runs_resume_exactly(cwd: Path, whole: Path) -> N
     interrupted = disturbed(cwd, "finetune/order", 7, signal.SIGINT)
     assert interrupted.returncode == 130
     line, command = interrupted.stderr.splitlines()
-    assert line == "finetune/order: stopped at step 8 of 12; the same command goes on from there"
+    assert line == "finetune/order: stopped at step 8 of 12; run the same command to resume"
     assert command.startswith("stopped; to go on, run: python -m distill recipe=distilbert limit=smoke limit.steps=14 ")
     assert {p.name for p in (broken / "finetune" / "order.state").iterdir()} == {"3", "8"}
     assert "adapt: finished earlier, skipped" in interrupted.stdout

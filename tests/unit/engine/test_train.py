@@ -428,7 +428,7 @@ def test_ctrl_c_stops_after_the_step_and_names_how_to_resume(models, tmp_path: P
         return collate(rows, epoch)
 
     before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(Stopped, match=r"pretrain: stopped at step \d of 12; the same command goes on from there"):
+    with pytest.raises(Stopped, match=r"pretrain: stopped at step \d of 12; run the same command to resume"):
         run(models(), tmp_path, steps=12, collate=interrupting)
     assert signal.getsignal(signal.SIGINT) is before
     whole, other = models(), models()
