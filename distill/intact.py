@@ -66,7 +66,7 @@ def note(file: Path, new: Path, write: Callable[[Path, Any], None]) -> None:
 def changed(file: Path) -> bool:
     """Whether a file that was written by itself is no longer as it was written; False without a hash of it."""
     known = (_read(file.parent) or {"files": {}})["files"].get(file.name)
-    return known is not None and not _is(file, known)
+    return known is not None and not _is(file, known, file)
 
 
 def damages(folder: Path, claim: str) -> Iterator[Damage]:
@@ -94,22 +94,23 @@ def _of(folder: Path) -> Iterator[Damage]:
         return
     for name, known in stored["files"].items():
         file = folder / name
-        if _is(file, known):
+        lost = folder if stored["whole"] else file
+        if _is(file, known, lost):
             continue
-        yield Damage(file, folder if stored["whole"] else file)
+        yield Damage(file, lost)
         if stored["whole"]:
             return
 
 
-def _is(file: Path, known: Collection[str]) -> bool:
-    """Whether a file is as it was written; True if it is not there."""
-    with _read_only_if_there(file):
+def _is(file: Path, known: Collection[str], lost: Path) -> bool:
+    """Whether a file is as it was written; True if it is not there. `lost` is what must be made again without it."""
+    with _read_only_if_there(file, lost):
         return sha256(file) in known
     return True
 
 
 @contextmanager
-def _read_only_if_there(file: Path) -> Iterator[None]:
+def _read_only_if_there(file: Path, lost: Path) -> Iterator[None]:
     """Skip the block if the file is gone. UserError if it cannot be read, because it may be whole: a network may be
     down, or a right missing."""
     try:
@@ -118,8 +119,8 @@ def _read_only_if_there(file: Path) -> Iterator[None]:
         pass
     except OSError as error:
         raise UserError(
-            f"{file}: got {error.strerror or error}; must be readable; correct it, or remove {file.parent} to have it "
-            "made again, then run the same command"
+            f"{file}: got {error.strerror or error}; must be readable; correct it, or remove {lost} to have it made "
+            "again, then run the same command"
         ) from error
 
 
@@ -135,7 +136,7 @@ def _of_files(files: Mapping[str, Sequence[str]]) -> str:
 def _read(folder: Path) -> dict[str, Any] | None:
     """The content of `SUMS`; None if there is none, or a damaged one."""
     try:
-        with _read_only_if_there(folder / SUMS):
+        with _read_only_if_there(folder / SUMS, folder / SUMS):
             stored: dict[str, Any] = json.loads((folder / SUMS).read_text(encoding="utf-8"))
             inside = not any(PurePosixPath(name).is_absolute() or ".." in name.split("/") for name in stored["files"])
             right = isinstance(stored["whole"], bool) and stored["of_files"] == _of_files(stored["files"])

@@ -89,8 +89,17 @@ def test_of_files_that_were_written_one_by_one_the_damaged_one_is_removed(damage
     assert files(run) == before - {file}
 
 
-@pytest.mark.parametrize("file", ["finetune/a/weights", "times.json", f"finetune/a/{intact.SUMS}"])
-def test_a_file_that_cannot_be_read_is_not_damaged(file: str, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("file", "lost"),
+    [
+        ("finetune/a/weights", "finetune/a"),
+        ("times.json", "times.json"),
+        (f"finetune/a/{intact.SUMS}", f"finetune/a/{intact.SUMS}"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_not_damaged(
+    file: str, lost: str, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A network may be down. Without the message, what is whole would be removed."""
     before = files(run)
 
@@ -105,7 +114,9 @@ def test_a_file_that_cannot_be_read_is_not_damaged(file: str, run: Path, monkeyp
     with monkeypatch.context() as patched:
         patched.setattr(Path, "open", failing(Path.open))
         patched.setattr(Path, "read_text", failing(Path.read_text))
-        with pytest.raises(UserError, match=f"{file}: got Input/output error; must be readable; correct it, or remove"):
+        with pytest.raises(
+            UserError, match=f"{file}: got Input/output error; must be readable; correct it, or remove {run / lost} to"
+        ):
             checkpoint.mend(run)
     assert files(run) == before
     assert checkpoint.mend(run) == []
