@@ -84,6 +84,8 @@ def walk(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | 
     with checkpoint.locked(folder), cache.using(config.cache):
         _same_settings(folder, config)
         _sweep(folder)
+        if line := cache.note():
+            _print(line)
         _check_files(config)
         ctx = _context(config, recipe, overrides, folder)
         from distill import report
@@ -193,6 +195,12 @@ def _sweep(folder: Path) -> None:
             "what the run measured and decided; set output=NEW_FOLDER"
         )
     for line in checkpoint.mend(folder):
+        _print(line)
+
+
+def _print(line: str) -> None:
+    """Print a line before the machine is known, on the main process only."""
+    if int(os.environ.get("RANK", "0")) == 0:
         Console(soft_wrap=True).print(printable(line), highlight=False, markup=False)
 
 
