@@ -20,7 +20,9 @@ from distill.disk import special
 from distill.errors import ConfigError
 
 MARK = ".distill-written"
-"""File in a folder that no run claimed, with the hashes of what commands such as `distill.report` wrote there."""
+"""File in a folder with the hashes of what commands such as `distill.report` wrote there."""
+_ABOUT = "/about"
+"""Key in `MARK`, which no file can have, for what the files are about."""
 
 _STDOUT = frozenset({"-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"})
 """Names of standard output."""
@@ -72,27 +74,37 @@ def checked(
     return path
 
 
-def write_all(folder: Path, files: Mapping[str, bytes], option: str, *, overwrite: bool = False) -> None:
+def write_all(
+    folder: Path,
+    files: Mapping[str, bytes],
+    option: str,
+    *,
+    about: str = "",
+    of_run: bool = False,
+    overwrite: bool = False,
+) -> None:
     """Write files into a folder, all of them or, if one of them would replace another's file, none.
 
-    In the folder of a run, the run's files are replaced. Elsewhere the file `MARK` has the hashes of what was written,
-    so that the same command may replace its own files as long as nobody has changed them.
+    The file `MARK` then has the hashes of what was written, so that the same command may replace its own files as long
+    as nobody has changed them.
 
     Args:
         files: name -> content.
         option: the option or argument that names the folder.
+        about: what the files are about: those about something else are not replaced.
+        of_run: whether they are files of a run, which are replaced in its folder, whatever they contain.
 
     Raises:
         ConfigError: if a file exists that no command wrote or that was changed, without `overwrite`.
         OSError: if the folder cannot be written.
     """
-    check_all(folder, files, option, overwrite=overwrite)
-    if claimed(folder):
+    check_all(folder, files, option, about=about, of_run=of_run, overwrite=overwrite)
+    if of_run and claimed(folder):
         for name, content in files.items():
             write_bytes(folder / name, content)
         return
     # Noted before it is written, so that a process that is killed in between leaves no file that is not its own.
-    known = _written(folder)
+    known = _written(folder) | {_ABOUT: [about]}
     before = {name: hashes[-1:] for name, hashes in known.items() if name in files}
     both = {name: [*before.get(name, []), hashlib.sha256(content).hexdigest()] for name, content in files.items()}
     write_json(folder / MARK, known | both)
@@ -101,11 +113,24 @@ def write_all(folder: Path, files: Mapping[str, bytes], option: str, *, overwrit
     write_json(folder / MARK, known | {name: hashes[-1:] for name, hashes in both.items()})
 
 
-def check_all(folder: Path, names: Iterable[str], option: str, *, overwrite: bool = False) -> None:
+def check_all(
+    folder: Path,
+    names: Iterable[str],
+    option: str,
+    *,
+    about: str = "",
+    of_run: bool = False,
+    overwrite: bool = False,
+) -> None:
     """Refuse a folder in which one of the files must not be written; see `write_all`."""
     if (parent := _in_the_way(folder / MARK)) is not None:
         raise ConfigError(f"{option}: got {folder}; must be a folder, but {parent} is none; choose another")
-    known, ours = _written(folder), claimed(folder)
+    known, ours = _written(folder), of_run and claimed(folder)
+    if not (ours or overwrite) and known.get(_ABOUT, [about]) != [about]:
+        raise ConfigError(
+            f"{option}: got {folder}, which has the results of another command; must be another folder, or add "
+            f"--overwrite to replace them; {_other(folder, option)}"
+        )
     for name in (*names, MARK):
         file = folder / name
         if (what := special(file)) is not None:
@@ -117,6 +142,26 @@ def check_all(folder: Path, names: Iterable[str], option: str, *, overwrite: boo
             f"{file}: got a file that was {change}; must be the command's own to be replaced; move it away, or add "
             "--overwrite to replace it"
         )
+
+
+def free_folder(folder: Path, names: Sequence[str], about: str) -> Path:
+    """The first of `folder`, `folder-2`, `folder-3` and so on in which these files replace none of others."""
+    number, found = 1, folder
+    while not _may_be_written(found, names, about):
+        number += 1
+        found = folder.with_name(f"{folder.name}-{number}")
+    return found
+
+
+def _may_be_written(folder: Path, names: Sequence[str], about: str) -> bool:
+    if os.path.lexists(folder) and not folder.is_dir():
+        return False
+    try:
+        check_all(folder, names, "", about=about)
+    except ConfigError:
+        # Where the parent is no folder, no number helps; it is refused when the files are written.
+        return _in_the_way(folder) is not None
+    return True
 
 
 def _in_the_way(path: Path) -> Path | None:

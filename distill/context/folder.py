@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from distill import checkpoint
 from distill.checkpoint import STATE
-from distill.plan import Step
+from distill.plan import GIVEN, Step
 
 TARGETS = ".targets"
 """Suffix of the folder with a teacher's logits for the training rows of every task."""
@@ -25,6 +27,20 @@ BEGUN = ".given.json"
 @dataclass(frozen=True)
 class RunFolder:
     path: Path
+
+    def check_links(self, steps: Sequence[Step]) -> None:
+        """Refuse symbolic links among the folders that the steps write, before anything is made that none could hold.
+
+        Raises:
+            UserError: for the first of them.
+        """
+        names = {part for step in steps for part in (step.stage, step.folder)} | {*GIVEN}
+        every = [name + ending for name in sorted(names) for ending in ("", STATE, TARGETS, MEASURED)]
+        for place in [self.path / name for name in (*every, CORPUS, TRANSFER)]:
+            checkpoint.no_links(place / "file")
+            for parent, folders, _ in os.walk(place):
+                for name in folders:
+                    checkpoint.no_links(Path(parent, name, "file"))
 
     @property
     def ladder(self) -> Path:
@@ -107,8 +123,10 @@ class RunFolder:
         teachers' logits."""
         self.forget_corpus()
         checkpoint.remove(self.path / TRANSFER, self.path)
-        for folder in self.path.rglob(f"*{TARGETS}"):
-            checkpoint.remove(folder, self.path)
+        # Those of a step with a target are one level deeper.
+        for pattern in (f"*{TARGETS}", f"*/*{TARGETS}"):
+            for folder in self.path.glob(pattern):
+                checkpoint.remove(folder, self.path)
 
     def finish(self) -> None:
         """Remove what only a run that is not finished needs."""
