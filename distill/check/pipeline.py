@@ -69,7 +69,8 @@ def _chained(plan: Plan, config: Config) -> Iterator[str]:
 
 
 def _is_name(name: str) -> bool:
-    return bool(STAGE_NAME.fullmatch(name)) and name not in GIVEN and not names.is_device(name)
+    fits = STAGE_NAME.fullmatch(name) is not None and len(name) <= names.LONGEST
+    return fits and name not in GIVEN and not names.is_device(name)
 
 
 def _stage_names(config: Config) -> Iterator[str]:
