@@ -356,9 +356,9 @@ def _context(config: Config, recipe: str, overrides: list[str], folder: Path) ->
     command = f"python -m distill {shlex.join(map(discreet, overrides))}"
     machine = start(config, folder)
     machine.check_shared(folder)
-    plan, inside = resolve(config), RunFolder(folder)
-    inside.check_links(plan.steps)
-    return Context(config, plan, recipe, command, machine, inside)
+    inside = RunFolder(folder)
+    inside.check_links()
+    return Context(config, resolve(config), recipe, command, machine, inside)
 
 
 def _repositories(ctx: Context) -> dict[str, Path]:

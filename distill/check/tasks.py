@@ -75,8 +75,8 @@ def _task(key: str, task: Task) -> Iterator[str]:
         yield f"{key}.threshold: got {task.threshold:g}; must be between 0 and 1; 0.5 is the default"
     if task.prompts is not None and len(task.prompts) != 2:
         yield (
-            f"{key}.prompts: got {task.prompts}; must be two texts, put before first and second texts; e.g. "
-            '["query: ","passage: "]'
+            f"{key}.prompts: got {task.prompts}; must be two texts, put before first and second texts; set e.g. "
+            f"{advice.setting(f'{key}.prompts', ['query: ', 'passage: '])}"
         )
     yield from _labels(key, task)
     used = [task.text, task.text_pair, *(task.label if isinstance(task.label, list) else [task.label])]

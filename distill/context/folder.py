@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from distill import checkpoint
 from distill.checkpoint import STATE
-from distill.plan import GIVEN, Step
+from distill.plan import Step
 
 TARGETS = ".targets"
 """Suffix of the folder with a teacher's logits for the training rows of every task."""
@@ -28,19 +27,15 @@ BEGUN = ".given.json"
 class RunFolder:
     path: Path
 
-    def check_links(self, steps: Sequence[Step]) -> None:
-        """Refuse symbolic links among the folders that the steps write, before anything is made that none could hold.
+    def check_links(self) -> None:
+        """Refuse folders that are symbolic links, before anything is made that could not be written there.
 
         Raises:
             UserError: for the first of them.
         """
-        names = {part for step in steps for part in (step.stage, step.folder)} | {*GIVEN}
-        every = [name + ending for name in sorted(names) for ending in ("", STATE, TARGETS, MEASURED)]
-        for place in [self.path / name for name in (*every, CORPUS, TRANSFER)]:
-            checkpoint.no_links(place / "file")
-            for parent, folders, _ in os.walk(place):
-                for name in folders:
-                    checkpoint.no_links(Path(parent, name, "file"))
+        for parent, folders, _ in os.walk(self.path):
+            for name in folders:
+                checkpoint.no_links(Path(parent, name, "file"))
 
     @property
     def ladder(self) -> Path:
