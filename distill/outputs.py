@@ -61,16 +61,14 @@ def checked(
     if (parent := _in_the_way(path)) is not None:
         other = _other(Path(path.name), option)
         raise ConfigError(f"{option}: got {path}; must be in a folder, but {parent} is none; {other}")
-    if os.path.lexists(path):
-        if _is_input(path, inputs):
-            raise ConfigError(
-                f"{option}: got {path}, which the command reads; must be another file; {_other(path, option)}"
-            )
-        if not overwrite:
-            raise ConfigError(
-                f"{option}: got {path}, which exists; must be a new file; add --overwrite to replace it, or "
-                f"{_other(path, option)}"
-            )
+    if _is_input(path, inputs):
+        other = _other(_apart(path, inputs), option)
+        raise ConfigError(f"{option}: got {path}, which the command reads; must be another file; {other}")
+    if os.path.lexists(path) and not overwrite:
+        raise ConfigError(
+            f"{option}: got {path}, which exists; must be a new file; add --overwrite to replace it, or "
+            f"{_other(path, option)}"
+        )
     return path
 
 
@@ -171,19 +169,38 @@ def _in_the_way(path: Path) -> Path | None:
 
 
 def _is_input(path: Path, inputs: Iterable[str | Path]) -> bool:
-    """Whether an existing file is one of the inputs, or in a folder that is one, however its path is spelt."""
+    """Whether a file is one of the inputs, or in a folder that is one, however its path is spelt; or, of a file that
+    does not exist, whether the same command would read it the next time, because a glob matches it."""
+    spellings = [each for given in inputs for each in _spellings(os.fspath(given))]
+    if not os.path.lexists(path):
+        return any(_matches(path, spelling) for spelling in spellings)
     here = {_identity(each) for each in (path, *path.resolve().parents)}
-    return bool(here & {_identity(file) for given in inputs for file in _local(os.fspath(given))} - {None})
+    return bool(here & {_identity(file) for spelling in spellings for file in _files(spelling)} - {None})
 
 
-def _local(given: str) -> Iterator[Path]:
-    """Paths on this machine that an input may mean: itself, the files of a glob, those of a `file://` URL."""
+def _apart(path: Path, inputs: Sequence[str | Path]) -> Path:
+    """The path, or one in a folder of its own where a glob of the inputs matches other names in this one too."""
+    return path.parent / "predictions" / path.name if _is_input(_free(path), inputs) else path
+
+
+def _spellings(given: str) -> Iterator[str]:
+    """Paths and globs on this machine that an input may mean, e.g. as a `file://` URL."""
     for part in given.split("::"):
         scheme, separator, rest = part.partition("://")
-        spellings = {rest, unquote(rest)} if separator and scheme in ("file", "local") else {part}
-        for spelling in spellings:
-            yield Path(spelling)
-            yield from map(Path, glob.iglob(spelling, recursive=True))
+        yield from {rest, unquote(rest)} if separator and scheme in ("file", "local") else {part}
+
+
+def _files(spelling: str) -> Iterator[Path]:
+    yield Path(spelling)
+    yield from map(Path, glob.iglob(spelling, recursive=True))
+
+
+def _matches(path: Path, spelling: str) -> bool:
+    """Whether a glob matches a path; `**` is taken for no folder or for one."""
+    if not glob.has_magic(spelling):
+        return False
+    pattern, absolute = os.path.abspath(spelling), Path(os.path.abspath(path))
+    return absolute.match(pattern) or ("**/" in pattern and absolute.match(pattern.replace("**/", "")))
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

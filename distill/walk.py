@@ -14,6 +14,7 @@ from rich.console import Console
 
 from distill import cache, check, checkpoint, disk, explain, intact, progress
 from distill.check.launch import launch
+from distill.check.place import place
 from distill.check.rules import flatten
 from distill.config import Config, Evaluate, Export, load_config
 from distill.data.tasks import check_files
@@ -77,9 +78,9 @@ def walk(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | 
         UserError: for every error that the user can correct.
     """
     began = time.monotonic()
-    if problems := list(launch(os.environ)):
-        raise ConfigError(problems)
     folder = checkpoint.run_folder(recipe, overrides, config.output)
+    if problems := [*launch(os.environ), *place(config, folder)]:
+        raise ConfigError(problems)
     checkpoint.claim(folder)
     with checkpoint.locked(folder), cache.using(config.cache):
         _same_settings(folder, config)

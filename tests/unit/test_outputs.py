@@ -107,7 +107,17 @@ def test_an_input_is_never_replaced_however_it_is_spelt() -> None:
                 continue
             message = refused(output, inputs=[spelling], overwrite=True)
             assert "which the command reads" in message
-    assert outputs.checked("data here/other.csv", "--output", inputs=spellings) is not None
+    assert outputs.checked("data here/other.jsonl", "--output", inputs=spellings) is not None
+
+
+def test_a_new_file_that_the_same_command_would_read_the_next_time_is_refused() -> None:
+    Path("data").mkdir()
+    Path("data/may.csv").write_text("text\n")
+    for pattern in ("data/*.csv", "./data/*", "data/../data/[a-z]*.csv", "**/*.csv", "data/**/*.csv"):
+        typed = shlex.split(refused("data/out.csv", inputs=[pattern]).rpartition("set ")[2])
+        assert outputs.checked(typed[1], "--output", inputs=[pattern] if "**" not in pattern else []) is not None
+        assert outputs.checked("data/deeper/out.jsonl", "--output", inputs=[pattern]) is not None
+    assert outputs.checked("data/out.csv", "--output", inputs=["data/m*.csv", "may[1].csv"]) is not None
 
 
 def test_own_files_are_replaced_and_those_of_others_are_not() -> None:
