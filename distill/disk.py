@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterator
+import stat
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,6 +15,24 @@ from distill.errors import UserError
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a full disk, of a quota, and of a limit to the size of files."""
 _REFUSED = (errno.EROFS, errno.EACCES, errno.EIO)
+
+_SPECIAL: dict[Callable[[int], bool], str] = {
+    stat.S_ISLNK: "a symbolic link",
+    stat.S_ISDIR: "a folder",
+    stat.S_ISCHR: "a device",
+    stat.S_ISBLK: "a device",
+    stat.S_ISFIFO: "a pipe",
+    stat.S_ISSOCK: "a socket",
+}
+
+
+def special(path: Path) -> str | None:
+    """What is at a path, if it is no ordinary file, e.g. "a device"; None for an ordinary file, and for nothing."""
+    try:
+        mode = os.lstat(path).st_mode
+    except (OSError, ValueError):
+        return None
+    return None if stat.S_ISREG(mode) else next((name for test, name in _SPECIAL.items() if test(mode)), "no file")
 
 
 def problem(error: BaseException) -> str | None:

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from distill import cache, check, checkpoint, disk, explain, intact, progress
 from distill.check.launch import launch
+from distill.check.place import place
 from distill.check.rules import flatten
 from distill.config import Config, Evaluate, Export, load_config
 from distill.data.tasks import check_files
@@ -77,13 +78,15 @@ def walk(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | 
         UserError: for every error that the user can correct.
     """
     began = time.monotonic()
-    if problems := list(launch(os.environ)):
-        raise ConfigError(problems)
     folder = checkpoint.run_folder(recipe, overrides, config.output)
+    if problems := [*launch(os.environ), *place(config, folder)]:
+        raise ConfigError(problems)
     checkpoint.claim(folder)
     with checkpoint.locked(folder), cache.using(config.cache):
         _same_settings(folder, config)
         _sweep(folder)
+        if line := cache.note():
+            _print(line)
         _check_files(config)
         ctx = _context(config, recipe, overrides, folder)
         from distill import report
@@ -193,6 +196,12 @@ def _sweep(folder: Path) -> None:
             "what the run measured and decided; set output=NEW_FOLDER"
         )
     for line in checkpoint.mend(folder):
+        _print(line)
+
+
+def _print(line: str) -> None:
+    """Print a line before the machine is known, on the main process only."""
+    if int(os.environ.get("RANK", "0")) == 0:
         Console(soft_wrap=True).print(printable(line), highlight=False, markup=False)
 
 
@@ -348,7 +357,9 @@ def _context(config: Config, recipe: str, overrides: list[str], folder: Path) ->
     command = f"python -m distill {shlex.join(map(discreet, overrides))}"
     machine = start(config, folder)
     machine.check_shared(folder)
-    return Context(config, resolve(config), recipe, command, machine, RunFolder(folder))
+    inside = RunFolder(folder)
+    inside.check_links()
+    return Context(config, resolve(config), recipe, command, machine, inside)
 
 
 def _repositories(ctx: Context) -> dict[str, Path]:

@@ -23,7 +23,7 @@ from distill.data.labelled import Labelled, labelled_rows
 from distill.data.labels import check_head
 from distill.data.questions import encode_questions
 from distill.data.splits import DEVELOPMENT, Split
-from distill.data.task import Task, chosen, is_own
+from distill.data.task import Task, chosen, is_own, renamed
 from distill.data.transfer import normalized
 from distill.errors import ConfigError, DataError
 from distill.family.head import Head
@@ -133,7 +133,7 @@ def load_tasks(
     """
     loaded: dict[str, TaskData] = {}
     coverage: list[dict[str, Any]] = []
-    notes: list[str] = []
+    notes = list(filter(None, [renamed(tasks)]))
     for name, settings in wanted(tasks).items():
         stand_in = limit.smoke and not (settings.train is not None and (tasks.path or is_own(tasks)))
         rows = read_task(name, settings, tasks, head, stand_in=stand_in)

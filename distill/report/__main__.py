@@ -12,6 +12,7 @@ from pathlib import Path
 
 from distill import disk
 from distill.errors import UserError
+from distill.outputs import checked
 from distill.report import read_one, read_runs, write_overview, write_pages
 from distill.report.choose import Ask, parsed, verdict
 from distill.report.export import write_csv, write_json_rows
@@ -30,8 +31,9 @@ def parser() -> argparse.ArgumentParser:
         help="retained=97 or above_chance=97 (at least, in percent), ms=5, mib=20 (at most), and the goal: speedup=max "
         "(the default), retained=max, above_chance=max or size=min",
     )
-    made.add_argument("--csv", metavar="FILE", type=Path, help="every form of every run, one a line")
-    made.add_argument("--json", metavar="FILE", type=Path, help="the same as a list of records")
+    made.add_argument("--csv", metavar="FILE", help="every form of every run, one a line; - is standard output")
+    made.add_argument("--json", metavar="FILE", help="the same as a list of records")
+    made.add_argument("--overwrite", action="store_true", help="replace files that exist, whoever wrote them")
     return made
 
 
@@ -42,10 +44,10 @@ def main(arguments: list[str]) -> int:
     except SystemExit as stopped:
         return int(stopped.code or 0)
     try:
-        if given.choose or given.csv or given.json:
-            _listed(given.folder, given.choose, given.csv, given.json)
+        if given.choose or given.csv is not None or given.json is not None:
+            _listed(given)
             return 0
-        paths = _written(given.folder)
+        paths = _written(given.folder, given.overwrite)
     except UserError as error:
         print("\n".join(error.messages), file=sys.stderr)
         return 2
@@ -59,19 +61,24 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _written(folder: Path) -> dict[str, Path]:
+def _written(folder: Path, overwrite: bool) -> dict[str, Path]:
     if (folder / "results.json").is_file():
-        return write_pages(read_one(folder / "results.json"), folder)
-    return write_overview(folder)
+        return write_pages(read_one(folder / "results.json"), folder, overwrite=overwrite)
+    return write_overview(folder, overwrite=overwrite)
 
 
-def _listed(folder: Path, words: list[str] | None, csv: Path | None, json: Path | None) -> None:
-    ask = None if words is None else parsed(words)
-    runs = read_runs(folder)
-    if csv:
-        write_csv(runs, csv)
-    if json:
-        write_json_rows(runs, json)
+def _listed(given: argparse.Namespace) -> None:
+    ask = None if given.choose is None else parsed(given.choose)
+    writers = {"--csv": (given.csv, write_csv), "--json": (given.json, write_json_rows)}
+    read = [path for pattern in ("results.json", "disagreements.json") for path in given.folder.rglob(pattern)]
+    files = [
+        (checked(file, option, inputs=read, overwrite=given.overwrite), write)
+        for option, (file, write) in writers.items()
+        if file is not None
+    ]
+    runs = read_runs(given.folder)
+    for path, write in files:
+        write(runs, path)
     if ask:
         print("\n\n".join(_choices(runs, ask)))
 

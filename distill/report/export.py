@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from distill.checkpoint import write_json, write_text
+from distill.checkpoint import write_text
 from distill.report import headline, overview
 from distill.report.forms import Run, default_input, milliseconds, reference, speedups
 from distill.report.loading import loading
@@ -75,16 +77,23 @@ def _ends(name: str, interval: Sequence[float] | None) -> dict[str, float | None
     return {f"{name}.low": low, f"{name}.high": high}
 
 
-def write_csv(runs: Sequence[Run], path: Path) -> None:
-    """One line for each form; a column that a form lacks is empty."""
+def write_csv(runs: Sequence[Run], path: Path | None) -> None:
+    """One line for each form; a column that a form lacks is empty. Without a path, to standard output."""
     records = list(rows(runs))
     file = io.StringIO()
     writer = csv.DictWriter(file, list(dict.fromkeys(key for row in records for key in row)), lineterminator="\n")
     writer.writeheader()
     writer.writerows(records)
-    write_text(path, file.getvalue())
+    _write(file.getvalue(), path)
 
 
-def write_json_rows(runs: Sequence[Run], path: Path) -> None:
-    """A list of records."""
-    write_json(path, list(rows(runs)))
+def write_json_rows(runs: Sequence[Run], path: Path | None) -> None:
+    """A list of records. Without a path, to standard output."""
+    _write(json.dumps(list(rows(runs)), indent=2, allow_nan=False) + "\n", path)
+
+
+def _write(text: str, path: Path | None) -> None:
+    if path is None:
+        sys.stdout.write(text)
+    else:
+        write_text(path, text)

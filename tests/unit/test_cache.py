@@ -102,7 +102,7 @@ def test_what_was_not_used_for_longest_is_removed(root: Path, tmp_path: Path) ->
 
 def test_parsed_files_and_token_ids_are_removed_too(root: Path, tmp_path: Path) -> None:
     for part in ("tables", "encoded"):
-        (root / part).mkdir(parents=True)
+        cache.folder(part)
         (root / part / KEY).write_bytes(bytes(6 * MIB))
     os.utime(root / "tables" / KEY, (1, 1))
     cache.trim()
@@ -238,6 +238,7 @@ def test_without_hard_links_files_are_copied(root: Path, tmp_path: Path, monkeyp
 
 def test_leftovers_of_killed_runs_are_removed_after_a_day(root: Path) -> None:
     names = {f".{KEY}.1.distill-tmp": 2, f".{KEY}.2.distill-tmp": 0}
+    cache.folder("models")
     for name, days in names.items():
         filled(root / "models" / name)
         os.utime(root / "models" / name, (time.time() - days * 86_400 - 1,) * 2)
@@ -246,16 +247,98 @@ def test_leftovers_of_killed_runs_are_removed_after_a_day(root: Path) -> None:
 
 
 def test_files_of_others_are_not_removed(root: Path, tmp_path: Path) -> None:
-    """`cache.dir` may be a folder with other files, and links in it may lead to them."""
+    """Somebody may put them into the cache, and links in it may lead to them."""
+    cache.folder("models")
     own = filled(tmp_path / "own", bytes(20 * MIB))
+    linked = filled(tmp_path / "linked" / OTHER, bytes(20 * MIB))
+    (root / "logits").symlink_to(linked.parent)
     filled(root / "models" / "bert-base", bytes(20 * MIB))
     (root / "models" / KEY).symlink_to(own)
     (root / "tables").mkdir()
     (root / "tables" / "rows.arrow").write_bytes(bytes(20 * MIB))
-    before = content(root) | content(own)
+    before = content(root) | content(own) | content(linked)
     cache.trim()
-    assert content(root) | content(own) == before
+    assert content(root) | content(own) | content(linked) == before
     assert (root / "models" / KEY).is_symlink()
+
+
+def of_a_user(kind: str, folder: Path) -> None:
+    """Fill a folder with files that a cache could have by their names."""
+    models, tables = folder / "models", folder / "tables"
+    if kind == "a model":
+        filled(models / KEY, bytes(20 * MIB))
+    elif kind == "a model with other files":
+        filled(models / KEY / cache.CONTENT, bytes(20 * MIB))
+        (models / KEY / cache.FILES).write_text("{}")
+        (models / KEY / "thesis.txt").write_text("a year of work")
+    elif kind == "a table":
+        tables.mkdir(parents=True)
+        (tables / f"{KEY}.arrow").write_bytes(bytes(20 * MIB))
+    elif kind == "a link as mark":
+        filled(models / KEY, bytes(20 * MIB))
+        (folder.parent / "mark").touch()
+        (folder / cache.MARK).symlink_to(folder.parent / "mark")
+    else:
+        filled(folder / "thesis")
+
+
+@pytest.mark.parametrize(
+    "kind", ["a model", "a model with other files", "a table", "a link as mark", "no name of a cache"]
+)
+@pytest.mark.parametrize("given", [True, False])
+def test_a_folder_with_files_of_others_becomes_no_cache(
+    kind: str, given: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = tmp_path / "distill"
+    of_a_user(kind, folder)
+    before = content(folder)
+    with cache.using(Cache(dir=str(folder) if given else None, max_gib=MIB / 2**30)):
+        assert cache.note() == f"cache: {folder} has other files, so it is in {folder / cache.BELOW}"
+        for number, name in enumerate(NAMES):
+            assert cache.keep("models", name, filled(tmp_path / name, bytes(3 * MIB // 5)))
+            os.utime(folder / cache.BELOW / "models" / name, (number, number))
+        assert cache.folder("tables") == folder / cache.BELOW / "tables"
+        assert not cache.take("models", KEY, tmp_path / "taken")
+        cache.trim()
+        left = [path.name for path in (folder / cache.BELOW / "models").iterdir()]
+    assert left == [NAMES[-1]]
+    assert {name: text for name, text in content(folder).items() if not name.startswith(cache.BELOW)} == before
+
+
+def test_a_cache_of_an_earlier_version_gets_a_mark(root: Path, tmp_path: Path) -> None:
+    cache.keep("models", KEY, filled(tmp_path / "made"))
+    rows = cache.folder("tables") / f"{OTHER}.arrow"
+    rows.write_bytes(b"rows")
+    cache.seal(rows)
+    (root / "models" / f".{OTHER}.77.distill-tmp").mkdir()
+    with cache.making("models", KEY, lambda _: None):
+        pass
+    (root / cache.MARK).unlink()
+    assert cache.note() is None
+    assert cache.take("models", KEY, tmp_path / "taken")
+    cache.keep("models", OTHER, filled(tmp_path / "other"))
+    assert (root / cache.MARK).is_file()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_the_mark_is_there_before_anything_else(root: Path, tmp_path: Path) -> None:
+    made, at = filled(tmp_path / "made"), 0
+    while killed(at := at + 1, tmp_path, lambda: cache.keep("models", KEY, made)):
+        if root.is_dir() and list(root.iterdir()):
+            assert (root / cache.MARK).is_file()
+            break
+    assert cache.note() is None
+
+
+def test_a_lock_in_a_cache_that_is_a_link_is_not_written_through(root: Path, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("a year of work")
+    cache.folder("locks")
+    (root / "locks" / f"models-{KEY}").symlink_to(victim)
+    with cache.making("models", KEY, lambda _: pytest.fail("nothing is waited for")):
+        pass
+    assert victim.read_text() == "a year of work"
 
 
 def _make(folder: Path, name: str, made: Path) -> None:
