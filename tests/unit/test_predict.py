@@ -181,7 +181,10 @@ BAD: list[tuple[list[str], str]] = [
     (["MODEL", "--file", "ragged.csv"], "ragged.csv, row 1: got 2 values; must be 1"),
     (["MODEL", "--file", "null.jsonl"], "null.jsonl, row 2: got no text in column t; must be text; "),
     (["MODEL", "--file", "number.jsonl"], "--text: got nothing, and no column of number.jsonl but the label is text; "),
-    (["MODEL", "--file", "in.csv", "--output", "in.csv"], "--output: got in.csv, which the command reads; must be another file; "),
+    (
+        ["MODEL", "--file", "in.csv", "--output", "in.csv"],
+        "--output: got in.csv, which the command reads; must be another file; ",
+    ),
     (["MODEL", "--file", "in.csv", "--output", "."], "--output: got ., a folder; must be a file; "),
     (["MODEL", "--file", "in.csv", "--output", "in.csv/x"], "--output: got in.csv/x; must be in a folder, but "),
     (["PAIRS", "x"], "TEXT: got single texts; must be pairs for this model (q, s); "),
