@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -166,7 +167,9 @@ def _output(options: argparse.Namespace, folder: Path) -> tuple[Path | None, str
     from distill import outputs
 
     output = None
-    if options.output is not None:
+    if options.output is not None and _is_null(options.output):
+        output = Path(os.devnull)
+    elif options.output is not None:
         inputs = [folder, *([options.file] if options.file is not None else [])]
         output = outputs.checked(options.output, "--output", inputs=inputs, overwrite=options.overwrite)
     if output is None and sys.stdout is None:
@@ -175,6 +178,15 @@ def _output(options: argparse.Namespace, folder: Path) -> tuple[Path | None, str
     if options.format is None and suffix in OTHERS:
         raise ConfigError(f"--output: got {output}; must end with .jsonl or .csv; rename it, or set --format csv")
     return output, options.format or ("csv" if suffix == ".csv" else "jsonl")
+
+
+def _is_null(path: str) -> bool:
+    """Whether a path is the device that takes everything and keeps nothing, under any name."""
+    try:
+        found = os.lstat(path)
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISCHR(found.st_mode) and found.st_rdev == os.stat(os.devnull).st_rdev
 
 
 @contextmanager
@@ -188,6 +200,10 @@ def _opened(output: Path | None, form: str, source: Source) -> Iterator[Write]:
             if isinstance(sys.stdout, io.TextIOWrapper):
                 sys.stdout.reconfigure(encoding="utf-8")
             yield lines(sys.stdout, source)
+            return
+        if output == Path(os.devnull):
+            with output.open("w", encoding="utf-8") as file:
+                yield lines(file, source)
             return
         with writing_file(output) as temporary:
             with temporary.open("w", encoding="utf-8", newline="") as file:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from distill.cells import csv_line
 from distill.checkpoint import write_json, write_text
 from distill.report import headline, overview
 from distill.report.forms import Run, default_input, milliseconds, reference, speedups
@@ -78,11 +77,9 @@ def _ends(name: str, interval: Sequence[float] | None) -> dict[str, float | None
 def write_csv(runs: Sequence[Run], path: Path) -> None:
     """One line for each form; a column that a form lacks is empty."""
     records = list(rows(runs))
-    file = io.StringIO()
-    writer = csv.DictWriter(file, list(dict.fromkeys(key for row in records for key in row)), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
-    write_text(path, file.getvalue())
+    columns = list(dict.fromkeys(key for row in records for key in row))
+    lines = [csv_line(columns), *(csv_line(row.get(column) for column in columns) for row in records)]
+    write_text(path, "".join(lines))
 
 
 def write_json_rows(runs: Sequence[Run], path: Path) -> None:
