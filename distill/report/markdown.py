@@ -21,9 +21,9 @@ def _block(block: Block) -> str:
         case Heading():
             return f"{'#' * block.level} {line(block.text)}"
         case Banner():
-            return f"> **{escaped(block.text)}**"
+            return f"> {_strong(block.text)}"
         case Headline():
-            return f"**{escaped(block.text)}**"
+            return _strong(block.text)
         case Paragraph():
             return line(block.text)
         case Code():
@@ -54,6 +54,10 @@ def escaped(plain: str) -> str:
     plain = re.sub("[&<>]", lambda found: _ENTITIES[found[0]], plain)
     plain = _MARKS.sub(lambda found: found[0] if found["kept"] else f"\\{found[0]}", plain)
     return _ADDRESS.sub(lambda found: f"&#{ord(found[0])};", plain)
+
+
+def _strong(plain: str) -> str:
+    return f"**{text}**" if (text := escaped(plain)) else ""  # four marks would be a rule
 
 
 def line(plain: str) -> str:
