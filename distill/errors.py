@@ -14,6 +14,18 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+_INVISIBLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters, and those that turn the direction of the text around them."""
+
+
+def visible(text: str) -> str:
+    """The text with an escape in place of each character that could change how the text beside it is shown on a page.
+
+    Unlike in `printable`, the marks inside of words stay that some scripts and emoji need.
+    """
+    return _INVISIBLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
 def printable_lines(text: str) -> str:
     """As `printable`, for a text of several lines."""
     return "\n".join(map(printable, text.split("\n")))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from distill.backends import BACKENDS
-from distill.errors import ConfigError, UserError
+from distill.errors import ConfigError, UserError, printable
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -103,7 +103,7 @@ def _run(options: argparse.Namespace) -> None:
         top=options.rows,
         batch_size=options.batch_size,
         backends=(backends[0], backends[-1]),
-        log=lambda line: messages.print(Text(line, style="dim"), soft_wrap=True),
+        log=lambda line: messages.print(Text(printable(line), style="dim"), soft_wrap=True),
     )
     paths = write(comparison, options.output, own, overwrite=options.overwrite)
     show_blocks(blocks(comparison, whole=False), paths, Console(width=None if sys.stdout.isatty() else 160))

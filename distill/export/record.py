@@ -12,6 +12,7 @@ from distill.backends import BACKENDS
 from distill.data.kinds import KINDS, Kind
 from distill.data.task import Task
 from distill.errors import ConfigError, DataError
+from distill.strict import read_json
 
 FILE = "distill.json"
 SCHEMA = 1
@@ -158,11 +159,11 @@ def read_any(folder: Path) -> Record | Heads | None:
     if not file.exists():
         return None
     try:
-        content = checkpoint.read_json(file)
+        content = read_json(file)
         return _heads(content) if isinstance(content, dict) and "heads" in content else _record(content)
     except KeyError as error:
         problem = f"no {error}"
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError) as error:
         problem = " ".join(str(error).split())[:200]
     raise DataError(
         f"{file}: got {problem}; must be the file that the export stage of distill {__version__} writes; copy the "

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from distill import disk
-from distill.errors import UserError
+from distill.errors import UserError, printable, printable_lines
 from distill.outputs import checked
 from distill.report import read_one, read_runs, write_overview, write_pages
 from distill.report.choose import Ask, parsed, verdict
@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> int:
         print(line, file=sys.stderr)
         return 2
     for name, path in paths.items():
-        print(f"{name}: {path}")
+        print(printable(f"{name}: {path}"))
     return 0
 
 
@@ -80,7 +80,7 @@ def _listed(given: argparse.Namespace) -> None:
     for path, write in files:
         write(runs, path)
     if ask:
-        print("\n\n".join(_choices(runs, ask)))
+        print(printable_lines("\n\n".join(_choices(runs, ask))))
 
 
 def _choices(runs: list[Run], ask: Ask) -> list[str]:

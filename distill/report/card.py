@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -32,6 +33,9 @@ _EMBEDDER = """from sentence_transformers import SentenceTransformer
 
 embedder = SentenceTransformer("FOLDER_OF_THIS_FILE")
 embeddings = embedder.encode(["A first text.", "A second text."])"""
+
+_LINK = re.compile(r"(https?://[^\s<>\"'`\\]+|[\w./-]+)", re.ASCII | re.IGNORECASE)
+"""A web page, or a file of the repository. The hub makes a link of it."""
 
 SIMILARITY = "sentence-similarity"
 """The hub's name of what embedders do."""
@@ -146,7 +150,23 @@ def embedder_card(origin: Results, stage: str, measured: dict[str, Any]) -> str:
 
 
 def _card(front: dict[str, Any], blocks: Sequence[Block]) -> str:
-    return f"---\n{yaml.safe_dump(front, sort_keys=False, allow_unicode=True)}---\n\n{markdown.text(blocks)}"
+    return f"---\n{front_matter(front)}---\n\n{markdown.text(blocks)}"
+
+
+class _Dumper(yaml.SafeDumper):
+    """Texts that are more than printable characters on a line have double quotes, in which YAML escapes the others."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if text.isprintable() else '"')
+
+
+_Dumper.add_representer(str, _text)
+
+
+def front_matter(values: dict[str, Any]) -> str:
+    """The values as YAML that reads back to exactly them. No line of it is a text's own."""
+    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=float("inf"))
 
 
 def _usage(pipeline: str, max_length: int) -> list[Block]:
@@ -178,6 +198,8 @@ def _origin(results: Results) -> dict[str, Any]:
     keys = ("license", "license_name", "license_link")
     licences = [{key: source[key] for key in keys if source.get(key)} for source in sources]
     same = licences[0] if licences and all(licence == licences[0] for licence in licences) else {}
+    if not _LINK.fullmatch(same.get("license_link", "")):
+        same = {key: value for key, value in same.items() if key != "license_link"}
     on_hub = list(dict.fromkeys(source["hub"] for source in sources if source["hub"]))
     return same | ({"base_model": on_hub} if on_hub else {})
 

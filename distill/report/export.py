@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from distill.cells import csv_line
 from distill.checkpoint import write_text
 from distill.report import headline, overview
 from distill.report.forms import Run, default_input, milliseconds, reference, speedups
@@ -80,11 +79,9 @@ def _ends(name: str, interval: Sequence[float] | None) -> dict[str, float | None
 def write_csv(runs: Sequence[Run], path: Path | None) -> None:
     """One line for each form; a column that a form lacks is empty. Without a path, to standard output."""
     records = list(rows(runs))
-    file = io.StringIO()
-    writer = csv.DictWriter(file, list(dict.fromkeys(key for row in records for key in row)), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
-    _write(file.getvalue(), path)
+    columns = list(dict.fromkeys(key for row in records for key in row))
+    lines = [csv_line(columns), *(csv_line(row.get(column) for column in columns) for row in records)]
+    _write("".join(lines), path)
 
 
 def write_json_rows(runs: Sequence[Run], path: Path | None) -> None:

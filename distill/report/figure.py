@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Annotation, Text
 from matplotlib.transforms import Bbox
 
+from distill.errors import visible
 from distill.report import headline
 from distill.report.schema import Results
 from distill.report.timed import at, reported_input
@@ -160,14 +161,14 @@ def draw(shown: Sequence[Point], smoke: bool = False, over: str = headline.REFER
         axes.plot(*zip(*places, strict=True), _LINES.get(role, "-"), color=colour, linewidth=1.1, alpha=0.55)
     for group in groups if groups != [""] else ():
         first = next(point for point in shown if point.group == group)
-        axes.plot([], [], "-", color=_colour(first, groups), linewidth=4, label=group)
+        axes.plot([], [], "-", color=_colour(first, groups), linewidth=4, label=visible(group))
     for role in dict.fromkeys(point.role for point in (teacher, *shown)):
         fill = "none" if role == "baseline" else INK
         axes.plot([], [], _MARKERS[role], color=INK, markerfacecolor=fill, markersize=8, label=_NAMES[role])
     if not all(point.front for point in shown):
         axes.plot([], [], "o", color=INK, markersize=6, alpha=_PALE, label="other forms")
     _limits(axes, [teacher, *shown])
-    axes.set_xlabel(f"speedup over {over}{at(p.shape for p in shown)} (higher is faster)")
+    axes.set_xlabel(f"speedup over {visible(over)}{at(p.shape for p in shown)} (higher is faster)")
     axes.set_ylabel("retained % of the teacher's macro score")
     axes.grid(alpha=0.18, color=INK, linewidth=0.6)
     columns = 2 if max(map(len, groups), default=0) > 25 else 4
@@ -249,7 +250,7 @@ def _covered(axes: Axes, point: Point) -> list[Bbox]:
 
 def _note(axes: Axes, point: Point, dx: int, dy: int) -> Annotation:
     return axes.annotate(
-        point.label,
+        visible(point.label),
         (point.speedup, point.retained),
         xytext=(dx, dy),
         textcoords="offset points",

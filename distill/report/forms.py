@@ -7,6 +7,7 @@ means.
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -258,4 +259,5 @@ def _above_chance(model: Model) -> Value | None:
 def folder_name(folder: Path) -> str:
     """A folder as it is typed from here: relative where it is below the current folder."""
     here, path = Path.cwd(), folder.absolute()
-    return path.relative_to(here).as_posix() if path.is_relative_to(here) else folder.as_posix()
+    name = path.relative_to(here).as_posix() if path.is_relative_to(here) else folder.as_posix()
+    return os.fsencode(name).decode("utf-8", "backslashreplace")  # a page is UTF-8, and a name may be anything

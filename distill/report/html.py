@@ -10,6 +10,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from distill.errors import visible
 from distill.report import figure
 from distill.report.page import Block, Picture
 
@@ -36,9 +37,15 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        finalize=_shown,
     )
     environment.filters |= {"kind": lambda block: type(block).__name__, "drawing": _drawing}
     return environment
+
+
+def _shown(value: object) -> object:
+    """A value as the page contains it, before it is escaped."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _drawing(picture: Picture) -> Markup:

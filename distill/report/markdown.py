@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import assert_never
 
+from distill.errors import visible
 from distill.report.page import Banner, Block, Bullets, Code, Heading, Headline, Paragraph, Picture
 from distill.report.table import Table
 
@@ -17,15 +19,15 @@ def text(blocks: Sequence[Block]) -> str:
 def _block(block: Block) -> str:
     match block:
         case Heading():
-            return f"{'#' * block.level} {escaped(block.text)}"
+            return f"{'#' * block.level} {line(block.text)}"
         case Banner():
-            return f"> **{escaped(block.text)}**"
+            return f"> {_strong(block.text)}"
         case Headline():
-            return f"**{escaped(block.text)}**"
+            return _strong(block.text)
         case Paragraph():
-            return escaped(block.text)
+            return line(block.text)
         case Code():
-            return "\n".join(f"    {line}".rstrip() for line in block.text.splitlines())
+            return _code(block.text)
         case Bullets():
             return _bullets(block.lines)
         case Picture():
@@ -36,11 +38,42 @@ def _block(block: Block) -> str:
             assert_never(block)
 
 
+_INTERVAL = r"\[(?=[^\]]*\d)[-+\d., %]+\](?![(\[:])"
+"""An interval in brackets, which can be no link, stays as it is."""
+_MARKS = re.compile(rf"(?P<kept>{_INTERVAL})|[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+_ADDRESS = re.compile(r"(?i):(?=//)(?<!https:(?=//huggingface\.co/))|(?<=\bwww)\.")
+"""Where an address begins, which some pages make a link, except that of a model on the hub."""
+_BLOCK = re.compile(r"#|[+-](?=[\s-]|$)|\d{1,9}(?=[.)](?:\s|$))")
+"""How a line begins that is a heading, an item of a list or a rule."""
+
+
 def escaped(plain: str) -> str:
-    """Plain text with Markdown's marks escaped, for use inside a table too."""
-    for mark, shown in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "\\|"), ("`", "\\`"), ("*", "\\*")):
-        plain = plain.replace(mark, shown)
-    return " ".join(plain.split())
+    """Plain text in Markdown, for use inside a table too: no part of it is a mark, a link, an image or HTML."""
+    plain = " ".join(visible(plain).split())
+    plain = re.sub("[&<>]", lambda found: _ENTITIES[found[0]], plain)
+    plain = _MARKS.sub(lambda found: found[0] if found["kept"] else f"\\{found[0]}", plain)
+    return _ADDRESS.sub(lambda found: f"&#{ord(found[0])};", plain)
+
+
+def _strong(plain: str) -> str:
+    return f"**{text}**" if (text := escaped(plain)) else ""  # four marks would be a rule
+
+
+def line(plain: str) -> str:
+    """As `escaped`, for a text that begins a line, or is a heading: it begins no list, no heading and no rule."""
+    text = escaped(plain)
+    if (start := _BLOCK.match(text)) is not None:
+        place = start.end() if start[0].isdecimal() else 0
+        text = f"{text[:place]}\\{text[place:]}"
+    return re.sub(r"(?<= )(#+)$", r"\\\1", text)
+
+
+def _code(text: str) -> str:
+    """Lines that nothing in them ends: the fence is longer than any other. An indented block would be part of a list
+    before it."""
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    return "\n".join([fence, *(visible(each).rstrip() for each in text.splitlines()), fence])
 
 
 def _table(table: Table) -> str:
@@ -50,4 +83,4 @@ def _table(table: Table) -> str:
 
 
 def _bullets(lines: Iterable[str]) -> str:
-    return "\n".join(f"- {escaped(line)}" for line in lines)
+    return "\n".join(f"- {line(each)}" for each in lines)

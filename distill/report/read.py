@@ -6,12 +6,23 @@ import json
 from pathlib import Path
 from typing import Any
 
-from distill.checkpoint import DISAGREEMENTS, read_json
+from distill import __version__
+from distill.checkpoint import DISAGREEMENTS
 from distill.errors import DataError
 from distill.report.schema import Results, validate
 from distill.report.upgrade import SCHEMAS, upgraded
+from distill.strict import read_json
 
-_ROW = ("task", "split", "row", "text", "teacher", "student", "label")
+_ROW: dict[str, Any] = {
+    "task": str,
+    "split": str,
+    "row": int,
+    "text": str,
+    "teacher": str,
+    "student": str,
+    "label": str | int | float | None,
+}
+"""Keys of a row, and the types of their values."""
 
 
 def read(folder: Path) -> list[Results]:
@@ -45,12 +56,14 @@ def read_paths(folder: Path) -> dict[Path, Results]:
 
 def read_one(path: Path) -> Results:
     """A results.json of schema 1, 2 or 3, in schema 3; DataError if it is not JSON or not valid."""
-    try:
-        document = read_json(path)
-    except ValueError as error:
-        raise DataError(f"{path}: got {error}; must be JSON; run its recipe again") from error
+    document = _read(path)
     given = document.get("schema") if isinstance(document, dict) else None
-    version = given if given in tuple(SCHEMAS) else max(SCHEMAS)
+    version = given if type(given) is int and given in SCHEMAS else max(SCHEMAS)
+    if type(given) is int and given > version:
+        raise DataError(
+            f"{path}: got schema {given}; must be {version} or less for distill {__version__}; install the version of "
+            "distill that wrote it, or a newer one"
+        )
     if wrong := validate(document, SCHEMAS[version]):
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
         raise DataError(f"{path}: {wrong[0]}{more}; must be of schema {version}; run its recipe again")
@@ -62,15 +75,26 @@ def read_rows(folder: Path) -> list[dict[str, Any]]:
     path = folder / DISAGREEMENTS
     if not path.is_file():
         return []
-    try:
-        rows = read_json(path)
-    except ValueError as error:
-        raise DataError(f"{path}: got {error}; must be JSON; run its recipe again") from error
-    if not isinstance(rows, list) or not all(isinstance(row, dict) and set(_ROW) <= row.keys() for row in rows):
-        raise DataError(
-            f"{path}: got another form; must be a list of rows with {', '.join(_ROW)}; run its recipe again"
-        )
+    rows = _read(path)
+    if not isinstance(rows, list):
+        raise DataError(f"{path}: got no list; must be a list of rows with {', '.join(_ROW)}; run its recipe again")
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, dict) or not _ROW.keys() <= row.keys():
+            raise DataError(
+                f"{path}, row {number}: got another form; must have {', '.join(_ROW)}; run its recipe again"
+            )
+        for key, kinds in _ROW.items():
+            if not isinstance(row[key], kinds) or isinstance(row[key], bool):
+                got = repr(row[key])[:40]
+                raise DataError(f"{path}, row {number}: got {key} {got}; must be of another type; run its recipe again")
     return rows
+
+
+def _read(path: Path) -> Any:
+    try:
+        return read_json(path)
+    except ValueError as error:
+        raise DataError(f"{path}: got {error}; must be JSON that a run wrote; run its recipe again") from error
 
 
 def _hidden(path: Path) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import jsonschema
@@ -258,10 +259,14 @@ SCHEMA: dict[str, Any] = {
 }
 
 
+_MOST = 20
+"""Violations that are looked for: their messages contain what is wrong, which may be large."""
+
+
 def validate(results: Any, schema: dict[str, Any] = SCHEMA) -> list[str]:
-    """Every violation of the schema as `place: message`; empty for valid results."""
+    """Violations of the schema as `place: message`; empty for valid results."""
     validator = jsonschema.Draft202012Validator(schema)
-    errors = sorted(validator.iter_errors(results), key=lambda error: error.json_path)
+    errors = sorted(islice(validator.iter_errors(results), _MOST), key=lambda error: error.json_path)
     messages = [f"{_place(error.json_path)}: {_shortened(error.message)}" for error in errors]
     return messages or list(_meaningless(results, "$"))
 

@@ -36,7 +36,7 @@ def show_blocks(
         for part in parts(block, out.width):
             out.print(part)
     for name, path in (paths or {}).items():
-        out.print(Text(f"{name}: {path}"), soft_wrap=True)
+        out.print(_plain(f"{name}: {path}"), soft_wrap=True)
 
 
 def parts(block: Block, width: int) -> Iterator[RenderableType]:

@@ -109,30 +109,39 @@ def test_the_column_of_the_task_in_a_file(ending: str, tickets: Path, call: Call
         with file.open("w", newline="") as out:
             csv.writer(out, delimiter="\t" if ending == "tsv" else ",").writerows([list(table), *values])
     code, output, errors = call(tickets, "--file", file, "--output", "out/predictions.jsonl")
-    assert (code, output, errors) == (0, "", "")
-    assert rows(Path("out/predictions.jsonl").read_text()) == of(tickets, SENTENCES[:3])
+    assert (code, output) == (0, "")
+    assert errors == "the input has a column label: the prediction is in predicted_label\n"
+    expected = of(tickets, SENTENCES[:3])
+    shown = [dict(zip(table, row, strict=True)) for row in values]
+    got = rows(Path("out/predictions.jsonl").read_text())
+    assert got == [
+        row | {f"predicted_{key}" if key == "label" else key: one[key] for key in ("label", "score", "scores")}
+        for row, one in zip(shown, expected, strict=True)
+    ]
     code, output, _ = call(tickets, "--file", file, "--text", "text")
-    assert [row["text"] for row in rows(output)] == ["x"] * 3
+    assert [row["predicted_label"] for row in rows(output)] == [one["label"] for one in of(tickets, ["x"] * 3)]
 
 
 def test_likely_columns_where_the_task_s_are_absent(model: Path, tickets: Path, call: Call) -> None:
     Path("in.csv").write_text("id;message;label\n1;two goats;boat\n2;a storm;storm\n")
     for folder in (model, tickets):
         code, output, errors = call(folder, "--file", "in.csv", "--separator", ";")
-        assert (code, errors) == (0, "")
-        assert rows(output) == of(folder, ["two goats", "a storm"])
+        assert code == 0
+        assert errors.splitlines()[0] == "in.csv: the text is from message"
+        predicted = [row["label"] for row in of(folder, ["two goats", "a storm"])]
+        assert [row["predicted_label"] for row in rows(output)] == predicted
 
 
 def test_pairs_in_a_file_to_csv(pairs: Path, call: Call) -> None:
     Path("in.csv").write_text('s,q\n"the ""roof"", of snow","two\ngoats"\nboat,harbour\n')
     code, _, errors = call(pairs, "--file", "in.csv", "--output", "out.csv")
     assert (code, errors) == (0, "")
-    expected = of(pairs, [("two\ngoats", 'the "roof", of snow'), ("harbour", "boat")], "text", "text_pair")
+    expected = of(pairs, [("two\ngoats", 'the "roof", of snow'), ("harbour", "boat")], "q", "s")
     with Path("out.csv").open(newline="") as file:
         written = list(csv.DictReader(file))
-    assert list(written[0]) == ["text", "text_pair", "labels", "scores.boat", "scores.storm"]
+    assert list(written[0]) == ["s", "q", "labels", "scores.boat", "scores.storm"]
     for got, wanted in zip(written, expected, strict=True):
-        assert (got["text"], got["text_pair"]) == (wanted["text"], wanted["text_pair"])
+        assert (got["q"], got["s"]) == (wanted["q"], wanted["s"])
         assert got["labels"] == "|".join(wanted["labels"]) == "boat|storm"
         assert [float(got[f"scores.{name}"]) for name in ("boat", "storm")] == list(wanted["scores"].values())
     assert call(pairs, "--file", "in.csv", "--format", "csv")[1] == Path("out.csv").read_text()
@@ -150,7 +159,7 @@ def test_a_long_file_is_predicted_in_parts(tickets: Path, call: Call, monkeypatc
     monkeypatch.setattr(Model, "predict", predicted)
     code, output, _ = call(tickets, "--file", "in.csv")
     assert code == 0
-    assert [row["text"] for row in rows(output)] == texts
+    assert [row["body"] for row in rows(output)] == texts
     assert sizes == [1024, 1024, 452]
 
 
@@ -172,9 +181,12 @@ BAD: list[tuple[list[str], str]] = [
     (["MODEL", "--file", "ragged.csv"], "ragged.csv, row 1: got 2 values; must be 1"),
     (["MODEL", "--file", "null.jsonl"], "null.jsonl, row 2: got no text in column t; must be text; "),
     (["MODEL", "--file", "number.jsonl"], "--text: got nothing, and no column of number.jsonl but the label is text; "),
-    (["MODEL", "--file", "in.csv", "--output", "in.csv"], "--output: got in.csv; must not be the file of --file; "),
-    (["MODEL", "--file", "in.csv", "--output", "."], "--output: got the folder .; must be a file; "),
-    (["MODEL", "--file", "in.csv", "--output", "in.csv/x"], "--output: got in.csv/x; must be writable ("),
+    (
+        ["MODEL", "--file", "in.csv", "--output", "in.csv"],
+        "--output: got in.csv, which the command reads; must be another file; ",
+    ),
+    (["MODEL", "--file", "in.csv", "--output", "."], "--output: got ., a folder; must be a file; "),
+    (["MODEL", "--file", "in.csv", "--output", "in.csv/x"], "--output: got in.csv/x; must be in a folder, but "),
     (["PAIRS", "x"], "TEXT: got single texts; must be pairs for this model (q, s); "),
     (["PAIRS", "--file", "in.csv"], "--text: got t; must be 2 for this model (q, s); set --text COLUMN --text-pair CO"),
     (["MODEL", "\udcff"], "texts, number 1: got a lone surrogate; must be Unicode"),
@@ -200,7 +212,7 @@ def test_errors_are_one_line(arguments: list[str], message: str, model: Path, pa
 def test_bytes_that_are_not_utf8_are_refused(model: Path, call: Call) -> None:
     code, _, errors = call(model, stdin=b"fine\n\xff\n")
     assert code == 2
-    assert errors == "standard input: got bytes that are not UTF-8; must be UTF-8 text; convert it\n"
+    assert errors == "standard input, line 2: got byte 0xff; must be UTF-8 text; convert it to UTF-8\n"
 
 
 def test_a_wrong_file_is_found_before_the_model_is_loaded(
@@ -226,7 +238,7 @@ def test_an_interrupted_command_leaves_no_output(
         return original(self, part, size)
 
     monkeypatch.setattr(Model, "predict", stopped)
-    arguments = (tickets, "--file", "in.csv", "--output", "out.csv")
+    arguments = (tickets, "--file", "in.csv", "--output", "out.csv", "--overwrite")
     if error is RuntimeError:
         with pytest.raises(RuntimeError):
             call(*arguments)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
+from distill.errors import visible
 from distill.report import headline, overview
 from distill.report.choose import Ask, least_of, verdict
 from distill.report.forms import Form, Group, Run, Value, forms, groups, inputs, mean_of
@@ -44,8 +45,11 @@ def page_data(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _rounded(value: Any) -> Any:
+    """The value with rounded numbers, and texts that change nothing beside them."""
+    if isinstance(value, str):
+        return visible(value)
     if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
+        return {visible(key): _rounded(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_rounded(item) for item in value]
     return float(f"{value:.5g}") if isinstance(value, float) else value
