@@ -20,6 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from distill import disk
 from distill.check import settings
 from distill.check.rules import flatten, nearest, of_student
+from distill.check.words import several
 from distill.config import Config, folder, load_config, recipes
 from distill.errors import UserError, discreet, printable
 
@@ -189,7 +190,7 @@ def _value(text: str, cause: str) -> str | None:
         if part in text:
             return f"{key}: got {value}; must be {rule}; see distill/config"
     if "Ambiguous value" in text:
-        return f"{key}: got {value}; must be one value; add -m to run each in turn, or write [{value}] for a list"
+        return several(cause)
     return None
 
 

@@ -13,12 +13,15 @@ from omegaconf import OmegaConf
 from distill import advice
 
 ODD = [
-    "", " ", "  a  ", ";", ",", "#", "'", '"', "\\", "\\\\", "a\\", '\\"', "''", '""', "'\"'", "!", "!!", "$", "${", "$(id)", "`id`", "${x}",
-    "\\${x}", "\\\\${x}", "${oc.env:HOME}", "a${b", "}", "[", "]", "{a: 1}", "[a,b]", "(x)", "a(1).csv", "rows[v2].csv", "a=b", "=", "~", "~/x",
-    "-x", "--text", "401", "401.0", "005.74", "1e3", "1_000", ".5", "5.", "+5", "-5", "0x1F", "true", "True", "null", "NULL", "none", "None",
-    "nan", "NaN", "inf", "-inf", "yes", "no", "*", "?", "*.csv", "a b", "a\tb", "a\nb", "\r\n", "\x1b[31m", "\x7f", "текст", "Rückfrage", "C#-Kurs",
-    "質問", "🙂", "a\u200db", "\ufeffa", "\u00a0", "a&b", "a|b", "a>b", "<a>", "%PATH%", "C:\\data\\rows.csv", "//server/x", "a:b", "a: b", ":",
-    "@x", "x@y", "???", "key=val,other=1", "range(3)", "choice(a,b)", "str(1)", "o'brien", 'say "hi"', "\\\\\"", "\"\\", "a\\ b", "a\\,b", "\udce9.csv",
+    "", " ", "  a  ", ";", ",", "#", "'", '"', "\\", "\\\\", "a\\", '\\"', "''", '""', "'\"'", "!", "!!", "$", "${",
+    "$(id)", "`id`", "${x}", "\\${x}", "\\\\${x}", "${oc.env:HOME}", "a${b", "}", "[", "]", "{a: 1}", "[a,b]", "(x)",
+    "a(1).csv", "rows[v2].csv", "a=b", "=", "~", "~/x", "-x", "--text", "401", "401.0", "005.74", "1e3", "1_000",
+    ".5", "5.", "+5", "-5", "0x1F", "true", "True", "null", "NULL", "none", "None", "nan", "NaN", "inf", "-inf",
+    "yes", "no", "*", "?", "*.csv", "a b", "a\tb", "a\nb", "\r\n", "\x1b[31m", "\x7f", "текст", "Rückfrage",
+    "C#-Kurs", "質問", "🙂", "a\u200db", "\ufeffa", "\u00a0", "a&b", "a|b", "a>b", "<a>", "%PATH%",
+    "C:\\data\\rows.csv",
+    "//server/x", "a:b", "a: b", ":", "@x", "x@y", "???", "key=val,other=1", "range(3)", "choice(a,b)", "str(1)",
+    "o'brien", 'say "hi"', "\\\\\"", "\"\\", "a\\ b", "a\\,b", "\udce9.csv",
 ]  # fmt: skip
 ALPHABET = "ab 01.-+_/\\\\\\\"\"''${}$[](),;:#!&|<>~*?=@%^`\t\néя質🙂\u200d"
 
