@@ -16,7 +16,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from distill import advice, check, config, errors, explain, sweep, usage
+from distill import advice, check, config, errors, explain, streams, sweep, usage
 from distill.check import words as command_line
 from distill.check.hydra import hydra_settings
 from distill.check.launch import launch
@@ -120,7 +120,8 @@ _typed = sys.argv[1:]
 
 def main() -> None:
     """Run the command line. Exit code 2 after errors that the user can correct, 1 after others; 130 after Ctrl-C, 143
-    after SIGTERM, and 128 + its number after SIGUSR1."""
+    after SIGTERM, and 128 + its number after SIGHUP and SIGUSR1."""
+    streams.steady()
     if {"-h", "--help"} & {*sys.argv[1:]}:
         print(usage.text(), end="")
         return

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from distill import check
+from distill import check, streams
 from distill.config import Config, implied, load_config
 from distill.errors import ConfigError, UserError
 from distill.plan import resolve
@@ -207,4 +207,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(streams.printed(main))

@@ -21,7 +21,7 @@ from distill import disk
 from distill.check import settings
 from distill.check.rules import flatten, nearest, of_student
 from distill.check.words import several
-from distill.config import Config, folder, load_config, recipes
+from distill.config import Config, folder, load_config, recipes, words
 from distill.errors import UserError, discreet, printable
 
 USUAL = "distilbert"
@@ -42,7 +42,7 @@ _RULES = {
 
 def messages(error: BaseException, arguments: list[str]) -> list[str] | None:
     """The lines that describe an error which the user can correct; None for any other error, a bug of distill."""
-    lines = _described(error, arguments)
+    lines = _described(error, words(arguments))
     return None if lines is None else [printable(discreet(line)) for line in lines]
 
 

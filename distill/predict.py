@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
+from distill import streams
 from distill.errors import ConfigError, DataError, UserError
 
 if TYPE_CHECKING:  # these take a second to import, and --help must not wait for them
@@ -329,4 +330,4 @@ def _flat(row: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(streams.printed(main, first=True))

@@ -21,7 +21,7 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
-from distill import checkpoint, errors, explain
+from distill import checkpoint, errors, explain, streams
 from distill.config import Config
 from distill.errors import UserError, discreet
 
@@ -148,6 +148,7 @@ def _alone(
     orders: Connection,
 ) -> None:
     """What the process of a job does."""
+    streams.steady()
     errors.listen()
     threading.Thread(target=_obey, args=(orders,), daemon=True).start()
     try:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from distill import streams
 from distill.backends import BACKENDS
 from distill.errors import ConfigError, UserError
 
@@ -105,4 +106,4 @@ def _run(options: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(streams.printed(main))

@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from distill import disk
+from distill import disk, streams
 from distill.errors import UserError
 from distill.report import read_one, read_runs, write_overview, write_pages
 from distill.report.choose import Ask, parsed, verdict
@@ -91,4 +91,4 @@ def _choices(runs: list[Run], ask: Ask) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(streams.printed(lambda: main(sys.argv[1:])))
