@@ -18,6 +18,7 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf.errors import OmegaConfBaseException
 
 from distill import disk
+from distill.advice import command
 from distill.check import settings
 from distill.check.rules import flatten, nearest, of_student
 from distill.check.words import several
@@ -198,7 +199,7 @@ def _name(text: str, cause: str, others: list[str]) -> str:
     """The line for an override whose name is wrong, or whose group has no such choice."""
     key, value = _key(cause), cause.partition("=")[2] or cause
     if "already at" in text:
-        return f"{key}: got {cause}; must be without + where the setting exists; write {key}={value}"
+        return f"{key}: got {cause}; must be without + where the setting exists; write {command([f'{key}={value}'])}"
     if "Config group override" in text:
         options = sorted(file.stem for file in (folder("conf") / key).glob("*.yaml"))
         return f"{key}: got {value}; must be a choice that exists; {nearest(value, options)}"

@@ -15,6 +15,9 @@ from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from distill.errors import printable
 
 T = TypeVar("T")
 
@@ -31,16 +34,17 @@ class Bar:
     """
 
     def __init__(self, console: Console | None, name: str, total: int, done: int = 0) -> None:
+        name = printable(name)  # may have the name of a task, or of a file
         self.console, self.name, self.total = console, name, total
         self.first, self.began, self.shown = done, time.monotonic(), time.monotonic()
         self.live: Progress | None = None
         if console is not None and console.is_terminal:
             self.live = Progress(
-                TextColumn("[bold]{task.description}"),
+                TextColumn("{task.description}", style="bold", markup=False),
                 BarColumn(),
                 MofNCompleteColumn(),
                 TimeRemainingColumn(),
-                TextColumn("{task.fields[text]}"),
+                TextColumn("{task.fields[text]}", markup=False),
                 console=console,
                 transient=True,
                 auto_refresh=False,  # a thread that draws would slow down what is timed
@@ -106,6 +110,6 @@ def counting(items: Iterable[T], done: Callable[[int], None]) -> Iterator[T]:
 def waiting(name: str) -> Iterator[None]:
     """Show on a terminal that the block is at work, where nothing can be counted."""
     console = _console.get()
-    shown = console.status(name) if console is not None and console.is_terminal else nullcontext()
+    shown = console.status(Text(printable(name))) if console is not None and console.is_terminal else nullcontext()
     with shown, shown_on(None):
         yield

@@ -11,7 +11,8 @@ from typing import Any, TextIO
 class Steady:
     """A standard stream that loses what cannot be written any more, after it has said so on the other one.
 
-    A run takes hours, and must not end because `| head -1` ended, a terminal was closed, or the disk of its log is full.
+    A run takes hours, and must not end because `| head -1` ended, a terminal was closed, or the disk of its log is
+    full.
     """
 
     def __init__(self, stream: TextIO, name: str, other: Callable[[], Any]) -> None:

@@ -18,9 +18,9 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # package's own `__init__`, which imports the public names, is excluded.
 ORDER = (
     "errors streams advice progress backends schemes config bind terms expand plan intact locks disk checkpoint cache"
-    " family data.kinds data.task check explain data teacher student losses features rows gather objective shared engine"
-    " machine environment evaluate compress export serve context training results report stages fits inputs ladder walk"
-    " usage sweep advise predict compare __main__"
+    " family data.kinds data.task check explain data teacher student losses features rows gather objective shared"
+    " engine machine environment evaluate compress export serve context training results report stages fits inputs"
+    " ladder walk usage sweep advise predict compare __main__"
 ).split()
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager"}
 

@@ -55,7 +55,7 @@ def setting(config: Config, key: str) -> Any:
         ("teacher.names=[1e3,ü]", ["1e3", "ü"]),
         ("tasks.prompts=[query: ,пассаж: ]", ["query:", "пассаж:"]),
         ("output=läufe/${seed}", "läufe/0"),
-        ("stages.finetune_student.start=1e3", "1e3"),
+        ("stages.finetune.start=1e3", "1e3"),
         # What Hydra reads keeps its meaning.
         ("tasks.text=a b", "a b"),
         ("tasks.text='401'", "401"),
