@@ -76,7 +76,7 @@ def _checked() -> Iterator[None]:
 
     ConfigLoaderImpl.load_configuration = checked  # type: ignore[assignment, method-assign]
     try:
-        with bounds.guarded():
+        with bounds.guarded(config.Config):
             yield
     finally:
         ConfigLoaderImpl.load_configuration = compose  # type: ignore[method-assign]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
-from distill import streams
+from distill import advice, streams
 from distill.errors import ConfigError, DataError, UserError
 
 if TYPE_CHECKING:  # these take a second to import, and --help must not wait for them
@@ -264,7 +264,8 @@ def _check_output(options: argparse.Namespace) -> None:
         return
     output = Path(options.output)
     if output.is_dir():
-        raise ConfigError(f"--output: got the folder {output}; must be a file; set --output {output}/predictions.jsonl")
+        example = advice.option("--output", str(output / "predictions.jsonl"))
+        raise ConfigError(f"--output: got the folder {output}; must be a file; set {example}")
     if options.file is not None and output.exists() and Path(options.file).exists() and output.samefile(options.file):
         raise ConfigError(f"--output: got {output}; must not be the file of --file; choose another")
 

@@ -151,7 +151,7 @@ def load_config(overrides: list[str]) -> Config:
 
     overrides = words(overrides)
     conf = str(folder("conf").resolve())
-    with bounds.guarded(), bounds.composing(), initialize_config_dir(conf, version_base="1.3"):
+    with bounds.guarded(Config), bounds.composing(), initialize_config_dir(conf, version_base="1.3"):
         composed = compose("config", overrides=overrides)
     bounds.check_expanded(composed)
     return resolved(composed, overrides)

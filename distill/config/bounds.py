@@ -19,6 +19,7 @@ from hydra._internal.sources_registry import SourcesRegistry
 from hydra.core.plugins import Plugins
 from omegaconf import DictConfig, OmegaConf
 
+from distill.config import typed
 from distill.errors import ConfigError
 
 CHARACTERS = 30_000
@@ -37,9 +38,11 @@ _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 
 
 def has_resolver(value: str) -> bool:
-    """Whether there is a colon in an interpolation: `${NAME:...}`, where the name may be an interpolation too."""
+    """Whether there is a colon in an interpolation: `${NAME:...}`, where the name may be an interpolation. After one
+    backslash it is text.
+    """
     depth = 0
-    for part in re.findall(r"\$\{|\}|:", value):
+    for part in re.findall(r"\$\{|\}|:", re.sub(r"(?<!\\)\\\$\{", "", value)):
         depth += {"${": 1, "}": -1 if depth else 0}.get(part, 0)
         if part == ":" and depth:
             return True
@@ -80,8 +83,12 @@ def _depth(word: str) -> int:
 
 
 @contextmanager
-def guarded() -> Iterator[None]:
-    """Check each config file that Hydra reads within the block before it reads it, and how many it reads."""
+def guarded(schema: type) -> Iterator[None]:
+    """Check each config file that Hydra reads within the block before it reads it, and how many it reads.
+
+    Args:
+        schema: of all settings, by which texts in the files are kept as they are written.
+    """
     Plugins.instance()  # registers the class that reads files
     files: Any = SourcesRegistry.instance().resolve("file")
     read, load = files.load_config, CachingConfigRepository.load_config
@@ -89,9 +96,17 @@ def guarded() -> Iterator[None]:
     @functools.wraps(read)
     def checked(source: Any, config_path: str) -> Any:
         file = Path(source.path, source._normalize_file_name(config_path))
-        if source.provider != "main" and file.is_file():  # the main ones are distill's own
-            check_file(file)
-        return read(source, config_path)
+        if source.provider == "main" or not file.is_file():  # the main ones are distill's own
+            return read(source, config_path)
+        check_file(file)
+        result = read(source, config_path)
+        package = result.header.get("package") or "_group_"
+        group = config_path.rpartition("/")[0].replace("/", ".")
+        names = package.replace("_global_", "").replace("_group_", group).split(".")
+        kind = typed.texts(schema, [name for name in names if name])
+        if kind is not None and OmegaConf.is_dict(result.config):
+            result.config = OmegaConf.create(typed.from_yaml(file.read_text(encoding="utf-8"), kind))
+        return result
 
     @functools.wraps(load)
     def counted(repository: CachingConfigRepository, config_path: str) -> Any:

@@ -14,9 +14,11 @@ from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
+from omegaconf._utils import get_yaml_loader
 
 from distill import advice
 from distill.config import data, stages
@@ -44,11 +46,39 @@ _CALL = re.compile(r"[A-Za-z_]\w*\s*\(.*\)", re.ASCII | re.DOTALL)
 def words(typed: Sequence[str], schema: type) -> list[str]:
     """The words of a command line, each setting as Hydra reads it as it was meant. Does nothing to what it returned."""
     sweep = bool({"-m", "--multirun"} & {*typed})
-    before = ["", *typed[:-1]]
+    before = ["", *typed]
     return [
         word if word.startswith("-") or last in FLAGS_WITH_VALUE else _word(word, schema, sweep)
-        for last, word in zip(before, typed, strict=True)
+        for last, word in zip(before, typed, strict=False)
     ]
+
+
+def from_yaml(text: str, schema: Any) -> Any:
+    """What a YAML file of settings holds, with each text as it is written: YAML reads no as false, and 1.10 as 1.1.
+
+    Args:
+        schema: the type of what is in the file.
+    """
+    loader = get_yaml_loader()(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _keep(node, schema, False)
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _keep(node: yaml.Node, kind: Any, in_list: bool) -> None:
+    if isinstance(node, yaml.SequenceNode):
+        for part in node.value:
+            _keep(part, _element(kind), True)
+    elif isinstance(node, yaml.MappingNode):
+        for name, part in node.value:
+            _keep(part, kind if name.tag.endswith(":merge") else _below(kind, str(name.value)), False)
+    elif holds_text(kind) and (in_list or not node.tag.endswith(":null")):
+        node.tag = "tag:yaml.org,2002:str"
 
 
 def parsed(word: str) -> Override | None:
