@@ -149,7 +149,7 @@ def main() -> None:
     finally:  # also of a sweep that was stopped
         if failed:
             shown = [each.traceback for each in failed if each.traceback and (_tracebacks or each.code != 2)]
-            _print_errors([*shown, *map(str, failed)], 0)
+            _print_errors([*map(errors.printable_lines, shown), *map(str, failed)], 0)
     if failed:
         sys.exit(min(failure.code for failure in failed))
 

@@ -9,17 +9,23 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from distill import disk, streams
-from distill.errors import UserError
+from distill.errors import ConfigError, UserError
 from distill.report import read_one, read_runs, write_overview, write_pages
 from distill.report.choose import Ask, parsed, verdict
 from distill.report.export import write_csv, write_json_rows
 from distill.report.forms import Run, forms, groups
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message.removeprefix('argument ')}; see python -m distill.report --help")
+
+
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="python -m distill.report", description=(__doc__ or "").split("\n")[0])
+    made = _Parser(prog="python -m distill.report", description=(__doc__ or "").split("\n")[0])
     made.add_argument(
         "folder", metavar="FOLDER", type=Path, help="a run folder, or one with runs below it, e.g. outputs/"
     )
@@ -39,13 +45,12 @@ def main(arguments: list[str]) -> int:
     """Exit code: 0, or 2 for an error that the user can correct."""
     try:
         given = parser().parse_args(arguments)
-    except SystemExit as stopped:
-        return int(stopped.code or 0)
-    try:
         if given.choose or given.csv or given.json:
             _listed(given.folder, given.choose, given.csv, given.json)
             return 0
         paths = _written(given.folder)
+    except SystemExit as stopped:  # after --help
+        return int(stopped.code or 0)
     except UserError as error:
         print("\n".join(error.messages), file=sys.stderr)
         return 2
