@@ -114,6 +114,11 @@ def _leave_processes() -> None:
         torch.distributed.destroy_process_group()
 
 
+def _usage() -> int:
+    print(usage.text(), end="")
+    return 0
+
+
 _typed = sys.argv[1:]
 """The words of the command line before `main` wrote them in Hydra's grammar."""
 
@@ -121,10 +126,11 @@ _typed = sys.argv[1:]
 def main() -> None:
     """Run the command line. Exit code 2 after errors that the user can correct, 1 after others; 130 after Ctrl-C, 143
     after SIGTERM, and 128 + its number after SIGHUP and SIGUSR1."""
-    streams.steady()
     if {"-h", "--help"} & {*sys.argv[1:]}:
-        print(usage.text(), end="")
+        if code := streams.printed(_usage):
+            sys.exit(code)
         return
+    streams.steady()
     if problems := list(launch(os.environ, sweep=bool({"-m", "--multirun"} & set(sys.argv)))):
         sys.exit(_print_errors(problems, 2))
     errors.listen()

@@ -62,7 +62,7 @@ ENV = "${oc.env:DISTILL_TEST_SECRET}"
         "output: '${now:x}${oc.env:DISTILL_TEST_SECRET}'",
         "tasks: {text: \"${oc.env:'DISTILL_TEST_SECRET'}\"}",
         "tasks: {text: \"\\x24{oc.env:DISTILL_TEST_SECRET}\"}",
-        "tasks: {text: >-\n  ${oc.env:DISTILL_TEST_SECRET}\n  }",
+        "tasks:\n  text: >-\n    ${oc.env:DISTILL_TEST_SECRET}",
         "tasks: {text: '${ oc.env : DISTILL_TEST_SECRET }'}",
     ],
 )  # fmt: skip
@@ -93,11 +93,11 @@ def aliases(depth: int) -> str:
 BOMBS = {
     "aliases": (aliases(9), "theirs.yaml: got 1e+09 values, with those that aliases repeat; must be at most 4,000"),
     "itself": ("tasks: &a {each: {b: *a}}\n", "theirs.yaml: got inf values"),
-    "merged": ("a: &a {b: 1}\n" + "".join(f"x{n}: &x{n} {{<<: *a}}\n" for n in range(3000)), "theirs.yaml: got 9,0"),
+    "merged": ("a: &a {b: 1}\n" + "".join(f"x{n}: &x{n} {{<<: *a}}\n" for n in range(1000)), "theirs.yaml: got 6,0"),
     "nested": ("tasks: {train: " + "[" * 3000 + "]" * 3000 + "}\n", "theirs.yaml, line 2: got values in 21 others"),
     "block": ("tasks:\n" + "".join(" " * n + "a:\n" for n in range(1, 200)), "line 22: got values in 21 others"),
-    "large": ("tasks: {about: " + "x" * 60_000 + "}\n", "theirs.yaml: got 60,036 bytes; must be at most 50,000"),
-    "long": ("tasks: {labels: [" + "a," * 5000 + "b]}\n", "theirs.yaml: got 5,004 values"),
+    "large": ("tasks: {about: " + "x" * 60_000 + "}\n", "theirs.yaml: got 60, be at most 50,000"),
+    "long": ("tasks: {labels: [" + "a," * 5000 + "b]}\n", "theirs.yaml: got 5,01"),
     "control": ("tasks: {about: '\x00'}\n", "theirs.yaml: got unacceptable character #x0000"),
     "recipe": ("defaults: [/recipe/theirs]\n", "defaults: got a config that names itself"),
     "names": (
@@ -152,24 +152,35 @@ def test_a_large_recipe_of_ones_own_is_read(tmp_path: Path) -> None:
     assert [task.train for task in config.tasks.each.values()] == [f"rows-{n}.csv" for n in range(100)]
 
 
+TEXTS: dict[str, Any] = {
+    "labels: [yes, no]": ["yes", "no"],
+    "labels: [1.0, 2.10, 005.74, 1e3, 0x10, 1_000]": ["1.0", "2.10", "005.74", "1e3", "0x10", "1_000"],
+    "labels: [null, true, ~]": ["null", "true", "~"],
+    "labels: [2024-01-01, 'a b', \"c\"]": ["2024-01-01", "a b", "c"],
+    "label: 401": "401",
+    "label: [1.50, b]": ["1.50", "b"],
+    "text: null": None,
+    "text: off": "off",
+    "train: {a: 2024-01-01}": {"a": "2024-01-01"},
+    "threshold: 0.50": 0.5,
+    "range: [1.0, 2]": [1.0, 2.0],
+    "rows: {train: 0x10}": {"train": 16},
+}
+"""A setting of a task in YAML -> its value."""
+
+
 def test_texts_of_a_file_are_as_they_are_written(tmp_path: Path) -> None:
-    tasks: dict[str, Any] = {
-        "labels: [yes, no]": ("labels", ["yes", "no"]),
-        "labels: [1.0, 2.10, 005.74, 1e3, 0x10, 1_000]": ("labels", ["1.0", "2.10", "005.74", "1e3", "0x10", "1_000"]),
-        "labels: [null, true, ~]": ("labels", ["null", "true", "~"]),
-        "labels: [2024-01-01, 'a b', \"c\"]": ("labels", ["2024-01-01", "a b", "c"]),
-        "label: 401": ("label", "401"),
-        "label: [1.50, b]": ("label", ["1.50", "b"]),
-        "text: null": ("text", None),
-        "max_length: 0x10": ("max_length", 16),
-        "range: [1.0, 2]": ("range", [1.0, 2.0]),
-        "rows: {train: 10}": ("rows", {"train": 10}),
+    each = "".join(f"    t{number}: {{{setting}}}\n" for number, setting in enumerate(TEXTS))
+    files = {
+        "recipe__mine": f"{GLOBAL}defaults: [/recipe/task, override /tasks: own, _self_]\ntasks:\n  each:\n{each}",
+        "tasks__mine": f"defaults: [own, _self_]\ntext: 1.50\neach:\n{each}",
     }
-    for setting, (name, value) in tasks.items():
-        recipe = f"{GLOBAL}defaults: [/recipe/task, override /tasks: own, _self_]\ntasks: {{{setting}}}\n"
-        assert getattr(composed(tmp_path, "recipe=mine", recipe__mine=recipe).tasks, name) == value
-        group = f"defaults: [own, _self_]\n{setting}\n"
-        assert getattr(composed(tmp_path, "recipe=task", "tasks=mine", tasks__mine=group).tasks, name) == value
+    for words in (["recipe=mine"], ["recipe=task", "tasks=mine"]):
+        tasks = composed(tmp_path, *words, **files).tasks
+        names = [setting.partition(":")[0] for setting in TEXTS]
+        got = [getattr(tasks.each[f"t{number}"], name) for number, name in enumerate(names)]
+        assert got == [*TEXTS.values()]
+    assert tasks.text == "1.50"
 
 
 def test_what_is_no_bomb_passes() -> None:

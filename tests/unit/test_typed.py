@@ -15,8 +15,16 @@ from distill.check.rules import flatten
 from distill.config import Config, load_config, words
 
 
-def composed(*typed: str) -> Config:
-    return load_config(["recipe=task", "tasks=own", *typed])
+def composed(word: str) -> Config:
+    """The settings with this one, as Hydra reads it."""
+    if word.startswith("stages."):
+        return load_config(["recipe=task", word])
+    (parsed,) = OverridesParser.create().parse_overrides(words([word]))
+    config = OmegaConf.structured(Config)
+    OmegaConf.update(config, parsed.key_or_group, parsed.value(), merge=True)
+    loaded = OmegaConf.to_object(config)
+    assert isinstance(loaded, Config)
+    return loaded
 
 
 def setting(config: Config, key: str) -> Any:
@@ -164,7 +172,7 @@ def test_every_type_of_the_settings_is_known() -> None:
     """Each setting of a recipe has a type, also one whose stage is chosen by the recipe."""
     from distill.config import typed
 
-    for key, value in flatten(OmegaConf.to_container(OmegaConf.structured(composed()))).items():  # type: ignore[arg-type]
+    for key, value in flatten(OmegaConf.to_container(OmegaConf.structured(load_config(["recipe=auto"])))).items():  # type: ignore[arg-type]
         kind = typed.texts(Config, key.split("."))
         if isinstance(value, str) and not {"optimizer", "schedule", "loss", "importance"} & {*key.split(".")}:
             assert typed.holds_text(kind) or key.endswith(("temperature", "layers", "shape")), key
