@@ -86,3 +86,13 @@ def test_paths_and_options_arrive_in_bash() -> None:
 def test_a_key_that_the_grammar_cannot_express_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="cannot be the key"):
         advice.setting("a", {name: 1})
+
+
+def test_the_command_by_which_a_stopped_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    from distill import __main__
+
+    typed = [f"tasks.text={text}" for text in ODD if text.isprintable()]
+    monkeypatch.setattr(__main__, "_typed", typed)
+    command = __main__._stopped().removeprefix("stopped; to go on, run: python -m distill ")
+    done = subprocess.run(["bash", "-c", f"printf '%s\\0' {command}"], capture_output=True, check=True)
+    assert done.stdout.decode("utf-8", "surrogateescape").split("\0")[:-1] == typed

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
@@ -176,3 +180,24 @@ def test_every_type_of_the_settings_is_known() -> None:
         kind = typed.texts(Config, key.split("."))
         if isinstance(value, str) and not {"optimizer", "schedule", "loss", "importance"} & {*key.split(".")}:
             assert typed.holds_text(kind) or key.endswith(("temperature", "layers", "shape")), key
+
+
+def test_a_command_as_it_is_typed_in_bash() -> None:
+    typed = "tasks.text=текст tasks.separator=';' tasks.train='März (2).csv' 'tasks.labels=[Rückfrage,C#-Kurs,005.740]'"
+    root = str(Path(__file__).parents[2])
+    env = os.environ | {"PYTHONPATH": root, "PYTHONIOENCODING": "utf-8"}
+
+    def bash(command: str) -> subprocess.CompletedProcess[str]:
+        words = ["bash", "-c", f"{sys.executable} -m distill {command}"]
+        return subprocess.run(words, capture_output=True, text=True, encoding="utf-8", cwd=root, env=env, timeout=100)
+
+    tasks = yaml.safe_load(bash(f"recipe=task {typed} --cfg job").stdout)["tasks"]
+    assert [tasks[name] for name in ("text", "separator", "train", "labels")] == [
+        "текст", ";", "März (2).csv", ["Rückfrage", "C#-Kurs", "005.740"],
+    ]  # fmt: skip
+    done = bash("-m recipe=task tasks.text=é,1e3 temperature=-1")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines() == [
+        "job 0 ('tasks.text=\"é\"'): temperature: got -1.0; must be > 0; 2 is usual",
+        "job 1 ('tasks.text=\"1e3\"'): temperature: got -1.0; must be > 0; 2 is usual",
+    ]
