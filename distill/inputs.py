@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-from distill import family, student, teacher
+from distill import advice, family, student, teacher
 from distill.compress.zeros import STEP
 from distill.config import Evaluate, Prune, Train, Vocabulary
 from distill.context import Context
@@ -144,9 +144,9 @@ def _check_models(ctx: Context, steps: list[Step]) -> None:
     lengths = [family.max_length(config) for _, config in students if config is not None]
     errors += _too_long(_lengths(ctx, [s for s in steps if s.on_corpus]), longest, lengths, "")
     # Only for tasks, because a corpus is cut into sequences anyway.
-    advice = f", or teacher.window={longest}" if window is None else ""
+    windows = f", or {advice.setting('teacher.window', longest)}" if window is None else ""
     on_tasks = _lengths(ctx, [s for s in steps if not s.on_corpus])
-    errors += _too_long(on_tasks, longest if window is None else None, lengths, advice)
+    errors += _too_long(on_tasks, longest if window is None else None, lengths, windows)
     if errors:
         raise ConfigError(dict.fromkeys(errors))
     check_memory(ctx, students, configs)

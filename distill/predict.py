@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
+from distill import streams
 from distill.cells import csv_line, json_line
 from distill.errors import ConfigError, DataError, UserError, printable, printable_lines
 from distill.options import as_options
@@ -291,4 +292,4 @@ def flat(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(streams.printed(main, first=True))

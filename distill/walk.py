@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -12,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from distill import cache, check, checkpoint, disk, explain, intact, progress
+from distill import advice, cache, check, checkpoint, disk, explain, intact, progress
+from distill.check import words as command_line
 from distill.check.launch import launch
 from distill.check.place import place
 from distill.check.rules import flatten
-from distill.config import Config, Evaluate, Export, load_config
+from distill.config import Config, Evaluate, Export, load_config, words
 from distill.data.tasks import check_files
 from distill.errors import ConfigError, UserError, discreet, printable
 from distill.family.head import stored_head
@@ -51,10 +51,13 @@ def run(*settings: str) -> dict[str, Any] | None:
         UserError: for every error that the user can correct. `messages` contains one line per problem.
     """
     recipe = next((word.partition("=")[2] for word in settings if word.startswith("recipe=")), None)
+    if problems := list(command_line.problems(settings)):
+        raise ConfigError(problems)
+    overrides = words(settings)
     try:
-        config = load_config(list(settings))
+        config = load_config(overrides)
     except Exception as error:
-        lines = explain.messages(error, list(settings))
+        lines = explain.messages(error, overrides)
         if lines is None:
             raise
         raise ConfigError(lines) from error
@@ -62,7 +65,7 @@ def run(*settings: str) -> dict[str, Any] | None:
         raise ConfigError(problems)
     assert recipe is not None
     try:
-        return walk(config, recipe, list(settings))
+        return walk(config, recipe, overrides)
     except OSError as error:
         if (line := disk.problem(error)) is None:
             raise
@@ -354,7 +357,7 @@ def _context(config: Config, recipe: str, overrides: list[str], folder: Path) ->
     from distill.context.folder import RunFolder
     from distill.machine import start
 
-    command = f"python -m distill {shlex.join(map(discreet, overrides))}"
+    command = advice.command(["python", "-m", "distill", *map(discreet, overrides)])
     machine = start(config, folder)
     machine.check_shared(folder)
     inside = RunFolder(folder)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from importlib.util import find_spec
 
-from distill import names
+from distill import advice, names
 from distill.check.baseline import baselines
 from distill.check.rules import nearest
 from distill.check.terms import TermFacts, terms
@@ -125,7 +125,7 @@ def _reference(step: Step, key: str, source: Step) -> Iterator[str]:
         if other.start != start and not step.embeds:
             yield (
                 f"{where}: got {source.stage}, which quantizes {other.start}; must quantize {start}, the models of "
-                f"this stage; set stages.{source.stage}.start={start}"
+                f"this stage; set {advice.setting(f'stages.{source.stage}.start', start)}"
             )
     elif isinstance(settings, Export) and isinstance(other, Evaluate) and not step.embeds:
         if other.student != settings.start:
@@ -270,7 +270,8 @@ def _cut_for_all(step: Step, stage: Train, config: Config) -> Iterator[str]:
     if not isinstance(shape, Step) or not isinstance(shape.settings, Prune):
         return
     if stage.data != "corpus":
-        yield f"{key}.shape_of: got {shape.stage} on tasks; must be null there; set {key}.start={shape.stage}"
+        begin = advice.setting(f"{key}.start", shape.stage)
+        yield f"{key}.shape_of: got {shape.stage} on tasks; must be null there; set {begin}"
     if stage.build_student:
         yield f"{key}.build_student: got true; must be false with {key}.shape_of; set one of them"
     if not shape.settings.uniform:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from distill import streams
 from distill.backends import BACKENDS
 from distill.errors import ConfigError, UserError, printable
 
@@ -110,4 +111,4 @@ def _run(options: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(streams.printed(main))

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distill import config
+from distill import advice, config
 from distill.data.columns import check_texts, columns_of
 from distill.data.files import Table
 from distill.data.kinds import KINDS, Columns, Kind, flat, labelled
@@ -173,7 +173,7 @@ def _check_settings(settings: config.Task, kind: Kind, key: str) -> None:
         if getattr(settings, name) and kind.name not in kinds:
             raise ConfigError(
                 f"{key}.{name}: got {getattr(settings, name)}; must be null for {kind.name}; leave it out, or set "
-                f"{key}.kind={kinds[0]}"
+                f"{advice.setting(f'{key}.kind', kinds[0])}"
             )
 
 

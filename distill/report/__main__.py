@@ -9,9 +9,10 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import NoReturn
 
-from distill import disk
-from distill.errors import UserError, printable, printable_lines
+from distill import disk, streams
+from distill.errors import ConfigError, UserError, printable, printable_lines
 from distill.outputs import checked
 from distill.report import read_one, read_runs, write_overview, write_pages
 from distill.report.choose import Ask, parsed, verdict
@@ -19,8 +20,13 @@ from distill.report.export import write_csv, write_json_rows
 from distill.report.forms import Run, forms, groups
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message.removeprefix('argument ')}; see python -m distill.report --help")
+
+
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="python -m distill.report", description=(__doc__ or "").split("\n")[0])
+    made = _Parser(prog="python -m distill.report", description=(__doc__ or "").split("\n")[0])
     made.add_argument(
         "folder", metavar="FOLDER", type=Path, help="a run folder, or one with runs below it, e.g. outputs/"
     )
@@ -41,13 +47,12 @@ def main(arguments: list[str]) -> int:
     """Exit code: 0, or 2 for an error that the user can correct."""
     try:
         given = parser().parse_args(arguments)
-    except SystemExit as stopped:
-        return int(stopped.code or 0)
-    try:
         if given.choose or given.csv is not None or given.json is not None:
             _listed(given)
             return 0
         paths = _written(given.folder, given.overwrite)
+    except SystemExit as stopped:  # after --help
+        return int(stopped.code or 0)
     except UserError as error:
         print("\n".join(error.messages), file=sys.stderr)
         return 2
@@ -98,4 +103,4 @@ def _choices(runs: list[Run], ask: Ask) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(streams.printed(lambda: main(sys.argv[1:])))
