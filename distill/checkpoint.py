@@ -261,7 +261,7 @@ def writing_file(path: Path) -> Iterator[Path]:
     null device stays what it is.
 
     Raises:
-        UserError: for another device, a pipe or a folder at `path`, a symbolic link that is not in a claimed folder, and
+        UserError: for another device, a pipe or a folder at `path`, a symbolic link outside of claimed folders, and
             a folder of a run that is a symbolic link.
     """
     if disk.is_null(path):
