@@ -13,6 +13,7 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path, PureWindowsPath
@@ -256,12 +257,17 @@ def _fsync(path: Path) -> None:
 def writing_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path. The file that the block writes there is flushed and then replaces the one at `path`.
 
-    On an error the temporary file is removed, and the one at `path` does not change. Missing folders are created.
+    On an error the temporary file is removed, and the one at `path` does not change. Missing folders are created. The
+    null device stays what it is.
 
     Raises:
-        UserError: for a device, a pipe or a folder at `path`, a symbolic link that is not in a claimed folder, and a
-            folder of a run that is a symbolic link.
+        UserError: for another device, a pipe or a folder at `path`, a symbolic link outside of claimed folders, and
+            a folder of a run that is a symbolic link.
     """
+    if disk.is_null(path):
+        with tempfile.TemporaryDirectory() as name:
+            yield Path(name, path.name)
+        return
     no_links(path)
     what = disk.special(path)
     if what is not None and not (path.is_symlink() and _run_of(path.parent / "file") is not None):

@@ -2,7 +2,7 @@
 
 A new file may be written anywhere. A file that exists is replaced only if a command wrote it and nobody has changed it
 (`write_all`), or if the user says so (`--overwrite`). Devices, pipes, links and folders are never replaced, and neither
-is an input of the same command, however its path is spelt.
+is an input of the same command, however its path is spelt. What is written to the null device is nowhere.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from distill import advice, intact
 from distill.checkpoint import claimed, read_json, write_bytes, write_json
-from distill.disk import special
+from distill.disk import is_null, special
 from distill.errors import ConfigError
 
 MARK = ".distill-written"
@@ -36,7 +36,8 @@ def checked(
     overwrite: bool = False,
     stdout: bool = True,
 ) -> Path | None:
-    """The path of a file that a command may write, or None for standard output (`-` or `/dev/stdout`).
+    """The path of a file that a command may write, or None for standard output (`-` or `/dev/stdout`). The path may
+    also be that of the null device.
 
     Call it before anything else is done, so that a wrong path is refused at once.
 
@@ -53,6 +54,8 @@ def checked(
     if stdout and text in _STDOUT:
         return None
     path = Path(text)
+    if is_null(path):
+        return path
     what = "an empty name" if not text else special(path)
     if what is None and text.endswith(("/", os.sep)):
         what = "a folder"

@@ -47,7 +47,8 @@ def write(
         same = ("columns", "label", "labels")
         forms = [[model["backend"], model["scheme"]] for model in models]
         options = {key: comparison[key] for key in same if key in comparison} | {"forms": forms}
-        about = told_apart(*(model["folder"] for model in models), comparison["file"], options)
+        first, second = (model["folder"] for model in models)
+        about = told_apart(first, second, comparison["file"], options)
     if folder is None:
         a, b = (re.sub(r"[^\w.-]+", "_", model["name"]) for model in models)
         folder = outputs.free_folder(Path("outputs", "compare", f"{a}-vs-{b}"), (PAGE, RESULTS), about)

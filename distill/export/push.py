@@ -50,7 +50,7 @@ def exported(plan: Plan, tasks: Sequence[str]) -> dict[str, str]:
 
     A leading `export` of the stage's name is omitted: `export_embedder/embedder` becomes `embedder`.
     """
-    names = {}
+    names: dict[str, str] = {}
     for step in plan.of(Export):
         for model in [EMBEDDER] if step.embeds else tasks:
             parts = [step.stage.removeprefix("export"), step.target, model]

@@ -270,7 +270,7 @@ def test_devices_pipes_and_links_of_others_are_not_replaced(run: Path, tmp_path:
     (tmp_path / "victim").write_text("a year of work")
     (tmp_path / "link").symlink_to("victim")
     (run / "link").symlink_to("../victim")
-    for path in (tmp_path / "pipe", run / "pipe", tmp_path / "link", run, Path("/dev/null")):
+    for path in (tmp_path / "pipe", run / "pipe", tmp_path / "link", run, Path("/dev/zero")):
         with pytest.raises(UserError, match="must be a file, or nothing, to be written"):
             checkpoint.write_text(path, "new")
     checkpoint.write_text(run / "link", "new")  # the link itself, which lies where the run may replace anything
