@@ -74,6 +74,8 @@ def compare(
     kind = kinds[0]
     head, order = common(kinds, (models[0].labels, models[1].labels))
     given = targets(rows, settings, kind, head)
+    label_from = f", the label from {', '.join(given.label)}" if given.label else ""
+    log(f"{file}: the text is from {' and '.join([*rows.text, *rows.choices])}{label_from}")
     lengths = tokens(models[0], rows)
     outputs = []
     for name, model in zip("AB", models, strict=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -24,12 +23,13 @@ from distill.data.labels import labels_of
 from distill.errors import ConfigError, DataError, UserError
 from distill.family.head import Head
 from distill.family.record import ANSWERS, CHOICES, TEXTS, TOKENS, VECTORS
+from distill.options import as_options
 
 KEY = "compare"
 """Stands for the command's options in messages of functions that other commands share."""
 
-_SETTING = re.compile(rf"\b(?:{KEY}|tasks)\.(\w+)(=?)")
-"""The same, and the one setting that `read` names itself."""
+OPTIONS = ("text", "text_pair", "choices", "label", "separator", "kind", "labels")
+"""Settings in messages of these functions, which are options here."""
 
 NEXT = "text of the next row"
 """Second text of a row where the vectors of single texts are compared."""
@@ -216,8 +216,5 @@ def options() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        raise type(error)([_SETTING.sub(_option, message) for message in error.messages]) from error
-
-
-def _option(match: re.Match[str]) -> str:
-    return f"--{match[1].replace('_', '-')}{' ' if match[2] else ''}"
+        lines = [as_options(message, (KEY, "tasks"), OPTIONS, repeated=True) for message in error.messages]
+        raise type(error)(lines) from error

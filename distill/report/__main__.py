@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from distill import disk, streams
-from distill.errors import ConfigError, UserError, printable, printable_lines
+from distill.errors import ConfigError, UserError, printable, printable_lines, reason
 from distill.outputs import checked
 from distill.report import read_one, read_runs, write_overview, write_pages
 from distill.report.choose import Ask, parsed, verdict
@@ -60,6 +60,11 @@ def main(arguments: list[str]) -> int:
         if (line := disk.problem(error)) is None:
             raise
         print(line, file=sys.stderr)
+        return 2
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        # The schema of a stranger's results admits numbers that no run measures.
+        shown = f"{given.folder}: got results that cannot be shown ({reason(error)}); must be as runs wrote them; "
+        print(printable(f"{shown}run their recipes again"), file=sys.stderr)
         return 2
     for name, path in paths.items():
         print(printable(f"{name}: {path}"))

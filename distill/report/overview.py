@@ -44,7 +44,7 @@ def settings(results: Results) -> str:
     words = [word.strip("'\"") for word in results["command"].split()]
     left_out = ("recipe=", "seed=", "output=", "hydra.")
     overrides = [word for word in words if "=" in word and not word.startswith((*left_out, "-"))]
-    return " ".join([results["recipe"], *sorted(overrides)])
+    return " ".join([*results["recipe"].split(), *sorted(overrides)]) or "-"
 
 
 def grouped(runs: Sequence[Results], name: Callable[[Results], str]) -> list[list[Results]]:
