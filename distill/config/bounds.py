@@ -22,11 +22,11 @@ from omegaconf import DictConfig, OmegaConf
 from distill.config import typed
 from distill.errors import ConfigError
 
-CHARACTERS = 30_000
+CHARACTERS = 20_000
 """Maximum characters of all words of a command line. The time that Hydra takes grows with their square."""
 BYTES = 50_000
 """Maximum size of a config file."""
-VALUES = 4_000
+VALUES = 3_000
 """Maximum values of a config file, each counted as often as an alias repeats it."""
 DEPTH = 20
 """Maximum nesting of lists, mappings and interpolations."""

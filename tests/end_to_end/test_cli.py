@@ -238,12 +238,12 @@ COMMANDS = [
     ),
     (
         "recipe=resolvers",
-        "{mine}/recipe/resolvers.yaml, line 4: got ${oc.create:{_target_: builtins.print}}; must be a value or the name",
+        "{mine}/recipe/resolvers.yaml, line 4: got ${oc.create:{_target_: builtins.print}}; must be a value or the",
     ),
     # Hydra would resolve these while it composes, and show the value as the name of a choice that does not exist.
     ("recipe=environment", "{mine}/recipe/environment.yaml, line 2: got ${oc.env:PATH}; must be a value or the name"),
     ("-m recipe=environment,plain", "{mine}/recipe/environment.yaml, line 2: got ${oc.env:PATH}; must be a value or"),
-    ("recipe=plain term@x=${oc.env:PATH}", "term@x: got ${oc.env:PATH}; must be a value or the name of another"),
+    ("recipe=plain term@x=${oc.env:PATH}", "term@x: got ${oc.env:PATH}; must be a value or the name of"),
     ("recipe=aliases", "{mine}/recipe/aliases.yaml: got 1e+12 values, with those that aliases repeat; must be at most"),
     ("recipe=itself", "defaults: got a config that names itself, or one that names it; must end; "),
     ("tasks.text=${seed}${seed}:", "recipe: got nothing; "),
