@@ -30,7 +30,7 @@ VALUES = 3_000
 """Maximum values of a config file, each counted as often as an alias repeats it."""
 DEPTH = 20
 """Maximum nesting of lists, mappings and interpolations."""
-READS = 2_000
+READS = 1_000
 """Maximum times that a config names another one in its defaults list, all configs together."""
 EXPANDED = 1_000_000
 """Maximum characters and values of a config in which the names of other settings are replaced by their values."""
