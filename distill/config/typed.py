@@ -210,13 +210,13 @@ def _below(kind: Any, name: str) -> Any:
         inner = get_args(kind)[1]
         return _STAGES if inner is stages.Stage else inner
     for each in kind if isinstance(kind, tuple) else [kind]:
-        if is_dataclass(each) and name in (found := _types(each)):
+        if isinstance(each, type) and is_dataclass(each) and name in (found := _types(each)):
             return found[name]
     return None
 
 
 @functools.cache
-def _types(schema: Any) -> dict[str, Any]:
+def _types(schema: type) -> dict[str, Any]:
     """Name -> type of each setting of a dataclass; `data.Texts` of those that hold text in any form."""
     hints = get_type_hints(schema)
     return {each.name: data.Texts if data.Texts in each.metadata else hints[each.name] for each in fields(schema)}
