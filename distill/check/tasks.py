@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from distill.check.rules import existing, nearest
+from distill.check.system import system_files
 from distill.config import Task, Tasks
 from distill.data.kinds import KINDS
 from distill.data.task import chosen, is_own
@@ -30,7 +31,10 @@ def tasks(settings: Tasks) -> Iterator[str]:
                 f"{key}: got {name!r} as the name of a task; must be letters, digits, -, _ and dots, no dot first, and "
                 f"at most {LONGEST} bytes, because it names a folder of the run; rename the task"
             )
-        yield from _task("tasks" if is_own(settings) else f"tasks.each.{name}", task)
+        key = "tasks" if is_own(settings) else f"tasks.each.{name}"
+        for source in ("train", "validation", "test", "development"):
+            yield from system_files(f"{key}.{source}", getattr(task, source), settings.path)
+        yield from _task(key, task)
 
 
 def _sources(settings: Tasks, every: dict[str, Task]) -> Iterator[str]:
