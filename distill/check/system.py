@@ -23,6 +23,7 @@ def system_files(key: str, value: Any, folder: str | None = None) -> Iterator[st
     elif isinstance(value, str):
         path = os.path.join(folder or "", value.removeprefix("file://"))
         for file in [path, *glob.iglob(path, recursive=True)]:
-            if (real := os.path.realpath(file)).startswith(_SYSTEM):
+            # A pipe of the shell, `<(...)`, lies there too, and is no file.
+            if (real := os.path.realpath(file)).startswith(_SYSTEM) and os.path.isfile(real):
                 yield f"{key}: got {value}, which leads to {real}; must be a file on a disk; name another"
                 return
