@@ -72,8 +72,8 @@ def steady() -> None:
     """Let this process go on when what it prints cannot be written."""
     opened()
     if not isinstance(sys.stdout, Steady):
-        sys.stdout = Steady(sys.stdout, "standard output", lambda: sys.stderr)  # type: ignore[assignment]
-        sys.stderr = Steady(sys.stderr, "standard error", _Nothing)  # type: ignore[assignment]
+        sys.stdout = Steady(sys.stdout, "standard output", lambda: sys.stderr)
+        sys.stderr = Steady(sys.stderr, "standard error", _Nothing)
 
 
 class _Nothing:
@@ -97,7 +97,7 @@ def printed(main: Callable[[], int], first: bool = False) -> int:
     opened()
     kept = Steady(sys.stdout, "", _Nothing)
     if not first:
-        sys.stdout = kept  # type: ignore[assignment]
+        sys.stdout = kept
     lost: OSError | None = None
     try:
         code = main()

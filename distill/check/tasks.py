@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from distill import advice, names
 from distill.check.rules import existing, nearest
+from distill.check.system import system_files
 from distill.config import Task, Tasks
 from distill.data.kinds import KINDS
 from distill.data.task import chosen, is_own
@@ -27,7 +28,10 @@ def tasks(settings: Tasks) -> Iterator[str]:
                 f"{'tasks.name' if own else f'tasks.each.{name}'}: got {name!r} as the name of a task; must be "
                 f"{names.RULE}, because it names folders of the run; {mend}"
             )
-        yield from _task("tasks" if is_own(settings) else f"tasks.each.{name}", task)
+        key = "tasks" if is_own(settings) else f"tasks.each.{name}"
+        for source in ("train", "validation", "test", "development"):
+            yield from system_files(f"{key}.{source}", getattr(task, source), settings.path)
+        yield from _task(key, task)
 
 
 def _alike(every: Iterable[str]) -> Iterator[str]:

@@ -22,15 +22,15 @@ from omegaconf import DictConfig, OmegaConf
 from distill.config import typed
 from distill.errors import ConfigError
 
-CHARACTERS = 30_000
+CHARACTERS = 20_000
 """Maximum characters of all words of a command line. The time that Hydra takes grows with their square."""
 BYTES = 50_000
 """Maximum size of a config file."""
-VALUES = 4_000
+VALUES = 3_000
 """Maximum values of a config file, each counted as often as an alias repeats it."""
 DEPTH = 20
 """Maximum nesting of lists, mappings and interpolations."""
-READS = 2_000
+READS = 1_000
 """Maximum times that a config names another one in its defaults list, all configs together."""
 EXPANDED = 1_000_000
 """Maximum characters and values of a config in which the names of other settings are replaced by their values."""
@@ -119,7 +119,7 @@ def guarded(schema: type) -> Iterator[None]:
         return load(repository, config_path)
 
     files.load_config = checked
-    CachingConfigRepository.load_config = counted  # type: ignore[method-assign]
+    CachingConfigRepository.load_config = counted  # type: ignore[assignment, method-assign]
     try:
         yield
     finally:
@@ -166,18 +166,21 @@ def check_text(text: str, name: str) -> None:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEPTH:
             raise ConfigError(
-                f"{name}, line {event.start_mark.line + 1}: got values in {depth} others; must be in at most {DEPTH}; "
-                "write it with fewer"
+                f"{_place(name, event)}: got values in {depth} others; must be in at most {DEPTH}; write it with fewer"
             )
         value = getattr(event, "value", None) or ""
         if has_resolver(_times(value)):
-            raise ConfigError(_no_resolver(f"{name}, line {event.start_mark.line + 1}", value))
+            raise ConfigError(_no_resolver(_place(name, event), value))
     number = _values(yaml.compose(text, Loader=yaml.SafeLoader), {})
     if number > VALUES:
         raise ConfigError(
             f"{name}: got {_rounded(number)} values, with those that aliases repeat; must be at most {VALUES:,}; leave "
             "out what is no setting"
         )
+
+
+def _place(name: str, event: yaml.Event) -> str:
+    return name if event.start_mark is None else f"{name}, line {event.start_mark.line + 1}"
 
 
 def _rounded(number: float) -> str:
@@ -223,8 +226,8 @@ def check_expanded(composed: DictConfig) -> None:
             raise ConfigError(_no_resolver(".".join(names), value))
         return len(value) + sum(size(_absolute(name, names), depth + 1) for name in _REFERENCE.findall(value))
 
-    for name in plain:
-        if size((str(name),), 0) > EXPANDED:
+    for name in map(str, plain):
+        if size((name,), 0) > EXPANDED:
             raise ConfigError(
                 f"{name}: got settings that name each other, of more than {EXPANDED:,} values; must be fewer; write "
                 "values in place of names"

@@ -38,6 +38,9 @@ _STAGES = (
 )
 _ESCAPE = re.compile(r"\\[\\()\[\]{}:=, \t]")
 """What Hydra reads as an escape outside of quotes."""
+_PLAIN = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
+"""Texts that Hydra reads as they are written, but for `_WORDS`. Not to parse them saves most of the time."""
+_WORDS = frozenset({"true", "false", "null", "nan", "inf"})
 _CLOSING = {"[": "]", "{": "}", "(": ")"}
 _CALL = re.compile(r"[A-Za-z_]\w*\s*\(.*\)", re.ASCII | re.DOTALL)
 """A function of Hydra's grammar, such as `range(3)` or `glob(*)`."""
@@ -81,6 +84,7 @@ def _keep(node: yaml.Node, kind: Any, in_list: bool) -> None:
         node.tag = "tag:yaml.org,2002:str"
 
 
+@functools.lru_cache(maxsize=512)
 def parsed(word: str) -> Override | None:
     """An override as Hydra reads it; None if its grammar refuses it."""
     try:
@@ -142,6 +146,8 @@ def _meant(value: str, kind: Any, in_list: bool) -> str:
         pairs = [_split(part, ":") for part in elements(value[1:-1])] if value[1:-1].strip() else []
         named = [(pair[0].strip(), ":".join(pair[1:]).strip()) for pair in pairs]
         return "{" + ",".join(f"{name}:{_meant(part, _below(kind, name), False)}" for name, part in named) + "}"
+    if _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
+        return value
     read = parsed(f"a={value}")
     if read is None:
         return value if _ESCAPE.search(value) else advice.quoted(value)
@@ -204,13 +210,13 @@ def _below(kind: Any, name: str) -> Any:
         inner = get_args(kind)[1]
         return _STAGES if inner is stages.Stage else inner
     for each in kind if isinstance(kind, tuple) else [kind]:
-        if is_dataclass(each) and name in (found := _types(each)):
+        if isinstance(each, type) and is_dataclass(each) and name in (found := _types(each)):
             return found[name]
     return None
 
 
 @functools.cache
-def _types(schema: Any) -> dict[str, Any]:
+def _types(schema: type) -> dict[str, Any]:
     """Name -> type of each setting of a dataclass; `data.Texts` of those that hold text in any form."""
     hints = get_type_hints(schema)
     return {each.name: data.Texts if data.Texts in each.metadata else hints[each.name] for each in fields(schema)}

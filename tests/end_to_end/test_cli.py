@@ -238,12 +238,12 @@ COMMANDS = [
     ),
     (
         "recipe=resolvers",
-        "{mine}/recipe/resolvers.yaml, line 4: got ${oc.create:{_target_: builtins.print}}; must be a value or the name",
+        "{mine}/recipe/resolvers.yaml, line 3: got ${oc.create:{_target_: builtins.print}}; must be a value or the",
     ),
     # Hydra would resolve these while it composes, and show the value as the name of a choice that does not exist.
     ("recipe=environment", "{mine}/recipe/environment.yaml, line 2: got ${oc.env:PATH}; must be a value or the name"),
     ("-m recipe=environment,plain", "{mine}/recipe/environment.yaml, line 2: got ${oc.env:PATH}; must be a value or"),
-    ("recipe=plain term@x=${oc.env:PATH}", "term@x: got ${oc.env:PATH}; must be a value or the name of another"),
+    ("recipe=plain term@x=${oc.env:PATH}", "term@x: got ${oc.env:PATH}; must be a value or the name of"),
     ("recipe=aliases", "{mine}/recipe/aliases.yaml: got 1e+12 values, with those that aliases repeat; must be at most"),
     ("recipe=itself", "defaults: got a config that names itself, or one that names it; must end; "),
     ("tasks.text=${seed}${seed}:", "recipe: got nothing; "),
@@ -360,7 +360,7 @@ def test_a_setting_calls_no_other_function(trap: Path, tmp_path: Path) -> None:
         ("temperature=warm", "temperature: got warm; must be a number; "),
         ("seed=1.5", "seed: got 1.5; must be a whole number; "),
         ("seed=null", "seed: got null; must be a value, not null; "),
-        ("seed=1,2", "seed: got 1,2; must be one value; add -m to run each in turn, "),
+        ("seed=1,2", "seed: got 1,2; must be one value; add -m to run each in turn"),
         ("limit.smoke=perhaps", "limit.smoke: got perhaps; must be true or false; "),
         ("student.layers=[a]", "student.layers: got [a]; must be a whole number; "),
         ("pipeline=adapt", "pipeline: got adapt; must be a list, "),
