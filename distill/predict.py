@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
-from distill.errors import ConfigError, DataError, UserError
+from distill.errors import ConfigError, DataError, UserError, discreet, printable
 
 if TYPE_CHECKING:  # these take a second to import, and --help must not wait for them
     from distill.data.files import Table
@@ -113,7 +113,7 @@ def _predict(options: argparse.Namespace) -> None:
     from distill.serve.model import joined
 
     silence()
-    model = serve.load(folder, backend=options.backend, scheme=options.scheme)
+    model = serve.load(folder, backend=options.backend, scheme=options.scheme, say=_say)
     done, columns = 0, KEYS[: len(record.columns)] if record else KEYS
     with _opened(options) as write, Bar(_console(options, source), "predict", source.total or 0) as bar:
         for rows in batches(source.rows):
@@ -123,6 +123,10 @@ def _predict(options: argparse.Namespace) -> None:
             write([_named(columns, row, kind) | prediction for row, prediction in pairs])
             done += len(rows)
             bar.update(done, f"texts, {model.backend} {model.scheme}")
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{printable(discreet(line))}\n")
 
 
 def _kind(folder: Path, record: Record | None) -> Kind:

@@ -12,11 +12,6 @@ from distill.errors import DataError
 
 ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 """Files of peft."""
-PARTS = (
-    "lora_", "base_layer", "modules_to_save", "original_module", "ia3_l", "hada_w", "lokr_w", "oft_", "boft_", "vera_",
-    "prompt_encoder", "prompt_embeddings", "adapters.", "base_model.model.",
-)  # fmt: skip
-"""Parts of the names of tensors of adapters that are not merged."""
 PEFT_CLASSES = {
     "SEQ_CLS": "AutoPeftModelForSequenceClassification",
     "TOKEN_CLS": "AutoPeftModelForTokenClassification",
@@ -41,7 +36,9 @@ def check_adapter(folder: Path) -> None:
         return
     settings = _json(file)
     base = settings.get("base_model_name_or_path")
-    beside = " beside weights" if any((folder / name).is_file() for name in ("model.safetensors", "config.json")) else ""
+    beside = (
+        " beside weights" if any((folder / name).is_file() for name in ("model.safetensors", "config.json")) else ""
+    )
     kept = ", or remove this file if the weights contain it already" if beside else ""
     raise DataError(
         f"{file}: got an adapter of peft{beside}, trained on {base}; must be one model, because an adapter alone is "

@@ -10,6 +10,7 @@ from typing import Any
 
 from distill.errors import DataError
 from distill.family import vectors
+from distill.family.names import check_names
 from distill.family.record import ANSWERS, CHOICES, TEXTS, TOKENS, VECTORS
 from distill.family.records import FAMILIES
 from distill.family.weights import CONFIG, Tensor, config_of, tensors_of, weight_files
@@ -116,6 +117,7 @@ def architecture_in(folder: str | Path) -> str | None:
 def _found(folder: Path, config: Mapping[str, Any]) -> tuple[str, int] | None:
     """Architecture and number of outputs of the head in a folder; None without a head."""
     tensors, file, names = tensors_of(folder), folder / CONFIG, class_names(config)
+    check_names(folder, config, tensors)
     parts = {architecture_of([name]) for name in names} - {None}
     if len(parts) > 1:
         raise DataError(
@@ -134,7 +136,9 @@ def _found(folder: Path, config: Mapping[str, Any]) -> tuple[str, int] | None:
         return next(iter(found.items()), None)
     rows = _outputs(tensors, architecture)
     if rows is None:
-        wanted = " or ".join(f"{name}.weight" for name in HEADS[architecture])
+        record = FAMILIES.get(str(config.get("model_type")))
+        last = (record.head,) if record is not None and architecture == TEXTS else HEADS[architecture]
+        wanted = " or ".join(f"{name}.weight" for name in last)
         raise DataError(
             f"{folder}: got no {wanted} in the weights; must have it, because {CONFIG} states {', '.join(names)}; save "
             "the whole model again with save_pretrained"

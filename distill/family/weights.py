@@ -101,9 +101,7 @@ def _listed(index: Path) -> list[Path]:
     try:
         names = sorted({str(name) for name in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()})
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise DataError(
-            f"{index}: got no list of files ({error}); must be whole; copy or download it again"
-        ) from error
+        raise DataError(f"{index}: got no list of files ({error}); must be whole; copy or download it again") from error
     for name in names:
         if {PurePosixPath(name).name, PureWindowsPath(name).name} != {name} or not name.endswith(".safetensors"):
             raise DataError(

@@ -42,10 +42,20 @@ def check_given(path: str | Path, key: str) -> list[str]:
     config, stated = read_config(path, key), config_of(path)
     if (quantizer := quantizer_of(stated)) is not None:
         raise ConfigError(
-            f"{key}: got {path}, a quantized model ({quantizer}); must have float weights to be trained, pruned or "
-            "learned from; name the folder that it was made from, e.g. the one above it in an export; set "
-            + advice.setting(key, str(Path(path).resolve().parent))
+            f"{key}: got {path}, a quantized model ({quantizer}); must have float weights; name the folder that it was "
+            f"made from{_made_from(Path(path), key)}"
         )
+    unused = unused_in(path)
+    for file in weight_files(path):
+        with opened(file, "pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118  # it is no dict
+                if name not in unused and not bool(torch.isfinite(tensors.get_tensor(name)).all()):
+                    raise not_finite(file, name)
+    return list(notes(path, unused))
+
+
+def unused_in(path: str | Path) -> set[str]:
+    """Names of the tensors of a folder that its model does not use. DataError as from `load_whole`."""
     head = stored_head(path)
     # Without storage, and without a draw of random numbers, by which a run would differ.
     with torch.random.fork_rng(devices=[]):
@@ -57,12 +67,15 @@ def check_given(path: str | Path, key: str) -> list[str]:
             dtype=torch.float32,
             **({} if head is None else {"num_labels": head.outputs}),
         )
-    for file in weight_files(path):
-        with opened(file, "pt") as tensors:
-            for name in tensors.keys():  # noqa: SIM118  # it is no dict
-                if name not in unused and not bool(torch.isfinite(tensors.get_tensor(name)).all()):
-                    raise not_finite(file, name)
-    return list(notes(path, unused))
+    return unused
+
+
+def _made_from(path: Path, key: str) -> str:
+    """The folder above a quantized model, where an export has its float model."""
+    above = path.resolve().parent
+    if not (above / CONFIG).is_file():
+        return ""
+    return f"; set {advice.setting(key, str(above)) if '.' in key else advice.path(above)}"
 
 
 def _class(head: Head | None) -> Any:
@@ -92,7 +105,9 @@ def notes(path: str | Path, unused: Collection[str]) -> Iterator[str]:
             "sigmoid is a probability, set problem_type to multi_label_classification there"
         )
     if unused:
-        shown = ", ".join(sorted(unused)[:_SHOWN]) + (f" and {len(unused) - _SHOWN} more" if len(unused) > _SHOWN else "")
+        shown = ", ".join(sorted(unused)[:_SHOWN]) + (
+            f" and {len(unused) - _SHOWN} more" if len(unused) > _SHOWN else ""
+        )
         yield f"{path}: tensors that are not used: {shown}"
     if others := unread(path, weight_files(path)):
         yield f"{path}: files that are not read: {', '.join(others)}"

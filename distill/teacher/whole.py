@@ -6,7 +6,7 @@ transformers initializes at random what a file does not have, and leaves out wha
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,10 @@ from distill import family
 from distill.errors import DataError
 from distill.family.head import HEADS, architecture_of
 from distill.family.record import ANSWERS, CHOICES, TEXTS, TOKENS, VECTORS
+from distill.family.names import check_names, one_name
 from distill.family.settings import quantizer_of
 from distill.family.weights import FLOATS, Tensor, config_of, tensors_of
 from distill.teacher.files import quiet, readable
-from distill.teacher.mend import one_name, refusal
 
 BUFFERS = re.compile(r"(^|\.)(embeddings\.(position_ids|token_type_ids)|rotary_emb\.inv_freq)$")
 """What older versions of transformers stored although it follows from the config."""
@@ -49,6 +49,7 @@ def load_whole(auto: Any, path: str | Path, *, claimed: bool, **settings: Any) -
             shapes, or with values that are no numbers.
     """
     stored, config = tensors_of(path), config_of(path)
+    check_names(path, config, stored)
     with readable(path), quiet():
         try:
             model, info = auto.from_pretrained(
@@ -68,12 +69,28 @@ def load_whole(auto: Any, path: str | Path, *, claimed: bool, **settings: Any) -
     wrong = _not_new(part, expected, missing, claimed)
     strange = {name for name in unused if not _is_leftover(part, name)}
     if wrong or strange:
-        raise refusal(path, part, stored, expected, wrong, strange)
+        raise _incomplete(path, part, wrong, sorted(strange))
     _check_names(path, model, stored)
     if quantizer_of(config) is None:
         _check_formats(path, stored, unused)
         _check_numbers(path, model)
     return model, missing, {*unused, *(name for name in stored if BUFFERS.search(name))}
+
+
+def _incomplete(path: str | Path, model: Any, missing: Sequence[str], strange: Sequence[str]) -> DataError:
+    """The error for a folder without some of its model's tensors, or with tensors that no part of it uses."""
+    without, besides = _first(missing, "no "), _first(strange, "")
+    besides = f"{besides}, which the model has no place for" if besides else ""
+    return DataError(
+        f"{path}: got {' and '.join(filter(None, (without, besides)))}; must have every tensor of "
+        f"{type(model).__name__} in the size of config.json, and no other; save the whole model again with "
+        "save_pretrained"
+    )
+
+
+def _first(names: Sequence[str], before: str) -> str:
+    """The first of some names and the number of the others; empty without names."""
+    return f"{before}{names[0]}{f' (and {len(names) - 1} more)' if len(names) > 1 else ''}" if names else ""
 
 
 def _with_weights(model: Any, missing: Collection[str]) -> dict[str, torch.Tensor]:
@@ -89,7 +106,9 @@ def _not_new(model: Any, expected: Collection[str], missing: Collection[str], cl
     parts: dict[str, set[str]] = {}
     for name in expected:
         parts.setdefault(_part(model, name), set()).add(name)
-    return sorted(name for part, names in parts.items() for name in names & {*missing} if not part or names - {*missing})
+    return sorted(
+        name for part, names in parts.items() for name in names & {*missing} if not part or names - {*missing}
+    )
 
 
 def _part(model: Any, name: str) -> str:
@@ -178,7 +197,9 @@ def _misshapen(
         if expected.get(one_name(name, prefix), tensor.shape) != tensor.shape
     ]
     if not wrong:
-        return DataError(f"{path}: got weights that cannot be loaded ({error}); must be those of config.json; use others")
+        return DataError(
+            f"{path}: got weights that cannot be loaded ({error}); must be those of config.json; use others"
+        )
     name, got, needed = wrong[0]
     more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
     heads = tuple(f"{last}." for kind in (TEXTS, TOKENS, CHOICES, ANSWERS) for last in HEADS[kind])
