@@ -69,7 +69,7 @@ def _outputs(folder: Path) -> int | None:
     heads = ("classifier", "score", "out_proj", "logits_proj")
     try:
         with safe_open(folder / ADAPTER_WEIGHTS, framework="np") as tensors:
-            for name in tensors.keys():  # noqa: SIM118  # it is no dict
+            for name in tensors.keys():
                 parts = [part for part in name.split(".") if part not in ("modules_to_save", "default")]
                 if parts[-1] == "weight" and parts[-2] in heads:
                     return int(tensors.get_slice(name).get_shape()[0])

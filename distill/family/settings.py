@@ -16,18 +16,22 @@ class Needed:
     """A setting that must have one of some values, as it has where it is absent."""
 
     values: tuple[Any, ...]
+    shown: str
+    """The value that a message names."""
     why: str
     encoders: bool = False
     """Whether only encoders need it, whose families have records of layers."""
 
 
 NEEDED = {
-    "position_embedding_type": Needed((None, "absolute"), "which transformers 5 computes whatever is set"),
-    "pruned_heads": Needed((None, {}), "because transformers 5 has no models with pruned heads"),
-    "is_decoder": Needed((None, False), "because a decoder does not see the words after a word", encoders=True),
-    "add_cross_attention": Needed((None, False), "because an encoder has no second input", encoders=True),
+    "position_embedding_type": Needed((None, "absolute"), "absolute", "which transformers 5 computes whatever is set"),
+    "pruned_heads": Needed((None, {}), "none", "because transformers 5 has no models with pruned heads"),
+    "is_decoder": Needed(
+        (None, False), "false", "because a decoder does not see the words after a word", encoders=True
+    ),
+    "add_cross_attention": Needed((None, False), "false", "because an encoder has no second input", encoders=True),
 }
-"""Setting -> the values that it may have, the last one of which a message names."""
+"""Setting -> the values that it may have."""
 
 
 def check_settings(file: Path, config: Mapping[str, Any]) -> None:
@@ -38,7 +42,7 @@ def check_settings(file: Path, config: Mapping[str, Any]) -> None:
         got = config.get(name)
         if got not in needed.values and (encoder or not needed.encoders):
             raise DataError(
-                f"{file}: got {name} {got}; must be {needed.values[-1] or 'none'}, {needed.why}; use another model, "
+                f"{file}: got {name} {got}; must be {needed.shown}, {needed.why}; use another model, "
                 "or one trained without it"
             )
 

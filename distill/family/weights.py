@@ -141,7 +141,7 @@ def tensors_of(folder: str | Path) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     for file in weight_files(folder):
         with opened(file) as tensors:
-            for name in tensors.keys():  # noqa: SIM118  # it is no dict
+            for name in tensors.keys():
                 part = tensors.get_slice(name)
                 if name in found:
                     raise DataError(

@@ -39,7 +39,8 @@ def check_given(path: str | Path, key: str) -> list[str]:
         ConfigError: about the setting `key`, for a model of an unknown family or of quantized weights.
         DataError: for a folder as from `stored_head` and `load_whole`.
     """
-    config, stated = read_config(path, key), config_of(path)
+    read_config(path, key)
+    stated = config_of(path)
     if (quantizer := quantizer_of(stated)) is not None:
         raise ConfigError(
             f"{key}: got {path}, a quantized model ({quantizer}); must have float weights; name the folder that it was "
@@ -48,7 +49,7 @@ def check_given(path: str | Path, key: str) -> list[str]:
     unused = unused_in(path)
     for file in weight_files(path):
         with opened(file, "pt") as tensors:
-            for name in tensors.keys():  # noqa: SIM118  # it is no dict
+            for name in tensors.keys():
                 if name not in unused and not bool(torch.isfinite(tensors.get_tensor(name)).all()):
                     raise not_finite(file, name)
     return list(notes(path, unused))

@@ -15,8 +15,8 @@ import torch
 from distill import family
 from distill.errors import DataError
 from distill.family.head import HEADS, architecture_of
-from distill.family.record import ANSWERS, CHOICES, TEXTS, TOKENS, VECTORS
 from distill.family.names import check_names, one_name
+from distill.family.record import ANSWERS, CHOICES, TEXTS, TOKENS, VECTORS
 from distill.family.settings import quantizer_of
 from distill.family.weights import FLOATS, Tensor, config_of, tensors_of
 from distill.teacher.files import quiet, readable

@@ -15,9 +15,9 @@ from distill import config
 from distill.data.kinds import KINDS
 from distill.data.labels import Labels, check_head, head_order, labels_of
 from distill.data.task import Task
-from distill.errors import ConfigError
+from distill.errors import ConfigError, DataError
 from distill.family.head import Head, stored_head
-from distill.family.record import TOKENS
+from distill.family.record import TEXTS, TOKENS
 
 
 def labels(values: list[Any], head: Head | None = None, kind: str = "classification", **settings: Any) -> Labels:
@@ -191,7 +191,9 @@ def test_the_head_of_a_folder(name: str, tmp_path: Path) -> None:
 
 REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "no weights": (CLASSIFIER, {}, r"got no classifier.weight or .*; must have it, because config.json states"),
-    "one name of several": (CLASSIFIER | {"id2label": {"0": "a"}}, WEIGHTS, "names of 1 outputs in id2label, and a head of 2"),
+    "one name of several": (
+        CLASSIFIER | {"id2label": {"0": "a"}}, WEIGHTS, "names of 1 outputs in id2label, and a head of 2",
+    ),
     "names in a list": (CLASSIFIER | {"id2label": ["a", "b"]}, WEIGHTS, "id2label that is no list of names by number"),
     "names without numbers": (CLASSIFIER | {"id2label": {"x": "a"}}, WEIGHTS, "id2label that is no list of names by"),
     "several numbers": (CLASSIFIER | {"problem_type": "regression"}, WEIGHTS, "got 2 outputs of a regression"),
@@ -246,7 +248,7 @@ def test_the_head_of_a_class_of_ones_own_is_read_by_its_purpose(name: str, tmp_p
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "no"):
-        with pytest.raises(DataError, match="got no config.json"):
+        with pytest.raises(DataError, match=r"got no config\.json"):
             stored_head(path)
     folder(tmp_path / "cut", CLASSIFIER, WEIGHTS)
     (tmp_path / "cut" / "model.safetensors").write_bytes(b"\1" * 20)
