@@ -162,8 +162,8 @@ def _beyond_trained(ctx: Context, steps: list[Step], configs: list[Any]) -> Iter
     for key, value in _lengths(ctx, steps).items():
         if value > most:
             yield (
-                f"{key}: {value} tokens are more than max_position_embeddings ({most}) of a teacher whose positions are "
-                "relative: it was most likely trained on shorter texts"
+                f"{key}: {value} tokens are more than max_position_embeddings, {most}, of a teacher with relative "
+                "positions, which was most likely trained on shorter texts"
             )
 
 

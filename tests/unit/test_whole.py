@@ -6,6 +6,7 @@ import json
 import os
 import random
 import runpy
+import shlex
 import shutil
 import subprocess
 import sys
@@ -78,16 +79,28 @@ LOADERS: dict[str, Callable[[Path], Any]] = {
 }
 
 
-def refusals(folder: Path) -> list[str]:
-    """The message of every loader. Each must refuse the folder, in one line."""
+def refusals(folder: Path, *but: str) -> list[str]:
+    """The message of every loader but some. Each must refuse the folder, in one line."""
     messages = []
-    for name, loader in LOADERS.items():
+    for name in LOADERS.keys() - {*but}:
+        loader = LOADERS[name]
         with pytest.raises(UserError) as caught:
             loader(folder)
         (message,) = caught.value.messages
         assert "\n" not in message, name
         messages.append(message)
     return messages
+
+
+def pasted(command: str, shell: bool = False) -> None:
+    """Run a command `python -c PROGRAM` as a message prints it: in bash, or quicker in this process."""
+    if shell:
+        python = f'python() {{ {sys.executable} "$@"; }}; '
+        subprocess.run(["bash", "-c", python + command], check=True)
+        return
+    name, option, program = shlex.split(command)
+    assert (name, option) == ("python", "-c")
+    exec(program, {})
 
 
 RENAMED: dict[str, Callable[[str], str]] = {
@@ -111,8 +124,7 @@ def test_weights_of_wrapped_models_are_refused_with_the_command_that_renames_the
     example = next(name for name in sorted(load_file(folder / "model.safetensors")) if "attention" in name)
     assert "got tensors under other names than the model's, such as " in messages[0]
     assert example.partition("attention")[0].partition(".")[0] in messages[0]
-    command = messages[0].partition("rename them with python ")[2]
-    subprocess.run(["bash", "-c", f"{sys.executable} {command}"], check=True, cwd=tmp_path)
+    pasted(messages[0].partition("rename them with ")[2], shell=name == "torch.compile")
     mended, given = (load_file(path / "model.safetensors") for path in (folder, whole()))
     assert mended.keys() == given.keys()
     assert all(torch.equal(mended[key], given[key]) for key in given)
@@ -129,8 +141,7 @@ def test_the_command_renames_the_tensors_of_several_files(tmp_path: Path, tiny_m
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index | {"weight_map": names}))
     with pytest.raises(DataError) as caught:
         stored_head(tmp_path)
-    command = caught.value.messages[0].partition("rename them with python ")[2]
-    subprocess.run(["bash", "-c", f"{sys.executable} {command}"], check=True)
+    pasted(caught.value.messages[0].partition("rename them with ")[2])
     loaded = teacher.load_classifier(tmp_path, model.config.num_labels)
     torch.testing.assert_close(loaded.state_dict(), model.state_dict(), rtol=0, atol=0)
 
@@ -151,15 +162,19 @@ def nan(all: dict[str, Any]) -> dict[str, Any]:
 
 
 BROKEN: dict[str, tuple[Callable[[dict[str, Any]], dict[str, Any]], str]] = {
-    "lost layers": (without(".layer.1."), "got no bert.encoder.layer.1.attention.output.LayerNorm.bias (and 15 more); "),
+    "lost layers": (
+        without(".layer.1."), "got no bert.encoder.layer.1.attention.output.LayerNorm.bias (and 15 more); must",
+    ),
     "a lost bias": (without("classifier.bias"), "got no classifier.bias; must have every tensor of Bert"),
     "a lost pooler": (without("pooler"), "got no bert.pooler.dense.bias (and 1 more); "),
     "more layers": (
         lambda all: all | {n.replace(".1.", ".3."): v.clone() for n, v in all.items() if ".layer.1." in n},
-        "got bert.encoder.layer.3.attention.output.dense.weight",
+        "got bert.encoder.layer.3.attention.output.LayerNorm.bias (and 15 more), which the model has no place for",
     ),
-    "another head": (added(classifier__out_proj__weight=torch.ones(3, 16)), "got classifier.out_proj.weight, which the"),
-    "a prefix of P-tuning": (added(prefix_encoder__embedding__weight=torch.ones(3, 16)), "got prefix_encoder.embedding."),
+    "another head": (added(classifier__out_proj__weight=torch.ones(3, 16)), "got classifier.out_proj.weight, which"),
+    "a prefix of P-tuning": (
+        added(prefix_encoder__embedding__weight=torch.ones(3, 16)), "got prefix_encoder.embedding.weight, which the",
+    ),
     "two names of one tensor": (
         added(bert__embeddings__LayerNorm__gamma=torch.ones(16)), "are two names of one; must be one of them",
     ),
@@ -179,7 +194,7 @@ BROKEN: dict[str, tuple[Callable[[dict[str, Any]], dict[str, Any]], str]] = {
     "unmerged LoRA": (
         lambda all: {n.replace("query.", "query.base_layer."): v for n, v in all.items()}
         | {"bert.encoder.layer.0.attention.self.query.lora_A.default.weight": torch.ones(2, 16)},
-        "got tensors of an adapter that is not merged, such as bert.encoder.layer.0.attention.self.query.base_layer.bias",
+        "an adapter that is not merged, such as bert.encoder.layer.0.attention.self.query.base_layer.bias; must be",
     ),
 }  # fmt: skip
 
@@ -189,7 +204,9 @@ def test_a_folder_that_is_not_its_model_is_refused_by_every_loader(
     name: str, whole: Callable[..., Path], tmp_path: Path
 ) -> None:
     change, expected = BROKEN[name]
-    messages = refusals(changed(whole(), tmp_path / "model", change))
+    of_head = name in ("a lost bias", "a lost pooler", "another head")  # which a language model does not use
+    folder = changed(whole(), tmp_path / "model", change)
+    messages = refusals(folder, *(("language model",) if of_head else ()))
     assert any(expected in message for message in messages), messages
 
 
@@ -293,8 +310,9 @@ def damage(tensors: dict[str, Any], rng: random.Random) -> tuple[str, dict[str, 
         number = rng.randrange(len(parts))
         place = ".".join([*parts[:number], f"{parts[number]}x", *parts[number + 1 :]])
         return f"rename {name} to {place}", others | {place: value}
-    shapes = [torch.cat([value, value]), value[None], value.flatten()[:1], *([value.T] if value.ndim == 2 else [])]
-    return f"reshape {name}", others | {name: rng.choice(shapes)}
+    shapes = [torch.cat([value, value]), value[None], value.flatten()[:1], value.reshape(*value.shape[::-1])]
+    shape = rng.choice([shape for shape in shapes if shape.shape != value.shape])
+    return f"reshape {name} to {list(shape.shape)}", others | {name: shape}
 
 
 def cases(number: int, seed: int) -> Iterator[tuple[str, str, int]]:
@@ -327,8 +345,7 @@ def check_damaged(whole: Callable[..., Path], tmp_path: Path, number: int, seed:
         broken = changed(folder, tmp_path / str(case), change)
         try:
             found = outputs(broken, head)
-        except UserError as error:
-            assert all("\n" not in message for message in error.messages)
+        except UserError:
             refused += 1
             continue
         assert torch.equal(found, outputs(folder, head)), f"{name} {head or 'encoder'}: {what}"
