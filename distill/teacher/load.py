@@ -39,6 +39,12 @@ def load_tokenizer(path: str | Path) -> Any:
         )
     with readable(path), quiet():
         tokenizer = AutoTokenizer.from_pretrained(str(path), trust_remote_code=False, local_files_only=True)
+        if not getattr(tokenizer, "is_fast", False):
+            raise DataError(
+                f"{path}: got a tokenizer of class {type(tokenizer).__name__}, which has no fast version; must be one "
+                "of the library tokenizers (tokenizer.json), which counts the characters of tokens; choose a model "
+                "with such a tokenizer"
+            )
         tokenizer.backend_tokenizer.no_truncation()
         tokenizer.backend_tokenizer.no_padding()
         for texts in (("a",), ("a", "a")):  # of a damaged file only the use of a part may fail

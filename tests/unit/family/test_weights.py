@@ -1,4 +1,4 @@
-"""Which files of a folder are a model's weights: all of them inside of it, in a form that nothing else is mixed with."""
+"""Which files of a folder are a model's weights: all of them inside of it, and no others."""
 
 from __future__ import annotations
 
