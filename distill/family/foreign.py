@@ -25,8 +25,8 @@ LABELLED = ("SEQ_CLS", "TOKEN_CLS")
 
 PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 OTHER_FRAMEWORKS = {"tf_model.h5": "TensorFlow", "tf_model.h5.index.json": "TensorFlow", "flax_model.msgpack": "Flax"}
-HEADS = {"model_head.pkl": "SetFit", "model_head.joblib": "SetFit"}
-"""Files with a head that is pickled, which can run code when it is loaded -> the library that wrote them."""
+HEADS = ("model_head.pkl", "model_head.joblib", "config_setfit.json")
+"""Files of SetFit, whose models have a head that is pickled, which can run code when it is loaded."""
 
 
 def check_adapter(folder: Path) -> None:
@@ -80,11 +80,11 @@ def _outputs(folder: Path) -> int | None:
 
 def check_formats(folder: Path, has_weights: bool) -> None:
     """DataError for a pickled head, and for a folder whose weights are in another format than safetensors."""
-    for name, library in HEADS.items():
+    for name in HEADS:
         if (folder / name).is_file():
             raise DataError(
-                f"{folder / name}: got the head of a model of {library}, which is pickled and could run code; must be "
-                "a head in safetensors; train a classifier with recipe=task on the same rows, or move the file away to "
+                f"{folder / name}: got a model of SetFit, whose head is pickled and could run code; must have a head "
+                "in safetensors, or none; train a classifier on the same rows with recipe=task, or move this file away to "
                 "use the embedder without its head"
             )
     if has_weights:

@@ -25,7 +25,7 @@ from distill.export.record import Heads as HeadsRecord
 from distill.family.head import stored_head
 from distill.family.record import UNBOUNDED
 from distill.family.settings import quantizer_of
-from distill.family.weights import config_of
+from distill.family.weights import config_of, opened, weight_files
 from distill.machine import cores
 from distill.schemes import SCHEMES
 from distill.serve.heads import Head, Heads
@@ -168,12 +168,10 @@ def _one_pass(folders: list[Path], entry: Entry, device: str, threads: int) -> R
 
 
 def _check_same_encoder(folders: list[Path]) -> None:
-    from safetensors import safe_open
-
     def encoder(folder: Path) -> dict[str, Any]:
         prefix, found = f"{family.family_of(teacher.read_config(folder, 'folder')).encoder}.", dict[str, Any]()
-        for file in sorted(folder.glob("*.safetensors")):
-            with safe_open(file, framework="pt") as tensors:
+        for file in weight_files(folder):
+            with opened(file, "pt") as tensors:
                 found |= {name: tensors.get_tensor(name) for name in tensors.keys() if name.startswith(prefix)}
         return found
 

@@ -147,10 +147,10 @@ def test_weights_in_another_format_are_refused_with_a_way_to_convert_them(name: 
         assert "from transformers import BertModel as M" in message
 
 
-@pytest.mark.parametrize("name", ["model_head.pkl", "model_head.joblib"])
+@pytest.mark.parametrize("name", ["model_head.pkl", "config_setfit.json"])
 def test_the_head_of_setfit_is_not_dropped(name: str, shards: Path) -> None:
     (shards / name).write_bytes(b"x")
-    assert refusal(shards).startswith(f"{shards / name}: got the head of a model of SetFit, which is pickled")
+    assert refusal(shards).startswith(f"{shards / name}: got a model of SetFit, whose head is pickled")
 
 
 def test_tensors_are_those_of_the_file(tmp_path: Path) -> None:
