@@ -94,6 +94,9 @@ def advise(config: Config) -> Advice:
     with tempfile.TemporaryDirectory() as folder:
         ctx = Context(config, resolve(config), RECIPE, "", start(config), RunFolder(Path(folder)))
         step = next(step for step in ctx.plan.steps if step.kind == "prune")
+        for given in dict.fromkeys(ctx.given.teachers):
+            for line in teacher.check_given(given, "TEACHER"):
+                ctx.machine.log(line)
         with progress.shown_on(ctx.machine.console):
             search = replace(search_of(ctx, step, teacher.read_config(ctx.given.teacher)), knots=KNOTS)
             table = search.times

@@ -70,11 +70,13 @@ def prepare(ctx: Context, pending: list[Step]) -> None:
 
 
 def _check_weights(ctx: Context, pending: list[Step]) -> None:
-    """Refuse damaged weights, and an embedder whose student could not be exported as one."""
-    for folder in ctx.given.teachers:
-        teacher.check_weights(folder)
+    """Refuse models that are not whole, and an embedder whose student could not be exported as one."""
+    given = dict.fromkeys(ctx.given.teachers, ctx.given.key)
     if ctx.plan.given_student:
-        teacher.check_weights(ctx.given.student)
+        given.setdefault(ctx.given.student, "student.name")
+    for folder, key in given.items():
+        for line in teacher.check_given(folder, key):
+            ctx.machine.log(line)
     if any(step.embeds for step in pending):
         teacher.embedder_length(ctx.given.teacher)
         teacher.pooling(ctx.given.teacher)
@@ -126,6 +128,8 @@ def _check_models(ctx: Context, steps: list[Step]) -> None:
     configs = [teacher.read_config(folder, ctx.given.key) for folder in ctx.given.teachers]
     for tokenizer, config in zip(ctx.given.tokenizers, configs, strict=True):
         teacher.check_vocabulary(tokenizer, config, ctx.given.key)
+    for line in _beyond_trained(ctx, steps, configs):
+        ctx.machine.log(line)
     window, longest = ctx.config.teacher.window, min(family.max_length(config) for config in configs)
     errors: list[str] = []
     if window is not None and window > longest:
@@ -150,6 +154,17 @@ def _check_models(ctx: Context, steps: list[Step]) -> None:
     if errors:
         raise ConfigError(dict.fromkeys(errors))
     check_memory(ctx, students, configs)
+
+
+def _beyond_trained(ctx: Context, steps: list[Step], configs: list[Any]) -> Iterator[str]:
+    """A line for texts that are longer than those a teacher without a maximum length was trained on."""
+    most = min(family.trained_length(config) for config in configs)
+    for key, value in _lengths(ctx, steps).items():
+        if value > most:
+            yield (
+                f"{key}: {value} tokens are more than max_position_embeddings, {most}, of a teacher with relative "
+                "positions, which was most likely trained on shorter texts"
+            )
 
 
 def _lengths(ctx: Context, steps: list[Step]) -> dict[str, int]:

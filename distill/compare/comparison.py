@@ -184,7 +184,7 @@ def _loaded(folders: Sequence[str | Path], backends: Sequence[str | None], log: 
     for name, folder, backend in zip("AB", folders, backends, strict=True):
         with _named(name):
             read(located(folder))  # refuses a folder with several heads
-            model = load(folder, backend=backend, threads=_threads())
+            model = load(folder, backend=backend, threads=_threads(), say=log)
             assert isinstance(model, Model)
             models.append(model)
         log(f"{name}: {folder}, {models[-1].backend} {models[-1].scheme}")

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from distill import config
 from distill.data import columns as usual
-from distill.data.columns import SAMPLE, check_texts, choice_columns, label_columns, text_columns
+from distill.data.columns import SAMPLE, check_texts, choice_columns, flag_of, label_columns, text_columns
 from distill.data.files import Table, read
 from distill.data.kinds import Columns, Kind
 from distill.data.kinds.multiple_choice import check, choices_of, first_of, sizes_of
@@ -185,7 +185,7 @@ def targets(rows: Rows, settings: config.Task, kind: Kind, head: Head) -> Target
 
 
 def _encoded(rows: Rows, label: tuple[str, ...], kind: Kind, head: Head) -> np.ndarray:
-    columns = Columns(rows.text, label, kind, rows.choices)
+    columns = Columns(rows.text, label, kind, rows.choices, flag=flag_of(rows.table.rows, label, kind, head))
     column = label_column(rows.table, columns)
     if kind.prepare is not None:
         if not kind.accepts(column.type):

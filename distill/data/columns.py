@@ -114,7 +114,20 @@ def columns_of(settings: config.Task, table: pa.Table, head: Head | None, key: s
         raise ConfigError(
             f"{key}.text: got {' and '.join(text)}; must be one column for {kind.name}; set {key}.text=COLUMN"
         )
-    return Columns(text, label, kind)
+    return Columns(text, label, kind, flag=flag_of(sample, label, kind, head))
+
+
+def flag_of(table: pa.Table, label: Sequence[str], kind: Kind, head: Head | None) -> str:
+    """The only label of a head with one output that is a probability, if the label column tells by 0 and 1 which rows
+    have it; else nothing."""
+    problem = KINDS["multi_label"].problem
+    if head is None or (head.outputs, head.problem, kind.name, len(label)) != (1, problem, "multi_label", 1):
+        return ""
+    column = table[label[0]]
+    if not KINDS["classification"].accepts(column.type):
+        return ""
+    found = {str(value).lower() for value in pc.unique(label_names(column)).to_pylist() if value is not None}
+    return (head.labels or ("LABEL_0",))[0] if found and found <= {"0", "1", "true", "false"} else ""
 
 
 def _reading(settings: config.Task, table: pa.Table, head: Head | None, key: str, file: str) -> Columns | None:
@@ -300,11 +313,12 @@ def _kind(settings: config.Task, table: pa.Table, text: Sequence[str], label: Se
         if len(text) == 2 and _numeric(column):
             return KINDS["retrieval" if [name.lower() for name in text] in QUERIES else "embedding"]
         head = None  # the encoder of an embedder, which gets a head for the task
+    if head is not None and head.problem == KINDS["multi_label"].problem:
+        return KINDS["multi_label"]
     if (head is None or head.outputs == 1) and [name.lower() for name in text] in QUERIES and _numeric(column):
         return KINDS["reranking"]
     if head is not None:
-        several = "multi_label" if head.problem == KINDS["multi_label"].problem else "classification"
-        return KINDS["regression" if head.outputs == 1 else several]
+        return KINDS["regression" if head.outputs == 1 else "classification"]
     if _is_number(column):
         return KINDS["regression"]
     return KINDS["multi_label" if _is_joined(column) else "classification"]

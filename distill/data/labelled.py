@@ -97,7 +97,7 @@ def labelled_rows(
     for table in tables.values():
         check_texts(table.rows, columns.text, ", ".join(table.files))
     joined = {split: label_column(table, columns) for split, table in tables.items()}
-    several = columns.label if len(columns.label) > 1 else ()
+    several = (columns.flag,) if columns.flag else columns.label if len(columns.label) > 1 else ()
     labels = labels_of(settings, columns.kind, joined, head, key, several)
     if columns.kind.named and settings.labels is None and head is None:
         _check_labels(labels.names, columns, first, key)
@@ -208,7 +208,7 @@ def _check_columns(table: Table, columns: Columns, key: str) -> None:
             "training rows do; add or rename it"
         )
     for name in columns.label:
-        kind = columns.kind if len(columns.label) == 1 else KINDS["classification"]
+        kind = columns.kind if len(columns.label) == 1 and not columns.flag else KINDS["classification"]
         if not kind.accepts(table.rows[name].type):
             raise DataError(
                 f"{where}: got {table.rows[name].type} in column {name}; must be {kind.form} for {columns.kind.name}; "
@@ -223,11 +223,11 @@ def _prepared(table: Table, columns: Columns) -> Table:
 
 def label_column(table: Table, columns: Columns) -> pa.ChunkedArray:
     """The label column; of several columns of 0 and 1, the names of those that are 1."""
-    if len(columns.label) == 1:
+    if len(columns.label) == 1 and not columns.flag:
         return table.rows[columns.label[0]]
-    flags = [_flags(table, name) for name in columns.label]
+    flags, names = [_flags(table, name) for name in columns.label], (columns.flag,) if columns.flag else columns.label
     return pa.chunked_array(
-        [pa.array([[n for n, f in zip(columns.label, row, strict=True) if f] for row in zip(*flags, strict=True)])]
+        [pa.array([[n for n, f in zip(names, row, strict=True) if f] for row in zip(*flags, strict=True)])]
     )
 
 

@@ -7,6 +7,7 @@ everything else loads from local folders.
 from distill.teacher.embedder import embedder_length, pooling
 from distill.teacher.files import check_weights
 from distill.teacher.folders import EMBEDDED_NAME, EMBEDDED_PACKAGE, TOKENIZER, fetch, licence, resolve
+from distill.teacher.given import check_given, notes, unused_in
 from distill.teacher.headless import without_head
 from distill.teacher.load import check_vocabulary, load_classifier, load_for, load_mlm, load_tokenizer, read_config
 from distill.teacher.random import random_teacher
@@ -15,6 +16,7 @@ __all__ = [
     "EMBEDDED_NAME",
     "EMBEDDED_PACKAGE",
     "TOKENIZER",
+    "check_given",
     "check_vocabulary",
     "check_weights",
     "embedder_length",
@@ -24,9 +26,11 @@ __all__ = [
     "load_for",
     "load_mlm",
     "load_tokenizer",
+    "notes",
     "pooling",
     "random_teacher",
     "read_config",
     "resolve",
+    "unused_in",
     "without_head",
 ]

@@ -340,7 +340,8 @@ def test_a_stored_head_is_read_from_the_files(
     assert named is not None
     assert named.labels == ("cat", "dog", "cow")
     (tmp_path / "model.safetensors").write_bytes(b"damaged")
-    assert stored_head(tmp_path) is None
+    with pytest.raises(DataError, match="got a damaged file"):
+        stored_head(tmp_path)
 
 
 @pytest.mark.parametrize("name", [*family.STUDENTS, "bart", "xlnet", "qwen2"])

@@ -168,6 +168,8 @@ class Columns:
     """The column with the choices of each row, or several with one each."""
     first: int = 0
     """Number by which the labels call the first choice."""
+    flag: str = ""
+    """The only label of the kind multi_label, where the label column tells by 0 and 1 whether a row has it."""
 
     @property
     def hidden(self) -> tuple[str, ...]:
