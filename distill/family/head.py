@@ -11,10 +11,10 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from distill.errors import DataError
 from distill.family import vectors
 from distill.family.record import ANSWERS, CHOICES, TEXTS, TOKENS, VECTORS
 from distill.family.records import FAMILIES
+from distill.family.sentence import check_no_prompt
 
 HEADS: dict[str, tuple[str, ...]] = {
     TEXTS: tuple(sorted({family.head for family in FAMILIES.values()})),
@@ -39,28 +39,46 @@ class Head:
     """Of `HEADS`."""
     prompts: tuple[str, str] = ("", "")
     """What an embedder puts before a query and before a document."""
+    prompt: str = ""
+    """What an embedder puts before any other text."""
 
 
 def stored_head(folder: str | Path) -> Head | None:
-    """The head in a model folder; None if it has none, and for a folder that cannot be read."""
+    """The head in a model folder; None if it has none, and for a folder that cannot be read.
+
+    DataError for an embedder that is not supported: its encoder alone would be another model.
+    """
+    config = _config(Path(folder))
     try:
-        config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
-        if not architecture_of(config.get("architectures")) and vectors.embeds(folder):
-            found = vectors.read(folder)
-            assert found is not None
+        given = architecture_of(config.get("architectures"))
+        if given:
+            check_no_prompt(folder)
+        found = None if given else vectors.read(folder)
+        if not config:
+            return None
+        if found is not None:
             width = found.width or config.get("hidden_size") or config.get("dim") or 1
-            return Head(int(width), (), None, VECTORS, found.pair_of_prompts)
+            return Head(int(width), (), None, VECTORS, found.pair_of_prompts, found.prompt)
         outputs = _outputs(Path(folder), config)
         names = {int(number): str(name) for number, name in (config.get("id2label") or {}).items()}
     # Also a config of another form.
-    except (OSError, ValueError, SafetensorError, AttributeError, TypeError, KeyError, DataError):
+    except (OSError, ValueError, SafetensorError, AttributeError, TypeError, KeyError):
         return None
     if outputs is None:
         return None
     labels = tuple(names[number] for number in range(outputs)) if sorted(names) == list(range(outputs)) else ()
     if all(re.fullmatch(r"LABEL_\d+", label) for label in labels):
         labels = ()
-    return Head(outputs, labels, config.get("problem_type"), architecture_of(config.get("architectures")) or TEXTS)
+    return Head(outputs, labels, config.get("problem_type"), given or TEXTS)
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    """The config of a folder; empty for one that cannot be read."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return config if isinstance(config, dict) else {}
 
 
 def architecture_of(names: Sequence[Any] | None) -> str | None:

@@ -18,9 +18,10 @@ from distill.environment import cpu_flags
 from distill.errors import ConfigError, DataError
 from distill.evaluate.runners import Batch, Run, alone, one_pass
 from distill.evaluate.runners import load as load_runner
-from distill.export import recheck
+from distill.export import cross_encoder, recheck
 from distill.export.record import FILE, Entry, Record, located, read, read_any
 from distill.export.record import Heads as HeadsRecord
+from distill.family import vectors
 from distill.family.head import stored_head
 from distill.machine import cores
 from distill.schemes import SCHEMES
@@ -107,7 +108,7 @@ def _model(
     """The model of a folder. `part`: the folder with config and tokenizer; `several`: the record of several heads."""
     config = teacher.read_config(part, "folder")
     tokenizer = _tokenizer(part, config)
-    record = stored or _plain(folder, tokenizer.model_max_length, config)
+    record = stored or _plain(folder, teacher.longest(folder, tokenizer, config), config)
     record = replace(record, max_length=_length(record.max_length, max_length, family.max_length(config)))
     entry = chosen(record.artifacts, backend, scheme, device)
     if several is not None and entry.path == ".":
@@ -131,11 +132,30 @@ def _model(
         alone(run) if row_by_row else run,
         row_by_row,
         entry.temperature or 1.0,
+        _prompt(folder, record),
+        _activation(folder, record, stored is None),
     )
     if several is None:
         _check_outputs(model, folder / entry.path, _expected(model))
     _check_processor(folder, entry, model.run, record.proved_on if several is None else several.proved_on)
     return model
+
+
+def _prompt(folder: Path, record: Record) -> str:
+    """What sentence-transformers puts before every text of an embedder's folder."""
+    found = vectors.read(folder) if record.kind.separate else None
+    return "" if found is None else found.prompt
+
+
+def _activation(folder: Path, record: Record, plain: bool) -> cross_encoder.Function | None:
+    """What makes scores of the output of a cross-encoder's folder; None for any other model.
+
+    An export says in its record whether it is a reranker.
+    """
+    if record.labels and plain:
+        cross_encoder.check_several(folder, record.kind.name == "multi_label")
+    reranks = record.kind.name == "regression" if plain else record.kind.pipeline == cross_encoder.PIPELINE
+    return cross_encoder.function(folder) if reranks and cross_encoder.states(folder) else None
 
 
 def _check_processor(folder: Path, entry: Entry, run: Run, proved_on: str | None) -> None:
@@ -247,7 +267,7 @@ def _tokenizer(folder: Path, config: Any) -> Any:
 
 
 def _plain(folder: Path, most: int, config: Any) -> Record:
-    """What a folder without a record states itself. `most`: maximum length of its tokenizer."""
+    """What a folder without a record states itself. `most`: number of tokens at which it is cut."""
     teacher.check_weights(folder)
     head = stored_head(folder)
     if head is None:
@@ -260,7 +280,7 @@ def _plain(folder: Path, most: int, config: Any) -> Record:
         )
     # A plain model may not have been trained to output no answer.
     threshold = ALWAYS if kind.extractive else 0.5
-    return Record(folder.name, kind, labels, (), min(most, family.max_length(config)), (TORCH,), threshold)
+    return Record(folder.name, kind, labels, (), most, (TORCH,), threshold)
 
 
 def _length(stored: int, asked: int | None, most: int) -> int:
