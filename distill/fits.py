@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from distill.data.tasks import soft_outputs_of, targets_of
 from distill.environment import memory
 from distill.errors import ConfigError, DataError
 from distill.evaluate.cost import size_mib_of
+from distill.export import cross_encoder
 from distill.family import sentence
 from distill.family.head import stored_head
 from distill.family.record import TEXTS
@@ -253,6 +255,23 @@ def check_embedders(ctx: Context, pending: list[Step]) -> None:
                 f"{ctx.given.key}: got {folder}, whose {sentence.LENGTHS} has do_lower_case true; must be false for a "
                 "student that is no embedder, or has its own tokenizer, because that does not lower-case texts; to "
                 "train on texts in their own case, set do_lower_case to false in a copy of the folder"
+            )
+
+
+def check_activation(ctx: Context, pending: list[Step]) -> None:
+    """Refuse a cross-encoder that is used as it is for a regression, if its scores are not its output: labels and
+    outputs would be on different scales."""
+    used = any(isinstance(step.settings, Train) and step.settings.skip_if_head for step in pending)
+    if not (used and _on_tasks(pending) and any(d.task.kind.name == "regression" for d in ctx.tasks.values())):
+        return
+    for folder in ctx.given.teachers:
+        if stored_head(folder) is None or not cross_encoder.states(Path(folder)):
+            continue
+        if (name := cross_encoder.activation([Path(folder)])) != cross_encoder.IDENTITY:
+            raise ConfigError(
+                f"{ctx.given.key}: got {folder}, a cross-encoder whose scores are the {name.rpartition('.')[2]} of its "
+                "output; must be its output for a regression, whose labels are on that scale; to learn the labels with "
+                f"a new head, set {advice.setting('teacher.head', 'new')}"
             )
 
 

@@ -17,6 +17,7 @@ from distill.family.head import stored_head
 from distill.family.record import UNBOUNDED
 from distill.family.vectors import check_cosines
 from distill.fits import (
+    check_activation,
     check_architecture,
     check_embedders,
     check_folds,
@@ -59,6 +60,7 @@ def prepare(ctx: Context, pending: list[Step]) -> None:
             ctx.machine.log(line)
         for folder in ctx.given.teachers:
             check_head(stored_head(folder), [data.task for data in ctx.tasks.values()], ctx.given.key)
+        check_activation(ctx, pending)
         check_rows(ctx, pending)
         check_folds(ctx, pending)
         check_labels(ctx, pending)

@@ -49,13 +49,13 @@ def stored_head(folder: str | Path) -> Head | None:
     DataError for an embedder that is not supported: its encoder alone would be another model.
     """
     config = _config(Path(folder))
+    given = architecture_of(config.get("architectures"))
+    if given:
+        check_no_prompt(folder)
+    found = None if given else vectors.read(folder)
+    if not config:
+        return None
     try:
-        given = architecture_of(config.get("architectures"))
-        if given:
-            check_no_prompt(folder)
-        found = None if given else vectors.read(folder)
-        if not config:
-            return None
         if found is not None:
             width = found.width or config.get("hidden_size") or config.get("dim") or 1
             return Head(int(width), (), None, VECTORS, found.pair_of_prompts, found.prompt)
@@ -73,12 +73,13 @@ def stored_head(folder: str | Path) -> Head | None:
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    """The config of a folder; empty for one that cannot be read."""
+    """The config of a folder; empty for one that cannot be read, and for one of another form."""
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return config if isinstance(config, dict) else {}
+    right = isinstance(config, dict) and isinstance(config.get("architectures") or [], list)
+    return config if right else {}
 
 
 def architecture_of(names: Sequence[Any] | None) -> str | None:

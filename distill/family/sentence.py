@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -69,7 +71,11 @@ def reading(folder: str | Path) -> Reading:
 
     A folder without a list of modules has no such settings, as there.
     """
-    folder = Path(folder)
+    with readable(folder):
+        return _reading(Path(folder))
+
+
+def _reading(folder: Path) -> Reading:
     if not (folder / MODULES).is_file():
         return Reading()
     every = ((folder / name, settings_of(folder / name)) for name in READING)
@@ -92,6 +98,8 @@ def _arguments(folder: Path, file: Path, settings: dict[str, Any]) -> dict[str, 
     """Take the arguments of the library's loading functions out of the settings. Returns those of the tokenizer."""
     arguments = {key: settings.pop(key, None) or {} for key in _ARGUMENTS}
     for key, values in arguments.items():
+        if not isinstance(values, dict):
+            raise _unreadable(file, f"{key} {values!r}")
         for name, value in values.items():
             if name not in (*_ARGUMENTS[key], *_OF_LOADING):
                 raise DataError(
@@ -171,6 +179,15 @@ def _json(file: Path) -> Any:
         return read_json(file)
     except (OSError, ValueError, RecursionError) as error:
         raise _unreadable(file, str(error)) from error
+
+
+@contextmanager
+def readable(folder: str | Path) -> Iterator[None]:
+    """Raise a DataError for every error of the block, which reads settings of any form."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise _unreadable(Path(folder), str(error)) from error
 
 
 def _unreadable(file: Path, problem: str) -> DataError:

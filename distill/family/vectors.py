@@ -17,6 +17,7 @@ from distill.family.sentence import (
     MODEL,
     MODULES,
     modules_of,
+    readable,
     reading,
     save_again,
     settings_in,
@@ -111,7 +112,11 @@ def read(folder: str | Path) -> Vectors | None:
     Raises:
         DataError: for modules and settings that are not supported, and for files that cannot be read.
     """
-    folder = Path(folder)
+    with readable(folder):
+        return _read(Path(folder))
+
+
+def _read(folder: Path) -> Vectors | None:
     if not (folder / MODULES).is_file():
         return None
     modules, stored = modules_of(folder / MODULES), settings_of(folder / MODEL)

@@ -218,10 +218,12 @@ def _loads_elsewhere(exported: Exported, texts: list[list[str]], longest: int) -
     """UserError if sentence-transformers, where it is installed, makes other vectors of the exported float model."""
     if find_spec("sentence_transformers") is None:
         return
+    from tokenizers.normalizers import Lowercase
+
     folder, stripped = exported.copy.path, [[text.strip()] for (text,) in texts]  # as some versions of it do
     (got,) = fresh([Artifact("sentence-transformers", folder, folder)], {folder: stripped}, longest)
     if sentence.reading(folder).lower:  # which the tokenizer's own files may not state
-        stripped = [[text.lower()] for (text,) in stripped]
+        stripped = [[Lowercase().normalize_str(text)] for (text,) in stripped]
     difference(folder, got, logits_of(exported.source, stripped, longest))
 
 

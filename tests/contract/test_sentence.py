@@ -485,6 +485,7 @@ SETTINGS = [
     ),
     (READING, {"transformer_task": "fill-mask"}, "got transformer_task 'fill-mask'; must be 'feature-extraction'"),
     (READING, [], "cannot be read (a list)"),
+    (READING, {"model_args": "eager"}, "cannot be read ("),
     ("modules.json", {}, "cannot be read (the entry None)"),
     ("modules.json", [{}], "cannot be read (the entry {})"),
     ("modules.json", [{"type": "own.Transformer", "path": ""}], "got the modules own.Transformer; must be Transformer"),
