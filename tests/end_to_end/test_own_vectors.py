@@ -190,6 +190,22 @@ def test_what_a_run_would_read_otherwise_is_refused(run: Any, tmp_path: Path) ->
         run(tmp_path, "prune", *settings, f"tasks.train={file}", "tasks.max_length=32")
 
 
+def test_a_regression_of_a_cross_encoder_whose_scores_are_no_outputs_is_refused(run: Any, tmp_path: Path) -> None:
+    from sentence_transformers import CrossEncoder
+
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 4, "length": 34, "num_labels": 1}
+    TINY["save"](tmp_path / "made", "bert", "SequenceClassification", **sizes)
+    CrossEncoder(str(tmp_path / "made"), device="cpu").save_pretrained(str(tmp_path / "given"))
+    settings = ["limit=smoke", "output=out", "teacher=hub", f"teacher.name={tmp_path / 'given'}", "tasks.max_length=32"]
+    settings += ["target.speedup=null", "pipeline=[finetune_teacher]"]
+    file = write(tmp_path / "texts.jsonl", pair)
+    with pytest.raises(
+        ConfigError, match=r"a cross-encoder whose scores are the Sigmoid of its .* set teacher.head=new$"
+    ):
+        run(tmp_path, "prune", *settings, f"tasks.train={file}")
+    run(tmp_path, "prune", *settings, f"tasks.train={file}", "teacher.head=new", "limit.steps=1")
+
+
 MARGINS = "stages.recover.terms.margins.weight"
 
 
