@@ -10,7 +10,7 @@ import numpy as np
 
 from distill.checkpoint import read_json, write_json
 from distill.errors import DataError
-from distill.family.sentence import MODEL, settings_of
+from distill.family.sentence import MODEL, OF_CROSS_ENCODERS, settings_of
 
 PIPELINE = "text-ranking"
 """Name on the Hugging Face hub of what a reranker does."""
@@ -20,7 +20,8 @@ IDENTITY = "torch.nn.modules.linear.Identity"
 """The activation of a model whose output is its score."""
 Function = Callable[[np.ndarray], np.ndarray]
 """Outputs -> scores."""
-SETTINGS, KEY, OLD_KEY = "sentence_transformers", "activation_fn", "sbert_ce_default_activation_function"
+SETTINGS, OLD_KEY = OF_CROSS_ENCODERS
+KEY = "activation_fn"
 """Entry of config.json and the setting in it, and the entry in versions of sentence-transformers before 4."""
 
 
@@ -91,6 +92,12 @@ def _settings(folder: Path) -> Iterator[Any]:
         yield values.get(KEY)
         yield nested.get(KEY) if isinstance(nested, dict) else None
         yield values.get(OLD_KEY)
+
+
+def limit_length(folder: Path, longest: int) -> None:
+    """State the maximum number of tokens of a pair of texts where a CrossEncoder reads it: in the tokenizer's file."""
+    file = folder / "tokenizer_config.json"
+    write_json(file, settings_of(file) | {"model_max_length": longest})
 
 
 def configure(folder: Path, name: str) -> None:

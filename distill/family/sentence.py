@@ -20,6 +20,9 @@ READING = (LENGTHS, *(f"sentence_{name}_config.json" for name in (
 )))  # fmt: skip
 """Names of the file on how texts are read, in the order in which sentence-transformers looks for it."""
 
+OF_CROSS_ENCODERS = ("sentence_transformers", "sbert_ce_default_activation_function")
+"""Entries of config.json that cross-encoders have, which until version 5 had no list of modules; the latter until 3."""
+
 _PACKAGE, _TOKENS = "sentence_transformers.", "token_embeddings"
 _FORWARD = {"method": "forward", "method_output_name": "last_hidden_state"}
 
@@ -118,14 +121,15 @@ def _check_task(file: Path, settings: dict[str, Any]) -> None:
 
 
 def longest(folder: str | Path, of_tokenizer: float, config: Any) -> int | None:
-    """Number of tokens at which sentence-transformers cuts the texts of a folder with a list of modules; None for other
-    folders, and if there is no maximum.
+    """Number of tokens at which sentence-transformers cuts the texts of a folder that it wrote; None for other folders,
+    and if there is no maximum.
 
     Args:
         of_tokenizer: `model_max_length` of its tokenizer.
         config: the encoder's.
     """
-    if not (Path(folder) / MODULES).is_file():
+    of_config = settings_of(Path(folder) / "config.json")
+    if not is_listed(folder) and not any(of_config.get(key) for key in OF_CROSS_ENCODERS):
         return None
     if (stated := reading(folder).longest) is not None:
         return stated

@@ -301,6 +301,7 @@ def _write_folder(ctx: Context, step: Step, task: str, out: Path, also: Sequence
         _finish(ctx, task, out)
     elif ctx.tasks[task].task.kind.pipeline == cross_encoder.PIPELINE:
         cross_encoder.configure(out, cross_encoder.activation([*map(Path, ctx.given.teachers)]))
+        cross_encoder.limit_length(out, ctx.config.tasks.max_length)
     elif ctx.tasks[task].task.kind.name == "regression" and cross_encoder.states(out):  # as its teacher's config did
         cross_encoder.configure(out, cross_encoder.IDENTITY)
 

@@ -152,6 +152,15 @@ def test_a_relative_position_model_is_cut_as_there(tmp_path: Path) -> None:
     alike(folder)
 
 
+@pytest.mark.slow
+def test_an_old_cross_encoder_of_relative_positions_is_cut_as_there(tmp_path: Path) -> None:
+    sizes = {"length": 12, "position_biased_input": False, "num_labels": 1, "std": 0.3, OLD_KEY: IDENTITY}
+    folder = TINY["save"](tmp_path, "deberta-v2", "SequenceClassification", **sizes)
+    edit(folder / "tokenizer_config.json", model_max_length=10**30)
+    made = [row["score"] for row in distill.load(folder).predict(PAIRS)]
+    np.testing.assert_allclose(made, scores(folder), atol=1e-5)
+
+
 def test_texts_are_lower_cased_as_there(embedder: Any) -> None:
     folder = embedder({"max_seq_length": 50, "do_lower_case": True})
     made = alike(folder)
