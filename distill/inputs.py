@@ -15,8 +15,11 @@ from distill.errors import ConfigError
 from distill.evaluate.timing import OWN
 from distill.family.head import stored_head
 from distill.family.record import UNBOUNDED
+from distill.family.vectors import check_cosines
 from distill.fits import (
+    check_activation,
     check_architecture,
+    check_embedders,
     check_folds,
     check_labels,
     check_margins,
@@ -46,6 +49,7 @@ def prepare(ctx: Context, pending: list[Step]) -> None:
     _check_weights(ctx, pending)
     _ = ctx.given.student_tokenizer  # on every process, because loading it synchronizes them
     _check_models(ctx, pending)
+    check_embedders(ctx, pending)
     if any(not step.on_corpus for step in pending):
         for line in (*ctx.notes, coverage(ctx.coverage)):
             ctx.machine.log(line)
@@ -56,6 +60,7 @@ def prepare(ctx: Context, pending: list[Step]) -> None:
             ctx.machine.log(line)
         for folder in ctx.given.teachers:
             check_head(stored_head(folder), [data.task for data in ctx.tasks.values()], ctx.given.key)
+        check_activation(ctx, pending)
         check_rows(ctx, pending)
         check_folds(ctx, pending)
         check_labels(ctx, pending)
@@ -78,8 +83,8 @@ def _check_weights(ctx: Context, pending: list[Step]) -> None:
         for line in teacher.check_given(folder, key):
             ctx.machine.log(line)
     if any(step.embeds for step in pending):
-        teacher.embedder_length(ctx.given.teacher)
-        teacher.pooling(ctx.given.teacher)
+        teacher.check_exported(ctx.given.teacher)
+        check_cosines(ctx.given.teacher)
 
 
 def _on_main_process(ctx: Context, pending: list[Step]) -> None:

@@ -25,6 +25,7 @@ from distill.errors import UserError
 from distill.evaluate.disagreements import label_of, short, shown
 from distill.family.head import stored_head
 from distill.family.record import TEXTS
+from distill.family.vectors import check_cosines
 
 if TYPE_CHECKING:
     from distill.serve import Model
@@ -72,6 +73,9 @@ def compare(
     check_width("A", () if models[0].kind.separate else models[0].columns, rows)
     kinds = _kinds(models)
     kind = kinds[0]
+    if kind.separate:
+        for model in models:
+            check_cosines(model.folder)
     head, order = common(kinds, (models[0].labels, models[1].labels))
     given = targets(rows, settings, kind, head)
     label_from = f", the label from {', '.join(given.label)}" if given.label else ""

@@ -31,7 +31,7 @@ from distill.data.splits import (
 )
 from distill.data.task import Task
 from distill.data.unlabelled import completed
-from distill.data.vectors import prompts_of, scaled
+from distill.data.vectors import prompts_of, said, scaled
 from distill.errors import ConfigError, DataError
 from distill.family.head import Head
 from distill.family.record import VECTORS
@@ -88,6 +88,7 @@ def labelled_rows(
     known, tables = completed(settings, tables, head, key)
     columns = known or columns_of(settings, first.rows, head, key, first.files[0])
     prompts = tuple(settings.prompts or ()) or prompts_of(columns.kind, head)
+    prompted = said(name, columns.text, prompts, settings.prompts is not None)
     head = None if head is None or head.architecture == VECTORS else head  # an embedder has no labels
     _check_settings(settings, columns.kind, key)
     for table in tables.values():
@@ -115,7 +116,7 @@ def labelled_rows(
                 f"{name}: soft labels from {settings.soft_label} for {given:,} of {len(soft):,} rows of train"
             )
         splits[split] = Split(content, usable_rows(table, columns.text))
-    notes = [*_described(name, settings, columns, labels), *labels.notes, *softened]
+    notes = [*_described(name, settings, columns, labels), *prompted, *labels.notes, *softened]
     splits = {s: part if s == "train" else with_labels(part, notes, f"{name} {s}") for s, part in splits.items()}
     splits = _apart(splits, columns, settings, tables, notes, name)
     labels_in = next((part for part in splits.values() if labelled(targets_of(part)).any()), None)

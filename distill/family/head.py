@@ -13,6 +13,7 @@ from distill.family import vectors
 from distill.family.names import check_names
 from distill.family.record import ANSWERS, CHOICES, TEXTS, TOKENS, VECTORS
 from distill.family.records import FAMILIES
+from distill.family.sentence import check_no_prompt
 from distill.family.weights import CONFIG, Tensor, config_of, tensors_of, weight_files
 
 HEADS: dict[str, tuple[str, ...]] = {
@@ -38,6 +39,8 @@ class Head:
     """Of `HEADS`."""
     prompts: tuple[str, str] = ("", "")
     """What an embedder puts before a query and before a document."""
+    prompt: str = ""
+    """What an embedder puts before any other text."""
 
 
 OF_TASKS = (TEXTS, TOKENS, CHOICES, ANSWERS)
@@ -53,8 +56,10 @@ def stored_head(folder: str | Path) -> Head | None:
         DataError: for a folder that cannot be read, and for a head that cannot be used or is stated in two ways.
     """
     config = config_of(folder)
-    if not architecture_of(config.get("architectures")) and _embeds(folder):
-        return _embedder(folder, config)
+    if architecture_of(config.get("architectures")):
+        check_no_prompt(folder)
+    elif (embedder := vectors.read(folder)) is not None:
+        return _embedder(folder, config, embedder)
     found = _found(Path(folder), config)
     if found is None:
         return None
@@ -66,31 +71,11 @@ def stored_head(folder: str | Path) -> Head | None:
     return Head(outputs, labels, problem, architecture)
 
 
-def _embeds(folder: str | Path) -> bool:
-    try:
-        return vectors.embeds(folder)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise _unreadable(folder, vectors.MODULES, error) from error
-
-
-def _embedder(folder: str | Path, config: Mapping[str, Any]) -> Head:
+def _embedder(folder: str | Path, config: Mapping[str, Any], found: vectors.Vectors) -> Head:
     """What makes an encoder an embedder."""
-    try:
-        found = vectors.read(folder)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _unreadable(folder, "the settings of an embedder", error) from error
-    assert found is not None
     weight_files(folder)
     width = found.width or config.get("hidden_size") or config.get("dim") or 1
-    return Head(int(width), (), None, VECTORS, found.pair_of_prompts)
-
-
-def _unreadable(folder: str | Path, what: str, error: Exception) -> DataError:
-    reason = " ".join(str(error).split())[:200] or type(error).__name__
-    return DataError(
-        f"{folder}: got files that cannot be loaded ({what}: {reason}); must be those that sentence-transformers "
-        "wrote; save the model again"
-    )
+    return Head(int(width), (), None, VECTORS, found.pair_of_prompts, found.prompt)
 
 
 def architecture_of(names: Sequence[Any] | None) -> str | None:

@@ -19,9 +19,10 @@ from distill.environment import cpu_flags
 from distill.errors import ConfigError, DataError
 from distill.evaluate.runners import Batch, Run, alone, one_pass
 from distill.evaluate.runners import load as load_runner
-from distill.export import recheck
+from distill.export import cross_encoder, recheck
 from distill.export.record import FILE, Entry, Record, located, read, read_any
 from distill.export.record import Heads as HeadsRecord
+from distill.family import vectors
 from distill.family.head import stored_head
 from distill.family.record import UNBOUNDED
 from distill.family.settings import quantizer_of
@@ -142,11 +143,30 @@ def _model(
         alone(run) if row_by_row else run,
         row_by_row,
         entry.temperature or 1.0,
+        _prompt(folder, record),
+        _activation(folder, record, stored is None),
     )
     if several is None:
         _check_outputs(model, folder / entry.path, _expected(model))
     _check_processor(folder, entry, model.run, record.proved_on if several is None else several.proved_on)
     return model
+
+
+def _prompt(folder: Path, record: Record) -> str:
+    """What sentence-transformers puts before every text of an embedder's folder."""
+    found = vectors.read(folder) if record.kind.separate else None
+    return "" if found is None else found.prompt
+
+
+def _activation(folder: Path, record: Record, plain: bool) -> cross_encoder.Function | None:
+    """What makes scores of the output of a cross-encoder's folder; None for any other model.
+
+    An export says in its record whether it is a reranker.
+    """
+    if record.labels and plain:
+        cross_encoder.check_several(folder, record.kind.name == "multi_label")
+    reranks = record.kind.name == "regression" if plain else record.kind.pipeline == cross_encoder.PIPELINE
+    return cross_encoder.function(folder) if reranks and cross_encoder.states(folder) else None
 
 
 def _check_processor(folder: Path, entry: Entry, run: Run, proved_on: str | None) -> None:
@@ -272,7 +292,7 @@ def _plain(folder: Path, asked: int | None, say: Callable[[str], None]) -> Recor
         )
     # A plain model may not have been trained to output no answer.
     threshold = ALWAYS if kind.extractive else 0.5
-    most = min(_tokenizer(folder, config).model_max_length, family.max_length(config))
+    most = teacher.longest(folder, _tokenizer(folder, config), config)
     if most >= UNBOUNDED:
         most = family.trained_length(config)
         if asked is None:

@@ -56,7 +56,7 @@ def fetch(name: str | None, key: str, revision: str | None = None, files: Collec
     from huggingface_hub import snapshot_download
 
     def download(names: Collection[str], **options: Any) -> str:
-        ignored = ["[!1]*/*"]  # all sub-folders but 1_Pooling
+        ignored = ["[!0-9]*/*"]  # all sub-folders but those of modules of sentence-transformers
         return snapshot_download(
             name, revision=revision, allow_patterns=list(names), ignore_patterns=ignored, **options
         )

@@ -15,6 +15,7 @@ from distill.errors import ConfigError, DataError
 from distill.family.head import class_names, stored_head
 from distill.family.record import TEXTS, position_table_after_padding
 from distill.family.weights import config_of
+from distill.teacher.embedder import lower_cased
 from distill.teacher.files import quiet, readable, stored
 from distill.teacher.whole import load_whole
 
@@ -22,7 +23,8 @@ TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spm.model", "sp
 
 
 def load_tokenizer(path: str | Path) -> Any:
-    """The tokenizer of a folder, without the truncation and padding that its files may switch on.
+    """The tokenizer of a folder, without the truncation and padding that its files may switch on, and with the lower
+    case that sentence-transformers puts before it.
 
     These would silently cut or pad every text to one length. They stay off when the tokenizer is saved again.
 
@@ -54,7 +56,7 @@ def load_tokenizer(path: str | Path) -> Any:
         raise DataError(
             f"{path}: got model_max_length {longest!r}; must be a number of tokens; correct it in tokenizer_config.json"
         )
-    return tokenizer
+    return lower_cased(path, tokenizer)
 
 
 def load_mlm(path: str | Path) -> tuple[Any, bool]:
