@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 from distill.errors import DataError
 
@@ -19,6 +20,11 @@ T = TypeVar("T")
 
 class Malformed(Exception):
     """`got X; must be Y; do Z` about the row that is being read."""
+
+
+def decoded(source: BinaryIO) -> io.TextIOWrapper:
+    """A file as text with its own line endings. Bytes that are not UTF-8 are found by `check_text`."""
+    return io.TextIOWrapper(source, "utf-8-sig", errors="surrogateescape", newline="")
 
 
 def check_text(text: str) -> None:
@@ -64,9 +70,17 @@ def check_names(names: Sequence[str], place: str) -> None:
                 f"{place}: got no name for column {number} of {len(names)}; must name every column; name it, or "
                 "remove the column (pandas omits it with to_csv(..., index=False))"
             )
-    if repeated := next((column for number, column in enumerate(names) if column in names[:number]), None):
+    counted = Counter(names)
+    if repeated := next((column for column in names if counted[column] > 1), None):
         raise DataError(f"{place}: got two columns {repeated!r}; names must differ; rename or remove one of them")
 
 
 def no_rows(name: str) -> DataError:
     return DataError(f"{name}: got no rows; must have a row at least; add rows, or correct the path")
+
+
+def too_large(name: str, size: int) -> DataError:
+    return DataError(
+        f"{name}: got {size >> 20} MiB of rows, and more, in a small file; must not be many times larger than the file "
+        "itself; write its rows without compression and without repetition, or remove what is too large"
+    )
