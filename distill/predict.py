@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
-from distill.errors import ConfigError, DataError, UserError
+from distill.errors import ConfigError, DataError, UserError, printable
 
 if TYPE_CHECKING:  # these take a second to import, and --help must not wait for them
     from distill.data.files import Table
@@ -183,6 +183,8 @@ def _source(options: argparse.Namespace, record: Record | None, kind: Kind) -> S
     from distill.data import files
 
     table = files.read(options.file, "tasks.file", options.separator)
+    for note in table.notes:
+        sys.stderr.write(f"{printable(note)}\n")
     if kind.choices:
         return Source(_with_choices(options, record, table), table.rows.num_rows)
     columns = _columns(options, record, table)

@@ -42,8 +42,8 @@ def features_of(schema: pa.Schema, name: str) -> Features:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         problem = f"{type(error).__name__}: {error}"[:80]
     raise DataError(
-        f"{name}: got metadata of `datasets` that cannot be read ({problem}); must be JSON with the features; write the "
-        "file again with Dataset.to_parquet"
+        f"{name}: got metadata of `datasets` that cannot be read ({problem}); must be JSON with the features; write "
+        "the file again with Dataset.to_parquet"
     )
 
 
@@ -106,7 +106,8 @@ def _named(array: pa.Array, feature: Any) -> pa.Array:
     if pa.types.is_struct(kind):
         return _of_struct(array, feature)
     names = _names(feature)
-    numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind)  # floats, where a library had no integers with nulls
+    # A library that has no integers with nulls writes floats.
+    numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind)
     return array if names is None or not numbers else _of_classes(array, names)
 
 

@@ -141,11 +141,10 @@ def batches(text: io.TextIOWrapper, name: str, *, said: bool) -> Iterator[pa.Rec
     about = About(_notes(layout, scan, converted, said), scan.starts)
     schema = with_about(pa.schema(kinds), about)
     for part in chunks(_texts(text, name, layout), lambda each: sum(len(word) for row in each.rows for word in row)):
-        columns = [
-            [_second(tags) if column in converted else tags for tags in ([row[n] for row in each.rows] for each in part)]
-            for column, n in layout.columns.items()
-        ]
-        yield pa.record_batch([pa.array(column, pa.list_(pa.string())) for column in columns], schema=schema)
+        lists = {column: [[row[n] for row in each.rows] for each in part] for column, n in layout.columns.items()}
+        lists |= {column: [_second(tags) for tags in lists[column]] for column in converted}
+        arrays = [pa.array(lists[column], pa.list_(pa.string())) for column in layout.columns]
+        yield pa.record_batch(arrays, schema=schema)
 
 
 def _sample(text: io.TextIOWrapper) -> list[str]:
@@ -207,7 +206,7 @@ def _texts(text: io.TextIOWrapper, name: str, layout: _Layout) -> Iterator[_Text
             characters += len(line)
             if characters > LONGEST:
                 raise Malformed(
-                    f"got a text of more than {LONGEST:,} characters; must be shorter; put an empty line after each text"
+                    f"got a text of more than {LONGEST:,} characters; must be shorter; end each text with an empty line"
                 )
     except Malformed as error:
         raise DataError(f"{name}, line {max(number, 1)} (text {count}): {error}") from error
@@ -225,8 +224,8 @@ def _is_comment(values: Sequence[str], layout: _Layout) -> bool:
 def _check(values: Sequence[str], layout: _Layout) -> None:
     if layout.numbered and layout.width >= TREEBANK:
         raise Malformed(
-            f"got {layout.width} columns with numbered words, as in a treebank (CoNLL-U); must be a word and its tag on "
-            "each line; write these two columns"
+            f"got {layout.width} columns with numbered words, as in a treebank (CoNLL-U); must be a word and its tag "
+            "on each line; write these two columns"
         )
     if len(values) != layout.width:
         raise Malformed(
@@ -237,7 +236,7 @@ def _check(values: Sequence[str], layout: _Layout) -> None:
         raise Malformed("got a column without a value; must be a word and its tag; correct the line")
     if re.search(r"^\(|\*", values[-1]) and len(values[-1]) > 1:
         raise Malformed(
-            f"got tag {values[-1][:40]!r}; must be O, or a type with B- or I- before it; convert the tags in brackets to "
+            f"got tag {values[-1][:40]!r}; must be O, or a type with B- or I- before it; convert tags in brackets to "
             "this scheme"
         )
 

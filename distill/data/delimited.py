@@ -125,8 +125,8 @@ def _header(record: list[str], name: str) -> list[str]:
         raise DataError(f"{name}: got only blank lines; must have a header and a row; write or copy it again")
     if len(header) > COLUMNS:
         raise DataError(
-            f"{name}, header: got {len(header):,} columns; must be at most {COLUMNS:,}; write texts and labels alone, or "
-            "check its line endings"
+            f"{name}, header: got {len(header):,} columns; must be at most {COLUMNS:,}; write texts and labels alone, "
+            "or check its line endings"
         )
     check_names(header, f"{name}, header")
     return header

@@ -25,14 +25,14 @@ from distill.checkpoint import fingerprint, writing_file
 from distill.data import formats
 from distill.data.about import About, about
 from distill.data.jsonl import Wider
-from distill.data.lines import too_large
+from distill.data.lines import EXPANSION, too_large
 from distill.data.separators import NAMES
 from distill.errors import ConfigError, DataError, UserError, reason
 
 VERSION = 2
 """Raise it when the same file gives other rows than before."""
-EXPANSION, HARMLESS = 200, 2**27
-"""Times its own size that the rows of a file may take, and bytes that they may take in any case."""
+HARMLESS = 2**27
+"""Bytes that the rows of a file may take, however small it is."""
 _MAGIC = frozenset("*?[")
 _PLAIN = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".conll")
 _MENDS = {
@@ -127,8 +127,8 @@ def _local_matches(path: str, key: str) -> list[str]:
     if os.path.isfile(path):
         return [path]
     if os.path.isdir(path):
-        files = advice.setting(key, os.path.join(path, "*.csv"))
-        raise ConfigError(f"{key}: got the folder {path}; must be files; set {files}")
+        inside = advice.setting(key, os.path.join(path, "*.csv"))
+        raise ConfigError(f"{key}: got the folder {path}; must be files; set {inside}")
     if os.path.exists(path):
         raise ConfigError(f"{key}: got {path}, a device or a pipe; must be a file; write its rows to a file")
     if not _MAGIC & set(path):

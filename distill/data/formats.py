@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from distill.data import conll, delimited, jsonl, parquet
+from distill.data import conll, delimited, jsonl, parquet, scanner
 from distill.data.lines import decoded, too_large
 from distill.errors import DataError
 
@@ -90,7 +90,7 @@ def _of_text(
 ) -> Iterator[pa.RecordBatch]:
     form = EXTENSIONS[suffix]
     if form == "json":
-        return jsonl.batches(text, name, jsonl.form(start, whole=suffix == ".json"), schema)
+        return jsonl.batches(text, name, scanner.form(start, whole=suffix == ".json"), schema)
     if form == "words" or (separator is None and suffix != ".csv" and conll.is_conll(text)):
         text.seek(0)
         return conll.batches(text, name, said=form != "words")

@@ -37,7 +37,9 @@ class Wider(Exception):
         self.schema = schema
 
 
-def batches(text: io.TextIOWrapper, name: str, form: scanner.Form, schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
+def batches(
+    text: io.TextIOWrapper, name: str, form: scanner.Form, schema: pa.Schema | None
+) -> Iterator[pa.RecordBatch]:
     """All rows of a file of this form in batches of one schema.
 
     Raises:
@@ -101,8 +103,8 @@ def _check_nested(objects: Sequence[dict[str, Any]], name: str, row: int) -> Non
             )
         if len(seen) > COLUMNS:
             raise DataError(
-                f"{name}, row {number}: got more than {COLUMNS:,} different keys in objects of a column up to here; must "
-                "be the same keys in each row; write what differs as values, e.g. as a list of objects"
+                f"{name}, row {number}: got more than {COLUMNS:,} different keys in objects of a column up to here; "
+                "must be the same keys in each row; write what differs as values, e.g. as a list of objects"
             )
 
 

@@ -11,6 +11,8 @@ from distill.errors import DataError
 
 LONGEST = 1 << 23
 """Characters of a line, of a value of a CSV or of an object of a JSON array: all of them are in memory at once."""
+EXPANSION = 200
+"""Times its own size that the rows of a file may take."""
 ROWS = 8192
 CHARACTERS = 1 << 22
 """A chunk ends after this number of rows or of characters."""
@@ -80,7 +82,8 @@ def no_rows(name: str) -> DataError:
 
 
 def too_large(name: str, size: int) -> DataError:
+    """The error about a small file with `size` bytes of rows."""
     return DataError(
-        f"{name}: got {size >> 20} MiB of rows, and more, in a small file; must not be many times larger than the file "
-        "itself; write its rows without compression and without repetition, or remove what is too large"
+        f"{name}: got {size >> 20} MiB of rows, and more, in a smaller file; must have at most {EXPANSION} times its "
+        "own size; write it without compression"
     )

@@ -93,7 +93,7 @@ def _at_once(metadata: pq.FileMetaData) -> int:
 
 
 def _named(source: pq.ParquetFile, name: str) -> Iterator[pa.RecordBatch]:
-    stored, row = source.schema_arrow, 0
+    stored, row = source.metadata.schema.to_arrow_schema(), 0
     features = features_of(stored, name)
     schema = pa.schema([(field.name, named_type(field.type, features.get(field.name))) for field in stored])
     schema = with_about(schema, About(classes=classes_of(features)))

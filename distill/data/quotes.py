@@ -11,6 +11,7 @@ import io
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from distill.data.lines import Malformed, lines
 from distill.data.separators import Dialect, named, records
@@ -37,10 +38,10 @@ class _Evidence:
     """Whether a value contains a quote and is not in quotes."""
     enclosed: Counter[int] = field(default_factory=Counter)
     """Column -> number of values in quotes."""
-    others: Counter[int] = field(default_factory=Counter)
-    """Column -> number of values that are not in quotes."""
-    values: list[set[str]] = field(default_factory=list)
-    """The values of each column, as long as they are few."""
+    others: set[int] = field(default_factory=set)
+    """Columns with values that are not in quotes."""
+    values: dict[int, set[str]] = field(default_factory=dict)
+    """Column with few values -> these."""
     spans: list[tuple[int, list[list[str]]]] = field(default_factory=list)
     """(row, its lines as lists of values) where a value contains a separator and a new line."""
 
@@ -78,7 +79,7 @@ def _evidence(text: io.TextIOWrapper, dialect: Dialect) -> _Evidence:
 
     reader = (record for record in records(remembered(), dialect) if record)
     header = next(reader, [])
-    found = _Evidence(len(header), values=[set() for _ in header])
+    found = _Evidence(len(header), values={column: set() for column in range(len(header))})
     pending.clear()
     try:
         for row, record in enumerate(reader, 1):
@@ -86,7 +87,8 @@ def _evidence(text: io.TextIOWrapper, dialect: Dialect) -> _Evidence:
             pending.clear()
     except csv.Error:
         found.broken = True
-        for line in (*pending, *source):
+        rest = chain(pending, source) if dialect.separator in _BARE else ()
+        for line in rest:
             if line.strip("\r\n"):
                 _count(found, _split(line, dialect.separator))
     return found
@@ -102,45 +104,57 @@ def _count(found: _Evidence, values: Sequence[str]) -> None:
     for column, value in enumerate(values):
         enclosed = len(value) > 1 and value.startswith('"') and value.endswith('"')
         found.enclosed[column] += enclosed
-        found.others[column] += bool(value) and not enclosed
         found.text |= '"' in value and not enclosed
+        if value and not enclosed:
+            found.others.add(column)
 
 
 def _consider(found: _Evidence, row: int, record: Sequence[str], written: Sequence[str], separator: str) -> None:
     """Count a record of CSV, which is written in these lines."""
-    apart = [_split(line, separator) for line in written]
     found.broken |= len(record) != found.width
-    found.csv |= any('"' in value and _as_csv(value) in "".join(written) for value in record)
     if len(written) == 1:
-        found.csv |= len(apart[0]) > len(record)
-        if len(apart[0]) == len(record):
-            _count(found, apart[0])
-        for seen, value in zip(found.values, record, strict=False):
-            if len(seen) <= _VALUES and len(value) <= _LONGEST:
-                seen.add(value)
-    elif any(separator in value and ("\n" in value or "\r" in value) for value in record):
-        if len(found.spans) < _SPANS:
-            found.spans.append((row, apart))
+        _consider_line(found, record, written[0], separator)
+        return
+    apart = [_split(line, separator) for line in written]
     found.whole &= all(len(values) == found.width for values in apart)
+    found.csv |= any(_is_doubled(value, "".join(written)) for value in record)
+    several = (value for value in record if "\n" in value or "\r" in value)
+    if len(found.spans) < _SPANS and any(separator in value for value in several):
+        found.spans.append((row, apart))
 
 
-def _as_csv(value: str) -> str:
-    return '"' + value.replace('"', '""') + '"'
+def _consider_line(found: _Evidence, record: Sequence[str], line: str, separator: str) -> None:
+    values = list(record)
+    if '"' in line:
+        values = _split(line, separator)
+        found.csv |= len(values) > len(record) or any(_is_doubled(value, line) for value in record)
+    if len(values) == len(record):
+        _count(found, values)
+    else:
+        found.whole = False
+    for column in list(found.values):
+        if column < len(record):
+            found.values[column].add(record[column][:_LONGEST])
+            if len(found.values[column]) > _VALUES:
+                del found.values[column]
+
+
+def _is_doubled(value: str, written: str) -> bool:
+    """Whether a value contains a quote and is written in quotes, with two quotes for each."""
+    return '"' in value and '"' + value.replace('"', '""') + '"' in written
 
 
 def _are_rows(found: _Evidence, part: Sequence[Sequence[str]]) -> bool:
     """Whether lines have the number of values of a row, and a value that other rows have in the same column."""
-    known = [seen if len(seen) <= _VALUES else set() for seen in found.values]
     return all(
-        len(line) == found.width and any(value in seen for value, seen in zip(line, known, strict=True))
-        for line in part
+        len(line) == found.width and any(line[column] in seen for column, seen in found.values.items()) for line in part
     )
 
 
 def _judged(found: _Evidence, name: str, dialect: Dialect) -> Dialect:
     bare = dialect.separator in _BARE and found.width > 1
     text = replace(dialect, quoting=False, notes=(*dialect.notes, _TEXT))
-    mixed = [column for column in range(found.width) if found.enclosed[column] and found.others[column]]
+    mixed = [column for column in range(found.width) if found.enclosed[column] and column in found.others]
     if found.broken:
         return text if bare and found.whole and not found.csv and (found.text or mixed) else dialect
     if not found.spans:

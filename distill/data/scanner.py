@@ -111,8 +111,8 @@ class _Values:
 def _after(rest: str, mark: str, wanted: str) -> str:
     if not rest.startswith(mark):
         raise Malformed(
-            f"got {rest[:20] or 'the end of the file'!r} after the value before it; must be {wanted}; write or copy the "
-            "file again"
+            f"got {rest[:20] or 'the end of the file'!r} after the value before it; must be {wanted}; write or copy "
+            "the file again"
         )
     return rest[1:]
 
@@ -190,5 +190,3 @@ def _element(rest: str, text: io.TextIOWrapper, longest: int = LONGEST) -> tuple
         else:
             check_text(rest[:end])
             return value, rest[end:], end
-
-

@@ -122,7 +122,7 @@ def _with_usual(name: str, own: _Reading, others: Sequence[_Reading]) -> Dialect
 
 
 def _without_usual(name: str, others: Sequence[_Reading]) -> Dialect:
-    """A tab, if it separates all rows. Other separators may be a part of the texts of a file that is none of columns."""
+    """A tab, if it separates all rows. Other separators may be a part of the lines of a text."""
     tabs = [reading for reading in others if reading.separator == "\t" and reading.share == 1]
     if tabs:
         return _chosen(tabs[0])
@@ -148,7 +148,8 @@ def _shown(reading: _Reading) -> str:
 
 def _two(name: str, first: _Reading, second: _Reading) -> DataError:
     own, other = (setting("tasks.separator", named(reading.separator)) for reading in (first, second))
+    count = "one column" if len(first.header) == 1 else "columns"
     return DataError(
-        f"{name}, header: got what could be {'one column' if len(first.header) == 1 else 'columns'} {_shown(first)}, or "
-        f"columns {_shown(second)}; must be one of the two; add {own} for the first; for the second; set {other}"
+        f"{name}, header: got what could be {count} {_shown(first)}, or columns {_shown(second)}; must be one of the "
+        f"two; add {own} for the first; for the second; set {other}"
     )

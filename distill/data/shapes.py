@@ -1,5 +1,5 @@
-"""Rows in the shapes in which libraries and annotation tools write JSON, brought to one: an object with a value for each
-column, and spans as objects with `start`, `end` and `label`.
+"""Rows in the shapes in which libraries and annotation tools write JSON, brought to one: an object with a value for
+each column, and spans as objects with `start`, `end` and `label`.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _of_objects(fields: Mapping[str, dict[str, Any]], notes: list[str]) -> Itera
         return (row({name: fields[name][key] for name in fields}) for key in first)
     if alike and len(fields) > 1:
         raise Malformed(
-            f"got an object of objects, {', '.join(list(fields)[:3])}, that could be columns or rows; must be one of the "
-            "two; write one object for each row, in lines or in one array"
+            f"got an object of objects, {', '.join(list(fields)[:3])}, that could be columns or rows; must be one of "
+            "the two; write one object for each row, in lines or in one array"
         )
     return iter([row(dict(fields))])
