@@ -21,7 +21,7 @@ from distill.compare.rows import Rows, Targets, check_width, read_rows, targets
 from distill.data.kinds import Kind, labelled
 from distill.data.kinds.embedding import cosines
 from distill.environment import hardware
-from distill.errors import UserError
+from distill.errors import UserError, printable
 from distill.evaluate.disagreements import label_of, short, shown
 from distill.family.head import stored_head
 from distill.family.record import TEXTS
@@ -68,6 +68,8 @@ def compare(
     settings = config.Task(text=text, text_pair=text_pair, label=own, choices=others, separator=separator)
     columns, choice_columns, architecture = _columns(b)
     rows = read_rows(file, settings, columns, choice_columns, architecture)
+    for note in rows.table.notes:
+        log(printable(note))
     check_width("B", columns, rows)
     models = _loaded((a, b), backends, log)
     check_width("A", () if models[0].kind.separate else models[0].columns, rows)

@@ -197,8 +197,9 @@ def _encoded(rows: Rows, label: tuple[str, ...], kind: Kind, head: Head) -> np.n
             columns = replace(columns, first=first_of(column, sizes_of(rows.table.rows, rows.choices)))
         column = kind.prepare(rows.table.rows, columns, rows.table.where)[label[0]]
     numbered = tuple(map(str, range(head.outputs)))
+    classes = rows.table.classes(label[0])
     try:
-        named = replace(head, labels=head.labels or numbered)
+        named = replace(head, labels=head.labels or (classes if len(classes) == head.outputs else numbered))
         spelled = labels_of(config.Task(), kind, {"train": column}, named, KEY).spelled
     except ConfigError as error:
         got = error.messages[0].partition(": ")[2].partition(";")[0]

@@ -111,8 +111,9 @@ class Context:
 
     @property
     def notes(self) -> list[str]:
-        """Which columns and labels of own tasks were chosen, and which rows were left out."""
-        return self._loaded.notes
+        """How files were read, which columns and labels of own tasks were chosen, and which rows were left out."""
+        unlabelled = () if self.unlabelled is None else self.unlabelled.notes
+        return [*self._loaded.notes, *unlabelled]
 
     @functools.cached_property
     def _loaded(self) -> Loaded:

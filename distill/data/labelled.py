@@ -99,7 +99,8 @@ def labelled_rows(
         check_texts(table.rows, columns.text, ", ".join(table.files))
     joined = {split: label_column(table, columns) for split, table in tables.items()}
     several = (columns.flag,) if columns.flag else columns.label if len(columns.label) > 1 else ()
-    labels = labels_of(settings, columns.kind, joined, head, key, several)
+    numbered = first.classes(columns.label[0])
+    labels = labels_of(settings, columns.kind, joined, head, key, several, numbered)
     if columns.kind.named and settings.labels is None and head is None:
         _check_labels(labels.names, columns, first, key)
     splits, softened = dict[str, Split](), list[str]()

@@ -37,6 +37,7 @@ def labels_of(
     head: Head | None,
     key: str,
     named: Sequence[str] = (),
+    numbered: Sequence[str] = (),
 ) -> Labels:
     """The labels of a task.
 
@@ -45,6 +46,7 @@ def labels_of(
         head: the classifier of the teacher, by whose names labels are ordered; None without.
         key: setting of the task, e.g. `tasks`, for messages.
         named: the labels in the files if they are known; else they are those of the training rows, sorted.
+        numbered: the labels in the order of the numbers that the files have for them; empty without numbers.
 
     Raises:
         ConfigError: if the labels are not those of the head, or their order is unknown.
@@ -61,6 +63,10 @@ def labels_of(
     if head is None:
         ordered = tuple(named) or kind.order(set(in_files))
         return Labels(ordered, ordered)
+    if not head.labels and len(numbered) == head.outputs and {*in_files} <= {*numbered}:
+        pairs = ", ".join(f"{number} is {name}" for number, name in enumerate(numbered[:_SHOWN]))
+        note = f"the teacher's outputs have no names, and are those of the numbers in the files: {pairs}"
+        return Labels(tuple(numbered), tuple(numbered), (note,))
     return _of_head(head, in_files, key)
 
 

@@ -84,8 +84,8 @@ def check_formats(folder: Path, has_weights: bool) -> None:
         if (folder / name).is_file():
             raise DataError(
                 f"{folder / name}: got a model of SetFit, whose head is pickled and could run code; must have a head "
-                "in safetensors, or none; train a classifier on the same rows with recipe=task, or move this file away to "
-                "use the embedder without its head"
+                "in safetensors, or none; train a classifier on the same rows with recipe=task, or move this file away "
+                "to use the embedder without its head"
             )
     if has_weights:
         return

@@ -93,7 +93,7 @@ def architecture_in(folder: str | Path) -> str | None:
         DataError: for a folder that cannot be read.
     """
     config = config_of(folder)
-    if not architecture_of(config.get("architectures")) and _embeds(folder):
+    if not architecture_of(config.get("architectures")) and vectors.embeds(folder):
         return VECTORS
     found = _found(Path(folder), config)
     return None if found is None else found[0]
