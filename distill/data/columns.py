@@ -229,9 +229,10 @@ def label_columns(settings: config.Task, table: pa.Table, key: str, file: str) -
     likely = [name for name in others if _few_values(table[name])]
     if len(likely) == 1:
         return (likely[0],)
+    guesses = " or ".join(setting(f"{key}.label", name) for name in likely[:3]) or f"{key}.label=COLUMN"
     raise ConfigError(
         f"{key}.label: got nothing, and no column of {file} is named as a label; must be one of "
-        f"{', '.join(table.column_names)}; set {key}.label=COLUMN, or '{key}.label=[A,B]' for columns of 0 and 1"
+        f"{', '.join(table.column_names)}, or a list of columns of 0 and 1; set {guesses}"
     )
 
 

@@ -28,6 +28,7 @@ from distill.data.splits import (
     check_enough,
     developed,
     divided,
+    repeated,
     targets_of,
     with_labels,
     without_leaks,
@@ -38,6 +39,9 @@ from distill.data.vectors import prompts_of, scaled
 from distill.errors import ConfigError, DataError
 from distill.family.head import Head
 from distill.family.record import VECTORS
+
+_JSON = re.compile(r"""\[.*['"{,].*\]|\{.*['":].*\}|array\(.*\)""", re.DOTALL)
+"""A list or an object that stands in the place of a name."""
 
 LONGEST = 1_000_000
 """Maximum characters of a text. A longer one is most likely several rows, joined by a missing quote."""
@@ -160,6 +164,7 @@ def _apart(
     """
     if settings.rows:
         return developed(splits, columns, notes, name)
+    notes += repeated(splits["train"], columns, name) if "train" in splits else ()
     # Leaks first: a row of the test file must not be set aside.
     splits = without_leaks(splits, columns, settings.drop_leaked is not False, notes, name)
     splits = developed(divided(splits, columns, notes, name), columns, notes, name)
@@ -186,11 +191,17 @@ def _check_settings(settings: config.Task, kind: Kind, key: str) -> None:
 def _check_labels(names: Sequence[str], columns: Columns, table: Table, key: str) -> None:
     """Refuse a column whose values are no labels."""
     label, file, rows = ", ".join(columns.label), table.files[0], table.rows.num_rows
+    cell = next((name for name in names if _JSON.fullmatch(name)), None)
+    if cell is not None:
+        raise DataError(
+            f"{file}: got {cell[:80]!r} as a label in {label}; must be names of labels, and not lists or objects that "
+            "are written as text among other values; write the rows as JSON Lines with lists, or as one name a row"
+        )
     fraction = next((name for name in names if re.fullmatch(r"[+-]?\d*\.\d+", name)), None)
     if fraction is not None and columns.kind.name == "multi_label":
         raise ConfigError(
-            f"{key}.kind: got multi_label, and {fraction} in {label} of {file}; must be regression for numbers; set "
-            f"{key}.kind=regression, or list the labels in {key}.labels"
+            f"{key}.kind: got multi_label, and {fraction} in {label} of {file}; must be regression for numbers, or have "
+            f"its labels listed in {key}.labels; set {key}.kind=regression"
         )
     if len(names) < 2:
         raise DataError(
