@@ -108,10 +108,9 @@ def _of_python(text: str) -> Any:
         raise ValueError("no list")
     if "{" in inner or "(" in inner or "[" in inner:
         try:
-            value = ast.literal_eval(text)
+            return json.loads(json.dumps(ast.literal_eval(text)))  # tuples become lists
         except (SyntaxError, TypeError, MemoryError, RecursionError) as error:
             raise ValueError("no list") from error
-        return json.loads(json.dumps(value))  # tuples become lists
     if not re.search(r"['\"]", inner):
         return _bare(inner)
     items, at = [], 0

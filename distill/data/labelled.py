@@ -200,8 +200,8 @@ def _check_labels(names: Sequence[str], columns: Columns, table: Table, key: str
     fraction = next((name for name in names if re.fullmatch(r"[+-]?\d*\.\d+", name)), None)
     if fraction is not None and columns.kind.name == "multi_label":
         raise ConfigError(
-            f"{key}.kind: got multi_label, and {fraction} in {label} of {file}; must be regression for numbers, or have "
-            f"its labels listed in {key}.labels; set {key}.kind=regression"
+            f"{key}.kind: got multi_label, and {fraction} in {label} of {file}; must be regression for numbers, or "
+            f"list its labels in {key}.labels; set {key}.kind=regression"
         )
     if len(names) < 2:
         raise DataError(

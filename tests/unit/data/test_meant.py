@@ -144,9 +144,8 @@ def test_lists_of_one_label_are_those_of_a_classifier(tmp_path: Path) -> None:
 
 
 def test_words_and_tags_as_text(tmp_path: Path) -> None:
-    rows = load(
-        tmp_path, tokens=cycle("['Ada', 'rang']", '["in", "Rome"]'), ner_tags=cycle("['B-PER' 'O']", "['O' 'B-LOC']")
-    )
+    words = [str(["Ada", f"rang {i}"]) if i % 2 else json.dumps(["in", f"Rome{i}"]) for i in range(COUNT)]
+    rows = load(tmp_path, tokens=words, ner_tags=cycle("['O' 'B-LOC']", "['B-PER' 'O']"))
     assert rows.task.kind.name == "token_classification"
     assert rows.task.labels == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
 
