@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill import config
+from distill.advice import option
 from distill.data import columns as usual
 from distill.data.columns import SAMPLE, check_texts, choice_columns, label_columns, text_columns
 from distill.data.files import Table, read
@@ -33,6 +34,9 @@ KEY = "compare"
 
 _SETTING = re.compile(rf"\b(?:{KEY}|tasks)\.(\w+)(=?)")
 """The same, and the one setting that `read` names itself."""
+
+_QUOTED = re.compile(rf"""'(?:{KEY}|tasks)\.(\w+)=((?:[^']|'"'"')*)'""")
+"""A setting in quotes of a shell, as `distill.advice` writes it."""
 
 NEXT = "text of the next row"
 """Second text of a row where the vectors of single texts are compared."""
@@ -210,8 +214,12 @@ def _encoded(
         table, remarks = with_places(rows.table.rows, columns, rows.table.where)
         column = kind.prepare(table, columns, rows.table.where)[label[0]]
     if kind.read is not None and len(label) == 1:
-        given, read = kind.read({"train": column}, stated_of(settings, head, label, KEY, rows.table.files[0]))
-        column, remarks = given["train"], [*remarks, *read]
+        stated = stated_of(settings, head, label, KEY, rows.table.files[0])
+        try:
+            given, said = kind.read({"train": column}, stated)
+        except ConfigError as error:  # the command has no option that states the meaning of a label
+            raise DataError(f"{error.messages[0].rpartition('; ')[0]}; write it as one of them") from error
+        column, remarks = given["train"], [*remarks, *said]
     numbered = tuple(map(str, range(head.outputs)))
     try:
         named = replace(head, labels=head.labels or numbered)
@@ -232,8 +240,17 @@ def options() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        raise type(error)([_SETTING.sub(_option, message) for message in error.messages]) from error
+        raise type(error)([_SETTING.sub(_option, _QUOTED.sub(_quoted, m)) for m in error.messages]) from error
 
 
 def _option(match: re.Match[str]) -> str:
     return f"--{match[1].replace('_', '-')}{' ' if match[2] else ''}"
+
+
+def _quoted(match: re.Match[str]) -> str:
+    """The options of a setting in quotes; of a list, the option for each of its values."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    value = OverridesParser.create().parse_override("x=" + match[2].replace("'\"'\"'", "'")).value()
+    name = f"--{match[1].replace('_', '-')}"
+    return " ".join(option(name, str(each)) for each in (value if isinstance(value, list) else [value]))
