@@ -87,7 +87,8 @@ def _numeric(column: pa.ChunkedArray) -> bool:
 def _is_number(column: pa.ChunkedArray, stated: Stated) -> bool:
     """Whether a label column is a regression: numbers with fractions, or many different ones, and no codes.
 
-    ConfigError for whole numbers with the same number of digits, three or more, which repeat: they may be codes.
+    ConfigError for whole numbers that repeat, and have the same number of digits, three or more, or no gaps: they may
+    be codes, or numbers of classes.
     """
     if not _numeric(column) or stated.listed or is_code(column) or _CODES.search(stated.column):
         return False
@@ -99,10 +100,12 @@ def _is_number(column: pa.ChunkedArray, stated: Stated) -> bool:
     if len(found) <= MOST_NUMBERS:
         return False
     digits = {len(str(int(abs(value)))) for value in found}
-    if len(digits) == 1 and min(digits) > 2 and len(found) <= MOST_REPEATED * len(values):
+    as_codes = len(digits) == 1 and min(digits) > 2
+    as_classes = found[0] in (0, 1) and found[-1] - found[0] == len(found) - 1
+    if (as_codes or as_classes) and len(found) <= MOST_REPEATED * len(values):
         raise stated.ambiguous(
-            f"{len(found):,} different whole numbers of {min(digits)} digits, e.g. {int(found[0])}",
-            "they may be numbers or codes of classes",
+            f"{len(found):,} different whole numbers from {int(found[0])} to {int(found[-1])}",
+            "they may be numbers, or codes or numbers of classes",
             f"set {setting(f'{stated.key}.kind', 'regression')}, or {setting(f'{stated.key}.kind', 'classification')}",
         )
     return True

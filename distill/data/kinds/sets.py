@@ -51,16 +51,32 @@ def is_joined(column: pa.ChunkedArray, stated: Stated) -> bool:
         return False
     if any(joins(values, separator) for separator in "|;#"):
         return True
+    _check_hash(values, stated)
     joined = {value for value in values if "," in value}
     alone = values - joined
     if len(joined) > 1 and all({*parts(value, ",")} <= alone for value in joined):
-        example = min(joined)
         raise stated.ambiguous(
-            repr(example),
-            f"it may be one label, or the labels {' and '.join(parts(example, ','))}, which are also alone in rows",
+            repr(min(joined)),
+            f"it may be one label, or the labels {' and '.join(parts(min(joined), ','))}, which are also alone in rows",
             f"set {setting(f'{stated.key}.kind', 'multi_label')}, or {setting(f'{stated.key}.kind', 'classification')}",
         )
     return False
+
+
+def _check_hash(values: set[str], stated: Stated) -> None:
+    """ConfigError for texts with `#` that combine fewer labels, of which none is alone."""
+    joined = {value for value in values if "#" in value}
+    found = [parts(value, "#") for value in joined]
+    if any(len(each) <= value.count("#") for each, value in zip(found, joined, strict=True)):
+        return
+    labels = {part for each in found for part in each} | (values - joined)
+    if joined and len(labels) < len(values):
+        raise stated.ambiguous(
+            repr(min(joined)),
+            f"it may be one label, or the labels {' and '.join(parts(min(joined), '#'))}, as doccano writes them",
+            f"set {setting(f'{stated.key}.labels', sorted(labels))} {setting(f'{stated.key}.kind', 'multi_label')}, or "
+            f"{setting(f'{stated.key}.kind', 'classification')}",
+        )
 
 
 def _plain(name: str) -> str:
@@ -114,6 +130,15 @@ def _separator(values: set[str], stated: Stated) -> str | None:
             "list all labels",
             f"set {setting(f'{stated.key}.labels', sorted({p for value in values for p in parts(value, likely[0])}))}",
         )
+    if not likely and "#" in present:
+        example = min(value for value in values if "#" in value)
+        if len(parts(example, "#")) > example.count("#"):
+            apart = sorted({part for value in values for part in parts(value, "#")})
+            raise stated.ambiguous(
+                repr(example),
+                "# may separate labels, as doccano writes them, or be part of a name; list the labels",
+                f"set {setting(f'{stated.key}.labels', apart)}, or {setting(f'{stated.key}.labels', sorted(values))}",
+            )
     return likely[0] if likely else None
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from distill.advice import setting
 from distill.data.kinds.kind import (
     MISSING,
     WORDS,
@@ -269,8 +270,8 @@ def _order(names: set[str]) -> tuple[str, ...]:
     tags = names - {OUTSIDE}
     if all(re.fullmatch(r"-?\d+", tag) for tag in names):
         raise DataError(
-            f"tasks.labels: got the numbers {', '.join(sorted(names, key=int)[:20])} as tags; must have names; set "
-            "tasks.labels=[O,B-NAME,I-NAME,...] in the order of the numbers"
+            f"tasks.labels: got the numbers {', '.join(sorted(names, key=int)[:20])} as tags; must have names; list "
+            f"these in the order of the numbers; set {setting('tasks.labels', ['O', 'B-NAME', 'I-NAME'])}"
         )
     scheme = scheme_of(sorted(names))
     prefixed = {tag: prefix for tag in tags if (prefix := scheme.part(tag)[0]) and tag != scheme.part(tag)[1]}

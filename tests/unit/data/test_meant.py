@@ -372,3 +372,23 @@ def test_contradictory_copies_are_said(tmp_path: Path) -> None:
         f"parcels: 30 training rows have the text of another training row, and 1 texts have different labels in "
         f"different rows, e.g. {TEXTS[0]!r}"
     ) in rows.notes
+
+
+def test_a_hash_without_a_label_alone_is_refused(tmp_path: Path) -> None:
+    pairs = cycle("a#b", "b#c", "a#c", "d#a", "c#d")
+    line = refusal(tmp_path, label=pairs)
+    assert line.endswith("set 'tasks.labels=[a,b,c,d]' tasks.kind=multi_label, or tasks.kind=classification")
+    assert load(tmp_path, label=pairs, labels=["a", "b", "c", "d"], kind="multi_label").task.labels == (
+        "a",
+        "b",
+        "c",
+        "d",
+    )
+    assert load(tmp_path, label=pairs, kind="classification").task.outputs == 5
+    assert "# may separate labels" in refusal(tmp_path, label=cycle("C#-Kurs", "Java"), kind="multi_label")
+
+
+def test_numbers_of_many_classes_may_be_numbers(tmp_path: Path) -> None:
+    classes = [i % 25 for i in range(COUNT)]
+    assert refusal(tmp_path, label=classes).endswith("set tasks.kind=regression, or tasks.kind=classification")
+    assert load(tmp_path, label=classes, kind="classification").task.outputs == 25
