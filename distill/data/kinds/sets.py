@@ -20,8 +20,8 @@ SEPARATORS = "|;#,"
 
 
 def parts(value: str, separator: str | None) -> list[str]:
-    """The labels in a text, without empty ones."""
-    found = [value] if separator is None else value.split(separator)
+    """The labels in a text, without empty ones. `separator`: one character, or several that separate alike."""
+    found = [value] if separator is None else re.split(f"[{re.escape(separator)}]", value)
     return [part.strip() for part in found if part.strip()]
 
 
@@ -91,6 +91,11 @@ def read_sets(columns: Given, stated: Stated) -> tuple[Given, list[str]]:
         columns = _taken_apart(columns, stated, notes)
     if all(is_list(column.type) or pa.types.is_null(column.type) for column in columns.values()):
         columns = _by_place(columns, stated, notes)
+        sizes = {size for column in columns.values() if is_list(column.type) for size in _sizes(column)}
+        if sizes == {1}:
+            notes.append(
+                f"every list in {stated.column} has one label, which tasks.kind=classification reads as a class"
+            )
     return columns, notes
 
 
@@ -117,18 +122,22 @@ def _separator(values: set[str], stated: Stated) -> str | None:
     present = [mark for mark in SEPARATORS if any(mark in value for value in values)]
     if stated.known:
         known = {*map(_plain, stated.known)}
-        fits = [m for m in (None, *present) if all(_plain(p) in known for value in values for p in parts(value, m))]
+        fits = [
+            m
+            for m in (None, *present, "".join(present) or None)
+            if all(_plain(p) in known for value in values for p in parts(value, m))
+        ]
         if fits:
             return fits[0]
     evident = [mark for mark in present if joins(values, mark)]
     likely = evident or [mark for mark in present if mark != "#"]
     if len(likely) > 1:
         example = min(value for value in values if likely[0] in value)
+        every = sorted({part for value in values for part in parts(value, "".join(likely))})
         raise stated.ambiguous(
             f"{' and '.join(likely)}, e.g. in {example!r}",
-            "only one of these can separate labels, and the others are part of names; write lists in JSON Lines, or "
-            "list all labels",
-            f"set {setting(f'{stated.key}.labels', sorted({p for value in values for p in parts(value, likely[0])}))}",
+            "both may separate labels, or one may be part of names; list the labels, or write lists in JSON Lines",
+            f"set {setting(f'{stated.key}.labels', every)}",
         )
     if not likely and "#" in present:
         example = min(value for value in values if "#" in value)
@@ -148,7 +157,7 @@ def _by_place(columns: Given, stated: Stated, notes: list[str]) -> Given:
     for column in columns.values():
         if pa.types.is_null(column.type):
             continue
-        sizes |= {size for size in pc.unique(pc.list_value_length(column)).to_pylist() if size is not None}
+        sizes |= _sizes(column)
         values |= {*map(str, pc.unique(names(pc.list_flatten(column))).to_pylist())} if len(column) else set()
     if len(sizes) != 1 or not values or not values <= {"0", "1", "false", "true"} or min(sizes) < 2:
         return columns
@@ -161,6 +170,10 @@ def _by_place(columns: Given, stated: Stated, notes: list[str]) -> Given:
         )
     notes.append(f"each list in {stated.column} has a 0 or 1 for each of {size} labels, which are numbered from 0")
     return {split: column if pa.types.is_null(column.type) else _numbers(column) for split, column in columns.items()}
+
+
+def _sizes(column: pa.ChunkedArray) -> set[int]:
+    return {size for size in pc.unique(pc.list_value_length(column)).to_pylist() if size is not None}
 
 
 def _numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -137,8 +137,16 @@ def _is_missing(counted: Mapping[str, int], stated: Stated) -> bool:
     if "-1" not in counted or (rare if not stated.known else len(stated.known) == len(others)):
         return True
     numbers = sorted(map(int, others))
+    got = f"-1 in {counted['-1']:,} rows, beside {', '.join(map(str, numbers))}"
+    if stated.outputs and not stated.listed:
+        names_of = ", ".join(stated.outputs[:20])
+        raise stated.ambiguous(
+            got,
+            f"-1 may be a label, or stand for rows without one, and the teacher's labels are {names_of}",
+            "write these in place of the numbers, and nothing in rows without a label",
+        )
     raise stated.ambiguous(
-        f"-1 in {counted['-1']:,} rows, beside {', '.join(map(str, numbers))}",
+        got,
         "-1 may be a label, or stand for rows without one, as in SNLI and GLUE; list the labels with it or without it",
         f"set {setting(f'{stated.key}.labels', [str(number) for number in [-1, *numbers]])}, or "
         f"{setting(f'{stated.key}.labels', [str(number) for number in numbers])}",

@@ -392,3 +392,11 @@ def test_numbers_of_many_classes_may_be_numbers(tmp_path: Path) -> None:
     classes = [i % 25 for i in range(COUNT)]
     assert refusal(tmp_path, label=classes).endswith("set tasks.kind=regression, or tasks.kind=classification")
     assert load(tmp_path, label=classes, kind="classification").task.outputs == 25
+
+
+def test_two_separators_are_refused_unless_the_labels_are_listed(tmp_path: Path) -> None:
+    cells = cycle("late|wet", "late;lost", "late", "wet")
+    line = refusal(tmp_path, label=cells)
+    assert line.endswith("set tasks.labels='[late,lost,wet]'") or line.endswith("set 'tasks.labels=[late,lost,wet]'")
+    rows = load(tmp_path, label=cells, labels=["late", "lost", "wet"], kind="multi_label")
+    assert counts(rows) == {"late": 45, "wet": 30, "lost": 15}
