@@ -19,7 +19,7 @@ from distill.data.kinds.kind import is_list, is_text
 SAMPLE = 1000
 """Rows by which a column is recognized before all of its cells are read."""
 
-_LIST = r"^\s*(\[|array\(\s*\[|\(\s*['\"]|\{\s*['\"][^'\"]*['\"]\s*[,}]|(\(\s*\)|set\(\))\s*$)"
+_LIST = r"^\s*(\[|array\(\s*\[|\(\s*['\"]|\{\s*('([^'\\]|\\.)*'|\"([^\"\\]|\\.)*\")\s*[,}]|(\(\s*\)|set\(\))\s*$)"
 """Beginnings of a list, an array, a tuple and a set."""
 _WRAPPED = r"^\s*\{\s*['\"](choices|labels)['\"]\s*:"
 """Beginning of Label Studio's form."""

@@ -129,7 +129,7 @@ def test_label_studio_writes_one_choice_as_a_word(tmp_path: Path) -> None:
 
 def test_cells_that_are_partly_json_are_refused(tmp_path: Path) -> None:
     line = refusal(tmp_path, label=cycle("['late', 'wet']", "lost", "late"))
-    assert line.startswith("parcels.csv: got") or "as a label in label; must be names of labels" in line
+    assert "got \"['late', 'wet']\" as a label in label; must be names of labels" in line
     assert "got '{\"rating\": 4}'" in refusal(tmp_path, label=cycle('{"rating": 4}', '{"rating": 5}'))
 
 
@@ -226,10 +226,7 @@ def test_rejected_rows_are_left_out(tool: str, suffix: str, tmp_path: Path) -> N
 
 def test_the_place_of_rows_after_rejected_ones(tmp_path: Path) -> None:
     labels = cycle("1", "2.5")
-    labels[40] = "high"
-    line = refusal(tmp_path, label=labels, answer=cycle("reject", "accept"), kind="regression", text="text")
-    assert "row 42" in line or "'high'" not in line
-    labels[41] = "high"
+    labels[40] = labels[41] = "high"
     line = refusal(tmp_path, label=labels, answer=cycle("reject", "accept"), kind="regression")
     assert ", row 42: got label 'high'" in line
 
