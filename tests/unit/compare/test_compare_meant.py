@@ -50,7 +50,8 @@ def test_what_could_be_two_things_is_refused_without_an_option_that_does_not_exi
     with pytest.raises(DataError) as caught:
         targets(rows, config.Task(), KINDS["classification"], CLASSES)
     assert "-1 may be a label, or stand for rows without one" in str(caught.value)
-    assert "tasks." not in str(caught.value) and "--labels" not in str(caught.value)
+    assert "tasks." not in str(caught.value)
+    assert "--labels" not in str(caught.value)
 
 
 @pytest.mark.parametrize("names", ["queue", "Тема C#", "it's", ["a b", "c;d"]])
