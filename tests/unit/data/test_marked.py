@@ -15,7 +15,7 @@ from distill.data.kinds.offsets import UNITS
 from distill.data.kinds.spans import parted, types_of
 from distill.data.kinds.token_classification import words_of
 from distill.data.labelled import Labelled, labelled_rows
-from distill.data.splits import targets_of
+from distill.data.splits import Split, targets_of
 from distill.errors import UserError
 from distill.family.head import Head
 from distill.family.record import TOKENS
@@ -36,15 +36,19 @@ def refusal(**columns: Any) -> str:
     return line
 
 
+def parts_of(rows: Labelled) -> list[Split]:
+    """All splits; choices may be made on the rows that are reported."""
+    train = {} if rows.train is None else {"train": rows.train}
+    return [*(train | rows.development | rows.reported).values()]
+
+
 def tagged(rows: Labelled) -> set[tuple[str, ...]]:
-    parts = [part for part in (rows.train, *rows.development.values(), *rows.reported.values()) if part is not None]
-    return {tuple(rows.task.labels[tag] for tag in tags) for part in parts for tags in targets_of(part)}
+    return {tuple(rows.task.labels[tag] for tag in tags) for part in parts_of(rows) for tags in targets_of(part)}
 
 
 def types_found(rows: Labelled) -> dict[str, int]:
     found: dict[str, int] = {}
-    parts = [part for part in (rows.train, *rows.development.values(), *rows.reported.values()) if part is not None]
-    for part in parts:
+    for part in parts_of(rows):
         truth = KIND.truth(targets_of(part), [[""] * len(part.rows)], rows.task.labels)
         assert KIND.recalls is not None
         for name, (_, count) in KIND.recalls(truth["label"], truth, rows.task.labels).items():
