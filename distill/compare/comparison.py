@@ -112,7 +112,7 @@ def compare(
         "differences": _differences(kind, models, outputs, rows, given, names, top),
         "latency": measured,
         "environment": hardware(_threads()),
-        "notes": [given.note] if given.note else [],
+        "notes": [*rows.notes, *given.remarks, *([given.note] if given.note else [])],
     }
     return result | {"result": sentences(result)}
 

@@ -12,12 +12,13 @@ import glob
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
+import numpy as np
 import pyarrow as pa
 
 from distill import advice, cache
@@ -55,15 +56,25 @@ class Table:
         files: names as the user gave them, or as a glob gave them.
         starts: for each file, the number of rows before it.
         about: for each file, what its reader tells besides its rows.
+        kept: numbers, among all rows of the files, of `rows`; None for all.
     """
 
     rows: pa.Table
     files: tuple[str, ...]
     starts: tuple[int, ...]
     about: tuple[About, ...] = ()
+    kept: np.ndarray | None = None
+
+    def only(self, flags: np.ndarray) -> Table:
+        """The rows with a flag."""
+        if flags.all():
+            return self
+        kept = np.flatnonzero(flags)
+        return replace(self, rows=self.rows.take(kept), kept=kept if self.kept is None else self.kept[kept])
 
     def where(self, row: int) -> str:
         """File and row in it, counted from 1 and without the header, of the row that is counted from 0 in `rows`."""
+        row = row if self.kept is None else int(self.kept[row])
         number = bisect_right(self.starts, row) - 1
         inside = row - self.starts[number]
         if self.about and self.about[number].lines:

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from distill import config
+from distill.advice import setting
 from distill.data.kinds import Kind, sorted_names
 from distill.data.kinds.multi_label import MULTI_LABEL
+from distill.data.kinds.written import WHOLE
 from distill.data.task import Task
 from distill.errors import ConfigError
 from distill.family.head import Head
@@ -90,11 +92,11 @@ def _of_head(head: Head, in_files: tuple[str, ...], key: str) -> Labels:
     if head.labels:
         raise ConfigError(
             f"{key}.label: got {_shown(in_files)}; must be labels of the teacher, which are {_shown(head.labels)}; "
-            "rename them in the file, or set teacher.head=new to give the teacher a new head"
+            "rename them in the file, or give the teacher a new head; set teacher.head=new"
         )
     raise ConfigError(
         f"{key}.labels: got nothing, and the teacher's {head.outputs} outputs have no names; must be the labels in the "
-        f"order of its outputs; set '{key}.labels=[{','.join(in_files[:_SHOWN])}]' in that order"
+        f"order of its outputs; put them in that order, and set {setting(f'{key}.labels', in_files)}"
     )
 
 
@@ -145,7 +147,8 @@ def _spelled(names: tuple[str, ...], in_files: tuple[str, ...]) -> tuple[str, ..
 
 def _in_spelling(names: tuple[str, ...], in_files: tuple[str, ...]) -> tuple[str, ...]:
     files = {_plain(name): name for name in in_files}
-    return tuple(files.get(_plain(name), name) for name in names)
+    # Hydra reads 1.0 in a list as it is written, and 1.0 in a column of numbers is 1.
+    return tuple(files.get(_plain(name)) or files.get(re.sub(WHOLE, r"\1", name), name) for name in names)
 
 
 def _plain(name: str) -> str:

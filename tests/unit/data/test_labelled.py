@@ -305,9 +305,9 @@ REFUSED: dict[str, tuple[dict[str, Rows], dict[str, Any], str]] = {
         "test.csv: got int64 in column text; must be text; convert it",
     ),
     "lists as classes": (
-        {"train": TICKETS, "test": {"text": ["x"], "label": [["fraud"]]}}, {},
-        "test.csv: got list<item: string> in column label; must be text, whole numbers or booleans for classification; "
-        "convert it, or set tasks.kind or tasks.label",
+        {"train": TICKETS, "test": {"text": ["x"], "label": [["fraud", "other"]]}}, {},
+        "tasks.label: got lists of several labels in 1 rows in column label of train.csv; must be one label for "
+        "classification; set tasks.kind=multi_label",
     ),
 }  # fmt: skip
 
