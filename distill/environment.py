@@ -105,6 +105,11 @@ def memory(cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:
     return int(ram + swap)
 
 
+def installed(packages: Sequence[str]) -> dict[str, str | None]:
+    """Package -> its version; None if it is not installed."""
+    return {name: _version(name) for name in packages}
+
+
 def _version(package: str) -> str | None:
     try:
         return version(package)

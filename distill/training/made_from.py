@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from distill import checkpoint
+from distill import checkpoint, contents
 from distill.config import Config, Train
 from distill.context import Context
-from distill.environment import source_hash, versions
+from distill.environment import installed, source_hash, versions
 from distill.plan import TEACHER, Given, Source, Step
 
 KEY = "made_from"
@@ -18,7 +19,7 @@ _OF_NO_STAGE = (
     *("stages", "pipeline", "temperature", "report", "budget", "cache"),
     *("output", "threads", "device", "precision", "push", "push_private", "push_dry_run", "tracker"),
 )
-"""Settings that no training reads, and those that are in its own settings or in `_machine`."""
+"""Settings that no training reads, and those that are in its own settings or in `arithmetic`."""
 _OF_STUDENTS = ("student", "target", "transfer")
 """Settings that the training of a teacher does not read."""
 
@@ -41,7 +42,7 @@ def of_step(ctx: Context, step: Step) -> str | None:
             "epochs": ctx.epochs.get(step.target),
             "inputs": {other.folder: identity(ctx, other) for other in step.inputs},
             "given": ctx.fingerprints(step),
-            **_machine(ctx),
+            **arithmetic(ctx),
         }
     )
 
@@ -60,15 +61,23 @@ def _config(config: Config, settings: Train) -> dict[str, Any]:
     return {name: value for name, value in asdict(config).items() if name not in left_out}
 
 
-def _machine(ctx: Context) -> dict[str, Any]:
+def arithmetic(ctx: Context) -> dict[str, Any]:
+    """How models compute on this machine, and by which code. Threads and processor are left out."""
     machine = ctx.machine
-    arithmetic = [machine.device.type, machine.precision, machine.fast_float32]
-    return {"arithmetic": arithmetic, "versions": versions() | {"distill": source_hash()}}
+    packages = versions() | {"distill": source_hash()} | installed(("tokenizers", "accelerate", "bitsandbytes"))
+    return {"arithmetic": [machine.device.type, machine.precision, machine.fast_float32], "versions": packages}
 
 
 def identity(ctx: Context, source: Source) -> str:
-    """Hash that is equal for equal models: of the files of a given model, or of what a finished step was made from."""
+    """Hash that is equal for equal models: of the files of a given model, of what a finished training was made from, or
+    of the files of another finished step, whose settings are in no manifest."""
     if isinstance(source, Given):
         return ctx.fingerprint("teacher" if source is TEACHER else "student")
     manifest = ctx.folder.manifest(source)
-    return str(manifest.get(KEY) or checkpoint.fingerprint(manifest))
+    return str(manifest.get(KEY) or checkpoint.fingerprint([manifest, _files(ctx.folder.of(source))]))
+
+
+def _files(folder: Path) -> list[list[str]]:
+    """Path and content hash of all files of a finished step but the hidden ones."""
+    every = (file for file in sorted(folder.rglob("*")) if file.is_file() and not file.name.startswith("."))
+    return [[file.relative_to(folder).as_posix(), contents.sha256(file)] for file in every]
