@@ -1,4 +1,4 @@
-"""Hashes of files: another content is noticed whatever its size and times, and a remembered hash is that of the file."""
+"""Hashes of files: another content is noticed whatever its size and times; a remembered hash is that of the file."""
 
 from __future__ import annotations
 

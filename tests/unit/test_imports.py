@@ -19,8 +19,8 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 ORDER = (
     "errors advice progress backends schemes config bind terms expand plan intact locks disk checkpoint cache contents"
     " family data.kinds data.task check explain data teacher student losses features rows gather objective shared"
-    " engine machine environment evaluate compress export serve context training results report stages fits inputs ladder walk"
-    " usage sweep advise predict compare __main__"
+    " engine machine environment evaluate compress export serve context training results report stages fits inputs"
+    " ladder walk usage sweep advise predict compare __main__"
 ).split()
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager"}
 
@@ -84,8 +84,8 @@ def test_no_circular_import() -> None:
 
 
 LIGHT = (
-    "contents config bind backends schemes family data.kinds data.task data.files check check.hydra export.record report predict"
-    " compare.comparison compare.page compare.write __main__"
+    "contents config bind backends schemes family data.kinds data.task data.files check check.hydra export.record"
+    " report predict compare.comparison compare.page compare.write __main__"
 ).split()
 WATCHED = """
 import importlib, sys

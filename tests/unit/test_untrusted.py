@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import distill
-from distill import checkpoint, teacher
+from distill import teacher
 from distill.compress import quantize
 from distill.context.write import write_model
 from distill.errors import DataError
