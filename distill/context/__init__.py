@@ -147,6 +147,7 @@ class Context:
         with self.machine.main_first():
             if not checkpoint.finished(folder):
                 texts = [self.fingerprint("corpus"), self.config.limit.documents, self.config.seed]
+                texts += corpus.revisions(self.config.corpus)
                 key = None if self.config.limit.smoke else fingerprints.of_encoded(texts, tokenizers, sizes)
                 with cache.making(
                     "corpora", key, lambda end: self.machine.log(f"corpus: another run encodes it; waiting{end}")

@@ -9,7 +9,8 @@ from typing import Any
 from distill import checkpoint, contents
 from distill.config import Config, Train
 from distill.context import Context
-from distill.environment import installed, source_hash, versions
+from distill.data import corpus
+from distill.environment import installed, processor, source_hash, versions
 from distill.plan import TEACHER, Given, Source, Step
 
 KEY = "made_from"
@@ -26,25 +27,36 @@ _OF_STUDENTS = ("student", "target", "transfer")
 
 def of_step(ctx: Context, step: Step) -> str | None:
     """Hash of what a train step's models follow from: its settings, what it starts from and learns from, the data, the
-    code, and the arithmetic. Threads and processor are left out: they change the last bits alone.
+    code, and the arithmetic. Threads and processor are left out, because they change the last bits alone, but for gates
+    that are trained to reach a time, which was measured.
 
     None for a step whose result is not kept for other runs: it is not a training, or `limit.smoke` is set.
     """
     settings = step.settings
     if not isinstance(settings, Train) or ctx.config.limit.smoke:
         return None
+    given = ctx.fingerprints(step)
     return checkpoint.fingerprint(
         {
             "folder": step.folder,
             "settings": _own(step),
             "config": _config(ctx.config, settings),
+            "revisions": corpus.revisions(ctx.config.corpus) if "corpus" in given else None,
             "corpus_tokens": ctx.corpus_tokens if step.on_corpus else None,
             "epochs": ctx.epochs.get(step.target),
             "inputs": {other.folder: identity(ctx, other) for other in step.inputs},
-            "given": ctx.fingerprints(step),
+            "given": given,
+            "edits_by": ctx.fingerprint("teacher") if _edits(ctx.config, settings) else None,
+            "processes": ctx.machine.accelerator.num_processes,
+            "timed_on": [processor(ctx.machine), ctx.machine.threads] if settings.gates.trained else None,
             **arithmetic(ctx),
         }
     )
+
+
+def _edits(config: Config, settings: Train) -> bool:
+    """Whether a stage trains on texts in which words are replaced by those that the given teacher takes for similar."""
+    return settings.transfer and config.transfer.times > 0 and config.transfer.sources.get("edits", 0) > 0
 
 
 def _own(step: Step) -> dict[str, Any]:
