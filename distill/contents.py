@@ -53,6 +53,15 @@ def sha256(file: Path) -> str:
     return found
 
 
+@functools.cache
+def of_code(folder: Path) -> str:
+    """Hash of the sources of a package: what other sources made of the same file may be something else."""
+    digest = hashlib.sha256()
+    for file in sorted(folder.rglob("*.py")):
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()
+
+
 def _entry(file: Path, status: os.stat_result) -> Path | None:
     """Where the hash of a file in this state is remembered; None if it is not."""
     settled = max(status.st_mtime, status.st_ctime) < time.time() - SETTLED

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from distill import cache
+from distill import cache, contents
 from distill.checkpoint import fingerprint, writing_file
 from distill.data.kinds import SECONDS, WORDS, flat, targets_in
 from distill.data.tokens import identity
@@ -29,9 +29,6 @@ _AT_ONCE = 1024
 
 STORED = 2048
 """A task's rows are stored in the cache if there are this many; fewer are encoded faster than they are found there."""
-
-_VERSION = 2
-"""Raise it when the same texts give other tokens than before."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +111,12 @@ def encode_task(
     encoded, groups = _tokens(_parts(dataset, columns, prompt), tokenizer, max_length), _groups(dataset)
     if len(dataset) < STORED:
         return replace(_joined(encoded), labels=_labels(dataset), groups=groups)
-    content = [_VERSION, _hash(dataset, columns, prompt), identity(tokenizer), max_length]
+    content = [
+        contents.of_code(Path(__file__).parent),
+        _hash(dataset, columns, prompt),
+        identity(tokenizer),
+        max_length,
+    ]
     file = cache.folder("encoded") / fingerprint(content)
     parts = [file.with_suffix(ending) for ending in (".npy", ".int32", ".int8")]
     if not cache.whole(*parts):

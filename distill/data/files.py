@@ -27,8 +27,6 @@ from distill.data import formats
 from distill.data.jsonl import Wider
 from distill.errors import ConfigError, DataError, UserError, reason
 
-VERSION = 1
-"""Raise it when the same file gives other rows than before."""
 EXPANSION, HARMLESS = 200, 2**30
 """Times its own size that the rows of a file may take, and bytes that they may take in any case."""
 _MAGIC = frozenset("*?[")
@@ -210,7 +208,7 @@ def _unreadable(file: str, error: Exception) -> DataError:
 def _table(file: str, key: str, separator: str | None, folder: Path) -> pa.Table:
     """The rows of one file, from the cache if they are there."""
     with _source(file, key, folder) as (state, opened):
-        entry = folder / f"{fingerprint([VERSION, state, separator])}.arrow"
+        entry = folder / f"{fingerprint([_readers(), state, separator])}.arrow"
         if cache.whole(entry):
             return _mapped(entry)
         try:
@@ -227,6 +225,11 @@ def _table(file: str, key: str, separator: str | None, folder: Path) -> pa.Table
                 "free some, or set cache.dir=FOLDER"
             ) from error
         return _mapped(entry)
+
+
+def _readers() -> list[str]:
+    """What else the rows of a file depend on: the code of this package, and the library by which files are read."""
+    return [contents.of_code(Path(__file__).parent), pa.__version__]
 
 
 def _mapped(entry: Path) -> pa.Table:

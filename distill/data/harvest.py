@@ -23,7 +23,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from distill import cache, checkpoint
+from distill import cache, checkpoint, contents
 
 PACKAGES = (
     "torch", "python", "transformers", "sympy", "pandas", "numpy", "networkx", "huggingface_hub",
@@ -77,7 +77,9 @@ def versions() -> dict[str, str]:
         elif _spec(package) is not None:
             try:
                 found = metadata.distribution(_DISTRIBUTIONS.get(package, package))
-                installed[package] = f"{found.version}+{_sources(package)}" if _edited(found) else found.version
+                installed[package] = (
+                    f"{found.version}+{contents.of_code(folder(package))[:16]}" if _edited(found) else found.version
+                )
             except metadata.PackageNotFoundError:  # some folder of that name, not the package
                 continue
     return installed
@@ -89,14 +91,6 @@ def _edited(package: metadata.Distribution) -> bool:
         return not {"dir_info", "vcs_info"}.isdisjoint(json.loads(package.read_text("direct_url.json") or "{}"))
     except ValueError:
         return True
-
-
-@functools.cache
-def _sources(package: str) -> str:
-    digest = hashlib.sha256()
-    for file in sorted(folder(package).rglob("*.py")):
-        digest.update(hashlib.sha256(file.read_bytes()).digest())
-    return digest.hexdigest()[:16]
 
 
 @functools.cache

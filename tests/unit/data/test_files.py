@@ -436,6 +436,22 @@ def test_a_url_is_read_again_unless_its_file_system_states_what_changes_with_its
     assert opened == [0] * reads + [1]
 
 
+@pytest.mark.parametrize("part", ["code", "library"])
+def test_rows_that_another_version_read_are_read_again(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "f.csv", b"a\ngood\n")
+    load(path)
+    if part == "code":
+        monkeypatch.setattr("distill.contents.of_code", lambda folder: "another")
+    else:
+        monkeypatch.setattr(pa, "__version__", "0")
+    monkeypatch.setattr(files.formats, "batches", lambda *args: iter([pa.record_batch({"a": ["read again"]})]))
+    assert load(path).rows.to_pylist() == [{"a": "read again"}]
+    monkeypatch.undo()
+    assert load(path).rows.to_pylist() == [{"a": "good"}]
+
+
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, real = write(tmp_path / "f.csv", b"a\ngood\n"), files.formats.batches
 

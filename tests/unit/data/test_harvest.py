@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from distill import contents
 from distill.data import harvest
 from distill.data.harvest import Document
 
@@ -127,13 +128,13 @@ def test_sources_without_a_version_of_their_own_are_known_by_their_content(
         file.write_text(content)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(harvest, "PACKAGES", ("weather",))
-    harvest._sources.cache_clear()
+    contents.of_code.cache_clear()
     before = harvest.versions()
     assert before["weather"].startswith("1.0")
     (tmp_path / "weather" / "__init__.py").write_text(SOURCE.replace("small", "large"))
-    harvest._sources.cache_clear()
+    contents.of_code.cache_clear()
     assert (harvest.versions() != before) is noticed
-    harvest._sources.cache_clear()
+    contents.of_code.cache_clear()
 
 
 @pytest.mark.parametrize(
