@@ -7,7 +7,6 @@ import json
 import runpy
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from distill.config import Cache
 from distill.context import Context
 from distill.context.folder import RunFolder
 from distill.plan import TEACHER, resolve
-from distill.training import answers, made_from
+from distill.training import answers
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 
@@ -124,30 +123,3 @@ def test_outputs_in_a_run_folder_are_used_for_the_same_order_of_labels_alone(hom
     found = logits(context(home, "first", "tasks.labels=[b,a]"))
     np.testing.assert_allclose(found, before[:, ::-1], rtol=1e-5)
     assert (before[:, 0] != before[:, 1]).all()
-
-
-def test_steps_that_are_no_training_are_known_by_their_files(tmp_path: Path) -> None:
-    """The settings of a vocabulary or prune stage are in no manifest."""
-    checkpoint.claim(tmp_path)
-    step: Any = SimpleNamespace(folder="vocabulary")
-    ctx: Any = SimpleNamespace(folder=RunFolder(tmp_path))
-    checkpoint.write_json(tmp_path / "vocabulary" / checkpoint.MANIFEST, {"tokens": 3})
-    checkpoint.write_text(tmp_path / "vocabulary" / "own" / "tokenizer.json", "[1]")
-    before = made_from.identity(ctx, step)
-    assert made_from.identity(ctx, step) == before
-    checkpoint.write_text(tmp_path / "vocabulary" / "own" / "tokenizer.json", "[2]")
-    assert made_from.identity(ctx, step) != before
-    checkpoint.write_json(tmp_path / "vocabulary" / checkpoint.MANIFEST, {made_from.KEY: "0f"})
-    assert made_from.identity(ctx, step) == "0f"
-
-
-def test_versions_and_arithmetic_are_part_of_what_a_stage_is_made_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = SimpleNamespace(device=SimpleNamespace(type="cpu"), precision="fp32", fast_float32=False)
-    ctx: Any = SimpleNamespace(machine=machine)
-    before = made_from.arithmetic(ctx)
-    for changed in ({"precision": "bf16"}, {"fast_float32": True}, {"device": SimpleNamespace(type="cuda")}):
-        other: Any = SimpleNamespace(machine=SimpleNamespace(**(vars(machine) | changed)))
-        assert made_from.arithmetic(other) != before
-    for name in ("torch", "transformers", "tokenizers", "distill"):
-        assert before["versions"][name]
-        assert made_from.arithmetic(ctx) == before
