@@ -21,7 +21,6 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from distill import cache, checkpoint, contents
 
@@ -101,9 +100,9 @@ def documents() -> tuple[Document, ...]:
     """
     installed = versions()
     key = hashlib.sha256(repr((_FORMAT, sorted(installed.items()))).encode()).hexdigest()[:16]
-    file = cache.root() / f"docstrings-{key}.parquet"
+    file = cache.folder("tables") / f"{key}.arrow"
     if cache.whole(file):
-        rows = pq.read_table(file).to_pylist()
+        rows = pa.ipc.open_file(pa.memory_map(str(file))).read_all().to_pylist()
         return tuple(Document(r["package"], r["file"], tuple(r["paragraphs"])) for r in rows)
     harvested = tuple(unique(d for package in installed for d in read(package)))
     with contextlib.suppress(OSError):  # without a cache the next run takes some seconds longer
@@ -192,4 +191,5 @@ def _save(harvested: tuple[Document, ...], file: Path) -> None:
         }
     )
     with checkpoint.writing_file(file) as temporary:
-        pq.write_table(table, temporary)
+        with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
