@@ -1,10 +1,11 @@
 """The user's cache, outside of run folders: what later runs use again in place of making it anew.
 
 It is the folder of `cache.dir` or, when that is null, `distill` in `$XDG_CACHE_HOME` or `~/.cache`. Its parts are
-`tables` (parsed files), `encoded` (token ids of tasks), `corpora` (token ids of a corpus), `models` (trained stages)
-and `logits` (outputs of teachers). Each entry is named by a hash of all that it is made from, is written whole or not
-at all, and may be used by several processes at once. Beyond `cache.max_gib`, what was not used for longest is removed,
-but only from a folder with the file `MARK`. A folder with other files never gets it; the cache is then `BELOW` in it.
+`tables` (parsed files), `encoded` (token ids of tasks), `corpora` (token ids of a corpus), `models` (trained stages),
+`logits` (outputs of teachers) and `contents` (hashes of large files). Each entry is named by a hash of all that it is
+made from, is written whole or not at all, and may be used by several processes at once. Beyond `cache.max_gib`, what
+was not used for longest is removed, but only from a folder with the file `MARK`. A folder with other files never gets
+it; the cache is then `BELOW` in it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ MARK = ".distill-cache"
 """File that marks a folder as a cache."""
 BELOW = "distill-cache"
 """Folder that is the cache in a folder with other files."""
-PARTS = ("tables", "encoded", "corpora", "models", "logits")
+PARTS = ("tables", "encoded", "corpora", "models", "logits", "contents")
 """Folders of the cache whose entries are removed when it is too large."""
 FILES = "files.json"
 """File of an entry with the hash of each of its files; the files are in the folder `CONTENT` beside it."""
@@ -45,6 +46,8 @@ _LEFT = re.compile(
 """Names of what killed runs left: temporary files and folders, and locks."""
 _DAY = 86_400.0
 _MARK_TEXT = "distill made this folder for its cache, and may replace or remove anything in it.\n"
+_CLONE = 0x40049409
+"""Number of the request FICLONE in Linux; other systems refuse it."""
 
 
 @dataclass(frozen=True)
@@ -185,8 +188,8 @@ def take(part: str, key: str | None, target: Path) -> bool:
     """Put the files of an entry into the folder `target`, which is replaced. Returns whether there is such an entry;
     there is none without a key.
 
-    Files are hard links where the file system has them, so that they take no further space. An entry of which a file
-    is missing or changed is removed, and there is none then. OSError if the disk of `target` is full.
+    Files are copies, which take no further space where the file system can share their blocks. An entry of which a
+    file is missing or changed is removed, and there is none then. OSError if the disk of `target` is full.
     """
     if key is None or not _settings.most or not ((entry := root() / part / key) / FILES).is_file():
         return False
@@ -215,15 +218,17 @@ class _Damaged(Exception):
 def keep(part: str, key: str | None, source: Path) -> bool:
     """Store the files of a folder as an entry, unless there is one. Returns whether there is one now.
 
-    Nothing is stored where the cache cannot be written, on a full disk, or if the files alone are larger than the
-    cache may become.
+    Nothing is stored where the cache cannot be written, on a disk that would have less than as much free space left, or
+    if the files alone are larger than the cache may become.
     """
     if key is None or not _settings.most:
         return False
     entry = root() / part / key
     if (entry / FILES).is_file():
         return True
-    if _size(source) > _settings.most or not _can_write(root() / part):
+    if (size := _size(source)) > _settings.most or not _can_write(root() / part):
+        return False
+    if shutil.disk_usage(root() / part).free < 2 * size:  # the run needs it
         return False
     try:
         with checkpoint.writing(entry) as temporary:
@@ -299,18 +304,33 @@ def _size(path: Path) -> int:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a folder, as hard links where that is possible. Temporary and hidden files, and links, are left out."""
+    """Copy a folder. Temporary and hidden files, and links, are left out.
+
+    No file is a hard link to another: who edits it in a run folder would edit it in all other runs.
+    """
     target.mkdir(parents=True, exist_ok=True)
     for path in source.iterdir():
         if path.name.startswith(".") or path.is_symlink():
             continue
         if path.is_dir():
             _copy(path, target / path.name)
-        else:
-            try:
-                os.link(path, target / path.name)
-            except OSError:
-                shutil.copyfile(path, target / path.name)
+        elif not _cloned(path, target / path.name):
+            shutil.copyfile(path, target / path.name)
+
+
+def _cloned(source: Path, target: Path) -> bool:
+    """Copy a file without further space, where the file system can: both share blocks until one of them is changed."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return False
+    try:
+        with source.open("rb") as read, target.open("xb") as write:
+            fcntl.ioctl(write.fileno(), _CLONE, read.fileno())
+    except OSError:
+        target.unlink(missing_ok=True)
+        return False
+    return True
 
 
 def _hashes(folder: Path) -> dict[str, str]:

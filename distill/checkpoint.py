@@ -355,10 +355,8 @@ def writing(folder: Path) -> Iterator[Path]:
                 intact.seal(temporary, write_json)
             for path in [*temporary.rglob("*"), temporary]:
                 if path.suffix == ".safetensors":
-                    # safetensors lets nobody but the user read its files, whatever the umask. One from the cache, which
-                    # is another link to the same file, may be another user's.
-                    with suppress(PermissionError):
-                        path.chmod(temporary.stat().st_mode & 0o666)
+                    # safetensors lets nobody but the user read its files, whatever the umask.
+                    path.chmod(temporary.stat().st_mode & 0o666)
                 _fsync(path)
             if run is not None:
                 remove(folder, run)

@@ -1,7 +1,7 @@
 """A user's own files as one memory-mapped table.
 
 A file is parsed once. Its rows are kept as an Arrow file in the part `tables` of the user's cache, under a name that
-depends on the file's path, size and time of change. If the cache cannot be written, a temporary folder is used.
+depends on the file's path and content. If the cache cannot be written, a temporary folder is used.
 
 torch is not imported, so that a bad file is refused within a second.
 """
@@ -12,6 +12,7 @@ import glob
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain
 from pathlib import Path
@@ -21,7 +22,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pyarrow as pa
 
-from distill import advice, cache
+from distill import advice, cache, contents, disk
 from distill.checkpoint import fingerprint, writing_file
 from distill.data import formats
 from distill.data.about import About, about
@@ -210,20 +211,38 @@ def _check_extension(file: str, key: str) -> None:
         raise ConfigError(f"{key}: got {file}; {wanted}; decompress it, as parquet is compressed already")
 
 
-def _source(file: str, key: str) -> tuple[str, Callable[[], BinaryIO]]:
-    """(what changes when the file changes, function that opens it)."""
-    try:
-        if "://" not in file:
-            status = os.stat(file)
-            return f"{os.path.abspath(file)} {status.st_size} {status.st_mtime_ns}", lambda: open(file, "rb")
-        from fsspec.core import OpenFile
+@contextmanager
+def _source(file: str, key: str, folder: Path) -> Iterator[tuple[str, Callable[[], BinaryIO]]]:
+    """(what changes when the file changes, function that opens it). Within the block there is a temporary copy in
+    `folder` of a file at a URL whose content may change without notice."""
+    with ExitStack() as stack:
+        try:
+            state, opened = _found(file, key, folder, stack)
+        except UserError:
+            raise
+        except Exception as error:  # every file system raises errors of its own
+            if isinstance(error, OSError) and error.errno in disk.FULL:
+                raise
+            raise _unreadable(file, error) from error
+        yield state, opened
 
-        system, path = _file_system(file, key)
-        return f"{file} {system.info(path)}", lambda: OpenFile(system, path).open()
-    except UserError:
-        raise
-    except Exception as error:  # every file system raises errors of its own
-        raise _unreadable(file, error) from error
+
+def _found(file: str, key: str, folder: Path, stack: ExitStack) -> tuple[str, Callable[[], BinaryIO]]:
+    if "://" not in file:
+        return _state(file), lambda: open(file, "rb")
+    from fsspec.core import OpenFile
+
+    system, path = _file_system(file, key)
+    if (version := contents.version(system.info(path))) is not None:
+        return f"{file} {version}", lambda: OpenFile(system, path).open()
+    with OpenFile(system, path) as source:
+        copy, found = contents.copied(source, folder)
+    stack.enter_context(copy)
+    return f"{file} {found}", lambda: contents.again(copy)
+
+
+def _state(file: str) -> str:
+    return f"{os.path.abspath(file)} {contents.sha256(Path(file))}"
 
 
 def _unreadable(file: str, error: Exception) -> DataError:
@@ -232,19 +251,29 @@ def _unreadable(file: str, error: Exception) -> DataError:
 
 def _table(file: str, key: str, separator: str | None, folder: Path) -> pa.Table:
     """The rows of one file, from the cache if they are there."""
-    state, opened = _source(file, key)
-    entry = folder / f"{fingerprint([VERSION, state, separator])}.arrow"
-    if cache.whole(entry):
+    with _source(file, key, folder) as (state, opened):
+        entry = folder / f"{fingerprint([_readers(), state, separator])}.arrow"
+        if cache.whole(entry):
+            return _mapped(entry)
+        try:
+            _write(entry, opened, file, separator)
+            if "://" not in file and _state(file) != state:
+                raise DataError(
+                    f"{file}: got other rows while it was read; must not change then; wait for what writes it, and run "
+                    "the same command"
+                )
+            cache.seal(entry)
+        except OSError as error:
+            raise UserError(
+                f"{entry}: got {error.strerror or error}; must be writable, on a disk with free space; "
+                "free some, or set cache.dir=FOLDER"
+            ) from error
         return _mapped(entry)
-    try:
-        _write(entry, opened, file, separator)
-        cache.seal(entry)
-    except OSError as error:
-        raise UserError(
-            f"{entry}: got {error.strerror or error}; must be writable, on a disk with free space; "
-            "free some, or set cache.dir=FOLDER"
-        ) from error
-    return _mapped(entry)
+
+
+def _readers() -> list[str]:
+    """What else the rows of a file depend on: the code of this package, and the library by which files are read."""
+    return [contents.of_code(Path(__file__).parent), pa.__version__]
 
 
 def _mapped(entry: Path) -> pa.Table:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import glob
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from distill.data.about import About
 from distill.data.class_names import classes_of, named
 from distill.data.encode import Encoded, alternating, encode_task
 from distill.data.files import Table
+from distill.data.hub import newest
 from distill.data.kinds import KINDS, SECONDS, labelled, targets_in
 from distill.data.kinds.kind import SOFT
 from distill.data.labelled import Labelled, labelled_rows
@@ -298,22 +298,10 @@ def _from_hub(settings: config.Task, key: str) -> dict[str, Table]:
     return tables
 
 
-@functools.cache
-def _newest(name: str) -> str | None:
-    """The newest commit of a data set; None if the hub cannot be reached, where the cached one is used."""
-    from huggingface_hub import HfApi
-
-    try:
-        return HfApi().dataset_info(name).sha
-    # Besides its own errors, the library raises those of the network.
-    except Exception:
-        return None
-
-
 def pinned_revision(settings: config.Task) -> str | None:
     """The revision of a data set on the hub that is loaded: the given one, or the newest commit, by its hash."""
     assert settings.hub is not None
-    return settings.revision or _newest("/".join(settings.hub.split("/")[:2]))
+    return settings.revision or newest("/".join(settings.hub.split("/")[:2]))
 
 
 def _stand_in(name: str, settings: config.Task) -> tuple[config.Task, dict[str, Table]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import shutil
 import signal
 import sys
 import time
@@ -43,7 +44,7 @@ def run_folder(path: Path) -> Path:
     return path
 
 
-def test_what_is_kept_is_taken_and_needs_no_further_space(root: Path, tmp_path: Path) -> None:
+def test_what_is_kept_is_taken(root: Path, tmp_path: Path) -> None:
     made, run = filled(tmp_path / "made"), run_folder(tmp_path / "run")
     (made / ".hidden").write_text("of the run alone")
     filled(run / "stage", b"of a run that was stopped")
@@ -51,9 +52,21 @@ def test_what_is_kept_is_taken_and_needs_no_further_space(root: Path, tmp_path: 
     assert cache.keep("models", KEY, made)
     assert cache.take("models", KEY, run / "stage")
     assert content(run / "stage") == {"task/model.safetensors": b"weights", "manifest.json": b"{}"}
-    assert (run / "stage" / "task" / "model.safetensors").samefile(made / "task" / "model.safetensors")
     assert not cache.take("models", OTHER, run / "stage")
     assert not cache.take("logits", KEY, run / "stage")
+
+
+@pytest.mark.parametrize("edited", ["run", "cache", "other"])
+def test_a_file_that_is_edited_in_place_changes_nowhere_else(edited: str, root: Path, tmp_path: Path) -> None:
+    names = {"run": tmp_path / "run", "cache": root / "models" / KEY / cache.CONTENT, "other": tmp_path / "other"}
+    assert cache.keep("models", KEY, filled(names["run"]))
+    assert cache.take("models", KEY, names["other"])
+    files = {name: folder / "task" / "model.safetensors" for name, folder in names.items()}
+    with files[edited].open("r+b") as file:
+        file.write(b"WEIGHTS")
+    expected = {name: b"WEIGHTS" if name == edited else b"weights" for name in files}
+    assert {name: file.read_bytes() for name, file in files.items()} == expected
+    assert all(path.stat().st_nlink == 1 for folder in names.values() for path in folder.rglob("*") if path.is_file())
 
 
 def test_nothing_is_kept_or_taken_without_a_key(root: Path, tmp_path: Path) -> None:
@@ -140,8 +153,7 @@ def test_a_full_disk_leaves_no_part_of_an_entry(root: Path, tmp_path: Path, monk
         raise OSError(28, "No space left on device")
 
     made = filled(tmp_path / "made")
-    monkeypatch.setattr(os, "link", full)
-    monkeypatch.setattr("shutil.copyfile", full)
+    monkeypatch.setattr(cache, "_cloned", full)
     assert not cache.keep("models", KEY, made)
     assert not list((root / "models").iterdir())
 
@@ -156,7 +168,7 @@ def test_an_entry_stays_when_it_cannot_be_put_where_it_is_wanted(
     run = run_folder(tmp_path / "run")
     assert cache.keep("models", KEY, filled(tmp_path / "made"))
     with monkeypatch.context() as patched:
-        patched.setattr(os, "link", failing)
+        patched.setattr(cache, "_cloned", lambda source, target: False)
         patched.setattr("shutil.copyfile", failing)
         if number == errno.ENOSPC:
             with pytest.raises(OSError, match="No space left"):
@@ -167,7 +179,7 @@ def test_an_entry_stays_when_it_cannot_be_put_where_it_is_wanted(
     assert cache.take("models", KEY, run / "stage")
 
 
-EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.utime"}
+EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.copyfile", "os.utime"}
 
 
 def killed(at: int, here: Path, act: Callable[[], object]) -> bool:
@@ -225,15 +237,36 @@ def test_an_entry_of_files_is_whole_only_as_it_was_sealed(damaged: str, how: str
     assert not cache.whole(*files)
 
 
-def test_without_hard_links_files_are_copied(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*arguments: object) -> None:
-        raise OSError(18, "Invalid cross-device link")
+@pytest.mark.skipif(sys.platform != "linux", reason="the request is that of Linux")
+@pytest.mark.parametrize("shares", [True, False])
+def test_files_share_their_blocks_where_the_file_system_can(
+    shares: bool, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fcntl
 
-    monkeypatch.setattr(os, "link", refused)
+    def clone(target: int, request: int, source: int) -> None:
+        assert request == 0x40049409  # FICLONE
+        if not shares:
+            os.write(target, b"a part")
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        os.write(target, os.pread(source, 100, 0))
+
+    monkeypatch.setattr(fcntl, "ioctl", clone)
+    if shares:
+        monkeypatch.setattr("shutil.copyfile", lambda *files: pytest.fail("is not copied"))
     made = filled(tmp_path / "made")
     assert cache.keep("models", KEY, made)
     assert cache.take("models", KEY, tmp_path / "taken")
     assert content(tmp_path / "taken") == content(made)
+
+
+def test_what_would_fill_the_disk_is_not_kept(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = filled(tmp_path / "made", bytes(MIB))
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: usage._replace(free=3 * MIB // 2))
+    assert not cache.keep("models", KEY, made)
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: usage._replace(free=3 * MIB))
+    assert cache.keep("models", KEY, made)
 
 
 def test_leftovers_of_killed_runs_are_removed_after_a_day(root: Path) -> None:

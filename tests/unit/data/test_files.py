@@ -392,6 +392,79 @@ def test_urls(tmp_path: Path) -> None:
         read("memory://files/c.jsonl", "tasks.train", folder=tmp_path)
 
 
+@pytest.mark.parametrize("name", ["f.csv", "f.jsonl", "f.parquet"])
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_other_rows_of_the_same_size_and_time_are_read(scheme: str, name: str, tmp_path: Path) -> None:
+    """As from two versions of a data set in archives with fixed times."""
+    for word in ("good", "evil"):
+        table = pa.table({"text": [word]})
+        content = {"f.csv": f"text\n{word}\n".encode(), "f.jsonl": f'{{"text": "{word}"}}'.encode()}.get(name)
+        path = write(tmp_path / name, content or parquet(table, compression="none", use_dictionary=False))
+        os.utime(path, ns=(10**18, 10**18))
+        rows = read(f"{scheme}{path}", "tasks.train", folder=tmp_path / "cache").rows.to_pylist()
+        assert (rows, path.stat().st_mtime_ns) == ([{"text": word}], 10**18)
+
+
+@pytest.mark.parametrize(("tag", "reads"), [(None, 2), ('"65920080-7"', 2), ('"%032x"', 1)])
+def test_a_url_is_read_again_unless_its_file_system_states_what_changes_with_its_content(
+    tag: str | None, reads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fsspec
+
+    system, opened = fsspec.filesystem("memory"), list[int]()
+    real, number = type(system)._open, 0
+
+    def counted(self: Any, *args: Any, **settings: Any) -> Any:
+        opened.append(number)
+        return real(self, *args, **settings)
+
+    def info(self: Any, path: str, **settings: Any) -> dict[str, Any]:
+        stated = {"name": path, "size": 7, "type": "file", "mtime": 1.0}
+        return stated if tag is None else stated | {"ETag": tag % number if "%" in tag else tag}
+
+    monkeypatch.setattr(type(system), "_open", counted)
+    monkeypatch.setattr(type(system), "info", info)
+    for number, word in enumerate(("good", "good", "evil")):
+        with real(system, "/files/same.csv", "wb") as file:
+            file.write(f"a\n{word}\n".encode())
+        number = int(word == "evil")
+        rows = read("memory://files/same.csv", "tasks.train", folder=tmp_path).rows.to_pylist()
+        assert rows == [{"a": word}]
+    assert opened == [0] * reads + [1]
+
+
+@pytest.mark.parametrize("part", ["code", "library"])
+def test_rows_that_another_version_read_are_read_again(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "f.csv", b"a\ngood\n")
+    load(path)
+    if part == "code":
+        monkeypatch.setattr("distill.contents.of_code", lambda folder: "another")
+    else:
+        monkeypatch.setattr(pa, "__version__", "0")
+    monkeypatch.setattr(files.formats, "batches", lambda *args: iter([pa.record_batch({"a": ["read again"]})]))
+    assert load(path).rows.to_pylist() == [{"a": "read again"}]
+    monkeypatch.undo()
+    assert load(path).rows.to_pylist() == [{"a": "good"}]
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, real = write(tmp_path / "f.csv", b"a\ngood\n"), files.formats.batches
+
+    def changing(*args: Any) -> Any:
+        yield from real(*args)
+        path.write_bytes(b"a\nevil\n")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files.formats, "batches", changing)
+        with pytest.raises(DataError, match=r"f\.csv: got other rows while it was read; must not change then; wait"):
+            load(path)
+    assert load(path).rows.to_pylist() == [{"a": "evil"}]
+    path.write_bytes(b"a\ngood\n")
+    assert load(path).rows.to_pylist() == [{"a": "good"}]
+
+
 def test_url_that_breaks_off_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import fsspec
 
