@@ -90,7 +90,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _say(lines: Sequence[str]) -> None:
     if sys.stderr is not None:
-        sys.stderr.write("".join(f"{printable(line)}\n" for line in lines))
+        sys.stderr.write("".join(f"{printable(discreet(line))}\n" for line in lines))
 
 
 def _abandon() -> None:
@@ -116,7 +116,7 @@ def _predict(options: argparse.Namespace) -> None:
     from distill.progress import Bar
 
     silence()
-    model = serve.load(folder, backend=options.backend, scheme=options.scheme, say=_say)
+    model = serve.load(folder, backend=options.backend, scheme=options.scheme, say=lambda line: _say([line]))
     done = 0
     with (
         _opened(output, form, source) as write,
@@ -139,10 +139,6 @@ def _predicted(model: Any, texts: Any, batch_size: int, source: Source, done: in
             _NUMBER.sub(lambda found: f"{source.where(done + int(found[1]) - 1)}:", line) for line in error.messages
         ]
         raise DataError(lines) from error
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(f"{printable(discreet(line))}\n")
 
 
 def _kind(folder: Path, record: Record | None) -> Kind:

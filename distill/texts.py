@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from distill.cells import plain
-from distill.errors import ConfigError, DataError, printable
+from distill.errors import ConfigError, DataError
 
 if TYPE_CHECKING:  # these take a second to import, and --help must not wait for them
     import pyarrow as pa
@@ -64,8 +64,6 @@ def source(options: argparse.Namespace, record: Record | None, kind: Kind) -> So
     from distill.data import files
 
     table = files.read(options.file, "tasks.file", options.separator)
-    for note in table.notes:
-        sys.stderr.write(f"{printable(note)}\n")
     names = tuple(table.rows.column_names)
     if kind.choices:
         text, choices, guessed = _choices(options, record, table)
@@ -75,7 +73,7 @@ def source(options: argparse.Namespace, record: Record | None, kind: Kind) -> So
         used = columns[:1] if kind.separate else columns
         asked = _texts(used)
     notes = [f"{table.files[0]}: the text is from {' and '.join(used)}"] if guessed else []
-    return Source(names, _of_file(table, asked), table.rows.num_rows, table.where, (*notes,))
+    return Source(names, _of_file(table, asked), table.rows.num_rows, table.where, (*table.notes, *notes))
 
 
 def _without_file(options: argparse.Namespace, record: Record | None, kind: Kind) -> Source:

@@ -88,8 +88,7 @@ def walk(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | 
     with checkpoint.locked(folder), cache.using(config.cache):
         _same_settings(folder, config)
         _sweep(folder)
-        if line := cache.note():
-            _print(line)
+        _print(cache.note())
         _check_files(config)
         ctx = _context(config, recipe, overrides, folder)
         from distill import report
@@ -202,9 +201,9 @@ def _sweep(folder: Path) -> None:
         _print(line)
 
 
-def _print(line: str) -> None:
-    """Print a line before the machine is known, on the main process only."""
-    if int(os.environ.get("RANK", "0")) == 0:
+def _print(line: str | None) -> None:
+    """Print a line, if there is one, before the machine is known, on the main process only."""
+    if line and int(os.environ.get("RANK", "0")) == 0:
         Console(soft_wrap=True).print(printable(line), highlight=False, markup=False)
 
 

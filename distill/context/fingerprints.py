@@ -17,7 +17,7 @@ from distill.data.task import Task
 from distill.data.tasks import TaskData
 from distill.data.tokens import identity
 from distill.environment import source_hash
-from distill.family.vectors import MODULES
+from distill.family.sentence import MODULES
 from distill.plan import STUDENT, TEACHER, Step
 from distill.teacher.folders import CARD
 

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill import advice, config
-from distill.data.columns import check_texts, columns_of, stated_of
+from distill.data.columns import check_texts, columns_of
 from distill.data.files import Table
+from distill.data.kind_of import stated_of
 from distill.data.kinds import KINDS, Columns, Kind, flat, labelled
 from distill.data.kinds.kind import SOFT, is_list
 from distill.data.kinds.question_answering import ALWAYS, answerable

@@ -88,7 +88,7 @@ def _fit(text: str, spans: list[Span], unit: str, edges: Callable[[str], tuple[s
 
 def characters(text: str, unit: str) -> dict[int, int]:
     """Number of units before a place in a text -> number of characters before it."""
-    if unit == "characters" or (text.isascii()):
+    if unit == "characters" or text.isascii():
         return {number: number for number in range(len(text) + 1)}
     return {units: number for number, units in enumerate(accumulate(map(UNITS[unit], text), initial=0))}
 
@@ -110,7 +110,7 @@ def moved(text: str, spans: list[Span], unit: str) -> list[Span]:
     """The spans by characters, without white space at their edges."""
     places, result = characters(text, unit), []
     for span in spans:
-        start, end = places.get(span["start"], span["start"]), places.get(span["end"], span["end"])
+        start, end = (int(places.get(span[edge], span[edge])) for edge in ("start", "end"))
         start, end = trimmed(text, start, end) if 0 <= start < end <= len(text) else (start, end)
         result.append({"start": start, "end": end, "label": span["label"]})
     return result
