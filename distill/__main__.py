@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import shlex
 import signal
 import sys
 from collections.abc import Iterator
@@ -17,9 +16,11 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from distill import check, config, errors, explain, sweep, usage
+from distill import advice, check, config, errors, explain, streams, sweep, usage
+from distill.check import words as command_line
 from distill.check.hydra import hydra_settings
 from distill.check.launch import launch
+from distill.config import bounds
 
 _CONF, _PRIMARY = config.folder("conf").resolve(), "config"
 """Folder and name of the primary config."""
@@ -66,14 +67,17 @@ def _checked() -> Iterator[None]:
     def checked(loader: ConfigLoaderImpl, config_name: str | None, *args: Any, **kwargs: Any) -> DictConfig:
         if problems := list(_another_primary(loader, config_name)):
             raise errors.ConfigError(problems)
-        composed = compose(loader, config_name, *args, **kwargs)
+        with bounds.composing():
+            composed = compose(loader, config_name, *args, **kwargs)
         if problems := list(hydra_settings(composed.hydra)):
             raise errors.ConfigError(problems)
+        bounds.check_expanded(composed)
         return composed
 
     ConfigLoaderImpl.load_configuration = checked  # type: ignore[assignment, method-assign]
     try:
-        yield
+        with bounds.guarded(config.Config):
+            yield
     finally:
         ConfigLoaderImpl.load_configuration = compose  # type: ignore[method-assign]
 
@@ -100,7 +104,7 @@ def _stopped() -> str:
     """The command by which a run that was stopped goes on; what launched several processes has a command of its own."""
     if os.environ.get("WORLD_SIZE", "1") != "1":
         return "stopped; to go on, run the same command again"
-    return f"stopped; to go on, run: python -m distill {shlex.join(sys.argv[1:])}"
+    return f"stopped; to go on, run: {advice.command(['python', '-m', 'distill', *_typed])}"
 
 
 def _leave_processes() -> None:
@@ -110,15 +114,30 @@ def _leave_processes() -> None:
         torch.distributed.destroy_process_group()
 
 
+def _usage() -> int:
+    print(usage.text(), end="")
+    return 0
+
+
+_typed = sys.argv[1:]
+"""The words of the command line before `main` wrote them in Hydra's grammar."""
+
+
 def main() -> None:
     """Run the command line. Exit code 2 after errors that the user can correct, 1 after others; 130 after Ctrl-C, 143
-    after SIGTERM, and 128 + its number after SIGUSR1."""
+    after SIGTERM, and 128 + its number after SIGHUP and SIGUSR1."""
     if {"-h", "--help"} & {*sys.argv[1:]}:
-        print(usage.text(), end="")
+        if code := streams.printed(_usage):
+            sys.exit(code)
         return
+    streams.steady()
     if problems := list(launch(os.environ, sweep=bool({"-m", "--multirun"} & set(sys.argv)))):
         sys.exit(_print_errors(problems, 2))
     errors.listen()
+    _typed[:] = sys.argv[1:]
+    if problems := list(command_line.problems(_typed)):
+        sys.exit(_print_errors([errors.printable(errors.discreet(line)) for line in problems], 2))
+    sys.argv[1:] = config.words(_typed)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing its own message and a stack
     failed: list[sweep.Failure] = []
     try:
@@ -136,7 +155,7 @@ def main() -> None:
     finally:  # also of a sweep that was stopped
         if failed:
             shown = [each.traceback for each in failed if each.traceback and (_tracebacks or each.code != 2)]
-            _print_errors([*shown, *map(str, failed)], 0)
+            _print_errors([*map(errors.printable_lines, shown), *map(str, failed)], 0)
     if failed:
         sys.exit(min(failure.code for failure in failed))
 

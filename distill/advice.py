@@ -4,36 +4,47 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 Value = str | int | float | bool | None | Sequence["Value"] | Mapping[str, "Value"]
 
-_BARE = re.compile(r"[A-Za-z_/.][\w/.@:+-]*", re.ASCII)
+_BARE = re.compile(r"(?:[A-Za-z_/]|\.(?!\d))[\w/.@:+-]*", re.ASCII)
 """Strings that Hydra reads as they are written, unless they are words of its grammar."""
 _WORDS = frozenset({"true", "false", "null", "nan", "inf", "none"})
+_KEY = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
+"""Names that Hydra's grammar has for the keys of a mapping, which cannot be quoted."""
 
 
 def setting(key: str, value: Value) -> str:
     """`KEY=VALUE` as it is typed in a shell, so that Hydra gets this value, of this type.
 
-        setting("tasks.separator", ";")  # 'tasks.separator=";"'
+    setting("tasks.separator", ";")  # 'tasks.separator=";"'
     """
-    return shlex.quote(f"{key}={hydra(value)}")
+    return _typed(f"{key}={hydra(value)}")
 
 
 def option(name: str, value: str) -> str:
     """`--NAME VALUE` of one of the other commands, as it is typed in a shell."""
-    quoted = shlex.quote(value)
-    return f"{name}={quoted}" if value.startswith("-") else f"{name} {quoted}"
+    return f"{name}={_typed(value)}" if value.startswith("-") else f"{name} {_typed(value)}"
 
 
 def path(value: object) -> str:
-    """A path or another word as it is typed in a shell."""
-    return shlex.quote(str(value))
+    """A path as it is typed in a shell, where a command does not take it for an option."""
+    text = str(value)
+    return _typed(f"./{text}" if text.startswith("-") else text)
+
+
+def command(words: Iterable[str]) -> str:
+    """A command as it is typed in a shell, with these words."""
+    return " ".join(map(_typed, words))
 
 
 def hydra(value: Value) -> str:
-    """A value in Hydra's grammar of overrides (version 1.3), not yet quoted for a shell."""
+    """A value in Hydra's grammar of overrides (version 1.3), not yet quoted for a shell.
+
+    Raises:
+        ValueError: for a key of a mapping that this grammar cannot express.
+    """
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -41,14 +52,42 @@ def hydra(value: Value) -> str:
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, str):
-        return value if _BARE.fullmatch(value) and value.lower() not in _WORDS else _quoted(value)
+        return value if _BARE.fullmatch(value) and value.lower() not in _WORDS else quoted(_literal(value))
     if isinstance(value, Mapping):
-        return "{" + ",".join(f"{hydra(str(name))}:{hydra(each)}" for name, each in value.items()) + "}"
+        return "{" + ",".join(f"{_key(name)}:{hydra(each)}" for name, each in value.items()) + "}"
     return "[" + ",".join(map(hydra, value)) + "]"
 
 
-def _quoted(text: str) -> str:
-    """A string in double quotes. Backslashes count only before a quote and at the end; `${` would be an interpolation."""
-    text = text.replace("${", r"\${")
+def quoted(text: str) -> str:
+    """A string in the double quotes of Hydra's grammar, where backslashes count only before a quote and at the end.
+
+    `${NAME}` in it stays an interpolation.
+    """
     text = re.sub(r'(\\*)"', lambda found: found[1] * 2 + r"\"", text)
     return '"' + re.sub(r"(\\+)$", lambda found: found[1] * 2, text) + '"'
+
+
+def _literal(text: str) -> str:
+    """The text with an escape before each `${`, which would otherwise begin an interpolation."""
+    return re.sub(r"(\\*)\$\{", lambda found: found[1] * 2 + r"\${", text)
+
+
+def _key(name: str) -> str:
+    if not _KEY.fullmatch(name) or name.lower() in _WORDS:
+        raise ValueError(f"{name!r} cannot be the key of a mapping on the command line")
+    return name
+
+
+def _typed(word: str) -> str:
+    """One word of a command in bash. What a message would show with an escape is an escape for bash too."""
+    if word.isprintable():
+        return shlex.quote(word)
+    return "$'" + "".join(map(_escaped, word)) + "'"
+
+
+def _escaped(character: str) -> str:
+    if character in "'\\":
+        return f"\\{character}"
+    if character.isprintable():
+        return character
+    return "".join(f"\\x{byte:02x}" for byte in character.encode("utf-8", "surrogateescape"))

@@ -6,7 +6,6 @@ python -m distill.advise my-bert tickets.csv --speedup 4
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -14,7 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from distill import check
+from distill import advice as typed
+from distill import check, streams
 from distill.config import Config, implied, load_config
 from distill.errors import ConfigError, UserError
 from distill.plan import resolve
@@ -94,6 +94,9 @@ def advise(config: Config) -> Advice:
     with tempfile.TemporaryDirectory() as folder:
         ctx = Context(config, resolve(config), RECIPE, "", start(config), RunFolder(Path(folder)))
         step = next(step for step in ctx.plan.steps if step.kind == "prune")
+        for given in dict.fromkeys(ctx.given.teachers):
+            for line in teacher.check_given(given, "TEACHER"):
+                ctx.machine.log(line)
         with progress.shown_on(ctx.machine.console):
             search = replace(search_of(ctx, step, teacher.read_config(ctx.given.teacher)), knots=KNOTS)
             table = search.times
@@ -149,7 +152,7 @@ def show(advice: Advice, again: str) -> None:
         "models up to this speedup, as long as they retain enough:",
         highlight=False,
     )
-    console.print(f"{again} target.speedup={reached:g}", highlight=False, soft_wrap=True)
+    console.print(f"{again} target.speedup={reached:g}", highlight=False, markup=False, soft_wrap=True)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -191,12 +194,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if columns and options.file is None:
             raise ConfigError(f"{', '.join(columns)}: got a column without FILE; must be one of FILE; name the file")
         config = settings(options.teacher, options.file, options.speedup, columns)
-        again = ["recipe=auto", f"teacher.name={options.teacher}"]
-        again += [
-            f"tasks.train={options.file or 'FILE'}",
-            *(f"tasks.{name}={value}" for name, value in columns.items()),
-        ]
-        show(advise(config), f"python -m distill {shlex.join(again)}")
+        given = {"teacher.name": options.teacher, "tasks.train": str(options.file or "FILE")}
+        given |= {f"tasks.{name}": value for name, value in columns.items()}
+        again = " ".join(typed.setting(name, value) for name, value in given.items())
+        show(advise(config), f"python -m distill recipe=auto {again}")
     except UserError as error:
         sys.stderr.write("\n".join(error.messages) + "\n")
         return 2
@@ -207,4 +208,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(streams.printed(main))

@@ -1,7 +1,8 @@
 """Atomic writing of files and folders; the claim and the lock of a run folder, and removal inside of it.
 
 A file or folder is written under a temporary name, flushed to disk and renamed. A stage's `manifest.json` is written
-last. A run first claims its folder: it creates the file `CLAIM` there. Nothing outside a claimed folder is removed.
+last. A run first claims its folder: it creates the file `CLAIM` there. Nothing outside a claimed folder is removed, and
+nothing is written through a symbolic link in it.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
-from distill import disk, intact, locks
+from distill import advice, disk, intact, locks
 from distill.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
@@ -40,7 +43,7 @@ _CLAIM_TEXT = "distill made this folder for a run, which may replace or remove a
 _locked: set[Path] = set()
 """Run folders that this process has locked, or whose lock its main process has."""
 _TEMPORARY = re.compile(r"\..+\.\d+\.distill-tmp")
-"""Temporary names: `.NAME.PROCESS.distill-tmp`."""
+"""Temporary names: `.NAME.NUMBER.distill-tmp`."""
 _WINDOWS = os.name == "nt"
 
 
@@ -55,8 +58,9 @@ def is_path(name: str) -> bool:
 
 
 def claimed(folder: Path) -> bool:
-    """Whether a run has marked the folder as its own."""
-    return (folder / CLAIM).is_file()
+    """Whether a run has marked the folder as its own. A symbolic link is no mark."""
+    mark = folder / CLAIM
+    return os.path.isfile(mark) and not os.path.islink(mark)
 
 
 def claim(folder: Path) -> None:
@@ -67,9 +71,15 @@ def claim(folder: Path) -> None:
     second process sees it, and `locked` admits only one of them.
 
     Raises:
-        ConfigError: for a folder without the mark that has any file, hidden ones included, and for a folder that cannot
-            be created or written.
+        ConfigError: for a folder without the mark that has any file, hidden ones included, or that lies in the folder
+            of another run, and for a folder that cannot be created or written.
     """
+    if not claimed(folder) and (outer := _run_of(folder)) is not None:
+        beside = advice.setting("output", f"{os.path.relpath(outer)}-{folder.name}")
+        raise ConfigError(
+            f"output: got {folder}, in the folder of another run, {outer}; must lie outside, because a run may remove "
+            f"anything in its folder; set {beside}"
+        )
     with _writable(folder):
         folder.mkdir(parents=True, exist_ok=True)
         filled = any(folder.iterdir())
@@ -137,15 +147,17 @@ def _writable(folder: Path) -> Iterator[None]:
 def sweep(folder: Path) -> None:
     """Remove temporary files and folders of killed runs below a claimed folder.
 
-    Call it under the lock, because the temporary files of an active run have the same form of name. Symbolic links are
-    neither removed nor followed.
+    Call it under the lock, because the temporary files of an active run have the same form of name. Symbolic links with
+    such a name are removed too; no link is followed.
     """
     assert claimed(folder), folder
     for parent, folders, files in os.walk(folder):
         leftovers = [Path(parent) / name for name in (*folders, *files) if _TEMPORARY.fullmatch(name)]
         folders[:] = [name for name in folders if not _TEMPORARY.fullmatch(name)]
         for path in leftovers:
-            if not path.is_symlink():
+            if path.is_symlink():
+                path.unlink()
+            else:
                 remove(path, folder)
 
 
@@ -202,13 +214,33 @@ def remove(path: Path, run: Path) -> None:
 def discard(folder: Path) -> None:
     """Remove a folder. It gets a temporary name first, so that no part of it is taken for the whole."""
     gone = _temporary(folder.with_name(f"{folder.name}.removed"))
-    shutil.rmtree(gone, ignore_errors=True)
     folder.rename(gone)
     shutil.rmtree(gone)
 
 
 def _temporary(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}.distill-tmp")
+    """A name beside the path that nobody can know before, and so put something in its place."""
+    return path.with_name(f".{path.name}.{secrets.randbelow(10**15):015d}.distill-tmp")
+
+
+def no_links(path: Path) -> None:
+    """Refuse to write to a path below a claimed folder, if a folder between the two is a symbolic link.
+
+    Raises:
+        UserError: for such a link: what it leads to need not belong to the run.
+    """
+    link = None
+    for parent in Path(os.path.abspath(path)).parents:
+        if claimed(parent):
+            if link is not None:
+                raise UserError(
+                    f"{link}: got a symbolic link to {link.resolve()}; must be a folder of the run {parent}, which "
+                    "writes nothing through links; move the folder itself here, or remove the link"
+                )
+            if not parent.is_symlink():
+                return
+        if parent.is_symlink():
+            link = parent
 
 
 def _fsync(path: Path) -> None:
@@ -225,12 +257,28 @@ def _fsync(path: Path) -> None:
 def writing_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path. The file that the block writes there is flushed and then replaces the one at `path`.
 
-    On an error the temporary file is removed, and the one at `path` does not change. Missing folders are created.
+    On an error the temporary file is removed, and the one at `path` does not change. Missing folders are created. The
+    null device stays what it is.
+
+    Raises:
+        UserError: for another device, a pipe or a folder at `path`, a symbolic link outside of claimed folders, and
+            a folder of a run that is a symbolic link.
     """
+    if disk.is_null(path):
+        with tempfile.TemporaryDirectory() as name:
+            yield Path(name, path.name)
+        return
+    no_links(path)
+    what = disk.special(path)
+    if what is not None and not (path.is_symlink() and _run_of(path.parent / "file") is not None):
+        raise UserError(f"{path}: got {what}; must be a file, or nothing, to be written; choose another")
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = _temporary(path)
+    # In a folder that this call makes and that nobody else may open, so that nobody puts a link in the file's place.
+    hidden = _temporary(path)
+    hidden.mkdir(mode=0o700)
+    temporary = hidden / path.name
     try:
-        with disk.measured(path, temporary):
+        with disk.measured(path, hidden):
             yield temporary
             _fsync(temporary)
             # Several processes would overwrite each other's hashes; what others write is written whole, with its own.
@@ -239,7 +287,7 @@ def writing_file(path: Path) -> Iterator[Path]:
             temporary.replace(path)
             _fsync(path.parent)
     finally:
-        temporary.unlink(missing_ok=True)
+        shutil.rmtree(hidden, ignore_errors=True)
 
 
 def _run_of(path: Path) -> Path | None:
@@ -290,15 +338,15 @@ def writing(folder: Path) -> Iterator[Path]:
     `folder` may contain files before only if it is below a claimed run folder.
 
     Raises:
-        UserError: for a folder with files that is not below a claimed one.
+        UserError: for a folder with files that is not below a claimed one, and for one below a symbolic link in it.
         OSError: when it cannot be written; `disk.Full` on a full disk.
     """
+    no_links(folder / "file")
     run = _run_of(folder)
     if run is None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder}: got a folder with files, or a file; must be a new or empty folder; choose another")
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = _temporary(folder)
-    shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
     try:
         with disk.measured(folder, temporary):
@@ -307,10 +355,8 @@ def writing(folder: Path) -> Iterator[Path]:
                 intact.seal(temporary, write_json)
             for path in [*temporary.rglob("*"), temporary]:
                 if path.suffix == ".safetensors":
-                    # safetensors lets nobody but the user read its files, whatever the umask. One from the cache, which
-                    # is another link to the same file, may be another user's.
-                    with suppress(PermissionError):
-                        path.chmod(temporary.stat().st_mode & 0o666)
+                    # safetensors lets nobody but the user read its files, whatever the umask.
+                    path.chmod(temporary.stat().st_mode & 0o666)
                 _fsync(path)
             if run is not None:
                 remove(folder, run)

@@ -35,6 +35,15 @@ def special(path: Path) -> str | None:
     return None if stat.S_ISREG(mode) else next((name for test, name in _SPECIAL.items() if test(mode)), "no file")
 
 
+def is_null(path: Path) -> bool:
+    """Whether a path is the null device, such as /dev/null, itself: what is written there is nowhere."""
+    try:
+        status = os.lstat(path)
+        return stat.S_ISCHR(status.st_mode) and status.st_rdev == os.stat(os.devnull).st_rdev
+    except (OSError, ValueError):
+        return False
+
+
 def problem(error: BaseException) -> str | None:
     """The line for an error of a disk that is full or cannot be written; None for any other error."""
     if not isinstance(error, OSError) or error.errno not in (*FULL, *_REFUSED):

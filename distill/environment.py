@@ -42,6 +42,11 @@ def environment(machine: Machine) -> dict[str, Any]:
     return hardware(machine.threads, gpu) | arithmetic | {"processes": machine.accelerator.num_processes}
 
 
+def processor(machine: Machine) -> dict[str, Any]:
+    """What times depend on besides threads and settings: those of another processor are other times."""
+    return {name: fact for name, fact in environment(machine).items() if name in ("cpu", "cpu_flags", "gpu")}
+
+
 @functools.cache
 def versions() -> dict[str, str | None]:
     """Versions of distill (with its commit, in a checkout), torch and transformers."""
@@ -103,6 +108,11 @@ def memory(cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:
     with suppress(OSError, ValueError):
         swap = min(swap, int((cgroup / "memory.swap.max").read_text()))
     return int(ram + swap)
+
+
+def installed(packages: Sequence[str]) -> dict[str, str | None]:
+    """Package -> its version; None if it is not installed."""
+    return {name: _version(name) for name in packages}
 
 
 def _version(package: str) -> str | None:

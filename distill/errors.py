@@ -60,8 +60,9 @@ class DataError(UserError):
     """A file is wrong: `<file>, row N: got X; must be Y; do Z`."""
 
 
-SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)]
-"""Signals that stop a run: Ctrl-C, a scheduler's, and the one that SLURM can send before the time is over."""
+SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1") if hasattr(signal, name)]
+"""Signals that stop a run: Ctrl-C, a scheduler's, that of a terminal which is closed, and the one that SLURM can send
+before the time is over."""
 
 
 class Stopped(UserError):

@@ -18,9 +18,11 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf.errors import OmegaConfBaseException
 
 from distill import disk
+from distill.advice import command
 from distill.check import settings
 from distill.check.rules import flatten, nearest, of_student
-from distill.config import Config, folder, load_config, recipes
+from distill.check.words import several
+from distill.config import Config, folder, load_config, recipes, words
 from distill.errors import UserError, discreet, printable
 
 USUAL = "distilbert"
@@ -41,7 +43,7 @@ _RULES = {
 
 def messages(error: BaseException, arguments: list[str]) -> list[str] | None:
     """The lines that describe an error which the user can correct; None for any other error, a bug of distill."""
-    lines = _described(error, arguments)
+    lines = _described(error, words(arguments))
     return None if lines is None else [printable(discreet(line)) for line in lines]
 
 
@@ -189,7 +191,7 @@ def _value(text: str, cause: str) -> str | None:
         if part in text:
             return f"{key}: got {value}; must be {rule}; see distill/config"
     if "Ambiguous value" in text:
-        return f"{key}: got {value}; must be one value; add -m to run each in turn, or write [{value}] for a list"
+        return several(cause)
     return None
 
 
@@ -197,7 +199,7 @@ def _name(text: str, cause: str, others: list[str]) -> str:
     """The line for an override whose name is wrong, or whose group has no such choice."""
     key, value = _key(cause), cause.partition("=")[2] or cause
     if "already at" in text:
-        return f"{key}: got {cause}; must be without + where the setting exists; write {key}={value}"
+        return f"{key}: got {cause}; must be without + where the setting exists; write {command([f'{key}={value}'])}"
     if "Config group override" in text:
         options = sorted(file.stem for file in (folder("conf") / key).glob("*.yaml"))
         return f"{key}: got {value}; must be a choice that exists; {nearest(value, options)}"

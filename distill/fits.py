@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from distill import family, teacher
+from distill import advice, family, teacher
 from distill.check.shared import unlike
 from distill.config import NO_TEACHER, Prune, Quantize, Train
 from distill.context import Context
@@ -17,8 +18,11 @@ from distill.data.tasks import soft_outputs_of, targets_of
 from distill.environment import memory
 from distill.errors import ConfigError, DataError
 from distill.evaluate.cost import size_mib_of
+from distill.export import cross_encoder
+from distill.family import sentence
 from distill.family.head import stored_head
 from distill.family.record import TEXTS
+from distill.family.vectors import check_cosines
 from distill.plan import Step, tokenizer_of
 from distill.schemes import SCHEMES
 from distill.terms import KINDS
@@ -231,6 +235,61 @@ def check_folds(ctx: Context, steps: list[Step]) -> None:
                 )
     if errors:
         raise ConfigError(errors)
+
+
+def check_embedders(ctx: Context, pending: list[Step]) -> None:
+    """Refuse embedders that a run would read in another way than sentence-transformers does: texts cut later, in their
+    own case, or vectors compared by something else than cosines."""
+    kinds = [data.task.kind for data in ctx.tasks.values()] if _on_tasks(pending) else []
+    exported = any(step.embeds for step in pending)
+    if exported or any(kind.separate for kind in kinds):
+        for folder in [*ctx.given.teachers, *([ctx.given.student] if ctx.plan.given_student else [])]:
+            check_cosines(folder)
+        for folder, tokenizer in zip(ctx.given.teachers, ctx.given.tokenizers, strict=True):
+            if sentence.is_listed(folder):
+                _check_lengths(ctx, pending, teacher.longest(folder, tokenizer, teacher.read_config(folder)), folder)
+    kept = all(kind.separate for kind in kinds) if kinds else exported
+    for folder, tokenizer in zip(ctx.given.teachers, ctx.given.tokenizers, strict=True):
+        if teacher.is_lower_cased(folder, tokenizer) and not (kept and ctx.config.student.tokenizer is None):
+            raise ConfigError(
+                f"{ctx.given.key}: got {folder}, whose {sentence.LENGTHS} has do_lower_case true; must be false for a "
+                "student that is no embedder, or has its own tokenizer, because that does not lower-case texts; to "
+                "train on texts in their own case, set do_lower_case to false in a copy of the folder"
+            )
+
+
+def check_activation(ctx: Context, pending: list[Step]) -> None:
+    """Refuse a cross-encoder that is used as it is for a regression, if its scores are not its output: labels and
+    outputs would be on different scales."""
+    used = any(isinstance(step.settings, Train) and step.settings.skip_if_head for step in pending)
+    if not (used and _on_tasks(pending) and any(d.task.kind.name == "regression" for d in ctx.tasks.values())):
+        return
+    for folder in ctx.given.teachers:
+        if stored_head(folder) is None or not cross_encoder.states(Path(folder)):
+            continue
+        if (name := cross_encoder.activation([Path(folder)])) != cross_encoder.IDENTITY:
+            raise ConfigError(
+                f"{ctx.given.key}: got {folder}, a cross-encoder whose scores are the {name.rpartition('.')[2]} of its "
+                "output; must be its output for a regression, whose labels are on that scale; to learn the labels with "
+                f"a new head, set {advice.setting('teacher.head', 'new')}"
+            )
+
+
+def _on_tasks(pending: list[Step]) -> bool:
+    return any(not step.on_corpus and not step.embeds for step in pending)
+
+
+def _check_lengths(ctx: Context, pending: list[Step], most: int, folder: str) -> None:
+    """Refuse texts that are longer than those that the teacher's library reads."""
+    tasks, corpus = ctx.config.tasks.max_length, ctx.config.corpus.max_length
+    lengths = {"tasks.max_length": tasks if _on_tasks(pending) else 0}
+    lengths |= {"corpus.max_length": corpus if any(step.on_corpus for step in pending) else 0}
+    for key, value in lengths.items():
+        if value > most:
+            raise ConfigError(
+                f"{key}: got {value}; must be <= {most}, the number of tokens at which sentence-transformers cuts the "
+                f"texts of {folder}; set {advice.setting(key, most)}"
+            )
 
 
 def check_labels(ctx: Context, steps: list[Step]) -> None:

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-from distill import family, student, teacher
+from distill import advice, family, student, teacher
 from distill.compress.zeros import STEP
 from distill.config import Evaluate, Prune, Train, Vocabulary
 from distill.context import Context
@@ -15,8 +15,11 @@ from distill.errors import ConfigError
 from distill.evaluate.timing import OWN
 from distill.family.head import stored_head
 from distill.family.record import UNBOUNDED
+from distill.family.vectors import check_cosines
 from distill.fits import (
+    check_activation,
     check_architecture,
+    check_embedders,
     check_folds,
     check_labels,
     check_margins,
@@ -46,6 +49,7 @@ def prepare(ctx: Context, pending: list[Step]) -> None:
     _check_weights(ctx, pending)
     _ = ctx.given.student_tokenizer  # on every process, because loading it synchronizes them
     _check_models(ctx, pending)
+    check_embedders(ctx, pending)
     if any(not step.on_corpus for step in pending):
         for line in (*ctx.notes, coverage(ctx.coverage)):
             ctx.machine.log(line)
@@ -56,6 +60,7 @@ def prepare(ctx: Context, pending: list[Step]) -> None:
             ctx.machine.log(line)
         for folder in ctx.given.teachers:
             check_head(stored_head(folder), [data.task for data in ctx.tasks.values()], ctx.given.key)
+        check_activation(ctx, pending)
         check_rows(ctx, pending)
         check_folds(ctx, pending)
         check_labels(ctx, pending)
@@ -70,14 +75,16 @@ def prepare(ctx: Context, pending: list[Step]) -> None:
 
 
 def _check_weights(ctx: Context, pending: list[Step]) -> None:
-    """Refuse damaged weights, and an embedder whose student could not be exported as one."""
-    for folder in ctx.given.teachers:
-        teacher.check_weights(folder)
+    """Refuse models that are not whole, and an embedder whose student could not be exported as one."""
+    given = dict.fromkeys(ctx.given.teachers, ctx.given.key)
     if ctx.plan.given_student:
-        teacher.check_weights(ctx.given.student)
+        given.setdefault(ctx.given.student, "student.name")
+    for folder, key in given.items():
+        for line in teacher.check_given(folder, key):
+            ctx.machine.log(line)
     if any(step.embeds for step in pending):
-        teacher.embedder_length(ctx.given.teacher)
-        teacher.pooling(ctx.given.teacher)
+        teacher.check_exported(ctx.given.teacher)
+        check_cosines(ctx.given.teacher)
 
 
 def _on_main_process(ctx: Context, pending: list[Step]) -> None:
@@ -126,6 +133,8 @@ def _check_models(ctx: Context, steps: list[Step]) -> None:
     configs = [teacher.read_config(folder, ctx.given.key) for folder in ctx.given.teachers]
     for tokenizer, config in zip(ctx.given.tokenizers, configs, strict=True):
         teacher.check_vocabulary(tokenizer, config, ctx.given.key)
+    for line in _beyond_trained(ctx, steps, configs):
+        ctx.machine.log(line)
     window, longest = ctx.config.teacher.window, min(family.max_length(config) for config in configs)
     errors: list[str] = []
     if window is not None and window > longest:
@@ -144,12 +153,23 @@ def _check_models(ctx: Context, steps: list[Step]) -> None:
     lengths = [family.max_length(config) for _, config in students if config is not None]
     errors += _too_long(_lengths(ctx, [s for s in steps if s.on_corpus]), longest, lengths, "")
     # Only for tasks, because a corpus is cut into sequences anyway.
-    advice = f", or teacher.window={longest}" if window is None else ""
+    windows = f", or {advice.setting('teacher.window', longest)}" if window is None else ""
     on_tasks = _lengths(ctx, [s for s in steps if not s.on_corpus])
-    errors += _too_long(on_tasks, longest if window is None else None, lengths, advice)
+    errors += _too_long(on_tasks, longest if window is None else None, lengths, windows)
     if errors:
         raise ConfigError(dict.fromkeys(errors))
     check_memory(ctx, students, configs)
+
+
+def _beyond_trained(ctx: Context, steps: list[Step], configs: list[Any]) -> Iterator[str]:
+    """A line for texts that are longer than those a teacher without a maximum length was trained on."""
+    most = min(family.trained_length(config) for config in configs)
+    for key, value in _lengths(ctx, steps).items():
+        if value > most:
+            yield (
+                f"{key}: {value} tokens are more than max_position_embeddings, {most}, of a teacher with relative "
+                "positions, which was most likely trained on shorter texts"
+            )
 
 
 def _lengths(ctx: Context, steps: list[Step]) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,8 +26,10 @@ def held(path: Path, taken: Callable[[Path], None]) -> Iterator[None]:
             the lock is waited for.
 
     Raises:
-        OSError: if the file cannot be written.
+        OSError: if the file cannot be written, or is a symbolic link: nothing is written where one leads.
     """
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
     from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
 
     def acquired(lock: BaseFileLock) -> BaseFileLock:

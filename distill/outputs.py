@@ -2,7 +2,7 @@
 
 A new file may be written anywhere. A file that exists is replaced only if a command wrote it and nobody has changed it
 (`write_all`), or if the user says so (`--overwrite`). Devices, pipes, links and folders are never replaced, and neither
-is an input of the same command, however its path is spelt.
+is an input of the same command, however its path is spelt. What is written to the null device is nowhere.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from urllib.parse import unquote
 
 from distill import advice, intact
 from distill.checkpoint import claimed, read_json, write_bytes, write_json
-from distill.disk import special
+from distill.disk import is_null, special
 from distill.errors import ConfigError
 
 MARK = ".distill-written"
-"""File in a folder that no run claimed, with the hashes of what commands such as `distill.report` wrote there."""
+"""File in a folder with the hashes of what commands such as `distill.report` wrote there."""
+_ABOUT = "/about"
+"""Key in `MARK`, which no file can have, for what the files are about."""
 
 _STDOUT = frozenset({"-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"})
 """Names of standard output."""
@@ -34,7 +36,8 @@ def checked(
     overwrite: bool = False,
     stdout: bool = True,
 ) -> Path | None:
-    """The path of a file that a command may write, or None for standard output (`-` or `/dev/stdout`).
+    """The path of a file that a command may write, or None for standard output (`-` or `/dev/stdout`). The path may
+    also be that of the null device.
 
     Call it before anything else is done, so that a wrong path is refused at once.
 
@@ -51,6 +54,8 @@ def checked(
     if stdout and text in _STDOUT:
         return None
     path = Path(text)
+    if is_null(path):
+        return path
     what = "an empty name" if not text else special(path)
     if what is None and text.endswith(("/", os.sep)):
         what = "a folder"
@@ -59,40 +64,48 @@ def checked(
     if (parent := _in_the_way(path)) is not None:
         other = _other(Path(path.name), option)
         raise ConfigError(f"{option}: got {path}; must be in a folder, but {parent} is none; {other}")
-    if os.path.lexists(path):
-        if _is_input(path, inputs):
-            raise ConfigError(
-                f"{option}: got {path}, which the command reads; must be another file; {_other(path, option)}"
-            )
-        if not overwrite:
-            raise ConfigError(
-                f"{option}: got {path}, which exists; must be a new file; add --overwrite to replace it, or "
-                f"{_other(path, option)}"
-            )
+    if _is_input(path, inputs):
+        other = _other(_apart(path, inputs), option)
+        raise ConfigError(f"{option}: got {path}, which the command reads; must be another file; {other}")
+    if os.path.lexists(path) and not overwrite:
+        raise ConfigError(
+            f"{option}: got {path}, which exists; must be a new file; add --overwrite to replace it, or "
+            f"{_other(path, option)}"
+        )
     return path
 
 
-def write_all(folder: Path, files: Mapping[str, bytes], option: str, *, overwrite: bool = False) -> None:
+def write_all(
+    folder: Path,
+    files: Mapping[str, bytes],
+    option: str,
+    *,
+    about: str = "",
+    of_run: bool = False,
+    overwrite: bool = False,
+) -> None:
     """Write files into a folder, all of them or, if one of them would replace another's file, none.
 
-    In the folder of a run, the run's files are replaced. Elsewhere the file `MARK` has the hashes of what was written,
-    so that the same command may replace its own files as long as nobody has changed them.
+    The file `MARK` then has the hashes of what was written, so that the same command may replace its own files as long
+    as nobody has changed them.
 
     Args:
         files: name -> content.
         option: the option or argument that names the folder.
+        about: what the files are about: those about something else are not replaced.
+        of_run: whether they are files of a run, which are replaced in its folder, whatever they contain.
 
     Raises:
         ConfigError: if a file exists that no command wrote or that was changed, without `overwrite`.
         OSError: if the folder cannot be written.
     """
-    check_all(folder, files, option, overwrite=overwrite)
-    if claimed(folder):
+    check_all(folder, files, option, about=about, of_run=of_run, overwrite=overwrite)
+    if of_run and claimed(folder):
         for name, content in files.items():
             write_bytes(folder / name, content)
         return
     # Noted before it is written, so that a process that is killed in between leaves no file that is not its own.
-    known = _written(folder)
+    known = _written(folder) | {_ABOUT: [about]}
     before = {name: hashes[-1:] for name, hashes in known.items() if name in files}
     both = {name: [*before.get(name, []), hashlib.sha256(content).hexdigest()] for name, content in files.items()}
     write_json(folder / MARK, known | both)
@@ -101,11 +114,24 @@ def write_all(folder: Path, files: Mapping[str, bytes], option: str, *, overwrit
     write_json(folder / MARK, known | {name: hashes[-1:] for name, hashes in both.items()})
 
 
-def check_all(folder: Path, names: Iterable[str], option: str, *, overwrite: bool = False) -> None:
+def check_all(
+    folder: Path,
+    names: Iterable[str],
+    option: str,
+    *,
+    about: str = "",
+    of_run: bool = False,
+    overwrite: bool = False,
+) -> None:
     """Refuse a folder in which one of the files must not be written; see `write_all`."""
     if (parent := _in_the_way(folder / MARK)) is not None:
         raise ConfigError(f"{option}: got {folder}; must be a folder, but {parent} is none; choose another")
-    known, ours = _written(folder), claimed(folder)
+    known, ours = _written(folder), of_run and claimed(folder)
+    if not (ours or overwrite) and known.get(_ABOUT, [about]) != [about]:
+        raise ConfigError(
+            f"{option}: got {folder}, which has the results of another command; must be another folder, or add "
+            f"--overwrite to replace them; {_other(folder, option)}"
+        )
     for name in (*names, MARK):
         file = folder / name
         if (what := special(file)) is not None:
@@ -119,6 +145,26 @@ def check_all(folder: Path, names: Iterable[str], option: str, *, overwrite: boo
         )
 
 
+def free_folder(folder: Path, names: Sequence[str], about: str) -> Path:
+    """The first of `folder`, `folder-2`, `folder-3` and so on in which these files replace none of others."""
+    number, found = 1, folder
+    while not _may_be_written(found, names, about):
+        number += 1
+        found = folder.with_name(f"{folder.name}-{number}")
+    return found
+
+
+def _may_be_written(folder: Path, names: Sequence[str], about: str) -> bool:
+    if os.path.lexists(folder) and not folder.is_dir():
+        return False
+    try:
+        check_all(folder, names, "", about=about)
+    except ConfigError:
+        # Where the parent is no folder, no number helps; it is refused when the files are written.
+        return _in_the_way(folder) is not None
+    return True
+
+
 def _in_the_way(path: Path) -> Path | None:
     """The nearest existing parent, if it is no folder; a link to a folder is one."""
     parent = next((parent for parent in path.absolute().parents if os.path.lexists(parent)), None)
@@ -126,19 +172,38 @@ def _in_the_way(path: Path) -> Path | None:
 
 
 def _is_input(path: Path, inputs: Iterable[str | Path]) -> bool:
-    """Whether an existing file is one of the inputs, or in a folder that is one, however its path is spelt."""
+    """Whether a file is one of the inputs, or in a folder that is one, however its path is spelt; or, of a file that
+    does not exist, whether the same command would read it the next time, because a glob matches it."""
+    spellings = [each for given in inputs for each in _spellings(os.fspath(given))]
+    if not os.path.lexists(path):
+        return any(_matches(path, spelling) for spelling in spellings)
     here = {_identity(each) for each in (path, *path.resolve().parents)}
-    return bool(here & {_identity(file) for given in inputs for file in _local(os.fspath(given))} - {None})
+    return bool(here & {_identity(file) for spelling in spellings for file in _files(spelling)} - {None})
 
 
-def _local(given: str) -> Iterator[Path]:
-    """Paths on this machine that an input may mean: itself, the files of a glob, those of a `file://` URL."""
+def _apart(path: Path, inputs: Sequence[str | Path]) -> Path:
+    """The path, or one in a folder of its own where a glob of the inputs matches other names in this one too."""
+    return path.parent / "predictions" / path.name if _is_input(_free(path), inputs) else path
+
+
+def _spellings(given: str) -> Iterator[str]:
+    """Paths and globs on this machine that an input may mean, e.g. as a `file://` URL."""
     for part in given.split("::"):
         scheme, separator, rest = part.partition("://")
-        spellings = {rest, unquote(rest)} if separator and scheme in ("file", "local") else {part}
-        for spelling in spellings:
-            yield Path(spelling)
-            yield from map(Path, glob.iglob(spelling, recursive=True))
+        yield from {rest, unquote(rest)} if separator and scheme in ("file", "local") else {part}
+
+
+def _files(spelling: str) -> Iterator[Path]:
+    yield Path(spelling)
+    yield from map(Path, glob.iglob(spelling, recursive=True))
+
+
+def _matches(path: Path, spelling: str) -> bool:
+    """Whether a glob matches a path; `**` is taken for no folder or for one."""
+    if not glob.has_magic(spelling):
+        return False
+    pattern, absolute = os.path.abspath(spelling), Path(os.path.abspath(path))
+    return absolute.match(pattern) or ("**/" in pattern and absolute.match(pattern.replace("**/", "")))
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

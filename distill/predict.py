@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
+from distill import streams
 from distill.cells import csv_line, json_line
-from distill.errors import ConfigError, DataError, UserError, printable, printable_lines
+from distill.errors import ConfigError, DataError, UserError, discreet, printable, printable_lines
 from distill.options import as_options
 
 if TYPE_CHECKING:  # these take a second to import, and --help must not wait for them
@@ -115,7 +116,7 @@ def _predict(options: argparse.Namespace) -> None:
     from distill.progress import Bar
 
     silence()
-    model = serve.load(folder, backend=options.backend, scheme=options.scheme)
+    model = serve.load(folder, backend=options.backend, scheme=options.scheme, say=_say)
     done = 0
     with (
         _opened(output, form, source) as write,
@@ -138,6 +139,10 @@ def _predicted(model: Any, texts: Any, batch_size: int, source: Source, done: in
             _NUMBER.sub(lambda found: f"{source.where(done + int(found[1]) - 1)}:", line) for line in error.messages
         ]
         raise DataError(lines) from error
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{printable(discreet(line))}\n")
 
 
 def _kind(folder: Path, record: Record | None) -> Kind:
@@ -291,4 +296,4 @@ def flat(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(streams.printed(main, first=True))

@@ -34,7 +34,8 @@ class Bar:
     """
 
     def __init__(self, console: Console | None, name: str, total: int, done: int = 0) -> None:
-        self.console, self.name, self.total = console, printable(name), total
+        name = printable(name)  # may have the name of a task, or of a file
+        self.console, self.name, self.total = console, name, total
         self.first, self.began, self.shown = done, time.monotonic(), time.monotonic()
         self.live: Progress | None = None
         if console is not None and console.is_terminal:

@@ -21,9 +21,9 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
-from distill import checkpoint, errors, explain
+from distill import advice, checkpoint, errors, explain, streams
 from distill.config import Config
-from distill.errors import UserError, discreet
+from distill.errors import UserError, discreet, printable
 
 GRACE = 30.0
 """Seconds in which the process of a job may write a checkpoint before it is killed."""
@@ -46,8 +46,8 @@ class Failure:
     """Empty if its process was ended."""
 
     def __str__(self) -> str:
-        settings = discreet(" ".join(self.overrides))
-        return "\n".join(f"job {self.job} ({settings}): {line}" for line in self.lines)
+        settings = discreet(advice.command(self.overrides))
+        return "\n".join(printable(f"job {self.job} ({settings}): {line}") for line in self.lines)
 
 
 @contextmanager
@@ -148,6 +148,7 @@ def _alone(
     orders: Connection,
 ) -> None:
     """What the process of a job does."""
+    streams.steady()
     errors.listen()
     threading.Thread(target=_obey, args=(orders,), daemon=True).start()
     try:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from distill.cells import plain
-from distill.errors import ConfigError, DataError
+from distill.errors import ConfigError, DataError, printable
 
 if TYPE_CHECKING:  # these take a second to import, and --help must not wait for them
     import pyarrow as pa
@@ -64,6 +64,8 @@ def source(options: argparse.Namespace, record: Record | None, kind: Kind) -> So
     from distill.data import files
 
     table = files.read(options.file, "tasks.file", options.separator)
+    for note in table.notes:
+        sys.stderr.write(f"{printable(note)}\n")
     names = tuple(table.rows.column_names)
     if kind.choices:
         text, choices, guessed = _choices(options, record, table)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -12,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from distill import cache, check, checkpoint, disk, explain, intact, progress
+from distill import advice, cache, check, checkpoint, disk, explain, intact, progress
+from distill.check import words as command_line
 from distill.check.launch import launch
+from distill.check.place import place
 from distill.check.rules import flatten
-from distill.config import Config, Evaluate, Export, load_config
+from distill.config import Config, Evaluate, Export, load_config, words
 from distill.data.tasks import check_files
 from distill.errors import ConfigError, UserError, discreet, printable
 from distill.family.head import stored_head
@@ -50,10 +51,13 @@ def run(*settings: str) -> dict[str, Any] | None:
         UserError: for every error that the user can correct. `messages` contains one line per problem.
     """
     recipe = next((word.partition("=")[2] for word in settings if word.startswith("recipe=")), None)
+    if problems := list(command_line.problems(settings)):
+        raise ConfigError(problems)
+    overrides = words(settings)
     try:
-        config = load_config(list(settings))
+        config = load_config(overrides)
     except Exception as error:
-        lines = explain.messages(error, list(settings))
+        lines = explain.messages(error, overrides)
         if lines is None:
             raise
         raise ConfigError(lines) from error
@@ -61,7 +65,7 @@ def run(*settings: str) -> dict[str, Any] | None:
         raise ConfigError(problems)
     assert recipe is not None
     try:
-        return walk(config, recipe, list(settings))
+        return walk(config, recipe, overrides)
     except OSError as error:
         if (line := disk.problem(error)) is None:
             raise
@@ -77,13 +81,15 @@ def walk(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | 
         UserError: for every error that the user can correct.
     """
     began = time.monotonic()
-    if problems := list(launch(os.environ)):
-        raise ConfigError(problems)
     folder = checkpoint.run_folder(recipe, overrides, config.output)
+    if problems := [*launch(os.environ), *place(config, folder)]:
+        raise ConfigError(problems)
     checkpoint.claim(folder)
     with checkpoint.locked(folder), cache.using(config.cache):
         _same_settings(folder, config)
         _sweep(folder)
+        if line := cache.note():
+            _print(line)
         _check_files(config)
         ctx = _context(config, recipe, overrides, folder)
         from distill import report
@@ -193,6 +199,12 @@ def _sweep(folder: Path) -> None:
             "what the run measured and decided; set output=NEW_FOLDER"
         )
     for line in checkpoint.mend(folder):
+        _print(line)
+
+
+def _print(line: str) -> None:
+    """Print a line before the machine is known, on the main process only."""
+    if int(os.environ.get("RANK", "0")) == 0:
         Console(soft_wrap=True).print(printable(line), highlight=False, markup=False)
 
 
@@ -345,10 +357,12 @@ def _context(config: Config, recipe: str, overrides: list[str], folder: Path) ->
     from distill.context.folder import RunFolder
     from distill.machine import start
 
-    command = f"python -m distill {shlex.join(map(discreet, overrides))}"
+    command = advice.command(["python", "-m", "distill", *map(discreet, overrides)])
     machine = start(config, folder)
     machine.check_shared(folder)
-    return Context(config, resolve(config), recipe, command, machine, RunFolder(folder))
+    inside = RunFolder(folder)
+    inside.check_links()
+    return Context(config, resolve(config), recipe, command, machine, inside)
 
 
 def _repositories(ctx: Context) -> dict[str, Path]:

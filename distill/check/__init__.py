@@ -18,6 +18,7 @@ from distill.check.gates import gates
 from distill.check.pipeline import pipeline
 from distill.check.rules import TRACKERS, broken, existing, flatten, nearest, unknown
 from distill.check.shared import shared
+from distill.check.system import system_files
 from distill.check.targets import targets
 from distill.check.tasks import tasks
 from distill.checkpoint import is_path
@@ -62,12 +63,14 @@ def _sources(config: Config) -> Iterator[str]:
     yield from _tracker(config)
     if corpus.kind in ("parquet", "text"):
         yield from existing("corpus.path", corpus.path, "a file or folder")
+        yield from system_files("corpus.path", corpus.path)
     elif corpus.path:
         yield f"corpus.path: got {corpus.path}; must be null with corpus={corpus.kind}; add corpus=parquet or text"
     if corpus.kind == "hub" and not corpus.name:
         yield "corpus.name: got nothing; must name hub data sets; e.g. corpus.name=[wikimedia/wikipedia/20231101.en]"
     yield from tasks(config.tasks)
     yield from _transfer(config)
+    yield from system_files("transfer.files", config.transfer.files)
 
 
 def _transfer(config: Config) -> Iterator[str]:

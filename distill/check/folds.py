@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from distill import advice
 from distill.config import NO_TEACHER, Config, Train
 from distill.plan import Plan, Step
 
@@ -27,5 +28,6 @@ def _wrong(config: Config, plan: Plan, step: Step) -> str | None:
     if settings.teacher is not None:
         return f"in a stage with a teacher of its own; leave it out, or set stages.{step.stage}.teacher=null"
     if not any(other.teacher is step for other in plan.of(Train)):
-        return f"where no stage has {step.stage} as its teacher; leave it out, or set stages.STAGE.teacher={step.stage}"
+        other = advice.setting("stages.STAGE.teacher", step.stage)
+        return f"where no stage has {step.stage} as its teacher; leave it out, or set {other}"
     return None

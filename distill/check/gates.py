@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from distill import advice
 from distill.config import Config, Prune, Train
 from distill.plan import Plan
 
@@ -18,7 +19,8 @@ def gates(config: Config, plan: Plan) -> Iterator[str]:
             continue
         pruners = [other for other in plan.of(Prune) if other.gated is step]
         if not pruners:
-            yield f"{got} in a stage that no prune stage starts from; set stages.PRUNE.start={stage}, or leave it out"
+            start = advice.setting("stages.PRUNE.start", stage)
+            yield f"{got} in a stage that no prune stage starts from; leave it out, or set {start}"
         if settings.role == "teacher" or settings.build_student:
             yield f"{got} in a stage that trains a teacher or builds a student; leave it out"
         if config.target.chain or config.budget.minutes is not None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path, PureWindowsPath
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 import hydra as installed
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
+from distill import advice
 from distill.bind import RESERVED, reserved
 
 _PLUGINS = "hydra_plugins.hydra"
@@ -91,6 +92,10 @@ def _folders(plain: Mapping[Any, Any]) -> Iterator[str]:
     for key in FOLDERS:
         if _select(plain, key) is not None and not _below_here(str(_select(plain, key))):
             yield f"hydra.{key}: got {_select(plain, key)}; must be a folder below the current one; leave it out"
+    place = PurePosixPath(str(_select(plain, "sweep.dir")))
+    if _below_here(str(place)) and not (len(place.parts) > 1 and place.parts[0] == "outputs"):
+        mend = advice.setting("hydra.sweep.dir", str("outputs" / place))
+        yield f"hydra.sweep.dir: got {place}; must be below outputs, as Hydra replaces multirun.yaml there; set {mend}"
 
 
 def _below_here(path: str) -> bool:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from importlib.util import find_spec
 
+from distill import advice, names
 from distill.check.baseline import baselines
 from distill.check.rules import nearest
 from distill.check.terms import TermFacts, terms
@@ -67,12 +68,24 @@ def _chained(plan: Plan, config: Config) -> Iterator[str]:
             )
 
 
+def _is_name(name: str) -> bool:
+    fits = STAGE_NAME.fullmatch(name) is not None and len(name) <= names.LONGEST
+    return fits and name not in GIVEN and not names.is_device(name)
+
+
 def _stage_names(config: Config) -> Iterator[str]:
+    first: dict[str, str] = {}
     for name in config.stages:
-        if name in GIVEN or not STAGE_NAME.fullmatch(name):
+        if not _is_name(name):
             yield (
                 f"stages.{name}: got {name} as the name of a stage; must be letters, digits, - and _, a letter first, "
-                f"and not {' or '.join(GIVEN)}, because it names a folder of the run; rename the stage"
+                f"not {' or '.join(GIVEN)} nor the name of a device, and at most {names.LONGEST} bytes, because it "
+                "names a folder of the run; rename the stage"
+            )
+        elif (other := first.setdefault(names.folded(name), name)) != name:
+            yield (
+                f"stages.{name}: got {name} beside {other} as names of stages; must differ in more than case, because "
+                "some file systems have one folder for both; rename one of the stages"
             )
     for index, name in enumerate(config.pipeline):
         if name not in config.stages:
@@ -112,7 +125,7 @@ def _reference(step: Step, key: str, source: Step) -> Iterator[str]:
         if other.start != start and not step.embeds:
             yield (
                 f"{where}: got {source.stage}, which quantizes {other.start}; must quantize {start}, the models of "
-                f"this stage; set stages.{source.stage}.start={start}"
+                f"this stage; set {advice.setting(f'stages.{source.stage}.start', start)}"
             )
     elif isinstance(settings, Export) and isinstance(other, Evaluate) and not step.embeds:
         if other.student != settings.start:
@@ -233,12 +246,12 @@ def _installed(key: str, schemes: list[str]) -> Iterator[str]:
             )
 
 
-def _names(key: str, names: list[str], allowed: tuple[str, ...]) -> Iterator[str]:
+def _names(key: str, given: list[str], allowed: tuple[str, ...]) -> Iterator[str]:
     """Names that are not allowed, or appear twice."""
-    for index, name in enumerate(names):
+    for index, name in enumerate(given):
         if name not in allowed:
             yield f"{key}: got {name}; must be {' or '.join(allowed)}; drop it"
-        elif name in names[:index]:
+        elif name in given[:index]:
             yield f"{key}: got {name} twice; must name each once; drop one"
 
 
@@ -257,7 +270,8 @@ def _cut_for_all(step: Step, stage: Train, config: Config) -> Iterator[str]:
     if not isinstance(shape, Step) or not isinstance(shape.settings, Prune):
         return
     if stage.data != "corpus":
-        yield f"{key}.shape_of: got {shape.stage} on tasks; must be null there; set {key}.start={shape.stage}"
+        begin = advice.setting(f"{key}.start", shape.stage)
+        yield f"{key}.shape_of: got {shape.stage} on tasks; must be null there; set {begin}"
     if stage.build_student:
         yield f"{key}.build_student: got true; must be false with {key}.shape_of; set one of them"
     if not shape.settings.uniform:

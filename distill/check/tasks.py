@@ -2,35 +2,47 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from distill import advice, names
 from distill.check.rules import existing, nearest
+from distill.check.system import system_files
 from distill.config import Task, Tasks
 from distill.data.kinds import KINDS
 from distill.data.task import chosen, is_own
-
-TASK_NAME = re.compile(r"\w[\w.-]*")
-"""Valid names of tasks, which are names of folders in the run folder too."""
-LONGEST = 200
-"""Bytes of a name: file systems take 255, and temporary names are longer."""
 
 
 def tasks(settings: Tasks) -> Iterator[str]:
     """Problems of the tasks."""
     every = chosen(settings)
     yield from _sources(settings, every)
+    yield from _alike(every)
     for name in settings.names or []:
         if name not in every:
             yield f"tasks.names: got {name}; must be one of {', '.join(every)}; {nearest(name, list(every))}"
     for name, task in every.items():
-        if not TASK_NAME.fullmatch(name) or len(name.encode()) > LONGEST:
-            key = "tasks.name" if is_own(settings) else f"tasks.each.{name}"
+        if not names.is_valid(name):
+            own = is_own(settings)
+            mend = f"set {advice.setting('tasks.name', names.mended(name))}" if own else "rename the task"
             yield (
-                f"{key}: got {name!r} as the name of a task; must be letters, digits, -, _ and dots, no dot first, and "
-                f"at most {LONGEST} bytes, because it names a folder of the run; rename the task"
+                f"{'tasks.name' if own else f'tasks.each.{name}'}: got {name!r} as the name of a task; must be "
+                f"{names.RULE}, because it names folders of the run; {mend}"
             )
-        yield from _task("tasks" if is_own(settings) else f"tasks.each.{name}", task)
+        key = "tasks" if is_own(settings) else f"tasks.each.{name}"
+        for source in ("train", "validation", "test", "development"):
+            yield from system_files(f"{key}.{source}", getattr(task, source), settings.path)
+        yield from _task(key, task)
+
+
+def _alike(every: Iterable[str]) -> Iterator[str]:
+    """Problems of tasks whose folders would be one folder."""
+    first: dict[str, str] = {}
+    for name in every:
+        if (other := first.setdefault(names.folded(name), name)) != name:
+            yield (
+                f"tasks.each.{name}: got {name!r} beside {other!r} as names of tasks; must differ in more than case, "
+                "because some file systems have one folder for both; rename one of the tasks"
+            )
 
 
 def _sources(settings: Tasks, every: dict[str, Task]) -> Iterator[str]:
@@ -55,20 +67,20 @@ def _task(key: str, task: Task) -> Iterator[str]:
         yield f"{key}.train: got nothing; must be a file with labelled rows; set {key}.train=FILE"
     yield from _files(key, task)
     kinds = [KINDS[task.kind]] if task.kind in KINDS else list(KINDS.values())
-    names = list(dict.fromkeys(metric for kind in kinds for metric in kind.all_metrics))
+    metrics = list(dict.fromkeys(metric for kind in kinds for metric in kind.all_metrics))
     for metric in task.metrics or []:
-        if metric not in names:
-            yield f"{key}.metrics: got {metric}; must be of {', '.join(names)}; {nearest(metric, names)}"
+        if metric not in metrics:
+            yield f"{key}.metrics: got {metric}; must be of {', '.join(metrics)}; {nearest(metric, metrics)}"
     if task.metrics == []:
-        yield f"{key}.metrics: got []; must be one or more of {', '.join(names)}; leave it out for those of its kind"
+        yield f"{key}.metrics: got []; must be one or more of {', '.join(metrics)}; leave it out for those of its kind"
     if task.kind is not None and task.kind not in KINDS:
         yield f"{key}.kind: got {task.kind}; must be {' or '.join(KINDS)}; null chooses it by the labels"
     if task.threshold is not None and not 0 < task.threshold < 1:
         yield f"{key}.threshold: got {task.threshold:g}; must be between 0 and 1; 0.5 is the default"
     if task.prompts is not None and len(task.prompts) != 2:
         yield (
-            f"{key}.prompts: got {task.prompts}; must be two texts, put before first and second texts; e.g. "
-            '["query: ","passage: "]'
+            f"{key}.prompts: got {task.prompts}; must be two texts, put before first and second texts; set e.g. "
+            f"{advice.setting(f'{key}.prompts', ['query: ', 'passage: '])}"
         )
     yield from _labels(key, task)
     used = [task.text, task.text_pair, *(task.label if isinstance(task.label, list) else [task.label])]
@@ -92,8 +104,8 @@ def _labels(key: str, task: Task) -> Iterator[str]:
     """Problems of the settings of a task's labels and text columns."""
     if task.range is not None and not (len(task.range) == 2 and task.range[0] < task.range[1]):
         yield f"{key}.range: got {task.range}; must be [lowest, highest]; e.g. [0,5]"
-    names = {label.strip().casefold() for label in task.labels or ()}
-    if task.labels is not None and (len(names) < 2 or len(names) < len(task.labels)):
+    labels = {label.strip().casefold() for label in task.labels or ()}
+    if task.labels is not None and (len(labels) < 2 or len(labels) < len(task.labels)):
         yield f"{key}.labels: got {task.labels}; must be two different labels or more; e.g. [no,yes]"
     several = isinstance(task.label, list)
     if several and len({*map(str, task.label)}) < len(task.label):

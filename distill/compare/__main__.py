@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from distill import streams
 from distill.backends import BACKENDS
 from distill.errors import ConfigError, UserError, printable
 
@@ -48,6 +49,7 @@ def _parser() -> _Parser:
     )
     parser.add_argument("--separator", help="between the values of a CSV")
     parser.add_argument("--output", metavar="FOLDER", type=Path, help="default: outputs/compare/A-vs-B")
+    parser.add_argument("--overwrite", action="store_true", help="replace what --output has of another comparison")
     parser.add_argument(
         "--rows", metavar="N", type=_count, default=10, help="rows to list where the models differ most"
     )
@@ -80,10 +82,14 @@ def _run(options: argparse.Namespace) -> None:
 
     from distill.compare.comparison import compare
     from distill.compare.page import blocks
-    from distill.compare.write import write
+    from distill.compare.write import check, told_apart, write
     from distill.machine import silence
     from distill.report.terminal import show_blocks
 
+    names = ("text", "text_pair", "choices", "label", "separator", "backend")
+    own = told_apart(options.a, options.b, options.file, {name: getattr(options, name) for name in names})
+    if options.output is not None:
+        check(options.output, own, overwrite=options.overwrite)
     messages = Console(stderr=True)
     silence()
     comparison = compare(
@@ -100,9 +106,9 @@ def _run(options: argparse.Namespace) -> None:
         backends=(backends[0], backends[-1]),
         log=lambda line: messages.print(Text(printable(line), style="dim"), soft_wrap=True),
     )
-    paths = write(comparison, options.output)
+    paths = write(comparison, options.output, own, overwrite=options.overwrite)
     show_blocks(blocks(comparison, whole=False), paths, Console(width=None if sys.stdout.isatty() else 160))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(streams.printed(main))

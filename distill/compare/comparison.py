@@ -21,10 +21,11 @@ from distill.compare.rows import Rows, Targets, check_width, read_rows, targets
 from distill.data.kinds import Kind, labelled
 from distill.data.kinds.embedding import cosines
 from distill.environment import hardware
-from distill.errors import UserError
+from distill.errors import UserError, printable
 from distill.evaluate.disagreements import label_of, short, shown
 from distill.family.head import stored_head
 from distill.family.record import TEXTS
+from distill.family.vectors import check_cosines
 
 if TYPE_CHECKING:
     from distill.serve import Model
@@ -67,11 +68,16 @@ def compare(
     settings = config.Task(text=text, text_pair=text_pair, label=own, choices=others, separator=separator)
     columns, choice_columns, architecture = _columns(b)
     rows = read_rows(file, settings, columns, choice_columns, architecture)
+    for note in rows.table.notes:
+        log(printable(note))
     check_width("B", columns, rows)
     models = _loaded((a, b), backends, log)
     check_width("A", () if models[0].kind.separate else models[0].columns, rows)
     kinds = _kinds(models)
     kind = kinds[0]
+    if kind.separate:
+        for model in models:
+            check_cosines(model.folder)
     head, order = common(kinds, (models[0].labels, models[1].labels))
     given = targets(rows, settings, kind, head)
     label_from = f", the label from {', '.join(given.label)}" if given.label else ""
@@ -106,7 +112,7 @@ def compare(
         "differences": _differences(kind, models, outputs, rows, given, names, top),
         "latency": measured,
         "environment": hardware(_threads()),
-        "notes": [given.note] if given.note else [],
+        "notes": [*rows.notes, *given.remarks, *([given.note] if given.note else [])],
     }
     return result | {"result": sentences(result)}
 
@@ -184,7 +190,7 @@ def _loaded(folders: Sequence[str | Path], backends: Sequence[str | None], log: 
     for name, folder, backend in zip("AB", folders, backends, strict=True):
         with _named(name):
             read(located(folder))  # refuses a folder with several heads
-            model = load(folder, backend=backend, threads=_threads())
+            model = load(folder, backend=backend, threads=_threads(), say=log)
             assert isinstance(model, Model)
             models.append(model)
         log(f"{name}: {folder}, {models[-1].backend} {models[-1].scheme}")

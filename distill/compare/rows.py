@@ -13,13 +13,16 @@ import pyarrow.compute as pc
 
 from distill import config
 from distill.data import columns as usual
-from distill.data.columns import SAMPLE, check_texts, choice_columns, label_columns, text_columns
+from distill.data.columns import SAMPLE, check_texts, choice_columns, flag_of, label_columns, text_columns
 from distill.data.files import Table, read
+from distill.data.kind_of import stated_of
 from distill.data.kinds import Columns, Kind
 from distill.data.kinds.multiple_choice import check, choices_of, first_of, sizes_of
 from distill.data.kinds.token_classification import is_words
 from distill.data.labelled import label_column, usable_rows
 from distill.data.labels import labels_of
+from distill.data.marked import with_places
+from distill.data.meant import accepted, with_lists
 from distill.errors import ConfigError, DataError, UserError
 from distill.family.head import Head
 from distill.family.record import ANSWERS, CHOICES, TEXTS, TOKENS, VECTORS
@@ -50,6 +53,8 @@ class Rows:
     """The text column, or the two columns of a text pair."""
     choices: tuple[str, ...] = ()
     """The columns with the choices of each row."""
+    notes: tuple[str, ...] = ()
+    """Which rows were left out, in sentences."""
 
     def __len__(self) -> int:
         return int(self.table.rows.num_rows)
@@ -69,6 +74,8 @@ class Targets:
     label: tuple[str, ...] = ()
     values: np.ndarray | None = None
     note: str = ""
+    remarks: tuple[str, ...] = ()
+    """How the labels were read, in lines."""
 
 
 def read_rows(
@@ -90,7 +97,8 @@ def read_rows(
         DataError: for a malformed file, and for a row without text.
     """
     with options():
-        table = read(file, "FILE", settings.separator)
+        table, notes = with_lists(settings, read(file, "FILE", settings.separator))[0], list[str]()
+        table = accepted(settings, table, notes.append, file)
         if not table.rows.num_rows:
             raise DataError(f"{file}: got no rows; must have one or more; add rows")
         stated = (settings.text, settings.text_pair, settings.choices) == (None, None, None)
@@ -112,7 +120,7 @@ def read_rows(
         following = np.roll(np.arange(table.rows.num_rows), -1)
         table = replace(table, rows=table.rows.append_column(NEXT, table.rows[text[0]].take(pa.array(following))))
         text = (*text, NEXT)
-    return Rows(table, text, tuple(choices))
+    return Rows(table, text, tuple(choices), tuple(notes))
 
 
 def _joined(table: Table, column: str) -> Table:
@@ -175,7 +183,8 @@ def targets(rows: Rows, settings: config.Task, kind: Kind, head: Head) -> Target
         if not label:
             return Targets(note=f"No column of {file} contains labels of the models; --label COLUMN names one.")
         try:
-            return Targets(label, _encoded(rows, label, kind, head))
+            values, remarks = _encoded(rows, label, kind, head, settings)
+            return Targets(label, values, remarks=tuple(remarks))
         except UserError:
             if settings.label is None and label[0].lower() not in LABELS.get(kind.architecture, usual.LABELS):
                 return Targets(
@@ -184,8 +193,12 @@ def targets(rows: Rows, settings: config.Task, kind: Kind, head: Head) -> Target
             raise
 
 
-def _encoded(rows: Rows, label: tuple[str, ...], kind: Kind, head: Head) -> np.ndarray:
-    columns = Columns(rows.text, label, kind, rows.choices)
+def _encoded(
+    rows: Rows, label: tuple[str, ...], kind: Kind, head: Head, settings: config.Task
+) -> tuple[np.ndarray, list[str]]:
+    """The targets of the rows, and how their labels were read."""
+    flag = flag_of(rows.table.rows, label, kind, head)
+    columns, remarks = Columns(rows.text, label, kind, rows.choices, flag=flag), list[str]()
     column = label_column(rows.table, columns)
     if kind.prepare is not None:
         if not kind.accepts(column.type):
@@ -195,10 +208,19 @@ def _encoded(rows: Rows, label: tuple[str, ...], kind: Kind, head: Head) -> np.n
             )
         if kind.choices:
             columns = replace(columns, first=first_of(column, sizes_of(rows.table.rows, rows.choices)))
-        column = kind.prepare(rows.table.rows, columns, rows.table.where)[label[0]]
+        table, remarks = with_places(rows.table.rows, columns, rows.table.where)
+        column = kind.prepare(table, columns, rows.table.where)[label[0]]
+    if kind.read is not None and len(label) == 1 and not flag:
+        stated = stated_of(settings, head, label, KEY, rows.table.files[0])
+        try:
+            given, said = kind.read({"train": column}, stated)
+        except ConfigError as error:  # the command has no option that states the meaning of a label
+            raise DataError(f"{error.messages[0].rpartition('; ')[0]}; write it as one of them") from error
+        column, remarks = given["train"], [*remarks, *said]
     numbered = tuple(map(str, range(head.outputs)))
+    classes = rows.table.classes(label[0])
     try:
-        named = replace(head, labels=head.labels or numbered)
+        named = replace(head, labels=head.labels or (classes if len(classes) == head.outputs else numbered))
         spelled = labels_of(config.Task(), kind, {"train": column}, named, KEY).spelled
     except ConfigError as error:
         got = error.messages[0].partition(": ")[2].partition(";")[0]
@@ -207,7 +229,7 @@ def _encoded(rows: Rows, label: tuple[str, ...], kind: Kind, head: Head) -> np.n
             f"{KEY}.label: {got} in column {', '.join(label)}; must be labels of the models: {names}; rename them in "
             f"the file, or set {KEY}.label=COLUMN"
         ) from error
-    return kind.encode(column, spelled, rows.table.where, f"{KEY}.label")
+    return kind.encode(column, spelled, rows.table.where, f"{KEY}.label"), remarks
 
 
 @contextmanager

@@ -2,31 +2,66 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from distill.checkpoint import write_json, write_text
+from distill import advice, outputs
+from distill.checkpoint import fingerprint
 from distill.compare import page
 from distill.errors import ConfigError
 from distill.report import html
 
+PAGE, RESULTS = "compare.html", "compare.json"
 
-def write(comparison: dict[str, Any], folder: Path | None = None) -> dict[str, Path]:
+
+def told_apart(a: str | Path, b: str | Path, file: str, options: Mapping[str, Any]) -> str:
+    """What tells a comparison from others: the places of the models and of the rows, and the options of both."""
+    places = [str(Path(model).resolve()) for model in (a, b)]
+    return fingerprint([*places, file if "://" in file else str(Path(file).resolve()), options])
+
+
+def check(folder: Path, about: str, *, overwrite: bool = False) -> None:
+    """Refuse a folder for a comparison in which it would replace another's files."""
+    outputs.check_all(folder, (PAGE, RESULTS), "--output", about=about, overwrite=overwrite)
+
+
+def write(
+    comparison: dict[str, Any], folder: Path | None = None, about: str | None = None, *, overwrite: bool = False
+) -> dict[str, Path]:
     """Write both files into a folder, each atomically. Returns name -> path of each.
 
     Args:
-        folder: `outputs/compare/A-vs-B` by default, with the names of the models' folders.
+        folder: `outputs/compare/A-vs-B` by default, with the names of the models' folders, and with a number after it
+            where another comparison is there.
+        about: what tells the comparison from others; by default what it has of its own.
+        overwrite: whether the files of another are replaced.
+
+    Raises:
+        ConfigError: if one of them is another's, and for a folder that cannot be written.
     """
-    a, b = (re.sub(r"[^\w.-]+", "_", model["name"]) for model in comparison["models"].values())
-    folder = Path("outputs", "compare", f"{a}-vs-{b}") if folder is None else folder
-    paths = {"page": folder / "compare.html", "results": folder / "compare.json"}
+    models = comparison["models"].values()
+    if about is None:
+        same = ("columns", "label", "labels")
+        forms = [[model["backend"], model["scheme"]] for model in models]
+        options = {key: comparison[key] for key in same if key in comparison} | {"forms": forms}
+        first, second = (model["folder"] for model in models)
+        about = told_apart(first, second, comparison["file"], options)
+    if folder is None:
+        a, b = (re.sub(r"[^\w.-]+", "_", model["name"]) for model in models)
+        folder = outputs.free_folder(Path("outputs", "compare", f"{a}-vs-{b}"), (PAGE, RESULTS), about)
+    files = {
+        PAGE: html.document(page.title(comparison), page.blocks(comparison)),
+        RESULTS: json.dumps(comparison, indent=2, allow_nan=False) + "\n",
+    }
+    encoded = {name: text.encode() for name, text in files.items()}
     try:
-        write_text(paths["page"], html.document(page.title(comparison), page.blocks(comparison)))
-        write_json(paths["results"], comparison)
+        outputs.write_all(folder, encoded, "--output", about=about, overwrite=overwrite)
     except OSError as error:
         raise ConfigError(
-            f"--output: got {folder}; must be a folder that can be made and written ({error.strerror or error}); "
-            "set --output FOLDER"
+            f"--output: got {folder}; must be a folder that can be made and written ({error.strerror or error}); set "
+            f"{advice.option('--output', 'FOLDER')}"
         ) from error
-    return paths
+    return {"page": folder / PAGE, "results": folder / RESULTS}

@@ -78,14 +78,11 @@ def _with_transformers(folder: Path, out: Path, settings: Any) -> None:
     import torch
     from transformers import AutoConfig
 
+    from distill.teacher.whole import load_whole
+
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    model = family.auto_class(config).from_pretrained(
-        folder,
-        quantization_config=settings,
-        dtype=torch.float32,
-        use_safetensors=True,
-        trust_remote_code=False,
-    )
+    auto = family.auto_class(config)
+    model, *_ = load_whole(auto, folder, claimed=True, quantization_config=settings, dtype=torch.float32)
     out.mkdir(parents=True, exist_ok=True)
     # Copies the tokenizer: not weights and config, which are saved below, and not the stage's manifest and scores.
     for path in folder.iterdir():

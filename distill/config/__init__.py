@@ -5,8 +5,7 @@ Only hydra, omegaconf, yaml and the standard library are imported here, so that 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import yaml
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
+from distill.config import bounds, typed
 from distill.config.data import TRANSFER_SOURCES, Corpus, Limit, Task, Tasks, Transfer
 from distill.config.models import NO_TEACHER, Budget, Cache, Report, Student, Target, Teacher
 from distill.config.stages import (
@@ -71,6 +71,7 @@ __all__ = [
     "load_config",
     "recipes",
     "resolved",
+    "words",
 ]
 
 
@@ -139,12 +140,21 @@ def register() -> None:
         store.store(group=group, name=leaf, node=yaml.safe_load(path.read_text(encoding="utf-8")), package="_global_")
 
 
+def words(arguments: Sequence[str]) -> list[str]:
+    """The words of a command line as Hydra reads them as they were meant, see `typed`."""
+    return typed.words(arguments, Config)
+
+
 def load_config(overrides: list[str]) -> Config:
     """Compose the config from command-line settings, e.g. `["recipe=distilbert", "seed=1"]`. It is not checked yet."""
     from hydra import compose, initialize_config_dir
 
-    with initialize_config_dir(str(folder("conf").resolve()), version_base="1.3"):
-        return resolved(compose("config", overrides=overrides), overrides)
+    overrides = words(overrides)
+    conf = str(folder("conf").resolve())
+    with bounds.guarded(Config), bounds.composing(), initialize_config_dir(conf, version_base="1.3"):
+        composed = compose("config", overrides=overrides)
+    bounds.check_expanded(composed)
+    return resolved(composed, overrides)
 
 
 def resolved(composed: DictConfig, overrides: Iterable[str]) -> Config:
@@ -158,7 +168,7 @@ def resolved(composed: DictConfig, overrides: Iterable[str]) -> Config:
     if lines := [
         f"{key}: got {value}; must be a value or the name of another setting, ${{NAME}}; write the value"
         for key, value in _leaves(plain, "")
-        if isinstance(value, str) and _has_resolver(value)
+        if isinstance(value, str) and bounds.has_resolver(value)
     ]:
         raise ConfigError(lines)
     loaded = OmegaConf.to_object(composed)
@@ -172,16 +182,6 @@ def _leaves(value: Any, key: str) -> Iterator[tuple[str, Any]]:
             yield from _leaves(part, f"{key}.{name}" if key else str(name))
     else:
         yield key, value
-
-
-def _has_resolver(value: str) -> bool:
-    """Whether there is a colon in an interpolation: `${NAME:...}`, where the name may be an interpolation too."""
-    depth = 0
-    for part in re.findall(r"\$\{|\}|:", value):
-        depth += {"${": 1, "}": -1 if depth else 0}.get(part, 0)
-        if part == ":" and depth:
-            return True
-    return False
 
 
 def implied(settings: Config, overrides: Iterable[str]) -> Config:

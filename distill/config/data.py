@@ -6,6 +6,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
+class Texts:
+    """A text, or texts in a list or a mapping: what a setting holds whose type is `Any` for one of several forms."""
+
+
+TEXTS = {Texts: True}
+"""Metadata of such a setting."""
+
+
 @dataclass
 class Corpus:
     kind: str = "docstrings"
@@ -22,15 +30,15 @@ class Corpus:
 class Task:
     """One task: its files, columns, kind and metrics. Settings that are null are inferred from the files."""
 
-    train: Any = None
+    train: Any = field(default=None, metadata=TEXTS)
     """File with the training rows: CSV, TSV, JSON Lines or parquet; a pattern such as data/*.csv, a URL, or a list."""
-    validation: Any = None
+    validation: Any = field(default=None, metadata=TEXTS)
     """File with the rows on which scores are reported or, with `test`, choices are made. Several splits are a mapping
     from their names to files. When null, and without `test`, a fifth of the labelled rows of `train` (at most
     10,000) is set aside, by a hash of the text."""
-    test: Any = None
+    test: Any = field(default=None, metadata=TEXTS)
     """File with the rows on which scores are reported in place of those of `validation`."""
-    development: Any = None
+    development: Any = field(default=None, metadata=TEXTS)
     """File with the rows on which choices are made. When null, those of `validation` if there is a `test`, else a tenth
     of the labelled rows of `train` (at most 2,000), by a hash of the text, on which no model is trained."""
     hub: str | None = None
@@ -53,9 +61,9 @@ class Task:
     prompts: list[str] | None = None
     """For embedding and retrieval, what is put before the first text and before the second, e.g. ["query: ",
     "passage: "]. When null, what the teacher's settings put before queries and documents in retrieval, else nothing."""
-    choices: Any = None
+    choices: Any = field(default=None, metadata=TEXTS)
     """For multiple_choice, column with the list of choices of each row, or a list of columns with one each."""
-    label: Any = None
+    label: Any = field(default=None, metadata=TEXTS)
     """Column of the label. For multi_label also a list of columns that are 0 or 1. For token_classification lists of
     tags or of spans. For multiple_choice the number, letter or text of the right choice. For
     question_answering the texts of the answers, or SQuAD's objects with text and answer_start."""
@@ -122,7 +130,7 @@ class Transfer:
     (sentences of the corpus that share rare words with the task's texts), pairs (the task's first texts, each with
     another second text) and edits (the task's rows with words replaced, dropped and swapped). A source without rows
     leaves its share to the others."""
-    files: Any = None
+    files: Any = field(default=None, metadata=TEXTS)
     """Your own rows without labels: CSV, TSV, JSON Lines or parquet with the task's text columns; a pattern, a URL, or
     a list. Of several tasks, those use them that have these columns."""
 

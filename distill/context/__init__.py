@@ -72,11 +72,11 @@ class Context:
         if name == "unlabelled":
             assert self.unlabelled is not None
             return fingerprints.of_rows(self.unlabelled.rows)
-        hashes, given = fingerprints.Hashes(self.folder.path, self.machine.main), self.given
         if name == "corpus":
-            return hashes.of_corpus(self.config.corpus)
+            return fingerprints.of_corpus(self.config.corpus)
+        given = self.given
         folders = {"teacher": lambda: given.teachers, "student": lambda: [given.student]}
-        return hashes.of_models(folders.get(name, lambda: [given.tokenizer_folder])())
+        return fingerprints.of_models(folders.get(name, lambda: [given.tokenizer_folder])())
 
     @property
     def shared(self) -> bool:
@@ -111,8 +111,9 @@ class Context:
 
     @property
     def notes(self) -> list[str]:
-        """Which columns and labels of own tasks were chosen, and which rows were left out."""
-        return self._loaded.notes
+        """How files were read, which columns and labels of own tasks were chosen, and which rows were left out."""
+        unlabelled = () if self.unlabelled is None else self.unlabelled.notes
+        return [*self._loaded.notes, *unlabelled]
 
     @functools.cached_property
     def _loaded(self) -> Loaded:
@@ -147,6 +148,7 @@ class Context:
         with self.machine.main_first():
             if not checkpoint.finished(folder):
                 texts = [self.fingerprint("corpus"), self.config.limit.documents, self.config.seed]
+                texts += corpus.revisions(self.config.corpus)
                 key = None if self.config.limit.smoke else fingerprints.of_encoded(texts, tokenizers, sizes)
                 with cache.making(
                     "corpora", key, lambda end: self.machine.log(f"corpus: another run encodes it; waiting{end}")

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from datasets import Dataset
 
-from distill import checkpoint
+from distill import checkpoint, contents
 from distill.config import Config, Corpus, Vocabulary
 from distill.data import corpus
+from distill.data.kinds import SECONDS, WORDS
+from distill.data.task import Task
 from distill.data.tasks import TaskData
+from distill.data.tokens import identity
 from distill.environment import source_hash
+from distill.family.vectors import MODULES
 from distill.plan import STUDENT, TEACHER, Step
-
-CACHE = ".fingerprints.json"
-"""File in the run folder with size, modification time and hash of every fingerprinted file."""
+from distill.teacher.folders import CARD
 
 _AT_ONCE = 8192
 """Rows of tasks that are hashed at once."""
+_READ = (".json", ".txt", ".model", ".safetensors", ".bin", ".codes", ".vocab", ".tiktoken", ".spm")
+"""Endings of the files of models and tokenizers; not of model cards, pictures, and states of a training."""
 
 NAMES = {
     "teacher": "the teacher",
@@ -59,6 +61,8 @@ def of_tasks(tasks: Mapping[str, TaskData]) -> str:
     digest = hashlib.sha256()
     for task, data in tasks.items():
         digest.update(f"{data.task.kind.name} {data.task.labels} {data.task.metrics}".encode())
+        if others := _others(data.task):
+            digest.update(repr(others).encode())
         for split, rows in {"train": data.train, **data.development, **data.reported}.items():
             digest.update(f"{task} {split}".encode())
             for part in rows.with_format("arrow").iter(_AT_ONCE):
@@ -66,10 +70,18 @@ def of_tasks(tasks: Mapping[str, TaskData]) -> str:
     return digest.hexdigest()[:16]
 
 
-def of_texts(rows: Dataset, columns: Sequence[str]) -> str:
-    """Hash of the text columns of all rows of a task, in order."""
-    digest = hashlib.sha256()
-    for part in rows.select_columns(list(columns)).with_format("arrow").iter(_AT_ONCE):
+def _others(task: Task) -> list[tuple[str, Any]]:
+    """Name and value of what else says what a task's rows mean, of what is not left out."""
+    return [(name, value) for name in ("prompts", "choices", "range") if (value := getattr(task, name))]
+
+
+def of_inputs(data: TaskData) -> str:
+    """Hash of what a task's model reads and outputs: the texts of all training rows, in order, what is put before them,
+    and the labels in the order of the outputs."""
+    task, digest = data.task, hashlib.sha256()
+    digest.update(repr([task.kind.name, task.columns, task.labels, task.outputs, _others(task)]).encode())
+    columns = [*task.columns, *(name for name in (WORDS, SECONDS) if name in data.train.column_names)]
+    for part in data.train.select_columns(columns).with_format("arrow").iter(_AT_ONCE):
         digest.update(_bytes(part))
     return digest.hexdigest()[:16]
 
@@ -81,8 +93,7 @@ def of_encoded(texts: list[Any], tokenizers: Iterable[Any], sizes: tuple[int, in
         texts: what its texts follow from.
         sizes: maximum tokens of a sequence, and of all.
     """
-    tokens = [tokenizer.backend_tokenizer.to_str() for tokenizer in tokenizers]
-    return checkpoint.fingerprint([texts, tokens, sizes, source_hash()])
+    return checkpoint.fingerprint([texts, [identity(tokenizer) for tokenizer in tokenizers], sizes, source_hash()])
 
 
 def of_rows(rows: pa.Table) -> str:
@@ -100,40 +111,53 @@ def _bytes(part: pa.Table) -> memoryview:
     return memoryview(stream.getvalue())
 
 
-@dataclass(frozen=True)
-class Hashes:
-    """Hashes of files, cached in the run folder: a file whose size and time are unchanged is not read again."""
-
-    folder: Path
-    """The run folder."""
-    writes: bool
-    """Whether this process writes the cache."""
-
-    def of_models(self, folders: Iterable[str]) -> str:
-        """Hash of the files that determine the outputs of models or tokenizers."""
-        return checkpoint.fingerprint([[self._of(file) for file in _files(Path(folder))] for folder in folders])
-
-    def of_corpus(self, settings: Corpus) -> str:
-        """Hash of the corpus's files, or of the names and versions that determine its texts."""
-        if settings.kind in ("parquet", "text"):
-            return checkpoint.fingerprint([self._of(file) for file in corpus.files(settings)])
-        return checkpoint.fingerprint(corpus.versions(settings))
-
-    def _of(self, file: Path) -> list[str]:
-        """Name and content hash of a file."""
-        cache = self.folder / CACHE
-        hashes = checkpoint.read_json(cache) if cache.is_file() else {}
-        key, stat = str(file.resolve()), file.stat()
-        state = [stat.st_size, stat.st_mtime_ns]
-        if key not in hashes or hashes[key][:2] != state:
-            with file.open("rb") as content:
-                hashes[key] = [*state, hashlib.file_digest(content, "sha256").hexdigest()]
-            if self.writes:
-                checkpoint.write_json(cache, hashes)
-        return [file.name, hashes[key][2]]
+def of_models(folders: Iterable[str]) -> str:
+    """Hash of the files that determine the outputs of models or tokenizers."""
+    return checkpoint.fingerprint([[_hashed(file) for file in model_files(Path(folder))] for folder in folders])
 
 
-def _files(folder: Path) -> list[Path]:
-    endings = (".json", ".txt", ".model", ".safetensors")
-    files = (path for path in folder.iterdir() if path.suffix in endings and path.name != checkpoint.MANIFEST)
-    return [*sorted(files), *sorted(folder.glob("1_Pooling/config.json"))]
+def of_corpus(settings: Corpus) -> str:
+    """Hash of the corpus's files, or of the names and versions that determine its texts."""
+    if settings.kind in ("parquet", "text"):
+        return checkpoint.fingerprint([_hashed(file) for file in corpus.files(settings)])
+    return checkpoint.fingerprint(corpus.versions(settings))
+
+
+def _hashed(file: Path) -> list[str]:
+    """Name and content hash of a file."""
+    return [file.name, contents.sha256(file)]
+
+
+def model_files(folder: Path) -> list[Path]:
+    """The files of a model or tokenizer that loading it may read: those in its folder, of the endings in `_READ`, then
+    all that an embedder's modules consist of, and the parts of its weights. Nothing else in it, such as the other
+    checkpoints of a training, changes the model."""
+    top = [file for file in sorted(folder.iterdir()) if file.suffix in _READ and file.name != checkpoint.MANIFEST]
+    inside = {*folder.glob("1_Pooling/config.json"), *_parts_of_weights(folder)}
+    for module in _modules(folder):
+        inside |= {file for file in module.rglob("*") if not file.name.startswith(".") and file.name != CARD}
+    return [file for file in [*top, *sorted(inside - {*top})] if file.is_file()]
+
+
+def _modules(folder: Path) -> Iterator[Path]:
+    """Folders of an embedder's modules, as far as they are inside of its own."""
+    for module in _listed(folder / MODULES, list):
+        path = folder / str(module.get("path", "")) if isinstance(module, dict) else folder
+        if folder.resolve() in path.resolve().parents:
+            yield path
+
+
+def _parts_of_weights(folder: Path) -> Iterator[Path]:
+    """The files that an index of weights names, wherever they are."""
+    for index in folder.glob("*.index.json"):
+        parts = _listed(index, dict).get("weight_map")
+        yield from {folder / str(part) for part in (parts.values() if isinstance(parts, dict) else ())}
+
+
+def _listed(file: Path, kind: Callable[[], Any]) -> Any:
+    """The content of a JSON file; an empty `kind` if it has another, or none. Loading the model refuses it."""
+    try:
+        content = checkpoint.read_json(file)
+    except (OSError, ValueError, RecursionError):
+        return kind()
+    return content if isinstance(content, type(kind())) else kind()

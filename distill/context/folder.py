@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,16 @@ BEGUN = ".given.json"
 @dataclass(frozen=True)
 class RunFolder:
     path: Path
+
+    def check_links(self) -> None:
+        """Refuse folders that are symbolic links, before anything is made that could not be written there.
+
+        Raises:
+            UserError: for the first of them.
+        """
+        for parent, folders, _ in os.walk(self.path):
+            for name in folders:
+                checkpoint.no_links(Path(parent, name, "file"))
 
     @property
     def ladder(self) -> Path:
@@ -107,8 +118,10 @@ class RunFolder:
         teachers' logits."""
         self.forget_corpus()
         checkpoint.remove(self.path / TRANSFER, self.path)
-        for folder in self.path.rglob(f"*{TARGETS}"):
-            checkpoint.remove(folder, self.path)
+        # Those of a step with a target are one level deeper.
+        for pattern in (f"*{TARGETS}", f"*/*{TARGETS}"):
+            for folder in self.path.glob(pattern):
+                checkpoint.remove(folder, self.path)
 
     def finish(self) -> None:
         """Remove what only a run that is not finished needs."""

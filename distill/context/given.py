@@ -10,7 +10,7 @@ from typing import Any
 
 from distill import family, teacher
 from distill.config import NO_TEACHER, Config, Teacher
-from distill.context.fingerprints import Hashes
+from distill.context.fingerprints import of_models
 from distill.machine import Machine
 
 SMOKE_LAYERS = 4
@@ -68,8 +68,7 @@ class GivenModels:
             folder = teacher.resolve(settings, self.key)
             if settings.head == "given":
                 return folder
-            content = Hashes(self.folder, self.machine.main).of_models([folder])
-            return teacher.without_head(folder, self.folder / HEADLESS / str(number + 1), content)
+            return teacher.without_head(folder, self.folder / HEADLESS / str(number + 1), of_models([folder]))
 
     @functools.cached_property
     def student(self) -> str:

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill import config
+from distill.advice import setting
+from distill.data.kind_of import kind_of, stated_of
 from distill.data.kinds import KINDS, Columns, Kind
-from distill.data.kinds.classification import label_names
 from distill.data.kinds.kind import is_list, is_text
-from distill.data.kinds.multi_label import JOINED, split
 from distill.data.kinds.multiple_choice import MULTIPLE_CHOICE, first_of, fits, is_choices, numbered, sizes_of
 from distill.data.kinds.question_answering import QUESTION_ANSWERING, is_answers, is_extractive
-from distill.data.kinds.regression import numeric
-from distill.data.kinds.token_classification import TOKEN_CLASSIFICATION, is_spans, is_words
+from distill.data.kinds.token_classification import is_spans, is_words
+from distill.data.kinds.written import names as label_names
 from distill.errors import ConfigError, DataError
 from distill.family.head import Head
-from distill.family.record import VECTORS
 
 LABELS = (
     "label", "labels", "target", "class", "category", "intent", "sentiment", "topic", "emotion", "score", "similarity",
@@ -53,9 +52,6 @@ PAIRS = (
 )  # fmt: skip
 """Usual names of the two columns of a text pair."""
 
-QUERIES = (["query", "document"], ["query", "passage"])
-"""Names of text pairs that a reranker scores."""
-
 WORD_LISTS = ("tokens", "words")
 """Usual names of columns with a list of words for each text."""
 
@@ -68,11 +64,12 @@ TEXTS = (
 SAMPLE = 10_000
 """Rows by which columns and kind are chosen."""
 
-MOST_NUMBERS = 20
-"""A column of more different whole numbers is a regression, of fewer a classification."""
-
-MOST_MISTAKES = 0.1
-"""A column of numbers has at most this share of other values."""
+_ASIDE = re.compile(
+    r"unnamed: ?\d+|index|idx|no|nr|(.*[_ -])?(id|ids|uuid|guid|url|hash)|(?-i:[a-z]+I[dD])|.*_(at|time|date)|date|"
+    r"timestamp|split|fold|subset|partition|annotators?|lead_time|_[a-z_]+|file_?names?",
+    re.IGNORECASE,
+)
+"""Names of columns about a row, which are neither its text nor its label unless settings name them."""
 
 MOST_REPEATED = 0.5
 """A column without a usual name may be the label if its different values are at most this share of its rows."""
@@ -104,7 +101,7 @@ def columns_of(settings: config.Task, table: pa.Table, head: Head | None, key: s
             f"{key}.label: got {', '.join(label)}, with text from {' and '.join(text)}; must be different columns of "
             f"{file}; name {repeated} once"
         )
-    kind = _kind(settings, sample, text, label, head)
+    kind = kind_of(settings, sample, text, label, head, stated_of(settings, head, label, key, file))
     if kind.separate and len(text) != 2:
         raise ConfigError(
             f"{key}.text: got {' and '.join(text)}; must be two columns for {kind.name}; set {key}.text=COLUMN "
@@ -114,7 +111,20 @@ def columns_of(settings: config.Task, table: pa.Table, head: Head | None, key: s
         raise ConfigError(
             f"{key}.text: got {' and '.join(text)}; must be one column for {kind.name}; set {key}.text=COLUMN"
         )
-    return Columns(text, label, kind)
+    return Columns(text, label, kind, flag=flag_of(sample, label, kind, head))
+
+
+def flag_of(table: pa.Table, label: Sequence[str], kind: Kind, head: Head | None) -> str:
+    """The only label of a head with one output that is a probability, if the label column tells by 0 and 1 which rows
+    have it; else nothing."""
+    problem = KINDS["multi_label"].problem
+    if head is None or (head.outputs, head.problem, kind.name, len(label)) != (1, problem, "multi_label", 1):
+        return ""
+    column = table[label[0]]
+    if not KINDS["classification"].accepts(column.type):
+        return ""
+    found = {str(value).lower() for value in pc.unique(label_names(column)).to_pylist() if value is not None}
+    return (head.labels or ("LABEL_0",))[0] if found and found <= {"0", "1", "true", "false"} else ""
 
 
 def _reading(settings: config.Task, table: pa.Table, head: Head | None, key: str, file: str) -> Columns | None:
@@ -228,14 +238,15 @@ def label_columns(settings: config.Task, table: pa.Table, key: str, file: str) -
     lists = [name for name in table.column_names if is_list(table[name].type)]
     usual = _usual(table, LABELS, text) or _usual(table.select(lists), TAGS, text)
     if usual is not None:
-        return (usual,)
-    others = [name for name in table.column_names if name not in text]
+        return (_only(usual, table, f"{key}.label", file),)
+    others = [name for name in table.column_names if name not in text and not _ASIDE.fullmatch(name)]
     likely = [name for name in others if _few_values(table[name])]
     if len(likely) == 1:
         return (likely[0],)
+    guesses = " or ".join(setting(f"{key}.label", name) for name in likely[:3]) or f"{key}.label=COLUMN"
     raise ConfigError(
         f"{key}.label: got nothing, and no column of {file} is named as a label; must be one of "
-        f"{', '.join(table.column_names)}; set {key}.label=COLUMN, or '{key}.label=[A,B]' for columns of 0 and 1"
+        f"{', '.join(table.column_names)}, or a list of columns of 0 and 1; set {guesses}"
     )
 
 
@@ -264,12 +275,13 @@ def _text(settings: config.Task, table: pa.Table, label: Sequence[str], key: str
             return lower[pair[0]], lower[pair[1]]
     usual = _usual(table.select(texts), TEXTS, set())
     if usual is not None:
-        return (usual,)
+        return (_only(usual, table, f"{key}.text", file),)
     if not texts:
         raise ConfigError(
             f"{key}.text: got nothing, and no column of {file} but the label is text; must be one of "
             f"{', '.join(table.column_names)}; set {key}.text=COLUMN"
         )
+    texts = [name for name in texts if not _ASIDE.fullmatch(name)] or texts
     return (max(texts, key=lambda name: pc.sum(pc.utf8_length(table[name])).as_py() or 0),)
 
 
@@ -288,62 +300,21 @@ def _share(flags: pa.ChunkedArray) -> float:
     return pc.mean(flags).as_py() or 0.0
 
 
-def _kind(settings: config.Task, table: pa.Table, text: Sequence[str], label: Sequence[str], head: Head | None) -> Kind:
-    if settings.kind is not None:
-        return KINDS[settings.kind]
-    if any(is_words(table[name].type) for name in text) or is_spans(table[label[0]].type):
-        return TOKEN_CLASSIFICATION
-    column = table[label[0]]
-    if len(label) > 1 or is_list(column.type):
-        return KINDS["multi_label"]
-    if head is not None and head.architecture == VECTORS:
-        if len(text) == 2 and _numeric(column):
-            return KINDS["retrieval" if [name.lower() for name in text] in QUERIES else "embedding"]
-        head = None  # the encoder of an embedder, which gets a head for the task
-    if (head is None or head.outputs == 1) and [name.lower() for name in text] in QUERIES and _numeric(column):
-        return KINDS["reranking"]
-    if head is not None:
-        several = "multi_label" if head.problem == KINDS["multi_label"].problem else "classification"
-        return KINDS["regression" if head.outputs == 1 else several]
-    if _is_number(column):
-        return KINDS["regression"]
-    return KINDS["multi_label" if _is_joined(column) else "classification"]
-
-
-def _is_joined(column: pa.ChunkedArray) -> bool:
-    """Whether texts of a label column combine labels, as in `billing|urgent`.
-
-    Then some label is also alone in a text, or there are fewer labels than combinations of them.
-    """
-    if not is_text(column.type):
-        return False
-    values = {value for value in pc.unique(label_names(column)).to_pylist() if value is not None}
-    joined = {value for value in values if JOINED.search(value)}
-    parts = {part for value in joined for part in split(value) or ()}
-    return bool(joined) and (bool(parts & (values - joined)) or len(parts | (values - joined)) < len(values))
-
-
-def _numeric(column: pa.ChunkedArray) -> bool:
-    """Whether a label column contains numbers, but for a few mistakes, which are refused with their row."""
-    if not KINDS["regression"].accepts(column.type):
-        return False
-    values, bad = numeric(column)
-    return bool(bad.sum() <= MOST_MISTAKES * (~np.isnan(values) & ~bad).sum())
-
-
-def _is_number(column: pa.ChunkedArray) -> bool:
-    """Whether a label column is a regression: numbers with fractions, or many different ones."""
-    if not _numeric(column):
-        return False
-    values, bad = numeric(column)
-    values = values[~np.isnan(values) & ~bad]
-    return bool((values != np.floor(values)).any()) or len(np.unique(values)) > MOST_NUMBERS
-
-
 def _present(name: str, table: pa.Table, key: str, file: str) -> str:
     if name not in table.column_names:
         raise ConfigError(
             f"{key}: got {name}; must be a column of {file}, which has {', '.join(table.column_names)}; correct it"
+        )
+    return name
+
+
+def _only(name: str, table: pa.Table, key: str, file: str) -> str:
+    """The name of a column. ConfigError if another differs from it only by its case."""
+    twins = [other for other in table.column_names if other.lower() == name.lower()]
+    if len(twins) > 1:
+        raise ConfigError(
+            f"{key}: got nothing, and {file} has the columns {' and '.join(twins)}; must be one of them; set "
+            f"{' or '.join(setting(key, twin) for twin in twins)}"
         )
     return name
 

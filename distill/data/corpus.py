@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from distill import config
+from distill import config, contents
 from distill.data import docstrings, documents, harvest
+from distill.data.hub import newest
 from distill.errors import ConfigError, DataError
 
 SMOKE_DOCUMENTS = 200
@@ -60,9 +61,34 @@ def _max_documents(limit: config.Limit) -> int | None:
 
 
 def versions(corpus: config.Corpus) -> dict[str, Any]:
-    """The facts that determine a corpus that is not read from files: names of data sets, or versions of packages."""
+    """The facts that determine a corpus that is not read from files: names of data sets, with the contents of those
+    that are folders, or versions of packages."""
     packages = harvest.versions() if corpus.kind == "docstrings" else {}
-    return {"kind": corpus.kind, "names": corpus.name, "packages": packages}
+    named = [_named(name)[0] for name in corpus.name] if corpus.kind == "hub" else []
+    folders = {name: _content(Path(name)) for name in named if Path(name).is_dir()}
+    return {"kind": corpus.kind, "names": corpus.name, "packages": packages} | ({"folders": folders} if folders else {})
+
+
+def revisions(corpus: config.Corpus) -> list[str | None]:
+    """The revision of each data set on the hub that is loaded. A finished run is not outdated by a newer one, but what
+    another run made from an older one is not used."""
+    return [_revision(_named(name)[0]) for name in corpus.name] if corpus.kind == "hub" else []
+
+
+def _revision(name: str) -> str | None:
+    return None if Path(name).is_dir() else newest(name)
+
+
+def _content(folder: Path) -> list[list[str]]:
+    """Path and content hash of each file in a folder that stands for a data set."""
+    every = (file for file in sorted(folder.rglob("*")) if file.is_file() and not file.name.startswith("."))
+    return [[file.relative_to(folder).as_posix(), contents.sha256(file)] for file in every]
+
+
+def _named(name: str) -> tuple[str, str]:
+    """(owner and name, configuration) of a data set."""
+    parts = name.split("/")
+    return "/".join(parts[:2]), "/".join(parts[2:])
 
 
 def files(corpus: config.Corpus) -> list[Path]:
@@ -91,9 +117,9 @@ def _from_hub(names: list[str], limit: config.Limit, seed: int) -> tuple[Sequenc
         raise ConfigError("corpus.name: got []; must name data sets on the Hugging Face hub; set corpus.name=[NAME]")
     parts = []
     for name in names:
-        owner_and_name, subset = "/".join(name.split("/")[:2]), "/".join(name.split("/")[2:])
+        owner_and_name, subset = _named(name)
         try:
-            part = load_dataset(owner_and_name, subset or None, split="train")
+            part = load_dataset(owner_and_name, subset or None, split="train", revision=_revision(owner_and_name))
         # The libraries that `datasets` uses raise many unrelated errors when a host is unreachable.
         except Exception as error:
             raise ConfigError(

@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from distill import cache
+from distill import cache, contents
 from distill.checkpoint import fingerprint, writing_file
 from distill.data.kinds import SECONDS, WORDS, flat, targets_in
+from distill.data.tokens import identity
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -28,9 +29,6 @@ _AT_ONCE = 1024
 
 STORED = 2048
 """A task's rows are stored in the cache if there are this many; fewer are encoded faster than they are found there."""
-
-_VERSION = 1
-"""Raise it when the same texts give other tokens than before."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +103,7 @@ def encode_task(
     `label` if it exists.
 
     `STORED` rows or more are memory-mapped from the user's cache, where they are stored by a hash of texts, tokenizer
-    and `max_length`; rows in words are not.
+    (`tokens.identity`) and `max_length`; rows in words are not.
     """
     if WORDS in dataset.column_names:
         texts = list(chain.from_iterable(part[0] for part in _parts(dataset, columns)))
@@ -113,8 +111,13 @@ def encode_task(
     encoded, groups = _tokens(_parts(dataset, columns, prompt), tokenizer, max_length), _groups(dataset)
     if len(dataset) < STORED:
         return replace(_joined(encoded), labels=_labels(dataset), groups=groups)
-    content = [_VERSION, _hash(dataset, columns, prompt), tokenizer.backend_tokenizer.to_str(), max_length]
-    file = cache.folder("encoded") / fingerprint([*content, type(tokenizer).__name__])
+    content = [
+        contents.of_code(Path(__file__).parent),
+        _hash(dataset, columns, prompt),
+        identity(tokenizer),
+        max_length,
+    ]
+    file = cache.folder("encoded") / fingerprint(content)
     parts = [file.with_suffix(ending) for ending in (".npy", ".int32", ".int8")]
     if not cache.whole(*parts):
         _store(file, encoded)
@@ -278,7 +281,10 @@ def _hash(dataset: Dataset, columns: Sequence[str], prompt: str) -> str:
     digest = hashlib.sha256()
     for texts in _parts(dataset, columns, prompt):
         for column in texts:
-            digest.update("\0".join(column).encode("utf-8", "surrogatepass") + b"\1")
+            values = [text.encode("utf-8", "surrogatepass") for text in column]
+            # Lengths say where a text ends: every character may be a part of it.
+            digest.update(np.array([len(values), *map(len, values)], np.int64).tobytes())
+            digest.update(b"".join(values))
     return digest.hexdigest()
 
 

@@ -1,7 +1,7 @@
 """A user's own files as one memory-mapped table.
 
 A file is parsed once. Its rows are kept as an Arrow file in the part `tables` of the user's cache, under a name that
-depends on the file's path, size and time of change. If the cache cannot be written, a temporary folder is used.
+depends on the file's path and content. If the cache cannot be written, a temporary folder is used.
 
 torch is not imported, so that a bad file is refused within a second.
 """
@@ -12,26 +12,40 @@ import glob
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
+import numpy as np
 import pyarrow as pa
 
-from distill import cache
+from distill import advice, cache, contents, disk
 from distill.checkpoint import fingerprint, writing_file
 from distill.data import formats
+from distill.data.about import About, about
 from distill.data.jsonl import Wider
+from distill.data.lines import EXPANSION, too_large
+from distill.data.separators import NAMES
 from distill.errors import ConfigError, DataError, UserError, reason
 
-VERSION = 1
+VERSION = 2
 """Raise it when the same file gives other rows than before."""
-EXPANSION, HARMLESS = 200, 2**30
-"""Times its own size that the rows of a file may take, and bytes that they may take in any case."""
+HARMLESS = 2**27
+"""Bytes that the rows of a file may take, however small it is."""
 _MAGIC = frozenset("*?[")
-_PLAIN = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
+_PLAIN = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".conll")
+_MENDS = {
+    ".xls": "export its sheet as CSV", ".xlsx": "export its sheet as CSV", ".xlsm": "export its sheet as CSV",
+    ".ods": "export its sheet as CSV",
+    ".conllu": "it is a treebank: write its words and their tags as the two columns of a .conll file",
+    ".arrow": "write it with Dataset.to_parquet or pyarrow.parquet.write_table",
+    ".feather": "write it with DataFrame.to_parquet or pyarrow.parquet.write_table",
+    ".spacy": "write its texts and spans as JSON Lines",
+}  # fmt: skip
+"""Extension -> what to do with a file that is not read."""
 
 
 @dataclass(frozen=True)
@@ -42,16 +56,42 @@ class Table:
         rows: all columns, memory-mapped.
         files: names as the user gave them, or as a glob gave them.
         starts: for each file, the number of rows before it.
+        about: for each file, what its reader tells besides its rows.
+        kept: numbers, among all rows of the files, of `rows`; None for all.
     """
 
     rows: pa.Table
     files: tuple[str, ...]
     starts: tuple[int, ...]
+    about: tuple[About, ...] = ()
+    kept: np.ndarray | None = None
+
+    def only(self, flags: np.ndarray) -> Table:
+        """The rows with a flag."""
+        if flags.all():
+            return self
+        kept = np.flatnonzero(flags)
+        return replace(self, rows=self.rows.take(kept), kept=kept if self.kept is None else self.kept[kept])
 
     def where(self, row: int) -> str:
         """File and row in it, counted from 1 and without the header, of the row that is counted from 0 in `rows`."""
+        row = row if self.kept is None else int(self.kept[row])
         number = bisect_right(self.starts, row) - 1
-        return f"{self.files[number]}, row {row - self.starts[number] + 1}"
+        inside = row - self.starts[number]
+        if self.about and self.about[number].lines:
+            return f"{self.files[number]}, line {self.about[number].lines[inside]} (text {inside + 1})"
+        return f"{self.files[number]}, row {inside + 1}"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How files were read where they could have meant something else, in lines for the user."""
+        about = zip(self.files, self.about, strict=False)
+        return tuple(f"{file}: {note}" for file, each in about for note in each.notes)
+
+    def classes(self, column: str) -> tuple[str, ...]:
+        """The names of a column's classes in the order of their numbers; empty unless all files state the same."""
+        named = {each.classes.get(column, ()) for each in self.about}
+        return named.pop() if len(named) == 1 else ()
 
 
 def expand(paths: str | Sequence[str], key: str) -> list[str]:
@@ -71,7 +111,8 @@ def read(paths: str | Sequence[str], key: str, separator: str | None = None, fol
 
     Args:
         key: the setting that contains `paths`, for messages.
-        separator: between the values of a CSV; a comma, or a tab in .tsv, unless it is given.
+        separator: between the values of a CSV, or its name; if None, a comma, or a tab in .tsv, or what the header
+            contains in its place.
         folder: where the parsed rows are kept, instead of that in the user's cache.
 
     Raises:
@@ -81,11 +122,12 @@ def read(paths: str | Sequence[str], key: str, separator: str | None = None, fol
     separator = _checked_separator(separator)
     files = expand(paths, key)
     for file in files:
-        _check_extension(file, key, separator)
+        _check_extension(file, key)
     folder = cache.folder("tables") if folder is None else cache.writable(folder)
     tables = [_table(file, key, separator, folder) for file in files]
     starts = (0, *accumulate(table.num_rows for table in tables))[:-1]
-    return Table(_joined(files, tables), tuple(files), starts)
+    told = tuple(about(table.schema) for table in tables)
+    return Table(_joined(files, tables).replace_schema_metadata(None), tuple(files), starts, told)
 
 
 def _matches(path: str, key: str) -> list[str]:
@@ -97,7 +139,8 @@ def _local_matches(path: str, key: str) -> list[str]:
     if os.path.isfile(path):
         return [path]
     if os.path.isdir(path):
-        raise ConfigError(f"{key}: got the folder {path}; must be files; set {key}='{os.path.join(path, '*.csv')}'")
+        inside = advice.setting(key, os.path.join(path, "*.csv"))
+        raise ConfigError(f"{key}: got the folder {path}; must be files; set {inside}")
     if os.path.exists(path):
         raise ConfigError(f"{key}: got {path}, a device or a pipe; must be a file; write its rows to a file")
     if not _MAGIC & set(path):
@@ -142,46 +185,64 @@ def _remote_matches(url: str, key: str) -> list[str]:
 
 
 def _checked_separator(separator: str | None) -> str | None:
-    r"""The separator; `\t`, as it is typed in a shell, is a tab."""
-    separator = "\t" if separator == r"\t" else separator
-    if separator is not None and (len(separator) != 1 or separator in '"\r\n\0'):
+    r"""The separator of this name; `\t`, as it is typed in a shell, is a tab."""
+    if separator is None:
+        return None
+    character = {**NAMES, r"\t": "\t"}.get(separator.lower(), separator)
+    if len(character) != 1 or character in '"\r\n\0':
         raise ConfigError(
-            rf"tasks.separator: got {separator!r}; must be one character, not a quote; set e.g. tasks.separator=';' or "
-            r"tasks.separator='\t'"
+            f"tasks.separator: got {separator!r}; must be {', '.join(NAMES)}, or another character, not a quote"
+            f"; set {advice.setting('tasks.separator', 'semicolon')}"
         )
-    return separator
+    return character
 
 
 def _extension(file: str) -> tuple[str, bool]:
     return formats.extension(urlsplit(file).path if "://" in file else file)
 
 
-def _check_extension(file: str, key: str, separator: str | None) -> None:
+def _check_extension(file: str, key: str) -> None:
     suffix, compressed = _extension(file)
     wanted = f"must end with {', '.join(_PLAIN)} or .csv.gz"
     if suffix not in formats.EXTENSIONS:
-        mend = "export its sheet as CSV" if suffix.startswith(".xls") else "export it as CSV, or rename it"
+        mend = _MENDS.get(suffix, "export it as CSV, or rename it")
         raise ConfigError(f"{key}: got {file}; {wanted}; {mend}")
     if compressed and suffix == ".parquet":
         raise ConfigError(f"{key}: got {file}; {wanted}; decompress it, as parquet is compressed already")
-    if suffix == ".txt" and separator is None:
-        raise ConfigError(rf"{key}: got {file}; {wanted}; set tasks.separator='\t' if its values are separated by tabs")
 
 
-def _source(file: str, key: str) -> tuple[str, Callable[[], BinaryIO]]:
-    """(what changes when the file changes, function that opens it)."""
-    try:
-        if "://" not in file:
-            status = os.stat(file)
-            return f"{os.path.abspath(file)} {status.st_size} {status.st_mtime_ns}", lambda: open(file, "rb")
-        from fsspec.core import OpenFile
+@contextmanager
+def _source(file: str, key: str, folder: Path) -> Iterator[tuple[str, Callable[[], BinaryIO]]]:
+    """(what changes when the file changes, function that opens it). Within the block there is a temporary copy in
+    `folder` of a file at a URL whose content may change without notice."""
+    with ExitStack() as stack:
+        try:
+            state, opened = _found(file, key, folder, stack)
+        except UserError:
+            raise
+        except Exception as error:  # every file system raises errors of its own
+            if isinstance(error, OSError) and error.errno in disk.FULL:
+                raise
+            raise _unreadable(file, error) from error
+        yield state, opened
 
-        system, path = _file_system(file, key)
-        return f"{file} {system.info(path)}", lambda: OpenFile(system, path).open()
-    except UserError:
-        raise
-    except Exception as error:  # every file system raises errors of its own
-        raise _unreadable(file, error) from error
+
+def _found(file: str, key: str, folder: Path, stack: ExitStack) -> tuple[str, Callable[[], BinaryIO]]:
+    if "://" not in file:
+        return _state(file), lambda: open(file, "rb")
+    from fsspec.core import OpenFile
+
+    system, path = _file_system(file, key)
+    if (version := contents.version(system.info(path))) is not None:
+        return f"{file} {version}", lambda: OpenFile(system, path).open()
+    with OpenFile(system, path) as source:
+        copy, found = contents.copied(source, folder)
+    stack.enter_context(copy)
+    return f"{file} {found}", lambda: contents.again(copy)
+
+
+def _state(file: str) -> str:
+    return f"{os.path.abspath(file)} {contents.sha256(Path(file))}"
 
 
 def _unreadable(file: str, error: Exception) -> DataError:
@@ -190,19 +251,29 @@ def _unreadable(file: str, error: Exception) -> DataError:
 
 def _table(file: str, key: str, separator: str | None, folder: Path) -> pa.Table:
     """The rows of one file, from the cache if they are there."""
-    state, opened = _source(file, key)
-    entry = folder / f"{fingerprint([VERSION, state, separator])}.arrow"
-    if cache.whole(entry):
+    with _source(file, key, folder) as (state, opened):
+        entry = folder / f"{fingerprint([_readers(), state, separator])}.arrow"
+        if cache.whole(entry):
+            return _mapped(entry)
+        try:
+            _write(entry, opened, file, separator)
+            if "://" not in file and _state(file) != state:
+                raise DataError(
+                    f"{file}: got other rows while it was read; must not change then; wait for what writes it, and run "
+                    "the same command"
+                )
+            cache.seal(entry)
+        except OSError as error:
+            raise UserError(
+                f"{entry}: got {error.strerror or error}; must be writable, on a disk with free space; "
+                "free some, or set cache.dir=FOLDER"
+            ) from error
         return _mapped(entry)
-    try:
-        _write(entry, opened, file, separator)
-        cache.seal(entry)
-    except OSError as error:
-        raise UserError(
-            f"{entry}: got {error.strerror or error}; must be writable, on a disk with free space; "
-            "free some, or set cache.dir=FOLDER"
-        ) from error
-    return _mapped(entry)
+
+
+def _readers() -> list[str]:
+    """What else the rows of a file depend on: the code of this package, and the library by which files are read."""
+    return [contents.of_code(Path(__file__).parent), pa.__version__]
 
 
 def _mapped(entry: Path) -> pa.Table:
@@ -214,7 +285,7 @@ def _write(entry: Path, opened: Callable[[], BinaryIO], file: str, separator: st
     while True:
         try:
             with _readable(opened, file) as source, writing_file(entry) as temporary:
-                batches = _limited(_batches(source, file, separator, schema), file)
+                batches = _limited(_batches(source, file, separator, schema), file, _most(source))
                 first = next(batches)
                 with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, first.schema) as writer:
                     for batch in chain([first], batches):
@@ -233,7 +304,7 @@ def _readable(opened: Callable[[], BinaryIO], file: str) -> BinaryIO:
 
 def _batches(source: BinaryIO, file: str, separator: str | None, schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
     try:
-        yield from formats.batches(source, file, _extension(file), separator, schema)
+        yield from formats.batches(source, file, _extension(file), separator, schema, _most(source))
     except (UserError, Wider):
         raise
     except Exception as error:
@@ -242,17 +313,20 @@ def _batches(source: BinaryIO, file: str, separator: str | None, schema: pa.Sche
         raise _unreadable(file, error) from error
 
 
-def _limited(batches: Iterator[pa.RecordBatch], file: str) -> Iterator[pa.RecordBatch]:
-    """The batches of a file. DataError if a small compressed file has rows that could fill the disk."""
-    size = None if "://" in file else os.stat(file).st_size
+def _most(source: BinaryIO) -> int:
+    """Bytes that the rows of an open file may take in memory and on the disk."""
+    size = source.seek(0, os.SEEK_END)
+    source.seek(0)
+    return max(HARMLESS, EXPANSION * size)
+
+
+def _limited(batches: Iterator[pa.RecordBatch], file: str, most: int) -> Iterator[pa.RecordBatch]:
+    """The batches of a file. DataError if a small file has rows that could fill the disk."""
     read = 0
     for batch in batches:
         read += batch.nbytes
-        if size is not None and read > max(HARMLESS, EXPANSION * size):
-            raise DataError(
-                f"{file}: got {read >> 20} MiB of rows, and more, in a file of {size >> 10} KiB; must have at most "
-                f"{EXPANSION} times its own size; write it without compression"
-            )
+        if read > most:
+            raise too_large(file, read)
         yield batch
 
 

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import hashlib
 import inspect
+import json
 import platform
 import re
 import sysconfig
@@ -20,9 +21,8 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from distill import cache, checkpoint
+from distill import cache, checkpoint, contents
 
 PACKAGES = (
     "torch", "python", "transformers", "sympy", "pandas", "numpy", "networkx", "huggingface_hub",
@@ -67,17 +67,29 @@ class Document:
 
 
 def versions() -> dict[str, str]:
-    """Version of each package of PACKAGES that is installed, in that order."""
+    """Version of each package of PACKAGES that is installed, in that order; with a hash of the sources of one that is
+    installed from a folder or a repository."""
     installed = {}
     for package in PACKAGES:
         if package == "python":
             installed[package] = platform.python_version()
         elif _spec(package) is not None:
             try:
-                installed[package] = metadata.version(_DISTRIBUTIONS.get(package, package))
+                found = metadata.distribution(_DISTRIBUTIONS.get(package, package))
+                installed[package] = (
+                    f"{found.version}+{contents.of_code(folder(package))[:16]}" if _edited(found) else found.version
+                )
             except metadata.PackageNotFoundError:  # some folder of that name, not the package
                 continue
     return installed
+
+
+def _edited(package: metadata.Distribution) -> bool:
+    """Whether a package was installed from a folder or a repository, where many sources have the same version."""
+    try:
+        return not {"dir_info", "vcs_info"}.isdisjoint(json.loads(package.read_text("direct_url.json") or "{}"))
+    except ValueError:
+        return True
 
 
 @functools.cache
@@ -88,15 +100,15 @@ def documents() -> tuple[Document, ...]:
     """
     installed = versions()
     key = hashlib.sha256(repr((_FORMAT, sorted(installed.items()))).encode()).hexdigest()[:16]
-    file = cache.root() / f"docstrings-{key}.parquet"
-    try:
-        rows = pq.read_table(file).to_pylist()
+    file = cache.folder("tables") / f"{key}.arrow"
+    if cache.whole(file):
+        rows = pa.ipc.open_file(pa.memory_map(str(file))).read_all().to_pylist()
         return tuple(Document(r["package"], r["file"], tuple(r["paragraphs"])) for r in rows)
-    except (pa.ArrowException, OSError):  # missing or incomplete
-        harvested = tuple(unique(d for package in installed for d in read(package)))
-        with contextlib.suppress(OSError):  # without a cache the next run takes some seconds longer
-            _save(harvested, file)
-        return harvested
+    harvested = tuple(unique(d for package in installed for d in read(package)))
+    with contextlib.suppress(OSError):  # without a cache the next run takes some seconds longer
+        _save(harvested, file)
+        cache.seal(file)
+    return harvested
 
 
 def read(package: str) -> Iterator[Document]:
@@ -179,4 +191,5 @@ def _save(harvested: tuple[Document, ...], file: Path) -> None:
         }
     )
     with checkpoint.writing_file(file) as temporary:
-        pq.write_table(table, temporary)
+        with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)

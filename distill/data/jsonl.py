@@ -1,4 +1,4 @@
-"""Record batches of a file with one JSON object a line, with one array of objects, or of SQuAD, typed by Arrow.
+"""Record batches of a file with one JSON object a line, with one array of objects, or one object, typed by Arrow.
 
 Numbers with and without a fraction in one column become floats, and a key that a row lacks is null. Any other mixture
 of types is refused with its row.
@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from operator import itemgetter
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 
-from distill.data import squad
-from distill.data.lines import LONGEST, Malformed, check_names, check_text, chunks, lines, no_rows
+from distill.data import scanner
+from distill.data.about import About, with_about
+from distill.data.lines import Malformed, check_names, chunks, no_rows
 from distill.errors import DataError
 
 COLUMNS = 1000
 """A file with more keys contains values as keys, e.g. ids, and would need a column for each."""
+DEEPEST = 30
+"""Lists and objects that are in one another; an Arrow file may have 64 of them."""
 
 _INVALID = (pa.ArrowException, OverflowError, UnicodeError, TypeError)
 """What pyarrow raises for a Python value without an Arrow type."""
@@ -34,35 +37,35 @@ class Wider(Exception):
         self.schema = schema
 
 
-Form = Literal["lines", "array", "squad"]
-"""One object a line, one array of objects, or SQuAD's own form."""
-
-
-def batches(text: io.TextIOWrapper, name: str, form: Form, schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
+def batches(
+    text: io.TextIOWrapper, name: str, form: scanner.Form, schema: pa.Schema | None
+) -> Iterator[pa.RecordBatch]:
     """All rows of a file of this form in batches of one schema.
 
     Raises:
         DataError: for a malformed file.
         Wider: unless `schema`, or the first batch, has the types of all rows.
     """
-    row = 0
-    for chunk in chunks(_numbered(text, name, form), itemgetter(1)):
+    row, notes = 0, list[str]()
+    for chunk in chunks(_numbered(text, name, form, notes), itemgetter(1)):
         objects = [value for value, _ in chunk]
         batch = _batch(objects, schema or pa.schema([]), name, row + 1)
         if schema is not None and batch.schema != schema:
             raise Wider(batch.schema)
-        schema = batch.schema
+        schema = with_about(batch.schema, About(tuple(notes)))
         row += len(objects)
-        yield batch
+        yield batch.replace_schema_metadata(schema.metadata)
     if not row:
         raise no_rows(name)
 
 
-def _numbered(text: io.TextIOWrapper, name: str, form: Form) -> Iterator[tuple[dict[str, Any], int]]:
+def _numbered(
+    text: io.TextIOWrapper, name: str, form: scanner.Form, notes: list[str]
+) -> Iterator[tuple[dict[str, Any], int]]:
     """(object, characters) of every row. DataError names the row."""
     row = 0
     try:
-        for pair in {"lines": _objects, "array": _elements, "squad": _questions}[form](text):
+        for pair in scanner.rows(text, form, notes):
             yield pair
             row += 1
     except Malformed as error:
@@ -71,91 +74,6 @@ def _numbered(text: io.TextIOWrapper, name: str, form: Form) -> Iterator[tuple[d
         raise DataError(
             f"{name}, row {row + 1}: got lists in lists, too deep to read; must be a JSON object; correct the row"
         ) from error
-
-
-def _constant(literal: str) -> Any:
-    raise Malformed(f"got {literal}; must be JSON, whose numbers are finite; write null, or remove the row")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_constant)
-
-
-def _broken(error: ValueError) -> Malformed:
-    problem = f"{error.msg}, character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else str(error)
-    return Malformed(f"got broken JSON ({problem}); must be a whole JSON object; correct or remove the row")
-
-
-def _checked(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise Malformed(
-            f"got {json.dumps(value)[:40]}; must be a JSON object that names its columns; "
-            'write every row as {"text": ..., "label": ...}'
-        )
-    return value
-
-
-def _objects(text: io.TextIOWrapper) -> Iterator[tuple[dict[str, Any], int]]:
-    """(object, characters) of every line that is not blank."""
-    for line in lines(text):
-        if line.isspace():
-            continue
-        try:
-            yield _checked(_DECODER.decode(line)), len(line)
-        except ValueError as error:
-            raise _broken(error) from error
-
-
-def _elements(text: io.TextIOWrapper) -> Iterator[tuple[dict[str, Any], int]]:
-    """(object, characters) of every element of an array, which is never in memory as a whole."""
-    rest = _more("", text)[1:]
-    first = True
-    while not (rest := _more(rest, text)).startswith("]"):
-        if not first:
-            if not rest.startswith(","):
-                raise Malformed(
-                    f"got {rest[:20] or 'the end of the file'!r} after the row before it; must be a comma, or ] after "
-                    "the last row; write or copy the file again"
-                )
-            rest = _more(rest[1:], text)
-        value, rest, characters = _element(rest, text)
-        yield _checked(value), characters
-        first = False
-    if rest := _more(rest[1:], text):
-        raise Malformed(f"got {rest[:20]!r} after the array; must be one array; write one object a line, or one array")
-
-
-def _questions(text: io.TextIOWrapper) -> Iterator[tuple[dict[str, Any], int]]:
-    """(row, characters) of every question of a file in SQuAD's own form, which is in memory as a whole."""
-    content = text.read()
-    check_text(content)
-    try:
-        articles = _DECODER.decode(content)
-    except ValueError as error:
-        raise _broken(error) from error
-    yield from squad.questions(articles)
-
-
-def _more(rest: str, text: io.TextIOWrapper) -> str:
-    """`rest` without white space before it, and with more text if there is none."""
-    while not (rest := rest.lstrip()) and (read := text.read(1 << 16)):
-        rest = read
-    return rest
-
-
-def _element(rest: str, text: io.TextIOWrapper) -> tuple[Any, str, int]:
-    """(the value that `rest` begins with, the text after it, characters of the value)."""
-    while True:
-        try:
-            value, end = _DECODER.raw_decode(rest)
-        except ValueError as error:
-            # An element that is not in `rest` as a whole is broken in the same way as a wrong one.
-            read = text.read(max(len(rest), 1 << 16)) if len(rest) < LONGEST else ""
-            if not read:
-                raise _broken(error) from error
-            rest += read
-        else:
-            check_text(rest[:end])
-            return value, rest[end:], end
 
 
 def _batch(objects: list[dict[str, Any]], schema: pa.Schema, name: str, row: int) -> pa.RecordBatch:
@@ -167,9 +85,38 @@ def _batch(objects: list[dict[str, Any]], schema: pa.Schema, name: str, row: int
             'of the columns; write rows as {"text": ..., "label": ...}'
         )
     check_names(names, name)
+    _check_nested(objects, name, row)
     known = {field.name: field.type for field in schema}
     arrays = [_array([o.get(c) for o in objects], known.get(c, pa.null()), c, name, row) for c in names]
     return pa.record_batch(arrays, names=names)
+
+
+def _check_nested(objects: Sequence[dict[str, Any]], name: str, row: int) -> None:
+    """DataError for objects with values as keys, and for lists in lists, in the values of the columns."""
+    seen = set[tuple[str, ...]]()
+    for number, each in enumerate(objects, row):
+        nested = {column: value for column, value in each.items() if isinstance(value, dict | list)}
+        if nested and _depth(nested, (), seen) > DEEPEST:
+            raise DataError(
+                f"{name}, row {number}: got lists in lists, too deep to read; must be at most {DEEPEST} deep; correct "
+                "the row"
+            )
+        if len(seen) > COLUMNS:
+            raise DataError(
+                f"{name}, row {number}: got more than {COLUMNS:,} different keys in objects of a column up to here; "
+                "must be the same keys in each row; write what differs as values, e.g. as a list of objects"
+            )
+
+
+def _depth(value: Any, path: tuple[str, ...], seen: set[tuple[str, ...]]) -> int:
+    """How deep the objects and lists of a value are. Their keys are added to `seen`."""
+    if isinstance(value, dict):
+        places = [(*path, key) for key in value]
+        seen.update(places)
+        inner = list(zip(value.values(), places, strict=True))
+    else:
+        inner = [(each, path) for each in value]
+    return 1 + max((_depth(each, place, seen) for each, place in inner if isinstance(each, dict | list)), default=0)
 
 
 def _merged(a: pa.DataType, b: pa.DataType) -> pa.DataType:

@@ -10,14 +10,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distill import config
-from distill.data.columns import check_texts, columns_of
+from distill import advice, config
+from distill.data.columns import check_texts, columns_of, stated_of
 from distill.data.files import Table
 from distill.data.kinds import KINDS, Columns, Kind, flat, labelled
-from distill.data.kinds.classification import label_names
-from distill.data.kinds.kind import SOFT
+from distill.data.kinds.kind import SOFT, is_list
 from distill.data.kinds.question_answering import ALWAYS, answerable
+from distill.data.kinds.written import names as label_names
+from distill.data.kinds.written import whole
 from distill.data.labels import Labels, labels_of
+from distill.data.marked import with_places
+from distill.data.meant import as_meant
 from distill.data.soft_labels import soft_outputs
 from distill.data.splits import (
     DEVELOPMENT,
@@ -25,16 +28,20 @@ from distill.data.splits import (
     check_enough,
     developed,
     divided,
+    repeated,
     targets_of,
     with_labels,
     without_leaks,
 )
 from distill.data.task import Task
 from distill.data.unlabelled import completed
-from distill.data.vectors import prompts_of, scaled
+from distill.data.vectors import prompts_of, said, scaled
 from distill.errors import ConfigError, DataError
 from distill.family.head import Head
 from distill.family.record import VECTORS
+
+_JSON = re.compile(r"""\[.*['"{,].*\]|\{.*['":].*\}|array\(.*\)""", re.DOTALL)
+"""A list or an object that stands in the place of a name."""
 
 LONGEST = 1_000_000
 """Maximum characters of a text. A longer one is most likely several rows, joined by a missing quote."""
@@ -84,21 +91,25 @@ def labelled_rows(
         ConfigError: for settings that do not fit the files, and for labels that are not those of the head.
         DataError: for rows that cannot be used.
     """
-    first = next(iter(tables.values()))
-    known, tables = completed(settings, tables, head, key)
+    meant = as_meant(name, settings, tables)
+    first = next(iter(meant.tables.values()))
+    known, tables = completed(settings, meant.tables, head, key)
     columns = known or columns_of(settings, first.rows, head, key, first.files[0])
     prompts = tuple(settings.prompts or ()) or prompts_of(columns.kind, head)
+    prompted = said(name, columns.text, prompts, settings.prompts is not None)
     head = None if head is None or head.architecture == VECTORS else head  # an embedder has no labels
     _check_settings(settings, columns.kind, key)
     for table in tables.values():
         _check_columns(table, columns, key)
-    if columns.kind.prepare is not None:
-        tables = {split: _prepared(table, columns) for split, table in tables.items()}
+    tables, marked = _prepared(tables, columns)
     for table in tables.values():
         check_texts(table.rows, columns.text, ", ".join(table.files))
     joined = {split: label_column(table, columns) for split, table in tables.items()}
-    several = columns.label if len(columns.label) > 1 else ()
-    labels = labels_of(settings, columns.kind, joined, head, key, several)
+    several = (columns.flag,) if columns.flag else columns.label if len(columns.label) > 1 else ()
+    numbered = first.classes(columns.label[0])
+    stated = stated_of(settings, head, columns.label, key, first.files[0])
+    joined, remarks = (joined, []) if columns.kind.read is None or several else columns.kind.read(joined, stated)
+    labels = labels_of(settings, columns.kind, joined, head, key, several, numbered)
     if columns.kind.named and settings.labels is None and head is None:
         _check_labels(labels.names, columns, first, key)
     splits, softened = dict[str, Split](), list[str]()
@@ -115,7 +126,9 @@ def labelled_rows(
                 f"{name}: soft labels from {settings.soft_label} for {given:,} of {len(soft):,} rows of train"
             )
         splits[split] = Split(content, usable_rows(table, columns.text))
-    notes = [*_described(name, settings, columns, labels), *labels.notes, *softened]
+    remarks = [f"{name}: {remark}" for remark in (*_lists(columns, meant.lists), *marked, *remarks)]
+    described = _described(name, settings, columns, labels)
+    notes = [*meant.notes, *described, *prompted, *remarks, *labels.notes, *softened]
     splits = {s: part if s == "train" else with_labels(part, notes, f"{name} {s}") for s, part in splits.items()}
     splits = _apart(splits, columns, settings, tables, notes, name)
     labels_in = next((part for part in splits.values() if labelled(targets_of(part)).any()), None)
@@ -154,6 +167,7 @@ def _apart(
     """
     if settings.rows:
         return developed(splits, columns, notes, name)
+    notes += repeated(splits["train"], columns, name) if "train" in splits else ()
     # Leaks first: a row of the test file must not be set aside.
     splits = without_leaks(splits, columns, settings.drop_leaked is not False, notes, name)
     splits = developed(divided(splits, columns, notes, name), columns, notes, name)
@@ -173,18 +187,24 @@ def _check_settings(settings: config.Task, kind: Kind, key: str) -> None:
         if getattr(settings, name) and kind.name not in kinds:
             raise ConfigError(
                 f"{key}.{name}: got {getattr(settings, name)}; must be null for {kind.name}; leave it out, or set "
-                f"{key}.kind={kinds[0]}"
+                f"{advice.setting(f'{key}.kind', kinds[0])}"
             )
 
 
 def _check_labels(names: Sequence[str], columns: Columns, table: Table, key: str) -> None:
     """Refuse a column whose values are no labels."""
     label, file, rows = ", ".join(columns.label), table.files[0], table.rows.num_rows
+    cell = next((name for name in names if _JSON.fullmatch(name)), None)
+    if cell is not None:
+        raise DataError(
+            f"{file}: got {cell[:80]!r} as a label in {label}; must be names of labels, and not lists or objects that "
+            "are written as text among other values; write the rows as JSON Lines with lists, or as one name a row"
+        )
     fraction = next((name for name in names if re.fullmatch(r"[+-]?\d*\.\d+", name)), None)
     if fraction is not None and columns.kind.name == "multi_label":
         raise ConfigError(
-            f"{key}.kind: got multi_label, and {fraction} in {label} of {file}; must be regression for numbers; set "
-            f"{key}.kind=regression, or list the labels in {key}.labels"
+            f"{key}.kind: got multi_label, and {fraction} in {label} of {file}; must be regression for numbers, or "
+            f"list its labels in {key}.labels; set {key}.kind=regression"
         )
     if len(names) < 2:
         raise DataError(
@@ -208,31 +228,39 @@ def _check_columns(table: Table, columns: Columns, key: str) -> None:
             "training rows do; add or rename it"
         )
     for name in columns.label:
-        kind = columns.kind if len(columns.label) == 1 else KINDS["classification"]
-        if not kind.accepts(table.rows[name].type):
+        kind = columns.kind if len(columns.label) == 1 and not columns.flag else KINDS["classification"]
+        alone = columns.kind is KINDS["classification"] and is_list(table.rows[name].type)
+        if not kind.accepts(table.rows[name].type) and not alone:
             raise DataError(
                 f"{where}: got {table.rows[name].type} in column {name}; must be {kind.form} for {columns.kind.name}; "
                 f"convert it, or set {key}.kind or {key}.label"
             )
 
 
-def _prepared(table: Table, columns: Columns) -> Table:
-    assert columns.kind.prepare is not None
-    return replace(table, rows=columns.kind.prepare(table.rows, columns, table.where))
+def _prepared(tables: Mapping[str, Table], columns: Columns) -> tuple[Mapping[str, Table], list[str]]:
+    """The tables as `label_column` takes them, and what is to be said about the places of spans."""
+    prepare, remarks, result = columns.kind.prepare, list[str](), dict[str, Table]()
+    if prepare is None:
+        return tables, remarks
+    for split, table in tables.items():
+        rows, said = with_places(table.rows, columns, table.where)
+        remarks += [f"{split}: {line}" for line in said]
+        result[split] = replace(table, rows=prepare(rows, columns, table.where))
+    return result, remarks
 
 
 def label_column(table: Table, columns: Columns) -> pa.ChunkedArray:
     """The label column; of several columns of 0 and 1, the names of those that are 1."""
-    if len(columns.label) == 1:
+    if len(columns.label) == 1 and not columns.flag:
         return table.rows[columns.label[0]]
-    flags = [_flags(table, name) for name in columns.label]
+    flags, names = [_flags(table, name) for name in columns.label], (columns.flag,) if columns.flag else columns.label
     return pa.chunked_array(
-        [pa.array([[n for n, f in zip(columns.label, row, strict=True) if f] for row in zip(*flags, strict=True)])]
+        [pa.array([[n for n, f in zip(names, row, strict=True) if f] for row in zip(*flags, strict=True)])]
     )
 
 
 def _flags(table: Table, name: str) -> np.ndarray:
-    values = pc.utf8_lower(label_names(table.rows[name]))
+    values = pc.utf8_lower(whole(label_names(table.rows[name])))
     yes = pc.is_in(values, pa.array(["1", "true"])).to_numpy()
     no = pc.is_in(values, pa.array(["0", "false"])).to_numpy()
     if not (yes | no).all():
@@ -309,6 +337,12 @@ def _threshold(kind: Kind, splits: Mapping[str, Split], notes: list[str], name: 
         return ALWAYS
     notes.append(f"{name}: {100 * share:.0f}% of the training questions have no answer in their context")
     return 0.5
+
+
+def _lists(columns: Columns, lists: frozenset[str]) -> Iterator[str]:
+    """A line about columns whose lists are written as text."""
+    if found := [name for name in (*columns.text, *columns.choices, *columns.label) if name in lists]:
+        yield f"the lists in {' and '.join(found)} are written as text"
 
 
 def _described(name: str, settings: config.Task, columns: Columns, labels: Labels) -> Iterator[str]:

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from distill import config
+from distill.advice import setting
 from distill.data.kinds import Kind, sorted_names
 from distill.data.kinds.multi_label import MULTI_LABEL
+from distill.data.kinds.written import WHOLE
 from distill.data.task import Task
 from distill.errors import ConfigError
 from distill.family.head import Head
@@ -37,6 +39,7 @@ def labels_of(
     head: Head | None,
     key: str,
     named: Sequence[str] = (),
+    numbered: Sequence[str] = (),
 ) -> Labels:
     """The labels of a task.
 
@@ -45,6 +48,7 @@ def labels_of(
         head: the classifier of the teacher, by whose names labels are ordered; None without.
         key: setting of the task, e.g. `tasks`, for messages.
         named: the labels in the files if they are known; else they are those of the training rows, sorted.
+        numbered: the labels in the order of the numbers that the files have for them; empty without numbers.
 
     Raises:
         ConfigError: if the labels are not those of the head, or their order is unknown.
@@ -61,6 +65,10 @@ def labels_of(
     if head is None:
         ordered = tuple(named) or kind.order(set(in_files))
         return Labels(ordered, ordered)
+    if not head.labels and len(numbered) == head.outputs and {*in_files} <= {*numbered}:
+        pairs = ", ".join(f"{number} is {name}" for number, name in enumerate(numbered[:_SHOWN]))
+        note = f"the teacher's outputs have no names, and are those of the numbers in the files: {pairs}"
+        return Labels(tuple(numbered), tuple(numbered), (note,))
     return _of_head(head, in_files, key)
 
 
@@ -84,11 +92,11 @@ def _of_head(head: Head, in_files: tuple[str, ...], key: str) -> Labels:
     if head.labels:
         raise ConfigError(
             f"{key}.label: got {_shown(in_files)}; must be labels of the teacher, which are {_shown(head.labels)}; "
-            "rename them in the file, or set teacher.head=new to give the teacher a new head"
+            "rename them in the file, or give the teacher a new head; set teacher.head=new"
         )
     raise ConfigError(
         f"{key}.labels: got nothing, and the teacher's {head.outputs} outputs have no names; must be the labels in the "
-        f"order of its outputs; set '{key}.labels=[{','.join(in_files[:_SHOWN])}]' in that order"
+        f"order of its outputs; put them in that order, and set {setting(f'{key}.labels', in_files)}"
     )
 
 
@@ -139,7 +147,8 @@ def _spelled(names: tuple[str, ...], in_files: tuple[str, ...]) -> tuple[str, ..
 
 def _in_spelling(names: tuple[str, ...], in_files: tuple[str, ...]) -> tuple[str, ...]:
     files = {_plain(name): name for name in in_files}
-    return tuple(files.get(_plain(name), name) for name in names)
+    # Hydra reads 1.0 in a list as it is written, and 1.0 in a column of numbers is 1.
+    return tuple(files.get(_plain(name)) or files.get(re.sub(WHOLE, r"\1", name), name) for name in names)
 
 
 def _plain(name: str) -> str:

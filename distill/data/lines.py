@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 from distill.errors import DataError
 
 LONGEST = 1 << 23
 """Characters of a line, of a value of a CSV or of an object of a JSON array: all of them are in memory at once."""
+EXPANSION = 200
+"""Times its own size that the rows of a file may take."""
 ROWS = 8192
 CHARACTERS = 1 << 22
 """A chunk ends after this number of rows or of characters."""
@@ -19,6 +22,11 @@ T = TypeVar("T")
 
 class Malformed(Exception):
     """`got X; must be Y; do Z` about the row that is being read."""
+
+
+def decoded(source: BinaryIO) -> io.TextIOWrapper:
+    """A file as text with its own line endings. Bytes that are not UTF-8 are found by `check_text`."""
+    return io.TextIOWrapper(source, "utf-8-sig", errors="surrogateescape", newline="")
 
 
 def check_text(text: str) -> None:
@@ -64,9 +72,18 @@ def check_names(names: Sequence[str], place: str) -> None:
                 f"{place}: got no name for column {number} of {len(names)}; must name every column; name it, or "
                 "remove the column (pandas omits it with to_csv(..., index=False))"
             )
-    if repeated := next((column for number, column in enumerate(names) if column in names[:number]), None):
+    counted = Counter(names)
+    if repeated := next((column for column in names if counted[column] > 1), None):
         raise DataError(f"{place}: got two columns {repeated!r}; names must differ; rename or remove one of them")
 
 
 def no_rows(name: str) -> DataError:
     return DataError(f"{name}: got no rows; must have a row at least; add rows, or correct the path")
+
+
+def too_large(name: str, size: int) -> DataError:
+    """The error about a small file with `size` bytes of rows."""
+    return DataError(
+        f"{name}: got {size >> 20} MiB of rows, and more, in a smaller file; must have at most {EXPANSION} times its "
+        "own size; write it without compression"
+    )

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distill import config
+from distill import advice, config
 from distill.data.files import Table
 from distill.data.kinds import Kind
 from distill.data.kinds.kind import is_list, is_text
@@ -36,8 +36,8 @@ def soft_outputs(settings: config.Task, kind: Kind, labels: Labels, table: Table
     column = table.rows[name]
     if kind.named and settings.labels is None and _has_lists(column):
         raise ConfigError(
-            f"{key}.labels: got nothing; must be the labels in the order of the probabilities in {name}; set "
-            f"'{key}.labels=[{','.join(labels.names)}]' in that order"
+            f"{key}.labels: got nothing; must be the labels in the order of the probabilities in {name}; set, in "
+            f"that order, {advice.setting(f'{key}.labels', list(labels.names))}"
         )
     numbers = {label: number for names in (labels.spelled, labels.names) for number, label in enumerate(names)}
     return kind.soft(column, numbers, table.where, name)

@@ -156,6 +156,26 @@ def without_leaks(
     return splits | {"train": Split(train.table, train.rows[~leaked])} if drop else splits
 
 
+def repeated(train: Split, columns: Columns, name: str) -> Iterator[str]:
+    """A line about training rows with the text of another row, and about texts whose rows have different labels."""
+    targets = targets_of(train)
+    if targets.dtype == object:
+        return
+    _, first, texts = np.unique(hashes(train, columns.content), return_index=True, return_inverse=True)
+    copies = len(texts) - len(first)
+    if not copies:
+        return
+    given = np.flatnonzero(labelled(targets))
+    pairs = np.unique(np.column_stack([texts[given], targets[given]]), axis=0)
+    different = np.flatnonzero(np.bincount(pairs[:, 0].astype(np.int64), minlength=len(first)) > 1)
+    line = f"{name}: {copies:,} training rows have the text of another training row"
+    if len(different):
+        row = int(train.rows[first[different].min()])
+        example = _short(train.table[columns.text[0]][row].as_py())
+        line += f", and {len(different):,} texts have different labels in different rows, e.g. {example!r}"
+    yield line
+
+
 def _short(text: str) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 

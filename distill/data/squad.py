@@ -8,11 +8,6 @@ from typing import Any
 from distill.data.lines import Malformed
 
 
-def is_squad(start: bytes) -> bool:
-    """Whether a JSON file that begins so has this form."""
-    return start.startswith(b"{") and b'"data"' in start and b'"paragraphs"' in start
-
-
 def questions(content: Any) -> Iterator[tuple[dict[str, Any], int]]:
     """(row, characters) of each question, with the columns of the data set `squad` on the hub. Malformed for another
     form."""

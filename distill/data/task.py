@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from distill import config
+from distill import config, names
 from distill.data.kinds import Kind
 
 UNNAMED = ("train", "training", "data", "dataset")
@@ -76,10 +76,20 @@ def chosen(tasks: config.Tasks) -> dict[str, config.Task]:
 
 def own_name(tasks: config.Tasks) -> str:
     """Name of the task that `tasks` itself is: `tickets` for `data/tickets.csv` and for `tickets/train.csv`."""
-    if tasks.name is not None:
-        return tasks.name
+    return names.mended(_plain_name(tasks)) if tasks.name is None else tasks.name
+
+
+def renamed(tasks: config.Tasks) -> str | None:
+    """A line if the task is not called as its file or data set, because a run could not have a folder of that name."""
+    if not is_own(tasks) or tasks.name is not None or own_name(tasks) == (plain := names.plain(_plain_name(tasks))):
+        return None
+    return f"{own_name(tasks)}: the name of the task, as {plain} cannot name a folder of a run; tasks.name sets another"
+
+
+def _plain_name(tasks: config.Tasks) -> str:
+    """What the task is called after: its data set, file or folder."""
     if tasks.hub is not None:
-        return _identifier(tasks.hub.split("/")[1 if tasks.hub.count("/") else 0])
+        return tasks.hub.split("/")[1 if tasks.hub.count("/") else 0]
     first = tasks.train[0] if isinstance(tasks.train, list) and tasks.train else tasks.train
     path = Path(str(first))
     while path.suffix and path.stem:
@@ -87,11 +97,7 @@ def own_name(tasks: config.Tasks) -> str:
     stem = path.name.strip("*_-. ")
     if re.split(r"[-_.*]", stem)[0].lower() in UNNAMED:
         stem = path.absolute().parent.name
-    return _identifier(stem)
-
-
-def _identifier(name: str) -> str:
-    return re.sub(r"[^\w.-]+", "_", name).strip("._-") or "task"
+    return stem
 
 
 @cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import glob
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,15 +14,18 @@ import pyarrow as pa
 
 from distill import config
 from distill.data import docstrings, files
+from distill.data.about import About
+from distill.data.class_names import classes_of, named
 from distill.data.encode import Encoded, alternating, encode_task
 from distill.data.files import Table
+from distill.data.hub import newest
 from distill.data.kinds import KINDS, SECONDS, labelled, targets_in
 from distill.data.kinds.kind import SOFT
 from distill.data.labelled import Labelled, labelled_rows
 from distill.data.labels import check_head
 from distill.data.questions import encode_questions
 from distill.data.splits import DEVELOPMENT, Split
-from distill.data.task import Task, chosen, is_own
+from distill.data.task import Task, chosen, is_own, renamed
 from distill.data.transfer import normalized
 from distill.errors import ConfigError, DataError
 from distill.family.head import Head
@@ -133,7 +135,7 @@ def load_tasks(
     """
     loaded: dict[str, TaskData] = {}
     coverage: list[dict[str, Any]] = []
-    notes: list[str] = []
+    notes = list(filter(None, [renamed(tasks)]))
     for name, settings in wanted(tasks).items():
         stand_in = limit.smoke and not (settings.train is not None and (tasks.path or is_own(tasks)))
         rows = read_task(name, settings, tasks, head, stand_in=stand_in)
@@ -234,7 +236,11 @@ def read_task(
         tables = _from_files(settings, tasks.path, key)
     else:
         tables = _from_hub(settings, key)
-    return labelled_rows(name, settings, tables, head, key) if tables else None
+    if not tables:
+        return None
+    rows = labelled_rows(name, settings, tables, head, key)
+    read = (note for table in tables.values() for note in table.notes)
+    return replace(rows, notes=(*dict.fromkeys(read), *rows.notes))
 
 
 def _generated(columns: Mapping[str, Any], name: str) -> Table:
@@ -267,7 +273,7 @@ def _below(folder: str | None, path: str) -> str:
 
 def _from_hub(settings: config.Task, key: str) -> dict[str, Table]:
     """The tables of a data set on the hub; names in place of class numbers."""
-    from datasets import ClassLabel, load_dataset
+    from datasets import load_dataset
 
     assert settings.hub is not None
     parts = settings.hub.split("/")
@@ -285,37 +291,17 @@ def _from_hub(settings: config.Task, key: str) -> dict[str, Table]:
     tables = {}
     for split in names:
         if split in splits:
-            rows = splits[split]
-            table = rows.data.table
-            for column, feature in rows.features.items():
-                index = table.column_names.index(column)
-                inner = getattr(feature, "feature", None)
-                if isinstance(feature, ClassLabel):
-                    names_of = [feature.int2str(n) if n is not None and n >= 0 else None for n in rows[column]]
-                    table = table.set_column(index, column, pa.array(names_of, pa.string()))
-                elif isinstance(inner, ClassLabel):
-                    lists = [None if row is None else [inner.int2str(n) for n in row] for row in rows[column]]
-                    table = table.set_column(index, column, pa.array(lists, pa.list_(pa.string())))
-            tables[split] = Table(table, (f"{settings.hub} {split}",), (0,))
+            rows, place = splits[split], f"{settings.hub} {split}"
+            features = rows.features.to_dict()
+            told = (About(classes=classes_of(features)),)
+            tables[split] = Table(named(rows.data.table, features, place), (place,), (0,), told)
     return tables
-
-
-@functools.cache
-def _newest(name: str) -> str | None:
-    """The newest commit of a data set; None if the hub cannot be reached, where the cached one is used."""
-    from huggingface_hub import HfApi
-
-    try:
-        return HfApi().dataset_info(name).sha
-    # Besides its own errors, the library raises those of the network.
-    except Exception:
-        return None
 
 
 def pinned_revision(settings: config.Task) -> str | None:
     """The revision of a data set on the hub that is loaded: the given one, or the newest commit, by its hash."""
     assert settings.hub is not None
-    return settings.revision or _newest("/".join(settings.hub.split("/")[:2]))
+    return settings.revision or newest("/".join(settings.hub.split("/")[:2]))
 
 
 def _stand_in(name: str, settings: config.Task) -> tuple[config.Task, dict[str, Table]]:

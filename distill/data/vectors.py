@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 
@@ -10,10 +12,20 @@ from distill.family.head import Head
 
 
 def prompts_of(kind: Kind, head: Head | None) -> tuple[str, ...]:
-    """What the teacher, an embedder, puts before queries and before documents; empty if it puts nothing."""
-    if head is None or not (kind.separate and kind.grouped and any(head.prompts)):
+    """What the teacher, an embedder, puts before queries and before documents, or before every text of other tasks;
+    empty if it puts nothing."""
+    if head is None or not kind.separate:
         return ()
-    return head.prompts
+    pair = head.prompts if kind.grouped else (head.prompt, head.prompt)
+    return pair if any(pair) else ()
+
+
+def said(name: str, columns: Sequence[str], prompts: Sequence[str], stated: bool) -> list[str]:
+    """A line about the prompts of a task, unless the settings state them."""
+    if stated or not prompts:
+        return []
+    parts = " and ".join(f"{prompt!r} before {column}" for column, prompt in zip(columns, prompts, strict=True))
+    return [f"{name}: the prompts of the teacher: {parts}; set tasks.prompts for others"]
 
 
 def scaled(rows: pa.Table, ends: tuple[float, float]) -> pa.Table:

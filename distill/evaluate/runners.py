@@ -18,6 +18,8 @@ from distill.evaluate.mixture import average
 from distill.family import auto_class, logits
 from distill.machine import arithmetic
 from distill.schemes import COMPILED, SCHEMES
+from distill.teacher.load import read_config
+from distill.teacher.whole import load_whole
 
 Batch = dict[str, np.ndarray]
 """int64 input_ids, attention_mask and token_type_ids, each [B, L]. A runner uses those that its model has."""
@@ -83,21 +85,16 @@ def _compile(model: Any) -> None:
 
 
 def _loaded(folder: Path | str, scheme: str, device: str) -> Any:
-    """The model of a folder on its device, in eval mode."""
+    """The model of a folder on its device, in eval mode. DataError as from `load_whole`."""
     import torch
-    from transformers import AutoConfig
 
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    model = (
-        auto_class(config, folder)
-        .from_pretrained(
-            folder,
-            dtype={"bf16": torch.bfloat16, "fp16": torch.float16}.get(scheme, torch.float32),
-            use_safetensors=True,
-            device_map={"": device} if scheme in QUANTIZED else None,
-            trust_remote_code=False,
-        )
-        .eval()
+    config = read_config(folder, "folder")
+    model, _, _ = load_whole(
+        auto_class(config, folder),
+        folder,
+        claimed=True,
+        dtype={"bf16": torch.bfloat16, "fp16": torch.float16}.get(scheme, torch.float32),
+        device_map={"": device} if scheme in QUANTIZED else None,
     )
     return model if scheme in QUANTIZED else model.to(device)
 

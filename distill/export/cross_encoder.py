@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from distill.checkpoint import read_json, write_json
+from distill.errors import DataError
+from distill.family.sentence import MODEL, OF_CROSS_ENCODERS, settings_of
 
 PIPELINE = "text-ranking"
 """Name on the Hugging Face hub of what a reranker does."""
 SIGMOID = "torch.nn.modules.activation.Sigmoid"
 """The activation of a reranker that sets none: sentence-transformers' default for one output."""
-SETTINGS, KEY, OLD_KEY = "sentence_transformers", "activation_fn", "sbert_ce_default_activation_function"
+IDENTITY = "torch.nn.modules.linear.Identity"
+"""The activation of a model whose output is its score."""
+Function = Callable[[np.ndarray], np.ndarray]
+"""Outputs -> scores."""
+SETTINGS, OLD_KEY = OF_CROSS_ENCODERS
+KEY = "activation_fn"
 """Entry of config.json and the setting in it, and the entry in versions of sentence-transformers before 4."""
 
 
@@ -26,14 +35,69 @@ def activation(folders: Sequence[Path]) -> str:
     return next((name for name in names if isinstance(name, str) and name.startswith("torch.nn.")), SIGMOID)
 
 
+def states(folder: Path) -> bool:
+    """Whether the files of a folder are those of a CrossEncoder, or of a reranker that was exported."""
+    kind = settings_of(folder / MODEL).get("model_type")
+    return kind == "CrossEncoder" or any(name is not None for name in _settings(folder))
+
+
+def function(folder: Path) -> Function:
+    """The activation of a folder, which sentence-transformers applies to the only output."""
+    name = activation([folder])
+    module = _module(name, folder)
+
+    def apply(outputs: np.ndarray) -> np.ndarray:
+        import torch
+
+        with torch.inference_mode():
+            result: np.ndarray = module(torch.from_numpy(outputs)).numpy()
+        return result
+
+    return apply
+
+
+def _module(name: str, folder: Path) -> Any:
+    import torch
+
+    found = getattr(torch.nn, name.rpartition(".")[2], None)
+    try:
+        if not (isinstance(found, type) and issubclass(found, torch.nn.Module)):
+            raise TypeError("no such class of torch.nn")
+        return found()
+    except TypeError as error:
+        raise DataError(
+            f"{folder}: got the activation {name} ({error}); must be a class of torch.nn without arguments, such as "
+            f"{SIGMOID}; correct it in the folder's config"
+        ) from error
+
+
+def check_several(folder: Path, multi_label: bool) -> None:
+    """DataError for a cross-encoder of several outputs whose scores are not their softmax, or of several labels that
+    are not scored by sigmoids: predictions are these."""
+    name = next((name for name in _settings(folder) if name is not None), None) if states(folder) else None
+    allowed = ("Identity", "Sigmoid" if multi_label else "Softmax")
+    if name is not None and str(name).rpartition(".")[2] not in allowed:
+        mend = "" if multi_label else ", or set problem_type to multi_label_classification if several labels may fit"
+        raise DataError(
+            f"{folder}: got a cross-encoder of several outputs with the activation {name}; must be one of "
+            f"{', '.join(allowed)}; save it with such an activation{mend}"
+        )
+
+
 def _settings(folder: Path) -> Iterator[Any]:
     """The settings of a folder, in the order of precedence of sentence-transformers 6."""
-    for file in ("config_sentence_transformers.json", "config.json"):
-        values = read_json(folder / file) if (folder / file).is_file() else {}
+    for file in (MODEL, "config.json"):
+        values = settings_of(folder / file)
         nested = values.get(SETTINGS)
         yield values.get(KEY)
         yield nested.get(KEY) if isinstance(nested, dict) else None
         yield values.get(OLD_KEY)
+
+
+def limit_length(folder: Path, longest: int) -> None:
+    """State the maximum number of tokens of a pair of texts where a CrossEncoder reads it: in the tokenizer's file."""
+    file = folder / "tokenizer_config.json"
+    write_json(file, settings_of(file) | {"model_max_length": longest})
 
 
 def configure(folder: Path, name: str) -> None:

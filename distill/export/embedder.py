@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from distill import family
 from distill.checkpoint import writing
 from distill.export.huggingface import model_files
 from distill.family.embedding import pooled
-from distill.family.vectors import POOLING
+from distill.family.sentence import LENGTHS, MODEL, MODULES
+from distill.family.vectors import POOLING, Vectors, stated
 from distill.teacher import load_mlm
 
 PROJECTION = "projection"
@@ -37,6 +38,8 @@ class Embedder:
     pooling: str
     max_length: int
     """Longer texts are truncated to this number of tokens."""
+    given: Vectors = field(default_factory=Vectors)
+    """What the teacher's files state besides: prompts, the similarity, and whether texts are lower-cased."""
 
     @property
     def projection(self) -> torch.Tensor | None:
@@ -89,11 +92,12 @@ def export_embedder(embedder: Embedder, out: Path, card: str) -> None:
                 _write(temporary / name / "config.json", settings)
         if projection is not None:
             shutil.copy2(source / PROJECTION / "model.safetensors", temporary / modules[2][0])
-        reading = {"max_seq_length": embedder.max_length, "do_lower_case": False, "model_args": without}
-        _write(temporary / "sentence_bert_config.json", reading)
+        reading = {"max_seq_length": embedder.max_length, "do_lower_case": embedder.given.lower, "model_args": without}
+        _write(temporary / LENGTHS, reading)
+        _write(temporary / MODEL, stated(embedder.given))
         kinds = [(name, f"sentence_transformers.models.{kind}") for name, kind, _ in modules]
         listed = [{"idx": i, "name": str(i), "path": name, "type": kind} for i, (name, kind) in enumerate(kinds)]
-        _write(temporary / "modules.json", listed)
+        _write(temporary / MODULES, listed)
         (temporary / "README.md").write_text(card, encoding="utf-8")
 
 

@@ -16,6 +16,7 @@ from distill.evaluate.runners import LOGITS, Batch, Run, onnx_runner, torch_runn
 from distill.family import auto_class, input_names, max_length
 from distill.family.head import architecture_of
 from distill.family.record import ANSWERS, CHOICES, TEXTS, VECTORS
+from distill.teacher.whole import load_whole
 
 TOLERANCE = 1e-3
 """Largest accepted difference of a logit; about 1e-5 is usual."""
@@ -45,7 +46,7 @@ def loaded(folder: Path, dtype: Any) -> Any:
 
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     auto = auto_class(config, folder)
-    return auto.from_pretrained(folder, dtype=dtype, use_safetensors=True, trust_remote_code=False).eval()
+    return load_whole(auto, folder, claimed=True, dtype=dtype)[0].eval()
 
 
 def export_onnx(folder: Path, path: Path) -> None:

@@ -6,6 +6,7 @@ replaced or deleted: a repository with any other file, `HUB_FILES` aside, is ref
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -49,12 +50,16 @@ def exported(plan: Plan, tasks: Sequence[str]) -> dict[str, str]:
 
     A leading `export` of the stage's name is omitted: `export_embedder/embedder` becomes `embedder`.
     """
-    names = {}
+    names: dict[str, str] = {}
     for step in plan.of(Export):
         for model in [EMBEDDER] if step.embeds else tasks:
             parts = [step.stage.removeprefix("export"), step.target, model]
-            clean = [re.sub(r"[^A-Za-z0-9.]+", "-", part).strip("-") for part in parts]
-            names["-".join(dict.fromkeys(filter(None, clean)))] = f"{step.folder}/{model}"
+            clean = [re.sub(r"[^A-Za-z0-9.]+", "-", part).strip("-.") for part in parts]
+            name = "-".join(dict.fromkeys(filter(None, clean))) or "model"
+            # `a_b` and `a-b` would be one repository, which only the last of them was uploaded to.
+            taken = {each.casefold() for each in names}
+            numbered = (f"{name}-{number}" if number > 1 else name for number in itertools.count(1))
+            names[next(each for each in numbered if each.casefold() not in taken)] = f"{step.folder}/{model}"
     return names
 
 
@@ -151,7 +156,9 @@ def preview(repos: Mapping[str, Path], private: bool = True) -> Iterator[str]:
 
 def _changes(repository: Repository, folder: Path) -> tuple[dict[str, Path], list[str]]:
     """(name of a file in the repository -> the file in the folder, files of earlier uploads to delete)."""
-    paths = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != SUMS)
+    # A link in the folder of a run that somebody else began may lead to any file of this machine.
+    plain = (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink())
+    paths = [path for path in plain if path.name != SUMS]
     files = {path.relative_to(folder).as_posix(): path for path in paths}
     return files, sorted(repository.files & repository.listed - {*files, MARKER} - HUB_FILES)
 

@@ -167,9 +167,10 @@ def vectors(path: str, texts: list[list[str]], batch: bool) -> list[list[float]]
     from sentence_transformers import SentenceTransformer
 
     model, all_texts = SentenceTransformer(path, device="cpu", trust_remote_code=False), [text for text, *_ in texts]
-    parts = [model.encode(all_texts, batch_size=1, show_progress_bar=False)]
+    # No prompt, because texts have theirs already.
+    parts = [model.encode(all_texts, prompt="", batch_size=1, show_progress_bar=False)]
     if batch:
-        parts.append(model.encode(all_texts[:MANY], batch_size=MANY, show_progress_bar=False))
+        parts.append(model.encode(all_texts[:MANY], prompt="", batch_size=MANY, show_progress_bar=False))
     return [[float(value) for value in row] for rows in parts for row in rows]
 
 

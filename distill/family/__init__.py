@@ -23,6 +23,7 @@ from distill.family.model import (
     max_length,
     mlm_logits,
     token_types,
+    trained_length,
     width,
 )
 from distill.family.record import Family
@@ -49,5 +50,6 @@ __all__ = [
     "max_length",
     "mlm_logits",
     "token_types",
+    "trained_length",
     "width",
 ]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distill.family.head import HEADS, architecture_of
-from distill.family.record import ANSWERS, CHOICES, TEXTS, VECTORS
+from distill.family.record import ANSWERS, CHOICES, TEXTS, UNBOUNDED, VECTORS
 from distill.family.records import family_of
 from distill.family.vectors import KEY, embeds
 
@@ -108,6 +108,15 @@ def freeze_mlm_head(model: nn.Module) -> None:
 def max_length(config: Any) -> int:
     """Maximum number of tokens in a sequence, special tokens included; `record.UNBOUNDED` if there is none."""
     return family_of(config).max_length(config)
+
+
+def trained_length(config: Any) -> int:
+    """Maximum number of tokens of the texts that a model was trained on, as far as its config tells: where positions
+    are relative, what it states as their number, and 512 where it states none."""
+    stated = getattr(config, "max_position_embeddings", None)
+    positions = stated if isinstance(stated, int) and stated > 0 else 512
+    longest = max_length(config)
+    return positions if longest >= UNBOUNDED else longest
 
 
 def head_of(model: nn.Module) -> str:

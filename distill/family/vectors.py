@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError, safe_open
+
 from distill.checkpoint import read_json, write_json
 from distill.errors import DataError
+from distill.family.sentence import (
+    ALONE,
+    LENGTHS,
+    MODEL,
+    MODULES,
+    modules_of,
+    readable,
+    reading,
+    save_again,
+    settings_in,
+    settings_of,
+)
 
 KEY = "sentence_embedding"
 """Setting in the config of an embedder's encoder that has the fields of `Vectors`. transformers ignores it."""
@@ -16,8 +30,12 @@ KEY = "sentence_embedding"
 POOLING = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens"}
 """Pooling -> its key in the settings of sentence-transformers."""
 
-MODULES, LENGTHS, MODEL = "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"
-"""Files of an embedder: its modules in their order, the maximum length of a text, and its prompts."""
+OTHER_POOLING = {
+    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
+    "weightedmean": "pooling_mode_weightedmean_tokens",
+    "lasttoken": "pooling_mode_lasttoken",
+}
+"""Poolings that are not supported -> their keys."""
 
 ORDERS = tuple(
     ("Transformer", "Pooling", *dense, *normalize) for dense in ((), ("Dense",)) for normalize in ((), ("Normalize",))
@@ -25,8 +43,10 @@ ORDERS = tuple(
 """Modules of the embedders that are supported, in their order."""
 
 DENSE_FOLDER = "2_Dense"
+SETFIT = "model_head.pkl"
+"""The classifier that SetFit puts beside an embedder."""
 _LINEAR, _TANH = "torch.nn.modules.linear.Identity", "torch.nn.modules.activation.Tanh"
-_CLASS = "sentence_transformers.models."
+_CLASS, _VECTOR = "sentence_transformers.models.", "sentence_embedding"
 
 QUERY, DOCUMENT = ("query",), ("document", "passage", "corpus")
 """Usual names of the prompts before a query and before a document."""
@@ -34,7 +54,7 @@ QUERY, DOCUMENT = ("query",), ("document", "passage", "corpus")
 
 @dataclass(frozen=True)
 class Vectors:
-    """The modules after the encoder."""
+    """The modules after the encoder, and what is done to texts before it."""
 
     pooling: str = "mean"
     """How the hidden states of a text become one vector: mean, cls or max."""
@@ -47,6 +67,12 @@ class Vectors:
     """Whether vectors are divided by their length."""
     prompts: Mapping[str, str] = field(default_factory=dict)
     """Name -> what is put before a text."""
+    default_prompt: str | None = None
+    """Name of the prompt that is put before every text, unless another is chosen; None without."""
+    similarity: str = "cosine"
+    """How two vectors are compared: cosine, dot, euclidean or manhattan."""
+    lower: bool = False
+    """Whether texts are lower-cased before the tokenizer."""
 
     @property
     def pair_of_prompts(self) -> tuple[str, str]:
@@ -55,6 +81,11 @@ class Vectors:
             next((self.prompts[n] for n in names if n in self.prompts), "") for names in (QUERY, DOCUMENT)
         )
         return query, document
+
+    @property
+    def prompt(self) -> str:
+        """What is put before every text, unless another prompt is chosen."""
+        return "" if self.default_prompt is None else self.prompts.get(self.default_prompt, "")
 
 
 def of_config(config: Any) -> Vectors:
@@ -68,60 +99,150 @@ def into_config(config: Any, vectors: Vectors) -> None:
 
 
 def embeds(folder: str | Path) -> bool:
-    """Whether a folder is that of a sentence embedder: it lists modules, one of which pools. OSError or ValueError for
-    a list that cannot be read."""
+    """Whether a folder is that of a sentence embedder: it lists modules, one of which pools. DataError for a list that
+    cannot be read."""
     file = Path(folder) / MODULES
-    return file.is_file() and "Pooling" in [name for name, _ in _modules(file)]
+    return file.is_file() and "Pooling" in [name for name, _ in modules_of(file)]
 
 
 def read(folder: str | Path) -> Vectors | None:
-    """The modules in a folder of sentence-transformers; None for a folder without a list of modules.
+    """The modules in a folder of sentence-transformers; None for a folder without a list of modules, and for that of a
+    cross-encoder whose only module is a classifier.
 
     Raises:
-        DataError: for modules that are not supported.
-        OSError, ValueError, KeyError, TypeError: for files that cannot be read.
+        DataError: for modules and settings that are not supported, and for files that cannot be read.
     """
-    folder = Path(folder)
+    with readable(folder):
+        return _read(Path(folder))
+
+
+def _read(folder: Path) -> Vectors | None:
     if not (folder / MODULES).is_file():
         return None
-    modules = _modules(folder / MODULES)
+    modules, stored = modules_of(folder / MODULES), settings_of(folder / MODEL)
     names, paths = tuple(name for name, _ in modules), [path for _, path in modules]
-    if names not in ORDERS or paths[0]:
+    if stored.get("model_type") == "CrossEncoder" and names == ("Transformer",):
+        return None
+    _check_modules(folder, stored, names, paths)
+    _check_setfit(folder)
+    vectors = Vectors(_pooling(folder / paths[1] / "config.json"), lower=reading(folder).lower)
+    if "Dense" in names:
+        vectors = _with_dense(vectors, folder / paths[names.index("Dense")])
+    if "Normalize" in names:
+        _check_input(folder / paths[-1] / "config.json")
+    return _with_prompts(replace(vectors, normalized="Normalize" in names), stored, folder / MODEL)
+
+
+def _check_modules(folder: Path, stored: Mapping[str, Any], names: tuple[str, ...], paths: list[str]) -> None:
+    if (kind := stored.get("model_type") or "SentenceTransformer") != "SentenceTransformer":
+        raise DataError(
+            f"{folder / MODEL}: got a {kind} of the modules {', '.join(names)}; must be a SentenceTransformer, or a "
+            f"CrossEncoder that is a classifier of transformers; {ALONE}"
+        )
+    if names not in ORDERS:
         shown = " or ".join(", ".join(order) for order in ORDERS)
+        raise DataError(f"{folder / MODULES}: got the modules {', '.join(names)}; must be {shown}; {ALONE}")
+    if paths[0]:
         raise DataError(
-            f"{folder / MODULES}: got the modules {', '.join(names)}; must be {shown}, with the model in the folder "
-            "itself; choose another embedder"
+            f"{folder / MODULES}: got the Transformer in the folder {paths[0]}; must be in the folder itself; "
+            f"{save_again(folder)}"
         )
-    settings = read_json(folder / paths[1] / "config.json")
-    chosen = [how for how, key in POOLING.items() if settings.get(key) or settings.get("pooling_mode") in (how, [how])]
-    others = [key for key, flag in settings.items() if key.startswith("pooling_mode_") and flag is True]
-    if len(chosen) != 1 or len(others) > 1 or settings.get("include_prompt") is False:
-        raise DataError(
-            f"{folder / paths[1] / 'config.json'}: got {settings}; must be one of {', '.join(POOLING)}, with the "
-            "prompt; choose another embedder"
-        )
-    dense = read_json(folder / paths[2] / "config.json") if "Dense" in names else {}
-    activation = dense.get("activation_function", _LINEAR)
-    if activation not in (_LINEAR, _TANH) or dense.get("use_residual"):
-        raise DataError(
-            f"{folder / paths[2] / 'config.json'}: got {activation}; must be {_LINEAR} or {_TANH}, without a residual; "
-            "choose another embedder"
-        )
-    stored = read_json(folder / MODEL) if (folder / MODEL).is_file() else {}
-    prompts = {str(name): str(text) for name, text in (stored.get("prompts") or {}).items()}
-    return Vectors(
-        chosen[0],
-        dense.get("out_features"),
-        bool(dense.get("bias")),
-        activation == _TANH,
-        "Normalize" in names,
-        prompts,
+
+
+def check_cosines(folder: str | Path) -> None:
+    """DataError for an embedder whose vectors are compared by something else than their cosine.
+
+    Of vectors of length 1, dot products are cosines.
+    """
+    found = read(folder)
+    if found is None or found.similarity == "cosine" or (found.similarity == "dot" and found.normalized):
+        return
+    raise DataError(
+        f"{Path(folder) / MODEL}: got similarity_fn_name {found.similarity}; must be cosine, because students "
+        "learn and are scored by cosines, not by the lengths of vectors; to distil their directions alone, set "
+        "similarity_fn_name to cosine in a copy of the folder"
     )
+
+
+def _pooling(file: Path) -> str:
+    """The one pooling of the settings in a file, read as sentence-transformers 6 reads them."""
+    settings, flags = settings_in(file), POOLING | OTHER_POOLING
+    stated = settings.get("pooling_mode") or [how for how, key in flags.items() if settings.get(key)] or "mean"
+    modes = [stated] if isinstance(stated, str) else list(stated)
+    prompt = settings.get("include_prompt", True)
+    if len(modes) != 1 or modes[0] not in POOLING or not prompt:
+        got = f"the pooling {', '.join(map(str, modes))}{'' if prompt else ' without the prompt'}"
+        raise DataError(f"{file}: got {got}; must be one of {', '.join(POOLING)}, with the prompt; {ALONE}")
+    return str(modes[0])
+
+
+def _with_dense(vectors: Vectors, folder: Path) -> Vectors:
+    """With the linear layer of a folder, whose defaults are those of sentence-transformers."""
+    file, settings = folder / "config.json", settings_in(folder / "config.json")
+    activation = settings.get("activation_function", _TANH)
+    name = str(activation).rpartition(".")[2] if str(activation).startswith("torch.nn.") else ""
+    if name not in ("Identity", "Tanh") or settings.get("use_residual"):
+        raise DataError(f"{file}: got {activation}; must be {_LINEAR} or {_TANH}, without a residual; {ALONE}")
+    _check_input(file)
+    width, bias = settings.get("out_features"), bool(settings.get("bias", True))
+    weights, shapes = folder / "model.safetensors", dict[str, list[int]]()
+    if not weights.is_file():
+        raise DataError(f"{weights}: got no such file; must have the weights of the Dense; {save_again(folder.parent)}")
+    try:
+        with safe_open(weights, framework="np") as tensors:
+            shapes = {name: tensors.get_slice(name).get_shape() for name in tensors.keys()}
+    except (SafetensorError, OSError) as error:
+        raise DataError(f"{weights}: got a damaged file ({error}); must be whole; copy or download it again") from error
+    wanted: dict[str, list[Any]] = {"linear.weight": [width, settings.get("in_features")]}
+    wanted |= {"linear.bias": [width]} if bias else {}
+    if shapes != wanted:
+        raise DataError(
+            f"{weights}: got {_shown(shapes)}; must be {_shown(wanted)}, as {file} states; copy or download both again"
+        )
+    return replace(vectors, width=width, bias=bias, tanh=name == "Tanh")
+
+
+def _shown(shapes: Mapping[str, list[int]]) -> str:
+    return ", ".join(f"{name} {shape}" for name, shape in sorted(shapes.items())) or "no tensor"
+
+
+def _check_input(file: Path) -> None:
+    """Refuse a module that reads or writes something else than the vectors of texts."""
+    settings = settings_of(file)
+    for key in ("module_input_name", "module_output_name"):
+        if (name := settings.get(key) or _VECTOR) != _VECTOR:
+            raise DataError(f"{file}: got {key} {name}; must be {_VECTOR}; {ALONE}")
+
+
+def _with_prompts(vectors: Vectors, stored: Mapping[str, Any], file: Path) -> Vectors:
+    """With the entries of `MODEL`."""
+    if (cut := stored.get("truncate_dim")) is not None:
+        raise DataError(
+            f"{file}: got truncate_dim {cut}; must be null, because vectors are used whole; remove the entry from a "
+            "copy of the folder"
+        )
+    prompts = {str(name): str(text or "") for name, text in (stored.get("prompts") or {}).items()}
+    default, similarity = stored.get("default_prompt_name"), stored.get("similarity_fn_name") or "cosine"
+    if default is not None and default not in {*prompts, "query", "document"}:  # two that every embedder has there
+        raise DataError(
+            f"{file}: got default_prompt_name {default!r}; must be of the prompts ({', '.join(prompts) or 'none'}), or "
+            "null; correct it"
+        )
+    return replace(vectors, prompts=prompts, default_prompt=default, similarity=str(similarity))
+
+
+def _check_setfit(folder: Path) -> None:
+    if (folder / SETFIT).is_file():
+        raise DataError(
+            f"{folder / SETFIT}: got the classifier of SetFit, a pickle, which is not read; must be an embedder alone, "
+            "or a classifier of transformers; remove the file from a copy of the folder to use its embedder, or train "
+            "on the labels with another teacher"
+        )
 
 
 def dense_file(folder: str | Path) -> Path:
     """The weights of the linear layer of an embedder that has one."""
-    path = next(path for name, path in _modules(Path(folder) / MODULES) if name == "Dense")
+    path = next(path for name, path in modules_of(Path(folder) / MODULES) if name == "Dense")
     return Path(folder) / path / "model.safetensors"
 
 
@@ -152,22 +273,40 @@ def write(folder: Path, vectors: Vectors, hidden: int, encoder_arguments: Mappin
         for number, (path, name, _) in enumerate(modules)
     ]
     write_json(folder / MODULES, listed)
-    write_json(folder / LENGTHS, {"do_lower_case": False, "model_args": dict(encoder_arguments)})
-    prompts = {"prompts": dict(vectors.prompts), "default_prompt_name": None}
-    write_json(folder / MODEL, prompts | {"similarity_fn_name": "cosine"})
+    write_json(folder / LENGTHS, {"do_lower_case": vectors.lower, "model_args": dict(encoder_arguments)})
+    write_json(folder / MODEL, stated(vectors))
+
+
+def stated(vectors: Vectors) -> dict[str, Any]:
+    """The content of `MODEL`."""
+    prompts = {"prompts": dict(vectors.prompts), "default_prompt_name": vectors.default_prompt}
+    return prompts | {"similarity_fn_name": vectors.similarity}
+
+
+def with_prompts(student: Vectors, given: Vectors, pair: Sequence[str], grouped: bool) -> Vectors:
+    """The modules of a student with the prompts with which it was trained.
+
+    Args:
+        given: the modules of its teacher.
+        pair: what was put before first and second texts; empty without prompts.
+        grouped: whether these are queries and documents.
+    """
+    own = given.pair_of_prompts if grouped else (given.prompt, given.prompt)
+    if not pair or tuple(pair) == own:
+        return replace(student, prompts=given.prompts, default_prompt=given.default_prompt)
+    if not grouped and len(set(pair)) == 1:
+        return replace(student, prompts={**given.prompts, "text": pair[0]}, default_prompt="text")
+    named = dict(zip((QUERY[0], DOCUMENT[0]), pair, strict=True))
+    return replace(student, prompts={**given.prompts, **named}, default_prompt=None)
+
+
+def finish(folder: Path, longest: int, vectors: Vectors) -> None:
+    """State the maximum number of tokens of a text, and the prompts, in the files of an embedder."""
+    write_json(folder / LENGTHS, read_json(folder / LENGTHS) | {"max_seq_length": longest})
+    write_json(folder / MODEL, stated(vectors))
 
 
 def stored(folder: Path) -> list[Path]:
     """The files and folders of an embedder besides weights, config and tokenizer of its encoder."""
-    paths = [path for _, path in _modules(folder / MODULES) if path and (folder / path).is_dir()]
+    paths = [path for _, path in modules_of(folder / MODULES) if path and (folder / path).is_dir()]
     return [folder / name for name in (MODULES, LENGTHS, MODEL, *paths)]
-
-
-def limit_length(folder: Path, longest: int) -> None:
-    """State the maximum number of tokens of a text in the files of an embedder."""
-    write_json(folder / LENGTHS, {"max_seq_length": longest} | read_json(folder / LENGTHS))
-
-
-def _modules(file: Path) -> list[tuple[str, str]]:
-    """(name of the class, folder) of each module."""
-    return [(str(module["type"]).rpartition(".")[2], str(module["path"])) for module in read_json(file)]

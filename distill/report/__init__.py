@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from distill.checkpoint import write_bytes, write_json, write_text
+from distill.checkpoint import write_json
+from distill.outputs import write_all
 from distill.report import figure, headline, markdown, page, web
 from distill.report.card import embedder_card, heads_card, model_card, plain_card
 from distill.report.forms import Run, folder_name
@@ -39,17 +40,23 @@ def write(results: Results, folder: Path) -> dict[str, Path]:
     return paths | {"results": folder / "results.json"}
 
 
-def write_pages(results: Results, folder: Path) -> dict[str, Path]:
-    """Write the reports of valid results into `folder`. Returns name -> path of each file."""
+def write_pages(results: Results, folder: Path, *, overwrite: bool = False) -> dict[str, Path]:
+    """Write the reports of valid results into `folder`. Returns name -> path of each file.
+
+    ConfigError without `overwrite`, if a file of another would be replaced.
+    """
     points, smoke = figure.points(results), bool(results.get("smoke"))
     over = headline.reference(results)
     svg, png = figure.svg(points, smoke, over), figure.png(points, smoke, over)
     blocks = page.run_page(results, svg)
-    write_text(folder / "report.md", markdown.text(blocks))
     run = Run(folder_name(folder), results, read_rows(folder))
-    write_text(folder / "report.html", web.page([run], f"{results['recipe']}: distillation report"))
-    write_text(folder / "frontier.svg", svg)
-    write_bytes(folder / "frontier.png", png)
+    files = {
+        "report.md": markdown.text(blocks).encode(),
+        "report.html": web.page([run], f"{results['recipe']}: distillation report").encode(),
+        "frontier.svg": svg.encode(),
+        "frontier.png": png,
+    }
+    write_all(folder, files, "FOLDER", of_run=True, overwrite=overwrite)
     return {
         "report": folder / "report.md",
         "page": folder / "report.html",
@@ -58,19 +65,19 @@ def write_pages(results: Results, folder: Path) -> dict[str, Path]:
     }
 
 
-def write_overview(folder: Path) -> dict[str, Path]:
+def write_overview(folder: Path, *, overwrite: bool = False) -> dict[str, Path]:
     """Write report.md, report.html and a picture for each group of comparable runs, on all runs below `folder`.
 
-    Returns name -> path of the pages and the first picture. DataError if there is no run.
+    Returns name -> path of the pages and the first picture. DataError if there is no run; ConfigError without
+    `overwrite`, if a file of another would be replaced.
     """
     runs = read_runs(folder)
     blocks, pictures = page.overview_page([run.results for run in runs])
     shown, hidden = page.real([run.results for run in runs])
     kept = [run for run in runs if any(run.results is one for one in shown)]
-    write_text(folder / "report.md", markdown.text(blocks))
-    write_text(folder / "report.html", web.page(kept, page.ALL_RUNS, hidden))
-    for name, svg in pictures.items():
-        write_text(folder / name, svg)
+    files = {"report.md": markdown.text(blocks), "report.html": web.page(kept, page.ALL_RUNS, hidden), **pictures}
+    encoded = {name: text.encode() for name, text in files.items()}
+    write_all(folder, encoded, "FOLDER", of_run=True, overwrite=overwrite)
     return {"report": folder / "report.md", "page": folder / "report.html", "picture": folder / next(iter(pictures))}
 
 

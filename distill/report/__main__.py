@@ -9,17 +9,24 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import NoReturn
 
-from distill import disk
-from distill.errors import UserError, printable, printable_lines, reason
+from distill import disk, streams
+from distill.errors import ConfigError, UserError, printable, printable_lines, reason
+from distill.outputs import checked
 from distill.report import read_one, read_runs, write_overview, write_pages
 from distill.report.choose import Ask, parsed, verdict
 from distill.report.export import write_csv, write_json_rows
 from distill.report.forms import Run, forms, groups
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message.removeprefix('argument ')}; see python -m distill.report --help")
+
+
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="python -m distill.report", description=(__doc__ or "").split("\n")[0])
+    made = _Parser(prog="python -m distill.report", description=(__doc__ or "").split("\n")[0])
     made.add_argument(
         "folder", metavar="FOLDER", type=Path, help="a run folder, or one with runs below it, e.g. outputs/"
     )
@@ -30,8 +37,9 @@ def parser() -> argparse.ArgumentParser:
         help="retained=97 or above_chance=97 (at least, in percent), ms=5, mib=20 (at most), and the goal: speedup=max "
         "(the default), retained=max, above_chance=max or size=min",
     )
-    made.add_argument("--csv", metavar="FILE", type=Path, help="every form of every run, one a line")
-    made.add_argument("--json", metavar="FILE", type=Path, help="the same as a list of records")
+    made.add_argument("--csv", metavar="FILE", help="every form of every run, one a line; - is standard output")
+    made.add_argument("--json", metavar="FILE", help="the same as a list of records")
+    made.add_argument("--overwrite", action="store_true", help="replace files that exist, whoever wrote them")
     return made
 
 
@@ -39,13 +47,12 @@ def main(arguments: list[str]) -> int:
     """Exit code: 0, or 2 for an error that the user can correct."""
     try:
         given = parser().parse_args(arguments)
-    except SystemExit as stopped:
-        return int(stopped.code or 0)
-    try:
-        if given.choose or given.csv or given.json:
-            _listed(given.folder, given.choose, given.csv, given.json)
+        if given.choose or given.csv is not None or given.json is not None:
+            _listed(given)
             return 0
-        paths = _written(given.folder)
+        paths = _written(given.folder, given.overwrite)
+    except SystemExit as stopped:  # after --help
+        return int(stopped.code or 0)
     except UserError as error:
         print("\n".join(error.messages), file=sys.stderr)
         return 2
@@ -64,19 +71,24 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _written(folder: Path) -> dict[str, Path]:
+def _written(folder: Path, overwrite: bool) -> dict[str, Path]:
     if (folder / "results.json").is_file():
-        return write_pages(read_one(folder / "results.json"), folder)
-    return write_overview(folder)
+        return write_pages(read_one(folder / "results.json"), folder, overwrite=overwrite)
+    return write_overview(folder, overwrite=overwrite)
 
 
-def _listed(folder: Path, words: list[str] | None, csv: Path | None, json: Path | None) -> None:
-    ask = None if words is None else parsed(words)
-    runs = read_runs(folder)
-    if csv:
-        write_csv(runs, csv)
-    if json:
-        write_json_rows(runs, json)
+def _listed(given: argparse.Namespace) -> None:
+    ask = None if given.choose is None else parsed(given.choose)
+    writers = {"--csv": (given.csv, write_csv), "--json": (given.json, write_json_rows)}
+    read = [path for pattern in ("results.json", "disagreements.json") for path in given.folder.rglob(pattern)]
+    files = [
+        (checked(file, option, inputs=read, overwrite=given.overwrite), write)
+        for option, (file, write) in writers.items()
+        if file is not None
+    ]
+    runs = read_runs(given.folder)
+    for path, write in files:
+        write(runs, path)
     if ask:
         print(printable_lines("\n\n".join(_choices(runs, ask))))
 
@@ -96,4 +108,4 @@ def _choices(runs: list[Run], ask: Ask) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(streams.printed(lambda: main(sys.argv[1:])))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from distill.cells import csv_line
-from distill.checkpoint import write_json, write_text
+from distill.checkpoint import write_text
 from distill.report import headline, overview
 from distill.report.forms import Run, default_input, milliseconds, reference, speedups
 from distill.report.loading import loading
@@ -74,14 +76,21 @@ def _ends(name: str, interval: Sequence[float] | None) -> dict[str, float | None
     return {f"{name}.low": low, f"{name}.high": high}
 
 
-def write_csv(runs: Sequence[Run], path: Path) -> None:
-    """One line for each form; a column that a form lacks is empty."""
+def write_csv(runs: Sequence[Run], path: Path | None) -> None:
+    """One line for each form; a column that a form lacks is empty. Without a path, to standard output."""
     records = list(rows(runs))
     columns = list(dict.fromkeys(key for row in records for key in row))
     lines = [csv_line(columns), *(csv_line(row.get(column) for column in columns) for row in records)]
-    write_text(path, "".join(lines))
+    _write("".join(lines), path)
 
 
-def write_json_rows(runs: Sequence[Run], path: Path) -> None:
-    """A list of records."""
-    write_json(path, list(rows(runs)))
+def write_json_rows(runs: Sequence[Run], path: Path | None) -> None:
+    """A list of records. Without a path, to standard output."""
+    _write(json.dumps(list(rows(runs)), indent=2, allow_nan=False) + "\n", path)
+
+
+def _write(text: str, path: Path | None) -> None:
+    if path is None:
+        sys.stdout.write(text)
+    else:
+        write_text(path, text)

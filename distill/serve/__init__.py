@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,10 +19,14 @@ from distill.environment import cpu_flags
 from distill.errors import ConfigError, DataError
 from distill.evaluate.runners import Batch, Run, alone, one_pass
 from distill.evaluate.runners import load as load_runner
-from distill.export import recheck
+from distill.export import cross_encoder, recheck
 from distill.export.record import FILE, Entry, Record, located, read, read_any
 from distill.export.record import Heads as HeadsRecord
+from distill.family import vectors
 from distill.family.head import stored_head
+from distill.family.record import UNBOUNDED
+from distill.family.settings import quantizer_of
+from distill.family.weights import config_of, opened, weight_files
 from distill.machine import cores
 from distill.schemes import SCHEMES
 from distill.serve.heads import Head, Heads
@@ -36,6 +41,10 @@ TORCH = Entry("torch", "fp32", ".")
 """The artifact of a folder without a record."""
 
 
+def _warn(line: str) -> None:
+    warnings.warn(line, stacklevel=4)
+
+
 def load(
     folder: str | Path,
     *,
@@ -44,6 +53,7 @@ def load(
     device: str = "cpu",
     threads: int | None = None,
     max_length: int | None = None,
+    say: Callable[[str], None] = _warn,
 ) -> Model | Heads:
     """Load a model folder: an exported one, the folder that contains it, or any classifier of transformers.
 
@@ -62,6 +72,7 @@ def load(
         device: of torch: cpu, cuda or cuda:1.
         threads: of the CPU; all cores by default.
         max_length: tokens to which a text is truncated; by default as in training.
+        say: gets each line about what was concluded from a folder that states it not; by default a warning.
 
     Raises:
         ConfigError: for an argument that does not fit the folder or the machine.
@@ -72,6 +83,8 @@ def load(
     if threads is not None and threads < 1:
         raise ConfigError(f"threads: got {threads}; must be at least 1; correct it")
     stored = read_any(folder)
+    if stored is None:
+        stored = _plain(folder, max_length, say)
     if not isinstance(stored, HeadsRecord):
         return _model(folder, folder, stored, None, backend, scheme, device, threads, max_length)
     records = [_of_head(folder / head) for head in stored.heads]
@@ -96,7 +109,7 @@ def _of_head(folder: Path) -> Record:
 def _model(
     folder: Path,
     part: Path,
-    stored: Record | None,
+    stored: Record,
     several: HeadsRecord | None,
     backend: str | None,
     scheme: str | None,
@@ -107,8 +120,7 @@ def _model(
     """The model of a folder. `part`: the folder with config and tokenizer; `several`: the record of several heads."""
     config = teacher.read_config(part, "folder")
     tokenizer = _tokenizer(part, config)
-    record = stored or _plain(folder, tokenizer.model_max_length, config)
-    record = replace(record, max_length=_length(record.max_length, max_length, family.max_length(config)))
+    record = replace(stored, max_length=_length(stored.max_length, max_length, family.max_length(config)))
     entry = chosen(record.artifacts, backend, scheme, device)
     if several is not None and entry.path == ".":
         ready = _one_pass([folder / head for head in several.heads], entry, device, threads or cores())
@@ -131,11 +143,30 @@ def _model(
         alone(run) if row_by_row else run,
         row_by_row,
         entry.temperature or 1.0,
+        _prompt(folder, record),
+        _activation(folder, record, stored is None),
     )
     if several is None:
         _check_outputs(model, folder / entry.path, _expected(model))
     _check_processor(folder, entry, model.run, record.proved_on if several is None else several.proved_on)
     return model
+
+
+def _prompt(folder: Path, record: Record) -> str:
+    """What sentence-transformers puts before every text of an embedder's folder."""
+    found = vectors.read(folder) if record.kind.separate else None
+    return "" if found is None else found.prompt
+
+
+def _activation(folder: Path, record: Record, plain: bool) -> cross_encoder.Function | None:
+    """What makes scores of the output of a cross-encoder's folder; None for any other model.
+
+    An export says in its record whether it is a reranker.
+    """
+    if record.labels and plain:
+        cross_encoder.check_several(folder, record.kind.name == "multi_label")
+    reranks = record.kind.name == "regression" if plain else record.kind.pipeline == cross_encoder.PIPELINE
+    return cross_encoder.function(folder) if reranks and cross_encoder.states(folder) else None
 
 
 def _check_processor(folder: Path, entry: Entry, run: Run, proved_on: str | None) -> None:
@@ -157,12 +188,10 @@ def _one_pass(folders: list[Path], entry: Entry, device: str, threads: int) -> R
 
 
 def _check_same_encoder(folders: list[Path]) -> None:
-    from safetensors import safe_open
-
     def encoder(folder: Path) -> dict[str, Any]:
         prefix, found = f"{family.family_of(teacher.read_config(folder, 'folder')).encoder}.", dict[str, Any]()
-        for file in sorted(folder.glob("*.safetensors")):
-            with safe_open(file, framework="pt") as tensors:
+        for file in weight_files(folder):
+            with opened(file, "pt") as tensors:
                 found |= {name: tensors.get_tensor(name) for name in tensors.keys() if name.startswith(prefix)}
         return found
 
@@ -246,12 +275,15 @@ def _tokenizer(folder: Path, config: Any) -> Any:
     return tokenizer
 
 
-def _plain(folder: Path, most: int, config: Any) -> Record:
-    """What a folder without a record states itself. `most`: maximum length of its tokenizer."""
-    teacher.check_weights(folder)
+def _plain(folder: Path, asked: int | None, say: Callable[[str], None]) -> Record:
+    """What a folder without a record states itself. `asked`: maximum length that the user asks for."""
+    config, stated = teacher.read_config(folder, "folder"), config_of(folder)
     head = stored_head(folder)
     if head is None:
         raise DataError(f"{folder}: got a model without a head; must be one with a head for a task; fine-tune it first")
+    quantizer = quantizer_of(stated)
+    for line in teacher.notes(folder, teacher.unused_in(folder) if quantizer is None else ()):
+        say(line)
     kind = kind_of_model(head.problem, head.outputs, head.architecture)
     labels = (head.labels or tuple(map(str, range(head.outputs)))) if kind.named else ()
     if kind.architecture in (record := family.family_of(config)).without:
@@ -260,7 +292,30 @@ def _plain(folder: Path, most: int, config: Any) -> Record:
         )
     # A plain model may not have been trained to output no answer.
     threshold = ALWAYS if kind.extractive else 0.5
-    return Record(folder.name, kind, labels, (), min(most, family.max_length(config)), (TORCH,), threshold)
+    most = teacher.longest(folder, _tokenizer(folder, config), config)
+    if most >= UNBOUNDED:
+        most = family.trained_length(config)
+        if asked is None:
+            say(
+                f"{folder}: neither the tokenizer nor the model states a maximum length; texts are cut after {most} "
+                "tokens, for which such a model is trained (max_position_embeddings, or 512)"
+            )
+    return Record(
+        folder.name, kind, labels, (), most, (TORCH if quantizer is None else _quantized(folder, stated),), threshold
+    )
+
+
+def _quantized(folder: Path, stated: Mapping[str, Any]) -> Entry:
+    """The artifact of a folder of quantized weights, as an export has them. ConfigError for other quantizers."""
+    settings = stated.get("quantization_config")
+    settings = settings if isinstance(settings, Mapping) else {}
+    name, scheme = quantizer_of(stated), "nf4" if settings.get("load_in_4bit") else "int8"
+    if (name, scheme) not in [(s.backend, s.scheme) for s in SCHEMES.values()]:
+        raise ConfigError(
+            f"folder: got {folder}, a model quantized by {name}; must be float, or quantized by bitsandbytes or "
+            "torchao; name the folder of the float model"
+        )
+    return Entry(str(name), scheme, ".")
 
 
 def _length(stored: int, asked: int | None, most: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,10 @@ class Model:
     text would depend on the other texts."""
     temperature: float = 1.0
     """What logits are divided by before they are made probabilities, as the run chose it on development rows."""
+    prompt: str = ""
+    """What an embedder puts before every text that it predicts."""
+    activation: Callable[[np.ndarray], np.ndarray] | None = field(default=None, repr=False)
+    """What makes the output of a cross-encoder its score; None for the output itself."""
 
     def outputs(self, texts: Texts, batch_size: int = 32) -> np.ndarray:
         """Outputs float32 [n, outputs] of n texts or pairs, in their order. A batch has texts of similar length.
@@ -114,10 +118,15 @@ class Model:
         against it.
 
         Scores of labels are scaled by the export's temperature, where it has one; which label is output does not depend
-        on it.
+        on it. The default prompt of an embedder is put before its texts, and the number of a cross-encoder is that of
+        sentence-transformers: its activation of the output.
         """
+        if self.prompt:
+            texts = [self.prompt + text for column in columns_of(texts, 1) for text in column]
         rows = self._rows(texts)
         outputs, threshold = scaled(self._outputs(texts, rows, batch_size), self.threshold, self.temperature)
+        if self.activation is not None:
+            outputs = self.activation(outputs)
         return self.kind.answer(outputs, self.labels, threshold, rows)
 
 

@@ -15,6 +15,7 @@ from distill.data.tasks import TaskData
 from distill.evaluate.metrics import spearman
 from distill.export.embedder import Embedder, export_embedder, vectors
 from distill.export.proof import Artifact, difference, fresh
+from distill.family.vectors import Vectors, read
 from distill.plan import EMBEDDER, Step
 from distill.report import embedder_card
 from distill.results import origin
@@ -28,7 +29,7 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
     began, tasks = time.monotonic(), ctx.tasks
     source, tokenizer = ctx.checkpoint(step.start), ctx.tokenizer(step.start)
     student, teacher_embedder = _embedder(ctx, source), _embedder(ctx, Path(ctx.given.teacher))
-    texts = _texts(tasks, SMOKE_TEXTS if ctx.config.limit.smoke else PROOF_TEXTS)
+    texts = _texts(tasks, SMOKE_TEXTS if ctx.config.limit.smoke else PROOF_TEXTS, student.given.prompt)
     ours, theirs = vectors(student, tokenizer, texts), vectors(teacher_embedder, ctx.given.tokenizer, texts)
     measured = {
         "texts": len(texts),
@@ -65,23 +66,24 @@ def _verified(embedder: Embedder, tokenizer: Any, texts: list[str], folder: Path
 
 def _embedder(ctx: Context, folder: Path) -> Embedder:
     """The model of a folder with the teacher's pooling and maximum length."""
-    # Newer versions of sentence-transformers store the length in the tokenizer's settings.
-    longest = teacher.embedder_length(ctx.given.teacher) or ctx.given.tokenizer.model_max_length
-    most = family.max_length(teacher.read_config(folder))
-    return Embedder(folder, teacher.pooling(ctx.given.teacher), min(longest, most))
+    given = read(ctx.given.teacher) or Vectors()
+    longest = teacher.longest(ctx.given.teacher, ctx.given.tokenizer, teacher.read_config(ctx.given.teacher))
+    return Embedder(folder, given.pooling, min(longest, family.max_length(teacher.read_config(folder))), given)
 
 
-def _texts(tasks: Mapping[str, TaskData], count: int) -> list[str]:
-    """Texts of the development splits, on which the student was not trained, from each task in turn."""
+def _texts(tasks: Mapping[str, TaskData], count: int, prompt: str) -> list[str]:
+    """Texts of the development splits, on which the student was not trained, from each task in turn, after a prompt."""
     columns = [next(iter(data.development.values()))[data.task.columns[0]] for data in tasks.values()]
     # Stripped, because some versions of sentence-transformers do so.
-    return [column[i].strip() for i in range(count) for column in columns if i < len(column)][:count]
+    return [prompt + column[i].strip() for i in range(count) for column in columns if i < len(column)][:count]
 
 
 def _similarity(data: TaskData, embedder: Embedder, tokenizer: Any) -> float:
     """Spearman correlation, in percent, between the cosines of a task's pairs and their labels, without fine-tuning."""
     rows = next(iter(data.reported.values()))
-    first, second = (vectors(embedder, tokenizer, list(rows[column])) for column in data.task.columns)
+    prompt = embedder.given.prompt
+    columns = ([prompt + text for text in rows[column]] for column in data.task.columns)
+    first, second = (vectors(embedder, tokenizer, texts) for texts in columns)
     return 100 * spearman((first * second).sum(1), np.asarray(rows["label"]))
 
 

@@ -23,7 +23,7 @@ from distill.evaluate.timing import last_special
 from distill.export import cross_encoder, onnx, recheck, record
 from distill.export.huggingface import copied, export_folder
 from distill.export.proof import Artifact, difference, fresh, logits_of
-from distill.family import vectors
+from distill.family import sentence, vectors
 from distill.plan import SHARED_HEADS, Step
 from distill.report import heads_card, model_card, plain_card, timed
 from distill.report.schema import Model, Results
@@ -218,8 +218,12 @@ def _loads_elsewhere(exported: Exported, texts: list[list[str]], longest: int) -
     """UserError if sentence-transformers, where it is installed, makes other vectors of the exported float model."""
     if find_spec("sentence_transformers") is None:
         return
+    from tokenizers.normalizers import Lowercase
+
     folder, stripped = exported.copy.path, [[text.strip()] for (text,) in texts]  # as some versions of it do
     (got,) = fresh([Artifact("sentence-transformers", folder, folder)], {folder: stripped}, longest)
+    if sentence.reading(folder).lower:  # which the tokenizer's own files may not state
+        stripped = [[Lowercase().normalize_str(text)] for (text,) in stripped]
     difference(folder, got, logits_of(exported.source, stripped, longest))
 
 
@@ -294,9 +298,20 @@ def _write_folder(ctx: Context, step: Step, task: str, out: Path, also: Sequence
     modules = [(path, path.name) for path in vectors.stored(source)] if separate else []
     export_folder(source, out, _card(ctx, step, task, _measured(ctx, step)), [*also, *modules])
     if separate:
-        vectors.limit_length(out, ctx.config.tasks.max_length)
-    if ctx.tasks[task].task.kind.pipeline == cross_encoder.PIPELINE:
+        _finish(ctx, task, out)
+    elif ctx.tasks[task].task.kind.pipeline == cross_encoder.PIPELINE:
         cross_encoder.configure(out, cross_encoder.activation([*map(Path, ctx.given.teachers)]))
+        cross_encoder.limit_length(out, ctx.config.tasks.max_length)
+    elif ctx.tasks[task].task.kind.name == "regression" and cross_encoder.states(out):  # as its teacher's config did
+        cross_encoder.configure(out, cross_encoder.IDENTITY)
+
+
+def _finish(ctx: Context, task: str, out: Path) -> None:
+    """Write the length and the prompts of an embedder's exported folder."""
+    of_task = ctx.tasks[task].task
+    student, given = vectors.read(out) or vectors.Vectors(), vectors.read(ctx.given.teacher) or vectors.Vectors()
+    trained = vectors.with_prompts(student, given, of_task.prompts, of_task.kind.grouped)
+    vectors.finish(out, ctx.config.tasks.max_length, trained)
 
 
 def _card(ctx: Context, step: Step, task: str, measured: Results | None) -> str:

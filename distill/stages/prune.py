@@ -26,6 +26,7 @@ from distill.config import Prune
 from distill.context import Context
 from distill.context.write import write_model
 from distill.data.tasks import TaskData
+from distill.environment import processor
 from distill.evaluate import latency, timing
 from distill.evaluate.runners import Runner
 from distill.export.proof import plain_logits, prove_reload, prove_same
@@ -123,7 +124,8 @@ def search_of(ctx: Context, step: Step, whole: Any, start: Any = None) -> Search
             least_ms=latency.SMOKE_MS if limit.smoke else latency.LEAST_MS,
             log=lambda text: machine.log(f"{step.stage}: {text}"),
         ),
-        {"device": machine.device.type, "threads": machine.threads, **asdict(form), "inputs": sizes},
+        {"device": machine.device.type, "threads": machine.threads, **asdict(form), "inputs": sizes}
+        | {"processor": processor(machine)},
         ctx.folder.times(step),
         checked=not limit.smoke,
         log=log,

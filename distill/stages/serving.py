@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -58,13 +59,15 @@ def _in_new_process(loader: Loader, variant: Variant) -> dict[str, Any]:
     """
     task, machine = loader.timed_tasks(variant)[0], loader.ctx.machine
     (checkpoint_folder,), (path,) = loader.folders(variant, task), loader.paths(variant, task)
-    with tempfile.TemporaryDirectory() as name:
+    # In the run folder, where files need no copy; a link out of a folder is refused when it is loaded.
+    suffix = f".{os.getpid()}.distill-tmp"  # a temporary name, which the next run removes if this one is killed
+    with tempfile.TemporaryDirectory(dir=loader.folder, prefix=".served.", suffix=suffix) as name:
         folder = Path(name)
         for part in checkpoint_folder.iterdir():
-            (folder / part.name).symlink_to(part.resolve())
+            _put(part, folder / part.name)
         place = "." if variant.file is None else f"artifact{path.suffix}"
         if variant.file is not None:
-            (folder / place).symlink_to(path.resolve())
+            _put(path, folder / place)
         entry = record.Entry(variant.backend, variant.scheme, place)
         settings = loader.ctx.config.tasks
         record.write(folder, record.of_task(loader.ctx.tasks[task].task, settings.max_length, [entry]))
@@ -74,6 +77,22 @@ def _in_new_process(loader: Loader, variant: Variant) -> dict[str, Any]:
         machine.log(f"evaluate: {variant.name} does not load in a new process: {error}")
         return {"cold_start_ms": None, "memory_mib": None}
     return {"cold_start_ms": milliseconds, "memory_mib": json.loads(line)["memory_mib"]}
+
+
+def _put(source: Path, target: Path) -> None:
+    """Put a file or a folder at another place, as another link to the same files where the file system has them."""
+    if source.is_dir():
+        shutil.copytree(source, target, copy_function=_link)
+    else:
+        _link(source, target)
+
+
+def _link(source: str | Path, target: str | Path) -> str | Path:
+    try:
+        os.link(Path(source).resolve(), target)
+    except OSError:
+        shutil.copy(source, target)
+    return target
 
 
 def _answer(arguments: list[str]) -> tuple[float, str, str]:

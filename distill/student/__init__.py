@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from distill import family
+from distill import advice, family
 from distill.errors import ConfigError
 from distill.family.head import architecture_of
 from distill.family.record import TEXTS, VECTORS
@@ -96,7 +96,8 @@ def _misfits(teacher: Any, student: Any) -> Iterator[str]:
         if not projects(student):
             yield (
                 f"student.family: got {student.model_type} with embeddings as wide as its layers; must have a "
-                f"projection after its embeddings, as the teacher has; set student.family={teacher.model_type}"
+                f"projection after its embeddings, as the teacher has; set "
+                f"{advice.setting('student.family', teacher.model_type)}"
             )
         elif student.embedding_size != teacher.embedding_size:
             yield (

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from distill import family
+from distill import advice, family
 from distill.errors import ConfigError
 from distill.family.record import UNBOUNDED
 from distill.family.vectors import KEY
@@ -64,10 +64,10 @@ def check_layers(layers: Sequence[int], config: Any) -> None:
         )
     ascending = list(layers) == sorted(set(layers))
     if not layers or not ascending or layers[0] < 0 or layers[-1] >= depth:
-        example = ",".join(map(str, half_depth(depth)))
+        example = advice.setting("student.layers", [*half_depth(depth)])
         raise ConfigError(
             f"student.layers: got [{shown}]; must be distinct ascending layer numbers of the "
-            f"teacher, 0 to {depth - 1}; set student.layers=[{example}] or leave it out for half of them"
+            f"teacher, 0 to {depth - 1}; leave it out for half of them, or set {example}"
         )
 
 
@@ -116,7 +116,8 @@ def _sizes(teacher: Any, record: family.Family, given: Mapping[str, int | None])
         names = [r.name for r in family.FAMILIES.values() if r.bert_like and r.bert_like.projection]
         raise ConfigError(
             f"student.embedding_size: got {embedding}; must be null in family {record.name}, whose embeddings are as "
-            f"wide as its layers; set student.family={names[0]} or {names[-1]}"
+            f"wide as its layers; set {advice.setting('student.family', names[0])} or another of "
+            f"{', '.join(names[1:])}"
         )
     return sizes
 

@@ -4,9 +4,10 @@ Weights are loaded from safetensors only, and code in a model's folder is never 
 everything else loads from local folders.
 """
 
-from distill.teacher.embedder import embedder_length, pooling
+from distill.teacher.embedder import check_exported, is_lower_cased, longest, pooling
 from distill.teacher.files import check_weights
 from distill.teacher.folders import EMBEDDED_NAME, EMBEDDED_PACKAGE, TOKENIZER, fetch, licence, resolve
+from distill.teacher.given import check_given, notes, unused_in
 from distill.teacher.headless import without_head
 from distill.teacher.load import check_vocabulary, load_classifier, load_for, load_mlm, load_tokenizer, read_config
 from distill.teacher.random import random_teacher
@@ -15,18 +16,23 @@ __all__ = [
     "EMBEDDED_NAME",
     "EMBEDDED_PACKAGE",
     "TOKENIZER",
+    "check_exported",
+    "check_given",
     "check_vocabulary",
     "check_weights",
-    "embedder_length",
     "fetch",
+    "is_lower_cased",
     "licence",
     "load_classifier",
     "load_for",
     "load_mlm",
     "load_tokenizer",
+    "longest",
+    "notes",
     "pooling",
     "random_teacher",
     "read_config",
     "resolve",
+    "unused_in",
     "without_head",
 ]

@@ -3,50 +3,62 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from distill import checkpoint
-from distill.errors import ConfigError, DataError
-from distill.family.vectors import POOLING
-from distill.teacher.files import readable
+from distill import family
+from distill.errors import ConfigError
+from distill.family import sentence
+from distill.family.vectors import Vectors, read
 
-EMBEDDER_SETTINGS = "the settings of a sentence embedder; save it again, or choose another teacher"
-"""Rule and advice of the errors on settings that cannot be loaded."""
+_CAPITALS = "AÄЯ"
+"""Letters by which a tokenizer that lower-cases texts itself is known."""
 
 
 def pooling(path: str | Path) -> str:
     """Pooling of a sentence embedder from its settings: mean, cls or max; mean if it has no such settings.
 
     Raises:
-        DataError: for any other pooling, and for settings that cannot be read.
+        DataError: for modules that are not supported, and for settings that cannot be read.
     """
-    file = Path(path) / "1_Pooling" / "config.json"
-    if not file.is_file():
-        return "mean"
-    with readable(file, EMBEDDER_SETTINGS):
-        stored = checkpoint.read_json(file)
-        chosen = {how for how, key in POOLING.items() if stored.get(key) or stored.get("pooling_mode") == how}
-    if len(chosen) != 1:
-        raise DataError(f"{file}: got {sorted(chosen)}; must be one of {', '.join(POOLING)}; choose another teacher")
-    return chosen.pop()
+    return (read(path) or Vectors()).pooling
 
 
-def embedder_length(path: str | Path) -> int | None:
-    """Maximum input length of a sentence embedder in tokens, from its settings; None if they set no maximum.
-
-    Raises:
-        ConfigError: if it has modules other than Normalize after its pooling.
-        DataError: for settings that cannot be read.
-    """
-    modules, lengths = Path(path) / "modules.json", Path(path) / "sentence_bert_config.json"
-    with readable(modules, EMBEDDER_SETTINGS):
-        listed = checkpoint.read_json(modules) if modules.is_file() else []
-        types = {module["type"].rpartition(".")[2] for module in listed}
-    if others := sorted(types - {"Transformer", "Pooling", "Normalize"}):
+def check_exported(path: str | Path) -> None:
+    """ConfigError for a teacher whose student cannot be exported as an embedder, because it has a linear layer."""
+    if (read(path) or Vectors()).width is not None:
         raise ConfigError(
-            f"teacher.name: got a sentence embedder with {', '.join(others)} after its pooling; must have only "
-            "Normalize after it for its student to be exported as an embedder; choose another, or leave the stage that "
-            "exports it out of pipeline"
+            "teacher.name: got a sentence embedder with Dense after its pooling; must have only Normalize after it for "
+            "its student to be exported as an embedder; choose another, or leave the stage that exports it out of "
+            "pipeline"
         )
-    with readable(lengths, EMBEDDER_SETTINGS):
-        longest = checkpoint.read_json(lengths).get("max_seq_length") if lengths.is_file() else None
-    return longest if isinstance(longest, int) else None
+
+
+def longest(path: str | Path, tokenizer: Any, config: Any) -> int:
+    """Number of tokens at which the texts of a model are cut unless it is stated: that of sentence-transformers for its
+    folders, else that of the tokenizer, and never more than the model's own."""
+    own = tokenizer.model_max_length
+    stated = sentence.longest(path, own, config)
+    return int(min(own if stated is None else stated, family.max_length(config)))
+
+
+def lower_cased(path: str | Path, tokenizer: Any) -> Any:
+    """The tokenizer of a folder, which lower-cases texts first if sentence-transformers does so for that folder."""
+    from tokenizers.normalizers import Lowercase, Sequence
+
+    backend = tokenizer.backend_tokenizer
+    own = backend.normalizer
+    same = own is not None and all(own.normalize_str(c) == own.normalize_str(c.lower()) for c in _CAPITALS)
+    if not same and sentence.reading(path).lower:
+        backend.normalizer = Sequence([Lowercase(), *([] if own is None else [own])])
+    return tokenizer
+
+
+def is_lower_cased(path: str | Path, tokenizer: Any) -> bool:
+    """Whether `lower_cased` changed the tokenizer of a folder, which its own files then do not state."""
+    from tokenizers.normalizers import Lowercase, Sequence
+
+    own = tokenizer.backend_tokenizer.normalizer
+    return sentence.reading(path).lower and isinstance(own, Sequence) and isinstance(own[0], Lowercase)
+
+
+__all__ = ["check_exported", "is_lower_cased", "longest", "lower_cased", "pooling"]

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 
 from distill.errors import DataError, UserError
+from distill.family.weights import opened, tensors_of, weight_files
 
 SAVED = "a folder that transformers loads; save model and tokenizer into it with save_pretrained"
 """Rule and advice of the errors on files that cannot be loaded."""
@@ -18,41 +17,23 @@ SAVED = "a folder that transformers loads; save model and tokenizer into it with
 
 def stored(path: str | Path, names: Collection[str]) -> Iterator[tuple[str, torch.Tensor]]:
     """Tensors of these names in the safetensors files of a folder. DataError for a damaged file."""
-    for file in sorted(Path(path).glob("*.safetensors")):
-        with _whole(file) as tensors:
+    for file in weight_files(path):
+        with opened(file, "pt") as tensors:
             for name in sorted(set(tensors.keys()) & set(names)):
                 yield name, tensors.get_tensor(name)
 
 
 def stored_except(path: str | Path, names: Collection[str]) -> Iterator[tuple[str, torch.Tensor]]:
     """All tensors but those of these names. DataError for a damaged file."""
-    for file in sorted(Path(path).glob("*.safetensors")):
-        with _whole(file) as tensors:
+    for file in weight_files(path):
+        with opened(file, "pt") as tensors:
             for name in sorted(set(tensors.keys()) - set(names)):
                 yield name, tensors.get_tensor(name)
 
 
 def check_weights(path: str | Path) -> None:
     """DataError, which names the file, unless the folder contains safetensors and each of them can be opened."""
-    files = sorted(Path(path).glob("*.safetensors"))
-    if not files:
-        raise DataError(
-            f"{path}: got no *.safetensors; must contain the model's weights as safetensors; "
-            "load them with an AutoModel class that adds no new head, and save_pretrained"
-        )
-    for file in files:
-        with _whole(file):
-            pass
-
-
-@contextmanager
-def _whole(file: Path) -> Iterator[Any]:
-    """An open safetensors file. DataError for a damaged file."""
-    try:
-        with safe_open(file, framework="pt") as tensors:
-            yield tensors
-    except (SafetensorError, OSError) as error:
-        raise DataError(f"{file}: got a damaged file ({error}); must be whole; copy or download it again") from error
+    tensors_of(path)
 
 
 PANIC = "PanicException"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,12 @@ FILES = ("*.json", "*.txt", "*.model", "*.safetensors", CARD)
 """Files of a model that are downloaded."""
 TOKENIZER = ("*token*.json", "vocab.*", "merges.txt", "*.model", "config.json")
 """Files that are downloaded if only the tokenizer is needed."""
+
+_READ, _LONGEST = 4_000_000, 4_000
+"""Characters of a model card that are read, and of the fields of its licence."""
+_FRONT = re.compile(r"\s*---[ \t]*\n(.*?)\n---[ \t]*(?:\n|$)", re.DOTALL)
+_LICENCE = re.compile(r"^(?:license|license_name|license_link)[ \t]*:[^\n]*\n(?:[ \t]+[^\n]*\n)*", re.MULTILINE)
+"""One of the fields of a licence, with the lines that belong to it."""
 
 
 def resolve(teacher: config.Teacher, key: str = "teacher.name") -> str:
@@ -49,7 +56,7 @@ def fetch(name: str | None, key: str, revision: str | None = None, files: Collec
     from huggingface_hub import snapshot_download
 
     def download(names: Collection[str], **options: Any) -> str:
-        ignored = ["[!1]*/*"]  # all sub-folders but 1_Pooling
+        ignored = ["[!0-9]*/*"]  # all sub-folders but those of modules of sentence-transformers
         return snapshot_download(
             name, revision=revision, allow_patterns=list(names), ignore_patterns=ignored, **options
         )
@@ -69,15 +76,16 @@ def fetch(name: str | None, key: str, revision: str | None = None, files: Collec
 
 def licence(path: str | Path) -> dict[str, str]:
     """The fields license, license_name and license_link of the model card in a folder, as far as it has them."""
-    from huggingface_hub.repocard import metadata_load
-
     file = Path(path) / CARD
     try:
-        card = (metadata_load(file) if file.is_file() else None) or {}
-    except (OSError, ValueError, yaml.YAMLError):
+        with file.open(encoding="utf-8-sig") as opened:
+            front = _FRONT.match(opened.read(_READ)) if file.is_file() else None
+        # Only these lines: a card may have thousands of results, and be made to take long.
+        lines = "" if front is None else "".join(found[0] for found in _LICENCE.finditer(f"{front[1]}\n"))
+        card = yaml.safe_load(lines[:_LONGEST]) or {}
+    except (OSError, ValueError, yaml.YAMLError, RecursionError):
         return {}
-    keys = ("license", "license_name", "license_link")
-    return {key: card[key] for key in keys if isinstance(card.get(key), str) and card[key]}
+    return {key: value for key, value in card.items() if isinstance(value, str) and value}
 
 
 def _embedded_folder() -> str:

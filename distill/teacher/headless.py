@@ -9,12 +9,12 @@ from pathlib import Path
 from safetensors.torch import save_file
 
 from distill import checkpoint
-from distill.family.head import HEADS, stored_head
+from distill.family.head import HEADS, architecture_in
 from distill.family.record import VECTORS
 from distill.teacher.files import check_weights, stored_except
 from distill.teacher.folders import FILES
 
-OF_HEAD = ("id2label", "label2id", "num_labels", "problem_type")
+OF_HEAD = ("id2label", "label2id", "num_labels", "problem_type", "architectures")
 """Keys of a config that describe a head."""
 
 
@@ -29,13 +29,13 @@ def without_head(folder: str, target: Path, content: str) -> str:
     Raises:
         DataError: for a folder without whole weights in safetensors.
     """
-    source, head = Path(folder), stored_head(folder)
-    if head is None or head.architecture == VECTORS:
+    source, architecture = Path(folder), architecture_in(folder)
+    if architecture in (None, VECTORS):
         return folder
     if checkpoint.finished(target) and checkpoint.read_json(target / checkpoint.MANIFEST) == {"copy_of": content}:
         return str(target)
     check_weights(source)
-    last = {f"{name}.{part}" for name in HEADS[head.architecture] for part in ("weight", "bias")}
+    last = {f"{name}.{part}" for name in HEADS[str(architecture)] for part in ("weight", "bias")}
     config = json.loads((source / "config.json").read_text(encoding="utf-8"))
     with checkpoint.writing(target) as temporary:
         for file in {file for pattern in FILES for file in source.glob(pattern)}:

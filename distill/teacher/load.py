@@ -12,15 +12,19 @@ from distill import family
 from distill.data.labels import head_order
 from distill.data.task import Task
 from distill.errors import ConfigError, DataError
-from distill.family.head import stored_head
+from distill.family.head import class_names, stored_head
 from distill.family.record import TEXTS, position_table_after_padding
-from distill.teacher.files import check_weights, quiet, readable, stored
+from distill.family.weights import config_of
+from distill.teacher.embedder import lower_cased
+from distill.teacher.files import quiet, readable, stored
+from distill.teacher.whole import load_whole
 
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spm.model", "spiece.model", "sentencepiece.bpe.model")
 
 
 def load_tokenizer(path: str | Path) -> Any:
-    """The tokenizer of a folder, without the truncation and padding that its files may switch on.
+    """The tokenizer of a folder, without the truncation and padding that its files may switch on, and with the lower
+    case that sentence-transformers puts before it.
 
     These would silently cut or pad every text to one length. They stay off when the tokenizer is saved again.
 
@@ -37,6 +41,12 @@ def load_tokenizer(path: str | Path) -> Any:
         )
     with readable(path), quiet():
         tokenizer = AutoTokenizer.from_pretrained(str(path), trust_remote_code=False, local_files_only=True)
+        if not getattr(tokenizer, "is_fast", False):
+            raise DataError(
+                f"{path}: got a tokenizer of class {type(tokenizer).__name__}, which has no fast version; must be one "
+                "of the library tokenizers (tokenizer.json), which counts the characters of tokens; choose a model "
+                "with such a tokenizer"
+            )
         tokenizer.backend_tokenizer.no_truncation()
         tokenizer.backend_tokenizer.no_padding()
         for texts in (("a",), ("a", "a")):  # of a damaged file only the use of a part may fail
@@ -46,7 +56,7 @@ def load_tokenizer(path: str | Path) -> Any:
         raise DataError(
             f"{path}: got model_max_length {longest!r}; must be a number of tokens; correct it in tokenizer_config.json"
         )
-    return tokenizer
+    return lower_cased(path, tokenizer)
 
 
 def load_mlm(path: str | Path) -> tuple[Any, bool]:
@@ -56,7 +66,9 @@ def load_mlm(path: str | Path) -> tuple[Any, bool]:
     """
     from transformers import AutoModelForMaskedLM
 
-    model, missing = _load(AutoModelForMaskedLM, path)
+    stated = config_of(path)
+    claimed = stated.get("legacy") is not False and any("ForMaskedLM" in name for name in class_names(stated))
+    model, missing = _load(AutoModelForMaskedLM, path, claimed)
     heads = tuple(f"{module}." for module in family.family_of(model).mlm_head)
     return model, not any(key.startswith(heads) for key in missing)
 
@@ -97,7 +109,9 @@ def load_classifier(
         problem: `problem_type` of its config.
         architecture: of `family.head.HEADS`.
     """
-    model, missing = _load(family.class_of(architecture), path, num_labels=num_labels, problem_type=problem)
+    head = stored_head(path)
+    claimed = head is not None and head.architecture == architecture
+    model, missing = _load(family.class_of(architecture), path, claimed, num_labels=num_labels, problem_type=problem)
     record = family.family_of(model)
     for name in record.unused:
         model.get_parameter(name).requires_grad_(False)
@@ -133,6 +147,7 @@ def read_config(path: str | Path, key: str = "teacher.name") -> Any:
     """
     from transformers import AutoConfig
 
+    config_of(path)
     with readable(path), quiet():
         loaded = AutoConfig.from_pretrained(str(path), trust_remote_code=False, local_files_only=True)
     family.family_of(loaded, key)
@@ -169,25 +184,9 @@ def check_vocabulary(tokenizer: Any, config: Any, key: str = "teacher.name") -> 
         )
 
 
-def _load(auto: Any, path: str | Path, **settings: Any) -> tuple[Any, set[str]]:
-    """Model of a folder, and the names of its parameters that are neither stored nor tied to a stored one."""
-    check_weights(path)
+def _load(auto: Any, path: str | Path, claimed: bool, **settings: Any) -> tuple[Any, set[str]]:
+    """Model of a folder, and the names of its parameters that are new, as from `load_whole`."""
     if getattr(read_config(path), "legacy", None) is False:
         settings["legacy"] = True  # DeBERTa's other language-model head also needs the embeddings as input
-    with readable(path), quiet():
-        try:
-            model, info = auto.from_pretrained(
-                str(path),
-                dtype=torch.float32,
-                use_safetensors=True,
-                trust_remote_code=False,
-                local_files_only=True,
-                output_loading_info=True,
-                **settings,
-            )
-        except RuntimeError as error:
-            raise DataError(
-                f"{path}: got weights whose shapes differ from config.json or from the task's number of classes; "
-                "must be an encoder, or a classifier of that number of classes; use the model it was fine-tuned from"
-            ) from error
-    return model, set(info["missing_keys"])
+    model, missing, _ = load_whole(auto, path, claimed=claimed, dtype=torch.float32, **settings)
+    return model, missing

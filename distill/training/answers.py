@@ -13,10 +13,10 @@ from torch import nn
 
 from distill import cache, checkpoint, family, teacher
 from distill.context import Context
-from distill.context.fingerprints import of_texts
+from distill.context.fingerprints import of_inputs
 from distill.data.kinds import labelled
 from distill.data.tasks import TaskData, soft_outputs_of
-from distill.environment import source_hash
+from distill.data.tokens import identity
 from distill.evaluate.mixture import average, fit
 from distill.evaluate.predict import in_windows, predict, window_logits
 from distill.plan import Given, Source, Step
@@ -44,9 +44,10 @@ def teacher_logits(ctx: Context, source: Source, data: TaskData) -> np.ndarray:
     folder = ctx.folder.targets(name) / task
     of_student = isinstance(source, Step) and source.of_student
     window = None if of_student else ctx.config.teacher.window
-    fingerprint = checkpoint.fingerprint([made_from.identity(ctx, source), ctx.shares(source, task), window])
+    teachers = [made_from.identity(ctx, source), ctx.shares(source, task), window]
+    fingerprint = checkpoint.fingerprint([*teachers, task, data.task.labels, ctx.config.tasks.max_length])
     with ctx.machine.main_first():
-        key = _key(ctx, fingerprint, data)
+        key = _key(ctx, fingerprint, source, data)
         stored = _stored(folder, fingerprint)
         if stored is None and cache.take("logits", key, folder):
             stored = _stored(folder, fingerprint)
@@ -71,12 +72,17 @@ def teacher_logits(ctx: Context, source: Source, data: TaskData) -> np.ndarray:
     return every[: len(data.train)] if makes(data.task.kind) else every
 
 
-def _key(ctx: Context, teachers: str, data: TaskData) -> str | None:
-    """Name in the cache of what the teachers with the fingerprint `teachers` output for a task's training rows."""
+def _key(ctx: Context, teachers: str, source: Source, data: TaskData) -> str | None:
+    """Name in the cache of what teachers output for a task's training rows: a hash of all that changes an output.
+
+    Args:
+        teachers: fingerprint of the teachers, their windows and lengths.
+    """
     if ctx.config.limit.smoke:
         return None
-    rows = of_texts(data.train, data.task.columns)
-    return checkpoint.fingerprint([teachers, data.task.name, rows, ctx.config.tasks.max_length, source_hash()])
+    members = range(len(ctx.checkpoints(source, data.task.name)))
+    tokens = [identity(ctx.tokenizer(source, member)) for member in members]
+    return checkpoint.fingerprint([teachers, of_inputs(data), tokens, made_from.arithmetic(ctx)])
 
 
 def _stored(folder: Path, fingerprint: str) -> np.ndarray | None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from distill import checkpoint
+from distill import checkpoint, contents
 from distill.config import Config, Train
 from distill.context import Context
-from distill.environment import source_hash, versions
+from distill.data import corpus
+from distill.environment import installed, processor, source_hash, versions
 from distill.plan import TEACHER, Given, Source, Step
 
 KEY = "made_from"
@@ -18,32 +20,43 @@ _OF_NO_STAGE = (
     *("stages", "pipeline", "temperature", "report", "budget", "cache"),
     *("output", "threads", "device", "precision", "push", "push_private", "push_dry_run", "tracker"),
 )
-"""Settings that no training reads, and those that are in its own settings or in `_machine`."""
+"""Settings that no training reads, and those that are in its own settings or in `arithmetic`."""
 _OF_STUDENTS = ("student", "target", "transfer")
 """Settings that the training of a teacher does not read."""
 
 
 def of_step(ctx: Context, step: Step) -> str | None:
     """Hash of what a train step's models follow from: its settings, what it starts from and learns from, the data, the
-    code, and the arithmetic. Threads and processor are left out: they change the last bits alone.
+    code, and the arithmetic. Threads and processor are left out, because they change the last bits alone, but for gates
+    that are trained to reach a time, which was measured.
 
     None for a step whose result is not kept for other runs: it is not a training, or `limit.smoke` is set.
     """
     settings = step.settings
     if not isinstance(settings, Train) or ctx.config.limit.smoke:
         return None
+    given = ctx.fingerprints(step)
     return checkpoint.fingerprint(
         {
             "folder": step.folder,
             "settings": _own(step),
             "config": _config(ctx.config, settings),
+            "revisions": corpus.revisions(ctx.config.corpus) if "corpus" in given else None,
             "corpus_tokens": ctx.corpus_tokens if step.on_corpus else None,
             "epochs": ctx.epochs.get(step.target),
             "inputs": {other.folder: identity(ctx, other) for other in step.inputs},
-            "given": ctx.fingerprints(step),
-            **_machine(ctx),
+            "given": given,
+            "edits_by": ctx.fingerprint("teacher") if _edits(ctx.config, settings) else None,
+            "processes": ctx.machine.accelerator.num_processes,
+            "timed_on": [processor(ctx.machine), ctx.machine.threads] if settings.gates.trained else None,
+            **arithmetic(ctx),
         }
     )
+
+
+def _edits(config: Config, settings: Train) -> bool:
+    """Whether a stage trains on texts in which words are replaced by those that the given teacher takes for similar."""
+    return settings.transfer and config.transfer.times > 0 and config.transfer.sources.get("edits", 0) > 0
 
 
 def _own(step: Step) -> dict[str, Any]:
@@ -60,15 +73,23 @@ def _config(config: Config, settings: Train) -> dict[str, Any]:
     return {name: value for name, value in asdict(config).items() if name not in left_out}
 
 
-def _machine(ctx: Context) -> dict[str, Any]:
+def arithmetic(ctx: Context) -> dict[str, Any]:
+    """How models compute on this machine, and by which code. Threads and processor are left out."""
     machine = ctx.machine
-    arithmetic = [machine.device.type, machine.precision, machine.fast_float32]
-    return {"arithmetic": arithmetic, "versions": versions() | {"distill": source_hash()}}
+    packages = versions() | {"distill": source_hash()} | installed(("tokenizers", "accelerate", "bitsandbytes"))
+    return {"arithmetic": [machine.device.type, machine.precision, machine.fast_float32], "versions": packages}
 
 
 def identity(ctx: Context, source: Source) -> str:
-    """Hash that is equal for equal models: of the files of a given model, or of what a finished step was made from."""
+    """Hash that is equal for equal models: of the files of a given model, of what a finished training was made from, or
+    of the files of another finished step, whose settings are in no manifest."""
     if isinstance(source, Given):
         return ctx.fingerprint("teacher" if source is TEACHER else "student")
     manifest = ctx.folder.manifest(source)
-    return str(manifest.get(KEY) or checkpoint.fingerprint(manifest))
+    return str(manifest.get(KEY) or checkpoint.fingerprint([manifest, _files(ctx.folder.of(source))]))
+
+
+def _files(folder: Path) -> list[list[str]]:
+    """Path and content hash of all files of a finished step but the hidden ones."""
+    every = (file for file in sorted(folder.rglob("*")) if file.is_file() and not file.name.startswith("."))
+    return [[file.relative_to(folder).as_posix(), contents.sha256(file)] for file in every]

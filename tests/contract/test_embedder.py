@@ -15,6 +15,8 @@ from distill import checkpoint, family, teacher
 from distill.config import Teacher
 from distill.errors import ConfigError, UserError
 from distill.export.embedder import PROJECTION, Embedder, export_embedder, vectors
+from distill.family.embedding import EncoderForVectors
+from distill.family.vectors import Vectors
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 TEXTS = [*TINY["SENTENCES"][:4], "goats", " ".join(TINY["SENTENCES"] * 9)]
@@ -62,7 +64,7 @@ def test_every_way_to_make_vectors(settings: dict[str, Any], tmp_path: Path) -> 
 
 def test_the_embedded_teacher_comes_out_as_it_is_loaded_from_its_own_folder(tmp_path: Path) -> None:
     folder = Path(teacher.resolve(Teacher()))
-    longest = teacher.embedder_length(folder)
+    longest = teacher.longest(folder, teacher.load_tokenizer(folder), teacher.read_config(folder))
     assert longest == 256
     embedder = Embedder(folder, teacher.pooling(folder), longest)
     export_embedder(embedder, tmp_path / "out", "")
@@ -71,12 +73,25 @@ def test_the_embedded_teacher_comes_out_as_it_is_loaded_from_its_own_folder(tmp_
     np.testing.assert_allclose(elsewhere(tmp_path / "out"), expected, atol=1e-6)
 
 
+def test_prompts_and_lower_case_of_a_teacher_are_stated_by_its_student(tmp_path: Path) -> None:
+    given = Vectors(prompts={"query": "the old "}, default_prompt="query", similarity="dot", lower=True)
+    embedder = made(tmp_path / "model", given=given)
+    export_embedder(embedder, tmp_path / "out", "")
+    stated = checkpoint.read_json(tmp_path / "out" / "config_sentence_transformers.json")
+    assert stated == {"prompts": given.prompts, "default_prompt_name": "query", "similarity_fn_name": "dot"}
+    assert checkpoint.read_json(tmp_path / "out" / "sentence_bert_config.json")["do_lower_case"] is True
+    prompted = [f"the old {text}" for text in TEXTS]
+    expected = vectors(embedder, teacher.load_tokenizer(tmp_path / "out"), prompted)
+    np.testing.assert_allclose(elsewhere(tmp_path / "out"), expected, atol=1e-5)
+
+
 @pytest.fixture
 def dense(tmp_path: Path) -> Path:
     """A teacher that does more to its vectors than to pool them."""
-    kinds = ["Transformer", "Pooling", "Dense"]
     folder = TINY["save"](tmp_path / "teacher", "bert", "MaskedLM", length=130)
-    checkpoint.write_json(folder / "modules.json", [{"type": f"sentence_transformers.models.{k}"} for k in kinds])
+    model = EncoderForVectors.from_pretrained(folder)
+    model.to_width(24)
+    model.save_pretrained(folder)
     return folder
 
 

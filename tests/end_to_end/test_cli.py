@@ -238,9 +238,15 @@ COMMANDS = [
     ),
     (
         "recipe=resolvers",
-        "teacher.weights: got ${oc.create:{_target_: builtins.print}}; must be a value or the name of another setting",
-        "stages.pretrain.optimizer.betas: got ${oc.decode:'[{_target_: builtins.print},0.9]'}; must be a value or",
+        "{mine}/recipe/resolvers.yaml, line 3: got ${oc.create:{_target_: builtins.print}}; must be a value or the",
     ),
+    # Hydra would resolve these while it composes, and show the value as the name of a choice that does not exist.
+    ("recipe=environment", "{mine}/recipe/environment.yaml, line 2: got ${oc.env:PATH}; must be a value or the name"),
+    ("-m recipe=environment,plain", "{mine}/recipe/environment.yaml, line 2: got ${oc.env:PATH}; must be a value or"),
+    ("recipe=plain term@x=${oc.env:PATH}", "term@x: got ${oc.env:PATH}; must be a value or the name of"),
+    ("recipe=aliases", "{mine}/recipe/aliases.yaml: got 1e+12 values, with those that aliases repeat; must be at most"),
+    ("recipe=itself", "defaults: got a config that names itself, or one that names it; must end; "),
+    ("tasks.text=${seed}${seed}:", "recipe: got nothing; "),
     # Logging configs and launchers that Hydra ships are accepted: only the temperature is refused.
     (
         "temperature=-1 hydra/job_logging=stdout hydra/hydra_logging=default hydra.verbose=true hydra/launcher=basic",
@@ -294,6 +300,10 @@ def test_hydra_calls_no_function_that_a_config_names(mine: Path) -> None:
     groups = {
         "recipe/functions": f"# @package _global_{FUNCTIONS}",
         "recipe/resolvers": f"# @package _global_{RESOLVERS}",
+        "recipe/environment": "# @package _global_\ndefaults: [/recipe/distilbert, /term@x: '${oc.env:PATH}']",
+        "recipe/aliases": f"# @package _global_\na0: &a0 [{'1,' * 9}1]\n"
+        + "\n".join(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)),
+        "recipe/itself": "# @package _global_\ndefaults: [/recipe/itself]",
         "hydra/callbacks/chosen": "x: {_target_: builtins.print}",
         "hydra/launcher/theirs": "_target_: package_of_theirs.Launcher",
         "hydra/sweeper/theirs": "_target_: ${hydra.job.name}",
@@ -350,7 +360,7 @@ def test_a_setting_calls_no_other_function(trap: Path, tmp_path: Path) -> None:
         ("temperature=warm", "temperature: got warm; must be a number; "),
         ("seed=1.5", "seed: got 1.5; must be a whole number; "),
         ("seed=null", "seed: got null; must be a value, not null; "),
-        ("seed=1,2", "seed: got 1,2; must be one value; add -m to run each in turn, "),
+        ("seed=1,2", "seed: got 1,2; must be one value; add -m to run each in turn"),
         ("limit.smoke=perhaps", "limit.smoke: got perhaps; must be true or false; "),
         ("student.layers=[a]", "student.layers: got [a]; must be a whole number; "),
         ("pipeline=adapt", "pipeline: got adapt; must be a list, "),
@@ -374,7 +384,7 @@ def test_a_setting_calls_no_other_function(trap: Path, tmp_path: Path) -> None:
             "stages.more.baseline_of: got nothing; must be set; add stages.more.baseline_of=",
         ),
         ("temperature=${temprature}", "got ${temprature}; must be a setting that exists; did you mean temperature?"),
-        ("pipeline=[", "command line: got recipe=distilbert pipeline=[; must be settings; "),
+        ("pipeline=[", 'pipeline: got "["; must be a list, '),
         ("temperature", "command line: got recipe=distilbert temperature; must be settings; "),
         ("student=[{a: b}]", "command line: got recipe=distilbert student=[{a: b}]; must be settings; "),
     ],

@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from distill import checkpoint, intact, teacher
-from distill.context.fingerprints import CACHE
 from distill.context.folder import BEGUN
 from distill.errors import UserError
 
@@ -95,7 +94,7 @@ def refusal(run: Any, glue: Path, corpus: Path, given: Path, tmp_path: Path) -> 
         with pytest.raises(UserError) as caught:
             run(tmp_path, "distilbert", *settings(glue, corpus, given), *overrides)
         begun = [str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").iterdir()]
-        assert set(begun) <= {checkpoint.CLAIM, checkpoint.LOCK, intact.SUMS, "config.json", CACHE, BEGUN}
+        assert set(begun) <= {checkpoint.CLAIM, checkpoint.LOCK, intact.SUMS, "config.json", BEGUN}
         (line,) = caught.value.messages
         assert "\n" not in line
         assert ": got " in line

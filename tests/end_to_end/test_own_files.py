@@ -538,7 +538,7 @@ MALFORMED: dict[str, Case] = {
     ),
     "a list of soft labels without labels": (
         lambda: tickets(SOFT | {"soft": ["[0.5, 0.25, 0.25]"] * COUNT}), ["tasks.soft_label=soft"],
-        "tasks.labels: got nothing; must be the labels in the order of the probabilities in soft; set 'tasks.labels=",
+        "tasks.labels: got nothing; must be the labels in the order of the probabilities in soft; set, in that order, ",
     ),
     "a soft label of another sum": (
         lambda: tickets(cell(SOFT, "soft", 3, '{"other": 0.9}')), ["tasks.soft_label=soft"],

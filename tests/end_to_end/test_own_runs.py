@@ -106,12 +106,17 @@ def test_a_csv_becomes_exported_models(kind: str, run: Any, tmp_path: Path) -> N
 
 def scores_as_in_sentence_transformers(folder: Path) -> None:
     """By the code of the model card: sigmoids of the raw outputs, because the teacher sets no activation."""
+    from sentence_transformers import CrossEncoder
+
     code = textwrap.dedent((folder / "README.md").read_text().split("## Usage\n")[1].split("\n## ")[0])
     found: dict[str, Any] = {}
     exec(code.replace("FOLDER_OF_THIS_FILE", str(folder)), found)
-    raw = distill.load(folder, backend="torch").predict([("a query", "a document"), ("a query", "another document")])
-    np.testing.assert_allclose(found["scores"], [1 / (1 + np.exp(-row["score"])) for row in raw], atol=1e-5)
+    model, pairs = distill.load(folder, backend="torch"), [("a query", "a document"), ("a query", "another document")]
+    np.testing.assert_allclose([row["score"] for row in model.predict(pairs)], found["scores"], atol=1e-5)
+    np.testing.assert_allclose(1 / (1 + np.exp(-model.outputs(pairs)[:, 0])), found["scores"], atol=1e-5)
     assert {row["corpus_id"] for row in found["ranked"]} == {0, 1}
+    long, reader = [("a query", "a long document " * 99)], CrossEncoder(str(folder), device="cpu")
+    np.testing.assert_allclose(model.predict(long)[0]["score"], reader.predict(long)[0], atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["classification", "multi_label"])

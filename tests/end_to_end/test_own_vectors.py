@@ -14,7 +14,7 @@ import pytest
 import distill
 from distill import checkpoint
 from distill.compare import compare
-from distill.errors import ConfigError, UserError
+from distill.errors import ConfigError, DataError, UserError
 from distill.export.reload import vectors as elsewhere
 from distill.family.embedding import EncoderForVectors
 
@@ -127,6 +127,83 @@ def test_texts_without_labels_prune_and_train_an_embedder(run: Any, tmp_path: Pa
     baseline = "pipeline=[finetune_teacher,prune,recover,recover_baseline]"
     with pytest.raises(ConfigError, match=r"stages.recover_baseline.teacher: got null, and training rows of texts wi"):
         run(tmp_path, "prune", *SMALL[:4], "output=other", *SMALL[5:], *settings, baseline)
+
+
+STATED = "config_sentence_transformers.json"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", [pair, judged])
+def test_a_student_reads_texts_as_its_teacher_does(form: Any, run: Any, tmp_path: Path) -> None:
+    """Lower case, which the tokenizer's own files do not state, a default prompt, and a length of its own."""
+    from sentence_transformers import SentenceTransformer
+
+    given = cased(tmp_path / "given")
+    file, kept = write(tmp_path / "texts.jsonl", form), checkpoint.read_json(given / STATED)
+    settings = [
+        "pipeline=[finetune_teacher,prune,recover,export]",
+        "target.speedup=null",
+        "student.num_hidden_layers=2",
+    ]
+    settings += ["stages.export.quantized=null", "stages.export.evaluated=null", "teacher=hub", f"teacher.name={given}"]
+    run(tmp_path, "prune", "limit=smoke", "tasks.max_length=32", "output=out", *settings, f"tasks.train={file}")
+    folder = tmp_path / "out" / "export" / "texts"
+    stated = checkpoint.read_json(folder / "sentence_bert_config.json")
+    assert (stated["max_seq_length"], stated["do_lower_case"]) == (32, True)
+    assert checkpoint.read_json(folder / STATED) == kept
+    texts = [*TINY["SENTENCES"][:3], TINY["SENTENCES"][0].upper(), " ".join(TINY["SENTENCES"])]
+    expected = SentenceTransformer(str(folder), device="cpu").encode(texts)
+    made = [row["vector"] for row in distill.load(folder).predict(texts)]
+    np.testing.assert_allclose(made, expected, atol=1e-5)
+    np.testing.assert_array_equal(made[0], made[3])
+
+
+def cased(folder: Path) -> Path:
+    """A tiny embedder of 40 tokens whose texts are lower-cased before a tokenizer that distinguishes cases."""
+    from tokenizers.pre_tokenizers import ByteLevel
+    from transformers import RobertaTokenizer
+
+    words = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *sorted(ByteLevel.alphabet())]
+    tokenizer = RobertaTokenizer(vocab={word: number for number, word in enumerate(words)}, merges=[])
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 4, "length": 60}
+    TINY["model"]("roberta", "", std=0.3, vocab_size=len(tokenizer), **sizes).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    EncoderForVectors.from_pretrained(folder).save_pretrained(folder)
+    checkpoint.write_json(folder / "sentence_bert_config.json", {"max_seq_length": 40, "do_lower_case": True})
+    stored = {"prompts": {"query": "q: ", "other": "o: "}, "default_prompt_name": "other", "similarity_fn_name": "dot"}
+    checkpoint.write_json(folder / STATED, stored)
+    return folder
+
+
+def test_what_a_run_would_read_otherwise_is_refused(run: Any, tmp_path: Path) -> None:
+    given, file = cased(tmp_path / "given"), write(tmp_path / "texts.jsonl", pair)
+    settings = ["limit=smoke", "output=out", "teacher=hub", f"teacher.name={given}", "target.speedup=null"]
+    settings += ["pipeline=[finetune_teacher]"]
+    longer = [*settings, f"tasks.train={file}", "tasks.max_length=41"]
+    with pytest.raises(ConfigError, match=r"tasks.max_length: got 41; must be <= 40, .*; set tasks.max_length=40$"):
+        run(tmp_path, "prune", *longer)
+    topics = write(tmp_path / "topics.jsonl", lambda number: {"text": f"text {number}", "label": "ab"[number % 2]})
+    with pytest.raises(ConfigError, match=r"whose sentence_bert_config.json has do_lower_case true; must be false"):
+        run(tmp_path, "prune", *settings, f"tasks.train={topics}", "tasks.max_length=32")
+    checkpoint.write_json(given / STATED, checkpoint.read_json(given / STATED) | {"similarity_fn_name": "manhattan"})
+    with pytest.raises(DataError, match="got similarity_fn_name manhattan; must be cosine, because students"):
+        run(tmp_path, "prune", *settings, f"tasks.train={file}", "tasks.max_length=32")
+
+
+def test_a_regression_of_a_cross_encoder_whose_scores_are_no_outputs_is_refused(run: Any, tmp_path: Path) -> None:
+    from sentence_transformers import CrossEncoder
+
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 4, "length": 34, "num_labels": 1}
+    TINY["save"](tmp_path / "made", "bert", "SequenceClassification", **sizes)
+    CrossEncoder(str(tmp_path / "made"), device="cpu").save_pretrained(str(tmp_path / "given"))
+    settings = ["limit=smoke", "output=out", "teacher=hub", f"teacher.name={tmp_path / 'given'}", "tasks.max_length=32"]
+    settings += ["target.speedup=null", "pipeline=[finetune_teacher]"]
+    file = write(tmp_path / "texts.jsonl", pair)
+    with pytest.raises(
+        ConfigError, match=r"a cross-encoder whose scores are the Sigmoid of its .* set teacher.head=new$"
+    ):
+        run(tmp_path, "prune", *settings, f"tasks.train={file}")
+    run(tmp_path, "prune", *settings, f"tasks.train={file}", "teacher.head=new", "limit.steps=1")
 
 
 MARGINS = "stages.recover.terms.margins.weight"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import shutil
 import signal
 import sys
 import time
@@ -43,7 +44,7 @@ def run_folder(path: Path) -> Path:
     return path
 
 
-def test_what_is_kept_is_taken_and_needs_no_further_space(root: Path, tmp_path: Path) -> None:
+def test_what_is_kept_is_taken(root: Path, tmp_path: Path) -> None:
     made, run = filled(tmp_path / "made"), run_folder(tmp_path / "run")
     (made / ".hidden").write_text("of the run alone")
     filled(run / "stage", b"of a run that was stopped")
@@ -51,9 +52,21 @@ def test_what_is_kept_is_taken_and_needs_no_further_space(root: Path, tmp_path: 
     assert cache.keep("models", KEY, made)
     assert cache.take("models", KEY, run / "stage")
     assert content(run / "stage") == {"task/model.safetensors": b"weights", "manifest.json": b"{}"}
-    assert (run / "stage" / "task" / "model.safetensors").samefile(made / "task" / "model.safetensors")
     assert not cache.take("models", OTHER, run / "stage")
     assert not cache.take("logits", KEY, run / "stage")
+
+
+@pytest.mark.parametrize("edited", ["run", "cache", "other"])
+def test_a_file_that_is_edited_in_place_changes_nowhere_else(edited: str, root: Path, tmp_path: Path) -> None:
+    names = {"run": tmp_path / "run", "cache": root / "models" / KEY / cache.CONTENT, "other": tmp_path / "other"}
+    assert cache.keep("models", KEY, filled(names["run"]))
+    assert cache.take("models", KEY, names["other"])
+    files = {name: folder / "task" / "model.safetensors" for name, folder in names.items()}
+    with files[edited].open("r+b") as file:
+        file.write(b"WEIGHTS")
+    expected = {name: b"WEIGHTS" if name == edited else b"weights" for name in files}
+    assert {name: file.read_bytes() for name, file in files.items()} == expected
+    assert all(path.stat().st_nlink == 1 for folder in names.values() for path in folder.rglob("*") if path.is_file())
 
 
 def test_nothing_is_kept_or_taken_without_a_key(root: Path, tmp_path: Path) -> None:
@@ -102,7 +115,7 @@ def test_what_was_not_used_for_longest_is_removed(root: Path, tmp_path: Path) ->
 
 def test_parsed_files_and_token_ids_are_removed_too(root: Path, tmp_path: Path) -> None:
     for part in ("tables", "encoded"):
-        (root / part).mkdir(parents=True)
+        cache.folder(part)
         (root / part / KEY).write_bytes(bytes(6 * MIB))
     os.utime(root / "tables" / KEY, (1, 1))
     cache.trim()
@@ -140,8 +153,7 @@ def test_a_full_disk_leaves_no_part_of_an_entry(root: Path, tmp_path: Path, monk
         raise OSError(28, "No space left on device")
 
     made = filled(tmp_path / "made")
-    monkeypatch.setattr(os, "link", full)
-    monkeypatch.setattr("shutil.copyfile", full)
+    monkeypatch.setattr(cache, "_cloned", full)
     assert not cache.keep("models", KEY, made)
     assert not list((root / "models").iterdir())
 
@@ -156,7 +168,7 @@ def test_an_entry_stays_when_it_cannot_be_put_where_it_is_wanted(
     run = run_folder(tmp_path / "run")
     assert cache.keep("models", KEY, filled(tmp_path / "made"))
     with monkeypatch.context() as patched:
-        patched.setattr(os, "link", failing)
+        patched.setattr(cache, "_cloned", lambda source, target: False)
         patched.setattr("shutil.copyfile", failing)
         if number == errno.ENOSPC:
             with pytest.raises(OSError, match="No space left"):
@@ -167,7 +179,7 @@ def test_an_entry_stays_when_it_cannot_be_put_where_it_is_wanted(
     assert cache.take("models", KEY, run / "stage")
 
 
-EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.utime"}
+EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.copyfile", "os.utime"}
 
 
 def killed(at: int, here: Path, act: Callable[[], object]) -> bool:
@@ -225,19 +237,41 @@ def test_an_entry_of_files_is_whole_only_as_it_was_sealed(damaged: str, how: str
     assert not cache.whole(*files)
 
 
-def test_without_hard_links_files_are_copied(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*arguments: object) -> None:
-        raise OSError(18, "Invalid cross-device link")
+@pytest.mark.skipif(sys.platform != "linux", reason="the request is that of Linux")
+@pytest.mark.parametrize("shares", [True, False])
+def test_files_share_their_blocks_where_the_file_system_can(
+    shares: bool, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fcntl
 
-    monkeypatch.setattr(os, "link", refused)
+    def clone(target: int, request: int, source: int) -> None:
+        assert request == 0x40049409  # FICLONE
+        if not shares:
+            os.write(target, b"a part")
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        os.write(target, os.pread(source, 100, 0))
+
+    monkeypatch.setattr(fcntl, "ioctl", clone)
+    if shares:
+        monkeypatch.setattr("shutil.copyfile", lambda *files: pytest.fail("is not copied"))
     made = filled(tmp_path / "made")
     assert cache.keep("models", KEY, made)
     assert cache.take("models", KEY, tmp_path / "taken")
     assert content(tmp_path / "taken") == content(made)
 
 
+def test_what_would_fill_the_disk_is_not_kept(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = filled(tmp_path / "made", bytes(MIB))
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: usage._replace(free=3 * MIB // 2))
+    assert not cache.keep("models", KEY, made)
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: usage._replace(free=3 * MIB))
+    assert cache.keep("models", KEY, made)
+
+
 def test_leftovers_of_killed_runs_are_removed_after_a_day(root: Path) -> None:
     names = {f".{KEY}.1.distill-tmp": 2, f".{KEY}.2.distill-tmp": 0}
+    cache.folder("models")
     for name, days in names.items():
         filled(root / "models" / name)
         os.utime(root / "models" / name, (time.time() - days * 86_400 - 1,) * 2)
@@ -246,16 +280,98 @@ def test_leftovers_of_killed_runs_are_removed_after_a_day(root: Path) -> None:
 
 
 def test_files_of_others_are_not_removed(root: Path, tmp_path: Path) -> None:
-    """`cache.dir` may be a folder with other files, and links in it may lead to them."""
+    """Somebody may put them into the cache, and links in it may lead to them."""
+    cache.folder("models")
     own = filled(tmp_path / "own", bytes(20 * MIB))
+    linked = filled(tmp_path / "linked" / OTHER, bytes(20 * MIB))
+    (root / "logits").symlink_to(linked.parent)
     filled(root / "models" / "bert-base", bytes(20 * MIB))
     (root / "models" / KEY).symlink_to(own)
     (root / "tables").mkdir()
     (root / "tables" / "rows.arrow").write_bytes(bytes(20 * MIB))
-    before = content(root) | content(own)
+    before = content(root) | content(own) | content(linked)
     cache.trim()
-    assert content(root) | content(own) == before
+    assert content(root) | content(own) | content(linked) == before
     assert (root / "models" / KEY).is_symlink()
+
+
+def of_a_user(kind: str, folder: Path) -> None:
+    """Fill a folder with files that a cache could have by their names."""
+    models, tables = folder / "models", folder / "tables"
+    if kind == "a model":
+        filled(models / KEY, bytes(20 * MIB))
+    elif kind == "a model with other files":
+        filled(models / KEY / cache.CONTENT, bytes(20 * MIB))
+        (models / KEY / cache.FILES).write_text("{}")
+        (models / KEY / "thesis.txt").write_text("a year of work")
+    elif kind == "a table":
+        tables.mkdir(parents=True)
+        (tables / f"{KEY}.arrow").write_bytes(bytes(20 * MIB))
+    elif kind == "a link as mark":
+        filled(models / KEY, bytes(20 * MIB))
+        (folder.parent / "mark").touch()
+        (folder / cache.MARK).symlink_to(folder.parent / "mark")
+    else:
+        filled(folder / "thesis")
+
+
+@pytest.mark.parametrize(
+    "kind", ["a model", "a model with other files", "a table", "a link as mark", "no name of a cache"]
+)
+@pytest.mark.parametrize("given", [True, False])
+def test_a_folder_with_files_of_others_becomes_no_cache(
+    kind: str, given: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = tmp_path / "distill"
+    of_a_user(kind, folder)
+    before = content(folder)
+    with cache.using(Cache(dir=str(folder) if given else None, max_gib=MIB / 2**30)):
+        assert cache.note() == f"cache: {folder} has other files, so it is in {folder / cache.BELOW}"
+        for number, name in enumerate(NAMES):
+            assert cache.keep("models", name, filled(tmp_path / name, bytes(3 * MIB // 5)))
+            os.utime(folder / cache.BELOW / "models" / name, (number, number))
+        assert cache.folder("tables") == folder / cache.BELOW / "tables"
+        assert not cache.take("models", KEY, tmp_path / "taken")
+        cache.trim()
+        left = [path.name for path in (folder / cache.BELOW / "models").iterdir()]
+    assert left == [NAMES[-1]]
+    assert {name: text for name, text in content(folder).items() if not name.startswith(cache.BELOW)} == before
+
+
+def test_a_cache_of_an_earlier_version_gets_a_mark(root: Path, tmp_path: Path) -> None:
+    cache.keep("models", KEY, filled(tmp_path / "made"))
+    rows = cache.folder("tables") / f"{OTHER}.arrow"
+    rows.write_bytes(b"rows")
+    cache.seal(rows)
+    (root / "models" / f".{OTHER}.77.distill-tmp").mkdir()
+    with cache.making("models", KEY, lambda _: None):
+        pass
+    (root / cache.MARK).unlink()
+    assert cache.note() is None
+    assert cache.take("models", KEY, tmp_path / "taken")
+    cache.keep("models", OTHER, filled(tmp_path / "other"))
+    assert (root / cache.MARK).is_file()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_the_mark_is_there_before_anything_else(root: Path, tmp_path: Path) -> None:
+    made, at = filled(tmp_path / "made"), 0
+    while killed(at := at + 1, tmp_path, lambda: cache.keep("models", KEY, made)):
+        if root.is_dir() and list(root.iterdir()):
+            assert (root / cache.MARK).is_file()
+            break
+    assert cache.note() is None
+
+
+def test_a_lock_in_a_cache_that_is_a_link_is_not_written_through(root: Path, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("a year of work")
+    cache.folder("locks")
+    (root / "locks" / f"models-{KEY}").symlink_to(victim)
+    with cache.making("models", KEY, lambda _: pytest.fail("nothing is waited for")):
+        pass
+    assert victim.read_text() == "a year of work"
 
 
 def _make(folder: Path, name: str, made: Path) -> None:

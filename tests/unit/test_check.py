@@ -578,6 +578,13 @@ PRINT = {"_target_": "builtins.print"}
         ("run__dir", "a/../../x", "hydra.run.dir: got a/../../x; must be a folder below the current one"),
         ("sweep__dir", "${oc.env:HOME}", "hydra.sweep.dir: got ${oc.env:HOME}; must be a folder below the current"),
         ("sweep__dir", "a/${now:..}/${now:..}/x", "hydra.sweep.dir: got a/${now:..}/${now:..}/x; must be a folder"),
+        (
+            "sweep__dir",
+            "mine",
+            "hydra.sweep.dir: got mine; must be below outputs, as Hydra replaces multirun.yaml there",
+        ),
+        ("sweep__dir", ".", "hydra.sweep.dir: got .; must be below outputs"),
+        ("sweep__dir", "outputs", "hydra.sweep.dir: got outputs; must be below outputs"),
         ("sweep__dir", "${now:.}./x", "hydra.sweep.dir: got ${now:.}./x; must be a folder below the current one"),
         ("launcher__submitit_folder", "/tmp/x", "hydra.launcher.submitit_folder: got /tmp/x; must be a folder below"),
         ("sweeper__storage", "sqlite:////tmp/x", "hydra.sweeper.storage: got sqlite:////tmp/x; must be empty"),

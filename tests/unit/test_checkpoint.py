@@ -127,10 +127,10 @@ def test_a_lock_ends_with_the_run_and_is_shared_by_its_processes(run: Path, monk
             pass
 
 
-def test_a_folder_that_cannot_be_created_is_refused_in_one_line(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = run / "file"
+def test_a_folder_that_cannot_be_created_is_refused_in_one_line(run: Path, tmp_path: Path) -> None:
+    file = tmp_path / "file"
     file.touch()
-    for folder in (Path("/proc/nope"), file, file / "below", run / ("x" * 300)):
+    for folder in (Path("/proc/nope"), file, file / "below", tmp_path / ("x" * 300)):
         with pytest.raises(ConfigError) as refused:
             checkpoint.claim(folder)
         (message,) = refused.value.messages
@@ -147,10 +147,12 @@ def test_sweep_removes_only_temporary_files_of_runs(run: Path) -> None:
     for name in (*kept, *left):
         (run / name).parent.mkdir(parents=True, exist_ok=True)
         (run / name).write_text("x")
+    (run / "link").symlink_to(run / "stage", target_is_directory=True)
     (run / ".link.1.distill-tmp").symlink_to(run / "stage", target_is_directory=True)
+    (run / ".file.1.distill-tmp").symlink_to(run / ".mine.tmp")
     checkpoint.sweep(run)
     assert set(content(run)) == set(kept)
-    assert (run / ".link.1.distill-tmp").is_symlink()
+    assert [path.name for path in run.iterdir() if path.is_symlink()] == ["link"]
 
 
 def test_sweep_removes_the_names_that_a_run_writes_under(run: Path) -> None:
@@ -160,8 +162,120 @@ def test_sweep_removes_the_names_that_a_run_writes_under(run: Path) -> None:
         checkpoint.sweep(run)
         assert not content(run)
         temporary.mkdir()
+        file.parent.mkdir()
         file.touch()
     assert set(content(run)) == {"file"}
+
+
+def test_temporary_names_cannot_be_known_before(run: Path, mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    victim, before = mine / "pretrain" / "important.txt", content(mine)
+    for number in range(os.getpid() - 5, os.getpid() + 6):
+        (run / f".config.json.{number}.distill-tmp").symlink_to(victim)
+        (run / f".stage.{number}.distill-tmp").symlink_to(mine, target_is_directory=True)
+    checkpoint.write_json(run / "config.json", {})
+    with checkpoint.writing(run / "stage") as temporary:
+        (temporary / "important.txt").write_text("new")
+    assert content(mine) == before
+    monkeypatch.setattr("distill.checkpoint.secrets.randbelow", lambda most: 7)  # as if it had been guessed
+    (run / f".config.json.{7:015d}.distill-tmp").symlink_to(mine, target_is_directory=True)
+    with pytest.raises(FileExistsError):
+        checkpoint.write_json(run / "config.json", {})
+    assert content(mine) == before
+
+
+def test_what_is_being_written_is_for_its_user_alone_and_has_the_usual_rights_afterwards(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        with checkpoint.writing_file(tmp_path / "file") as temporary:
+            assert temporary.parent.stat().st_mode & 0o777 == 0o700
+            temporary.write_text("new")
+        with checkpoint.writing(tmp_path / "folder") as folder:
+            (folder / "file").write_text("new")
+    finally:
+        os.umask(before)
+    modes = [(tmp_path / name).stat().st_mode & 0o777 for name in ("file", "folder", "folder/file")]
+    assert modes == [0o640, 0o750, 0o640]
+
+
+@pytest.mark.parametrize("place", ["stage", "stage/task", "stage.state/7"])
+@pytest.mark.parametrize("ours", [False, True])
+def test_nothing_is_written_through_a_link_in_a_run_folder(place: str, ours: bool, run: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other" / "inner"
+    if ours:
+        checkpoint.claim(tmp_path / "other")
+    other.mkdir(parents=True)
+    (other / "manifest.json").write_text("a year of work")
+    before = content(tmp_path)
+    for target in [other, other.parent] if ours else [other]:
+        (run / place).parent.mkdir(exist_ok=True)
+        (run / place).symlink_to(target, target_is_directory=True)
+        with pytest.raises(
+            UserError, match=r"got a symbolic link to .*move the folder itself here, or remove the link"
+        ):
+            checkpoint.write_json(run / place / "manifest.json", {})
+        with pytest.raises(UserError, match="symbolic link"), checkpoint.writing(run / place / "new"):
+            pass
+        with pytest.raises(UserError, match="symbolic link"), checkpoint.writing(run / place):
+            pass
+        (run / place).unlink()
+    assert content(tmp_path) == before
+
+
+def test_a_run_folder_may_itself_be_a_link_and_lie_below_one(tmp_path: Path) -> None:
+    checkpoint.claim(tmp_path / "disk" / "run")
+    (tmp_path / "outputs").symlink_to(tmp_path / "disk", target_is_directory=True)
+    (tmp_path / "mine").symlink_to(tmp_path / "disk" / "run", target_is_directory=True)
+    for run in (tmp_path / "outputs" / "run", tmp_path / "mine"):
+        checkpoint.claim(run)
+        with checkpoint.locked(run):
+            checkpoint.write_json(run / "stage" / "manifest.json", {})
+
+
+@pytest.mark.parametrize("name", [checkpoint.LOCK, checkpoint.CLAIM])
+def test_claim_and_lock_are_no_links(name: str, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("a year of work")
+    run = tmp_path / "run"
+    run.mkdir()
+    if name == checkpoint.LOCK:
+        checkpoint.claim(run)
+    (run / name).symlink_to(victim)
+
+    def begin() -> None:
+        checkpoint.claim(run)
+        with checkpoint.locked(run):
+            pass
+
+    with pytest.raises(ConfigError, match="output: got"):
+        begin()
+    assert victim.read_text() == "a year of work"
+
+
+def test_a_run_in_the_folder_of_another_is_refused_either_way(run: Path, tmp_path: Path) -> None:
+    checkpoint.write_text(run / "stage" / "manifest.json", "{}")
+    (tmp_path / "linked").symlink_to(run / "stage", target_is_directory=True)
+    before = content(run)
+    for inner in (run / "stage", run / "new" / "deep", tmp_path / "linked" / "new"):
+        with pytest.raises(ConfigError, match=r"in the folder of another run.*; set output=\S+$"):
+            checkpoint.claim(inner)
+    checkpoint.claim(tmp_path / "outer" / "inner")
+    with pytest.raises(ConfigError, match="must be a new or empty folder"):
+        checkpoint.claim(tmp_path / "outer")
+    assert content(run) == before
+
+
+def test_devices_pipes_and_links_of_others_are_not_replaced(run: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    os.mkfifo(run / "pipe")
+    (tmp_path / "victim").write_text("a year of work")
+    (tmp_path / "link").symlink_to("victim")
+    (run / "link").symlink_to("../victim")
+    for path in (tmp_path / "pipe", run / "pipe", tmp_path / "link", run, Path("/dev/zero")):
+        with pytest.raises(UserError, match="must be a file, or nothing, to be written"):
+            checkpoint.write_text(path, "new")
+    checkpoint.write_text(run / "link", "new")  # the link itself, which lies where the run may replace anything
+    assert not (run / "link").is_symlink()
+    assert (tmp_path / "victim").read_text() == "a year of work"
 
 
 def test_only_paths_in_the_run_folder_are_removed(run: Path, mine: Path) -> None:
@@ -318,7 +432,7 @@ def test_on_windows_no_folder_is_opened_and_only_writable_files_are_flushed(
     monkeypatch.undo()
     assert [name for name in flushed if intact.SUMS not in name] == [
         "model.bin",
-        f".results.json.{os.getpid()}.distill-tmp",
+        "results.json",
     ]
     assert content(run) == {"stage/model.bin": b"1", "results.json": b"{}"}
 

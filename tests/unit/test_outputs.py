@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from distill import outputs
+from distill.checkpoint import write_text
 from distill.errors import ConfigError
 
 
@@ -47,7 +48,7 @@ def test_what_is_no_file_is_refused_and_the_advice_works_in_a_shell() -> None:
     for link, target in (("link.csv", "old.csv"), ("dangling.csv", "nothing.csv"), ("stdout", "/proc/self/fd/1")):
         Path(link).symlink_to(target)
     wanted = {
-        "/dev/null": ("a device", "-"),
+        "/dev/zero": ("a device", "-"),
         "a pipe": ("a pipe", "-"),
         "socket": ("a socket", "-"),
         "folder": ("a folder", "folder/output.jsonl"),
@@ -66,8 +67,18 @@ def test_what_is_no_file_is_refused_and_the_advice_works_in_a_shell() -> None:
     overwriting = {name: refused(name, overwrite=True).rpartition(" ")[2] for name in wanted}
     assert overwriting["link.csv"] == str(Path("old.csv").resolve())
     assert refused("a pipe").endswith("set --output=- > 'a pipe'")
-    done = subprocess.run(["bash", "-c", f"printf '[%s]' {refused('/dev/null').rpartition('set ')[2]}"], check=True)
+    done = subprocess.run(["bash", "-c", f"printf '[%s]' {refused('/dev/zero').rpartition('set ')[2]}"], check=True)
     assert done.returncode == 0
+
+
+def test_the_null_device_takes_everything_and_stays() -> None:
+    assert outputs.checked("/dev/null", "--output") == Path("/dev/null")
+    before = os.lstat("/dev/null")
+    for _ in range(2):
+        write_text(Path("/dev/null"), "gone")
+    assert os.lstat("/dev/null").st_ino == before.st_ino
+    Path("link").symlink_to("/dev/null")
+    assert "a symbolic link" in refused("link", overwrite=True)
 
 
 def test_an_existing_file_is_replaced_only_if_the_user_says_so() -> None:
@@ -107,7 +118,17 @@ def test_an_input_is_never_replaced_however_it_is_spelt() -> None:
                 continue
             message = refused(output, inputs=[spelling], overwrite=True)
             assert "which the command reads" in message
-    assert outputs.checked("data here/other.csv", "--output", inputs=spellings) is not None
+    assert outputs.checked("data here/other.jsonl", "--output", inputs=spellings) is not None
+
+
+def test_a_new_file_that_the_same_command_would_read_the_next_time_is_refused() -> None:
+    Path("data").mkdir()
+    Path("data/may.csv").write_text("text\n")
+    for pattern in ("data/*.csv", "./data/*", "data/../data/[a-z]*.csv", "**/*.csv", "data/**/*.csv"):
+        typed = shlex.split(refused("data/out.csv", inputs=[pattern]).rpartition("set ")[2])
+        assert outputs.checked(typed[1], "--output", inputs=[pattern] if "**" not in pattern else []) is not None
+        assert outputs.checked("data/deeper/out.jsonl", "--output", inputs=[pattern]) is not None
+    assert outputs.checked("data/out.csv", "--output", inputs=["data/m*.csv", "may[1].csv"]) is not None
 
 
 def test_own_files_are_replaced_and_those_of_others_are_not() -> None:

@@ -34,6 +34,7 @@ CONTEXTS = ("writing", "writing_file", "write_model")
 
 UNDER_WRITING = {
     ("cache.py", "_copy"): "into the temporary folder of `take` or `keep`",
+    ("cache.py", "_cloned"): "as above",
     ("cache.py", "_remove"): "another name for an entry that is removed",
     ("predict.py", "main"): "to nowhere, once the reader of a pipe is gone",
     ("compress/importance.py", "write"): "into a folder of `write_model`, or of a measurement",
@@ -54,6 +55,7 @@ UNDER_WRITING = {
 
 REMOVED = {
     ("cache.py", "_remove"): "entries of the cache, by the form of their names",
+    ("cache.py", "_cloned"): "in the temporary folder of `take` or `keep`, what it began",
     ("compress/guard.py", "remove"): "in the temporary folder of the quantize stage",
     ("export/onnx.py", "_write"): "beside a temporary file, what torch wrote with it",
     ("machine.py", "check_shared"): "the file that it wrote before",

@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 import distill
-from distill import checkpoint, teacher
+from distill import teacher
 from distill.compress import quantize
-from distill.context.fingerprints import Hashes
 from distill.context.write import write_model
 from distill.errors import DataError
 from distill.evaluate import cost, runners
@@ -154,15 +153,3 @@ def test_what_is_written_names_no_code(folders: dict[str, Path], tmp_path: Path)
     assert not [name for name, text in written.items() if "theirs" in text]
     assert not list((tmp_path / "student").glob("*.py"))
     assert (proof.plain_logits(tmp_path / "student", TEXTS) == proof.plain_logits(folder, TEXTS)).all()
-
-
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json", "1_Pooling/config.json"])
-def test_a_model_that_changed_has_another_fingerprint(name: str, tmp_path: Path) -> None:
-    for file in ("config.json", "model.safetensors", "tokenizer.json", "1_Pooling/config.json", "README.md"):
-        checkpoint.write_text(tmp_path / "model" / file, "{}")
-    hashes = Hashes(tmp_path, True)
-    before = hashes.of_models([str(tmp_path / "model")])
-    checkpoint.write_text(tmp_path / "model" / "README.md", "another card")
-    assert hashes.of_models([str(tmp_path / "model")]) == before
-    checkpoint.write_text(tmp_path / "model" / name, "[]")  # of the same size
-    assert hashes.of_models([str(tmp_path / "model")]) != before

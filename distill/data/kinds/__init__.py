@@ -66,10 +66,11 @@ def kind_of_model(problem: str | None, outputs: int, architecture: str = TEXTS) 
     """The kind of a model that is known only by the `problem_type` of its config, its number of outputs, and its
     architecture.
 
-    As in transformers, a model of texts with one output is a regression.
+    As in transformers, a model of texts with one output is a regression, unless its problem is that of several labels,
+    of which it has one: a sigmoid makes a probability of it.
     """
     if architecture != TEXTS:
         return next(kind for kind in KINDS.values() if kind.architecture == architecture)
-    if outputs == 1:
-        return REGRESSION
-    return MULTI_LABEL if problem == MULTI_LABEL.problem else CLASSIFICATION
+    if problem == MULTI_LABEL.problem:
+        return MULTI_LABEL
+    return REGRESSION if outputs == 1 else CLASSIFICATION

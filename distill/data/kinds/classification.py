@@ -11,11 +11,13 @@ import pyarrow.compute as pc
 
 from distill.data.kinds.kind import MISSING, Kind, Where, Words, is_number, is_text, recalls, total_variation
 from distill.data.kinds.soft import log_probabilities
+from distill.data.kinds.written import names as names_in
+from distill.data.kinds.written import read_names
 from distill.errors import DataError
 
 
 def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: str) -> np.ndarray:
-    names = label_names(column)
+    names = names_in(column)
     numbers = pc.index_in(names, value_set=pa.array(labels, pa.string()))
     unknown = pc.and_(pc.is_valid(names), pc.is_null(numbers))
     if pc.any(unknown).as_py():
@@ -28,20 +30,8 @@ def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: s
     return encoded
 
 
-def label_names(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The labels of a column as text, without surrounding spaces; null for a row without a label (NaN too).
-
-    1 and 1.0 are the same label: pandas writes whole numbers with a fraction where a row has none.
-    """
-    if pa.types.is_floating(column.type):
-        column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
-    text = pc.utf8_trim_whitespace(pc.cast(column, pa.string()))
-    text = pc.replace_substring_regex(text, r"^([+-]?\d+)\.0+$", r"\1")
-    return pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
-
-
 def _names(column: pa.ChunkedArray) -> set[str]:
-    return {name for name in pc.unique(label_names(column)).to_pylist() if name is not None}
+    return {name for name in pc.unique(names_in(column)).to_pylist() if name is not None}
 
 
 def _accepts(kind: pa.DataType) -> bool:
@@ -102,4 +92,5 @@ CLASSIFICATION = Kind(
     names=_names,
     recalls=recalls,
     soft=log_probabilities,
+    read=read_names,
 )

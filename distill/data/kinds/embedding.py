@@ -99,6 +99,7 @@ EMBEDDING = Kind(
     accepts=REGRESSION.accepts,
     form="numbers",
     encode=REGRESSION.encode,
+    read=REGRESSION.read,
     rows=similarities,
     label_rows=_label_rows,
     decode=decode,

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from distill.errors import ConfigError
 from distill.family.record import ANSWERS, CHOICES, TEXTS, VECTORS
 
 Where = Callable[[int], str]
@@ -37,6 +38,34 @@ Words = tuple[str, Sequence[tuple[int, int]]]
 Texts = Sequence[Sequence[str]]
 """The texts of each text column."""
 
+Given = dict[str, pa.ChunkedArray]
+"""Split -> column of labels."""
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What is known about the labels besides their column."""
+
+    key: str
+    """Setting of the task, e.g. `tasks`, for messages."""
+    file: str
+    """Name of the first file, for messages."""
+    column: str
+    """Name of the label column, for messages."""
+    listed: tuple[str, ...] = ()
+    """The labels that the settings list."""
+    outputs: tuple[str, ...] = ()
+    """The labels of the teacher."""
+    ranged: bool = False
+    """Whether the settings state the range of the numbers."""
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        return self.listed or self.outputs
+
+    def ambiguous(self, got: str, readings: str, advice: str) -> ConfigError:
+        return ConfigError(f"{self.key}.label: got {got} in column {self.column} of {self.file}; {readings}; {advice}")
+
 
 def _unchanged(targets: np.ndarray, texts: Texts, labels: Sequence[str]) -> np.ndarray:
     return targets
@@ -49,7 +78,7 @@ def _no_names(column: pa.ChunkedArray) -> set[str]:
 def sorted_names(names: set[str]) -> tuple[str, ...]:
     """Numbers by size, other names by alphabet."""
     if all(re.fullmatch(r"-?\d+", name) for name in names):
-        return tuple(sorted(names, key=int))
+        return tuple(sorted(names, key=lambda name: (int(name), name)))
     return tuple(sorted(names))
 
 
@@ -129,6 +158,10 @@ class Kind:
     divide: Callable[[Any], Any] | None = None
     """What a user passes to `Model.predict` for a row -> what `answer` takes: a text in words, a text with each of its
     choices, or a question and its context. None for kinds whose rows are texts or pairs."""
+    read: Callable[[Given, Stated], tuple[Given, list[str]]] | None = None
+    """(columns of labels, what is known about them) -> these as `encode` takes them, and lines for the user: what is
+    written in another form, such as `a|b`, 1.0 for 1, or a hyphen in place of a label. ConfigError for what could be
+    two things. None for kinds that `prepare` their labels."""
     pipeline: str = "text-classification"
     """Name of what a model of this kind does on the Hugging Face hub."""
     prepare: Callable[[pa.Table, Columns, Where], pa.Table] | None = None
@@ -168,6 +201,8 @@ class Columns:
     """The column with the choices of each row, or several with one each."""
     first: int = 0
     """Number by which the labels call the first choice."""
+    flag: str = ""
+    """The only label of the kind multi_label, where the label column tells by 0 and 1 whether a row has it."""
 
     @property
     def hidden(self) -> tuple[str, ...]:

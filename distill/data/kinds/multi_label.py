@@ -20,14 +20,12 @@ from distill.data.kinds.kind import (
     recalls,
     total_variation,
 )
+from distill.data.kinds.sets import read_sets
 from distill.data.kinds.soft import log_odds
 from distill.errors import DataError
 
 SEPARATORS = re.compile(r"\s*[|;,]\s*")
 """What separates labels where a row has them in one text, as in `billing|urgent`."""
-
-JOINED = re.compile(r"[|;]")
-"""A file whose labels contain these is taken for multi_label. A comma is common in the name of a single label."""
 
 
 def split(value: Any) -> list[str] | None:
@@ -41,9 +39,10 @@ def split(value: Any) -> list[str] | None:
 
 
 def _name(part: Any) -> str:
-    """A label as text; 1 and 1.0 are the same label, as in a classification."""
-    text = str(part).lower() if isinstance(part, bool) else str(part).strip()
-    return re.sub(r"^([+-]?\d+)\.0+$", r"\1", text)
+    """A label as text; the numbers 1 and 1.0 are the same label, as in a classification."""
+    if isinstance(part, float) and part.is_integer():
+        part = int(part)
+    return str(part).lower() if isinstance(part, bool) else str(part).strip()
 
 
 def _accepts(kind: pa.DataType) -> bool:
@@ -148,4 +147,5 @@ MULTI_LABEL = Kind(
     recalls=recalls,
     averaged=False,
     soft=log_odds,
+    read=read_sets,
 )

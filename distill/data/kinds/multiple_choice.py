@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distill.data.kinds.classification import CLASSIFICATION, label_names
+from distill.data.kinds.classification import CLASSIFICATION
 from distill.data.kinds.kind import (
     ABSENT,
     MISSING,
@@ -26,6 +26,7 @@ from distill.data.kinds.kind import (
     is_text,
     total_variation,
 )
+from distill.data.kinds.written import names, whole
 from distill.errors import DataError
 from distill.family.record import CHOICES
 
@@ -60,10 +61,14 @@ def numbered(names: Sequence[str]) -> list[str]:
     return []
 
 
+def _written(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return whole(names(column))
+
+
 def first_of(labels: pa.ChunkedArray, sizes: np.ndarray) -> int:
     """The number of the first choice in a column of labels: 0, or 1 if no label is 0 and one is the number of its
     question's choices [n]."""
-    numbers = _numbers(label_names(labels))
+    numbers = _numbers(_written(labels))
     return int(not (numbers == 0).any() and (numbers == sizes).any())
 
 
@@ -76,7 +81,7 @@ def fits(rows: pa.Table, choices: Sequence[str], label: str) -> bool:
     """Whether most labels of a column are the number, the letter, the text or the own name of a choice."""
     if not CLASSIFICATION.accepts(rows[label].type):
         return False
-    names, named = label_names(rows[label]).to_pylist(), _given_names(rows, choices)
+    names, named = _written(rows[label]).to_pylist(), _given_names(rows, choices)
     known = [
         bool(_POSITION.fullmatch(name)) or name in (texts or ()) or (named is not None and name in named[row])
         for row, (name, texts) in enumerate(zip(names, choices_of(rows, choices), strict=True))
@@ -118,7 +123,7 @@ def _prepare(rows: pa.Table, columns: Columns, where: Where) -> pa.Table:
         check(texts, where(row), ", ".join(columns.choices))
     named = _given_names(rows, columns.choices)
     sizes = np.array([len(texts or ()) for texts in given], np.int64)
-    positions = _positions(label_names(rows[label]), given, named, columns.first, label, where)
+    positions = _positions(_written(rows[label]), given, named, columns.first, label, where)
     wrong = np.flatnonzero((positions != MISSING) & ((positions < 0) | (positions >= sizes)))
     if len(wrong):
         row = int(wrong[0])

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill.data.kinds.kind import Kind, Where, Words, is_number, is_text
+from distill.data.kinds.numerals import read_numbers
 from distill.errors import DataError
 
 LARGEST = float(np.finfo(np.float32).max)
@@ -96,4 +97,5 @@ REGRESSION = Kind(
     brief=_brief,
     named=False,
     soft=_soft,
+    read=read_numbers,
 )

@@ -28,6 +28,7 @@ RERANKING = Kind(
     accepts=REGRESSION.accepts,
     form="numbers",
     encode=REGRESSION.encode,
+    read=REGRESSION.read,
     rows=REGRESSION.rows,
     decode=REGRESSION.decode,
     answer=REGRESSION.answer,

@@ -2,13 +2,15 @@
 
 A tag is `O` (outside), or a prefix and a type: `B-` begins a span, `I-` continues it, `E-` ends it, `S-` is a span of
 one word. Tags without prefixes are types: neighbours of one type form a span. As in seqeval's default mode, a span also
-begins where the type changes.
+begins where the type changes. Where all tags of a file fit, the letter may also stand behind the type (`PER-B`), or be
+divided from it by another character (`B_PER`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,28 +18,70 @@ TAGGED = np.dtype([("label", np.int64), ("group", np.int64)])
 """A word as metrics take it: the code of its tag, and the number of its text."""
 
 OUTSIDE = "O"
-_PREFIXED = re.compile(r"([BIESLU])-(.+)")
-CODES = {"B": 0, "I": 1, "E": 2, "L": 2, "S": 3, "U": 3}
-"""Prefix -> its number; `BILOU` writes L for E and U for S."""
+CODES = {"B": 0, "I": 1, "M": 1, "E": 2, "L": 2, "S": 3, "U": 3, "W": 3}
+"""Prefix -> its number; `BILOU` writes L for E and U for S, and `BMES` M for I."""
 
 
-def split_tag(tag: str) -> tuple[str, str]:
-    """(prefix, type) of a tag; ("", "") outside of spans."""
-    if tag == OUTSIDE:
-        return "", ""
-    match = _PREFIXED.fullmatch(tag)
-    return (match[1], match[2]) if match else ("I", tag)
+@dataclass(frozen=True)
+class Scheme:
+    """How a tag is made of a prefix and a type."""
+
+    pattern: re.Pattern[str]
+    form: str
+
+    def part(self, tag: str) -> tuple[str, str]:
+        """(prefix, type) of a tag; ("", "") outside of spans."""
+        if tag == OUTSIDE:
+            return "", ""
+        match = self.pattern.fullmatch(tag)
+        return (match["prefix"], match["type"]) if match else ("I", tag)
+
+    def tag(self, prefix: str, kind: str) -> str:
+        return self.form.format(prefix=prefix, type=kind)
+
+
+PREFIXES = Scheme(re.compile(r"(?P<prefix>[BIESLU])-(?P<type>.+)"), "{prefix}-{type}")
+OTHERS = (
+    Scheme(re.compile(r"(?P<prefix>[BIMESW])-(?P<type>.+)"), "{prefix}-{type}"),
+    *(Scheme(re.compile(rf"(?P<type>.+){re.escape(m)}(?P<prefix>[BIMESLUW])"), f"{{type}}{m}{{prefix}}") for m in "-_"),
+    *(
+        Scheme(re.compile(rf"(?P<prefix>[BIMESLUW]){re.escape(m)}(?P<type>.+)"), f"{{prefix}}{m}{{type}}")
+        for m in "_.:/"
+    ),
+)
+"""Schemes that tags are in only if all of them fit, some of them begin a span, and others continue it or are of another
+type."""
+
+
+def scheme_of(labels: Sequence[str]) -> Scheme:
+    """The scheme of tags."""
+    tags = {*labels} - {OUTSIDE}
+    if all(PREFIXES.pattern.fullmatch(tag) for tag in tags):
+        return PREFIXES
+    return next((scheme for scheme in OTHERS if _fits(scheme, tags)), PREFIXES)
+
+
+def _fits(scheme: Scheme, tags: set[str]) -> bool:
+    matches = [scheme.pattern.fullmatch(tag) for tag in tags]
+    found = {(match["prefix"], match["type"]) for match in matches if match is not None}
+    return len(found) == len(tags) > 1 and not {prefix for prefix, _ in found}.isdisjoint("BSUW")
+
+
+def parted(labels: Sequence[str]) -> list[tuple[str, str]]:
+    """(prefix, type) of each tag; ("", "") outside of spans."""
+    scheme = scheme_of(labels)
+    return [scheme.part(label) for label in labels]
 
 
 def types_of(labels: Sequence[str]) -> list[str]:
     """Types of all tags, in order."""
-    return list(dict.fromkeys(kind for label in labels if (kind := split_tag(label)[1])))
+    return list(dict.fromkeys(kind for _, kind in parted(labels) if kind))
 
 
 def codes(labels: Sequence[str]) -> np.ndarray:
     """[labels] code of each tag: -1 outside, else 4 x type + prefix."""
     types = types_of(labels)
-    pairs = map(split_tag, labels)
+    pairs = parted(labels)
     return np.array([4 * types.index(kind) + CODES[prefix] if kind else -1 for prefix, kind in pairs], np.int64)
 
 

@@ -13,16 +13,42 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distill.data.kinds.kind import MISSING, WORDS, Columns, Kind, Where, Words, flat, is_list, is_text, total_variation
-from distill.data.kinds.spans import CODES, OUTSIDE, TAGGED, codes, counts, spans, split_tag, types_of
+from distill.advice import setting
+from distill.data.kinds.kind import (
+    MISSING,
+    WORDS,
+    Columns,
+    Given,
+    Kind,
+    Stated,
+    Where,
+    Words,
+    flat,
+    is_list,
+    is_text,
+    total_variation,
+)
+from distill.data.kinds.offsets import plain
+from distill.data.kinds.spans import CODES, OUTSIDE, PREFIXES, TAGGED, codes, counts, parted, scheme_of, spans, types_of
 from distill.errors import DataError
 from distill.family.record import TOKENS
 
-WORD = re.compile(r"\w+|[^\w\s]")
-"""A word of a text that is not divided into words by the file: letters and digits, or one other character."""
+_UNSPACED = (
+    "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
+    "\u0e01-\u0e30\u0e32\u0e33\u0e40-\u0e46\u0e81-\u0eb0\u0eb2\u0eb3\u0ebd-\u0ec6\u0edc-\u0edf\u0f40-\u0f6c"
+    "\u1000-\u102a\u103f\u1050-\u1055\u1780-\u17b3"
+)
+"""Letters of scripts that have no spaces between words: Chinese, Japanese, Thai, Lao, Tibetan, Burmese and Khmer."""
 
-SPAN_TYPES = ("label", "type", "entity", "tag")
-"""Names of the type in the spans of a file, besides `start` and `end`."""
+_MARKS = (
+    "\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece\u0f71-\u0f84\u102b-\u103e\u1056-\u1059\u17b4-\u17d3"
+    "\u17dd\u3099\u309a\uff9e\uff9f"
+)
+"""Vowels and tones of these scripts that belong to the letter before them."""
+
+WORD = re.compile(rf"[{_UNSPACED}][{_MARKS}]*|[^\W{_UNSPACED}]+|[^\w\s]")
+"""A word of a text that is not divided into words by the file: letters and digits, a letter of a script without spaces
+between words, or one other character."""
 
 
 def words_of(text: str) -> list[tuple[int, int]]:
@@ -42,11 +68,8 @@ def tags_of_spans(text: str, given: Sequence[dict[str, Any]], where: str) -> lis
     tags = [OUTSIDE] * len(words)
     starts, ends = ({span[n]: number for number, span in enumerate(words)} for n in (0, 1))
     for each in given:
-        span = each or {}
-        start, end = span.get("start"), span.get("end")
-        kind = next((span[name] for name in SPAN_TYPES if span.get(name)), None)
-        if not isinstance(start, int) or not isinstance(end, int) or not isinstance(kind, str):
-            raise DataError(f"{where}: got span {each}; must have start, end and label; correct the row")
+        span = plain(each, where)
+        start, end, kind = span["start"], span["end"], span["label"]
         if not 0 <= start < end <= len(text):
             raise DataError(
                 f"{where}: got a span from {start} to {end}; must lie in the text's {len(text)} characters; correct it"
@@ -179,23 +202,62 @@ def _check_tags(tags: pa.DictionaryArray, group: np.ndarray, label: str, where: 
             f"{where(row)}: got null among the tags in {label}; must be a tag for each word, or null in place of the "
             "whole list; correct the row"
         )
-    names = tags.dictionary.to_pylist()
-    if not any(name.startswith(("B-", "S-", "U-")) for name in names):
-        return
-    numbers, tags_of = np.asarray(tags.indices), codes(names)
-    prefixed = np.array([split_tag(name)[0] != "" and name != split_tag(name)[1] for name in names])
-    code, explicit = tags_of[numbers], prefixed[numbers]
-    same_text = np.r_[False, group[1:] == group[:-1]]
-    before = np.where(same_text, np.r_[-1, code[:-1]], -1)
-    is_open = (before >= 0) & (before // 4 == code // 4) & np.isin(before % 4, (CODES["B"], CODES["I"]))
-    wrong = np.flatnonzero(explicit & np.isin(code % 4, (CODES["I"], CODES["E"])) & (code >= 0) & ~is_open)
-    if len(wrong):
+    names, numbers = tags.dictionary.to_pylist(), np.asarray(tags.indices)
+    wrong, first = _unbegun(names, numbers, group)
+    if len(wrong) and not first:
         at = int(wrong[0])
         row, name = int(group[at]), names[numbers[at]]
+        begun = scheme_of(names).tag("B", parted(names)[numbers[at]][1])
         raise DataError(
-            f"{where(row)}: got {name} at word {at - int(np.argmax(group == row)) + 1} in {label} without "
-            f"B-{split_tag(name)[1]} before it; must be tags in the scheme BIO; correct the row, or convert the file"
+            f"{where(row)}: got {name} at word {at - int(np.argmax(group == row)) + 1} in {label} without {begun} "
+            "before it; must be tags in the scheme BIO; correct the row, or convert the file"
         )
+
+
+def _unbegun(names: Sequence[str], numbers: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, bool]:
+    """(numbers of the words whose tag continues or ends a span that has not begun, in tags with beginnings; whether
+    these are in the scheme IOB1, in which `B` only divides two spans of a type that are neighbours).
+
+    Args:
+        numbers: [words] number of each tag in `names`.
+        group: [words] row of each word.
+    """
+    pairs = parted(names)
+    beginning = [
+        prefix in ("B", "S", "U", "W") and name != kind for name, (prefix, kind) in zip(names, pairs, strict=True)
+    ]
+    if not any(beginning) or not len(numbers):
+        return np.zeros(0, np.int64), False
+    prefixed = np.array([prefix != "" and name != kind for name, (prefix, kind) in zip(names, pairs, strict=True)])
+    code, explicit = codes(names)[numbers], prefixed[numbers]
+    same_text = np.r_[False, group[1:] == group[:-1]]
+    before = np.where(same_text, np.r_[-1, code[:-1]], -1)
+    of_type = (before >= 0) & (before // 4 == code // 4)
+    is_open = of_type & np.isin(before % 4, (CODES["B"], CODES["I"]))
+    wrong = np.flatnonzero(explicit & np.isin(code % 4, (CODES["I"], CODES["E"])) & (code >= 0) & ~is_open)
+    begins = np.array(beginning)[numbers]
+    only_b = {prefix for prefix, _ in pairs} <= {"", "B", "I"}
+    return wrong, only_b and bool(begins.any() and of_type[begins].all())
+
+
+def _read(columns: Given, stated: Stated) -> tuple[Given, list[str]]:
+    """The columns, and which scheme their tags are in if it is not the usual one."""
+    remarks: list[str] = []
+    every = sorted(set().union(*map(_names, columns.values())) - {OUTSIDE})
+    scheme = scheme_of([*every, *stated.known])
+    if scheme is not PREFIXES and every:
+        prefix, kind = scheme.part(every[0])
+        remarks.append(f"the tags in {stated.column} are read as prefix and type: {every[0]} is {prefix}-{kind}")
+    for column in columns.values():
+        lists = _list(column)
+        tags = lists.flatten()
+        group = np.repeat(np.arange(len(lists)), _sizes(lists))
+        given = np.asarray(tags.is_valid())
+        numbers = np.asarray(pc.fill_null(tags.indices, 0))[given]
+        if _unbegun(tags.dictionary.to_pylist(), numbers, group[given])[1]:
+            remarks.append(f"the tags in {stated.column} are in the scheme IOB1, in which I also begins a span")
+            break
+    return columns, remarks
 
 
 def _names(column: pa.ChunkedArray) -> set[str]:
@@ -208,13 +270,14 @@ def _order(names: set[str]) -> tuple[str, ...]:
     tags = names - {OUTSIDE}
     if all(re.fullmatch(r"-?\d+", tag) for tag in names):
         raise DataError(
-            f"tasks.labels: got the numbers {', '.join(sorted(names, key=int)[:20])} as tags; must have names; set "
-            "tasks.labels=[O,B-NAME,I-NAME,...] in the order of the numbers"
+            f"tasks.labels: got the numbers {', '.join(sorted(names, key=int)[:20])} as tags; must have names; list "
+            f"these in the order of the numbers; set {setting('tasks.labels', ['O', 'B-NAME', 'I-NAME'])}"
         )
-    prefixed = {tag: prefix for tag in tags if (prefix := split_tag(tag)[0]) and tag != split_tag(tag)[1]}
+    scheme = scheme_of(sorted(names))
+    prefixed = {tag: prefix for tag in tags if (prefix := scheme.part(tag)[0]) and tag != scheme.part(tag)[1]}
     if set(prefixed.values()) <= {"B", "I"}:
-        tags |= {f"{prefix}-{split_tag(tag)[1]}" for tag in prefixed for prefix in "BI"}
-    return (OUTSIDE, *sorted(tags, key=lambda tag: (split_tag(tag)[1], "BSUIEL".find(split_tag(tag)[0]))))
+        tags |= {scheme.tag(prefix, scheme.part(tag)[1]) for tag in prefixed for prefix in "BI"}
+    return (OUTSIDE, *sorted(tags, key=lambda tag: (scheme.part(tag)[1], "BSUWIMEL".find(scheme.part(tag)[0]))))
 
 
 def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: str) -> np.ndarray:
@@ -314,4 +377,5 @@ TOKEN_CLASSIFICATION = Kind(
     divide=_divide,
     pipeline="token-classification",
     prepare=_prepare,
+    read=_read,
 )

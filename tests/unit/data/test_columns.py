@@ -147,8 +147,8 @@ def test_the_kind_is_that_of_the_teachers_head(label: str, head: Head | None, ki
 WRONG: dict[str, tuple[dict[str, Sequence[Any]], dict[str, Any], str]] = {
     "two likely labels": (
         {"body": SUBJECTS, "queue": QUEUES, "country": cycle("de", "fr")}, {},
-        "tasks.label: got nothing, and no column of rows.csv is named as a label; must be one of body, queue, country; "
-        "set tasks.label=COLUMN, or 'tasks.label=[A,B]' for columns of 0 and 1",
+        "tasks.label: got nothing, and no column of rows.csv is named as a label; must be one of body, queue, country, "
+        "or a list of columns of 0 and 1; set tasks.label=queue or tasks.label=country",
     ),
     "several columns of 0 and 1": (FLAGS, {}, "tasks.label: got nothing, "),
     "no label": ({"body": SUBJECTS, **BESIDE}, {}, "tasks.label: got nothing, "),

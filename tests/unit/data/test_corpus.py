@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from distill.config import Corpus, Limit
-from distill.data.corpus import load_corpus
+from distill.context.fingerprints import of_corpus
+from distill.data.corpus import load_corpus, revisions
 from distill.errors import ConfigError, DataError
 
 
@@ -103,6 +105,30 @@ def test_bad_files_are_refused_with_file_and_row(tmp_path: Path) -> None:
     line.write_bytes(b"Rain fell.\n\xff\xfe\n")
     with pytest.raises(DataError, match=r"x.txt, row 1: got invalid start byte; must be UTF-8"):
         load_corpus(Corpus(kind="text", path=str(line)), Limit(), 0)
+
+
+def test_a_folder_that_stands_for_a_data_set_is_known_by_its_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("huggingface_hub.HfApi", lambda: pytest.fail("no name of a folder is sent to the hub"))
+    (tmp_path / "data" / "mine").mkdir(parents=True)
+    settings, found = Corpus(kind="hub", name=["data/mine"]), []
+    for texts in (["Rain fell."], ["Snow fell."]):
+        parquet(tmp_path / "data" / "mine" / "train.parquet", [*texts])
+        os.utime(tmp_path / "data" / "mine" / "train.parquet", ns=(10**18, 10**18))
+        found.append(of_corpus(settings))
+    assert found[0] != found[1]
+    assert revisions(settings) == [None]
+
+
+def test_another_revision_is_noticed_between_runs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run is not outdated by what is uploaded after it."""
+    settings, commits = Corpus(kind="hub", name=["owner/name/part"]), iter("ab")
+    monkeypatch.setattr("distill.data.corpus.newest", lambda name: f"{name} {next(commits)}")
+    before = of_corpus(settings)
+    assert [revisions(settings), revisions(settings)] == [["owner/name a"], ["owner/name b"]]
+    assert of_corpus(settings) == before
 
 
 def test_an_unreachable_hub_is_a_one_line_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from distill import contents
 from distill.data import harvest
 from distill.data.harvest import Document
 
@@ -80,7 +81,7 @@ def test_documents_are_kept_in_a_cache_that_survives_damage(
     package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = harvest.documents()
-    (file,) = (tmp_path / "cache" / "distill").iterdir()
+    (file,) = (tmp_path / "cache" / "distill" / "tables").glob("*.arrow")
     (package / "__init__.py").write_text("")
     harvest.documents.cache_clear()
     assert harvest.documents() == first
@@ -91,7 +92,49 @@ def test_documents_are_kept_in_a_cache_that_survives_damage(
     monkeypatch.setattr(harvest, "versions", lambda: {"weather": "2"})
     harvest.documents.cache_clear()
     harvest.documents()
-    assert len(list((tmp_path / "cache" / "distill").iterdir())) == 2
+    assert len(list((tmp_path / "cache" / "distill" / "tables").glob("*.arrow"))) == 2
+
+
+def test_documents_whose_file_was_changed_are_harvested_again(package: Path, tmp_path: Path) -> None:
+    first = harvest.documents()
+    (file,) = (tmp_path / "cache" / "distill" / "tables").glob("*.arrow")
+    content = file.read_bytes()
+    assert content.count(b"small table") == 1
+    file.write_bytes(content.replace(b"small table", b"large table"))
+    harvest.documents.cache_clear()
+    assert harvest.documents() == first
+
+
+@pytest.mark.parametrize(
+    ("installed", "noticed"),
+    [
+        (None, False),
+        ('{"archive_info": {}, "url": "file:///weather.whl"}', False),
+        ('{"dir_info": {"editable": true}, "url": "file:///weather"}', True),
+        ('{"dir_info": {}, "url": "file:///weather"}', True),
+        ('{"vcs_info": {"vcs": "git"}, "url": "https://example.org/weather"}', True),
+    ],
+)
+def test_sources_without_a_version_of_their_own_are_known_by_their_content(
+    installed: str | None, noticed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = tmp_path / "weather-1.0.dist-info"
+    for file, content in {
+        info / "METADATA": "Metadata-Version: 2.1\nName: weather\nVersion: 1.0\n",
+        tmp_path / "weather" / "__init__.py": SOURCE,
+        **({info / "direct_url.json": installed} if installed else {}),
+    }.items():
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(content)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(harvest, "PACKAGES", ("weather",))
+    contents.of_code.cache_clear()
+    before = harvest.versions()
+    assert before["weather"].startswith("1.0")
+    (tmp_path / "weather" / "__init__.py").write_text(SOURCE.replace("small", "large"))
+    contents.of_code.cache_clear()
+    assert (harvest.versions() != before) is noticed
+    contents.of_code.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -305,9 +305,9 @@ REFUSED: dict[str, tuple[dict[str, Rows], dict[str, Any], str]] = {
         "test.csv: got int64 in column text; must be text; convert it",
     ),
     "lists as classes": (
-        {"train": TICKETS, "test": {"text": ["x"], "label": [["fraud"]]}}, {},
-        "test.csv: got list<item: string> in column label; must be text, whole numbers or booleans for classification; "
-        "convert it, or set tasks.kind or tasks.label",
+        {"train": TICKETS, "test": {"text": ["x"], "label": [["fraud", "other"]]}}, {},
+        "tasks.label: got lists of several labels in 1 rows in column label of train.csv; must be one label for "
+        "classification; set tasks.kind=multi_label",
     ),
 }  # fmt: skip
 
@@ -335,3 +335,17 @@ def test_questions_of_a_context_and_documents_of_a_query_are_in_one_split(kind: 
     assert len(kept) + len(chosen) + len(aside) == COUNT
     assert 0 < len(aside) < COUNT / 2
     assert bool({*kept} & {*aside}) == bool({*kept} & {*chosen}) == (groups == 1)
+
+
+@pytest.mark.parametrize("labels", [("toxic",), ()])
+@pytest.mark.parametrize("values", [(0, 1), ("0", "1"), (False, True), (0.0, 1.0)])
+def test_a_column_of_0_and_1_tells_who_has_the_only_label_of_a_head(
+    labels: tuple[str, ...], values: tuple[Any, Any]
+) -> None:
+    flags = [i % 3 == 0 for i in range(COUNT)]
+    rows = {"text": TEXTS, "toxic": [values[flag] for flag in flags]}
+    found = load({"train": rows}, Head(1, labels, "multi_label_classification"), label="toxic")
+    assert (found.task.kind.name, found.task.labels) == ("multi_label", labels or ("0",))
+    assert found.train is not None
+    given = {text: int(flag) for text, flag in zip(TEXTS, flags, strict=True)}
+    assert targets_of(found.train)[found.train.rows].ravel().tolist() == [given[text] for text in texts(found.train)]

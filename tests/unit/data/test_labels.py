@@ -15,9 +15,9 @@ from distill import config
 from distill.data.kinds import KINDS
 from distill.data.labels import Labels, check_head, head_order, labels_of
 from distill.data.task import Task
-from distill.errors import ConfigError
+from distill.errors import ConfigError, DataError
 from distill.family.head import Head, stored_head
-from distill.family.record import TOKENS
+from distill.family.record import TEXTS, TOKENS
 
 
 def labels(values: list[Any], head: Head | None = None, kind: str = "classification", **settings: Any) -> Labels:
@@ -172,7 +172,6 @@ STORED: dict[str, tuple[Any, dict[str, Any], Head | None]] = {
     "names": (CLASSIFIER | NAMES, WEIGHTS, Head(2, ("a", "b"), None)),
     "a problem": (CLASSIFIER | {"problem_type": MULTI}, WEIGHTS, Head(2, (), MULTI)),
     "default names": (CLASSIFIER | {"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}, WEIGHTS, Head(2, (), None)),
-    "one name of several": (CLASSIFIER | {"id2label": {"0": "a"}}, WEIGHTS, Head(2, (), None)),
     "a regression": (CLASSIFIER, {"classifier.weight": (1, 4)}, Head(1, (), None)),
     "the last of two layers": (
         CLASSIFIER, {"classifier.dense.weight": (4, 4), "classifier.out_proj.weight": (3, 4)}, Head(3, (), None),
@@ -181,11 +180,6 @@ STORED: dict[str, tuple[Any, dict[str, Any], Head | None]] = {
     "a head of words": (
         CLASSIFIER | {"architectures": ["BertForTokenClassification"]}, WEIGHTS, Head(2, (), None, TOKENS),
     ),
-    "no weights": (CLASSIFIER, {}, None),
-    "broken JSON": ("{", WEIGHTS, None),
-    "a list": ([], WEIGHTS, None),
-    "names in a list": (CLASSIFIER | {"id2label": ["a", "b"]}, WEIGHTS, None),
-    "names without numbers": (CLASSIFIER | {"id2label": {"x": "a"}}, WEIGHTS, None),
 }  # fmt: skip
 
 
@@ -195,9 +189,68 @@ def test_the_head_of_a_folder(name: str, tmp_path: Path) -> None:
     assert stored_head(folder(tmp_path / "model", content, weights)) == expected
 
 
-def test_a_folder_without_a_model_has_no_head(tmp_path: Path) -> None:
-    assert stored_head(tmp_path) is None
-    assert stored_head(tmp_path / "no") is None
+REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "no weights": (CLASSIFIER, {}, r"got no classifier.weight or .*; must have it, because config.json states"),
+    "one name of several": (
+        CLASSIFIER | {"id2label": {"0": "a"}}, WEIGHTS, "names of 1 outputs in id2label, and a head of 2",
+    ),
+    "names in a list": (CLASSIFIER | {"id2label": ["a", "b"]}, WEIGHTS, "id2label that is no list of names by number"),
+    "names without numbers": (CLASSIFIER | {"id2label": {"x": "a"}}, WEIGHTS, "id2label that is no list of names by"),
+    "several numbers": (CLASSIFIER | {"problem_type": "regression"}, WEIGHTS, "got 2 outputs of a regression"),
+    "one class": (
+        CLASSIFIER | {"problem_type": "single_label_classification"}, {"classifier.weight": (1, 4)},
+        "got one output with problem_type single_label_classification; must be regression if it is a number, or",
+    ),
+    "two classes": (
+        CLASSIFIER | {"architectures": ["BertForSequenceClassification", "BertForTokenClassification"]}, WEIGHTS,
+        "got architectures BertForSequenceClassification, BertForTokenClassification; must be one class",
+    ),
+    "an encoder with a head": (
+        CLASSIFIER | {"architectures": ["BertModel"]}, WEIGHTS, "got architectures BertModel, and weights of a head",
+    ),
+    "a class without a purpose": (
+        CLASSIFIER | {"architectures": ["MyBert"]}, WEIGHTS, "got architectures MyBert, and weights of a head",
+    ),
+    "broken JSON": ("{", WEIGHTS, r"config.json: Expecting property name"),
+    "a list": ([], WEIGHTS, "a list in place of settings"),
+    "relative positions": (
+        CLASSIFIER | {"position_embedding_type": "relative_key"}, WEIGHTS,
+        "got position_embedding_type relative_key; must be absolute",
+    ),
+    "pruned heads": (CLASSIFIER | {"pruned_heads": {"0": [1]}}, WEIGHTS, "got pruned_heads .*; must be none"),
+    "a decoder": (CLASSIFIER | {"is_decoder": True}, WEIGHTS, "got is_decoder True; must be "),
+    "weights elsewhere": (CLASSIFIER | {"transformers_weights": "a.safetensors"}, WEIGHTS, "got transformers_weights"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_head_that_cannot_be_used_is_refused(name: str, tmp_path: Path) -> None:
+    content, weights, message = REFUSED[name]
+    with pytest.raises(DataError, match=message) as caught:
+        stored_head(folder(tmp_path / "model", content, weights))
+    assert "\n" not in caught.value.messages[0]
+
+
+OWN = (
+    "BertForMultiLabelSequenceClassification",
+    "TrfForMultiLabelSequenceClassification",
+    "OurTokenClassificationModel",
+)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_the_head_of_a_class_of_ones_own_is_read_by_its_purpose(name: str, tmp_path: Path) -> None:
+    expected = TOKENS if "Token" in name else TEXTS
+    assert stored_head(folder(tmp_path / "model", CLASSIFIER | {"architectures": [name]}, WEIGHTS)) == Head(
+        2, (), None, expected
+    )
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "no"):
+        with pytest.raises(DataError, match=r"got no config\.json"):
+            stored_head(path)
     folder(tmp_path / "cut", CLASSIFIER, WEIGHTS)
     (tmp_path / "cut" / "model.safetensors").write_bytes(b"\1" * 20)
-    assert stored_head(tmp_path / "cut") is None
+    with pytest.raises(DataError, match="got a damaged file"):
+        stored_head(tmp_path / "cut")

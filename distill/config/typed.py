@@ -1,0 +1,237 @@
+"""Settings as they are typed in a shell: names in any script, paths with brackets, codes that look like numbers.
+
+Hydra's grammar has no such characters outside of quotes, which a shell removes, and reads 005.740 as a number. Here a
+word is put in quotes where Hydra refuses its value, and where the setting is a text but Hydra would make a number, a
+boolean or null of it. A value that could still be two things stays, and Hydra refuses it.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import types
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf._utils import get_yaml_loader
+
+from distill import advice
+from distill.config import data, stages
+
+FLAGS_WITH_VALUE = frozenset(
+    "--config-dir -cd --config-path -cp --config-name -cn --package -p --cfg -c --info -i --experimental-rerun".split()
+)
+"""Hydra's options that are followed by a value."""
+_STAGES = (
+    stages.Train,
+    stages.Baseline,
+    stages.Prune,
+    stages.Vocabulary,
+    stages.Quantize,
+    stages.Evaluate,
+    stages.Export,
+)
+_ESCAPE = re.compile(r"\\[\\()\[\]{}:=, \t]")
+"""What Hydra reads as an escape outside of quotes."""
+_PLAIN = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
+"""Texts that Hydra reads as they are written, but for `_WORDS`. Not to parse them saves most of the time."""
+_WORDS = frozenset({"true", "false", "null", "nan", "inf"})
+_CLOSING = {"[": "]", "{": "}", "(": ")"}
+_CALL = re.compile(r"[A-Za-z_]\w*\s*\(.*\)", re.ASCII | re.DOTALL)
+"""A function of Hydra's grammar, such as `range(3)` or `glob(*)`."""
+
+
+def words(typed: Sequence[str], schema: type) -> list[str]:
+    """The words of a command line, each setting as Hydra reads it as it was meant. Does nothing to what it returned."""
+    sweep = bool({"-m", "--multirun"} & {*typed})
+    before = ["", *typed]
+    return [
+        word if word.startswith("-") or last in FLAGS_WITH_VALUE else _word(word, schema, sweep)
+        for last, word in zip(before, typed, strict=False)
+    ]
+
+
+def from_yaml(text: str, schema: Any) -> Any:
+    """What a YAML file of settings holds, with each text as it is written: YAML reads no as false, and 1.10 as 1.1.
+
+    Args:
+        schema: the type of what is in the file.
+    """
+    loader = get_yaml_loader()(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _keep(node, schema, False)
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _keep(node: yaml.Node, kind: Any, in_list: bool) -> None:
+    if isinstance(node, yaml.SequenceNode):
+        for part in node.value:
+            _keep(part, _element(kind), True)
+    elif isinstance(node, yaml.MappingNode):
+        for name, part in node.value:
+            _keep(part, kind if name.tag.endswith(":merge") else _below(kind, str(name.value)), False)
+    elif holds_text(kind) and (in_list or not node.tag.endswith(":null")):
+        node.tag = "tag:yaml.org,2002:str"
+
+
+@functools.lru_cache(maxsize=512)
+def parsed(word: str) -> Override | None:
+    """An override as Hydra reads it; None if its grammar refuses it."""
+    try:
+        return OverridesParser.create().parse_override(word)
+    except (HydraException, RecursionError):
+        return None
+
+
+def texts(schema: Any, names: Sequence[str]) -> Any:
+    """The type of the setting with these names below `schema`; None if there is no such setting."""
+    for name in names:
+        schema = _below(schema, name)
+    return schema
+
+
+def elements(value: str) -> list[str]:
+    """The parts of a value between its commas, but for those in brackets and in quotes."""
+    return [part.strip(" \t") for part in _split(value, ",")]
+
+
+def holds_text(kind: Any) -> bool:
+    """Whether a setting of this type is a text, or may be one."""
+    return kind is data.Texts or _plain(kind) is str
+
+
+def holds_list(kind: Any) -> bool:
+    """Whether a setting of this type is a list, or may be one."""
+    return kind in (data.Texts, Any) or get_origin(_plain(kind)) is list
+
+
+def unescaped(value: str) -> str:
+    """A value as Hydra would read it if it had the other characters of the value: without the escapes."""
+    return _ESCAPE.sub(lambda found: found[0][1:], value)
+
+
+def _word(word: str, schema: type, sweep: bool) -> str:
+    key, equals, value = word.partition("=")
+    name = key.lstrip("+")
+    if not equals or key.startswith("~") or parsed(f"{key}=x") is None:
+        return word
+    read, kind = parsed(word), texts(schema, name.partition("@")[0].split("."))
+    if read is not None and (not _has_text(kind) or (read.is_sweep_override() and not sweep)):
+        return word
+    parts = elements(value)
+    if len(parts) > 1 and not sweep:
+        return word
+    meant = f"{key}=" + ",".join(_meant(part, kind, False) for part in parts)
+    new = parsed(meant)
+    # repr distinguishes 401 from "401". A word with the same value keeps its form, and the run its folder.
+    return word if new is None or (read is not None and repr(new.value()) == repr(read.value())) else meant
+
+
+def _meant(value: str, kind: Any, in_list: bool) -> str:
+    """A value, or a part of one, in Hydra's grammar."""
+    if _encloses(value, "["):
+        inner = [_meant(part, _element(kind), True) for part in elements(value[1:-1])] if value[1:-1].strip() else []
+        return f"[{','.join(inner)}]"
+    if _encloses(value, "{"):
+        pairs = [_split(part, ":") for part in elements(value[1:-1])] if value[1:-1].strip() else []
+        named = [(pair[0].strip(), ":".join(pair[1:]).strip()) for pair in pairs]
+        return "{" + ",".join(f"{name}:{_meant(part, _below(kind, name), False)}" for name, part in named) + "}"
+    if _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
+        return value
+    read = parsed(f"a={value}")
+    if read is None:
+        return value if _ESCAPE.search(value) else advice.quoted(value)
+    unset = read.value() is None and not in_list
+    if holds_text(kind) and not unset and not isinstance(read.value(), str) and not _CALL.fullmatch(value):
+        return advice.quoted(value)
+    return value
+
+
+def _split(value: str, separator: str) -> list[str]:
+    """The parts of a value between separators, but for those in brackets, in quotes, or after a backslash."""
+    parts: list[str] = []
+    closing: list[str] = []
+    start = position = 0
+    while position < len(value):
+        character, begins = value[position], not value[start:position].strip() or value[position - 1] in "[{,:"
+        if character in "'\"" and begins and (end := _end_of_quotes(value, position)):
+            position = end
+        elif character == "\\":
+            position += 1
+        elif character in _CLOSING:
+            closing.append(_CLOSING[character])
+        elif closing and character == closing[-1]:
+            closing.pop()
+        elif character == separator and not closing:
+            parts.append(value[start:position])
+            start = position + 1
+        position += 1
+    return [*parts, value[start:]]
+
+
+def _end_of_quotes(value: str, start: int) -> int | None:
+    """Where the string in quotes ends that begins here; None if it does not end before a separator."""
+    quote = value[start]
+    end = re.compile(rf"(?:[^\\{quote}]|\\.)*{quote}(?=\s*(?:[\]}},:)]|$))", re.DOTALL).match(value, start + 1)
+    return end and end.end() - 1
+
+
+def _encloses(value: str, opening: str) -> bool:
+    """Whether a value begins with this bracket, and ends with the one that closes it."""
+    if not (value.startswith(opening) and value.endswith(_CLOSING[opening])):
+        return False
+    # Within a pair of brackets a separator does not count: one after the first would, if that were closed before.
+    return len(_split(f"{value[:-1]},{value[-1]}", ",")) == 1
+
+
+def _plain(kind: Any) -> Any:
+    """A type without `| None`."""
+    if get_origin(kind) in (Union, types.UnionType):
+        return next(part for part in get_args(kind) if part is not type(None))
+    return kind
+
+
+def _below(kind: Any, name: str) -> Any:
+    """The type of what has this name below a setting of a type."""
+    if kind is data.Texts:
+        return kind
+    kind = _plain(kind)
+    if get_origin(kind) is dict:
+        inner = get_args(kind)[1]
+        return _STAGES if inner is stages.Stage else inner
+    for each in kind if isinstance(kind, tuple) else [kind]:
+        if isinstance(each, type) and is_dataclass(each) and name in (found := _types(each)):
+            return found[name]
+    return None
+
+
+@functools.cache
+def _types(schema: type) -> dict[str, Any]:
+    """Name -> type of each setting of a dataclass; `data.Texts` of those that hold text in any form."""
+    hints = get_type_hints(schema)
+    return {each.name: data.Texts if data.Texts in each.metadata else hints[each.name] for each in fields(schema)}
+
+
+def _element(kind: Any) -> Any:
+    if kind is data.Texts:
+        return kind
+    kind = _plain(kind)
+    return get_args(kind)[0] if get_origin(kind) is list else None
+
+
+def _has_text(kind: Any) -> bool:
+    """Whether a setting of this type holds text, or has others in it that do."""
+    if kind is None or holds_text(kind) or isinstance(kind, tuple):
+        return kind is not None
+    plain = _plain(kind)
+    return is_dataclass(plain) or (get_origin(plain) in (list, dict) and _has_text(get_args(plain)[-1]))

@@ -1,0 +1,163 @@
+"""Lists that are written as text in the cells of a column: in the forms of JSON, Python, NumPy and Label Studio.
+
+`DataFrame.to_csv` writes a column of lists as `"['a', 'b']"`, and of arrays as `"['a' 'b']"`. Label Studio writes
+several choices as `{"choices": ["a", "b"]}` and one as a plain word.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distill.data.kinds.kind import is_list, is_text
+
+SAMPLE = 1000
+"""Rows by which a column is recognized before all of its cells are read."""
+
+_LIST = r"^\s*(\[|array\(\s*\[|\(\s*['\"]|\{\s*('([^'\\]|\\.)*'|\"([^\"\\]|\\.)*\")\s*[,}]|(\(\s*\)|set\(\))\s*$)"
+"""Beginnings of a list, an array, a tuple and a set."""
+_WRAPPED = r"^\s*\{\s*['\"](choices|labels)['\"]\s*:"
+"""Beginning of Label Studio's form."""
+_ARRAY = re.compile(r"array\((.*?)(?:,\s*dtype=[\w.<>|']+)?\s*\)", re.DOTALL)
+_ITEM = re.compile(r"""\s*(?:('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|([^\s,'"\[\](){}]+))\s*(?:,|(?=\s|['"])|$)""")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_WORDS = {"None": None, "null": None, "nan": None, "True": True, "False": False, "true": True, "false": False}
+_LONGEST = 1_000_000
+
+
+def listed(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """The lists of a column of text whose cells are all lists, or objects of Label Studio beside plain words.
+
+    An empty cell is null. None for any other column.
+    """
+    if not is_text(column.type) or not _begins(column.slice(0, SAMPLE)) or not _begins(column):
+        return None
+    values = []
+    for cell in column.to_pylist():
+        try:
+            values.append(None if cell is None or not cell.strip() else parsed(cell))
+        except ValueError:
+            return None
+    return _typed(values)
+
+
+def unwrapped(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """The lists of a column of objects that have nothing but `choices` or `labels`; None for any other column."""
+    kind = column.type
+    if not pa.types.is_struct(kind) or kind.num_fields != 1 or kind.field(0).name not in ("choices", "labels"):
+        return None
+    values = pc.struct_field(column, [0])
+    return values if is_list(values.type) and is_text(values.type.value_type) else None
+
+
+def _begins(column: pa.ChunkedArray) -> bool:
+    """Whether the cells begin as lists do, or some as Label Studio's objects."""
+    given = pc.filter(column, pc.fill_null(pc.match_substring_regex(column, r"\S"), False))
+    if not len(given):
+        return False
+    lists = pc.or_(pc.match_substring_regex(given, _LIST), pc.match_substring_regex(given, _WRAPPED))
+    wrapped = pc.match_substring_regex(given, _WRAPPED)
+    return bool(pc.all(lists).as_py() or pc.any(wrapped).as_py())
+
+
+def parsed(cell: str) -> list[Any]:
+    """The list that a cell contains; a word is a list of one. ValueError for a cell that is neither."""
+    text = cell.strip()
+    if len(text) > _LONGEST:
+        raise ValueError("too long")
+    if not text.startswith(("[", "{", "(", "array(", "set()")):
+        return [text]
+    if match := _ARRAY.fullmatch(text):
+        text = match[1].strip()
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = _of_python(text)
+    return _flat(value)
+
+
+def _flat(value: Any) -> list[Any]:
+    if isinstance(value, dict) and len(value) == 1 and {*value} <= {"choices", "labels"}:
+        (value,) = value.values()
+        value = [value] if isinstance(value, str) else value
+    if not isinstance(value, list):
+        raise ValueError("no list")
+    if value and all(isinstance(item, list) for item in value):
+        return [_span(item) for item in value]
+    if any(isinstance(item, list) for item in value):
+        raise ValueError("lists in a list")
+    return value
+
+
+def _span(item: list[Any]) -> dict[str, Any]:
+    """A span as doccano and spaCy write it: `[0, 4, "PER"]`."""
+    if len(item) != 3 or not all(type(place) is int for place in item[:2]) or not isinstance(item[2], str):
+        raise ValueError("lists in a list")
+    return dict(zip(("start", "end", "label"), item, strict=True))
+
+
+def _of_python(text: str) -> Any:
+    """A list in the form of Python or NumPy, which leaves out the commas, so that `ast` would join its texts."""
+    inner = text.removeprefix("set").strip()[1:-1]
+    if text[-1] not in "])}":
+        raise ValueError("no list")
+    if "{" in inner or "(" in inner or "[" in inner:
+        try:
+            return json.loads(json.dumps(ast.literal_eval(text)))  # tuples become lists
+        except (SyntaxError, TypeError, MemoryError, RecursionError) as error:
+            raise ValueError("no list") from error
+    if not re.search(r"['\"]", inner):
+        return _bare(inner)
+    items, at = [], 0
+    while at < len(inner.rstrip()):
+        match = _ITEM.match(inner, at)
+        if match is None or match[2] == "...":
+            raise ValueError("no list")
+        items.append(ast.literal_eval(match[1]) if match[1] else _value(match[2]))
+        at = match.end()
+    return items
+
+
+def _bare(inner: str) -> list[Any]:
+    """The items of a list without quotes: `billing, urgent`, or NumPy's numbers."""
+    items = [part.strip() for part in inner.split(",")] if "," in inner else inner.split()
+    if "," not in inner and not all(_NUMBER.fullmatch(item) for item in items):
+        items = [inner.strip()]
+    if items and not items[-1]:
+        items.pop()
+    if "..." in items or any("..." in item for item in items if " " in item):
+        raise ValueError("shortened")
+    return [_value(item) for item in items]
+
+
+def _value(item: str) -> Any:
+    if item in _WORDS:
+        return _WORDS[item]
+    if not _NUMBER.fullmatch(item) or re.match(r"[+-]?0\d", item):  # 007 is a code
+        return item
+    return int(item) if re.fullmatch(r"[+-]?\d+", item) else float(item)
+
+
+def _typed(values: list[list[Any] | None]) -> pa.ChunkedArray | None:
+    """Lists of one type; None for lists of several that are not all plain values."""
+    items = [item for value in values for item in value or () if item is not None]
+    if not items:
+        return pa.chunked_array([pa.array(values, pa.list_(pa.string()))])
+    kinds = {*map(type, items)}
+    if len(kinds) > 1 and kinds != {int, float}:
+        if dict in kinds:
+            return None
+        values = [None if v is None else [None if item is None else _text(item) for item in v] for v in values]
+    try:
+        return pa.chunked_array([pa.array(values)])
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        return None
+
+
+def _text(item: Any) -> str:
+    return str(item).lower() if isinstance(item, bool) else str(item)

@@ -1,0 +1,175 @@
+"""Names in place of the numbers of classes, where a table states the names: the features of `datasets`, which are also
+in the metadata of its parquet files, and Arrow's dictionaries.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distill.errors import DataError
+
+LISTS = ("Sequence", "List", "LargeList")
+"""Types of features that are lists, in all versions of `datasets`."""
+
+Features = Mapping[str, Any]
+"""Column -> feature, as `datasets` writes it."""
+
+
+class WrongNumber(Exception):
+    """A number that is none of a class: its row in the array, from 0, and the number."""
+
+    def __init__(self, row: int, number: object, names: int) -> None:
+        super().__init__(row, number, names)
+        self.row, self.number, self.names = row, number, names
+
+
+def features_of(schema: pa.Schema, name: str) -> Features:
+    """The features in a schema's metadata; empty without. DataError for metadata that cannot be read."""
+    stored = (schema.metadata or {}).get(b"huggingface")
+    if stored is None:
+        return {}
+    try:
+        features = json.loads(stored)["info"].get("features") or {}
+        if isinstance(features, Mapping):
+            return features
+        problem = "features that are no object"
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        problem = f"{type(error).__name__}: {error}"[:80]
+    raise DataError(
+        f"{name}: got metadata of `datasets` that cannot be read ({problem}); must be JSON with the features; write "
+        "the file again with Dataset.to_parquet"
+    )
+
+
+def classes_of(features: Features) -> dict[str, tuple[str, ...]]:
+    """Column of classes, or of lists of them -> their names in the order of their numbers."""
+    found = {column: _names(_inner(feature)) for column, feature in features.items()}
+    return {column: names for column, names in found.items() if names is not None}
+
+
+def _inner(feature: Any) -> Any:
+    while isinstance(feature, Mapping) and feature.get("_type") in LISTS:
+        feature = feature.get("feature")
+    return feature[0] if isinstance(feature, list) and len(feature) == 1 else feature
+
+
+def _names(feature: Any) -> tuple[str, ...] | None:
+    if not isinstance(feature, Mapping) or feature.get("_type") != "ClassLabel":
+        return None
+    names = feature.get("names")
+    return tuple(map(str, names)) if isinstance(names, list) and names else None
+
+
+def named(table: pa.Table, features: Features, name: str, before: int = 0) -> pa.Table:
+    """The table with names in place of numbers, and values in place of dictionaries. -1 is a row without a class.
+
+    `before`: rows of the file before the table.
+
+    Raises:
+        DataError: for a number that is none of a class.
+    """
+    for place, column in enumerate(table.column_names):
+        row = before
+        chunks = []
+        for chunk in table[column].chunks:
+            try:
+                chunks.append(_named(chunk, features.get(column)))
+            except WrongNumber as error:
+                raise DataError(
+                    f"{name}, row {row + error.row + 1}: got class {error.number} in column {column!r}; must be 0 to "
+                    f"{error.names - 1}, the classes that the file's metadata names, or -1 without one; correct the row"
+                ) from error
+            row += len(chunk)
+        kind = chunks[0].type if chunks else named_type(table.schema.field(column).type, features.get(column))
+        table = table.set_column(place, column, pa.chunked_array(chunks, kind))
+    return table
+
+
+def named_type(kind: pa.DataType, feature: Any) -> pa.DataType:
+    """The type of a column after `named`."""
+    return _named(pa.array([], kind), feature).type
+
+
+def _named(array: pa.Array, feature: Any) -> pa.Array:
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        return _named(array.cast(kind.value_type), feature)
+    if _is_list(kind):
+        inner = feature.get("feature") if _is_list_feature(feature) else None
+        return _of_list(array, feature[0] if isinstance(feature, list) and feature else inner)
+    if pa.types.is_struct(kind):
+        return _of_struct(array, feature)
+    names = _names(feature)
+    # A library that has no integers with nulls writes floats.
+    numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    return array if names is None or not numbers else _of_classes(array, names)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+
+
+def _is_list_feature(feature: Any) -> bool:
+    return isinstance(feature, Mapping) and feature.get("_type") in LISTS
+
+
+def _of_classes(array: pa.Array, names: tuple[str, ...]) -> pa.Array:
+    numbers = np.nan_to_num(np.asarray(pc.fill_null(pc.cast(array, pa.float64(), safe=False), -1)), nan=-1.0)
+    if len(wrong := np.flatnonzero((numbers < -1) | (numbers >= len(names)) | (numbers != np.floor(numbers)))):
+        raise WrongNumber(int(wrong[0]), array[int(wrong[0])].as_py(), len(names))
+    indices = pa.array(np.maximum(numbers, 0).astype(np.int64), mask=numbers < 0)
+    return pa.array(names, pa.string()).take(indices)
+
+
+def _of_list(array: pa.Array, feature: Any) -> pa.Array:
+    if not _has_names(array.type.value_type, feature):
+        return array
+    ends = np.r_[0, np.cumsum(np.asarray(pc.fill_null(pc.list_value_length(array), 0)))]
+    try:
+        values = _named(array.flatten(), feature)
+    except WrongNumber as error:
+        row = int(np.searchsorted(ends, error.row, "right")) - 1
+        raise WrongNumber(row, error.number, error.names) from error
+    large = pa.types.is_large_list(array.type)
+    offsets = pa.array(ends, pa.int64() if large else pa.int32())
+    build = pa.LargeListArray if large else pa.ListArray
+    return build.from_arrays(offsets, values, mask=array.is_null() if array.null_count else None)
+
+
+def _of_struct(array: pa.Array, feature: Any) -> pa.Array:
+    if not _has_names(array.type, feature):
+        return array
+    fields = [array.type.field(number) for number in range(array.type.num_fields)]
+    parts = [
+        _named(part, _feature_of(feature, field.name)) for part, field in zip(array.flatten(), fields, strict=True)
+    ]
+    mask = array.is_null() if array.null_count else None
+    return pa.StructArray.from_arrays(parts, [field.name for field in fields], mask=mask)
+
+
+def _feature_of(feature: Any, name: str) -> Any:
+    """The feature of a struct's field. A sequence of objects is stored as an object of lists."""
+    if _is_list_feature(feature):
+        inner = feature.get("feature")
+        part = inner.get(name) if isinstance(inner, Mapping) else None
+        return None if part is None else {"_type": "Sequence", "feature": part}
+    return feature.get(name) if isinstance(feature, Mapping) else None
+
+
+def _has_names(kind: pa.DataType, feature: Any) -> bool:
+    """Whether a type contains dictionaries, or classes with names."""
+    if pa.types.is_dictionary(kind) or (_names(feature) is not None and not pa.types.is_nested(kind)):
+        return True
+    if _is_list(kind):
+        inner = feature.get("feature") if _is_list_feature(feature) else None
+        return _has_names(kind.value_type, feature[0] if isinstance(feature, list) and feature else inner)
+    if pa.types.is_struct(kind):
+        fields = (kind.field(number) for number in range(kind.num_fields))
+        return any(_has_names(field.type, _feature_of(feature, field.name)) for field in fields)
+    return False

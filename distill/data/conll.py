@@ -1,0 +1,271 @@
+"""Texts with a tag for each word from files with one word a line, as CoNLL's, where an empty line ends a text.
+
+The last column has the tags, and the first one the words, or the second one if the first numbers them, as GermEval's.
+Tags in the scheme IOB1, where a span begins with `B-` only next to one of its type, become IOB2's.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+import pyarrow as pa
+
+from distill.data.about import About, with_about
+from distill.data.lines import Malformed, chunks, lines, no_rows
+from distill.errors import DataError
+
+SAMPLE = 1000
+"""Lines by which the columns are found."""
+LONGEST = 1_000_000
+"""Characters of a text: a longer one most likely lacks empty lines."""
+TREEBANK = 8
+"""With as many columns and numbered words, a file has CoNLL-U's parses and no tags of spans."""
+HEADS = {"tag", "tags", "label", "labels", "ner", "ner_tag", "ner_tags", "entity", "entities", "pos", "pos_tag"}
+"""Names of a column of tags, where the first line is a header."""
+_TAG = re.compile(r"O|[BIESLU]-\S+|\S+-[BIESLU]")
+_DOCUMENT = "-DOCSTART-"
+_SPACE = " \t\r\n\ufeff"
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where the words and the tags are."""
+
+    tabs: bool
+    width: int
+    numbered: bool
+    schemed: bool
+    """Whether all tags of the sample have one of the usual schemes."""
+    header: bool
+
+    @property
+    def columns(self) -> dict[str, int]:
+        """Name in the table -> column."""
+        word = int(self.numbered)
+        if self.numbered and self.width == 4:
+            return {"tokens": word, "ner_tags": 2, "inner_tags": 3}
+        between = {f"column_{number + 1}": number for number in range(word + 1, self.width - 1)}
+        return {"tokens": word, **between, "ner_tags": self.width - 1}
+
+    def split(self, line: str) -> list[str]:
+        if self.tabs:
+            return [value.strip(" ") for value in line.lstrip("\ufeff").rstrip(_SPACE).split("\t")]
+        return re.split(r"[ \t]+", line.strip(_SPACE))
+
+
+@dataclass
+class _Tags:
+    """What is known of a column of tags after all texts."""
+
+    inside: bool = False
+    """Whether a tag `I-` begins a span."""
+    beside: bool = False
+    """Whether a tag `B-` begins a span next to one of its type."""
+    alone: bool = False
+    """Whether a tag `B-` begins another span."""
+
+    @property
+    def first_scheme(self) -> bool:
+        return self.inside and self.beside and not self.alone
+
+    def add(self, tags: Sequence[str]) -> None:
+        before = "O"
+        for tag in tags:
+            same = before[2:] == tag[2:] and before[:2] in ("B-", "I-")
+            if tag.startswith("I-"):
+                self.inside |= not same
+            elif tag.startswith("B-"):
+                self.beside |= same
+                self.alone |= not same
+            before = tag
+
+
+@dataclass
+class _Scan:
+    """What a first reading of all lines finds."""
+
+    starts: array[int] = field(default_factory=lambda: array("q"))
+    words: int = 0
+    tags: dict[str, _Tags] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Text:
+    line: int
+    """The line of its first word."""
+    rows: list[list[str]]
+
+
+def is_conll(text: io.TextIOWrapper) -> bool:
+    """Whether a file, whose extension does not state it, has one word and its tag a line beyond doubt."""
+    try:
+        sample = _sample(text)
+    except Malformed:
+        return False
+    layout = _layout(sample)
+    if layout is None or not layout.schemed:
+        return False
+    return not layout.header or any(not line.strip(_SPACE) for line in sample[1:-1])
+
+
+def batches(text: io.TextIOWrapper, name: str, *, said: bool) -> Iterator[pa.RecordBatch]:
+    """The texts in batches of one schema: `tokens`, `ner_tags`, and lists for the columns between them.
+
+    `said`: note that the file has one word a line.
+
+    Raises:
+        DataError: for a line with another number of columns.
+    """
+    try:
+        layout = _layout(_sample(text))
+    except Malformed as error:
+        raise DataError(f"{name}: {error}") from error
+    if layout is None:
+        raise DataError(
+            f"{name}: got no lines of words with tags; must have a word and its tag on each line, and an empty line "
+            "after each text; correct the file, or its extension"
+        )
+    text.seek(0)
+    scan = _scanned(text, name, layout)
+    if not scan.starts:
+        raise no_rows(name)
+    text.seek(0)
+    converted = {column for column, tags in scan.tags.items() if tags.first_scheme}
+    kinds = [(column, pa.list_(pa.string())) for column in layout.columns]
+    about = About(_notes(layout, scan, converted, said), scan.starts)
+    schema = with_about(pa.schema(kinds), about)
+    for part in chunks(_texts(text, name, layout), lambda each: sum(len(word) for row in each.rows for word in row)):
+        lists = {column: [[row[n] for row in each.rows] for each in part] for column, n in layout.columns.items()}
+        lists |= {column: [_second(tags) for tags in lists[column]] for column in converted}
+        arrays = [pa.array(lists[column], pa.list_(pa.string())) for column in layout.columns]
+        yield pa.record_batch(arrays, schema=schema)
+
+
+def _sample(text: io.TextIOWrapper) -> list[str]:
+    return next(chunks(islice(lines(text), SAMPLE), len), [])
+
+
+def _layout(sample: Sequence[str]) -> _Layout | None:
+    """The layout by the first lines; None where they have fewer than two columns."""
+    filled = [line for line in sample if line.strip(_SPACE)]
+    plain = [line for line in filled if not line.startswith("#") and _DOCUMENT not in line]
+    if not plain:
+        return None
+    tabs = "\t" in plain[len(plain) // 2].strip(_SPACE)
+    split = _Layout(tabs, 0, False, False, False).split
+    ((width, _),) = Counter(len(split(line)) for line in plain).most_common(1)
+    if width < 2:
+        return None
+    header = len(split(plain[0])) == width and split(plain[0])[-1].lower() in HEADS
+    rows = [row for row in map(split, plain[header:]) if len(row) == width]
+    schemed = bool(rows) and len(rows) == len(plain) - header and all(_TAG.fullmatch(row[-1]) for row in rows)
+    schemed = schemed and (any(row[-1] != "O" for row in rows) or len(filled) < len(sample))
+    return _Layout(tabs, width, _numbered(sample, split, width), schemed, header)
+
+
+def _numbered(sample: Sequence[str], split: object, width: int) -> bool:
+    """Whether the first column counts the words of each text."""
+    assert callable(split)
+    expected, counted = 1, 0
+    for line in sample:
+        values = split(line)
+        if not line.strip(_SPACE) or len(values) != width or line.startswith("#"):
+            expected = 1
+        elif values[0] == str(expected):
+            expected += 1
+            counted += 1
+        else:
+            return False
+    return width > 2 and counted > 1
+
+
+def _texts(text: io.TextIOWrapper, name: str, layout: _Layout) -> Iterator[_Text]:
+    """The texts of a file. DataError names the text and the line."""
+    rows, begin, number, characters, count = list[list[str]](), 0, 0, 0, 1
+    header = layout.header
+    try:
+        for number, line in enumerate(lines(text), 1):
+            if not line.strip(_SPACE) or line.lstrip("\ufeff").startswith(_DOCUMENT):
+                if rows:
+                    yield _Text(begin, rows)
+                    rows, characters, count = [], 0, count + 1
+                continue
+            values = layout.split(line)
+            if header or (not rows and _is_comment(values, layout)):
+                header = False
+                continue
+            _check(values, layout)
+            begin = begin if rows else number
+            rows.append(values)
+            characters += len(line)
+            if characters > LONGEST:
+                raise Malformed(
+                    f"got a text of more than {LONGEST:,} characters; must be shorter; end each text with an empty line"
+                )
+    except Malformed as error:
+        raise DataError(f"{name}, line {max(number, 1)} (text {count}): {error}") from error
+    if rows:
+        yield _Text(begin, rows)
+
+
+def _is_comment(values: Sequence[str], layout: _Layout) -> bool:
+    """Whether a line before a text is a comment. `#` is a word too, with a tag as others have it."""
+    if not values[0].startswith("#"):
+        return False
+    return len(values) != layout.width or (layout.schemed and not _TAG.fullmatch(values[-1]))
+
+
+def _check(values: Sequence[str], layout: _Layout) -> None:
+    if layout.numbered and layout.width >= TREEBANK:
+        raise Malformed(
+            f"got {layout.width} columns with numbered words, as in a treebank (CoNLL-U); must be a word and its tag "
+            "on each line; write these two columns"
+        )
+    if len(values) != layout.width:
+        raise Malformed(
+            f"got {len(values)} columns; must be {layout.width}, as in other lines; correct the line, or put an empty "
+            "line between texts"
+        )
+    if not all(values):
+        raise Malformed("got a column without a value; must be a word and its tag; correct the line")
+    if re.search(r"^\(|\*", values[-1]) and len(values[-1]) > 1:
+        raise Malformed(
+            f"got tag {values[-1][:40]!r}; must be O, or a type with B- or I- before it; convert tags in brackets to "
+            "this scheme"
+        )
+
+
+def _scanned(text: io.TextIOWrapper, name: str, layout: _Layout) -> _Scan:
+    tagged = {column: n for column, n in layout.columns.items() if column.endswith("_tags")}
+    scan = _Scan(tags={column: _Tags() for column in tagged})
+    for each in _texts(text, name, layout):
+        scan.starts.append(each.line)
+        scan.words += len(each.rows)
+        for column, number in tagged.items():
+            scan.tags[column].add([row[number] for row in each.rows])
+    return scan
+
+
+def _second(tags: Sequence[str]) -> list[str]:
+    """Tags of IOB1 as those of IOB2, where each span begins with `B-`."""
+    return [
+        f"B-{tag[2:]}" if tag.startswith("I-") and not (before[:2] in ("B-", "I-") and before[2:] == tag[2:]) else tag
+        for before, tag in zip(("O", *tags), tags, strict=False)
+    ]
+
+
+def _notes(layout: _Layout, scan: _Scan, converted: set[str], said: bool) -> tuple[str, ...]:
+    places = ", ".join(f"{name} from column {number + 1}" for name, number in layout.columns.items())
+    form = "it has one word a line: " if said else ""
+    notes = [f"{form}{len(scan.starts):,} texts of {scan.words:,} words, {places}"]
+    if layout.header:
+        notes.append("its first line names the columns, and is no word")
+    if converted:
+        notes.append("its tags are in the scheme IOB1, and are converted to IOB2, where each span begins with B-")
+    return tuple(notes)

@@ -1,0 +1,83 @@
+"""Rows that an annotation tool marks as rejected, ignored or skipped: their labels are not what the annotator meant."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distill.data.kinds.kind import is_list, is_number, is_text
+from distill.data.kinds.written import names
+
+REJECTED = frozenset(
+    "reject rejected ignore ignored skip skipped discard discarded cancel cancelled canceled decline declined".split()
+)
+ACCEPTED = frozenset("accept accepted approve approved submitted validated confirmed completed complete done".split())
+OPEN = frozenset("pending draft open new default todo in_progress unreviewed".split())
+"""What a tool states about a row, in any case."""
+
+_NAMES = re.compile(
+    r"_?answer|decision|verdict|state|review|(.*[._ -])?(status|state|decision)|[a-z]*status", re.IGNORECASE
+)
+"""Names of columns with such a statement, such as Prodigy's `answer` and Argilla's `status`."""
+
+_FLAGS = re.compile(
+    r"_?((is|was)[_ -]?)?(reject|rejected|ignore|ignored|skip|skipped|discard|discarded|cancelled|canceled)",
+    re.IGNORECASE,
+)
+"""Names of columns that are true for such rows, such as Label Studio's `was_cancelled`."""
+
+_APPROVED = re.compile(r"_?((is|was)[_ -]?)?(approved|confirmed|reviewed|verified)", re.IGNORECASE)
+"""Names of columns that are false for rows that nobody has checked yet, such as doccano's `is_approved`."""
+
+
+def rejected(column: pa.ChunkedArray, name: str) -> np.ndarray | None:
+    """[n] whether a column states that a row is rejected, ignored or skipped; None for a column about anything else."""
+    if _FLAGS.fullmatch(name):
+        flags = _truth(column)
+        return None if flags is None else np.asarray(pc.fill_null(flags, False))
+    if not _NAMES.fullmatch(name) or (values := _words(column)) is None:
+        return None
+    given = {value for value in pc.unique(values).to_pylist() if value is not None}
+    if not given <= REJECTED | ACCEPTED | OPEN or not given & REJECTED:
+        return None
+    return np.asarray(pc.is_in(values, pa.array(sorted(REJECTED), values.type)))
+
+
+def statements(column: pa.ChunkedArray, flags: np.ndarray) -> str:
+    """The different values of a column in rows with a flag, for messages."""
+    values = _words(column.filter(pa.array(flags)))
+    found = [] if values is None else pc.unique(values).to_pylist()
+    return " or ".join(sorted(str(value) for value in found if value is not None)) or "true"
+
+
+def unapproved(column: pa.ChunkedArray, name: str) -> int:
+    """Number of rows that a column states to be not approved yet; 0 for a column about anything else."""
+    if not _APPROVED.fullmatch(name) or (flags := _truth(column)) is None:
+        return 0
+    return int(pc.sum(pc.invert(flags)).as_py() or 0)
+
+
+def _words(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """The texts of a column in lower case, or those of its lists of one; null for an empty one."""
+    if is_list(column.type) and is_text(column.type.value_type):
+        if not pc.all(pc.equal(pc.list_value_length(column), 1)).as_py():
+            return None
+        column = pc.list_element(column, 0)
+    if not is_text(column.type):
+        return None
+    text = pc.utf8_lower(pc.utf8_trim_whitespace(column))
+    return pc.if_else(pc.equal(text, ""), pa.scalar(None, text.type), text)
+
+
+def _truth(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """Booleans, or 0 and 1, as booleans; None for other values."""
+    if not (is_text(column.type) or is_number(column.type) or pa.types.is_boolean(column.type)):
+        return None
+    values = pc.utf8_lower(names(column))
+    yes, no = (pc.is_in(values, pa.array(same)) for same in (["1", "1.0", "true"], ["0", "0.0", "false"]))
+    if not pc.all(pc.or_(pc.or_(yes, no), pc.is_null(values))).as_py() or pc.all(pc.is_null(values)).as_py():
+        return None
+    return pc.if_else(pc.is_null(values), pa.scalar(None, pa.bool_()), yes)

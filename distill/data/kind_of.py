@@ -1,0 +1,112 @@
+"""Which kind a task is, by its columns and its labels, unless settings state it. Without torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distill import config
+from distill.advice import setting
+from distill.data.kinds import KINDS, Kind
+from distill.data.kinds.kind import Stated, is_list
+from distill.data.kinds.numerals import decimal_commas, is_code, with_points
+from distill.data.kinds.regression import numeric
+from distill.data.kinds.sets import is_joined
+from distill.data.kinds.token_classification import TOKEN_CLASSIFICATION, is_spans, is_words
+from distill.family.head import Head
+from distill.family.record import TEXTS, VECTORS
+
+QUERIES = (["query", "document"], ["query", "passage"])
+"""Names of text pairs that a reranker scores."""
+
+MOST_NUMBERS = 20
+"""A column of more different whole numbers is a regression, of fewer a classification."""
+
+MOST_MISTAKES = 0.1
+"""A column of numbers has at most this share of other values."""
+
+MOST_REPEATED = 0.5
+"""Whole numbers of one length may be codes if the different ones are at most this share of the rows."""
+
+_CODES = re.compile(r"(?<![a-z])(code|icd\d*|zip|plz|postcode|version)(?![a-z])", re.IGNORECASE)
+"""In names of columns whose values are codes, also if they look like numbers."""
+
+
+def kind_of(
+    settings: config.Task, table: pa.Table, text: Sequence[str], label: Sequence[str], head: Head | None, stated: Stated
+) -> Kind:
+    """The kind of a task with these columns."""
+    if settings.kind is not None:
+        return KINDS[settings.kind]
+    if any(is_words(table[name].type) for name in text) or is_spans(table[label[0]].type):
+        return TOKEN_CLASSIFICATION
+    column = table[label[0]]
+    if len(label) > 1 or (is_list(column.type) and not _is_single(column, head)):
+        return KINDS["multi_label"]
+    if head is not None and head.architecture == VECTORS:
+        if len(text) == 2 and _numeric(column):
+            return KINDS["retrieval" if [name.lower() for name in text] in QUERIES else "embedding"]
+        head = None  # the encoder of an embedder, which gets a head for the task
+    if head is not None and head.problem == KINDS["multi_label"].problem:
+        return KINDS["multi_label"]
+    if (head is None or head.outputs == 1) and [name.lower() for name in text] in QUERIES and _numeric(column):
+        return KINDS["reranking"]
+    if head is not None:
+        return KINDS["regression" if head.outputs == 1 else "classification"]
+    if _is_number(column, stated):
+        return KINDS["regression"]
+    return KINDS["multi_label" if is_joined(column, stated) else "classification"]
+
+
+def _is_single(column: pa.ChunkedArray, head: Head | None) -> bool:
+    """Whether lists of one label are those of a teacher that outputs one of several classes."""
+    classes = head is not None and head.architecture == TEXTS and head.outputs > 1
+    if not classes or head is None or head.problem == KINDS["multi_label"].problem:
+        return False
+    return bool(pc.all(pc.equal(pc.list_value_length(column), 1)).as_py())
+
+
+def stated_of(settings: config.Task, head: Head | None, label: Sequence[str], key: str, file: str) -> Stated:
+    """What is known about the labels of a task besides their columns."""
+    listed = tuple(map(str, settings.labels or ()))
+    outputs = head.labels if head is not None and head.architecture != VECTORS else ()
+    return Stated(key, file, ", ".join(label), listed, outputs, settings.range is not None)
+
+
+def _numeric(column: pa.ChunkedArray) -> bool:
+    """Whether a label column contains numbers, but for a few mistakes, which are refused with their row."""
+    if not KINDS["regression"].accepts(column.type):
+        return False
+    values, bad = numeric(with_points(column) if decimal_commas(column) else column)
+    return bool(bad.sum() <= MOST_MISTAKES * (~np.isnan(values) & ~bad).sum())
+
+
+def _is_number(column: pa.ChunkedArray, stated: Stated) -> bool:
+    """Whether a label column is a regression: numbers with fractions, or many different ones, and no codes.
+
+    ConfigError for whole numbers that repeat, and have the same number of digits, three or more, or no gaps: they may
+    be codes, or numbers of classes.
+    """
+    if not _numeric(column) or stated.listed or is_code(column) or _CODES.search(stated.column):
+        return False
+    values, bad = numeric(with_points(column) if decimal_commas(column) else column)
+    values = values[~np.isnan(values) & ~bad]
+    if (values != np.floor(values)).any():
+        return True
+    found = np.unique(values)
+    if len(found) <= MOST_NUMBERS:
+        return False
+    digits = {len(str(int(abs(value)))) for value in found}
+    as_codes = len(digits) == 1 and min(digits) > 2
+    as_classes = found[0] in (0, 1) and found[-1] - found[0] == len(found) - 1
+    if (as_codes or as_classes) and len(found) <= MOST_REPEATED * len(values):
+        raise stated.ambiguous(
+            f"{len(found):,} different whole numbers from {int(found[0])} to {int(found[-1])}",
+            "they may be numbers, or codes or numbers of classes",
+            f"set {setting(f'{stated.key}.kind', 'regression')}, or {setting(f'{stated.key}.kind', 'classification')}",
+        )
+    return True

@@ -1,0 +1,59 @@
+"""Texts with spans of characters as their writer meant them: see `distill.data.kinds.offsets`."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from distill.data.kinds import Columns, Where
+from distill.data.kinds.kind import is_text
+from distill.data.kinds.offsets import Span, check, counted, moved, plain
+from distill.data.kinds.token_classification import is_spans, words_of
+from distill.errors import DataError
+
+_SPANS = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64()), ("label", pa.string())]))
+
+
+def with_places(rows: pa.Table, columns: Columns, where: Where) -> tuple[pa.Table, list[str]]:
+    """The rows with `start`, `end` and `label` for each span, by characters, and what is to be said about them.
+
+    DataError for a span whose own text is not at its place, and for places that may count characters or UTF-16 units.
+    """
+    label = columns.label[0]
+    if not columns.kind.per_token or not is_spans(rows[label].type) or not is_text(rows[columns.text[0]].type):
+        return rows, []
+    texts = [text or "" for text in rows[columns.text[0]].to_pylist()]
+    marked = [
+        None if spans is None else [plain(span, where(row)) for span in spans]
+        for row, spans in enumerate(rows[label].to_pylist())
+    ]
+    unit, remarks = _unit(texts, marked, where), list[str]()
+    found = [None if spans is None else moved(text, spans, unit) for text, spans in zip(texts, marked, strict=True)]
+    if unit != "characters":
+        remarks.append(f"the places of spans in {label} count {unit}, in which all spans have their words")
+    pairs = [pair for own, new in zip(marked, found, strict=True) for pair in zip(own or (), new or (), strict=True)]
+    cut = sum(new["end"] - new["start"] != own["end"] - own["start"] for own, new in pairs)
+    if cut and unit == "characters":
+        remarks.append(f"{cut:,} spans in {label} begin or end with spaces, which are cut off")
+    place = rows.column_names.index(label)
+    return rows.set_column(place, label, pa.chunked_array([pa.array(found, _SPANS)])), remarks
+
+
+def _unit(texts: list[str], marked: list[list[Span] | None], where: Where) -> str:
+    fits = counted(texts, marked, _edges)
+    stated = any(span["text"] is not None for spans in marked for span in spans or ())
+    if not fits:
+        check(texts, marked, where)
+        return "characters"  # refused with its row
+    if not stated and {"characters", "UTF-16 units"} <= {*fits}:
+        for row, (text, spans) in enumerate(zip(texts, marked, strict=True)):
+            if spans and moved(text, spans, "UTF-16 units") != moved(text, spans, "characters"):
+                raise DataError(
+                    f"{where(row)}: got spans that fit words whether their places count characters or UTF-16 units, in "
+                    "which an emoji is two; must be known; add the words of each span as its text"
+                )
+    return fits[0]
+
+
+def _edges(text: str) -> tuple[set[int], set[int]]:
+    words = words_of(text)
+    return {start for start, _ in words}, {end for _, end in words}

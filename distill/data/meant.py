@@ -1,0 +1,138 @@
+"""Tables as their writers meant them: lists written as text, rows that an annotation tool rejects, and columns that
+divide the rows into splits. Without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distill import config
+from distill.data.cells import listed, unwrapped
+from distill.data.columns import ANSWERS, FOUND, LABELS, SAMPLE, TAGS, WORD_LISTS, label_columns
+from distill.data.decisions import rejected, statements, unapproved
+from distill.data.files import Table
+from distill.data.kinds.kind import is_text
+from distill.errors import ConfigError
+
+SPLITS = {
+    **dict.fromkeys(("train", "training", "trn"), "train"),
+    **dict.fromkeys(("validation", "valid", "val", "dev", "devel", "development"), "validation"),
+    **dict.fromkeys(("test", "testing", "tst"), "test"),
+}
+"""What a column of splits contains, in any case -> split."""
+DIVIDING = ("split", "set", "subset", "partition", "fold", "usage", "data_split", "dataset_split", "_split")
+"""Usual names of such a column."""
+
+
+@dataclass(frozen=True)
+class Meant:
+    tables: dict[str, Table]
+    lists: frozenset[str]
+    """Columns whose lists were written as text."""
+    notes: tuple[str, ...]
+    """What was left out or divided, in lines for the user."""
+
+
+def as_meant(name: str, settings: config.Task, tables: Mapping[str, Table]) -> Meant:
+    """The tables of a task. `name`: of the task, for notes. Those of a published data set are used as they are."""
+    if settings.rows:
+        return Meant(dict(tables), frozenset(), ())
+    lists, notes = set[str](), list[str]()
+    read: dict[str, Table] = {}
+    for split, table in tables.items():
+        read[split], found = with_lists(settings, table)
+        lists |= found
+    read = _divided(settings, read, notes, name)
+    read = {split: accepted(settings, table, notes.append, f"{name} {split}") for split, table in read.items()}
+    return Meant(read, frozenset(lists), tuple(notes))
+
+
+def with_lists(settings: config.Task, table: Table) -> tuple[Table, set[str]]:
+    """The table with lists in place of the text of lists, and the columns where it had text.
+
+    The text of a task is not touched if the settings name it, unless it is named as a list of words.
+    """
+    rows, found = table.rows, set[str]()
+    stated = {settings.soft_label, settings.text, settings.text_pair}
+    for place, name in enumerate(rows.column_names):
+        if name in stated and name.lower() not in WORD_LISTS:
+            continue
+        values = listed(rows[name])
+        found |= {name} if values is not None else set()
+        values = unwrapped(rows[name]) if values is None else values
+        if values is not None:
+            rows = rows.set_column(place, name, values)
+    return (table if rows is table.rows else replace(table, rows=rows)), found
+
+
+def accepted(settings: config.Task, table: Table, log: Callable[[str], None], name: str) -> Table:
+    """The rows that no column states to be rejected. `log` gets a line about the others; `name` begins it."""
+    for column in table.rows.column_names:
+        values = table.rows[column]
+        flags = None if _is_named(settings, column) else rejected(values, column)
+        if flags is not None and flags.any() and _labelled_beside(settings, table.rows, column):
+            log(
+                f"{name}: {int(flags.sum()):,} of {len(flags):,} rows are left out, because their {column} is "
+                f"{statements(values, flags)}"
+            )
+            table = table.only(~flags)
+        elif not _is_named(settings, column) and (waiting := unapproved(values, column)):
+            log(f"{name}: {waiting:,} of {len(values):,} rows are used although their {column} is false")
+    return table
+
+
+def _is_named(settings: config.Task, column: str) -> bool:
+    named = (settings.label, settings.choices)
+    lists = [name for value in named for name in (value if isinstance(value, list) else [value])]
+    return column in (*lists, settings.text, settings.text_pair, settings.soft_label)
+
+
+def _labelled_beside(settings: config.Task, rows: pa.Table, column: str) -> bool:
+    """Whether a table has a label in another column than this one, which may else be the label itself."""
+    others = rows.drop_columns([column]).slice(0, SAMPLE)
+    usual = {*LABELS, *TAGS, *ANSWERS, *FOUND}
+    if settings.label is not None or usual & {name.lower() for name in others.column_names}:
+        return True
+    try:
+        return bool(label_columns(settings, others, "tasks", ""))
+    except ConfigError:
+        return False
+
+
+def _divided(settings: config.Task, tables: dict[str, Table], notes: list[str], name: str) -> dict[str, Table]:
+    """The tables, with `train` divided by a column that states the split of each row, if there is no other file."""
+    train = tables.get("train")
+    column = None if train is None else _dividing(settings, train.rows)
+    if train is None or column is None:
+        return tables
+    splits = _splits(train.rows[column])
+    parts = {split: np.asarray(pc.equal(splits, split)) for split in ("train", "validation", "test")}
+    counted = ", ".join(f"{int(flags.sum()):,} {split}" for split, flags in parts.items() if flags.any())
+    if len(tables) > 1:
+        notes.append(f"{name} train: column {column} states splits ({counted}), and all of these rows are used")
+        return tables
+    notes.append(f"{name}: column {column} divides the rows ({counted})")
+    return {split: train.only(flags) for split, flags in parts.items() if flags.any()}
+
+
+def _dividing(settings: config.Task, rows: pa.Table) -> str | None:
+    """The column that states the split of each row, of which some are training rows and others are not."""
+    for column in rows.column_names:
+        if column.lower() not in DIVIDING or _is_named(settings, column) or not is_text(rows[column].type):
+            continue
+        if not pc.all(pc.is_in(pc.utf8_lower(rows[column]), pa.array([*SPLITS]))).as_py():
+            continue
+        found = {*pc.unique(_splits(rows[column])).to_pylist()}
+        if "train" in found and len(found) > 1:
+            return column
+    return None
+
+
+def _splits(column: pa.ChunkedArray) -> pa.Array:
+    names: Sequence[str] = [*SPLITS]
+    numbers = pc.index_in(pc.utf8_lower(column.cast(pa.string())), value_set=pa.array(names))
+    return pc.take(pa.array([*SPLITS.values()]), pa.concat_arrays(numbers.chunks))

@@ -1,0 +1,161 @@
+"""Record batches of a user's parquet file, with names in place of the numbers of classes.
+
+A small file can contain many rows, because a value that is repeated is stored once. What a batch takes in memory is
+known before its values are repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from distill.data.about import About, with_about
+from distill.data.class_names import classes_of, features_of, named, named_type
+from distill.data.lines import ROWS, check_names, no_rows, too_large
+from distill.errors import DataError
+
+COLUMNS = 10_000
+"""A file with more columns is none of texts and labels."""
+AT_ONCE = 1 << 26
+"""Bytes of rows that are in memory at once."""
+LARGEST = 1 << 28
+"""Bytes that a single row may take."""
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12, "BYTE_ARRAY": 4}
+"""Physical type -> bytes of a value in memory, besides those of a text."""
+_FEWEST = 8
+"""Rows that are read at once where a value may repeat the one before it."""
+
+
+def batches(file: BinaryIO, name: str, most: int | None) -> Iterator[pa.RecordBatch]:
+    """The rows of a file. DataError if it is malformed, or its rows take more bytes than `most`."""
+    magic = bytes(file.read(4))
+    file.seek(0)
+    if magic == b"PARE":
+        raise DataError(f"{name}: got an encrypted file; must be plain parquet; decrypt it")
+    if magic != b"PAR1":
+        content = f"a file that begins with {magic!r}" if magic else "an empty file"
+        raise DataError(f"{name}: got {content}; must be a parquet file; write it again, or correct its extension")
+    try:
+        metadata = pq.read_metadata(file)
+        file.seek(0)
+        _check(metadata, name, most)
+        with pq.ParquetFile(file, pre_buffer=False, read_dictionary=_texts(metadata)) as source:
+            yield from _named(source, name)
+    except (pa.ArrowException, OSError, UnicodeError) as error:
+        problem = str(error).strip().splitlines()[0][:200]
+        raise DataError(f"{name}: got {problem!r}; must be a whole parquet file; copy or fetch it again") from error
+
+
+def _check(metadata: pq.FileMetaData, name: str, most: int | None) -> None:
+    names = metadata.schema.to_arrow_schema().names
+    if not names or len(names) > COLUMNS:
+        raise DataError(f"{name}: got {len(names) or 'no'} columns; must be 1 to {COLUMNS:,}; write the file again")
+    check_names(names, name)
+    if not metadata.num_rows:
+        raise no_rows(name)
+    size = sum(max(chunk.total_uncompressed_size, chunk.num_values * _width(chunk)) for chunk in _chunks(metadata))
+    if most is not None and size > most:
+        raise too_large(name, size)
+
+
+def _chunks(metadata: pq.FileMetaData) -> Iterator[pq.ColumnChunkMetaData]:
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        yield from map(group.column, range(group.num_columns))
+
+
+def _width(chunk: pq.ColumnChunkMetaData) -> int:
+    return _WIDTHS.get(chunk.physical_type, 16)
+
+
+def _texts(metadata: pq.FileMetaData) -> list[str]:
+    """Paths of the columns that are read as dictionaries, so that a repeated value is in memory once."""
+    columns = map(metadata.schema.column, range(len(metadata.schema)))
+    return [column.path for column in columns if column.physical_type == "BYTE_ARRAY" and _is_text(column)]
+
+
+def _is_text(column: pq.ColumnSchema) -> bool:
+    return column.logical_type.type in ("STRING", "NONE", "ENUM", "JSON")
+
+
+def _at_once(metadata: pq.FileMetaData) -> int:
+    """Rows that are read at once: as many as take about `AT_ONCE` bytes."""
+    rows = ROWS
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        rows = min(rows, max(1, AT_ONCE * group.num_rows // max(group.total_byte_size, 1)))
+    for chunk in _chunks(metadata):
+        if "DELTA_BYTE_ARRAY" in chunk.encodings:
+            rows = min(rows, max(_FEWEST, AT_ONCE // max(chunk.total_uncompressed_size, 1)))
+    return rows
+
+
+def _named(source: pq.ParquetFile, name: str) -> Iterator[pa.RecordBatch]:
+    stored, row = source.metadata.schema.to_arrow_schema(), 0
+    features = features_of(stored, name)
+    schema = pa.schema([(field.name, named_type(field.type, features.get(field.name))) for field in stored])
+    schema = with_about(schema, About(classes=classes_of(features)))
+    for whole in source.iter_batches(batch_size=_at_once(source.metadata)):
+        for batch in _parts(whole, name, row):
+            table = named(pa.Table.from_batches([batch]), features, name, row)
+            for part in table.combine_chunks().to_batches():
+                _check_utf8(part, name, row + 1)
+                row += part.num_rows
+                yield part.cast(schema)
+    if row != source.metadata.num_rows:
+        raise OSError(f"{row} rows, and {source.metadata.num_rows} in the footer")
+
+
+def _parts(batch: pa.RecordBatch, name: str, row: int) -> Iterator[pa.RecordBatch]:
+    """The batch in parts of at most `AT_ONCE` bytes. DataError for a row that is too large."""
+    size = sum(map(_size, batch.columns))
+    if size <= AT_ONCE or batch.num_rows <= 1:
+        if size > LARGEST:
+            raise DataError(
+                f"{name}, row {row + 1}: got a row of {size >> 20} MiB; must be at most {LARGEST >> 20} MiB; divide it"
+            )
+        yield batch
+        return
+    middle = batch.num_rows // 2
+    yield from _parts(batch.slice(0, middle), name, row)
+    yield from _parts(batch.slice(middle), name, row + middle)
+
+
+def _size(array: pa.Array) -> int:
+    """Bytes of an array once its dictionaries are replaced by their values."""
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        if not _is_binary(kind.value_type):
+            return int(array.nbytes)
+        lengths = pc.binary_length(array.dictionary).take(array.indices)
+        return (pc.sum(lengths).as_py() or 0) + 4 * len(array)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return 4 * len(array) + _size(array.flatten())
+    if pa.types.is_struct(kind):
+        return sum(map(_size, array.flatten()))
+    return int(array.nbytes)
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    return any(test(kind) for test in tests)
+
+
+def _check_utf8(batch: pa.RecordBatch, name: str, row: int) -> None:
+    """Parquet does not require that text is UTF-8."""
+    try:
+        batch.validate(full=True)
+    except pa.ArrowInvalid as error:
+        number = next((i for i in range(batch.num_rows) if not _valid(batch.slice(i, 1))), 0)
+        problem = str(error).splitlines()[0]
+        raise DataError(f"{name}, row {row + number}: got {problem!r}; must be UTF-8; write the file again") from error
+
+
+def _valid(batch: pa.RecordBatch) -> bool:
+    try:
+        batch.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True

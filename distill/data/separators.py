@@ -1,0 +1,155 @@
+"""How the columns of a text file are separated, where the settings do not state it.
+
+The header and the first rows decide. A separator that is not that of the file's extension is noted, and a header that
+could be read in two ways is refused with both.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from distill.advice import setting
+from distill.data.lines import Malformed, chunks, lines
+from distill.errors import DataError
+
+NAMES = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
+"""Name of a separator in settings -> character."""
+SAMPLE = 200
+"""Lines by which a separator is chosen."""
+_STATED = re.compile(r'"?sep=(.)"?[\r\n]*', re.IGNORECASE)
+"""A line before the header that states the separator, for Excel."""
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How the lines of a file are read as records."""
+
+    separator: str
+    quoting: bool = True
+    """Whether quotes are CSV's. If not, they are part of the texts, and each line is a row."""
+    stated: bool = False
+    """Whether the first line states the separator, and is not the header."""
+    notes: tuple[str, ...] = ()
+    """What was chosen, in lines for the user."""
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """The first records with one separator."""
+
+    separator: str
+    header: tuple[str, ...]
+    share: float
+    """Of the records after the header, those with as many values."""
+
+
+def named(separator: str) -> str:
+    """The name of a separator, or the character itself."""
+    return next((name for name, each in NAMES.items() if each == separator), separator)
+
+
+def records(text: Iterator[str], dialect: Dialect) -> Iterator[list[str]]:
+    """The records of lines. csv.Error for wrong quotes."""
+    if dialect.stated:
+        next((line for line in text if not line.isspace()), None)
+    if dialect.quoting:
+        return csv.reader(text, delimiter=dialect.separator, strict=True)
+    return csv.reader(text, delimiter=dialect.separator, quoting=csv.QUOTE_NONE)
+
+
+def separated(text: io.TextIOWrapper, name: str, usual: str | None, given: str | None) -> Dialect:
+    """The dialect of a file, with quotes as in CSV.
+
+    Args:
+        usual: the separator of the file's extension; None if it has none.
+        given: the separator of the settings; None without.
+
+    Raises:
+        DataError: for a header that could be read in two ways.
+    """
+    start = _start(text)
+    stated = _STATED.fullmatch(start[0]) if len(start) > 1 else None
+    if stated is not None:
+        note = f"its first line, {start[0].strip()}, states the separator"
+        return Dialect(given or stated[1], stated=True, notes=() if given else (note,))
+    if given is not None or not start:
+        return Dialect(given or usual or ",")
+    readings = [_reading(start, separator) for separator in NAMES.values()]
+    own = next((reading for reading in readings if reading.separator == usual), None)
+    others = [reading for reading in readings if reading is not own and len(reading.header) > 1]
+    if own is None:
+        return _without_usual(name, others)
+    return _with_usual(name, own, others) if others else Dialect(own.separator)
+
+
+def _start(text: io.TextIOWrapper) -> list[str]:
+    """The first lines. None of a file whose lines are refused later, with their row."""
+    try:
+        return next(chunks(islice((line for line in lines(text) if not line.isspace()), SAMPLE), len), [])
+    except Malformed:
+        return []
+
+
+def _reading(start: Sequence[str], separator: str) -> _Reading:
+    rows = list[list[str]]()
+    try:
+        rows += (row for row in csv.reader(start, delimiter=separator) if row)
+    except csv.Error:
+        pass  # refused later, with its row
+    header = tuple(rows[0]) if rows else ()
+    # A value in quotes may go on after the last of these lines.
+    rest = rows[1:-1] if len(start) == SAMPLE else rows[1:]
+    share = sum(len(row) == len(header) for row in rest) / len(rest) if rest else 1.0
+    return _Reading(separator, header, share)
+
+
+def _with_usual(name: str, own: _Reading, others: Sequence[_Reading]) -> Dialect:
+    """The separator of the extension or, if the header does not contain it, the one that the header contains."""
+    fitting = [reading for reading in others if reading.share == 1]
+    if len(own.header) > 1:
+        if own.share == 1 and fitting:
+            raise _two(name, own, fitting[0])
+        return Dialect(own.separator)
+    fitting = fitting or [reading for reading in others if reading.share > 0.5]
+    if len(fitting) == 1:
+        return _chosen(fitting[0])
+    raise _two(name, own if not fitting else fitting[0], (fitting or others)[-1])
+
+
+def _without_usual(name: str, others: Sequence[_Reading]) -> Dialect:
+    """A tab, if it separates all rows. Other separators may be a part of the lines of a text."""
+    tabs = [reading for reading in others if reading.separator == "\t" and reading.share == 1]
+    if tabs:
+        return _chosen(tabs[0])
+    likely = max(others, key=lambda reading: reading.share, default=_Reading("\t", (), 0))
+    raise DataError(
+        f"{name}, header: got lines without tabs between columns; must be a table with a header, or words with their "
+        "tags; name it .csv, .jsonl or .conll, or state what separates its columns"
+        f"; set {setting('tasks.separator', named(likely.separator))}"
+    )
+
+
+def _chosen(reading: _Reading) -> Dialect:
+    shown = ", ".join(column.strip()[:40] for column in reading.header[:20])
+    note = f"its header is separated by {named(reading.separator)}s, so its columns are {shown}"
+    return Dialect(reading.separator, notes=(note,))
+
+
+def _shown(reading: _Reading) -> str:
+    names = " and ".join(repr(column[:40]) for column in reading.header[:3])
+    count = len(reading.header)
+    return f"{names}{f' and {count - 3} more' if count > 3 else ''}"
+
+
+def _two(name: str, first: _Reading, second: _Reading) -> DataError:
+    own, other = (setting("tasks.separator", named(reading.separator)) for reading in (first, second))
+    count = "one column" if len(first.header) == 1 else "columns"
+    return DataError(
+        f"{name}, header: got what could be {count} {_shown(first)}, or columns {_shown(second)}; must be one of the "
+        f"two; add {own} for the first; for the second; set {other}"
+    )

@@ -1,0 +1,105 @@
+"""Rows in the shapes in which libraries and annotation tools write JSON, brought to one: an object with a value for
+each column, and spans as objects with `start`, `end` and `label`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from distill.data.lines import Malformed
+
+SPACY = {"entities", "cats", "links", "spans"}
+"""Keys of the annotations of a text in lists of spaCy, version 2."""
+LABEL_STUDIO = ({"annotations", "data"}, {"completions", "data"})
+"""Keys of a task in the full JSON of Label Studio."""
+_PLACES = {"start_offset": "start", "end_offset": "end"}
+"""Keys of a span in doccano -> ours."""
+
+
+def row(value: Any) -> dict[str, Any]:
+    """A row of this value. Malformed unless it is one."""
+    if isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], dict):
+        if value[1].keys() <= SPACY:
+            value = {"text": value[0], **value[1]}
+    if not isinstance(value, dict):
+        raise Malformed(
+            f"got {json.dumps(value)[:40]}; must be a JSON object that names its columns; "
+            'write every row as {"text": ..., "label": ...}'
+        )
+    if any(keys <= value.keys() for keys in LABEL_STUDIO):
+        raise Malformed(
+            "got a task of Label Studio with all of its annotations; must be one row for each text; export the project "
+            "as JSON-MIN or CSV"
+        )
+    return {name: _spans(each) if isinstance(each, list) else each for name, each in value.items()}
+
+
+def _spans(value: list[Any]) -> list[Any]:
+    """A list of spans as objects with `start`, `end` and `label`; other lists as they are."""
+    if not value or not isinstance(value[0], list | dict):
+        return value
+    if all(map(_is_triple, value)):
+        return [dict(zip(("start", "end", "label"), each, strict=True)) for each in value]
+    return [_span(each) if isinstance(each, dict) else each for each in value]
+
+
+def _is_triple(value: Any) -> bool:
+    """Whether a value is `[start, end, label]`."""
+    return (
+        isinstance(value, list)
+        and len(value) == 3
+        and all(type(place) is int for place in value[:2])
+        and isinstance(value[2], str)
+    )
+
+
+def _span(value: dict[str, Any]) -> dict[str, Any]:
+    if value.keys() >= _PLACES.keys() and not value.keys() & {"start", "end"}:
+        value = {_PLACES.get(name, name): each for name, each in value.items()}
+    labels = value.get("labels")
+    if value.keys() >= {"start", "end", "labels"} and "label" not in value and isinstance(labels, list):
+        if len(labels) == 1:
+            value = {"label" if name == "labels" else name: labels[0] if name == "labels" else each
+                     for name, each in value.items()}  # fmt: skip
+    return value
+
+
+def of_object(fields: Mapping[str, Any], notes: list[str]) -> Iterator[dict[str, Any]]:
+    """The rows of one object, as pandas and `datasets` write tables; a single row where it is none of these.
+
+    A note is added unless it is a single row.
+
+    Raises:
+        Malformed: for an object that could be read in two ways.
+    """
+    values = list(fields.values())
+    if len(values) == 1 and isinstance(values[0], list) and values[0] and all(isinstance(v, dict) for v in values[0]):
+        notes.append(f"its rows are the list {next(iter(fields))!r}")
+        return map(row, values[0])
+    if values and all(isinstance(value, list) for value in values) and len({len(value) for value in values}) == 1:
+        notes.append("it is one object, and each of its lists is a column")
+        return (row(dict(zip(fields, each, strict=True))) for each in zip(*values, strict=True))
+    if values and all(isinstance(value, dict) for value in values):
+        return _of_objects(fields, notes)
+    return iter([row(dict(fields))])
+
+
+def _of_objects(fields: Mapping[str, dict[str, Any]], notes: list[str]) -> Iterator[dict[str, Any]]:
+    """The rows of an object of objects, of which pandas numbers either the outer or the inner ones."""
+    first = next(iter(fields.values()))
+    inner = {key for value in fields.values() for key in value}
+    alike = all(value.keys() == first.keys() for value in fields.values())
+    if all(map(str.isdecimal, fields)) and not all(map(str.isdecimal, inner)):
+        notes.append("it is one object, and each object in it is a row")
+        return map(row, fields.values())
+    if alike and inner and all(map(str.isdecimal, inner)) and not any(map(str.isdecimal, fields)):
+        notes.append("it is one object, and each object in it is a column")
+        return (row({name: fields[name][key] for name in fields}) for key in first)
+    if alike and len(fields) > 1:
+        raise Malformed(
+            f"got an object of objects, {', '.join(list(fields)[:3])}, that could be columns or rows; must be one of "
+            "the two; write one object for each row, in lines or in one array"
+        )
+    return iter([row(dict(fields))])

@@ -1,0 +1,65 @@
+"""What the tokens of a text depend on, as a hash: a part of the name of everything that is stored in tokens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from distill.checkpoint import fingerprint
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_TEXTS = [
+    "Zo\u00eb isn't na\u00efve: 42% of THIS\tcosts 3.50 \u20ac. ",
+    "\u4e2d\u6587 \U0001f600\n<s> [MASK] don't \ufb01x  it",
+    "",
+]
+_LENGTHS = (8, 16, None)
+"""Maximum lengths, in tokens, to which these texts and their pairs are cut."""
+_PATHS = ("name_or_path", "_file")
+"""Endings of the settings of a tokenizer that say where its files are."""
+
+
+def identity(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Hash of all of a tokenizer on which the tokens of a text depend: not only of its `tokenizer.json`, but also of
+    its class and settings, such as the side on which texts are cut, of the libraries, and of the tokens of some texts.
+    """
+    import tokenizers
+    import transformers
+
+    settings = {key: value for key, value in tokenizer.init_kwargs.items() if not key.endswith(_PATHS)}
+    attributes = (
+        *(tokenizer.truncation_side, tokenizer.padding_side, tokenizer.model_input_names),
+        *(tokenizer.all_special_tokens, tokenizer.all_special_ids),
+    )
+    return fingerprint(
+        [
+            tokenizer.backend_tokenizer.to_str(),
+            type(tokenizer).__qualname__,
+            _plain(settings),
+            _plain(attributes),
+            [transformers.__version__, tokenizers.__version__],
+            [_tokens(tokenizer, texts, length) for texts in ([_TEXTS], [_TEXTS, _TEXTS[::-1]]) for length in _LENGTHS],
+        ]
+    )
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON can represent it, the same in every process."""
+    if isinstance(value, dict):
+        return sorted([str(key), _plain(inner)] for key, inner in value.items())
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if value is None or isinstance(value, str | int | float):
+        return value
+    content = getattr(value, "__getstate__", lambda: None)()  # of a token that was added to a vocabulary
+    return [type(value).__qualname__, _plain(content) if isinstance(content, dict) else None]
+
+
+def _tokens(tokenizer: PreTrainedTokenizerBase, texts: list[list[str]], length: int | None) -> Any:
+    try:
+        out = tokenizer(*texts, truncation=length is not None, max_length=length, return_token_type_ids=True)
+    finally:
+        # A fast tokenizer keeps its last truncation setting, which would be saved with the model.
+        tokenizer.backend_tokenizer.no_truncation()
+    return [out["input_ids"], out["token_type_ids"]]

@@ -1,0 +1,114 @@
+"""Standard output and error, whose reader may go away, whose disk may be full, and which may be closed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, TextIO
+
+
+class Steady:
+    """A standard stream that loses what cannot be written any more, after it has said so on the other one.
+
+    A run takes hours, and must not end because `| head -1` ended, a terminal was closed, or the disk of its log is
+    full.
+    """
+
+    def __init__(self, stream: TextIO, name: str, other: Callable[[], Any]) -> None:
+        self._stream, self._name, self._other = stream, name, other
+        self.lost: OSError | None = None
+        """Why what is written is lost, as soon as it is."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write, or lose, the text."""
+        try:
+            return self._stream.write(text)
+        except OSError as error:
+            self._lose(error)
+            return len(text)
+
+    def flush(self) -> None:
+        """Write, or lose, what was buffered."""
+        try:
+            self._stream.flush()
+        except OSError as error:
+            self._lose(error)
+
+    def _lose(self, error: OSError) -> None:
+        self.lost = error
+        _to_nothing(self._stream)
+        # The other stream may be lost too: it then says nothing.
+        self._other().write(f"{self._name}: got {error.strerror}; what follows is not shown, and the command goes on\n")
+        self._other().flush()
+
+
+def _to_nothing(stream: TextIO) -> None:
+    """Let all that is written to the stream, buffered text and that of libraries included, go nowhere."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, stream.fileno())
+    os.close(nothing)
+
+
+def opened() -> None:
+    """Open what the command was started without, as with `>&-`: the next file that is opened would else take its place,
+    and get what is printed. Characters that a stream cannot encode are escaped."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)
+            if descriptor != number:
+                os.dup2(descriptor, number)
+                os.close(descriptor)
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def steady() -> None:
+    """Let this process go on when what it prints cannot be written."""
+    opened()
+    if not isinstance(sys.stdout, Steady):
+        sys.stdout = Steady(sys.stdout, "standard output", lambda: sys.stderr)
+        sys.stderr = Steady(sys.stderr, "standard error", _Nothing)
+
+
+class _Nothing:
+    """Where the loss of standard error is told."""
+
+    def write(self, text: str) -> None:
+        """Write nothing."""
+
+    def flush(self) -> None:
+        """Write nothing."""
+
+
+def printed(main: Callable[[], int], first: bool = False) -> int:
+    """The exit code of a command that prints what it was asked for: 2, with a message, if that cannot be written. A
+    reader that ends early, such as `head`, has what it wants.
+
+    Args:
+        first: whether the command ends as soon as nobody reads what it prints; else it first does the rest, such as
+            writing files.
+    """
+    opened()
+    kept = Steady(sys.stdout, "", _Nothing)
+    if not first:
+        sys.stdout = kept
+    lost: OSError | None = None
+    try:
+        code = main()
+        sys.stdout.flush()
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        code, lost = 0, error
+        _to_nothing(sys.stdout)
+    lost = lost or kept.lost
+    if lost is None or isinstance(lost, BrokenPipeError):
+        return code
+    sys.stderr.write(f"standard output: got {lost.strerror}; must be writable; write to another disk\n")
+    return 2

@@ -1,0 +1,63 @@
+"""The rows of a comparison as their writer meant them, and messages that name the command's options."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from distill import config
+from distill.advice import setting
+from distill.compare.rows import Rows, options, read_rows, targets
+from distill.data.kinds import KINDS, MISSING
+from distill.errors import ConfigError, DataError
+from distill.family.head import Head
+
+COUNT = 12
+CLASSES = Head(3, ("entailment", "neutral", "contradiction"), None)
+
+
+def rows_of(folder: Path, **columns: Any) -> Rows:
+    file = folder / "pairs.jsonl"
+    texts = [f"The boat {n} is at the quay." for n in range(COUNT)]
+    lines = [dict(zip(["text", *columns], row, strict=True)) for row in zip(texts, *columns.values(), strict=True)]
+    file.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    return read_rows(str(file), config.Task(), ())
+
+
+def test_rejected_rows_are_not_compared(tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, label=["neutral"] * COUNT, answer=["reject", "accept", "ignore"] * 4)
+    assert len(rows) == 4
+    assert rows.table.where(1).endswith("pairs.jsonl, row 5")
+    (note,) = rows.notes
+    assert note.endswith("8 of 12 rows are left out, because their answer is ignore or reject")
+
+
+def test_rows_without_a_gold_label_have_no_target(tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, label=[0, 1, 2, -1] * 3)
+    given = targets(rows, config.Task(), KINDS["classification"], CLASSES)
+    assert given.values is not None
+    assert np.array_equal(given.values, [0, 1, 2, MISSING] * 3)
+    assert given.remarks == ("3 rows whose label is -1 have no label",)
+
+
+def test_what_could_be_two_things_is_refused_without_an_option_that_does_not_exist(tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, label=[0, 1, -1] * 4)
+    with pytest.raises(DataError) as caught:
+        targets(rows, config.Task(), KINDS["classification"], CLASSES)
+    assert "-1 may be a label, or stand for rows without one" in str(caught.value)
+    assert "tasks." not in str(caught.value)
+    assert "--labels" not in str(caught.value)
+
+
+@pytest.mark.parametrize("names", ["queue", "Тема C#", "it's", ["a b", "c;d"]])
+def test_settings_in_quotes_become_options(names: str | list[str]) -> None:
+    with pytest.raises(ConfigError) as caught, options():
+        raise ConfigError(f"compare.label: got nothing; set {setting('compare.label', names)}")
+    typed = shlex.split(str(caught.value).partition("; set ")[2])
+    each = [names] if isinstance(names, str) else names
+    assert typed == [word for name in each for word in ("--label", name)]

@@ -1,0 +1,399 @@
+"""Files as their writers meant them: lists as text, rejected rows, rows without a label, codes, numbers and names."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from distill import config
+from distill.data.cells import parsed
+from distill.data.files import read
+from distill.data.labelled import Labelled, labelled_rows
+from distill.data.splits import Split, targets_of
+from distill.errors import UserError
+from distill.family.head import Head
+
+COUNT = 60
+TEXTS = [f"Parcel {i} of sender {i * 13 % 89} was left at door {i % 7}." for i in range(COUNT)]
+
+
+def cycle(*values: Any) -> list[Any]:
+    return [values[i % len(values)] for i in range(COUNT)]
+
+
+def load(folder: Path, head: Head | None = None, suffix: str = "csv", /, **columns: Any) -> Labelled:
+    """The rows of a file that pandas writes. Columns that are no lists are settings."""
+    settings = {name: columns.pop(name) for name in [*columns] if name in Settings and not is_column(columns[name])}
+    frame = pd.DataFrame({"text": TEXTS, **columns})
+    path = folder / f"parcels.{suffix}"
+    if suffix == "csv":
+        frame.to_csv(path, index=False)
+    elif suffix == "parquet":
+        frame.to_parquet(path)
+    else:
+        frame.to_json(path, orient="records", lines=True, force_ascii=False)
+    table = read(str(path), "tasks.train", folder=folder / "cache")
+    return labelled_rows("parcels", config.Task(**settings), {"train": table}, head, "tasks")
+
+
+Settings = set(config.Task.__dataclass_fields__)
+
+
+def is_column(value: Any) -> bool:
+    return isinstance(value, list | np.ndarray | pd.Series) and len(value) == COUNT
+
+
+def splits(rows: Labelled) -> dict[str, Split]:
+    train = {} if rows.train is None else {"train": rows.train}
+    return train | rows.development | rows.reported
+
+
+def counts(rows: Labelled) -> Counter[str]:
+    """Label -> rows of all splits."""
+    found: Counter[str] = Counter()
+    for part in splits(rows).values():
+        for target in targets_of(part):
+            numbers = np.flatnonzero(target == 1) if np.ndim(target) else [target] if target >= 0 else []
+            found.update(rows.task.labels[int(number)] for number in numbers)
+    return found
+
+
+def refusal(folder: Path, head: Head | None = None, suffix: str = "csv", /, **columns: Any) -> str:
+    with pytest.raises(UserError) as caught:
+        load(folder, head, suffix, **columns)
+    (line,) = caught.value.messages
+    return line
+
+
+SETS: list[list[str]] = [["late", "wet"], ["lost"], [], ["late"], ["lost", "late", "wet"], ['O\'Neil, "ground"']]
+WRITTEN = {
+    "python": [str(labels) for labels in SETS],
+    "numpy": [str(np.array(labels, object)) for labels in SETS],
+    "array": [repr(np.array(labels, object)) for labels in SETS],
+    "json": [json.dumps(labels) for labels in SETS],
+    "tuple": [str(tuple(labels)) for labels in SETS],
+    "set": [str({*labels}) for labels in SETS],
+    "label studio": [json.dumps({"choices": labels}) for labels in SETS],
+}
+
+
+@pytest.mark.parametrize("form", WRITTEN)
+@pytest.mark.parametrize("kind", [None, "multi_label"])
+def test_lists_as_text_are_lists(form: str, kind: str | None, tmp_path: Path) -> None:
+    rows = load(tmp_path, label=cycle(*WRITTEN[form]), kind=kind)
+    assert rows.task.kind.name == "multi_label"
+    assert counts(rows) == Counter(label for labels in cycle(*SETS) for label in labels)
+    assert "parcels: the lists in label are written as text" in rows.notes
+
+
+@pytest.mark.parametrize(
+    ("cell", "items"),
+    [
+        ("[billing, urgent]", ["billing", "urgent"]),
+        ("[New York]", ["New York"]),
+        ("[1 0 1]", [1, 0, 1]),
+        ("[1. 0.5]", [1.0, 0.5]),
+        ("['a'\n 'b']", ["a", "b"]),
+        ("[]", []),
+        ("set()", []),
+        ("['it\\'s', None]", ["it's", None]),
+        ("[007]", ["007"]),
+        ("('a',)", ["a"]),
+        ("[[0, 4, 'PER']]", [{"start": 0, "end": 4, "label": "PER"}]),
+        ("word", ["word"]),
+    ],
+)
+def test_forms_of_a_list(cell: str, items: list[Any]) -> None:
+    assert parsed(cell) == items
+
+
+@pytest.mark.parametrize("cell", ["['a' ... 'b']", "[1 2 ... 9]", '{"rating": 4}', "['a", "[[1], [2]]", "[" * 9999])
+def test_what_is_no_list(cell: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parsed(cell)
+
+
+def test_label_studio_writes_one_choice_as_a_word(tmp_path: Path) -> None:
+    cells = cycle('{"choices": ["late", "wet"]}', "lost", "late", "")
+    rows = load(tmp_path, damage=cells, annotator=cycle(1, 2), label="damage")
+    assert rows.task.labels == ("late", "lost", "wet")
+    assert counts(rows) == {"late": 30, "wet": 15, "lost": 15}
+
+
+def test_cells_that_are_partly_json_are_refused(tmp_path: Path) -> None:
+    line = refusal(tmp_path, label=cycle("['late', 'wet']", "lost", "late"))
+    assert "got \"['late', 'wet']\" as a label in label; must be names of labels" in line
+    assert "got '{\"rating\": 4}'" in refusal(tmp_path, label=cycle('{"rating": 4}', '{"rating": 5}'))
+
+
+def test_lists_of_one_label_are_those_of_a_classifier(tmp_path: Path) -> None:
+    cells = cycle("['late']", "['lost']")
+    assert load(tmp_path, label=cells).task.kind.name == "multi_label"
+    for head, kind in ((Head(2, ("late", "lost"), None), None), (None, "classification")):
+        rows = load(tmp_path, head, label=cells, kind=kind)
+        assert rows.task.kind.name == "classification"
+        assert counts(rows) == {"late": 30, "lost": 30}
+    assert "set tasks.kind=multi_label" in refusal(tmp_path, label=cycle("['a', 'b']", "['c']"), kind="classification")
+
+
+def test_words_and_tags_as_text(tmp_path: Path) -> None:
+    words = [str(["Ada", f"rang {i}"]) if i % 2 else json.dumps(["in", f"Rome{i}"]) for i in range(COUNT)]
+    rows = load(tmp_path, tokens=words, ner_tags=cycle("['O' 'B-LOC']", "['B-PER' 'O']"))
+    assert rows.task.kind.name == "token_classification"
+    assert rows.task.labels == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
+
+
+def test_spans_as_text(tmp_path: Path) -> None:
+    spans = [json.dumps([{"start": 0, "end": 6, "text": "Parcel", "labels": ["ITEM"]}])] * COUNT
+    rows = load(tmp_path, label=spans)
+    assert rows.task.kind.name == "token_classification"
+    assert rows.task.labels == ("O", "B-ITEM", "I-ITEM")
+
+
+def test_a_0_or_1_for_each_label(tmp_path: Path) -> None:
+    for suffix, cells in (
+        ("csv", cycle("[1, 0, 1]", "[0 0 0]", "[0, 1, 0]")),
+        ("jsonl", cycle([1, 0, 1], [0, 0, 0], [0, 1, 0])),
+    ):
+        rows = load(tmp_path, None, suffix, label=cells, labels=["late", "lost", "wet"])
+        assert counts(rows) == {"late": 20, "lost": 20, "wet": 20}
+        assert any("has a 0 or 1 for each of 3 labels" in note for note in rows.notes)
+
+
+@pytest.mark.parametrize("mark", ["|", ";", "#"])
+def test_joined_labels(mark: str, tmp_path: Path) -> None:
+    rows = load(tmp_path, topic=cycle(f"late{mark}wet", "late", f"lost{mark}late, at night", "wet"))
+    assert rows.task.labels == ("late", "late, at night", "lost", "wet")
+    assert f"parcels: the labels in topic are separated by {mark}" in rows.notes
+
+
+@pytest.mark.parametrize(
+    "names", [("C#", "C", "F#"), ("C#-Kurs", "Rückfrage", "Übersicht"), ("a, b", "c"), ("R&D", "A/B")]
+)
+def test_names_with_separators_are_names(names: Sequence[str], tmp_path: Path) -> None:
+    rows = load(tmp_path, topic=cycle(*names))
+    assert rows.task.kind.name == "classification"
+    assert {*rows.task.labels} == {*names}
+
+
+def test_listed_names_with_separators_are_names(tmp_path: Path) -> None:
+    names = ["late|wet", "late", "wet"]
+    assert load(tmp_path, topic=cycle(*names)).task.kind.name == "multi_label"
+    assert load(tmp_path, topic=cycle(*names), labels=names).task.kind.name == "classification"
+    rows = load(tmp_path, topic=cycle("a, b|c", "c"), kind="multi_label", labels=["a, b", "c"])
+    assert counts(rows) == {"a, b": 30, "c": 60}
+
+
+def test_commas_that_may_separate_are_refused(tmp_path: Path) -> None:
+    cells = cycle("late, wet", "lost, wet", "late", "lost", "wet")
+    line = refusal(tmp_path, topic=cells)
+    assert line.endswith("set tasks.kind=multi_label, or tasks.kind=classification")
+    assert load(tmp_path, topic=cells, kind="multi_label").task.labels == ("late", "lost", "wet")
+    assert len(load(tmp_path, topic=cells, kind="classification").task.labels) == 5
+
+
+ANSWERS = {
+    "prodigy": ("answer", cycle("accept", "reject", "accept", "ignore")),
+    "argilla": ("status", cycle("submitted", "discarded", "submitted")),
+    "label studio": ("was_cancelled", cycle(False, False, True)),
+    "a flag": ("skipped", cycle(0, 0, 1)),
+    "mechanical turk": ("AssignmentStatus", cycle("Approved", "Rejected", "Approved")),
+}
+
+
+@pytest.mark.parametrize("tool", ANSWERS)
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_rejected_rows_are_left_out(tool: str, suffix: str, tmp_path: Path) -> None:
+    column, values = ANSWERS[tool]
+    good = {str(value) for value in values} & {"accept", "submitted", "False", "0", "Approved"}
+    kept = [i for i, value in enumerate(values) if str(value) in good]
+    rows = load(tmp_path, None, suffix, label=cycle("late", "lost", "wet", "torn", "lost"), **{column: values})
+    found = {text for part in splits(rows).values() for text in part.table["text"].take(part.rows).to_pylist()}
+    assert found == {TEXTS[i] for i in kept}
+    assert 0 < len(kept) < COUNT
+    (note,) = [note for note in rows.notes if "are left out, because their" in note]
+    assert note.startswith(
+        f"parcels train: {COUNT - len(kept)} of {COUNT} rows are left out, because their {column} is "
+    )
+
+
+def test_the_place_of_rows_after_rejected_ones(tmp_path: Path) -> None:
+    labels = cycle("1", "2.5")
+    labels[40] = labels[41] = "high"
+    line = refusal(tmp_path, label=labels, answer=cycle("reject", "accept"), kind="regression")
+    assert ", row 42: got label 'high'" in line
+
+
+def test_a_label_is_no_decision(tmp_path: Path) -> None:
+    values = cycle("accept", "reject", "ignore")
+    for columns in ({"answer": values}, {"answer": values, "topic": cycle("a", "b"), "label": "answer"}):
+        rows = load(tmp_path, **columns)
+        assert counts(rows) == {"accept": 20, "reject": 20, "ignore": 20}
+    other = load(tmp_path, status=cycle("open", "rejected", "shipped"), label=cycle("a", "b"))
+    assert sum(counts(other).values()) == COUNT
+
+
+def test_unapproved_rows_are_used_and_said(tmp_path: Path) -> None:
+    rows = load(tmp_path, label=cycle("a", "b"), is_approved=cycle(True, False, True))
+    assert sum(counts(rows).values()) == COUNT
+    assert "parcels train: 20 of 60 rows are used although their is_approved is false" in rows.notes
+
+
+def test_a_column_divides_the_rows(tmp_path: Path) -> None:
+    rows = load(tmp_path, label=cycle("a", "b", "c"), split=cycle("train", "train", "train", "dev", "test"))
+    assert {name: len(part.rows) for name, part in splits(rows).items()} == {"train": 36, "validation": 12, "test": 12}
+    assert "parcels: column split divides the rows (36 train, 12 validation, 12 test)" in rows.notes
+
+
+SNLI = [*[0, 1, 2] * 18, *[-1] * 6]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_minus_1_beside_classes_is_no_label(suffix: str, tmp_path: Path) -> None:
+    rows = load(tmp_path, None, suffix, label=SNLI)
+    assert rows.task.labels == ("0", "1", "2")
+    assert counts(rows) == {"0": 18, "1": 18, "2": 18}
+    assert "parcels: 6 rows whose label is -1 have no label" in rows.notes
+    assert len(load(tmp_path, None, suffix, label=SNLI, labels=["-1", "0", "1", "2"]).task.labels) == 4
+    named = load(tmp_path, Head(3, ("entailment", "neutral", "contradiction"), None), suffix, label=SNLI)
+    assert counts(named) == {"entailment": 18, "neutral": 18, "contradiction": 18}
+
+
+@pytest.mark.parametrize("values", [(-1, 0, 1), (-1, 0, 1, 2)])
+def test_minus_1_that_may_be_a_class_is_refused(values: Sequence[int], tmp_path: Path) -> None:
+    line = refusal(tmp_path, label=cycle(*values))
+    listed = ",".join(f'"{value}"' for value in values)
+    assert f"set 'tasks.labels=[{listed}]', or 'tasks.labels=[{listed.partition(',')[2]}]'" in line
+    assert len(load(tmp_path, label=cycle(*values), labels=[str(v) for v in values]).task.labels) == len(values)
+    rest = load(tmp_path, label=cycle(*values), labels=[str(v) for v in values[1:]])
+    assert sum(counts(rest).values()) == COUNT * (len(values) - 1) // len(values)
+    names = ("negative", "neutral", "positive", "mixed")[: len(values)]
+    assert "-1 may be a label" in refusal(tmp_path, Head(len(names), names, None), label=cycle(*values))
+
+
+@pytest.mark.parametrize("values", [(-1, 1), (-2, -1, 0, 1, 2), ("+", "-")])
+def test_minus_1_that_must_be_a_class(values: Sequence[Any], tmp_path: Path) -> None:
+    assert {*load(tmp_path, label=cycle(*values)).task.labels} == {*map(str, values)}
+
+
+@pytest.mark.parametrize("mark", ["-", "no gold label", "No Gold Label"])
+def test_no_gold_label(mark: str, tmp_path: Path) -> None:
+    labels = cycle("entailment", "neutral", "contradiction", "neutral", mark)
+    rows = load(tmp_path, gold_label=labels, label="gold_label")
+    assert rows.task.labels == ("contradiction", "entailment", "neutral")
+    assert sum(counts(rows).values()) == 48
+    assert f"parcels: 12 rows whose gold_label is {mark} have no label" in rows.notes
+
+
+def test_names_that_pandas_takes_for_missing_are_names(tmp_path: Path) -> None:
+    assert load(tmp_path, label=cycle("NA", "None", "null", "EU")).task.labels == ("EU", "NA", "None", "null")
+
+
+def test_codes_are_no_numbers(tmp_path: Path) -> None:
+    codes = ["401", "401.0", "005.74", "007", "7", "1.10", "1.1"]
+    rows = load(tmp_path, label=cycle(*codes))
+    assert rows.task.kind.name == "classification"
+    assert {*rows.task.labels} == {*codes}
+    assert any("401 and 401.0 are different labels" in note for note in rows.notes)
+    assert (
+        load(tmp_path, icd_code=cycle("401.1", "250.3", "486.2"), label="icd_code").task.kind.name == "classification"
+    )
+    assert load(tmp_path, label=[f"0{i % 30 + 100}" for i in range(COUNT)]).task.kind.name == "classification"
+
+
+def test_whole_numbers_of_one_length_may_be_codes(tmp_path: Path) -> None:
+    line = refusal(tmp_path, label=[10115 + i % 25 * 7 for i in range(COUNT)])
+    assert line.endswith("set tasks.kind=regression, or tasks.kind=classification")
+
+
+def test_whole_numbers_that_pandas_wrote_with_a_fraction(tmp_path: Path) -> None:
+    values = cycle(1.0, 2.0, 3.0, None, 1.0)
+    for suffix in ("csv", "jsonl", "parquet"):
+        rows = load(tmp_path, Head(3, ("1", "2", "3"), None), suffix, label=values)
+        assert counts(rows)["1"] > 0
+        assert set(counts(rows)) == {"1", "2", "3"}
+        assert any("1.0 is 1" in note for note in rows.notes)
+    assert load(tmp_path, label=cycle(1.0, 2.0, None), labels=["1.0", "2.0"]).task.labels == ("1.0", "2.0")
+
+
+def test_decimal_commas(tmp_path: Path) -> None:
+    numbers = cycle("3,5", "4", "2,75", "-0,5", "")
+    rows = load(tmp_path, score=numbers)
+    assert rows.task.kind.name == "regression"
+    assert rows.task.range == (-0.5, 4.0)
+    assert any(note.startswith("parcels: the numbers in score have decimal commas: ") for note in rows.notes)
+
+
+@pytest.mark.parametrize("number", ["1.234,5", "1,234.5", "1,234"])
+def test_thousands_are_refused(number: str, tmp_path: Path) -> None:
+    line = refusal(tmp_path, score=cycle(number, "12"), kind="regression")
+    assert f"got the number {number!r}" in line
+    assert "it may be 1" in line
+
+
+def test_minus_1_among_numbers(tmp_path: Path) -> None:
+    scores = cycle(0.5, 3.25, 4.0, -1.0, 5.0)
+    assert refusal(tmp_path, score=scores).endswith("set 'tasks.range=[-1.0,5.0]'")
+    assert load(tmp_path, score=scores, range=[-1.0, 5.0]).task.range == (-1.0, 5.0)
+
+
+def test_columns_about_rows_are_neither_text_nor_label(tmp_path: Path) -> None:
+    frame = {
+        "Unnamed: 0": [*range(COUNT)],
+        "user_id": cycle("u1", "u2"),
+        "created_at": cycle("2024-01-01", "2024-01-02"),
+    }
+    frame |= {"uuid": [f"{i:040x}{i:040x}" for i in range(COUNT)], "очередь": cycle("счета", "кража")}
+    rows = load(tmp_path, **frame)
+    assert (rows.task.columns, rows.task.labels) == (("text",), ("кража", "счета"))
+
+
+def test_columns_that_differ_by_case_are_refused(tmp_path: Path) -> None:
+    line = refusal(tmp_path, label=cycle("a", "b"), Label=cycle("c", "d"))
+    assert line.endswith("set tasks.label=label or tasks.label=Label")
+
+
+def test_contradictory_copies_are_said(tmp_path: Path) -> None:
+    copies = [TEXTS[i // 2] for i in range(COUNT)]
+    labels = [("a", "b")[i // 2 % 2] for i in range(COUNT)]
+    labels[1] = "c"
+    rows = load(tmp_path, **{"message": copies, "label": labels, "text": "message"})
+    assert (
+        f"parcels: 30 training rows have the text of another training row, and 1 texts have different labels in "
+        f"different rows, e.g. {TEXTS[0]!r}"
+    ) in rows.notes
+
+
+def test_a_hash_without_a_label_alone_is_refused(tmp_path: Path) -> None:
+    pairs = cycle("a#b", "b#c", "a#c", "d#a", "c#d")
+    line = refusal(tmp_path, label=pairs)
+    assert line.endswith("set 'tasks.labels=[a,b,c,d]' tasks.kind=multi_label, or tasks.kind=classification")
+    assert load(tmp_path, label=pairs, labels=["a", "b", "c", "d"], kind="multi_label").task.labels == (
+        "a",
+        "b",
+        "c",
+        "d",
+    )
+    assert load(tmp_path, label=pairs, kind="classification").task.outputs == 5
+    assert "# may separate labels" in refusal(tmp_path, label=cycle("C#-Kurs", "Java"), kind="multi_label")
+
+
+def test_numbers_of_many_classes_may_be_numbers(tmp_path: Path) -> None:
+    classes = [i % 25 for i in range(COUNT)]
+    assert refusal(tmp_path, label=classes).endswith("set tasks.kind=regression, or tasks.kind=classification")
+    assert load(tmp_path, label=classes, kind="classification").task.outputs == 25
+
+
+def test_two_separators_are_refused_unless_the_labels_are_listed(tmp_path: Path) -> None:
+    cells = cycle("late|wet", "late;lost", "late", "wet")
+    line = refusal(tmp_path, label=cells)
+    assert line.endswith("set tasks.labels='[late,lost,wet]'") or line.endswith("set 'tasks.labels=[late,lost,wet]'")
+    rows = load(tmp_path, label=cells, labels=["late", "lost", "wet"], kind="multi_label")
+    assert counts(rows) == {"late": 45, "wet": 30, "lost": 15}

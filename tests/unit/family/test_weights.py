@@ -1,0 +1,159 @@
+"""Which files of a folder are a model's weights: all of them inside of it, and no others."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from distill.errors import DataError
+from distill.family.head import stored_head
+from distill.family.weights import tensors_of, unread, weight_files
+
+INDEX = "model.safetensors.index.json"
+A, B = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
+
+
+def saved(path: Path, **tensors: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_file({name: np.full(2, value, np.float32) for name, value in tensors.items()}, path)
+    return path
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    """A folder with two files of weights and their index."""
+    folder = tmp_path / "model"
+    saved(folder / A, x=1)
+    saved(folder / B, y=2)
+    index(folder, x=A, y=B)
+    (folder / "config.json").write_text(json.dumps({"model_type": "bert", "architectures": ["BertModel"]}))
+    return folder
+
+
+def index(folder: Path, **names: str) -> None:
+    (folder / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": names}))
+
+
+def refusal(folder: Path) -> str:
+    with pytest.raises(DataError) as caught:
+        stored_head(folder)
+    (message,) = caught.value.messages
+    assert "\n" not in message
+    return message
+
+
+def test_the_files_of_an_index_are_the_weights(shards: Path) -> None:
+    assert weight_files(shards) == [shards / A, shards / B]
+    assert {name: tensor.file.name for name, tensor in tensors_of(shards).items()} == {"x": A, "y": B}
+    assert stored_head(shards) is None
+
+
+def test_a_stale_file_is_not_read(shards: Path) -> None:
+    saved(shards / "model-00003-of-00003.safetensors", x=9, z=9)
+    assert tensors_of(shards).keys() == {"x", "y"}
+    assert unread(shards, weight_files(shards)) == ["model-00003-of-00003.safetensors"]
+
+
+OUTSIDE = (
+    "../private.safetensors",
+    "sub/a.safetensors",
+    "sub\\a.safetensors",
+    "./../model/../private.safetensors",
+    "a.bin",
+)
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_an_index_names_files_beside_it_alone(name: str, shards: Path) -> None:
+    for path in (
+        shards.parent / "private.safetensors",
+        shards / "sub" / "a.safetensors",
+        shards / "sub\\a.safetensors",
+    ):
+        saved(path, x=3)
+    saved(shards / "a.bin", x=3)
+    index(shards, x=name, y=B)
+    assert refusal(shards).startswith(f"{shards / INDEX}: got the file {name}; must be a *.safetensors beside it;")
+
+
+def test_an_index_names_no_absolute_path(shards: Path) -> None:
+    index(shards, x=str(saved(shards.parent / "private.safetensors", x=3)), y=B)
+    assert "must be a *.safetensors beside it" in refusal(shards)
+
+
+def test_a_missing_file_of_an_index_is_named(shards: Path) -> None:
+    (shards / B).unlink()
+    assert refusal(shards).startswith(f"{shards / INDEX}: got the file {B}, which is not there;")
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"weight_map": 3}', '{"weight_map": ["a"]}', "[" * 100_000])
+def test_an_index_that_is_none_is_refused(content: str, shards: Path) -> None:
+    (shards / INDEX).write_text(content)
+    assert refusal(shards).startswith(f"{shards / INDEX}: got no list of files (")
+
+
+def test_a_link_out_of_the_folder_is_refused(shards: Path) -> None:
+    (shards / B).unlink()
+    (shards / B).symlink_to(saved(shards.parent / "private.safetensors", y=3))
+    message = refusal(shards)
+    assert message.startswith(f"{shards / B}: got a link to {shards.parent / 'private.safetensors'}, outside of the")
+    (shards / B).unlink()
+    (shards / B).symlink_to(saved(shards / "inside.safetensors", y=3).name)
+    assert tensors_of(shards).keys() == {"x", "y"}
+
+
+def test_links_into_the_cache_of_the_hub_are_followed(shards: Path, tmp_path: Path) -> None:
+    blob = saved(tmp_path / "hub" / "models--a--b" / "blobs" / "0123", y=3)
+    (shards / B).unlink()
+    (shards / B).symlink_to(blob)
+    assert tensors_of(shards).keys() == {"x", "y"}
+
+
+def test_one_file_and_an_index_of_others_are_two_models(shards: Path) -> None:
+    saved(shards / "model.safetensors", x=1, y=2)
+    message = refusal(shards)
+    assert message.startswith(f"{shards}: got model.safetensors and {INDEX}, which names other files;")
+    assert message.endswith(f"e.g. rm {shards / INDEX} {shards / A} {shards / B}")
+    index(shards, x="model.safetensors", y="model.safetensors")
+    assert weight_files(shards) == [shards / "model.safetensors"]
+
+
+def test_a_tensor_in_two_files_is_refused(shards: Path) -> None:
+    saved(shards / B, x=5, y=2)
+    assert f"got x in {A} and in {B}; must be in one file" in refusal(shards)
+
+
+FORMATS = {
+    "pytorch_model.bin": "pytorch_model.bin, which is pickled and could run code;",
+    "tf_model.h5": "tf_model.h5 of TensorFlow; must contain the model's weights as safetensors; convert it with",
+    "flax_model.msgpack": "flax_model.msgpack of Flax;",
+    "model.onnx": "got no *.safetensors that transformers reads",
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_weights_in_another_format_are_refused_with_a_way_to_convert_them(name: str, shards: Path) -> None:
+    for file in (*shards.glob("*.safetensors"), shards / INDEX):
+        file.unlink()
+    (shards / name).write_bytes(b"x")
+    message = refusal(shards)
+    assert FORMATS[name] in message
+    if name == "pytorch_model.bin":
+        assert "from transformers import BertModel as M" in message
+
+
+@pytest.mark.parametrize("name", ["model_head.pkl", "config_setfit.json"])
+def test_the_head_of_setfit_is_not_dropped(name: str, shards: Path) -> None:
+    (shards / name).write_bytes(b"x")
+    assert refusal(shards).startswith(f"{shards / name}: got a model of SetFit, whose head is pickled")
+
+
+def test_tensors_are_those_of_the_file(tmp_path: Path) -> None:
+    file = saved(tmp_path / "model.safetensors", x=1)
+    (tensor,) = tensors_of(tmp_path).values()
+    assert (tensor.file, tensor.shape, tensor.dtype) == (file, load_file(file)["x"].shape, "F32")

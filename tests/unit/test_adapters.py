@@ -1,0 +1,101 @@
+"""Folders of peft: an adapter that is not merged is refused, and the command of the message merges it."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from distill import serve
+from distill.errors import DataError
+from distill.family.head import stored_head
+
+peft = pytest.importorskip("peft")
+TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
+TEXT = "the small boat crossed the harbour"
+
+
+def adapted(folder: Path, base: Path) -> Any:
+    """A trained LoRA model of three classes on a base, as peft saves it in `folder`."""
+    from transformers import AutoModelForSequenceClassification
+
+    model = AutoModelForSequenceClassification.from_pretrained(base, num_labels=3)
+    settings = peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query", "value"], r=2)
+    torch.manual_seed(1)
+    wrapped = peft.get_peft_model(model, settings).eval()
+    with torch.no_grad():
+        for parameter in wrapped.parameters():
+            if parameter.requires_grad:
+                parameter.normal_(std=0.5)
+    wrapped.save_pretrained(folder)
+    return wrapped
+
+
+def refusal(folder: Path) -> str:
+    with pytest.raises(DataError) as caught:
+        stored_head(folder)
+    with pytest.raises(DataError) as again:
+        serve.load(folder)
+    assert caught.value.messages == again.value.messages
+    (message,) = caught.value.messages
+    return message
+
+
+@pytest.mark.parametrize("tokenizer", ["base", "adapter"])
+def test_an_adapter_is_refused_with_the_command_that_merges_it(tokenizer: str, tmp_path: Path) -> None:
+    base, folder = TINY["save"](tmp_path / "base", "bert", "MaskedLM", std=0.3), tmp_path / "my adapter"
+    wrapped = adapted(folder, base)
+    if tokenizer == "adapter":
+        for file in base.glob("tokenizer*"):
+            shutil.copy(file, folder)
+    message = refusal(folder)
+    assert message.startswith(f"{folder / 'adapter_config.json'}: got an adapter of peft, trained on {base};")
+    command = message.partition("; merge it with ")[2]
+    if tokenizer == "base":  # through a shell, as a user types it
+        subprocess.run(["bash", "-c", f'python() {{ {sys.executable} "$@"; }}; {command}'], check=True)
+    else:
+        exec(shlex.split(command)[2], {})
+    merged = tmp_path / "my adapter-merged"
+    head = stored_head(merged)
+    assert head is not None
+    assert head.outputs == 3
+    model = serve.load(merged)
+    words = model.tokenizer(TEXT, return_tensors="pt")
+    with torch.no_grad():
+        expected = wrapped(**words).logits.softmax(-1)[0].tolist()
+    (found,) = model.predict([TEXT])
+    assert list(found["scores"].values()) == pytest.approx(expected, abs=1e-5)
+
+
+def test_an_adapter_beside_its_base_is_not_ignored(tmp_path: Path) -> None:
+    base = TINY["save"](tmp_path / "base", "bert", "SequenceClassification", std=0.3, num_labels=3)
+    adapted(base, base)
+    message = refusal(base)
+    assert "got an adapter of peft beside weights, trained on" in message
+    assert "or remove this file if the weights contain it already" in message
+
+
+def test_a_model_saved_without_merging_is_refused(tmp_path: Path) -> None:
+    base = TINY["save"](tmp_path / "base", "bert", "SequenceClassification", std=0.3, num_labels=3)
+    wrapped = adapted(tmp_path / "adapter", base)
+    folder = shutil.copytree(base, tmp_path / "saved")
+    from safetensors.torch import save_file
+
+    tensors = {n.removeprefix("base_model.model."): v.contiguous() for n, v in wrapped.state_dict().items()}
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    message = refusal(folder)
+    assert "got tensors of an adapter that is not merged, such as " in message
+    assert message.endswith("model.merge_and_unload().save_pretrained(FOLDER)")
+
+
+def test_an_adapter_without_a_known_base_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "base_model_name_or_path": None}))
+    assert "got an adapter of peft, trained on None" in refusal(tmp_path)

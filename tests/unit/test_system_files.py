@@ -1,0 +1,31 @@
+"""Files of the running system, such as its environment, are no data, however they are named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from distill import check
+from distill.config import load_config
+
+ENVIRON = "/proc/self/environ"
+
+
+@pytest.mark.skipif(not Path(ENVIRON).exists(), reason="Linux only")
+def test_a_file_of_the_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("rows.csv").symlink_to(ENVIRON)
+    Path("more").mkdir()
+    Path("more", "own.csv").write_text("text,label\na,b\n")
+    Path("more", "theirs.csv").symlink_to(tmp_path / "rows.csv")
+    for key, value in {
+        "tasks.train": "rows.csv", "tasks.validation": "{a: rows.csv}", "tasks.test": "[more/own.csv,more/theirs.csv]",
+        "tasks.development": "more/*.csv", "transfer.files": "file:///proc/1/environ",
+    }.items():  # fmt: skip
+        config = load_config(["recipe=task", "tasks=own", "tasks.train=more/own.csv", f"{key}={value}"])
+        lines = [line for line in check.settings(config, "task") if "which leads to /proc/" in line]
+        assert [line.partition(": ")[0] for line in lines] == [key]
+        assert lines[0].endswith("/environ; must be a file on a disk; name another")
+    config = load_config(["recipe=distilbert", "corpus=text", "corpus.path=rows.csv"])
+    assert [line for line in check.settings(config, "distilbert") if line.startswith("corpus.path: ")]

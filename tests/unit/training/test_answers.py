@@ -1,0 +1,125 @@
+"""What names the outputs of teachers in the cache: everything that changes one of them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import runpy
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from distill import cache, checkpoint, config
+from distill.config import Cache
+from distill.context import Context
+from distill.context.folder import RunFolder
+from distill.plan import TEACHER, resolve
+from distill.training import answers
+
+TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a fine-tuned classifier of labels a and b, 16 rows, and a cache with the outputs of a first run."""
+    home = tmp_path_factory.mktemp("given")
+    names = {"id2label": {0: "a", 1: "b"}, "label2id": {"a": 0, "b": 1}}
+    TINY["save"](home / "given", "bert", "SequenceClassification", initializer_range=0.5, **names)
+    texts = TINY["SENTENCES"] * 2
+    rows = [{"text": text, "other": text[::-1], "label": "ab"[n % 2]} for n, text in enumerate(texts)]
+    (home / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with contextlib.chdir(home):
+        logits(context(home, "first"))
+    return home
+
+
+@pytest.fixture
+def home(given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of that folder, which is the current one."""
+    shutil.copytree(given, tmp_path / "home")
+    monkeypatch.chdir(tmp_path / "home")
+    return tmp_path / "home"
+
+
+def context(home: Path, output: str, *settings: str, precision: str = "fp32") -> Any:
+    from accelerate import Accelerator
+    from rich.console import Console
+
+    from distill.machine import Machine
+
+    own = ["teacher=hub", "teacher.name=given", "student.name=given", "tasks.train=rows.jsonl", "tasks.text=text"]
+    loaded = config.load_config(["recipe=task", *own, "tasks.label=label", "tasks.max_length=8", *settings])
+    machine = Machine(Accelerator(cpu=True), Console(quiet=True), precision, 1, 1, fast_float32=False)
+    checkpoint.claim(home / output)
+    return Context(loaded, resolve(loaded), "task", "", machine, RunFolder(home / output))
+
+
+def logits(ctx: Context) -> np.ndarray:
+    """As a run gets them, with a cache."""
+    (data,) = ctx.tasks.values()
+    with cache.using(Cache(dir="shared")):
+        return np.array(answers.teacher_logits(ctx, TEACHER, data))
+
+
+def computed(ctx: Context) -> np.ndarray:
+    """As they are without one."""
+    (data,) = ctx.tasks.values()
+    folder, window = ctx.checkpoint(TEACHER), ctx.config.teacher.window
+    return answers._logits(ctx, folder, ctx.given.tokenizer, data, data.train, window)
+
+
+def of_first_run(home: Path) -> np.ndarray:
+    (file,) = (home / "first").rglob(answers.LOGITS)
+    stored: np.ndarray = np.load(file)
+    return stored
+
+
+def weights(home: Path) -> None:
+    path = home / "given" / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-3:-1] = b"\x40\x40"
+    path.write_bytes(content)
+
+
+def truncation_side(home: Path) -> None:
+    path = home / "given" / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"truncation_side": "left"}))
+
+
+CHANGES: dict[str, tuple[Any, ...]] = {
+    "order of the labels": ("tasks.labels=[b,a]",),
+    "length": ("tasks.max_length=16",),
+    "window": ("teacher.window=6",),
+    "column": ("tasks.text=other",),
+    "precision": ("bf16",),
+    "weights": (weights,),
+    "side on which texts are cut": (truncation_side,),
+}
+
+
+def test_an_equal_run_takes_the_outputs_of_another(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "_logits", lambda *settings: pytest.fail("is computed again"))
+    assert (logits(context(home, "second")) == of_first_run(home)).all()
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_run_that_differs_in_one_part_gets_its_own(change: str, home: Path) -> None:
+    settings = [part for part in CHANGES[change] if isinstance(part, str) and part != "bf16"]
+    for part in CHANGES[change]:
+        if not isinstance(part, str):
+            part(home)
+    ctx = context(home, "second", *settings, precision="bf16" if "bf16" in CHANGES[change] else "fp32")
+    found = logits(ctx)
+    assert (found == computed(ctx)).all()
+    assert not (found == of_first_run(home)).all()
+    assert len(list((home / "shared" / "logits").iterdir())) == 2
+
+
+def test_outputs_in_a_run_folder_are_used_for_the_same_order_of_labels_alone(home: Path) -> None:
+    before = of_first_run(home)
+    found = logits(context(home, "first", "tasks.labels=[b,a]"))
+    np.testing.assert_allclose(found, before[:, ::-1], rtol=1e-5)
+    assert (before[:, 0] != before[:, 1]).all()

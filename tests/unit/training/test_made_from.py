@@ -1,0 +1,129 @@
+"""What names the models of a stage in the cache: another name for every part that changes their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from distill import checkpoint, config
+from distill.context.folder import RunFolder
+from distill.plan import resolve
+from distill.training import made_from
+
+FILES = ("teacher.name=given", "student.name=small", "tasks.train=rows.csv")
+
+
+def stage(tmp_path: Path, name: str, *settings: str) -> tuple[Any, Any]:
+    """(stand-in for the context of a run, one of its steps)."""
+    loaded = config.load_config(["recipe=task", "teacher=hub", *FILES, *settings])
+    machine = SimpleNamespace(
+        device=SimpleNamespace(type="cpu"), precision="fp32", fast_float32=False, threads=2,
+        accelerator=SimpleNamespace(num_processes=1),
+    )  # fmt: skip
+    ctx = SimpleNamespace(
+        config=loaded, machine=machine, folder=RunFolder(tmp_path), epochs={}, corpus_tokens=None, given={"tasks": "t"}
+    )
+    ctx.fingerprints = lambda step: ctx.given
+    ctx.fingerprint = lambda name: f"{name} {ctx.given.get(name)}"
+    return ctx, next(step for step in resolve(loaded).steps if step.stage == name)
+
+
+def finished(folder: Path, **manifest: Any) -> None:
+    checkpoint.write_json(folder / checkpoint.MANIFEST, manifest)
+
+
+def _precision(ctx: Any) -> None:
+    ctx.machine.precision = "bf16"
+
+
+def _device(ctx: Any) -> None:
+    ctx.machine.device = SimpleNamespace(type="cuda")
+
+
+def _processes(ctx: Any) -> None:
+    ctx.machine.accelerator = SimpleNamespace(num_processes=2)
+
+
+def _epochs(ctx: Any) -> None:
+    ctx.epochs = {"": 0.5}
+
+
+def _rows(ctx: Any) -> None:
+    ctx.given = ctx.given | {"tasks": "others"}
+
+
+def _teacher_of_edits(ctx: Any) -> None:
+    ctx.given = ctx.given | {"teacher": "another"}
+
+
+def _teachers_stage(ctx: Any) -> None:
+    finished(ctx.folder.path / "finetune_teacher", made_from="another")
+
+
+@pytest.mark.parametrize(
+    "change", [_precision, _device, _processes, _epochs, _rows, _teacher_of_edits, _teachers_stage]
+)
+def test_each_part_changes_the_name(change: Callable[[Any], None], tmp_path: Path) -> None:
+    ctx, step = stage(tmp_path, "finetune", "transfer.sources={edits:1.0}")
+    ctx.fingerprint = lambda name: ctx.given.get(name)
+    finished(tmp_path / "finetune_teacher", made_from="one")
+    before = made_from.of_step(ctx, step)
+    assert made_from.of_step(ctx, step) == before
+    change(ctx)
+    assert made_from.of_step(ctx, step) != before
+
+
+@pytest.mark.parametrize("package", ["torch", "transformers", "tokenizers", "accelerate", "distill"])
+def test_so_does_each_version(package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ctx, step = stage(tmp_path, "finetune")
+    before = made_from.of_step(ctx, step)
+    if package == "distill":
+        monkeypatch.setattr(made_from, "source_hash", lambda: "another")
+    elif package in (now := made_from.versions()):
+        monkeypatch.setattr(made_from, "versions", lambda: now | {package: "0"})
+    else:
+        monkeypatch.setattr(made_from, "installed", lambda names: dict.fromkeys(names, "0"))
+    assert made_from.of_step(ctx, step) != before
+
+
+def test_the_revision_of_a_corpus_is_a_part_where_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ctx, step = stage(tmp_path, "finetune", "corpus.kind=hub", "corpus.name=[owner/name]")
+    found = {}
+    for given in ({}, {"corpus": "c"}):
+        ctx.given = given
+        for revision in "ab":
+            monkeypatch.setattr("distill.data.corpus.newest", lambda name, revision=revision: revision)
+            found[len(given), revision] = made_from.of_step(ctx, step)
+    assert found[0, "a"] == found[0, "b"]
+    assert found[1, "a"] != found[1, "b"]
+
+
+@pytest.mark.parametrize("gates", ["none", "movement"])
+def test_the_processor_is_a_part_where_gates_are_trained_to_reach_a_time(
+    gates: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ctx, step = stage(tmp_path, "finetune", f"stages.finetune.gates.kind={gates}")
+    names = []
+    for processor in ("one", "another"):
+        monkeypatch.setattr(made_from, "processor", lambda machine, processor=processor: {"cpu": processor})
+        names.append(made_from.of_step(ctx, step))
+    assert (names[0] != names[1]) is (gates != "none")
+
+
+def test_steps_that_are_no_training_are_known_by_their_files(tmp_path: Path) -> None:
+    """The settings of a vocabulary or prune stage are in no manifest."""
+    checkpoint.claim(tmp_path)
+    step: Any = SimpleNamespace(folder="vocabulary")
+    ctx: Any = SimpleNamespace(folder=RunFolder(tmp_path))
+    checkpoint.write_json(tmp_path / "vocabulary" / checkpoint.MANIFEST, {"tokens": 3})
+    checkpoint.write_text(tmp_path / "vocabulary" / "own" / "tokenizer.json", "[1]")
+    before = made_from.identity(ctx, step)
+    assert made_from.identity(ctx, step) == before
+    checkpoint.write_text(tmp_path / "vocabulary" / "own" / "tokenizer.json", "[2]")
+    assert made_from.identity(ctx, step) != before
+    checkpoint.write_json(tmp_path / "vocabulary" / checkpoint.MANIFEST, {made_from.KEY: "0f"})
+    assert made_from.identity(ctx, step) == "0f"
