@@ -7,7 +7,6 @@ import io
 import json
 import os
 import re
-import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -77,10 +76,10 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         _predict(_parser().parse_intermixed_args(arguments))
     except UserError as error:
-        _say([as_options(message, ["tasks"], OPTIONS) for message in error.messages])
+        _say(*(as_options(message, ["tasks"], OPTIONS) for message in error.messages))
         return 2
     except KeyboardInterrupt:
-        _say(["stopped"])
+        _say("stopped")
         return 130
     except BrokenPipeError:
         # The next program, such as `head`, has what it wants. Python would flush again when it ends.
@@ -88,7 +87,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _say(lines: Sequence[str]) -> None:
+def _say(*lines: str) -> None:
     if sys.stderr is not None:
         sys.stderr.write("".join(f"{printable(discreet(line))}\n" for line in lines))
 
@@ -108,7 +107,7 @@ def _predict(options: argparse.Namespace) -> None:
     record = read(folder / stored.heads[0]) if isinstance(stored, Heads) else stored
     output, form = _output(options, folder)
     source = source_of(options, record, _kind(folder, record))  # before torch, so that a wrong file is refused at once
-    _say(source.notes)
+    _say(*source.notes)
 
     from distill import serve
     from distill.data.encode import batches
@@ -168,9 +167,7 @@ def _output(options: argparse.Namespace, folder: Path) -> tuple[Path | None, str
     from distill import outputs
 
     output = None
-    if options.output is not None and _is_null(options.output):
-        output = Path(os.devnull)
-    elif options.output is not None:
+    if options.output is not None:
         inputs = [folder, *([options.file] if options.file is not None else [])]
         output = outputs.checked(options.output, "--output", inputs=inputs, overwrite=options.overwrite)
     if output is None and sys.stdout is None:
@@ -179,15 +176,6 @@ def _output(options: argparse.Namespace, folder: Path) -> tuple[Path | None, str
     if options.format is None and suffix in OTHERS:
         raise ConfigError(f"--output: got {output}; must end with .jsonl or .csv; rename it, or set --format csv")
     return output, options.format or ("csv" if suffix == ".csv" else "jsonl")
-
-
-def _is_null(path: str) -> bool:
-    """Whether a path is the device that takes everything and keeps nothing, under any name."""
-    try:
-        found = os.lstat(path)
-    except (OSError, ValueError):
-        return False
-    return stat.S_ISCHR(found.st_mode) and found.st_rdev == os.stat(os.devnull).st_rdev
 
 
 @contextmanager
@@ -201,10 +189,6 @@ def _opened(output: Path | None, form: str, source: Source) -> Iterator[Write]:
             if isinstance(sys.stdout, io.TextIOWrapper):
                 sys.stdout.reconfigure(encoding="utf-8")
             yield lines(sys.stdout, source)
-            return
-        if output == Path(os.devnull):
-            with output.open("w", encoding="utf-8") as file:
-                yield lines(file, source)
             return
         with writing_file(output) as temporary:
             with temporary.open("w", encoding="utf-8", newline="") as file:
@@ -255,7 +239,7 @@ def _csv(file: TextIO, source: Source) -> Write:
 def _said(source: Source, prediction: Mapping[str, Any]) -> dict[str, str]:
     """The names of the prediction's keys in the output. A name that is not the usual one is said."""
     names = renamed(prediction, source.columns)
-    _say([f"the input has a column {key}: the prediction is in {name}" for key, name in names.items() if key != name])
+    _say(*(f"the input has a column {key}: the prediction is in {name}" for key, name in names.items() if key != name))
     return names
 
 

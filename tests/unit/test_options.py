@@ -17,7 +17,7 @@ NAMES = ("text", "text_pair", "choices", "label", "separator")
 
 ODD = [
     "text", "текст", "Rückfrage", "C#-Kurs", ";", "it's", 'a "b"', "a=b", "a b", "-x", "$HOME", "${x}", "\\", "a\\",
-    "\\\"", "a,b", "", "[a]", "x'\"'\"'y", "`id`", "!", "*", "true", "1",
+    '\\"', "a,b", "", "[a]", "x'\"'\"'y", "`id`", "!", "*", "true", "1",
 ]  # fmt: skip
 
 

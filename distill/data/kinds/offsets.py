@@ -110,7 +110,7 @@ def moved(text: str, spans: list[Span], unit: str) -> list[Span]:
     """The spans by characters, without white space at their edges."""
     places, result = characters(text, unit), []
     for span in spans:
-        start, end = (int(places.get(span[edge], span[edge])) for edge in ("start", "end"))
+        start, end = (places[span[edge]] if span[edge] in places else span[edge] for edge in ("start", "end"))
         start, end = trimmed(text, start, end) if 0 <= start < end <= len(text) else (start, end)
         result.append({"start": start, "end": end, "label": span["label"]})
     return result

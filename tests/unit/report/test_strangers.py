@@ -29,6 +29,7 @@ from distill.report.forms import Run, forms, groups
 from distill.report.page import Banner, Block, Bullets, Code, Heading, Headline, Paragraph
 from distill.report.read import read_one, read_rows
 from distill.report.table import Table
+from distill.report.web.data import page_data
 
 Results = dict[str, Any]
 ANY = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=150)
@@ -214,7 +215,7 @@ def test_names_of_strangers_in_every_output(results: Results, tmp_path: Path) ->
     documents = [html.document("t", pages.run_page(each, svg)) for each, svg in zip((evil, tame), drawn, strict=True)]
     assert {*without_hidden_tags(documents[0])} == {*without_hidden_tags(documents[1])}
     assert not {"\u202e", "\x1b"} & {*documents[0], *drawn[0]}
-    data = web.embedded(web.page_data([Run("here", evil)]))
+    data = web.embedded(page_data([Run("here", evil)]))
     assert not {"<", ">", "&", "\u202e", "\x1b"} & {*data}
     assert json.loads(data)["forms"][0]["name"].startswith("![a](https://evil.example/a.png)<img")
     console = Console(file=io.StringIO(), width=200)
@@ -400,7 +401,7 @@ def test_any_change_of_results_ends_in_a_page_or_a_message(data: st.DataObject, 
         return
     run = Run("here", read)
     markdown.text(pages.run_page(read, ""))
-    web.embedded(web.page_data([run]))
+    web.embedded(page_data([run]))
     command._choices([run], Ask())
     assert forms([run])
     assert groups([run])
