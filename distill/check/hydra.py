@@ -93,7 +93,8 @@ def _folders(plain: Mapping[Any, Any]) -> Iterator[str]:
         if _select(plain, key) is not None and not _below_here(str(_select(plain, key))):
             yield f"hydra.{key}: got {_select(plain, key)}; must be a folder below the current one; leave it out"
     place = PurePosixPath(str(_select(plain, "sweep.dir")))
-    if _below_here(str(place)) and not (len(place.parts) > 1 and place.parts[0] == "outputs"):
+    new = "${now:" in str(place) or (len(place.parts) > 1 and place.parts[0] == "outputs")
+    if _below_here(str(place)) and not new:
         mend = advice.setting("hydra.sweep.dir", str("outputs" / place))
         yield f"hydra.sweep.dir: got {place}; must be below outputs, as Hydra replaces multirun.yaml there; set {mend}"
 
