@@ -129,6 +129,7 @@ def _word(word: str, schema: type, sweep: bool) -> str:
     if read is not None and (not _has_text(kind) or (read.is_sweep_override() and not sweep)):
         return word
     parts = elements(value)
+    parts = parts if any(parts) else [value]  # a comma alone separates nothing
     if len(parts) > 1 and not sweep:
         return word
     meant = f"{key}=" + ",".join(_meant(part, kind, False) for part in parts)
