@@ -128,7 +128,10 @@ def _word(word: str, schema: type, sweep: bool) -> str:
     read, kind = parsed(word), texts(schema, name.partition("@")[0].split("."))
     if read is not None and (not _has_text(kind) or (read.is_sweep_override() and not sweep)):
         return word
+    if value and not value.strip() and holds_text(kind):  # a tab, which Hydra would leave out
+        return f"{key}={advice.quoted(value)}"
     parts = elements(value)
+    parts = parts if any(parts) else [value]  # a comma alone separates nothing
     if len(parts) > 1 and not sweep:
         return word
     meant = f"{key}=" + ",".join(_meant(part, kind, False) for part in parts)

@@ -113,11 +113,10 @@ def _sizes(teacher: Any, record: family.Family, given: Mapping[str, int | None])
     if record.bert_like is not None and record.bert_like.projection is not None:
         return sizes | {"embedding_size": embedding or (teacher.embedding_size if projects(teacher) else hidden)}
     if embedding not in (None, hidden):
-        names = [r.name for r in family.FAMILIES.values() if r.bert_like and r.bert_like.projection]
+        others = (r.name for r in family.FAMILIES.values() if r.bert_like and r.bert_like.projection)
         raise ConfigError(
             f"student.embedding_size: got {embedding}; must be null in family {record.name}, whose embeddings are as "
-            f"wide as its layers; set {advice.setting('student.family', names[0])} or another of "
-            f"{', '.join(names[1:])}"
+            f"wide as its layers; set {advice.setting('student.family', next(others))}"
         )
     return sizes
 

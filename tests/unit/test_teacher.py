@@ -7,6 +7,7 @@ import json
 import runpy
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -434,3 +435,17 @@ def test_a_teacher_that_was_replaced_is_copied_again_without_its_head(tmp_path: 
         original = teacher.load_classifier(before, 3).bert.encoder.state_dict()
         assert all(torch.equal(value, original[key]) for key, value in weights.items())
     assert kept[0] == kept[1] != kept[2]
+
+
+def test_the_licence_of_a_card_that_would_take_minutes_to_read(tmp_path: Path) -> None:
+    results = "- {task: {type: a}, value: 1}\n" * 60_000
+    card = (
+        f"---\nlicense: other\nx: {'[' * 20_000}\nmodel-index:\n{results}license_name: >-\n  their\n  own\n---\nText\n"
+    )
+    (tmp_path / "README.md").write_text(card)
+    began = time.process_time()
+    assert teacher.licence(tmp_path) == {"license": "other", "license_name": "their own"}
+    assert time.process_time() - began < 2
+    for broken in ("license: " + "[" * 3000, "license: *a", "license: &a [*a, *a]", "license: !!python/name:os.system"):
+        (tmp_path / "README.md").write_text(f"---\n{broken}\n---\n")
+        assert teacher.licence(tmp_path) == {}

@@ -45,6 +45,8 @@ def setting(config: Config, key: str) -> Any:
         ("tasks.label=类别", "类别"),
         ("tasks.separator=;", ";"),
         ("tasks.separator=|", "|"),
+        ("tasks.separator=,", ","),
+        ("tasks.separator=\t", "\t"),
         ("tasks.train=umsatz[neu].csv", "umsatz[neu].csv"),
         ("tasks.train=table (2) & more.csv", "table (2) & more.csv"),
         ("tasks.train=/home/d'arc/Größe #1.csv", "/home/d'arc/Größe #1.csv"),

@@ -132,7 +132,7 @@ def test_invalid_layers_are_refused(layers: list[int], tiny_model) -> None:
         student.from_teacher(tiny_model("bert", layers=6), layers, init="teacher_layers", seed=0)
     assert caught.value.messages == [
         f"student.layers: got [{shown}]; must be distinct ascending layer numbers of the teacher, 0 to 5; "
-        "set student.layers=[0,2,5] or leave it out for half of them"
+        "leave it out for half of them, or set 'student.layers=[0,2,5]'"
     ]
 
 
