@@ -97,7 +97,7 @@ def test_header_is_no_word(tmp_path: Path) -> None:
 def test_words_with_spaces_and_odd_spaces(tmp_path: Path) -> None:
     (tmp_path / "f.conll").write_text("New York\tB-LOC\n10\u00a0000\tO\n")
     assert lists(load(tmp_path / "f.conll"), "tokens") == [["New York", "10\u00a0000"]]
-    (tmp_path / "g.conll").write_text("10\u00a0000   O\n a \t B-X\n")
+    (tmp_path / "g.conll").write_text("10\u00a0000   O\n a   B-X\n")
     assert lists(load(tmp_path / "g.conll"), "tokens") == [["10\u00a0000", "a"]]
 
 
@@ -114,6 +114,7 @@ def test_tables_stay_tables(content: str, tmp_path: Path) -> None:
         ("a O\nb\n\nc O\n", r"line 2 \(text 1\): got 1 columns; must be 2"),
         ("a O\nb O\n\nc O O\n", r"line 4 \(text 2\): got 3 columns; must be 2"),
         ("a\tO\n\tO\n", r"line 2 \(text 1\): got a column without a value"),
+        ("a\tO\nb\t\n", r"line 2 \(text 1\): got 1 columns; must be 2"),
         ("a (PER*\nb *)\n", r"line 1 \(text 1\): got tag '\(PER\*'"),
         ("1 a _ N _ _ 0 root\n2 b _ N _ _ 1 x\n", "as in a treebank"),
         ("only\nwords\n", "got no lines of words with tags"),
