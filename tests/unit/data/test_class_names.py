@@ -23,7 +23,9 @@ def load(*paths: Path) -> Table:
 
 def written(path: Path, values: list[Any], feature: Any) -> Path:
     features = Features({"text": Value("string"), "color": feature})
-    Dataset.from_dict({"text": [f"t{n}" for n in range(len(values))], "color": values}, features=features).to_parquet(path)
+    Dataset.from_dict({"text": [f"t{n}" for n in range(len(values))], "color": values}, features=features).to_parquet(
+        path
+    )
     return path
 
 
@@ -63,7 +65,9 @@ def test_number_without_a_name_is_refused_with_its_row(feature: Any, tmp_path: P
     path = written(tmp_path / "f.parquet", [[0], [1], [2]] if isinstance(feature, Sequence) else [0, 1, 2], feature)
     stored = pq.read_table(path)
     numbers = pa.array([[0], [1, 7], [2]] if pa.types.is_list(stored["color"].type) else [0, 7, 2])
-    table = stored.set_column(1, "color", numbers.cast(stored["color"].type)).replace_schema_metadata(stored.schema.metadata)
+    table = stored.set_column(1, "color", numbers.cast(stored["color"].type)).replace_schema_metadata(
+        stored.schema.metadata
+    )
     pq.write_table(table, path)
     with pytest.raises(DataError, match=r"row 2: got class 7 in column 'color'; must be 0 to 2"):
         load(path)

@@ -112,7 +112,9 @@ def test_wrong_name_of_a_separator_is_refused() -> None:
 
 
 def test_decimal_commas_stay_text(tmp_path: Path) -> None:
-    pd.DataFrame({"text": ["a", "b"], "score": [3.5, 0.25]}).to_csv(tmp_path / "f.csv", sep=";", decimal=",", index=False)
+    pd.DataFrame({"text": ["a", "b"], "score": [3.5, 0.25]}).to_csv(
+        tmp_path / "f.csv", sep=";", decimal=",", index=False
+    )
     assert rows(load(tmp_path / "f.csv")) == [("a", "3,5"), ("b", "0,25")]
 
 
@@ -174,7 +176,7 @@ def test_values_in_quotes_beside_others_are_said(tmp_path: Path) -> None:
     assert "the quotes around 1 of its values enclose them" in table.notes[0]
 
 
-@pytest.mark.parametrize("content", ["text\na\rb\nc\n", "text,vote\na\rb,1\nc,2\n", "text\n\"a\rb\"\nc\rd\n"])
+@pytest.mark.parametrize("content", ["text\na\rb\nc\n", "text,vote\na\rb,1\nc,2\n", 'text\n"a\rb"\nc\rd\n'])
 def test_lone_carriage_return_is_no_end_of_a_row(content: str, tmp_path: Path) -> None:
     (tmp_path / "f.csv").write_bytes(content.encode())
     with pytest.raises(DataError, match=r"row \d: got a line that ends with a carriage return, where others"):
