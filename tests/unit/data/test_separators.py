@@ -66,7 +66,6 @@ def test_separator_is_set_by_name(name: str, tmp_path: Path) -> None:
     [
         ("f.csv", "surname, name;town\nAda, Byron;London\nBlaise, Pascal;Paris\n"),
         ("f.csv", "text;desk|floor\na;b|c\nd;e|f\n"),
-        ("f.csv", "a list;of words\nwithout any\nother column\nbut; one\n"),
         ("f.txt", "text;desk\na;b\n"),
     ],
 )
@@ -77,10 +76,7 @@ def test_two_readings_are_refused_and_the_advice_works(name: str, content: str, 
         load(path)
     (advice,) = shlex.split(caught.value.messages[0].rpartition("; set ")[2])
     settings = config.load_config(["recipe=prune", f"tasks.train={path}", advice])
-    try:
-        assert load(path, settings.tasks.separator).rows.num_rows
-    except DataError as error:  # the other reading fits no row
-        assert "got 1 values; must be 2" in str(error)
+    assert load(path, settings.tasks.separator).rows.num_rows
 
 
 def test_one_row_of_another_width_does_not_hide_the_separator(tmp_path: Path) -> None:
@@ -153,7 +149,7 @@ def test_quotes_of_texts_lose_no_row(name: str, separator: str, table: list[tupl
 def test_quotes_that_could_be_both_are_refused(tmp_path: Path) -> None:
     for name, separator in (("f.csv", ","), ("f.csv", ";")):
         (tmp_path / name).write_text(bare([(text.replace(",", ""), vote) for text, vote in BARE], separator))
-        with pytest.raises(DataError, match="row 2: got quotes, before '\"Never again .*', that could enclose 3 lines"):
+        with pytest.raises(DataError, match=r"row 2: got quotes, before '\"Never .*', that could enclose 3 lines"):
             load(tmp_path / name)
     pd.DataFrame({"text": ["a\tb\nc", "d"], "vote": ["x", "y"]}).to_csv(tmp_path / "p.tsv", sep="\t", index=False)
     with pytest.raises(DataError, match="row 1: got quotes"):
@@ -183,3 +179,12 @@ def test_lone_carriage_return_is_no_end_of_a_row(content: str, tmp_path: Path) -
         load(tmp_path / "f.csv")
     (tmp_path / "g.csv").write_bytes(b'text\n"a\rb"\nc\n')
     assert rows(load(tmp_path / "g.csv")) == [("a\rb",), ("c",)]
+
+
+def test_names_of_a_single_column_may_contain_a_separator(tmp_path: Path) -> None:
+    (tmp_path / "f.csv").write_text("a list;of words\nwithout any\nother column\n")
+    with pytest.raises(
+        DataError, match=r"what could be one column 'a list;of words', or columns 'a list' and 'of words'"
+    ):
+        load(tmp_path / "f.csv")
+    assert rows(load(tmp_path / "f.csv", "comma")) == [("without any",), ("other column",)]
