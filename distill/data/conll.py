@@ -157,7 +157,7 @@ def _layout(sample: Sequence[str]) -> _Layout | None:
     plain = [line for line in filled if not line.startswith("#") and _DOCUMENT not in line]
     if not plain:
         return None
-    tabs = "\t" in plain[len(plain) // 2].strip(_SPACE)
+    tabs = 2 * sum("\t" in line.strip(_SPACE) for line in plain) >= len(plain)
     split = _Layout(tabs, 0, False, False, False).split
     ((width, _),) = Counter(len(split(line)) for line in plain).most_common(1)
     if width < 2:

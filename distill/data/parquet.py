@@ -26,6 +26,8 @@ LARGEST = 1 << 28
 """Bytes that a single row may take."""
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12, "BYTE_ARRAY": 4}
 """Physical type -> bytes of a value in memory, besides those of a text."""
+_DELTA = "DELTA_BYTE_ARRAY"
+"""An encoding by which a text may repeat a part of the one before it."""
 _FEWEST = 8
 """Rows that are read at once where a value may repeat the one before it."""
 
@@ -74,7 +76,9 @@ def _width(chunk: pq.ColumnChunkMetaData) -> int:
 def _texts(metadata: pq.FileMetaData) -> list[str]:
     """Paths of the columns that are read as dictionaries, so that a repeated value is in memory once."""
     columns = map(metadata.schema.column, range(len(metadata.schema)))
-    return [column.path for column in columns if column.physical_type == "BYTE_ARRAY" and _is_text(column)]
+    other = {chunk.path_in_schema for chunk in _chunks(metadata) if _DELTA in chunk.encodings}
+    texts = (column.path for column in columns if column.physical_type == "BYTE_ARRAY" and _is_text(column))
+    return [path for path in texts if path not in other]
 
 
 def _is_text(column: pq.ColumnSchema) -> bool:
@@ -87,7 +91,7 @@ def _at_once(metadata: pq.FileMetaData) -> int:
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         rows = min(rows, max(1, AT_ONCE * group.num_rows // max(group.total_byte_size, 1)))
     for chunk in _chunks(metadata):
-        if "DELTA_BYTE_ARRAY" in chunk.encodings:
+        if _DELTA in chunk.encodings:
             rows = min(rows, max(_FEWEST, AT_ONCE // max(chunk.total_uncompressed_size, 1)))
     return rows
 

@@ -121,6 +121,7 @@ def _consider(found: _Evidence, row: int, record: Sequence[str], written: Sequen
     several = (value for value in record if "\n" in value or "\r" in value)
     if len(found.spans) < _SPANS and any(separator in value for value in several):
         found.spans.append((row, apart))
+    _remember(found, record)
 
 
 def _consider_line(found: _Evidence, record: Sequence[str], line: str, separator: str) -> None:
@@ -132,6 +133,11 @@ def _consider_line(found: _Evidence, record: Sequence[str], line: str, separator
         _count(found, values)
     else:
         found.whole = False
+    _remember(found, record)
+
+
+def _remember(found: _Evidence, record: Sequence[str]) -> None:
+    """Add the values of a record to those of its columns, and forget columns with many values."""
     for column in list(found.values):
         if column < len(record):
             found.values[column].add(record[column][:_LONGEST])

@@ -16,7 +16,7 @@ from distill.data.lines import LONGEST, Malformed, check_text, lines
 
 Form = Literal["lines", "array", "object"]
 """One object a line, one array of rows, or, maybe, one object with the rows in it."""
-WHOLE = 1 << 25
+WHOLE = 1 << 24
 """Characters of an object that is in memory as a whole."""
 
 Rows = Iterator[tuple[dict[str, Any], int]]
@@ -153,8 +153,9 @@ def _document(text: io.TextIOWrapper, notes: list[str]) -> Rows:
             )
     _check_end(rest[1:], text)
     if not found:
-        for row in shapes.of_object(fields, notes):
-            yield row, read // max(len(fields), 1)
+        rows = shapes.of_object(fields, notes)
+        for row in rows:
+            yield row, read // len(rows) + 1
 
 
 def _of_data(value: Any, characters: int, fields: Mapping[str, Any]) -> Rows:

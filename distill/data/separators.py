@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Literal
 
 from distill.advice import setting
 from distill.data.lines import Malformed, chunks, lines
@@ -96,9 +97,15 @@ def _start(text: io.TextIOWrapper) -> list[str]:
 
 
 def _reading(start: Sequence[str], separator: str) -> _Reading:
+    """The reading with this separator, with quotes as in CSV or as text, whichever fits more rows."""
+    readings = [_parsed(start, separator, quoting) for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_NONE)]
+    return max(readings, key=lambda reading: reading.share)
+
+
+def _parsed(start: Sequence[str], separator: str, quoting: Literal[0, 3]) -> _Reading:
     rows = list[list[str]]()
     try:
-        rows += (row for row in csv.reader(start, delimiter=separator) if row)
+        rows += (row for row in csv.reader(start, delimiter=separator, quoting=quoting) if row)
     except csv.Error:
         pass  # refused later, with its row
     header = tuple(rows[0]) if rows else ()

@@ -5,7 +5,7 @@ each column, and spans as objects with `start`, `end` and `label`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from distill.data.lines import Malformed
@@ -66,7 +66,7 @@ def _span(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
-def of_object(fields: Mapping[str, Any], notes: list[str]) -> Iterator[dict[str, Any]]:
+def of_object(fields: Mapping[str, Any], notes: list[str]) -> list[dict[str, Any]]:
     """The rows of one object, as pandas and `datasets` write tables; a single row where it is none of these.
 
     A note is added unless it is a single row.
@@ -77,29 +77,29 @@ def of_object(fields: Mapping[str, Any], notes: list[str]) -> Iterator[dict[str,
     values = list(fields.values())
     if len(values) == 1 and isinstance(values[0], list) and values[0] and all(isinstance(v, dict) for v in values[0]):
         notes.append(f"its rows are the list {next(iter(fields))!r}")
-        return map(row, values[0])
+        return list(map(row, values[0]))
     if values and all(isinstance(value, list) for value in values) and len({len(value) for value in values}) == 1:
         notes.append("it is one object, and each of its lists is a column")
-        return (row(dict(zip(fields, each, strict=True))) for each in zip(*values, strict=True))
+        return [row(dict(zip(fields, each, strict=True))) for each in zip(*values, strict=True)]
     if values and all(isinstance(value, dict) for value in values):
         return _of_objects(fields, notes)
-    return iter([row(dict(fields))])
+    return [row(dict(fields))]
 
 
-def _of_objects(fields: Mapping[str, dict[str, Any]], notes: list[str]) -> Iterator[dict[str, Any]]:
+def _of_objects(fields: Mapping[str, dict[str, Any]], notes: list[str]) -> list[dict[str, Any]]:
     """The rows of an object of objects, of which pandas numbers either the outer or the inner ones."""
     first = next(iter(fields.values()))
     inner = {key for value in fields.values() for key in value}
     alike = all(value.keys() == first.keys() for value in fields.values())
     if all(map(str.isdecimal, fields)) and not all(map(str.isdecimal, inner)):
         notes.append("it is one object, and each object in it is a row")
-        return map(row, fields.values())
+        return list(map(row, fields.values()))
     if alike and inner and all(map(str.isdecimal, inner)) and not any(map(str.isdecimal, fields)):
         notes.append("it is one object, and each object in it is a column")
-        return (row({name: fields[name][key] for name in fields}) for key in first)
+        return [row({name: fields[name][key] for name in fields}) for key in first]
     if alike and len(fields) > 1:
         raise Malformed(
             f"got an object of objects, {', '.join(list(fields)[:3])}, that could be columns or rows; must be one of "
             "the two; write one object for each row, in lines or in one array"
         )
-    return iter([row(dict(fields))])
+    return [row(dict(fields))]

@@ -55,7 +55,7 @@ MALFORMED: dict[str, tuple[str, Content, str]] = {
     "too few values": ("f.csv", b"a,b\n1,2\n3\n", "row 2: got 1 values; must be 2"),
     "too many values": ("f.csv", b"a,b\n1,2\n3,4\n\n5,6,7\n", "row 3: got 3 values; must be 2"),
     "too many after many lines": ("f.csv", b'a,b\n"x\ny\nz",2\n' + b"1,2\n" * 9000 + b"1\n", "row 9002: got 1 values"),
-    "two separators": ("f.csv", b"a;b,c\n1;2,3\n", "columns 'a;b' and 'c', or columns 'a' and 'b,c'; .*; set tasks"),
+    "two separators": ("f.csv", b"a;b,c\n1;2,3\n", "columns 'a;b' and 'c', or columns 'a' and 'b,c'; .*; set"),
     "open quote, last column": ("f.csv", b'a,b\n1,2\n3,"x\n4,5\n', "row 2: got a quote that is not closed"),
     "open quote, first column": ("f.csv", b'a,b\n"x,2\n3,4\n', "row 1: got a quote that is not closed"),
     "open quote in the header": ("f.csv", b'a,"b\n1,2\n', "header: got a quote that is not closed"),

@@ -1,0 +1,95 @@
+"""JSON as libraries and annotation tools write it: rows in, typed columns out, or refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from datasets import Dataset
+
+from distill.data.files import Table, read
+from distill.errors import DataError
+
+FRAME = pd.DataFrame({"text": ["oak", "elm", 'ash "x"\nß'], "label": ["a", "b", "a"], "size": [1.5, 2.0, 0.25]})
+ROWS = FRAME.to_dict("records")
+
+
+def load(path: Path) -> Table:
+    return read(str(path), "tasks.train", folder=path.parent / "cache")
+
+
+def content(tmp_path: Path, value: Any, name: str = "f.json") -> list[dict[str, Any]]:
+    (tmp_path / name).write_text(value if isinstance(value, str) else json.dumps(value))
+    return list(load(tmp_path / name).rows.to_pylist())
+
+
+@pytest.mark.parametrize("indent", [0, 2])
+@pytest.mark.parametrize("orient", ["records", "split", "index", "columns", "table"])
+def test_pandas(orient: Any, indent: int, tmp_path: Path) -> None:
+    FRAME.to_json(tmp_path / "f.json", orient=orient, indent=indent)
+    table = load(tmp_path / "f.json")
+    assert table.rows.select(FRAME.columns.tolist()).to_pylist() == ROWS
+    assert bool(table.notes) == (orient in ("index", "columns"))
+
+
+def test_datasets(tmp_path: Path) -> None:
+    data = Dataset.from_pandas(FRAME)
+    data.to_json(tmp_path / "f.json")
+    data.to_json(tmp_path / "g.jsonl")
+    (tmp_path / "h.json").write_text(json.dumps(data.to_dict()))
+    assert load(tmp_path / "f.json").rows.to_pylist() == load(tmp_path / "g.jsonl").rows.to_pylist() == ROWS
+    table = load(tmp_path / "h.json")
+    assert table.rows.to_pylist() == ROWS
+    assert "each of its lists is a column" in table.notes[0]
+
+
+def test_rows_in_one_object(tmp_path: Path) -> None:
+    assert content(tmp_path, {"version": 1, "data": ROWS}) == ROWS
+    assert content(tmp_path, {"examples": ROWS}, "g.json") == ROWS
+    assert content(tmp_path, {"text": "oak", "tags": ["a", "b"]}, "h.json") == [{"text": "oak", "tags": ["a", "b"]}]
+
+
+SPAN = {"start": 0, "end": 3, "label": "TREE"}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"text": "oak", "label": [[0, 3, "TREE"]]},
+        {"text": "oak", "label": [{"start_offset": 0, "end_offset": 3, "label": "TREE"}]},
+        {"text": "oak", "label": [{"start": 0, "end": 3, "labels": ["TREE"]}]},
+        {"text": "oak", "label": [SPAN]},
+    ],
+)
+def test_spans_have_one_shape(row: dict[str, Any], tmp_path: Path) -> None:
+    rows = [row, {"text": "none", "label": []}]
+    lines = "".join(json.dumps(each) + "\n" for each in rows)
+    expected = [{"text": "oak", "label": [SPAN]}, {"text": "none", "label": []}]
+    assert content(tmp_path, lines, "f.jsonl") == content(tmp_path, rows) == expected
+
+
+def test_spacy(tmp_path: Path) -> None:
+    rows = [["oak", {"entities": [[0, 3, "TREE"]]}], ["none", {"entities": []}]]
+    assert content(tmp_path, rows) == [{"text": "oak", "entities": [SPAN]}, {"text": "none", "entities": []}]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ([{"id": 1, "data": {"text": "oak"}, "annotations": [{"result": []}]}], "Label Studio .*; export the project"),
+        ({"p": {"a": 1}, "q": {"a": 2}}, "could be columns or rows"),
+        ({"columns": ["a", "b"], "data": [["x", 1], ["y"]]}, "row 2: got 1 values; must be 2"),
+        ('{"a": 1, "a": 2}', "the key 'a' twice"),
+        ('{"a": 1} x', "row 1: got broken JSON|after the end"),
+        ('{"a" 1}', "must be a colon|broken JSON"),
+        ({"a": json.loads("[" * 40 + "]" * 40)}, "too deep"),
+        ([{"a": {f"k{n}": 1}} for n in range(1100)], "more than 1,000 different keys in objects"),
+        ('{"a": [' + "1," * (1 << 23) + "1]}", "broken JSON|one object of more than"),
+    ],
+)
+def test_refused(value: Any, expected: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=expected):
+        content(tmp_path, value)
