@@ -106,7 +106,9 @@ def labelled_rows(
     joined = {split: label_column(table, columns) for split, table in tables.items()}
     several = columns.label if len(columns.label) > 1 else ()
     stated = stated_of(settings, head, columns.label, key, first.files[0])
-    joined, remarks = (joined, []) if columns.kind.read is None or several else columns.kind.read(joined, stated)
+    # Labels of a published data set are used as they are, so that -1 of its test rows is refused with its row.
+    as_read = columns.kind.read is None or several or bool(settings.rows)
+    joined, remarks = (joined, []) if as_read or columns.kind.read is None else columns.kind.read(joined, stated)
     labels = labels_of(settings, columns.kind, joined, head, key, several)
     if columns.kind.named and settings.labels is None and head is None:
         _check_labels(labels.names, columns, first, key)
