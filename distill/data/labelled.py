@@ -109,7 +109,9 @@ def labelled_rows(
     several = (columns.flag,) if columns.flag else columns.label if len(columns.label) > 1 else ()
     numbered = first.classes(columns.label[0])
     stated = stated_of(settings, head, columns.label, key, first.files[0])
-    joined, remarks = (joined, []) if columns.kind.read is None or several else columns.kind.read(joined, stated)
+    # Labels of a published data set are used as they are, so that -1 of its test rows is refused with its row.
+    as_read = columns.kind.read is None or several or bool(settings.rows)
+    joined, remarks = (joined, []) if as_read or columns.kind.read is None else columns.kind.read(joined, stated)
     labels = labels_of(settings, columns.kind, joined, head, key, several, numbered)
     if columns.kind.named and settings.labels is None and head is None:
         _check_labels(labels.names, columns, first, key)
