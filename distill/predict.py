@@ -115,7 +115,7 @@ def _predict(options: argparse.Namespace) -> None:
     from distill.progress import Bar
 
     silence()
-    model = serve.load(folder, backend=options.backend, scheme=options.scheme, say=lambda line: _say([line]))
+    model = serve.load(folder, backend=options.backend, scheme=options.scheme, say=_say)
     done = 0
     with (
         _opened(output, form, source) as write,

@@ -177,7 +177,7 @@ BAD: list[tuple[list[str], str]] = [
     (["MODEL", "--file", "in.xml"], "--file: got in.xml; must end with .csv, "),
     (["MODEL", "--file", "in.csv", "--text", "bdoy"], "--text: got bdoy; must be a column of in.csv, which has id, t"),
     (["MODEL", "--file", "in.csv", "--text-pair", "t"], "--text: got nothing; must be set where --text-pair is; "),
-    (["MODEL", "--file", "semi.csv"], "semi.csv, header: got one column, 'id;t'; must be separated by ','; set --sep"),
+    (["MODEL", "--file", "semi.csv"], "semi.csv, header: got a line that is columns 'id;t' and 'x', or columns 'id' and"),
     (["MODEL", "--file", "ragged.csv"], "ragged.csv, row 1: got 2 values; must be 1"),
     (["MODEL", "--file", "null.jsonl"], "null.jsonl, row 2: got no text in column t; must be text; "),
     (["MODEL", "--file", "number.jsonl"], "--text: got nothing, and no column of number.jsonl but the label is text; "),
@@ -197,7 +197,7 @@ BAD: list[tuple[list[str], str]] = [
 def test_errors_are_one_line(arguments: list[str], message: str, model: Path, pairs: Path, call: Call) -> None:
     Path("in.csv").write_text("id,t\n1,two goats\n")
     Path("in.xml").write_text("<t/>")
-    Path("semi.csv").write_text("id;t\n1;two goats\n")
+    Path("semi.csv").write_text("id;t,x\n1;two goats,2\n")
     Path("ragged.csv").write_text("t\ntwo,goats\n")
     Path("null.jsonl").write_text('{"t": "two goats"}\n{"t": null}\n')
     Path("number.jsonl").write_text('{"t": 2}\n')
