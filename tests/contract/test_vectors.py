@@ -213,7 +213,8 @@ def test_other_modules_are_refused(file: str, content: Any, message: str, tmp_pa
     checkpoint.write_json(tmp_path / file, content)
     with pytest.raises(DataError, match=message):
         EncoderForVectors.from_pretrained(tmp_path)
-    assert stored_head(tmp_path) is None
+    with pytest.raises(DataError, match=message):
+        stored_head(tmp_path)
 
 
 def test_a_classifier_made_from_an_embedder_is_a_classifier(tmp_path: Path) -> None:
