@@ -12,6 +12,7 @@ from distill.backends import BACKENDS
 from distill.data.kinds import KINDS, Kind
 from distill.data.task import Task
 from distill.errors import ConfigError, DataError
+from distill.family.foreign import check_adapter
 from distill.strict import read_json
 
 FILE = "distill.json"
@@ -94,11 +95,13 @@ def located(folder: str | Path) -> Path:
     """The model folder that a user means: the folder itself, or the only exported folder in it.
 
     Raises:
+        DataError: for a folder with an adapter.
         ConfigError: for a path without a folder, and for a folder that has no exported folder or several.
     """
     path = Path(folder)
     if not path.is_dir():
         raise ConfigError(f"folder: got {folder}; must be a local folder; check the path (from {Path.cwd()})")
+    check_adapter(path)
     if any((path / name).exists() for name in (FILE, "config.json")):
         return path
     found = {file.parent for pattern in ("*", "*/*") for file in path.glob(f"{pattern}/{FILE}")}

@@ -19,6 +19,7 @@ from distill.errors import DataError
 from distill.family.head import stored_head
 
 peft = pytest.importorskip("peft")
+pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # of peft
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 TEXT = "the small boat crossed the harbour"
 

@@ -19,7 +19,7 @@ def _names(*labels: str) -> dict[str, Any]:
 MODELS: dict[str, dict[str, Any]] = {
     "bert": {"num_labels": 3} | _names("boat", "baker", "storm"),
     "roberta": {"num_labels": 4},
-    "distilbert": {"num_labels": 1},
+    "distilbert": {"num_labels": 1, "problem_type": "regression"},
     "multi_label": {"num_labels": 3, "problem_type": "multi_label_classification"} | _names("a", "b", "c"),
 }
 

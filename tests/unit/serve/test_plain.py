@@ -68,8 +68,10 @@ def test_a_number_is_that_of_the_pipeline_and_one_without_a_problem_is_noted(tmp
 def test_problems_that_outputs_cannot_have_are_refused(
     labels: list[str], problem: str, message: str, tmp_path: Path
 ) -> None:
+    folder = classifier(tmp_path / "model", labels)
+    change(folder / "config.json", problem_type=problem)
     with pytest.raises(DataError, match=message):
-        serve.load(classifier(tmp_path / "model", labels, problem_type=problem))
+        serve.load(folder)
 
 
 @pytest.mark.parametrize(("family", "most"), [("deberta-v2", 32), ("xlnet", 512)])
