@@ -177,7 +177,7 @@ BAD: list[tuple[list[str], str]] = [
     (["MODEL", "--file", "in.xml"], "--file: got in.xml; must end with .csv, "),
     (["MODEL", "--file", "in.csv", "--text", "bdoy"], "--text: got bdoy; must be a column of in.csv, which has id, t"),
     (["MODEL", "--file", "in.csv", "--text-pair", "t"], "--text: got nothing; must be set where --text-pair is; "),
-    (["MODEL", "--file", "semi.csv"], "semi.csv, header: got a line that is columns 'id;t' and 'x', or columns 'id' and"),
+    (["MODEL", "--file", "semi.csv"], "semi.csv, header: got what could be columns 'id;t' and 'x', or columns"),
     (["MODEL", "--file", "ragged.csv"], "ragged.csv, row 1: got 2 values; must be 1"),
     (["MODEL", "--file", "null.jsonl"], "null.jsonl, row 2: got no text in column t; must be text; "),
     (["MODEL", "--file", "number.jsonl"], "--text: got nothing, and no column of number.jsonl but the label is text; "),

@@ -46,7 +46,7 @@ PARTS = (
     "\\",
     "None",
 )
-TEXTS = st.lists(st.sampled_from(PARTS), min_size=1, max_size=6).map("".join).map(lambda text: f"a{text}")
+TEXTS = st.builds("{}{}z".format, st.sampled_from(["a", '"a']), st.lists(st.sampled_from(PARTS)).map("".join))
 TABLES = st.lists(
     st.fixed_dictionaries({"text": TEXTS, "note": st.one_of(st.just(""), TEXTS), "label": st.sampled_from(LABELS)}),
     min_size=1,
