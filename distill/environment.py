@@ -35,16 +35,13 @@ VNNI = ("avx512_vnni", "avx_vnni", "amx_int8")
 
 def environment(machine: Machine) -> dict[str, Any]:
     """Machine, arithmetic and package versions of a run, as in results.json."""
-    import torch
-
-    gpu = torch.cuda.get_device_name() if machine.device.type == "cuda" else None
     arithmetic = {"training_precision": machine.precision, "float32_fast_path": machine.fast_float32}
-    return hardware(machine.threads, gpu) | arithmetic | {"processes": machine.accelerator.num_processes}
+    return hardware(machine.threads, _gpu(machine)) | arithmetic | {"processes": machine.accelerator.num_processes}
 
 
 def processor(machine: Machine) -> dict[str, Any]:
     """What times depend on besides threads and settings: those of another processor are other times."""
-    return {name: fact for name, fact in environment(machine).items() if name in ("cpu", "cpu_flags", "gpu")}
+    return {"cpu": _cpu(), "cpu_flags": " ".join(cpu_flags()), "gpu": _gpu(machine)}
 
 
 @functools.cache
@@ -108,6 +105,12 @@ def memory(cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:
     with suppress(OSError, ValueError):
         swap = min(swap, int((cgroup / "memory.swap.max").read_text()))
     return int(ram + swap)
+
+
+def _gpu(machine: Machine) -> str | None:
+    import torch
+
+    return torch.cuda.get_device_name() if machine.device.type == "cuda" else None
 
 
 def installed(packages: Sequence[str]) -> dict[str, str | None]:
