@@ -183,8 +183,6 @@ def test_lone_carriage_return_is_no_end_of_a_row(content: str, tmp_path: Path) -
 
 def test_names_of_a_single_column_may_contain_a_separator(tmp_path: Path) -> None:
     (tmp_path / "f.csv").write_text("a list;of words\nwithout any\nother column\n")
-    with pytest.raises(
-        DataError, match=r"one column 'a list;of words', or columns 'a list' and 'of words'"
-    ):
+    with pytest.raises(DataError, match=r"one column 'a list;of words', or columns 'a list' and 'of words'"):
         load(tmp_path / "f.csv")
     assert rows(load(tmp_path / "f.csv", "comma")) == [("without any",), ("other column",)]
