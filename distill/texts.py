@@ -64,16 +64,16 @@ def source(options: argparse.Namespace, record: Record | None, kind: Kind) -> So
     from distill.data import files
 
     table = files.read(options.file, "tasks.file", options.separator)
-    names = tuple(table.rows.column_names)
+    names, read = tuple(table.rows.column_names), _read(options, table, kind)
     if kind.choices:
-        text, choices, guessed = _choices(options, record, table)
+        text, choices, guessed = _choices(options, record, read)
         used, asked = (*text, *choices), _questions(text, choices)
     else:
-        columns, guessed = _columns(options, record, table)
+        columns, guessed = _columns(options, record, read)
         used = columns[:1] if kind.separate else columns
         asked = _texts(used)
     notes = [f"{table.files[0]}: the text is from {' and '.join(used)}"] if guessed else []
-    return Source(names, _of_file(table, asked), table.rows.num_rows, table.where, (*table.notes, *notes))
+    return Source(names, _of_file(table, read, asked), table.rows.num_rows, table.where, (*table.notes, *notes))
 
 
 def _without_file(options: argparse.Namespace, record: Record | None, kind: Kind) -> Source:
@@ -128,6 +128,16 @@ def _decoded(line: bytes, place: str) -> str:
     except UnicodeDecodeError as error:
         wrong = f"got byte 0x{line[error.start]:02x}"
         raise DataError(f"{place}: {wrong}; must be UTF-8 text; convert it to UTF-8") from error
+
+
+def _read(options: argparse.Namespace, table: Table, kind: Kind) -> Table:
+    """The table as a run reads it: with lists in place of the text of lists, for kinds that take lists."""
+    if not (kind.per_token or kind.choices):
+        return table
+    from distill import config
+    from distill.data.meant import with_lists
+
+    return with_lists(config.Task(text=options.text, text_pair=options.text_pair), table)[0]
 
 
 def _columns(options: argparse.Namespace, record: Record | None, table: Table) -> tuple[tuple[str, ...], bool]:
@@ -203,11 +213,12 @@ def _questions(text: tuple[str, ...], choices: tuple[str, ...]) -> Callable[[pa.
     return lambda part: zip(*(part[name].to_pylist() for name in text), choices_of(part, choices), strict=True)
 
 
-def _of_file(table: Table, asked: Callable[[pa.Table], Iterable[Asked]]) -> Iterator[Row]:
+def _of_file(table: Table, read: Table, asked: Callable[[pa.Table], Iterable[Asked]]) -> Iterator[Row]:
+    """The rows of a table, shown as they are in it, and asked as they are in `read`."""
     for start in range(0, table.rows.num_rows, _AT_ONCE):
         part = table.rows.slice(start, _AT_ONCE)
         shown = zip(*(_values(part, name, table.where(start)) for name in part.column_names), strict=True)
-        yield from map(Row, asked(part), shown)
+        yield from map(Row, asked(read.rows.slice(start, _AT_ONCE)), shown)
 
 
 def _values(part: pa.Table, name: str, place: str) -> list[Any]:

@@ -186,6 +186,14 @@ def test_kinds_are_asked_their_own_columns(call: Call) -> None:
         assert got["label"] == repr(asked)
 
 
+def test_lists_written_as_text_are_asked_as_lists(call: Call) -> None:
+    Path("in.csv").write_text('id,tokens\n1,"[\'two\', \'goats\']"\n2,"[\'a\', \'storm\']"\n')
+    code, output, _ = call("--file", "in.csv", kind="token_classification", columns=("tokens",))
+    assert code == 0
+    assert [row["label"] for row in lines(output)] == ["['two', 'goats']", "['a', 'storm']"]
+    assert [row["tokens"] for row in lines(output)] == ["['two', 'goats']", "['a', 'storm']"]
+
+
 def test_what_is_guessed_is_said(call: Call) -> None:
     Path("in.csv").write_text("nummer,сообщение\n1,two goats\n2,a storm\n")
     code, _, errors = call("--file", "in.csv", "--text", "сообщение")
