@@ -16,7 +16,7 @@ _WORDS = frozenset({"true", "false", "null", "nan", "inf", "none"})
 def setting(key: str, value: Value) -> str:
     """`KEY=VALUE` as it is typed in a shell, so that Hydra gets this value, of this type.
 
-    setting("tasks.separator", ";")  # 'tasks.separator=";"'
+        setting("tasks.separator", ";")  # 'tasks.separator=";"'
     """
     return shlex.quote(f"{key}={hydra(value)}")
 
