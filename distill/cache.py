@@ -44,6 +44,8 @@ _LEFT = re.compile(
     rf"({'|'.join(PARTS)})-[0-9a-f]{{16}}({re.escape(locks.TAKEN)})?"
 )
 """Names of what killed runs left: temporary files and folders, and locks."""
+_DOCSTRINGS = re.compile(r"docstrings-[0-9a-f]{16}\.parquet")
+"""Names of files that earlier versions kept beside the parts."""
 _DAY = 86_400.0
 _MARK_TEXT = "distill made this folder for its cache, and may replace or remove anything in it.\n"
 _CLONE = 0x40049409
@@ -106,7 +108,7 @@ def _is_marked(folder: Path) -> bool:
 
 def _is_older(folder: Path) -> bool:
     """Whether a folder is a cache of an earlier version: everything in it is named and made up as it was there."""
-    parts = _listed(folder)
+    parts = [part for part in _listed(folder) if not (_DOCSTRINGS.fullmatch(part.name) and part.is_file())]
     plain = all(part.name in (*PARTS, LOCKS) and part.is_dir() and not part.is_symlink() for part in parts)
     return plain and all(_is_entry(entry) for part in parts for entry in _listed(part))
 
