@@ -45,7 +45,7 @@ def check_adapter(folder: Path) -> None:
         " beside weights" if any((folder / name).is_file() for name in ("model.safetensors", "config.json")) else ""
     )
     kept = ", or remove this file if the weights contain it already" if beside else ""
-    got = f"{file}: got an adapter of peft{beside}, trained on {base}; must be one model, because an adapter alone is none"
+    got = f"{file}: got an adapter of peft{beside}, trained on {base}; must be one model, which an adapter alone is not"
     if (lost := _lost(folder, settings, base)) is not None:
         raise DataError(
             f"{got}; neither the adapter nor its base has {lost}, which was random when it was trained, so that it "
