@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError, safe_open
+
 from distill import advice
 from distill.errors import DataError
+from distill.family.records import FAMILIES
 
 ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 """Files of peft."""
@@ -40,10 +45,32 @@ def check_adapter(folder: Path) -> None:
         " beside weights" if any((folder / name).is_file() for name in ("model.safetensors", "config.json")) else ""
     )
     kept = ", or remove this file if the weights contain it already" if beside else ""
-    raise DataError(
-        f"{file}: got an adapter of peft{beside}, trained on {base}; must be one model, because an adapter alone is "
-        f"none{kept}; merge it with {python(_merging(folder, settings, base))}"
-    )
+    got = f"{file}: got an adapter of peft{beside}, trained on {base}; must be one model, which an adapter alone is not"
+    if (lost := _lost(folder, settings, base)) is not None:
+        raise DataError(
+            f"{got}; neither the adapter nor its base has {lost}, which was random when it was trained, so that it "
+            f"cannot be merged; train it again with modules_to_save=['{lost.rpartition('.')[2]}', 'classifier']"
+        )
+    raise DataError(f"{got}{kept}; merge it with {python(_merging(folder, settings, base))}")
+
+
+def _lost(folder: Path, settings: dict[str, Any], base: Any) -> str | None:
+    """The pooler of a classifier that is neither in an adapter nor in its base, a local folder; None without."""
+    source = Path(str(base))
+    record = FAMILIES.get(str(_json(source / "config.json").get("model_type")))
+    if settings.get("task_type") != "SEQ_CLS" or record is None or record.layer is None:
+        return None
+    lost = "pre_classifier" if record.name == "distilbert" else record.pooler
+    files = [folder / ADAPTER_WEIGHTS, *source.glob("*.safetensors")]
+    last = None if lost is None else lost.rpartition(".")[2]
+    return None if last is None or any(f".{last}." in f".{name}" for name in _names(files)) else lost
+
+
+def _names(files: Iterable[Path]) -> Iterator[str]:
+    """Names of the tensors of files; none of a damaged one."""
+    for file in files:
+        with suppress(SafetensorError, OSError), safe_open(file, framework="np") as tensors:
+            yield from tensors.keys()
 
 
 def _merging(folder: Path, settings: dict[str, Any], base: Any) -> str:
@@ -64,8 +91,6 @@ def _merging(folder: Path, settings: dict[str, Any], base: Any) -> str:
 
 def _outputs(folder: Path) -> int | None:
     """Number of outputs of the head that was trained with an adapter; None if none was."""
-    from safetensors import SafetensorError, safe_open
-
     heads = ("classifier", "score", "out_proj", "logits_proj")
     try:
         with safe_open(folder / ADAPTER_WEIGHTS, framework="np") as tensors:

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,12 @@ TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 TEXT = "the small boat crossed the harbour"
 
 
-def adapted(folder: Path, base: Path) -> Any:
+def adapted(folder: Path, base: Path, modules: Sequence[str] = ("query", "value")) -> Any:
     """A trained LoRA model of three classes on a base, as peft saves it in `folder`."""
     from transformers import AutoModelForSequenceClassification
 
     model = AutoModelForSequenceClassification.from_pretrained(base, num_labels=3)
-    settings = peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query", "value"], r=2)
+    settings = peft.LoraConfig(task_type="SEQ_CLS", target_modules=[*modules], r=2)
     torch.manual_seed(1)
     wrapped = peft.get_peft_model(model, settings).eval()
     with torch.no_grad():
@@ -52,7 +53,7 @@ def refusal(folder: Path) -> str:
 
 @pytest.mark.parametrize("tokenizer", ["base", "adapter"])
 def test_an_adapter_is_refused_with_the_command_that_merges_it(tokenizer: str, tmp_path: Path) -> None:
-    base, folder = TINY["save"](tmp_path / "base", "bert", "MaskedLM", std=0.3), tmp_path / "my adapter"
+    base, folder = TINY["save"](tmp_path / "base", "bert", "", std=0.3), tmp_path / "my adapter"
     wrapped = adapted(folder, base)
     if tokenizer == "adapter":
         for file in base.glob("tokenizer*"):
@@ -74,6 +75,17 @@ def test_an_adapter_is_refused_with_the_command_that_merges_it(tokenizer: str, t
         expected = wrapped(**words).logits.softmax(-1)[0].tolist()
     (found,) = model.predict([TEXT])
     assert list(found["scores"].values()) == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize(("name", "part"), [("bert", "bert.pooler"), ("deberta-v2", "pooler")])
+def test_an_adapter_whose_pooler_is_lost_gets_no_command(name: str, part: str, tmp_path: Path) -> None:
+    """peft saves the classifier beside the matrices. A pooler that the base does not have was random, and is lost."""
+    base = TINY["save"](tmp_path / "base", name, "MaskedLM", std=0.3)
+    folder = tmp_path / "adapter"
+    adapted(folder, base, ["query", "value"] if name == "bert" else ["query_proj"])
+    message = refusal(folder)
+    assert f"neither the adapter nor its base has {part}, which was random when it was trained" in message
+    assert "python" not in message
 
 
 def test_an_adapter_beside_its_base_is_not_ignored(tmp_path: Path) -> None:

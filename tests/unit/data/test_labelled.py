@@ -348,4 +348,4 @@ def test_a_column_of_0_and_1_tells_who_has_the_only_label_of_a_head(
     assert (found.task.kind.name, found.task.labels) == ("multi_label", labels or ("0",))
     assert found.train is not None
     given = {text: int(flag) for text, flag in zip(TEXTS, flags, strict=True)}
-    assert targets_of(found.train)[found.train.rows].ravel().tolist() == [given[text] for text in texts(found.train)]
+    assert targets_of(found.train).ravel().tolist() == [given[text] for text in texts(found.train)]

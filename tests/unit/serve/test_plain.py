@@ -62,7 +62,7 @@ def test_a_number_is_that_of_the_pipeline_and_one_without_a_problem_is_noted(tmp
     ("labels", "problem", "message"),
     [
         (["cohesion", "syntax", "grammar"], "regression", "got 3 outputs of a regression"),
-        (["toxic"], "single_label_classification", "got one output with problem_type single_label_classification"),
+        (["toxic"], "single_label_classification", "single_label_classification"),
     ],
 )
 def test_problems_that_outputs_cannot_have_are_refused(
