@@ -395,7 +395,9 @@ def section(name: str, results: Results) -> list[Block]:
 
 def measured_part(table: Table) -> str:
     """A table, and its notes as one paragraph."""
-    return markdown.text([replace(table, notes=[]), Paragraph(" ".join(table.notes))]).rstrip("\n")
+    text = markdown.text([replace(table, notes=[]), Paragraph(" ".join(table.notes))]).rstrip("\n")
+    # Links to committed runs, which stand in the table as text.
+    return re.sub(rf"\\\[([^\\\]]+)\\\]\(({RESULTS}[^)]*)\)", r"[\1](\2)", text)
 
 
 def step_table(measured: dict[str, Any]) -> Table:

@@ -18,7 +18,7 @@ _KEY = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
 def setting(key: str, value: Value) -> str:
     """`KEY=VALUE` as it is typed in a shell, so that Hydra gets this value, of this type.
 
-        setting("tasks.separator", ";")  # 'tasks.separator=";"'
+    setting("tasks.separator", ";")  # 'tasks.separator=";"'
     """
     return _typed(f"{key}={hydra(value)}")
 

@@ -166,7 +166,8 @@ def _check_formats(path: str | Path, stored: Mapping[str, Tensor], unused: Colle
 
 def _check_numbers(path: str | Path, model: Any) -> None:
     for name, value in model.named_parameters():
-        if value.device.type != "meta" and value.dtype == torch.float32 and not bool(torch.isfinite(value).all()):
+        plain = type(value.data) is torch.Tensor and value.device.type != "meta" and value.dtype == torch.float32
+        if plain and not bool(torch.isfinite(value).all()):
             raise not_finite(path, name)
 
 

@@ -170,7 +170,7 @@ def test_every_run_has_its_section_and_its_picture(root: Path) -> None:
     text = (root / "docs/results/README.md").read_text()
     assert text.index("## big") < text.index("## small")
     big = text[: text.index("## small")]
-    assert "\n    python -m distill recipe=distilbert tasks=glue seed=0\n" in big
+    assert "\n```\npython -m distill recipe=distilbert tasks=glue seed=0\n```\n" in big
     assert "- The teacher had no language-model head; a first stage fitted one." in big
     assert "- Training is partial: sst2 10,000 of 67,349 rows." in big
     assert "with 2 threads, on Example CPU 9000" in big

@@ -187,7 +187,7 @@ def test_kinds_are_asked_their_own_columns(call: Call) -> None:
 
 
 def test_lists_written_as_text_are_asked_as_lists(call: Call) -> None:
-    Path("in.csv").write_text('id,tokens\n1,"[\'two\', \'goats\']"\n2,"[\'a\', \'storm\']"\n')
+    Path("in.csv").write_text("id,tokens\n1,\"['two', 'goats']\"\n2,\"['a', 'storm']\"\n")
     code, output, _ = call("--file", "in.csv", kind="token_classification", columns=("tokens",))
     assert code == 0
     assert [row["label"] for row in lines(output)] == ["['two', 'goats']", "['a', 'storm']"]

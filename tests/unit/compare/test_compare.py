@@ -23,6 +23,7 @@ from distill.data.kinds import KINDS
 from distill.errors import UserError
 from distill.evaluate import latency
 from distill.export import record
+from distill.outputs import MARK
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 LABELS = ("harbour", "village", "street")
@@ -78,7 +79,7 @@ def test_the_command_writes_a_table_a_page_and_json(
     assert "McNemar's exact test" in out
     folder = tmp_path / "outputs" / "compare" / "a-vs-b"
     comparison = json.loads((folder / "compare.json").read_text())
-    assert sorted(path.name for path in folder.iterdir()) == ["compare.html", "compare.json"]
+    assert sorted(path.name for path in folder.iterdir()) == [MARK, "compare.html", "compare.json"]
     html = (folder / "compare.html").read_text()
     assert all(sentence.partition("'")[0] in html for sentence in comparison["result"])
     assert "http" not in html

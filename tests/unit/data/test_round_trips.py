@@ -80,7 +80,7 @@ def by_hand(separator: str) -> Writer:
     """As database tools export: without any quotes."""
 
     def write(rows: Rows, path: Path) -> None:
-        lines = [separator.join(rows[0]), *(separator.join(row.values()) for row in rows)]
+        lines = [separator.join(rows[0]), *(separator.join(row[name] for name in rows[0]) for row in rows)]
         path.write_text("".join(line + "\n" for line in lines), newline="")
 
     return write

@@ -260,8 +260,8 @@ def test_the_command_line(
     assert main([str(tmp_path), "--choose", "speed=max"]) == 2
     assert capsys.readouterr().err.startswith("--choose: got speed=max; must be")
     with small_disk(10):
-        assert main([str(tmp_path), "--csv", str(tmp_path / "f.csv")]) == 2
-    assert capsys.readouterr().err.startswith(f"{tmp_path / 'f.csv'}: got File too large after 0.0 MiB of it")
+        assert main([str(tmp_path), "--csv", str(tmp_path / "g.csv")]) == 2
+    assert capsys.readouterr().err.startswith(f"{tmp_path / 'g.csv'}: got File too large after 0.0 MiB of it")
     assert next(iter(export.rows(only(results))))["run"] == "outputs/a"
 
 

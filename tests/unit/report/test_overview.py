@@ -179,7 +179,7 @@ def test_errors_are_one_line(tmp_path: Path, results: Results, capsys: pytest.Ca
 
 def test_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
-    assert "usage" in capsys.readouterr().err
+    assert "FOLDER; see python -m distill.report --help" in capsys.readouterr().err
     assert main(["--help"]) == 0
     assert "usage" in capsys.readouterr().out
 

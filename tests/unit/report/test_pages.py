@@ -14,6 +14,7 @@ import pytest
 import yaml
 from rich.console import Console
 
+from distill.checkpoint import CLAIM, claim
 from distill.report import figure, html, markdown, model_card, show, validate, write
 from distill.report import page as pages
 from distill.report.detail import by_shape_table, gain_table, latency_table, recall_table, stages_table, tables
@@ -339,8 +340,10 @@ def test_the_card_of_a_reranker_shows_its_use(results: Results) -> None:
 def test_write(results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flushed: list[int] = []
     monkeypatch.setattr(os, "fsync", flushed.append)
+    claim(tmp_path / "run")
     paths = write(results, tmp_path / "run")
-    assert sorted(path.name for path in paths.values()) == sorted(p.name for p in (tmp_path / "run").iterdir())
+    names = [CLAIM, *(path.name for path in paths.values())]
+    assert sorted(names) == sorted(p.name for p in (tmp_path / "run").iterdir())
     assert json.loads(paths["results"].read_text()) == results
     assert len(flushed) == 2 * len(paths)  # each file, and the folder that has its name
 

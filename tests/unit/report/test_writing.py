@@ -22,7 +22,7 @@ def project(tmp_path: Path, results: dict[str, Any], monkeypatch: pytest.MonkeyP
     return tmp_path
 
 
-@pytest.mark.parametrize(("name", "folder"), zip(FILES, [".", "outputs", "outputs/one"], strict=True))
+@pytest.mark.parametrize(("name", "folder"), list(zip(FILES, [".", "outputs", "outputs/one"], strict=True)))
 def test_a_file_of_the_user_is_kept(name: str, folder: str, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mine = project / folder / name
     mine.write_text("a year of work")
