@@ -40,11 +40,11 @@ def check_names(folder: str | Path, config: Mapping[str, Any], tensors: Mapping[
     if record is None:
         return
     inside, below = f"{record.encoder}.", f"{record.embeddings}.weight"
-    for example, expression, rename in _renamings(tensors, inside, below):
-        renamed = [rename(name) for name in tensors]
+    for example, expression, spelled in _renamings(tensors, inside, below):
+        renamed = [spelled(name) for name in tensors]
         if len({*renamed}) == len(renamed):
             raise DataError(
-                f"{folder}: got tensors under other names than the model's, such as {example} for {rename(example)}; "
+                f"{folder}: got tensors under other names than the model's, such as {example} for {spelled(example)}; "
                 "must be the names that transformers writes; rename them with "
                 + python(_program(Path(folder), tensors, expression))
             )

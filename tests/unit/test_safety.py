@@ -46,6 +46,8 @@ UNDER_WRITING = {
     ("evaluate/memory.py", "peak"): "a switch of the kernel, not a file",
     ("export/huggingface.py", "copied"): "into the temporary folder of `export_folder`, or of the export stage",
     ("export/embedder.py", "_write"): "into the temporary folder of `export_embedder`",
+    ("stages/serving.py", "_link"): "into a temporary folder, from which a process is started",
+    ("stages/serving.py", "_put"): "into a temporary folder, from which a process is started",
     ("stages/served.py", "runner"): "into a temporary folder, of a model that is only timed",
     ("report/figure.py", "svg"): "into memory",
     ("report/figure.py", "png"): "into memory",
