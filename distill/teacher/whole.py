@@ -71,7 +71,7 @@ def load_whole(auto: Any, path: str | Path, *, claimed: bool, **settings: Any) -
     if wrong or strange:
         raise _incomplete(path, part, wrong, sorted(strange))
     _check_names(path, model, stored)
-    if quantizer_of(config) is None:
+    if quantizer_of(config) is None and "quantization_config" not in settings:
         _check_formats(path, stored, unused)
         _check_numbers(path, model)
     return model, missing, {*unused, *(name for name in stored if BUFFERS.search(name))}
