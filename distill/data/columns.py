@@ -22,8 +22,8 @@ from distill.errors import ConfigError, DataError
 from distill.family.head import Head
 
 LABELS = (
-    "label", "labels", "target", "class", "category", "intent", "sentiment", "topic", "emotion", "score", "similarity",
-    "rating", "stars", "relevance", "relevant", "y",
+    "label", "labels", "gold_label", "target", "class", "category", "intent", "sentiment", "topic", "emotion", "score",
+    "similarity", "rating", "stars", "relevance", "relevant", "y",
 )  # fmt: skip
 """Usual names of label columns."""
 

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill import config
-from distill.data.cells import listed, unwrapped
 from distill.data.columns import ANSWERS, FOUND, LABELS, SAMPLE, TAGS, WORD_LISTS, label_columns
 from distill.data.decisions import rejected, statements, unapproved
 from distill.data.files import Table
 from distill.data.kinds.kind import is_text
+from distill.data.listed import listed, unwrapped
 from distill.errors import ConfigError
 
 SPLITS = {

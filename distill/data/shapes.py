@@ -66,6 +66,10 @@ def _span(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
+MOST = 250_000
+"""Rows of a table that is one object: it is in memory as a whole, and takes Python a second for 70,000 rows."""
+
+
 def of_object(fields: Mapping[str, Any], notes: list[str]) -> list[dict[str, Any]]:
     """The rows of one object, as pandas and `datasets` write tables; a single row where it is none of these.
 
@@ -75,6 +79,11 @@ def of_object(fields: Mapping[str, Any], notes: list[str]) -> list[dict[str, Any
         Malformed: for an object that could be read in two ways.
     """
     values = list(fields.values())
+    if (most := max((len(value) for value in values if isinstance(value, list | dict)), default=0)) > MOST:
+        raise Malformed(
+            f"got one object with {most:,} values of a column or row; must be at most {MOST:,} in one object; write "
+            "one object for each row, in lines"
+        )
     if len(values) == 1 and isinstance(values[0], list) and values[0] and all(isinstance(v, dict) for v in values[0]):
         notes.append(f"its rows are the list {next(iter(fields))!r}")
         return list(map(row, values[0]))

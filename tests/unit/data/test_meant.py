@@ -13,9 +13,9 @@ import pandas as pd
 import pytest
 
 from distill import config
-from distill.data.cells import parsed
 from distill.data.files import read
 from distill.data.labelled import Labelled, labelled_rows
+from distill.data.listed import parsed
 from distill.data.splits import Split, targets_of
 from distill.errors import UserError
 from distill.family.head import Head
