@@ -55,6 +55,8 @@ def stored_head(folder: str | Path) -> Head | None:
     Raises:
         DataError: for a folder that cannot be read, and for a head that cannot be used or is stated in two ways.
     """
+    if not (Path(folder) / CONFIG).is_file():
+        vectors.read(folder)  # which has a message about a model in a sub-folder
     config = config_of(folder)
     if architecture_of(config.get("architectures")):
         check_no_prompt(folder)

@@ -138,6 +138,13 @@ def longest(folder: str | Path, of_tokenizer: float, config: Any) -> int | None:
     return int(most) if most < 1 << 30 else None
 
 
+def of_cross_encoder(folder: str | Path) -> bool:
+    """Whether a folder is that of a cross-encoder of sentence-transformers."""
+    config = settings_of(Path(folder) / "config.json")
+    kind = settings_of(Path(folder) / MODEL).get("model_type")
+    return kind == "CrossEncoder" or any(config.get(key) for key in OF_CROSS_ENCODERS)
+
+
 def check_no_prompt(folder: str | Path) -> None:
     """DataError for a cross-encoder that puts a prompt before every pair of texts."""
     stored = settings_of(Path(folder) / MODEL)

@@ -144,7 +144,7 @@ def _model(
         row_by_row,
         entry.temperature or 1.0,
         _prompt(folder, record),
-        _activation(folder, record, stored is None),
+        _activation(folder, record, not (folder / FILE).is_file()),
     )
     if several is None:
         _check_outputs(model, folder / entry.path, _expected(model))

@@ -12,6 +12,7 @@ from distill import advice, family
 from distill.errors import ConfigError
 from distill.family.head import Head, class_names, stored_head
 from distill.family.record import ANSWERS, CHOICES, TEXTS, TOKENS, VECTORS
+from distill.family.sentence import of_cross_encoder
 from distill.family.settings import own_code, quantizer_of
 from distill.family.weights import CONFIG, config_of, opened, unread, weight_files
 from distill.teacher.load import read_config
@@ -100,11 +101,14 @@ def notes(path: str | Path, unused: Collection[str]) -> Iterator[str]:
         yield f"{file}: no class in architectures; the model is used as {WORDS[head.architecture]}, by its tensors"
     if code := own_code(stated):
         yield f"{file}: the folder's own code ({', '.join(code)}) is not run; the class of transformers is used"
-    if head is not None and (head.architecture, head.outputs, head.problem) == (TEXTS, 1, None):
+    number = head is not None and (head.architecture, head.outputs, head.problem) == (TEXTS, 1, None)
+    if number and not of_cross_encoder(path):
         yield (
             f"{file}: one output and no problem_type; it is used as a number. If it is the log-odds of a yes, whose "
             "sigmoid is a probability, set problem_type to multi_label_classification there"
         )
+    # Embedders have their own pooling, so that the pooler of the encoder is never used.
+    unused = () if head is not None and head.architecture == VECTORS else unused
     if unused:
         shown = ", ".join(sorted(unused)[:_SHOWN]) + (
             f" and {len(unused) - _SHOWN} more" if len(unused) > _SHOWN else ""

@@ -113,14 +113,21 @@ def _not_new(model: Any, expected: Collection[str], missing: Collection[str], cl
 
 def _part(model: Any, name: str) -> str:
     """The part of a model that is new or not, as a whole, to which a tensor belongs; empty for the encoder."""
-    record = family.family_of(model)
+    record, base = family.family_of(model), _base(model)
     pooler = record.pooler or f"{record.encoder}.pooler"
-    if name.startswith(f"{pooler}.") or (name.startswith("pooler.") and not hasattr(model, record.encoder)):
+    if name.startswith(f"{pooler}.") or (name.startswith("pooler.") and not base):
         return pooler
-    if name.startswith(f"{record.encoder}.") or not hasattr(model, record.encoder):
+    if name.startswith(base):
         return ""
     last = next((last for last in HEADS[architecture_of([type(model).__name__]) or TEXTS] if name in _both(last)), None)
     return last or name.partition(".")[0]
+
+
+def _base(model: Any) -> str:
+    """The prefix of the tensors of a model's encoder, and of its decoder if it has one; empty for a model without a
+    head."""
+    names = (family.family_of(model).encoder.partition(".")[0], str(getattr(model, "base_model_prefix", "")))
+    return next((f"{name}." for name in names if name and hasattr(model, name)), "")
 
 
 def _both(layer: str) -> tuple[str, str]:

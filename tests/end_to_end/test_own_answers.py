@@ -86,7 +86,7 @@ def test_a_file_becomes_exported_models_that_answer(
     compared = compare(folder, folder, str(file))
     assert compared["agreement"]["percent"] == 100
     lines = predicted(folder, file)
-    assert [line["text_pair"] for line in lines] == [row["context"] for row in rows]
+    assert [line["context"] for line in lines] == [row["context"] for row in rows]
     assert [line["answer"] for line in lines[:8]] == [answer["answer"] for answer in answers]
 
 

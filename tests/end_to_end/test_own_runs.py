@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import runpy
-import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -108,7 +108,8 @@ def scores_as_in_sentence_transformers(folder: Path) -> None:
     """By the code of the model card: sigmoids of the raw outputs, because the teacher sets no activation."""
     from sentence_transformers import CrossEncoder
 
-    code = textwrap.dedent((folder / "README.md").read_text().split("## Usage\n")[1].split("\n## ")[0])
+    usage = (folder / "README.md").read_text().split("## Usage\n")[1].split("\n## ")[0]
+    code = "".join(re.findall(r"^```\w*\n(.*?)^```$", usage, re.DOTALL | re.MULTILINE))
     found: dict[str, Any] = {}
     exec(code.replace("FOLDER_OF_THIS_FILE", str(folder)), found)
     model, pairs = distill.load(folder, backend="torch"), [("a query", "a document"), ("a query", "another document")]

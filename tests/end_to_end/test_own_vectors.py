@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +87,8 @@ def test_a_file_becomes_an_exported_embedder(form: Any, schemes: str, run: Any, 
     assert (int8 * expected).sum(1).min() > 0.9
     stored = json.loads((folder / "config_sentence_transformers.json").read_text())
     assert stored["prompts"] == ({} if form is pair else {"query": "the ", "document": "a "})
-    code = textwrap.dedent((folder / "README.md").read_text().split("## Usage\n")[1].split("\n## ")[0])
+    usage = (folder / "README.md").read_text().split("## Usage\n")[1].split("\n## ")[0]
+    code = "".join(re.findall(r"^```\w*\n(.*?)^```$", usage, re.DOTALL | re.MULTILINE))
     found: dict[str, Any] = {}
     exec(code.replace("FOLDER_OF_THIS_FILE", str(folder)), found)
     assert found["embeddings"].shape == (2, 32)

@@ -79,10 +79,9 @@ def test_a_file_becomes_exported_models_that_predict(form: Any, run: Any, predic
     np.testing.assert_allclose(model.outputs(divided), model.outputs([" ".join(part) for part in divided]), atol=1e-3)
     assert len(model.predict(divided)) == 8
     lines = predicted(folder, file)
-    assert [line["text"] for line in lines] == [
-        row["text"] if "text" in row else " ".join(row["tokens"]) for row in map(form, range(COUNT))
-    ]
-    assert all(isinstance(line["spans"], list) for line in lines)
+    columns = [{key: row.get(key) for key in ("text", "tokens") if key in row} for row in map(form, range(COUNT))]
+    assert [{key: line[key] for key in row} for line, row in zip(lines, columns, strict=True)] == columns
+    assert all(isinstance(line.get("predicted_spans", line["spans"]), list) for line in lines)
 
 
 @pytest.mark.parametrize(
