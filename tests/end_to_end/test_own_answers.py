@@ -87,7 +87,8 @@ def test_a_file_becomes_exported_models_that_answer(
     assert compared["agreement"]["percent"] == 100
     lines = predicted(folder, file)
     assert [line["context"] for line in lines] == [row["context"] for row in rows]
-    assert [line["answer"] for line in lines[:8]] == [answer["answer"] for answer in answers]
+    answered = [line.get("predicted_answer", line["answer"]) for line in lines[:8]]
+    assert answered == [answer["answer"] for answer in answers]
 
 
 def other_tokenizer(folder: Path) -> Path:
