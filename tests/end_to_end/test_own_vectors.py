@@ -98,7 +98,8 @@ def test_a_file_becomes_an_exported_embedder(form: Any, schemes: str, run: Any, 
     with pytest.raises(UserError, match="texts, number 1: got "):
         model.predict([("one text", "another")])
     lines = predicted(folder, file)
-    assert [line["text"] for line in lines] == [form(n)["sentence1" if form is pair else "query"] for n in range(COUNT)]
+    column = "sentence1" if form is pair else "query"
+    assert [line[column] for line in lines] == [form(number)[column] for number in range(COUNT)]
     assert {len(line["vector"]) for line in lines} == {32}
 
 
