@@ -77,7 +77,7 @@ def steady() -> None:
 
 
 class _Nothing:
-    """Where the loss of standard error is told."""
+    """A stream that drops what is written: nobody can read that standard error itself is lost."""
 
     def write(self, text: str) -> None:
         """Write nothing."""
@@ -103,7 +103,7 @@ def printed(main: Callable[[], int], first: bool = False) -> int:
         code = main()
         sys.stdout.flush()
     except OSError as error:
-        if error.filename is not None:
+        if error.filename is not None or not first:  # of another file, or of a connection
             raise
         code, lost = 0, error
         _to_nothing(sys.stdout)

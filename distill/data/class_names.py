@@ -22,7 +22,7 @@ Features = Mapping[str, Any]
 
 
 class WrongNumber(Exception):
-    """A number that is none of a class: its row in the array, from 0, and the number."""
+    """A label number without a class name. It has the row, counted from 0 in the array, and the number."""
 
     def __init__(self, row: int, number: object, names: int) -> None:
         super().__init__(row, number, names)
@@ -72,7 +72,7 @@ def named(table: pa.Table, features: Features, name: str, before: int = 0) -> pa
     `before`: rows of the file before the table.
 
     Raises:
-        DataError: for a number that is none of a class.
+        DataError: for a label number without a class name.
     """
     for place, column in enumerate(table.column_names):
         row = before

@@ -94,7 +94,7 @@ def _first(names: Sequence[str], before: str) -> str:
 
 
 def _with_weights(model: Any, missing: Collection[str]) -> dict[str, torch.Tensor]:
-    """The tensors of a model that a folder must have: not those that are others under a second name."""
+    """The tensors that a folder must contain. Tied tensors, which share the values of another tensor, are left out."""
     tied = set(getattr(model, "all_tied_weights_keys", None) or {}) - set(missing)
     return {name: value for name, value in model.state_dict().items() if name not in tied}
 

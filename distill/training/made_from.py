@@ -20,7 +20,8 @@ _OF_NO_STAGE = (
     *("stages", "pipeline", "temperature", "report", "budget", "cache"),
     *("output", "threads", "device", "precision", "push", "push_private", "push_dry_run", "tracker"),
 )
-"""Settings that no training reads, and those that are in its own settings or in `arithmetic`."""
+"""Settings that are left out of the hash of a trained stage: no training reads them, or the hash has them already, as
+settings of the stage or as `arithmetic`."""
 _OF_STUDENTS = ("student", "target", "transfer")
 """Settings that the training of a teacher does not read."""
 
