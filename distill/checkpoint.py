@@ -213,8 +213,10 @@ def remove(path: Path, run: Path) -> None:
 
 def discard(folder: Path) -> None:
     """Remove a folder. It gets a temporary name first, so that no part of it is taken for the whole."""
-    gone = _temporary(folder.with_name(f"{folder.name}.removed"))
-    folder.rename(gone)
+    gone = folder
+    if not _TEMPORARY.fullmatch(folder.name):
+        gone = _temporary(folder.with_name(f"{folder.name}.removed"))
+        folder.rename(gone)
     shutil.rmtree(gone)
 
 
@@ -254,11 +256,14 @@ def _fsync(path: Path) -> None:
 
 
 @contextmanager
-def writing_file(path: Path) -> Iterator[Path]:
+def writing_file(path: Path, *, new: bool = False) -> Iterator[Path]:
     """Yield a temporary path. The file that the block writes there is flushed and then replaces the one at `path`.
 
     On an error the temporary file is removed, and the one at `path` does not change. Missing folders are created. The
     null device stays what it is.
+
+    Args:
+        new: whether there must be no file at `path`, also none that another process wrote there meanwhile.
 
     Raises:
         UserError: for another device, a pipe or a folder at `path`, a symbolic link outside of claimed folders, and
@@ -284,7 +289,7 @@ def writing_file(path: Path) -> Iterator[Path]:
             # Several processes would overwrite each other's hashes; what others write is written whole, with its own.
             if _main() and path.name != intact.SUMS and _hashed(path.parent):
                 intact.note(path, temporary, write_json)
-            temporary.replace(path)
+            disk.put(temporary, path, new=new)
             _fsync(path.parent)
     finally:
         shutil.rmtree(hidden, ignore_errors=True)

@@ -44,6 +44,25 @@ def is_null(path: Path) -> bool:
         return False
 
 
+def put(temporary: Path, path: Path, *, new: bool) -> None:
+    """Give a file its name, in place of one that has it, unless the file must be `new`.
+
+    Raises:
+        UserError: if there is a file although there must be none. A file system without hard links does not tell.
+    """
+    if new:
+        try:
+            os.link(temporary, path)  # its other name goes with the folder that it is in
+            return
+        except FileExistsError as error:
+            raise UserError(
+                f"{path}: got a file that another process wrote meanwhile; must be a new one; choose another"
+            ) from error
+        except OSError:
+            pass
+    temporary.replace(path)
+
+
 def problem(error: BaseException) -> str | None:
     """The line for an error of a disk that is full or cannot be written; None for any other error."""
     if not isinstance(error, OSError) or error.errno not in (*FULL, *_REFUSED):

@@ -250,7 +250,7 @@ def check_embedders(ctx: Context, pending: list[Step]) -> None:
                 _check_lengths(ctx, pending, teacher.longest(folder, tokenizer, teacher.read_config(folder)), folder)
     kept = all(kind.separate for kind in kinds) if kinds else exported
     for folder, tokenizer in zip(ctx.given.teachers, ctx.given.tokenizers, strict=True):
-        if teacher.is_lower_cased(folder, tokenizer) and not (kept and ctx.config.student.tokenizer is None):
+        if teacher.is_lower_cased(tokenizer) and not (kept and ctx.config.student.tokenizer is None):
             raise ConfigError(
                 f"{ctx.given.key}: got {folder}, whose {sentence.LENGTHS} has do_lower_case true; must be false for a "
                 "student that is no embedder, or has its own tokenizer, because that does not lower-case texts; to "
@@ -265,7 +265,7 @@ def check_activation(ctx: Context, pending: list[Step]) -> None:
     if not (used and _on_tasks(pending) and any(d.task.kind.name == "regression" for d in ctx.tasks.values())):
         return
     for folder in ctx.given.teachers:
-        if stored_head(folder) is None or not cross_encoder.states(Path(folder)):
+        if stored_head(folder) is None or not sentence.of_cross_encoder(folder):
             continue
         if (name := cross_encoder.activation([Path(folder)])) != cross_encoder.IDENTITY:
             raise ConfigError(

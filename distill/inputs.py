@@ -15,7 +15,6 @@ from distill.errors import ConfigError
 from distill.evaluate.timing import OWN
 from distill.family.head import stored_head
 from distill.family.record import UNBOUNDED
-from distill.family.vectors import check_cosines
 from distill.fits import (
     check_activation,
     check_architecture,
@@ -85,7 +84,6 @@ def _check_weights(ctx: Context, pending: list[Step]) -> None:
             ctx.machine.log(line)
     if any(step.embeds for step in pending):
         teacher.check_exported(ctx.given.teacher)
-        check_cosines(ctx.given.teacher)
 
 
 def _on_main_process(ctx: Context, pending: list[Step]) -> None:
@@ -164,12 +162,12 @@ def _check_models(ctx: Context, steps: list[Step]) -> None:
 
 def _beyond_trained(ctx: Context, steps: list[Step], configs: list[Any]) -> Iterator[str]:
     """A line for texts that are longer than those a teacher without a maximum length was trained on."""
-    most = min(family.trained_length(config) for config in configs)
+    trained = [family.trained_length(config) for config in configs if family.max_length(config) >= UNBOUNDED]
     for key, value in _lengths(ctx, steps).items():
-        if value > most:
+        if trained and value > min(trained) and not (ctx.config.teacher.window and key == "tasks.max_length"):
             yield (
-                f"{key}: {value} tokens are more than max_position_embeddings, {most}, of a teacher with relative "
-                "positions, which was most likely trained on shorter texts"
+                f"{key}: {value} tokens; the teacher has no maximum, but was most likely trained on at most "
+                f"{min(trained)} (max_position_embeddings, or 512)"
             )
 
 

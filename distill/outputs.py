@@ -15,9 +15,10 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from distill import advice, intact
-from distill.checkpoint import claimed, read_json, write_bytes, write_json
+from distill.checkpoint import claimed, write_bytes, write_json
 from distill.disk import is_null, special
 from distill.errors import ConfigError
+from distill.strict import read_json
 
 MARK = ".distill-written"
 """File in a folder with the hashes of what commands such as `distill.report` wrote there."""
@@ -106,7 +107,7 @@ def write_all(
         return
     # Noted before it is written, so that a process that is killed in between leaves no file that is not its own.
     known = _written(folder) | {_ABOUT: [about]}
-    before = {name: hashes[-1:] for name, hashes in known.items() if name in files}
+    before = {name: hashes for name, hashes in known.items() if name in files}
     both = {name: [*before.get(name, []), hashlib.sha256(content).hexdigest()] for name, content in files.items()}
     write_json(folder / MARK, known | both)
     for name, content in files.items():
@@ -174,11 +175,11 @@ def _in_the_way(path: Path) -> Path | None:
 def _is_input(path: Path, inputs: Iterable[str | Path]) -> bool:
     """Whether a file is one of the inputs, or in a folder that is one, however its path is spelt; or, of a file that
     does not exist, whether the same command would read it the next time, because a glob matches it."""
-    spellings = [each for given in inputs for each in _spellings(os.fspath(given))]
+    every = [each for given in inputs for each in spellings(os.fspath(given))]
     if not os.path.lexists(path):
-        return any(_matches(path, spelling) for spelling in spellings)
+        return any(_matches(path, spelling) for spelling in every)
     here = {_identity(each) for each in (path, *path.resolve().parents)}
-    return bool(here & {_identity(file) for spelling in spellings for file in _files(spelling)} - {None})
+    return bool(here & {_identity(file) for spelling in every for file in _files(spelling)} - {None})
 
 
 def _apart(path: Path, inputs: Sequence[str | Path]) -> Path:
@@ -186,7 +187,7 @@ def _apart(path: Path, inputs: Sequence[str | Path]) -> Path:
     return path.parent / "predictions" / path.name if _is_input(_free(path), inputs) else path
 
 
-def _spellings(given: str) -> Iterator[str]:
+def spellings(given: str) -> Iterator[str]:
     """Paths and globs on this machine that an input may mean, e.g. as a `file://` URL."""
     for part in given.split("::"):
         scheme, separator, rest = part.partition("://")
@@ -195,12 +196,13 @@ def _spellings(given: str) -> Iterator[str]:
 
 def _files(spelling: str) -> Iterator[Path]:
     yield Path(spelling)
-    yield from map(Path, glob.iglob(spelling, recursive=True))
+    if not os.path.isfile(spelling):  # a name with brackets is a name
+        yield from map(Path, glob.iglob(spelling, recursive=True))
 
 
 def _matches(path: Path, spelling: str) -> bool:
     """Whether a glob matches a path; `**` is taken for no folder or for one."""
-    if not glob.has_magic(spelling):
+    if not glob.has_magic(spelling) or os.path.isfile(spelling):
         return False
     pattern, absolute = os.path.abspath(spelling), Path(os.path.abspath(path))
     return absolute.match(pattern) or ("**/" in pattern and absolute.match(pattern.replace("**/", "")))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import io
 import json
-import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -81,20 +79,12 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         _say("stopped")
         return 130
-    except BrokenPipeError:
-        # The next program, such as `head`, has what it wants. Python would flush again when it ends.
-        _abandon()
     return 0
 
 
 def _say(*lines: str) -> None:
     if sys.stderr is not None:
         sys.stderr.write("".join(f"{printable(discreet(line))}\n" for line in lines))
-
-
-def _abandon() -> None:
-    """Let what is not yet written to standard output go nowhere."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _predict(options: argparse.Namespace) -> None:
@@ -118,7 +108,7 @@ def _predict(options: argparse.Namespace) -> None:
     model = serve.load(folder, backend=options.backend, scheme=options.scheme, say=_say)
     done = 0
     with (
-        _opened(output, form, source) as write,
+        _opened(output, form, source, not options.overwrite) as write,
         Bar(_console(output, source), "predict", source.total or 0) as bar,
     ):
         for rows in batches(source.rows):
@@ -170,7 +160,7 @@ def _output(options: argparse.Namespace, folder: Path) -> tuple[Path | None, str
     if options.output is not None:
         inputs = [folder, *([options.file] if options.file is not None else [])]
         output = outputs.checked(options.output, "--output", inputs=inputs, overwrite=options.overwrite)
-    if output is None and sys.stdout is None:
+    if output is None and (sys.stdout is None or "stdout" in streams.closed):
         raise ConfigError("standard output: got a closed one; must be open, or a file be named; set --output FILE")
     suffix = "" if output is None else output.suffix.lower()
     if options.format is None and suffix in OTHERS:
@@ -179,28 +169,26 @@ def _output(options: argparse.Namespace, folder: Path) -> tuple[Path | None, str
 
 
 @contextmanager
-def _opened(output: Path | None, form: str, source: Source) -> Iterator[Write]:
-    """A function that writes rows to standard output, or to a file that appears when all rows are written."""
+def _opened(output: Path | None, form: str, source: Source, new: bool) -> Iterator[Write]:
+    """A function that writes rows to standard output, or to a file that appears when all rows are written, and replaces
+    none if it is `new`."""
     from distill.checkpoint import writing_file
 
     lines = _csv if form == "csv" else _jsonl
     try:
         if output is None:
-            if isinstance(sys.stdout, io.TextIOWrapper):
+            if hasattr(sys.stdout, "reconfigure"):
                 sys.stdout.reconfigure(encoding="utf-8")
             yield lines(sys.stdout, source)
             return
-        with writing_file(output) as temporary:
+        with writing_file(output, new=new) as temporary:
             with temporary.open("w", encoding="utf-8", newline="") as file:
                 yield lines(file, source)
-    except BrokenPipeError:
-        raise
     except OSError as error:
-        if output is None:
-            _abandon()
+        if output is None or not Path(str(error.filename)).is_relative_to(output.parent):
+            raise
         raise UserError(
-            f"--output: got {output or 'standard output'}; must be writable ({error.strerror}); free disk space, or "
-            "choose another"
+            f"--output: got {output}; must be writable ({error.strerror}); free disk space, or choose another"
         ) from error
 
 

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TextIO
+
+closed: set[str] = set()
+"""Names of the streams that were closed when the command was started: stdin, stdout, stderr."""
+
+
+class Lost(Exception):
+    """Standard output cannot be written any more."""
 
 
 class Steady:
     """A standard stream that loses what cannot be written any more, after it has said so on the other one.
 
     A run takes hours, and must not end because `| head -1` ended, a terminal was closed, or the disk of its log is
-    full.
+    full. What libraries write to its `buffer` or descriptor is not covered.
+
+    Args:
+        ends: whether `Lost` is raised then, by a command that has nothing else to do.
     """
 
-    def __init__(self, stream: TextIO, name: str, other: Callable[[], Any]) -> None:
-        self._stream, self._name, self._other = stream, name, other
+    def __init__(self, stream: TextIO, name: str, other: Callable[[], Any], ends: bool = False) -> None:
+        self._stream, self._name, self._other, self._ends = stream, name, other, ends
         self.lost: OSError | None = None
         """Why what is written is lost, as soon as it is."""
 
@@ -31,6 +41,10 @@ class Steady:
             self._lose(error)
             return len(text)
 
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write, or lose, the lines."""
+        self.write("".join(lines))
+
     def flush(self) -> None:
         """Write, or lose, what was buffered."""
         try:
@@ -44,6 +58,8 @@ class Steady:
         # The other stream may be lost too: it then says nothing.
         self._other().write(f"{self._name}: got {error.strerror}; what follows is not shown, and the command goes on\n")
         self._other().flush()
+        if self._ends:
+            raise Lost
 
 
 def _to_nothing(stream: TextIO) -> None:
@@ -58,8 +74,11 @@ def opened() -> None:
     and get what is printed. Characters that a stream cannot encode are escaped."""
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
+            closed.add(name)
             descriptor = os.open(os.devnull, os.O_RDWR)
-            if descriptor != number:
+            if descriptor == number:
+                os.set_inheritable(number, True)
+            else:
                 os.dup2(descriptor, number)
                 os.close(descriptor)
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
@@ -95,20 +114,16 @@ def printed(main: Callable[[], int], first: bool = False) -> int:
             writing files.
     """
     opened()
-    kept = Steady(sys.stdout, "", _Nothing)
-    if not first:
-        sys.stdout = kept
-    lost: OSError | None = None
+    kept = Steady(sys.stdout, "", _Nothing, ends=first)
+    # A note that nobody reads ends no command.
+    sys.stdout, sys.stderr = kept, Steady(sys.stderr, "", _Nothing)
+    code = 0
     try:
         code = main()
         sys.stdout.flush()
-    except OSError as error:
-        if error.filename is not None or not first:  # of another file, or of a connection
-            raise
-        code, lost = 0, error
-        _to_nothing(sys.stdout)
-    lost = lost or kept.lost
-    if lost is None or isinstance(lost, BrokenPipeError):
+    except Lost:
+        pass
+    if kept.lost is None or isinstance(kept.lost, BrokenPipeError):
         return code
-    sys.stderr.write(f"standard output: got {lost.strerror}; must be writable; write to another disk\n")
+    sys.stderr.write(f"standard output: got {kept.lost.strerror}; must be writable; write to another disk\n")
     return 2

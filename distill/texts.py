@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from distill import streams
 from distill.cells import plain
 from distill.errors import ConfigError, DataError
 
@@ -95,7 +96,7 @@ def _without_file(options: argparse.Namespace, record: Record | None, kind: Kind
     if options.texts:
         rows = [Row(text, (text,)) for text in options.texts]
         return Source(("text",), rows, len(rows), lambda row: f"texts, number {row + 1}")
-    if sys.stdin is None:
+    if sys.stdin is None or "stdin" in streams.closed:
         raise ConfigError(f"standard input: got a closed one; must be open, as no TEXT is given; {_PIPE}")
     if sys.stdin.isatty():
         raise ConfigError("TEXT: got nothing; must be texts; add them, pipe lines into it, or set --file FILE")

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 from distill import advice
 from distill.check.rules import flatten
 from distill.config import Config
+from distill.outputs import spellings
 
 READ = frozenset("name names path files train validation test development tokenizer".split())
 """Last parts of the keys of settings that may be paths."""
@@ -32,8 +32,8 @@ def _inside(key: str, value: Any, base: str, run: Path, folder: Path) -> Iterato
     for given in value if isinstance(value, list) else [value]:
         if not isinstance(given, str):
             continue
-        plain = unquote(given.removeprefix("file://"))
-        for path in {plain, os.path.join(base, plain)}:
+        plain = {each for spelling in spellings(given) for each in (spelling, os.path.join(base, spelling))}
+        for path in plain:
             if _leads_into(path, run):
                 beside = advice.setting("output", f"{os.path.normpath(folder)}-run")
                 yield (

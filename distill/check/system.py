@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from distill.outputs import spellings
+
 _SYSTEM = ("/proc/", "/sys/")
 
 
@@ -21,8 +23,8 @@ def system_files(key: str, value: Any, folder: str | None = None) -> Iterator[st
         for part in value.values() if isinstance(value, Mapping) else value:
             yield from system_files(key, part, folder)
     elif isinstance(value, str):
-        path = os.path.join(folder or "", value.removeprefix("file://"))
-        for file in [path, *glob.iglob(path, recursive=True)]:
+        paths = [os.path.join(folder or "", spelling) for spelling in spellings(value)]
+        for file in [each for path in paths for each in (path, *glob.iglob(path, recursive=True))]:
             # A pipe of the shell, `<(...)`, lies there too, and is no file.
             if (real := os.path.realpath(file)).startswith(_SYSTEM) and os.path.isfile(real):
                 yield f"{key}: got {value}, which leads to {real}; must be a file on a disk; name another"

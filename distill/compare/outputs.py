@@ -19,8 +19,9 @@ _AT_ONCE = 4096
 
 
 def outputs(model: Model, kind: Kind, rows: Rows, batch_size: int) -> np.ndarray:
-    """Outputs of all rows as from `Model.outputs`; of embedders, [n, 2 D] the vectors of both texts, which
-    for retrieval follow the prompts in the model's folder."""
+    """Outputs of all rows as from `Model.outputs`, of which those of a regression are the numbers that the model
+    predicts; of embedders, [n, 2 D] the vectors of both texts, which for retrieval follow the prompts in the model's
+    folder."""
     parts, prompts = [], prompts_of(kind, stored_head(model.folder)) or ("", "")
     for numbers in _parts(rows):
         texts = rows.texts(numbers)
@@ -31,6 +32,8 @@ def outputs(model: Model, kind: Kind, rows: Rows, batch_size: int) -> np.ndarray
             [prompt + text for text in column] for prompt, column in zip(prompts, zip(*texts, strict=True), strict=True)
         ]
         parts.append(np.concatenate([model.outputs(column, batch_size) for column in columns], axis=1))
+    if kind.name == "regression" and model.activation is not None:  # of a cross-encoder
+        parts = [model.activation(part) for part in parts]
     most = max(part.shape[1] for part in parts)  # parts differ in the number of choices
     return np.concatenate([np.pad(part, ((0, 0), (0, most - part.shape[1])), constant_values=ABSENT) for part in parts])
 

@@ -211,7 +211,7 @@ def _encoded(
         table, remarks = with_places(rows.table.rows, columns, rows.table.where)
         column = kind.prepare(table, columns, rows.table.where)[label[0]]
     if kind.read is not None and len(label) == 1 and not flag:
-        stated = stated_of(settings, head, label, KEY, rows.table.files[0])
+        stated = stated_of(settings, head, label, KEY, rows.table.files[0], rows.table.classes)
         try:
             given, said = kind.read({"train": column}, stated)
         except ConfigError as error:  # the command has no option that states the meaning of a label

@@ -49,15 +49,17 @@ def write(
         options = {key: comparison[key] for key in same if key in comparison} | {"forms": forms}
         first, second = (model["folder"] for model in models)
         about = told_apart(first, second, comparison["file"], options)
-    if folder is None:
-        a, b = (re.sub(r"[^\w.-]+", "_", model["name"]) for model in models)
-        folder = outputs.free_folder(Path("outputs", "compare", f"{a}-vs-{b}"), (PAGE, RESULTS), about)
     files = {
         PAGE: html.document(page.title(comparison), page.blocks(comparison)),
         RESULTS: json.dumps(comparison, indent=2, allow_nan=False) + "\n",
     }
     encoded = {name: text.encode() for name, text in files.items()}
+    a, b = (re.sub(r"[^\w.-]+", "_", model["name"]) for model in models)
+    usual = Path("outputs", "compare", f"{a}-vs-{b}")
+    asked, folder = folder, usual if folder is None else folder
     try:
+        # Last, because another comparison may have taken the folder while this one was at work.
+        folder = outputs.free_folder(usual, (PAGE, RESULTS), about) if asked is None else asked
         outputs.write_all(folder, encoded, "--output", about=about, overwrite=overwrite)
     except OSError as error:
         raise ConfigError(

@@ -136,8 +136,18 @@ def _word(word: str, schema: type, sweep: bool) -> str:
         return word
     meant = f"{key}=" + ",".join(_meant(part, kind, False) for part in parts)
     new = parsed(meant)
-    # repr distinguishes 401 from "401". A word with the same value keeps its form, and the run its folder.
-    return word if new is None or (read is not None and repr(new.value()) == repr(read.value())) else meant
+    # A word with the same value keeps its form, and the run its folder. Where a text is declared, 401 is "401".
+    same = repr if kind is data.Texts else _leaves
+    return word if new is None or (read is not None and same(new.value()) == same(read.value())) else meant
+
+
+def _leaves(value: Any) -> Any:
+    """A value with its numbers as texts."""
+    if isinstance(value, dict):
+        return {str(name): _leaves(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return list(map(_leaves, value))
+    return repr(value) if isinstance(value, bool) or value is None else str(value)
 
 
 def _meant(value: str, kind: Any, in_list: bool) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -75,13 +75,21 @@ MOST_REPEATED = 0.5
 """A column without a usual name may be the label if its different values are at most this share of its rows."""
 
 
-def columns_of(settings: config.Task, table: pa.Table, head: Head | None, key: str, file: str) -> Columns:
+def columns_of(
+    settings: config.Task,
+    table: pa.Table,
+    head: Head | None,
+    key: str,
+    file: str,
+    classes: Callable[[str], tuple[str, ...]] = lambda column: (),
+) -> Columns:
     """The columns that the settings name, and for those they do not name, the most likely of the table.
 
     Args:
         head: the classifier of the teacher, from which the kind follows; None without.
         key: setting of the task, e.g. `tasks`, for messages.
         file: name of the table's file.
+        classes: column -> the classes that the file states for its numbers, as `Table.classes`.
 
     Raises:
         ConfigError: for a column that the file does not have, and where no column is a likely text or label.
@@ -101,7 +109,7 @@ def columns_of(settings: config.Task, table: pa.Table, head: Head | None, key: s
             f"{key}.label: got {', '.join(label)}, with text from {' and '.join(text)}; must be different columns of "
             f"{file}; name {repeated} once"
         )
-    kind = kind_of(settings, sample, text, label, head, stated_of(settings, head, label, key, file))
+    kind = kind_of(settings, sample, text, label, head, stated_of(settings, head, label, key, file, classes))
     if kind.separate and len(text) != 2:
         raise ConfigError(
             f"{key}.text: got {' and '.join(text)}; must be two columns for {kind.name}; set {key}.text=COLUMN "
@@ -242,12 +250,22 @@ def label_columns(settings: config.Task, table: pa.Table, key: str, file: str) -
     others = [name for name in table.column_names if name not in text and not _ASIDE.fullmatch(name)]
     likely = [name for name in others if _few_values(table[name])]
     if len(likely) == 1:
+        _check_header(likely[0], table, file)
         return (likely[0],)
     guesses = " or ".join(setting(f"{key}.label", name) for name in likely[:3]) or f"{key}.label=COLUMN"
     raise ConfigError(
         f"{key}.label: got nothing, and no column of {file} is named as a label; must be one of "
         f"{', '.join(table.column_names)}, or a list of columns of 0 and 1; set {guesses}"
     )
+
+
+def _check_header(name: str, table: pa.Table, file: str) -> None:
+    """ConfigError for a column that is named as one of its labels: the first row was taken for the header."""
+    if is_text(table[name].type) and pc.index(label_names(table[name]), name).as_py() >= 0:
+        raise ConfigError(
+            f"{file}: got {name!r} as the name of a column and as a label in it; must begin with the names of its "
+            "columns; put a line with these names before the first row"
+        )
 
 
 def _few_values(column: pa.ChunkedArray) -> bool:
@@ -281,7 +299,13 @@ def _text(settings: config.Task, table: pa.Table, label: Sequence[str], key: str
             f"{key}.text: got nothing, and no column of {file} but the label is text; must be one of "
             f"{', '.join(table.column_names)}; set {key}.text=COLUMN"
         )
-    texts = [name for name in texts if not _ASIDE.fullmatch(name)] or texts
+    likely = [name for name in texts if not _ASIDE.fullmatch(name)]
+    if not likely:
+        raise ConfigError(
+            f"{key}.text: got nothing, and the only texts of {file} are {' and '.join(texts)}; must be one of "
+            f"{', '.join(table.column_names)}; set {setting(f'{key}.text', texts[0])}"
+        )
+    texts = likely
     return (max(texts, key=lambda name: pc.sum(pc.utf8_length(table[name])).as_py() or 0),)
 
 

@@ -123,7 +123,10 @@ def batches(text: io.TextIOWrapper, name: str, *, said: bool) -> Iterator[pa.Rec
         DataError: for a line with another number of columns.
     """
     try:
-        layout = _layout(_sample(text))
+        sample = _sample(text)
+        layout = _layout(sample)
+        if layout is not None:
+            _check_layout(sample, layout)
     except Malformed as error:
         raise DataError(f"{name}: {error}") from error
     if layout is None:
@@ -166,7 +169,24 @@ def _layout(sample: Sequence[str]) -> _Layout | None:
     rows = [row for row in map(split, plain[header:]) if len(row) == width]
     schemed = bool(rows) and len(rows) == len(plain) - header and all(_TAG.fullmatch(row[-1]) for row in rows)
     schemed = schemed and (any(row[-1] != "O" for row in rows) or len(filled) < len(sample))
-    return _Layout(tabs, width, _numbered(sample, split, width), schemed, header)
+    numbered = _numbered([line for line in sample if not (header and line == plain[0])], split, width)
+    return _Layout(tabs, width, numbered, schemed, header)
+
+
+def _check_layout(sample: Sequence[str], layout: _Layout) -> None:
+    """Malformed where the first column has no words: numbers of texts, or tags."""
+    rows = [layout.split(line) for line in sample if line.strip(_SPACE) and not line.startswith("#")]
+    rows = [row for row in rows if len(row) == layout.width][layout.header :]
+    first, last = [row[0] for row in rows], [row[-1] for row in rows]
+    if len(rows) < 2 or layout.numbered:
+        return
+    if layout.width > 2 and all(map(str.isdecimal, first)):
+        raise Malformed(
+            "got numbers alone in column 1, which do not count the words of each text; must be words; remove the "
+            "column if it numbers the texts"
+        )
+    if all(map(_TAG.fullmatch, first)) and {*first} != {"O"} and not all(map(_TAG.fullmatch, last)):
+        raise Malformed("got tags in column 1, before the words; must be words first; exchange the columns")
 
 
 def _numbered(sample: Sequence[str], split: object, width: int) -> bool:

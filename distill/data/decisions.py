@@ -19,7 +19,9 @@ OPEN = frozenset("pending draft open new default todo in_progress unreviewed".sp
 """What a tool states about a row, in any case."""
 
 _NAMES = re.compile(
-    r"_?answer|decision|verdict|state|review|(.*[._ -])?(status|state|decision)|[a-z]*status", re.IGNORECASE
+    r"_?answer|verdict|((annotations?|assignments?|records?|responses?|reviews?|labels?|labell?ing|.*\.)[._ -]?)?"
+    r"(status|state|decision)",
+    re.IGNORECASE,
 )
 """Names of columns with such a statement, such as Prodigy's `answer` and Argilla's `status`."""
 
@@ -29,7 +31,7 @@ _FLAGS = re.compile(
 )
 """Names of columns that are true for such rows, such as Label Studio's `was_cancelled`."""
 
-_APPROVED = re.compile(r"_?((is|was)[_ -]?)?(approved|confirmed|reviewed|verified)", re.IGNORECASE)
+_APPROVED = re.compile(r"_?((is|was)[_ -]?)?(approved|confirmed|reviewed)", re.IGNORECASE)
 """Names of columns that are false for rows that nobody has checked yet, such as doccano's `is_approved`."""
 
 

@@ -31,8 +31,6 @@ from distill.data.lines import EXPANSION, too_large
 from distill.data.separators import NAMES
 from distill.errors import ConfigError, DataError, UserError, reason
 
-VERSION = 2
-"""Raise it when the same file gives other rows than before."""
 HARMLESS = 2**27
 """Bytes that the rows of a file may take, however small it is."""
 _MAGIC = frozenset("*?[")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -70,11 +70,18 @@ def _is_single(column: pa.ChunkedArray, head: Head | None) -> bool:
     return bool(pc.all(pc.equal(pc.list_value_length(column), 1)).as_py())
 
 
-def stated_of(settings: config.Task, head: Head | None, label: Sequence[str], key: str, file: str) -> Stated:
-    """What is known about the labels of a task besides their columns."""
+def stated_of(
+    settings: config.Task,
+    head: Head | None,
+    label: Sequence[str],
+    key: str,
+    file: str,
+    classes: Callable[[str], tuple[str, ...]] = lambda column: (),
+) -> Stated:
+    """What is known about the labels of a task besides their columns. `classes`: column -> as `Table.classes`."""
     listed = tuple(map(str, settings.labels or ()))
     outputs = head.labels if head is not None and head.architecture != VECTORS else ()
-    return Stated(key, file, ", ".join(label), listed, outputs, settings.range is not None)
+    return Stated(key, file, ", ".join(label), listed, outputs, settings.range is not None, classes(label[0]))
 
 
 def _numeric(column: pa.ChunkedArray) -> bool:
@@ -91,7 +98,11 @@ def _is_number(column: pa.ChunkedArray, stated: Stated) -> bool:
     ConfigError for whole numbers that repeat, and have the same number of digits, three or more, or no gaps: they may
     be codes, or numbers of classes.
     """
-    if not _numeric(column) or stated.listed or is_code(column) or _CODES.search(stated.column):
+    if not _numeric(column) or stated.listed or stated.classes or _CODES.search(stated.column):
+        return False
+    if stated.ranged:
+        return True
+    if is_code(column, stated):
         return False
     values, bad = numeric(with_points(column) if decimal_commas(column) else column)
     values = values[~np.isnan(values) & ~bad]

@@ -95,7 +95,7 @@ def labelled_rows(
     meant = as_meant(name, settings, tables)
     first = next(iter(meant.tables.values()))
     known, tables = completed(settings, meant.tables, head, key)
-    columns = known or columns_of(settings, first.rows, head, key, first.files[0])
+    columns = known or columns_of(settings, first.rows, head, key, first.files[0], first.classes)
     prompts = tuple(settings.prompts or ()) or prompts_of(columns.kind, head)
     prompted = said(name, columns.text, prompts, settings.prompts is not None)
     head = None if head is None or head.architecture == VECTORS else head  # an embedder has no labels
@@ -108,13 +108,13 @@ def labelled_rows(
     joined = {split: label_column(table, columns) for split, table in tables.items()}
     several = (columns.flag,) if columns.flag else columns.label if len(columns.label) > 1 else ()
     numbered = first.classes(columns.label[0])
-    stated = stated_of(settings, head, columns.label, key, first.files[0])
+    stated = stated_of(settings, head, columns.label, key, first.files[0], first.classes)
     # Labels of a published data set are used as they are, so that -1 of its test rows is refused with its row.
-    as_read = columns.kind.read is None or several or bool(settings.rows)
-    joined, remarks = (joined, []) if as_read or columns.kind.read is None else columns.kind.read(joined, stated)
+    read = None if several or settings.rows else columns.kind.read
+    joined, remarks = (joined, []) if read is None else read(joined, stated)
     labels = labels_of(settings, columns.kind, joined, head, key, several, numbered)
     if columns.kind.named and settings.labels is None and head is None:
-        _check_labels(labels.names, columns, first, key)
+        _check_labels(labels.names, columns, first, key, [*meant.notes, *remarks])
     splits, softened = dict[str, Split](), list[str]()
     for split, table in tables.items():
         targets = columns.kind.encode(joined[split], labels.spelled, table.where, f"{key}.label")
@@ -194,8 +194,8 @@ def _check_settings(settings: config.Task, kind: Kind, key: str) -> None:
             )
 
 
-def _check_labels(names: Sequence[str], columns: Columns, table: Table, key: str) -> None:
-    """Refuse a column whose values are no labels."""
+def _check_labels(names: Sequence[str], columns: Columns, table: Table, key: str, notes: Sequence[str]) -> None:
+    """Refuse a column whose values are no labels. `notes`: what was left out of it."""
     label, file, rows = ", ".join(columns.label), table.files[0], table.rows.num_rows
     cell = next((name for name in names if _JSON.fullmatch(name)), None)
     if cell is not None:
@@ -211,8 +211,9 @@ def _check_labels(names: Sequence[str], columns: Columns, table: Table, key: str
         )
     if len(names) < 2:
         raise DataError(
-            f"{file}: got {f'only the label {names[0]!r}' if names else 'no label'} in {label}; must be two labels or "
-            f"more; add rows, or set {key}.label=COLUMN"
+            f"{file}: got {f'only the label {names[0]!r}' if names else 'no label'} in {label}"
+            f"{''.join(f' ({note})' for note in notes)}; must be two labels or more; add rows, list all labels in "
+            f"{key}.labels, or set {key}.label=COLUMN"
         )
     if len(names) > max(MOST_LABELS, SHARE * rows):
         raise ConfigError(
@@ -232,10 +233,11 @@ def _check_columns(table: Table, columns: Columns, key: str) -> None:
         )
     for name in columns.label:
         kind = columns.kind if len(columns.label) == 1 and not columns.flag else KINDS["classification"]
-        alone = columns.kind is KINDS["classification"] and is_list(table.rows[name].type)
-        if not kind.accepts(table.rows[name].type) and not alone:
+        given = table.rows[name].type
+        alone = columns.kind is KINDS["classification"] and is_list(given) and not pa.types.is_nested(given.value_type)
+        if not kind.accepts(given) and not alone:
             raise DataError(
-                f"{where}: got {table.rows[name].type} in column {name}; must be {kind.form} for {columns.kind.name}; "
+                f"{where}: got {given} in column {name}; must be {kind.form} for {columns.kind.name}; "
                 f"convert it, or set {key}.kind or {key}.label"
             )
 

@@ -12,7 +12,7 @@ from distill import config
 from distill.advice import setting
 from distill.data.kinds import Kind, sorted_names
 from distill.data.kinds.multi_label import MULTI_LABEL
-from distill.data.kinds.written import WHOLE
+from distill.data.kinds.written import WHOLE, spelled_alike
 from distill.data.task import Task
 from distill.errors import ConfigError
 from distill.family.head import Head
@@ -58,9 +58,13 @@ def labels_of(
     in_files = tuple(named) or sorted_names(_names(kind, columns))
     if settings.labels is not None:
         names = tuple(str(name) for name in settings.labels)
+        if len(numbered) == len(names) and not {*map(spelled_alike, names)} & {*map(spelled_alike, numbered)}:
+            pairs = ", ".join(f"{one} is {name}" for one, name in list(zip(numbered, names, strict=True))[:_SHOWN])
+            return Labels(names, tuple(numbered), (f"the labels in the files are those of {key}.labels: {pairs}",))
         numbers = tuple(map(str, range(len(names))))
         # A wrong label is refused with its row later, so here most of them decide.
-        by_number = len({*numbers} & {*in_files}) > len({_plain(n) for n in names} & {_plain(n) for n in in_files})
+        as_named = {spelled_alike(name) for name in names} & {spelled_alike(name) for name in in_files}
+        by_number = not numbered and len({*numbers} & {*in_files}) > len(as_named)
         return Labels(names, numbers if by_number else _in_spelling(names, in_files))
     if head is None:
         ordered = tuple(named) or kind.order(set(in_files))
@@ -114,8 +118,8 @@ def head_order(head: Head, task: Task) -> tuple[int, ...] | None:
     ):
         return None
     unnamed = not task.labels or not head.labels or task.labels == tuple(map(str, range(task.outputs)))
-    numbers = {_plain(label): number for number, label in enumerate(head.labels)}
-    order = tuple(numbers.get(_plain(label), -1) for label in task.labels)
+    numbers = {spelled_alike(label): number for number, label in enumerate(head.labels)}
+    order = tuple(numbers.get(spelled_alike(label), -1) for label in task.labels)
     if order and sorted(order) == list(range(head.outputs)):
         return order
     return tuple(range(head.outputs)) if unnamed else None
@@ -136,8 +140,8 @@ def check_head(head: Head | None, tasks: Iterable[Task], key: str) -> None:
 
 def _spelled(names: tuple[str, ...], in_files: tuple[str, ...]) -> tuple[str, ...] | None:
     """The spelling in the files of each name. None if a label of the files is neither a name nor a number of one."""
-    files = {_plain(name): name for name in in_files}
-    known = {_plain(name) for name in names}
+    files = {spelled_alike(name): name for name in in_files}
+    known = {spelled_alike(name) for name in names}
     if set(files) <= known and len(files) == len(in_files):
         return _in_spelling(names, in_files)
     numbers = tuple(map(str, range(len(names))))
@@ -146,14 +150,12 @@ def _spelled(names: tuple[str, ...], in_files: tuple[str, ...]) -> tuple[str, ..
 
 
 def _in_spelling(names: tuple[str, ...], in_files: tuple[str, ...]) -> tuple[str, ...]:
-    files = {_plain(name): name for name in in_files}
+    files = {spelled_alike(name): name for name in in_files}
     # Hydra reads 1.0 in a list as it is written, and 1.0 in a column of numbers is 1.
-    return tuple(files.get(_plain(name)) or files.get(re.sub(WHOLE, r"\1", name), name) for name in names)
-
-
-def _plain(name: str) -> str:
-    """A label without its case and with one space between words: labels that are equal after this are the same."""
-    return re.sub(r"[\s_-]+", " ", name.strip()).casefold()
+    return tuple(
+        name if name in in_files else files.get(spelled_alike(name)) or files.get(re.sub(WHOLE, r"\1", name), name)
+        for name in names
+    )
 
 
 def _shown(names: tuple[str, ...]) -> str:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill.data.kinds.kind import is_list, is_text
+from distill.data.kinds.offsets import ENDS, STARTS
 
 SAMPLE = 1000
 """Rows by which a column is recognized before all of its cells are read."""
@@ -91,7 +92,13 @@ def _flat(value: Any) -> list[Any]:
         return [_span(item) for item in value]
     if any(isinstance(item, list) for item in value):
         raise ValueError("lists in a list")
+    if any(isinstance(item, dict) and not _has_place(item) for item in value):
+        raise ValueError("objects that are no spans")  # such as messages, which are a text
     return value
+
+
+def _has_place(item: dict[str, Any]) -> bool:
+    return bool({*STARTS} & item.keys()) and bool({*ENDS} & item.keys())
 
 
 def _span(item: list[Any]) -> dict[str, Any]:

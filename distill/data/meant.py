@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill import config
-from distill.data.columns import ANSWERS, FOUND, LABELS, SAMPLE, TAGS, WORD_LISTS, label_columns
+from distill.data.columns import ANSWERS, FOUND, LABELS, TAGS, TEXTS, WORD_LISTS
 from distill.data.decisions import rejected, statements, unapproved
 from distill.data.files import Table
 from distill.data.kinds.kind import is_text
 from distill.data.listed import listed, unwrapped
-from distill.errors import ConfigError
+from distill.errors import DataError
 
 SPLITS = {
     **dict.fromkeys(("train", "training", "trn"), "train"),
@@ -54,12 +54,13 @@ def as_meant(name: str, settings: config.Task, tables: Mapping[str, Table]) -> M
 def with_lists(settings: config.Task, table: Table) -> tuple[Table, set[str]]:
     """The table with lists in place of the text of lists, and the columns where it had text.
 
-    The text of a task is not touched if the settings name it, unless it is named as a list of words.
+    The text of a task is not touched if the settings name it, or its name is usual for a text, unless it is named as a
+    list of words.
     """
     rows, found = table.rows, set[str]()
     stated = {settings.soft_label, settings.text, settings.text_pair}
     for place, name in enumerate(rows.column_names):
-        if name in stated and name.lower() not in WORD_LISTS:
+        if (name in stated or name.lower() in TEXTS) and name.lower() not in WORD_LISTS:
             continue
         values = listed(rows[name])
         found |= {name} if values is not None else set()
@@ -75,9 +76,15 @@ def accepted(settings: config.Task, table: Table, log: Callable[[str], None], na
         values = table.rows[column]
         flags = None if _is_named(settings, column) else rejected(values, column)
         if flags is not None and flags.any() and _labelled_beside(settings, table.rows, column):
+            why = statements(values, flags)
+            if flags.all():
+                raise DataError(
+                    f"{', '.join(table.files)}: got {column} {why} in every row; must be accepted rows; remove the "
+                    "column to use them"
+                )
             log(
-                f"{name}: {int(flags.sum()):,} of {len(flags):,} rows are left out, because their {column} is "
-                f"{statements(values, flags)}"
+                f"{name}: {int(flags.sum()):,} of {len(flags):,} rows are left out, because their {column} is {why}; "
+                "without this column they are used"
             )
             table = table.only(~flags)
         elif not _is_named(settings, column) and (waiting := unapproved(values, column)):
@@ -93,14 +100,8 @@ def _is_named(settings: config.Task, column: str) -> bool:
 
 def _labelled_beside(settings: config.Task, rows: pa.Table, column: str) -> bool:
     """Whether a table has a label in another column than this one, which may else be the label itself."""
-    others = rows.drop_columns([column]).slice(0, SAMPLE)
     usual = {*LABELS, *TAGS, *ANSWERS, *FOUND}
-    if settings.label is not None or usual & {name.lower() for name in others.column_names}:
-        return True
-    try:
-        return bool(label_columns(settings, others, "tasks", ""))
-    except ConfigError:
-        return False
+    return settings.label is not None or bool(usual & {name.lower() for name in rows.column_names if name != column})
 
 
 def _divided(settings: config.Task, tables: dict[str, Table], notes: list[str], name: str) -> dict[str, Table]:

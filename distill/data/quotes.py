@@ -151,9 +151,11 @@ def _is_doubled(value: str, written: str) -> bool:
 
 
 def _are_rows(found: _Evidence, part: Sequence[Sequence[str]]) -> bool:
-    """Whether lines have the number of values of a row, and a value that other rows have in the same column."""
+    """Whether lines have the number of values of a row, and a value that other rows have in the same column. An empty
+    one is none."""
     return all(
-        len(line) == found.width and any(line[column] in seen for column, seen in found.values.items()) for line in part
+        len(line) == found.width and any(line[n] and line[n] in seen for n, seen in found.values.items())
+        for line in part
     )
 
 

@@ -22,7 +22,7 @@ NAMES = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 """Name of a separator in settings -> character."""
 SAMPLE = 200
 """Lines by which a separator is chosen."""
-_STATED = re.compile(r'"?sep=(.)"?[\r\n]*', re.IGNORECASE)
+_STATED = re.compile(r'"?sep=([^\r\n"])"?[\r\n]*', re.IGNORECASE)
 """A line before the header that states the separator, for Excel."""
 
 
@@ -133,12 +133,12 @@ def _without_usual(name: str, others: Sequence[_Reading]) -> Dialect:
     tabs = [reading for reading in others if reading.separator == "\t" and reading.share == 1]
     if tabs:
         return _chosen(tabs[0])
-    likely = max(others, key=lambda reading: reading.share, default=_Reading("\t", (), 0))
-    raise DataError(
-        f"{name}, header: got lines without tabs between columns; must be a table with a header, or words with their "
-        "tags; name it .csv, .jsonl or .conll, or state what separates its columns"
-        f"; set {setting('tasks.separator', named(likely.separator))}"
-    )
+    got = f"{name}, header: got lines without tabs between columns"
+    got += "; must be a table with a header, or words with their tags"
+    fitting = [reading for reading in others if reading.share == 1]
+    if len(fitting) == 1:
+        raise DataError(f"{got}; set {setting('tasks.separator', named(fitting[0].separator))}")
+    raise DataError(f"{got}; write its texts and labels as .csv or .jsonl, or words and tags as .conll")
 
 
 def _chosen(reading: _Reading) -> Dialect:

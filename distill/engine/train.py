@@ -350,7 +350,8 @@ class _Stop:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[_Stop]:
-    """What the first Ctrl-C, SIGTERM or SIGUSR1 sets, so that the step can finish; a second one interrupts at once."""
+    """What the first Ctrl-C, SIGTERM, SIGHUP or SIGUSR1 sets, so that the step can finish; a second one interrupts at
+    once, but for SIGHUP, which the shell and the kernel both send when a terminal is closed."""
     stop = _Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -359,7 +360,7 @@ def _interruptible() -> Iterator[_Stop]:
 
     def handler(number: int, frame: Any) -> None:
         note()
-        if stop.asked:
+        if stop.asked and number != getattr(signal, "SIGHUP", None):
             raise Interrupted(number)
         stop.asked, stop.number = True, number
 

@@ -55,7 +55,7 @@ PROVIDERS = {
 
 
 def torch_runner(name: str, folder: Path | str, *, scheme: str, device: str, threads: int) -> Runner:
-    """A sequence classifier, loaded by plain `from_pretrained`.
+    """A sequence classifier, loaded by `load_whole`.
 
     scheme: fp32 (strict float32), tf32 (matrix products of a GPU in TF32), bf16 and fp16 (weights too), int8 or nf4 (a
     folder of a quantizer that transformers supports: bitsandbytes, torchao). Any of them with the suffix `COMPILED` is

@@ -10,7 +10,7 @@ import numpy as np
 
 from distill.checkpoint import read_json, write_json
 from distill.errors import DataError
-from distill.family.sentence import MODEL, OF_CROSS_ENCODERS, settings_of
+from distill.family.sentence import MODEL, OF_CROSS_ENCODERS, of_cross_encoder, settings_of
 
 PIPELINE = "text-ranking"
 """Name on the Hugging Face hub of what a reranker does."""
@@ -33,12 +33,6 @@ def activation(folders: Sequence[Path]) -> str:
     """
     names = (name for folder in folders for name in _settings(folder))
     return next((name for name in names if isinstance(name, str) and name.startswith("torch.nn.")), SIGMOID)
-
-
-def states(folder: Path) -> bool:
-    """Whether the files of a folder are those of a CrossEncoder, or of a reranker that was exported."""
-    kind = settings_of(folder / MODEL).get("model_type")
-    return kind == "CrossEncoder" or any(name is not None for name in _settings(folder))
 
 
 def function(folder: Path) -> Function:
@@ -74,7 +68,7 @@ def _module(name: str, folder: Path) -> Any:
 def check_several(folder: Path, multi_label: bool) -> None:
     """DataError for a cross-encoder of several outputs whose scores are not their softmax, or of several labels that
     are not scored by sigmoids: predictions are these."""
-    name = next((name for name in _settings(folder) if name is not None), None) if states(folder) else None
+    name = next((name for name in _settings(folder) if name is not None), None) if of_cross_encoder(folder) else None
     allowed = ("Identity", "Sigmoid" if multi_label else "Softmax")
     if name is not None and str(name).rpartition(".")[2] not in allowed:
         mend = "" if multi_label else ", or set problem_type to multi_label_classification if several labels may fit"

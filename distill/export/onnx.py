@@ -16,6 +16,7 @@ from distill.evaluate.runners import LOGITS, Batch, Run, onnx_runner, torch_runn
 from distill.family import auto_class, input_names, max_length
 from distill.family.head import architecture_of
 from distill.family.record import ANSWERS, CHOICES, TEXTS, VECTORS
+from distill.teacher.load import read_config
 from distill.teacher.whole import load_whole
 
 TOLERANCE = 1e-3
@@ -42,11 +43,8 @@ def _example(shape: tuple[int, int], config: Any, padded: bool, seed: int = 0) -
 
 def loaded(folder: Path, dtype: Any) -> Any:
     """The fine-tuned model of a folder, in eval mode."""
-    from transformers import AutoConfig
-
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    auto = auto_class(config, folder)
-    return load_whole(auto, folder, claimed=True, dtype=dtype)[0].eval()
+    auto = auto_class(read_config(folder, "folder"), folder)
+    return load_whole(auto, folder, claimed=True, dtype=dtype)[0]
 
 
 def export_onnx(folder: Path, path: Path) -> None:

@@ -103,23 +103,29 @@ def _outputs(folder: Path) -> int | None:
     return None
 
 
+def check_pickled_head(folder: Path) -> None:
+    """DataError for a model of SetFit."""
+    found = [name for name in HEADS if (folder / name).is_file()]
+    if found:
+        raise DataError(
+            f"{folder / found[0]}: got a model of SetFit, whose head is pickled and could run code; must have a head "
+            "in safetensors, or none; train a classifier on the same rows with recipe=task, or remove "
+            f"{' and '.join(found)} from a copy of the folder to use the embedder without its head"
+        )
+
+
 def check_formats(folder: Path, has_weights: bool) -> None:
     """DataError for a pickled head, and for a folder whose weights are in another format than safetensors."""
-    for name in HEADS:
-        if (folder / name).is_file():
-            raise DataError(
-                f"{folder / name}: got a model of SetFit, whose head is pickled and could run code; must have a head "
-                "in safetensors, or none; train a classifier on the same rows with recipe=task, or move this file away "
-                "to use the embedder without its head"
-            )
+    check_pickled_head(folder)
     if has_weights:
         return
     if any((folder / name).is_file() for name in PICKLED):
         name, source = _class(folder), str(folder)
+        program = f"from transformers import {name} as M; M.from_pretrained({source!r}).save_pretrained({source!r})"
         raise DataError(
             f"{folder}: got no *.safetensors, but {PICKLED[0]}, which is pickled and could run code; must contain the "
-            "model's weights as safetensors; if you trust who made it, convert it with "
-            + python(f"from transformers import {name} as M; M.from_pretrained({source!r}).save_pretrained({source!r})")
+            "model's weights as safetensors; if you trust who made it, "
+            + ("save it with the class that trained it" if name is None else f"convert it with {python(program)}")
         )
     for name, library in OTHER_FRAMEWORKS.items():
         if (folder / name).is_file():
@@ -130,11 +136,22 @@ def check_formats(folder: Path, has_weights: bool) -> None:
             )
 
 
-def _class(folder: Path) -> str:
-    """The class of transformers that saved the model of a folder, as far as its config names one."""
+CLASSES = {
+    "SequenceClassification": "AutoModelForSequenceClassification",
+    "TokenClassification": "AutoModelForTokenClassification",
+    "QuestionAnswering": "AutoModelForQuestionAnswering",
+    "MultipleChoice": "AutoModelForMultipleChoice",
+    "ForMaskedLM": "AutoModelForMaskedLM",
+}
+"""Part of a class name -> the class of transformers that loads such a model with its head."""
+
+
+def _class(folder: Path) -> str | None:
+    """The class of transformers that loads the model of a folder with its head; None if its config does not tell."""
     names = _json(folder / "config.json").get("architectures")
-    name = names[0] if isinstance(names, list) and names else None
-    return name if isinstance(name, str) and re.fullmatch(r"[A-Z]\w*(For[A-Z]\w+|Model)", name) else "AutoModel"
+    name = str(names[0]) if isinstance(names, list) and names else ""
+    found = next((auto for part, auto in CLASSES.items() if part in name), None)
+    return found or ("AutoModel" if re.fullmatch(r"[A-Z]\w*Model", name) else None)
 
 
 def _json(file: Path) -> dict[str, Any]:

@@ -128,8 +128,7 @@ def longest(folder: str | Path, of_tokenizer: float, config: Any) -> int | None:
         of_tokenizer: `model_max_length` of its tokenizer.
         config: the encoder's.
     """
-    of_config = settings_of(Path(folder) / "config.json")
-    if not is_listed(folder) and not any(of_config.get(key) for key in OF_CROSS_ENCODERS):
+    if not is_listed(folder) and not of_cross_encoder(folder):
         return None
     if (stated := reading(folder).longest) is not None:
         return stated
@@ -139,10 +138,10 @@ def longest(folder: str | Path, of_tokenizer: float, config: Any) -> int | None:
 
 
 def of_cross_encoder(folder: str | Path) -> bool:
-    """Whether a folder is that of a cross-encoder of sentence-transformers."""
-    config = settings_of(Path(folder) / "config.json")
-    kind = settings_of(Path(folder) / MODEL).get("model_type")
-    return kind == "CrossEncoder" or any(config.get(key) for key in OF_CROSS_ENCODERS)
+    """Whether a folder is that of a cross-encoder of sentence-transformers, or of a reranker that was exported."""
+    config, stored = settings_of(Path(folder) / "config.json"), settings_of(Path(folder) / MODEL)
+    stated = stored.get("model_type") == "CrossEncoder" or stored.get("activation_fn") is not None
+    return stated or any(map(config.get, OF_CROSS_ENCODERS))
 
 
 def check_no_prompt(folder: str | Path) -> None:

@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-
 from distill.checkpoint import read_json, write_json
 from distill.errors import DataError
+from distill.family.foreign import check_pickled_head
 from distill.family.sentence import (
     ALONE,
     LENGTHS,
@@ -23,6 +22,7 @@ from distill.family.sentence import (
     settings_in,
     settings_of,
 )
+from distill.family.weights import check_inside, opened
 
 KEY = "sentence_embedding"
 """Setting in the config of an embedder's encoder that has the fields of `Vectors`. transformers ignores it."""
@@ -43,7 +43,6 @@ ORDERS = tuple(
 """Modules of the embedders that are supported, in their order."""
 
 DENSE_FOLDER = "2_Dense"
-SETFIT = "model_head.pkl"
 """The classifier that SetFit puts beside an embedder."""
 _LINEAR, _TANH = "torch.nn.modules.linear.Identity", "torch.nn.modules.activation.Tanh"
 _CLASS, _VECTOR = "sentence_transformers.models.", "sentence_embedding"
@@ -124,7 +123,7 @@ def _read(folder: Path) -> Vectors | None:
     if stored.get("model_type") == "CrossEncoder" and names == ("Transformer",):
         return None
     _check_modules(folder, stored, names, paths)
-    _check_setfit(folder)
+    check_pickled_head(folder)
     vectors = Vectors(_pooling(folder / paths[1] / "config.json"), lower=reading(folder).lower)
     if "Dense" in names:
         vectors = _with_dense(vectors, folder / paths[names.index("Dense")])
@@ -188,11 +187,9 @@ def _with_dense(vectors: Vectors, folder: Path) -> Vectors:
     weights, shapes = folder / "model.safetensors", dict[str, list[int]]()
     if not weights.is_file():
         raise DataError(f"{weights}: got no such file; must have the weights of the Dense; {save_again(folder.parent)}")
-    try:
-        with safe_open(weights, framework="np") as tensors:
-            shapes = {name: tensors.get_slice(name).get_shape() for name in tensors.keys()}
-    except (SafetensorError, OSError) as error:
-        raise DataError(f"{weights}: got a damaged file ({error}); must be whole; copy or download it again") from error
+    check_inside(folder.parent, weights)
+    with opened(weights) as tensors:
+        shapes = {name: tensors.get_slice(name).get_shape() for name in tensors.keys()}
     wanted: dict[str, list[Any]] = {"linear.weight": [width, settings.get("in_features")]}
     wanted |= {"linear.bias": [width]} if bias else {}
     if shapes != wanted:
@@ -229,15 +226,6 @@ def _with_prompts(vectors: Vectors, stored: Mapping[str, Any], file: Path) -> Ve
             "null; correct it"
         )
     return replace(vectors, prompts=prompts, default_prompt=default, similarity=str(similarity))
-
-
-def _check_setfit(folder: Path) -> None:
-    if (folder / SETFIT).is_file():
-        raise DataError(
-            f"{folder / SETFIT}: got the classifier of SetFit, a pickle, which is not read; must be an embedder alone, "
-            "or a classifier of transformers; remove the file from a copy of the folder to use its embedder, or train "
-            "on the labels with another teacher"
-        )
 
 
 def dense_file(folder: str | Path) -> Path:

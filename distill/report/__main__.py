@@ -86,6 +86,11 @@ def _listed(given: argparse.Namespace) -> None:
         for option, (file, write) in writers.items()
         if file is not None
     ]
+    places = ["-" if path is None else str(path.resolve()) for path, _ in files]
+    if len({*places}) < len(places):
+        raise ConfigError(f"--json: got {given.json}; must be another place than that of --csv; set --json FILE")
+    if ask and "-" in places:
+        raise ConfigError("--choose: got it with a file on standard output; must be alone there; name a file instead")
     runs = read_runs(given.folder)
     for path, write in files:
         write(runs, path)

@@ -34,7 +34,7 @@ _EMBEDDER = """from sentence_transformers import SentenceTransformer
 embedder = SentenceTransformer("FOLDER_OF_THIS_FILE")
 embeddings = embedder.encode(["A first text.", "A second text."])"""
 
-_LINK = re.compile(r"(https?://[^\s<>\"'`\\]+|[\w./-]+)", re.ASCII | re.IGNORECASE)
+_LINK = re.compile(r"(https?://[^\s<>\"'`\\]+|(?!//)[\w./-]+)", re.ASCII | re.IGNORECASE)
 """A web page, or a file of the repository. The hub makes a link of it."""
 
 SIMILARITY = "sentence-similarity"
@@ -206,7 +206,7 @@ def _origin(results: Results) -> dict[str, Any]:
 
 def _sources(results: Results) -> Iterator[str]:
     for source in results.get("made_from", []):
-        place = f"{source['hub']} (https://huggingface.co/{source['hub']})" if source["hub"] else source["name"]
+        place = f"{source['hub']} on the Hugging Face hub" if source["hub"] else source["name"]
         name = source.get("license_name") or source["license"]
         unknown = "its files name no licence; look it up before you publish this model"
         yield f"Made from {place}: {f'licence {name}' if name else unknown}."

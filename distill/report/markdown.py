@@ -42,8 +42,8 @@ _INTERVAL = r"\[(?=[^\]]*\d)[-+\d., %]+\](?![(\[:])"
 """An interval in brackets, which can be no link, stays as it is."""
 _MARKS = re.compile(rf"(?P<kept>{_INTERVAL})|[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-_ADDRESS = re.compile(r"(?i):(?=//)(?<!https:(?=//huggingface\.co/))|(?<=\bwww)\.")
-"""Where an address begins, which some pages make a link, except that of a model on the hub."""
+_ADDRESS = re.compile(r"(?i):(?=//)|(?<=\bwww)\.|@")
+"""What is in an address, of which some pages make a link, or the name of a user."""
 _BLOCK = re.compile(r"#|[+-](?=[\s-]|$)|\d{1,9}(?=[.)](?:\s|$))")
 """How a line begins that is a heading, an item of a list or a rule."""
 

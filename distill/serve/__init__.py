@@ -22,7 +22,7 @@ from distill.evaluate.runners import load as load_runner
 from distill.export import cross_encoder, recheck
 from distill.export.record import FILE, Entry, Record, located, read, read_any
 from distill.export.record import Heads as HeadsRecord
-from distill.family import vectors
+from distill.family import sentence, vectors
 from distill.family.head import stored_head
 from distill.family.record import UNBOUNDED
 from distill.family.settings import quantizer_of
@@ -166,7 +166,7 @@ def _activation(folder: Path, record: Record, plain: bool) -> cross_encoder.Func
     if record.labels and plain:
         cross_encoder.check_several(folder, record.kind.name == "multi_label")
     reranks = record.kind.name == "regression" if plain else record.kind.pipeline == cross_encoder.PIPELINE
-    return cross_encoder.function(folder) if reranks and cross_encoder.states(folder) else None
+    return cross_encoder.function(folder) if reranks and sentence.of_cross_encoder(folder) else None
 
 
 def _check_processor(folder: Path, entry: Entry, run: Run, proved_on: str | None) -> None:
@@ -309,13 +309,20 @@ def _quantized(folder: Path, stated: Mapping[str, Any]) -> Entry:
     """The artifact of a folder of quantized weights, as an export has them. ConfigError for other quantizers."""
     settings = stated.get("quantization_config")
     settings = settings if isinstance(settings, Mapping) else {}
-    name, scheme = quantizer_of(stated), "nf4" if settings.get("load_in_4bit") else "int8"
+    name, scheme = quantizer_of(stated), _scheme(settings)
     if (name, scheme) not in [(s.backend, s.scheme) for s in SCHEMES.values()]:
         raise ConfigError(
-            f"folder: got {folder}, a model quantized by {name}; must be float, or quantized by bitsandbytes or "
-            "torchao; name the folder of the float model"
+            f"folder: got {folder}, a model quantized by {name} in another scheme than int8 or nf4; must be float, or "
+            "quantized by bitsandbytes or torchao in one of them; name the folder of the float model"
         )
-    return Entry(str(name), scheme, ".")
+    return Entry(str(name), str(scheme), ".")
+
+
+def _scheme(settings: Mapping[str, Any]) -> str | None:
+    """The scheme of a quantization_config: int8 or nf4; None for any other."""
+    if settings.get("load_in_4bit"):
+        return "nf4" if settings.get("bnb_4bit_quant_type") == "nf4" else None
+    return "int8" if settings.get("load_in_8bit") or "int8" in str(settings.get("quant_type")).lower() else None
 
 
 def _length(stored: int, asked: int | None, most: int) -> int:

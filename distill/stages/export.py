@@ -302,7 +302,8 @@ def _write_folder(ctx: Context, step: Step, task: str, out: Path, also: Sequence
     elif ctx.tasks[task].task.kind.pipeline == cross_encoder.PIPELINE:
         cross_encoder.configure(out, cross_encoder.activation([*map(Path, ctx.given.teachers)]))
         cross_encoder.limit_length(out, ctx.config.tasks.max_length)
-    elif ctx.tasks[task].task.kind.name == "regression" and cross_encoder.states(out):  # as its teacher's config did
+    elif ctx.tasks[task].task.kind.name == "regression" and sentence.of_cross_encoder(out):
+        # As its teacher's config states, which it has.
         cross_encoder.configure(out, cross_encoder.IDENTITY)
 
 

@@ -8,6 +8,8 @@ from typing import Any
 from distill import family
 from distill.errors import ConfigError
 from distill.family import sentence
+from distill.family.head import stored_head
+from distill.family.record import VECTORS
 from distill.family.vectors import Vectors, read
 
 _CAPITALS = "AÄЯ"
@@ -15,12 +17,13 @@ _CAPITALS = "AÄЯ"
 
 
 def pooling(path: str | Path) -> str:
-    """Pooling of a sentence embedder from its settings: mean, cls or max; mean if it has no such settings.
+    """Pooling of a sentence embedder from its settings: mean, cls or max; mean of any other model.
 
     Raises:
         DataError: for modules that are not supported, and for settings that cannot be read.
     """
-    return (read(path) or Vectors()).pooling
+    head = stored_head(path)
+    return (read(path) or Vectors()).pooling if head is not None and head.architecture == VECTORS else "mean"
 
 
 def check_exported(path: str | Path) -> None:
@@ -50,15 +53,13 @@ def lower_cased(path: str | Path, tokenizer: Any) -> Any:
     same = own is not None and all(own.normalize_str(c) == own.normalize_str(c.lower()) for c in _CAPITALS)
     if not same and sentence.reading(path).lower:
         backend.normalizer = Sequence([Lowercase(), *([] if own is None else [own])])
+        tokenizer.lower_cased_first = True
     return tokenizer
 
 
-def is_lower_cased(path: str | Path, tokenizer: Any) -> bool:
-    """Whether `lower_cased` changed the tokenizer of a folder, which its own files then do not state."""
-    from tokenizers.normalizers import Lowercase, Sequence
-
-    own = tokenizer.backend_tokenizer.normalizer
-    return sentence.reading(path).lower and isinstance(own, Sequence) and isinstance(own[0], Lowercase)
+def is_lower_cased(tokenizer: Any) -> bool:
+    """Whether `lower_cased` changed a tokenizer, which its own files then do not state."""
+    return bool(getattr(tokenizer, "lower_cased_first", False))
 
 
 __all__ = ["check_exported", "is_lower_cased", "longest", "lower_cased", "pooling"]

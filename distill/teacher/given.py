@@ -16,7 +16,7 @@ from distill.family.sentence import of_cross_encoder
 from distill.family.settings import own_code, quantizer_of
 from distill.family.weights import CONFIG, config_of, opened, unread, weight_files
 from distill.teacher.load import read_config
-from distill.teacher.whole import load_whole, not_finite
+from distill.teacher.whole import BUFFERS, load_whole, not_finite
 
 _SHOWN = 3
 """Maximum number of tensors in a line."""
@@ -107,8 +107,9 @@ def notes(path: str | Path, unused: Collection[str]) -> Iterator[str]:
             f"{file}: one output and no problem_type; it is used as a number. If it is the log-odds of a yes, whose "
             "sigmoid is a probability, set problem_type to multi_label_classification there"
         )
-    # Embedders have their own pooling, so that the pooler of the encoder is never used.
-    unused = () if head is not None and head.architecture == VECTORS else unused
+    # Embedders have their own pooling, so that the pooler of the encoder and its position numbers are never used.
+    if head is not None and head.architecture == VECTORS:
+        unused = [name for name in unused if "pooler." not in name and not BUFFERS.search(name)]
     if unused:
         shown = ", ".join(sorted(unused)[:_SHOWN]) + (
             f" and {len(unused) - _SHOWN} more" if len(unused) > _SHOWN else ""

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from distill import checkpoint
 from distill.family.head import HEADS, architecture_in
 from distill.family.record import VECTORS
-from distill.teacher.files import check_weights, stored_except
+from distill.teacher.files import stored_except
 from distill.teacher.folders import FILES
 
 OF_HEAD = ("id2label", "label2id", "num_labels", "problem_type", "architectures")
@@ -34,7 +34,6 @@ def without_head(folder: str, target: Path, content: str) -> str:
         return folder
     if checkpoint.finished(target) and checkpoint.read_json(target / checkpoint.MANIFEST) == {"copy_of": content}:
         return str(target)
-    check_weights(source)
     last = {f"{name}.{part}" for name in HEADS[str(architecture)] for part in ("weight", "bias")}
     config = json.loads((source / "config.json").read_text(encoding="utf-8"))
     with checkpoint.writing(target) as temporary:

@@ -65,8 +65,7 @@ def load_whole(auto: Any, path: str | Path, *, claimed: bool, **settings: Any) -
     missing, unused = set(info["missing_keys"]), set(info["unexpected_keys"])
     # transformers loads the encoder alone of an embedder.
     part = model.encoder if architecture_of([type(model).__name__]) == VECTORS else model
-    expected = {name: tuple(value.shape) for name, value in _with_weights(part, missing).items()}
-    wrong = _not_new(part, expected, missing, claimed)
+    wrong = sorted(missing) if claimed else _not_new(part, missing)
     strange = {name for name in unused if not _is_leftover(part, name)}
     if wrong or strange:
         raise _incomplete(path, part, wrong, sorted(strange))
@@ -93,18 +92,16 @@ def _first(names: Sequence[str], before: str) -> str:
     return f"{before}{names[0]}{f' (and {len(names) - 1} more)' if len(names) > 1 else ''}" if names else ""
 
 
-def _with_weights(model: Any, missing: Collection[str]) -> dict[str, torch.Tensor]:
+def _with_weights(model: Any, missing: Collection[str]) -> set[str]:
     """The tensors that a folder must contain. Tied tensors, which share the values of another tensor, are left out."""
     tied = set(getattr(model, "all_tied_weights_keys", None) or {}) - set(missing)
-    return {name: value for name, value in model.state_dict().items() if name not in tied}
+    return {*model.state_dict()} - tied
 
 
-def _not_new(model: Any, expected: Collection[str], missing: Collection[str], claimed: bool) -> list[str]:
+def _not_new(model: Any, missing: Collection[str]) -> list[str]:
     """The missing tensors that are not those of a whole new head or pooler."""
-    if claimed:
-        return sorted(missing)
     parts: dict[str, set[str]] = {}
-    for name in expected:
+    for name in _with_weights(model, missing):
         parts.setdefault(_part(model, name), set()).add(name)
     return sorted(
         name for part, names in parts.items() for name in names & {*missing} if not part or names - {*missing}

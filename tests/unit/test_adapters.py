@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import peft
 import pytest
 import torch
 
@@ -19,7 +20,6 @@ from distill import serve
 from distill.errors import DataError
 from distill.family.head import stored_head
 
-peft = pytest.importorskip("peft")
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # of peft
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 TEXT = "the small boat crossed the harbour"

@@ -463,3 +463,26 @@ def test_paths_are_told_apart_from_names_on_the_hub(
     (tmp_path / "here.bin").touch()
     monkeypatch.chdir(tmp_path)
     assert checkpoint.is_path(name) is path
+
+
+def test_what_a_kill_left_of_a_long_name_is_removed(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    checkpoint.claim(run)
+    left = run / f".{'t' * 200}.{7:015d}.distill-tmp"
+    left.mkdir()
+    (left / "weights").write_text("x")
+    checkpoint.sweep(run)
+    assert not left.exists()
+
+
+def test_a_new_file_replaces_none_that_came_meanwhile(tmp_path: Path) -> None:
+    file = tmp_path / "out.jsonl"
+    with pytest.raises(UserError, match="another process wrote meanwhile"):
+        with checkpoint.writing_file(file, new=True) as temporary:
+            temporary.write_text("mine")
+            file.write_text("theirs")
+    assert file.read_text() == "theirs"
+    file.unlink()
+    with checkpoint.writing_file(file, new=True) as temporary:
+        temporary.write_text("mine")
+    assert (file.read_text(), file.stat().st_nlink, [*tmp_path.iterdir()]) == ("mine", 1, [file])

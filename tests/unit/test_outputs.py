@@ -67,8 +67,9 @@ def test_what_is_no_file_is_refused_and_the_advice_works_in_a_shell() -> None:
     overwriting = {name: refused(name, overwrite=True).rpartition(" ")[2] for name in wanted}
     assert overwriting["link.csv"] == str(Path("old.csv").resolve())
     assert refused("a pipe").endswith("set --output=- > 'a pipe'")
-    done = subprocess.run(["bash", "-c", f"printf '[%s]' {refused('/dev/zero').rpartition('set ')[2]}"], check=True)
-    assert done.returncode == 0
+    typed = refused("a pipe").rpartition("set ")[2].partition(" > ")[0]
+    shown = subprocess.run(["bash", "-c", f"printf '[%s]' {typed}"], check=True, capture_output=True, text=True).stdout
+    assert shown == "[--output=-]"
 
 
 def test_the_null_device_takes_everything_and_stays() -> None:
@@ -170,6 +171,7 @@ def test_a_process_killed_between_the_files_can_write_them_again(at: int, monkey
             except KeyboardInterrupt:
                 pass
         outputs.write_all(folder, {"a": content, "b": content, "c": content}, "FOLDER")
+        assert {name: (folder / name).read_bytes() for name in "abc"} == dict.fromkeys("abc", content)
 
 
 @pytest.mark.parametrize("mark", ["[]", "{", '{"report.md": 3}', "\x00", None])
@@ -201,3 +203,29 @@ def test_links_and_devices_in_a_folder_are_never_replaced() -> None:
     assert (folder / "report.md").is_symlink()
     with pytest.raises(ConfigError, match="is none"):
         outputs.write_all(Path("victim"), {"report.md": b"new"}, "FOLDER")
+
+
+def test_a_name_with_brackets_is_a_name() -> None:
+    Path("rows[v2].csv").write_text("text")
+    assert outputs.checked("rows2.csv", "--output", inputs=["rows[v2].csv"]) == Path("rows2.csv")
+    with pytest.raises(ConfigError, match="which the command reads"):
+        outputs.checked("rows[v2].csv", "--output", inputs=["rows[v2].csv"], overwrite=True)
+
+
+def test_after_two_kills_the_file_is_still_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path("out")
+    outputs.write_all(folder, {"a": b"old"}, "FOLDER")
+    for content in (b"one", b"two"):
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(outputs, "write_bytes", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            outputs.write_all(folder, {"a": content}, "FOLDER")
+    outputs.write_all(folder, {"a": b"three"}, "FOLDER")
+    assert (folder / "a").read_bytes() == b"three"
+
+
+def test_a_mark_that_is_too_deep_makes_nothing_ours() -> None:
+    Path("out").mkdir()
+    (Path("out") / outputs.MARK).write_text("[" * 100_000)
+    Path("out", "a").write_text("mine")
+    with pytest.raises(ConfigError, match="not written by this command"):
+        outputs.write_all(Path("out"), {"a": b"x"}, "FOLDER")

@@ -9,6 +9,7 @@ import csv
 import io
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -358,8 +359,10 @@ def test_outputs_that_are_no_new_file_are_refused(call: Call) -> None:
 
 def test_advice_is_an_option_that_a_shell_reads(call: Call) -> None:
     Path("in.jsonl").write_text('{"a": 1}\n')
-    _, _, errors = call("--file", "in.jsonl", columns=())
+    code, _, errors = call("--file", "in.jsonl", columns=())
+    assert (code, errors.startswith("--text: got nothing, and no column of in.jsonl")) == (2, True)
     assert "tasks." not in errors
+    assert shlex.split(errors.rpartition("; set ")[2])[0] == "--text"
 
 
 @pytest.mark.slow
@@ -373,10 +376,11 @@ def test_a_closed_or_full_stream_is_one_message(redirection: str, tmp_path: Path
     text = "" if redirection == "<&-" else "a"
     code = f"""
 import distill.serve
-from distill import predict
+from distill import predict, streams
 from tests.unit.test_predict_columns import Echo
 distill.serve.load = lambda *_, **__: Echo()
-raise SystemExit(predict.main([{str(tmp_path)!r}, *filter(None, [{text!r}])]))
+arguments = [{str(tmp_path)!r}, *filter(None, [{text!r}])]
+raise SystemExit(streams.printed(lambda: predict.main(arguments), first=True))
 """
     command = ["bash", "-c", f'"$0" -c "$1" {redirection}', sys.executable, code]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])

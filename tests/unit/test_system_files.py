@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from distill import check
+from distill.check.system import system_files
 from distill.config import load_config
 
 ENVIRON = "/proc/self/environ"
@@ -29,3 +30,15 @@ def test_a_file_of_the_system_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
         assert lines[0].endswith("/environ; must be a file on a disk; name another")
     config = load_config(["recipe=distilbert", "corpus=text", "corpus.path=rows.csv"])
     assert [line for line in check.settings(config, "distilbert") if line.startswith("corpus.path: ")]
+
+
+@pytest.mark.skipif(not Path(ENVIRON).exists(), reason="Linux only")
+@pytest.mark.parametrize(
+    "spelled", [ENVIRON, "file://{}", "local://{}", "simplecache::file://{}", "local://{}/../link"]
+)
+def test_every_spelling_of_a_file_of_the_system_is_known(spelled: str, tmp_path: Path) -> None:
+    place = ENVIRON
+    if spelled.endswith("link"):
+        (tmp_path / "link").symlink_to(ENVIRON)
+        spelled, place = "local://{}", str(tmp_path / "link")
+    assert len([*system_files("tasks.train", spelled.format(place))]) == 1

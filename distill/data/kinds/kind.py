@@ -58,6 +58,8 @@ class Stated:
     """The labels of the teacher."""
     ranged: bool = False
     """Whether the settings state the range of the numbers."""
+    classes: tuple[str, ...] = ()
+    """The names of the classes, if the file states that the labels are classes."""
 
     @property
     def known(self) -> tuple[str, ...]:

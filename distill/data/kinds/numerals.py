@@ -36,15 +36,28 @@ def with_points(column: pa.ChunkedArray) -> pa.ChunkedArray:
     )
 
 
-def is_code(column: pa.ChunkedArray) -> bool:
+def is_code(column: pa.ChunkedArray, stated: Stated) -> bool:
     """Whether texts that look like numbers are codes: some begin with a 0, as `005.74` and `007`, or two texts are the
-    same number, as `1.1` and `1.10`."""
+    same number, as `1.1` and `1.10`.
+
+    ConfigError where few of many fractions are such pairs: one number may be written in two ways.
+    """
     if not is_text(column.type):
         return False
     values = [value for value in pc.unique(names(column)).to_pylist() if value and re.match(_PLAIN, value)]
     if any(re.match(r"[+-]?0\d", value) for value in values):
         return True
-    return len({*map(float, values)}) < len({re.sub(r"^\+", "", value) for value in values})
+    written: dict[float, str] = {}
+    twins = [(other, value) for value in values if (other := written.setdefault(float(value), value)) != value]
+    twins = [pair for pair in twins if pair[0].lstrip("+") != pair[1].lstrip("+")]
+    if twins and 10 * len(twins) < len(written) and any(number % 1 for number in written):
+        one, other = twins[0]
+        raise stated.ambiguous(
+            f"{one} and {other}",
+            "they may be one number, or two codes",
+            f"set {setting(f'{stated.key}.kind', 'regression')}, or {setting(f'{stated.key}.kind', 'classification')}",
+        )
+    return bool(twins)
 
 
 def read_numbers(columns: Given, stated: Stated) -> tuple[Given, list[str]]:
@@ -76,8 +89,11 @@ def _example(texts: Iterable[pa.ChunkedArray]) -> str:
 def _check_thousands(text: pa.ChunkedArray, stated: Stated) -> None:
     """ConfigError for numbers with separators of thousands, and for commas that may be these."""
     values: Sequence[str] = [value for value in pc.unique(names(text)).to_pylist() if value]
-    commas = [value for value in values if re.fullmatch(_COMMA, value)]
-    either = commas if all(re.fullmatch(r"[+-]?[1-9]\d{0,2},\d{3}", value) for value in commas) else []
+    either = _either(values, ",")
+    # A point is usual before a fraction, so that only numbers that seem to lack it make three digits after it doubtful.
+    if points := _either(values, "."):
+        plain = [value for value in values if re.fullmatch(r"[+-]?\d+", value)]
+        either = either or (points if any(abs(int(value)) >= 100 for value in plain) else [])
     grouped = next((value for value in values if re.match(_GROUPED, value)), None) or next(iter(either), None)
     if grouped is not None:
         digits = re.sub(r"[.,]", "", grouped)
@@ -88,6 +104,13 @@ def _check_thousands(text: pa.ChunkedArray, stated: Stated) -> None:
             f"it may be {fraction} or {digits}",
             "write numbers with a decimal point and without separators of thousands",
         )
+
+
+def _either(values: Sequence[str], mark: str) -> list[str]:
+    """The numbers with this mark, if it stands before three digits in all of them, as between thousands."""
+    marked = [value for value in values if re.fullmatch(rf"[+-]?\d+{re.escape(mark)}\d+", value)]
+    fits = all(re.fullmatch(rf"[+-]?[1-9]\d{{0,2}}{re.escape(mark)}\d{{3}}", value) for value in marked)
+    return marked if fits else []
 
 
 def _check_negative(columns: Given, stated: Stated) -> None:

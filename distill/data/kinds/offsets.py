@@ -52,7 +52,7 @@ def plain(span: Span | None, where: str) -> Span:
 def _whole(value: Any) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return int(value) if value == int(value) else None
+    return int(value) if float(value).is_integer() else None
 
 
 def counted(

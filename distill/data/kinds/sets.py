@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from distill.advice import setting
 from distill.data.kinds.kind import Given, Stated, is_list, is_text
-from distill.data.kinds.written import names, without_labels
+from distill.data.kinds.written import names, spelled_alike, without_labels
 
 SEPARATORS = "|;#,"
 """What may separate labels where a row has them in one text, as in `billing|urgent`."""
@@ -47,7 +47,7 @@ def is_joined(column: pa.ChunkedArray, stated: Stated) -> bool:
     if not is_text(column.type):
         return False
     values = {value for value in pc.unique(names(column)).to_pylist() if value is not None}
-    if stated.known and {_plain(value) for value in values} <= {*map(_plain, stated.known)}:
+    if stated.known and {spelled_alike(value) for value in values} <= {*map(spelled_alike, stated.known)}:
         return False
     if any(joins(values, separator) for separator in "|;#"):
         return True
@@ -77,10 +77,6 @@ def _check_hash(values: set[str], stated: Stated) -> None:
             f"set {setting(f'{stated.key}.labels', sorted(labels))} {setting(f'{stated.key}.kind', 'multi_label')}, or "
             f"{setting(f'{stated.key}.kind', 'classification')}",
         )
-
-
-def _plain(name: str) -> str:
-    return " ".join(re.split(r"[\s_-]+", name.strip())).casefold()
 
 
 def read_sets(columns: Given, stated: Stated) -> tuple[Given, list[str]]:
@@ -121,11 +117,11 @@ def _separator(values: set[str], stated: Stated) -> str | None:
     """What separates the labels of texts; None if each text is one label. ConfigError if it could be two things."""
     present = [mark for mark in SEPARATORS if any(mark in value for value in values)]
     if stated.known:
-        known = {*map(_plain, stated.known)}
+        known = {*map(spelled_alike, stated.known)}
         fits = [
             m
             for m in (None, *present, "".join(present) or None)
-            if all(_plain(p) in known for value in values for p in parts(value, m))
+            if all(spelled_alike(p) in known for value in values for p in parts(value, m))
         ]
         if fits:
             return fits[0]

@@ -37,6 +37,11 @@ def names(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
 
 
+def spelled_alike(name: str) -> str:
+    """A label without its case and with one space between words: labels that are equal after this are the same."""
+    return re.sub(r"[\s_-]+", " ", name.strip()).casefold()
+
+
 def whole(text: pa.ChunkedArray) -> pa.ChunkedArray:
     """Texts with whole numbers without a fraction: 1 in place of 1.0."""
     return pc.replace_substring_regex(text, WHOLE, r"\1")
@@ -108,7 +113,7 @@ def without_labels(columns: Given, stated: Stated, notes: list[str]) -> Given:
     known = {name.strip().casefold() for name in stated.known}
     nothing = [name for name in WITHOUT if name not in known]
     if any(len(value) == 1 and not value.isalnum() and value != "-" for value in counted):
-        nothing.remove("-")  # + and - are labels
+        nothing = [name for name in nothing if name != "-"]  # + and - are labels
     if _is_missing(counted, stated):
         nothing.append("-1")
     found, total = set[str](), 0

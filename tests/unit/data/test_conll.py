@@ -133,3 +133,21 @@ def test_treebank_is_refused_by_its_name(tmp_path: Path) -> None:
     (tmp_path / "f.conllu").write_text("1\ta\n")
     with pytest.raises(ConfigError, match="it is a treebank"):
         load(tmp_path / "f.conllu")
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("17\tIn\tO\n17\tGraz\tB-X\n\n18\tGraz\tB-X\n", "got numbers alone in column 1"),
+        ("O\tIn\nB-X\tGraz\n\nB-X\tGraz\n", "got tags in column 1, before the words"),
+    ],
+)
+def test_a_first_column_without_words_is_refused(content: str, expected: str, tmp_path: Path) -> None:
+    (tmp_path / "f.conll").write_text(content)
+    with pytest.raises(DataError, match=expected):
+        load(tmp_path / "f.conll")
+
+
+def test_numbered_words_below_a_header(tmp_path: Path) -> None:
+    (tmp_path / "f.conll").write_text("ID\tword\tner\n1\tIn\tO\n2\tGraz\tB-X\n\n1\tGraz\tB-X\n")
+    assert lists(load(tmp_path / "f.conll"), "tokens") == [["In", "Graz"], ["Graz"]]

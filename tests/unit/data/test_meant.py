@@ -397,3 +397,101 @@ def test_two_separators_are_refused_unless_the_labels_are_listed(tmp_path: Path)
     assert line.endswith("set tasks.labels='[late,lost,wet]'") or line.endswith("set 'tasks.labels=[late,lost,wet]'")
     rows = load(tmp_path, label=cells, labels=["late", "lost", "wet"], kind="multi_label")
     assert counts(rows) == {"late": 45, "wet": 30, "lost": 15}
+
+
+def test_signs_that_are_listed_are_labels(tmp_path: Path) -> None:
+    assert counts(load(tmp_path, label=cycle("+", "-"), labels=["+", "-"])) == Counter(
+        {"+": COUNT // 2, "-": COUNT // 2}
+    )
+
+
+def test_a_label_is_no_mark_of_an_annotator(tmp_path: Path) -> None:
+    line = refusal(tmp_path, source=cycle("arxiv", "acl", "web"), decision=cycle("accept", "reject"))
+    assert line.endswith("set tasks.label=source or tasks.label=decision")
+
+
+@pytest.mark.parametrize("column", ["order_status", "loan_status"])
+def test_the_status_of_something_else_is_no_mark(column: str, tmp_path: Path) -> None:
+    rows = load(tmp_path, label=cycle("a", "b"), **{column: cycle("completed", "cancelled", "pending")})
+    assert counts(rows) == Counter({"a": COUNT // 2, "b": COUNT // 2})
+
+
+def test_rows_that_are_all_rejected_are_named(tmp_path: Path) -> None:
+    assert "got status cancelled in every row" in refusal(tmp_path, label=cycle("a", "b"), status=cycle("cancelled"))
+
+
+def test_a_text_of_json_stays_a_text(tmp_path: Path) -> None:
+    messages = [json.dumps([{"role": "user", "content": text}]) for text in TEXTS]
+    rows = load(tmp_path, label=cycle("a", "b"), messages=messages, text=None)
+    assert rows.task.columns == ("text",)
+    pd.DataFrame({"id": [*map(str, range(COUNT))], "messages": messages, "label": cycle("a", "b")}).to_csv(
+        tmp_path / "chats.csv", index=False
+    )
+    table = read(str(tmp_path / "chats.csv"), "tasks.train", folder=tmp_path / "cache")
+    rows = labelled_rows("chats", config.Task(), {"train": table}, None, "tasks")
+    assert rows.task.columns == ("messages",)
+
+
+def test_a_file_without_a_header_is_refused(tmp_path: Path) -> None:
+    lines = [f"{label}\t{text}" for label, text in zip(cycle("ham", "spam", "ham"), TEXTS, strict=True)]
+    (tmp_path / "sms.txt").write_text("\n".join(lines) + "\n")
+    table = read(str(tmp_path / "sms.txt"), "tasks.train", folder=tmp_path / "cache")
+    with pytest.raises(UserError, match="'ham' as the name of a column and as a label in it"):
+        labelled_rows("sms", config.Task(), {"train": table}, None, "tasks")
+
+
+def test_one_number_in_two_forms_is_refused_with_both_readings(tmp_path: Path) -> None:
+    scores = [f"{i / 12:.2f}" for i in range(COUNT)]
+    assert load(tmp_path, label=scores).task.kind.name == "regression"
+    line = refusal(tmp_path, label=["1", "1.0", *scores[2:]])
+    assert "they may be one number, or two codes" in line
+    assert "set tasks.kind=regression, or tasks.kind=classification" in line
+
+
+@pytest.mark.parametrize("thousands", [["987", "1.234", "12.500"], ["987", "1,234", "12,500"]])
+def test_thousands_are_refused_with_both_readings(thousands: list[str], tmp_path: Path) -> None:
+    assert "it may be 1" in refusal(tmp_path, label=cycle(*thousands), kind="regression")
+
+
+def test_three_digits_after_a_point_are_a_fraction(tmp_path: Path) -> None:
+    assert load(tmp_path, label=cycle("0.125", "1.250", "3.875", "2"), kind="regression").task.range == (0.125, 3.875)
+
+
+def classes(folder: Path, names: list[str], numbers: list[int], **settings: Any) -> Labelled:
+    """Rows that `datasets` writes, with the names of numbered classes."""
+    from datasets import ClassLabel, Dataset, Features, Value
+
+    features = Features(text=Value("string"), label=ClassLabel(names=names))
+    Dataset.from_dict({"text": TEXTS, "label": numbers}, features=features).to_parquet(folder / "rows.parquet")
+    table = read(str(folder / "rows.parquet"), "tasks.train", folder=folder / "cache")
+    head = settings.pop("head", None)
+    return labelled_rows("rows", config.Task(**settings), {"train": table}, head, "tasks")
+
+
+def test_numbered_classes_are_matched_with_the_teacher_by_name(tmp_path: Path) -> None:
+    head = Head(3, ("entailment", "neutral", "contradiction"), None)
+    rows = classes(tmp_path, ["neutral", "entailment", "contradiction"], cycle(0, 0, 1, 2), head=head)
+    assert rows.task.labels == head.labels
+    assert counts(rows) == Counter(neutral=COUNT // 2, entailment=COUNT // 4, contradiction=COUNT // 4)
+
+
+def test_listed_labels_are_those_of_numbered_classes(tmp_path: Path) -> None:
+    rows = classes(tmp_path, ["neg", "pos"], cycle(0, 1, 1), labels=["bad", "good"])
+    assert counts(rows) == Counter(bad=COUNT // 3, good=2 * COUNT // 3)
+    assert "the labels in the files are those of tasks.labels: neg is bad, pos is good" in rows.notes
+    rows = classes(tmp_path, [*"12345"], cycle(0, 1, 2, 3), labels=["vb", "b", "ok", "g", "vg"])
+    assert counts(rows) == Counter(dict.fromkeys(("vb", "b", "ok", "g"), COUNT // 4))
+
+
+def test_classes_with_numbers_as_names_are_classes(tmp_path: Path) -> None:
+    rows = classes(tmp_path, ["0.5", "1.0", "1.5"], cycle(0, 1, 2))
+    assert (rows.task.kind.name, counts(rows)["1.0"]) == ("classification", COUNT // 3)
+
+
+def test_listed_labels_may_differ_by_case_alone(tmp_path: Path) -> None:
+    assert counts(load(tmp_path, label=cycle("us", "US", "de"), labels=["us", "US", "de"]))["US"] == COUNT // 3
+
+
+def test_spans_are_no_classes(tmp_path: Path) -> None:
+    line = refusal(tmp_path, None, "jsonl", label=cycle([[0, 6, "A"]]), kind="classification")
+    assert "in column label; must be text, whole numbers or booleans for classification" in line

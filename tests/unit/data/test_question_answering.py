@@ -381,5 +381,6 @@ def test_a_broken_file_of_squad_is_refused(content: Any, message: str, tmp_path:
     with pytest.raises(DataError, match=message):
         read(str(file), "tasks.train", folder=tmp_path / "cache")
     file.write_text(json.dumps(content)[:-1])
-    with pytest.raises(DataError, match="row 1: got "):
+    cut = message if "row 1" in message else "row 1: got 'the end of the file'"  # rows are read one after the other
+    with pytest.raises(DataError, match=cut):
         read(str(file), "tasks.train", folder=tmp_path / "cache")

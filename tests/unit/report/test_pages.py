@@ -281,7 +281,7 @@ def source(**more: str | None) -> dict[str, str | None]:
         (
             [source(), source(hub=None, name="mine", license="mit")],
             {"base_model": ["google/bert"]},
-            ["Made from google/bert (https://huggingface.co/google/bert)", "Made from mine: licence mit"],
+            ["Made from google/bert on the Hugging Face hub", "Made from mine: licence mit"],
         ),
         ([source(license=None)], {"base_model": ["google/bert"]}, ["look it up before you publish"]),
         ([source(), source(license=None)], {"base_model": ["google/bert"]}, ["look it up"]),
