@@ -477,10 +477,14 @@ def test_what_a_kill_left_of_a_long_name_is_removed(tmp_path: Path) -> None:
 
 def test_a_new_file_replaces_none_that_came_meanwhile(tmp_path: Path) -> None:
     file = tmp_path / "out.jsonl"
-    with pytest.raises(UserError, match="another process wrote meanwhile"):
+
+    def late() -> None:
         with checkpoint.writing_file(file, new=True) as temporary:
             temporary.write_text("mine")
             file.write_text("theirs")
+
+    with pytest.raises(UserError, match="another process wrote meanwhile"):
+        late()
     assert file.read_text() == "theirs"
     file.unlink()
     with checkpoint.writing_file(file, new=True) as temporary:
