@@ -212,8 +212,8 @@ def _check_labels(names: Sequence[str], columns: Columns, table: Table, key: str
     if len(names) < 2:
         raise DataError(
             f"{file}: got {f'only the label {names[0]!r}' if names else 'no label'} in {label}"
-            f"{''.join(f' ({note})' for note in notes)}; must be two labels or more; add rows, list all labels in "
-            f"{key}.labels, or set {key}.label=COLUMN"
+            f"{''.join(f' ({note})' for note in notes)}; must be two labels or more; add rows, or set "
+            f"{key}.label=COLUMN"
         )
     if len(names) > max(MOST_LABELS, SHARE * rows):
         raise ConfigError(

@@ -116,8 +116,8 @@ def _listed(index: Path) -> list[Path]:
 def check_inside(folder: Path, file: Path) -> None:
     """DataError for a link that leads out of the folder, unless it is one of the cache of the Hugging Face hub."""
     target, real = file.resolve(), folder.resolve()
-    # The hub's cache: models--OWNER--NAME/snapshots/REVISION/FILE leads to models--OWNER--NAME/blobs/HASH.
-    blob = target.parent.name == "blobs" and real.parent.name == "snapshots" and target.parents[1] == real.parents[1]
+    # The hub's cache: models--OWNER--NAME/snapshots/REVISION/.../FILE leads to models--OWNER--NAME/blobs/HASH.
+    blob = target.parent.name == "blobs" and target.parents[1] / "snapshots" in real.parents
     if not blob and not target.is_relative_to(real):
         raise DataError(
             f"{file}: got a link to {target}, outside of the model's folder; must be a file; copy it with cp -L "

@@ -44,7 +44,7 @@ def test_a_failed_job_does_not_stop_the_others(swept: tuple[Path, subprocess.Com
     cwd, run = swept
     assert run.returncode == 2
     bad = "student.layers: got [5, 0]; must be distinct ascending layer numbers from 0; e.g. [0,2,5]\n"
-    assert run.stderr == f"job 1 (student.layers=[5,0]): {bad}"
+    assert run.stderr == f"job 1 ('student.layers=[5,0]'): {bad}"
     assert sorted(depths(cwd).values()) == [2, 3]
 
 
@@ -158,7 +158,7 @@ def test_a_job_that_fails_in_another_process_is_named(launcher: str, tmp_path: P
     run = sweep(tmp_path, f"hydra/launcher={launcher}", "student.layers=[0,2,5],[5,0]")
     assert run.returncode == 2
     bad = "student.layers: got [5, 0]; must be distinct ascending layer numbers from 0; e.g. [0,2,5]\n"
-    assert run.stderr.endswith(f"job 1 (student.layers=[5,0]): {bad}")
+    assert run.stderr.endswith(f"job 1 ('student.layers=[5,0]'): {bad}")
     assert [*depths(tmp_path).values()] == [3]
     assert not list((tmp_path / "outputs" / ".sweep").glob("failed-*"))
 

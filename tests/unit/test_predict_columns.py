@@ -359,8 +359,11 @@ def test_outputs_that_are_no_new_file_are_refused(call: Call) -> None:
 
 def test_advice_is_an_option_that_a_shell_reads(call: Call) -> None:
     Path("in.jsonl").write_text('{"a": 1}\n')
-    code, _, errors = call("--file", "in.jsonl", columns=())
-    assert (code, errors.startswith("--text: got nothing, and no column of in.jsonl")) == (2, True)
+    code, _, errors = call("--file", "in.jsonl")
+    assert (code, errors.startswith("--text: got nothing, and no column of in.jsonl but the label is text;")) == (
+        2,
+        True,
+    )
     assert "tasks." not in errors
     assert shlex.split(errors.rpartition("; set ")[2])[0] == "--text"
 

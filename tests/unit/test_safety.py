@@ -36,7 +36,6 @@ UNDER_WRITING = {
     ("cache.py", "_copy"): "into the temporary folder of `take` or `keep`",
     ("cache.py", "_cloned"): "as above",
     ("cache.py", "_mark"): "a mark, in one call, before anything else of the cache",
-    ("predict.py", "_abandon"): "to nowhere, once the reader of a pipe is gone",
     ("streams.py", "_to_nothing"): "to nowhere, once a stream is lost",
     ("streams.py", "opened"): "to nowhere, in place of a closed stream",
     ("compress/importance.py", "write"): "into a folder of `write_model`, or of a measurement",

@@ -34,7 +34,9 @@ def test_rejected_rows_are_not_compared(tmp_path: Path) -> None:
     assert len(rows) == 4
     assert rows.table.where(1).endswith("pairs.jsonl, row 5")
     (note,) = rows.notes
-    assert note.endswith("8 of 12 rows are left out, because their answer is ignore or reject")
+    assert note.endswith(
+        "8 of 12 rows are left out, because their answer is ignore or reject; without this column they are used"
+    )
 
 
 def test_rows_without_a_gold_label_have_no_target(tmp_path: Path) -> None:

@@ -107,11 +107,19 @@ def test_a_link_out_of_the_folder_is_refused(shards: Path) -> None:
     assert tensors_of(shards).keys() == {"x", "y"}
 
 
-def test_links_into_the_cache_of_the_hub_are_followed(shards: Path, tmp_path: Path) -> None:
-    blob = saved(tmp_path / "hub" / "models--a--b" / "blobs" / "0123", y=3)
-    (shards / B).unlink()
-    (shards / B).symlink_to(blob)
-    assert tensors_of(shards).keys() == {"x", "y"}
+@pytest.mark.parametrize("inner", [".", "0_Transformer"])
+def test_links_within_a_model_of_the_cache_of_the_hub_are_followed(inner: str, shards: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "hub" / "models--a--b"
+    blob = saved(cache / "blobs" / "0123", y=3)
+    folder = cache / "snapshots" / "4567" / inner
+    folder.parent.mkdir(parents=True)
+    shards.rename(folder)
+    (folder / B).unlink()
+    (folder / B).symlink_to(blob)
+    assert tensors_of(folder).keys() == {"x", "y"}
+    (folder / B).unlink()
+    (folder / B).symlink_to(saved(tmp_path / "hub" / "models--a--private" / "blobs" / "0123", y=3))
+    assert "outside of the model's folder" in refusal(folder)
 
 
 def test_one_file_and_an_index_of_others_are_two_models(shards: Path) -> None:
@@ -144,7 +152,7 @@ def test_weights_in_another_format_are_refused_with_a_way_to_convert_them(name: 
     message = refusal(shards)
     assert FORMATS[name] in message
     if name == "pytorch_model.bin":
-        assert "from transformers import BertModel as M" in message
+        assert "from transformers import AutoModel as M" in message
 
 
 @pytest.mark.parametrize("name", ["model_head.pkl", "config_setfit.json"])
