@@ -340,18 +340,24 @@ def _agree(accelerator: Accelerator, votes: list[bool], step: int) -> tuple[bool
     return votes[0], votes[1]
 
 
+SAME = 1.0
+"""Seconds in which a second signal is the first one, sent twice: a terminal that is closed is told by the shell and by
+the kernel, and a sweep tells its jobs what a scheduler may have told them too."""
+
+
 @dataclass
 class _Stop:
-    """Whether a signal asked to stop, and which."""
+    """Whether a signal asked to stop, which, and when (of `time.monotonic`)."""
 
     asked: bool = False
     number: int = signal.SIGINT
+    at: float = 0.0
 
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[_Stop]:
-    """What the first Ctrl-C, SIGTERM, SIGHUP or SIGUSR1 sets, so that the step can finish; a second one interrupts at
-    once, but for SIGHUP, which the shell and the kernel both send when a terminal is closed."""
+    """What the first Ctrl-C, SIGTERM, SIGHUP or SIGUSR1 sets, so that the step can finish; a second one, more than
+    `SAME` seconds later, interrupts at once."""
     stop = _Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -360,9 +366,10 @@ def _interruptible() -> Iterator[_Stop]:
 
     def handler(number: int, frame: Any) -> None:
         note()
-        if stop.asked and number != getattr(signal, "SIGHUP", None):
+        if not stop.asked:
+            stop.asked, stop.number, stop.at = True, number, time.monotonic()
+        elif time.monotonic() - stop.at > SAME:
             raise Interrupted(number)
-        stop.asked, stop.number = True, number
 
     for number in before:
         signal.signal(number, handler)

@@ -28,7 +28,7 @@ from distill.compress.target import shape_of
 from distill.config import Batch, Train
 from distill.engine import feed, schedule, state, train
 from distill.engine.train import check_weights, clip
-from distill.errors import Stopped, UserError
+from distill.errors import Interrupted, Stopped, UserError
 from distill.objective import BoundTerm, Objective
 
 LENGTHS = np.array([9, 4, 7, 12, 5, 9, 3, 8, 6, 10, 11, 4])
@@ -417,19 +417,32 @@ def test_an_interrupted_run_resumes_exactly(models, tmp_path: Path) -> None:
         assert torch.equal(weights(other)[name], value), name
 
 
-def test_ctrl_c_stops_after_the_step_and_names_how_to_resume(models, tmp_path: Path) -> None:
+def interrupting(*signals: int) -> Any:
+    """The collate function, which sends signals to this process with its third batch."""
     calls = 0
 
-    def interrupting(rows: np.ndarray, epoch: int) -> dict[str, np.ndarray]:
+    def collated(rows: np.ndarray, epoch: int) -> dict[str, np.ndarray]:
         nonlocal calls
         calls += 1
-        if calls == 3:
-            os.kill(os.getpid(), signal.SIGINT)
+        for number in signals if calls == 3 else ():
+            os.kill(os.getpid(), number)
         return collate(rows, epoch)
 
+    return collated
+
+
+def test_a_second_signal_interrupts_at_once(models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["distill.engine.train"], "SAME", -1.0)
+    with pytest.raises(Interrupted) as error:
+        run(models(), tmp_path, steps=12, collate=interrupting(signal.SIGINT, signal.SIGTERM))
+    assert error.value.number == signal.SIGTERM
+
+
+def test_ctrl_c_stops_after_the_step_and_names_how_to_resume(models, tmp_path: Path) -> None:
+    """Also if another signal comes with it, as from a scheduler and from a sweep."""
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(Stopped, match=r"pretrain: stopped at step \d of 12; run the same command to resume"):
-        run(models(), tmp_path, steps=12, collate=interrupting)
+        run(models(), tmp_path, steps=12, collate=interrupting(signal.SIGINT, signal.SIGTERM))
     assert signal.getsignal(signal.SIGINT) is before
     whole, other = models(), models()
     run(whole, tmp_path / "whole", steps=12)
