@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import csv
 import io
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -19,6 +21,9 @@ from distill.data.quotes import quoted
 from distill.data.separators import Dialect, records, separated
 from distill.errors import DataError
 
+INDEX = "index"
+"""Name of the first column where the header has none and the values number the rows, as pandas and R write them."""
+_NUMBERED = f"column 1 has no name and numbers the rows; it is named {INDEX}"
 COLUMNS = 10_000
 """A file with more columns is none of texts and labels."""
 
@@ -57,10 +62,15 @@ def batches(text: io.TextIOWrapper, name: str, usual: str | None, given: str | N
         dialect = quoted(text, name, dialect)
         text.seek(0)
         records = _records(text, name, dialect)
-        header = _header(next(records, []), name)
-        schema = with_about(pa.schema([(column, pa.string()) for column in header]), About(dialect.notes))
+        header, notes = _header(next(records, []), name), dialect.notes
+        rest = _of_width(records, len(header), name)
+        if not header[0] and len(header) > 1 and INDEX not in header:
+            rest = _numbered(rest, name, len(header))
+            header, notes = [INDEX, *header[1:]], (*notes, _NUMBERED)
+        check_names(header, f"{name}, header")
+        schema = with_about(pa.schema([(column, pa.string()) for column in header]), About(notes))
         empty = True
-        for rows in chunks(_of_width(records, len(header), name), _size):
+        for rows in chunks(rest, _size):
             yield pa.record_batch([pa.array(column, pa.string()) for column in zip(*rows, strict=True)], schema=schema)
             empty = False
     if empty:
@@ -72,20 +82,28 @@ def _size(record: Sequence[str]) -> int:
 
 
 def _records(text: io.TextIOWrapper, name: str, dialect: Dialect) -> Iterator[list[str]]:
-    """The header and the rows, without blank lines. DataError names the row."""
-    row, source = 0, _Remembered(lines(text))
+    """The header and the rows, without blank lines, and without the rows of empty values with which spreadsheets end a
+    file. DataError names the row."""
+    row, source, empty = 0, _Remembered(lines(text)), Counter[int]()
     try:
         for record in records(source, dialect):
-            if record:
-                source.check_end()
-                yield record
-                row += 1
+            if not record:
+                continue
+            source.check_end()
+            if row and len(record) > 1 and not any(record):
+                empty[len(record)] += 1
+                continue
+            for width, count in empty.items():  # rows of two widths are refused in any order
+                yield from ([""] * width for _ in range(count))
+            row += 1 + empty.total()
+            empty.clear()
+            yield record
     except (Malformed, csv.Error) as error:
         message = str(error)
         if isinstance(error, csv.Error):
             other = f"got {message!r}; must be CSV as in RFC 4180; correct the row"
             message = next((ours for part, ours in _CSV if part in message), other)
-        place = f"{name}, row {row}" if row else f"{name}, header"
+        place = f"{name}, row {row + empty.total()}" if row else f"{name}, header"
         raise DataError(f"{place}: {message}") from error
 
 
@@ -128,7 +146,6 @@ def _header(record: list[str], name: str) -> list[str]:
             f"{name}, header: got {len(header):,} columns; must be at most {COLUMNS:,}; write texts and labels alone, "
             "or check its line endings"
         )
-    check_names(header, f"{name}, header")
     return header
 
 
@@ -139,4 +156,23 @@ def _of_width(records: Iterable[list[str]], width: int, name: str) -> Iterator[l
                 f"{name}, row {row}: got {len(record)} values; must be {width}, as in the header; put a value that "
                 "contains a separator in quotes, or add the missing one"
             )
+        yield record
+
+
+def _numbered(records: Iterable[list[str]], name: str, width: int) -> Iterator[list[str]]:
+    """The records. DataError unless the first values are different whole numbers, in any order."""
+    run, others = range(0), set[int]()
+    for row, record in enumerate(records, 1):
+        number = int(record[0]) if re.fullmatch("[0-9]{1,18}", record[0]) else -1
+        if row == 1:
+            run = range(number, number)
+        if number < 0 or number in run or number in others:
+            raise DataError(
+                f"{name}, row {row}: got {record[0][:40]!r} in column 1 of {width}, which has no name and does not "
+                "number the rows; must name every column; name it, or remove the column"
+            )
+        if number == run.stop and not others:
+            run = range(run.start, number + 1)
+        else:
+            others.add(number)
         yield record

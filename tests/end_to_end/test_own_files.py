@@ -103,7 +103,7 @@ NO_TABLE: dict[str, Case] = {
     "a wrong separator": (tickets, ["tasks.separator=';'"], "tasks.label: got nothing, and no column of tickets.csv i"),
     "a separator of two": (tickets, ["tasks.separator=ab"], "tasks.separator: got 'ab'; must be comma, semicolon"),
     "two columns of a name": (lambda: {"t.csv": b"body,body\nx,y\n"}, [], "t.csv, header: got two columns 'body'"),
-    "pandas' index": (lambda: {"t.csv": b",body,queue\n0,x,y\n"}, [], "t.csv, header: got no name for column 1"),
+    "no name": (lambda: {"t.csv": b"body,,queue\nx,0,y\n"}, [], "t.csv, header: got no name for column 2 of 3"),
     "Latin-1": (lambda: {"t.csv": to_csv(TICKETS) + b"caf\xe9,billing\n"}, [], "t.csv, row 25: got byte 0xe9"),
     "UTF-16": (lambda: {"t.csv": to_csv(TICKETS).decode().encode("utf-16")}, [], "t.csv: got UTF-16 text"),
     "a NUL byte": (lambda: {"t.csv": to_csv(TICKETS) + b"a\0b,billing\n"}, [], "t.csv, row 25: got a NUL byte"),

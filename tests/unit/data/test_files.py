@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -50,7 +51,12 @@ MALFORMED: dict[str, tuple[str, Content, str]] = {
     "header only": ("f.csv", b"text,label", "got no rows"),
     "header and blank lines": ("f.csv", b"text,label\n\n\n", "got no rows"),
     "a column without a name": ("f.csv", b"a,,b\n1,2,3\n", r"header: got no name for column 2 of 3"),
-    "pandas' index": ("f.csv", b",text\n0,x\n", r"header: got no name for column 1 .*index=False"),
+    "a nameless column of labels": ("f.csv", b",text\n0,x\n1,y\n0,z\n", "row 3: got .0. in column 1 of 2, which"),
+    "a nameless column of words": ("f.csv", b",text\nx,y\n", r"row 1: got 'x' in column 1 of 2, which has no name and"),
+    "an index of two names": ("f.csv", b",index\n0,x\n", r"header: got no name for column 1 .*index=False"),
+    "empty rows of another width": ("f.csv", b"a,b\n1,2\n,,\n3,4\n", "row 2: got 3 values; must be 2"),
+    "an error after empty rows": ("f.csv", b"a,b\n1,2\n,\n,\n3,\x00\n", "row 4: got a NUL byte"),
+    "rows of separators": ("f.csv", b"a,b\n,\n,\n", "got no rows"),
     "two columns of one name": ("f.csv", b"text, text\n1,2\n", "header: got two columns 'text'"),
     "too few values": ("f.csv", b"a,b\n1,2\n3\n", "row 2: got 1 values; must be 2"),
     "too many values": ("f.csv", b"a,b\n1,2\n3,4\n\n5,6,7\n", "row 3: got 3 values; must be 2"),
@@ -243,6 +249,22 @@ def test_csv_is_text_as_it_stands(case: str, name: str, tmp_path: Path) -> None:
     table = load(write(tmp_path / name, gzip.compress(content) if name.endswith(".gz") else content))
     assert table.rows.schema == pa.schema([("text", pa.string()), ("label", pa.string())])
     assert [tuple(row.values()) for row in table.rows.to_pylist()] == expected
+
+
+@pytest.mark.parametrize("order", ["as it was", "shuffled", "from 5 on"])
+def test_the_index_that_pandas_writes_is_a_column(order: str, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"text": [f"word {number}" for number in range(50)], "label": ["a", "b"] * 25})
+    frame = {"as it was": frame, "shuffled": frame.sample(frac=1.0, random_state=0), "from 5 on": frame[5:]}[order]
+    frame.to_csv(tmp_path / "f.csv")
+    table = load(tmp_path / "f.csv")
+    expected = frame.reset_index().astype({"index": str}).to_dict("records")
+    assert table.rows.to_pylist() == expected
+    assert table.notes == (f"{tmp_path / 'f.csv'}: column 1 has no name and numbers the rows; it is named index",)
+
+
+def test_empty_rows_at_the_end_of_a_spreadsheet_are_left_out(tmp_path: Path) -> None:
+    table = load(write(tmp_path / "f.csv", b"text;label\r\nx;1\r\n;\r\ny;2\r\n;\r\n;\r\n"))
+    assert [tuple(row.values()) for row in table.rows.to_pylist()] == [("x", "1"), ("", ""), ("y", "2")]
 
 
 @pytest.mark.parametrize(
