@@ -155,10 +155,15 @@ def preview(repos: Mapping[str, Path], private: bool = True) -> Iterator[str]:
 
 
 def _changes(repository: Repository, folder: Path) -> tuple[dict[str, Path], list[str]]:
-    """(name of a file in the repository -> the file in the folder, files of earlier uploads to delete)."""
-    # A link in the folder of a run that somebody else began may lead to any file of this machine.
-    plain = (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink())
-    paths = [path for path in plain if path.name != SUMS]
+    """(name of a file in the repository -> the file in the folder, files of earlier uploads to delete).
+
+    Raises:
+        UserError: for a link: in the folder of a run that somebody else began, it may lead to any file of this machine.
+    """
+    every = sorted(folder.rglob("*"))
+    if (link := next((path for path in every if path.is_symlink()), None)) is not None:
+        raise UserError(f"{link}: got a link; must be a file of the export; remove it, or copy there what it leads to")
+    paths = [path for path in every if path.is_file() and path.name != SUMS]
     files = {path.relative_to(folder).as_posix(): path for path in paths}
     return files, sorted(repository.files & repository.listed - {*files, MARKER} - HUB_FILES)
 

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -604,3 +605,46 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     assert rows == 200_000
     assert size > 90
     assert grown < 30
+
+
+BOMB = """
+import resource, sys
+from pathlib import Path
+from distill.data.files import read
+from distill.errors import DataError
+folder, name = Path(sys.argv[1]), sys.argv[2]
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+read(str(folder / "small.parquet"), "tasks.train", folder=folder)
+before = peak()
+try:
+    read(str(folder / name), "tasks.train", folder=folder)
+except DataError as error:
+    print(peak() - before, *error.messages)
+"""
+
+
+def bomb(path: Path) -> None:
+    if path.suffix == ".parquet":
+        text = pa.DictionaryArray.from_arrays(pa.array([0] * 2000, pa.int32()), pa.array(["x" * 900_000]))
+        pq.write_table(pa.table({"text": text}), path, compression="zstd", store_schema=False)
+        return
+    pack, start = zlib.compressobj(1, wbits=31), b'{"data": [{"paragraphs": [' if "json" in path.name else b'text\n"'
+    with path.open("wb") as file:
+        file.write(pack.compress(start))
+        for _ in range(24):
+            file.write(pack.compress(b" " * 2**24))
+        file.write(pack.flush())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss has another unit there")
+@pytest.mark.parametrize("name", ["bomb.parquet", "bomb.json.gz", "bomb.jsonl.gz", "bomb.csv.gz"])
+def test_a_small_file_that_would_fill_the_memory_is_refused(name: str, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": ["x"]}), tmp_path / "small.parquet")
+    bomb(tmp_path / name)
+    assert (tmp_path / name).stat().st_size < 4_000_000
+    done = subprocess.run(
+        [sys.executable, "-c", BOMB, str(tmp_path), name], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    grown, message = done.stdout.split(" ", 1)
+    assert message.startswith(str(tmp_path / name))
+    assert int(grown) < 300, message

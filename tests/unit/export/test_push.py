@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from distill import config
+from distill.errors import UserError
 from distill.export.push import Repository, _changes, exported
 from distill.plan import resolve
 
@@ -18,15 +21,15 @@ def test_every_model_has_a_repository_of_its_own() -> None:
     assert next(iter(names)) == "a-b"
 
 
-def test_a_link_in_an_exported_folder_is_not_uploaded(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["tokenizer.json", "more"])
+def test_a_link_in_an_exported_folder_is_refused(name: str, tmp_path: Path) -> None:
     folder, secret = tmp_path / "export", tmp_path / "secret"
     secret.mkdir()
     (secret / "id").write_text("of this machine")
     (folder / "onnx").mkdir(parents=True)
-    for name in ("config.json", "onnx/model.onnx"):
-        (folder / name).write_text("ours")
-    (folder / "tokenizer.json").symlink_to(secret / "id")
-    (folder / "more").symlink_to(secret, target_is_directory=True)
-    files, outdated = _changes(Repository("me/student"), folder)
-    assert sorted(files) == ["config.json", "onnx/model.onnx"]
-    assert outdated == []
+    for file in ("config.json", "onnx/model.onnx"):
+        (folder / file).write_text("ours")
+    assert sorted(_changes(Repository("me/student"), folder)[0]) == ["config.json", "onnx/model.onnx"]
+    (folder / name).symlink_to(secret if name == "more" else secret / "id")
+    with pytest.raises(UserError, match=f"{name}: got a link; must be a file of the export"):
+        _changes(Repository("me/student"), folder)
