@@ -8,6 +8,7 @@ from pathlib import Path
 
 from distill.checkpoint import writing
 from distill.errors import DataError
+from distill.family.weights import check_inside
 
 FILES = (
     "*.safetensors",
@@ -23,8 +24,14 @@ FILES = (
 
 
 def model_files(source: Path) -> list[Path]:
-    """Weights (safetensors), config and tokenizer files of a folder. DataError if any of the three is missing."""
+    """Weights (safetensors), config and tokenizer files of a folder.
+
+    Raises:
+        DataError: if any of the three is missing, and for a link that leads out of the folder.
+    """
     files = sorted({path for pattern in FILES for path in source.glob(pattern)})
+    for path in files:
+        check_inside(source, path)
     for needed in ("config.json", "*.safetensors", "tokenizer*"):
         if not any(path.match(needed) for path in files):
             raise DataError(f"{source}: got no {needed} file; must be a saved model with its tokenizer")

@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from distill import checkpoint
 from distill.family.head import HEADS, architecture_in
 from distill.family.record import VECTORS
+from distill.family.weights import check_inside
 from distill.teacher.files import stored_except
 from distill.teacher.folders import FILES
 
@@ -27,7 +28,7 @@ def without_head(folder: str, target: Path, content: str) -> str:
         content: hash of the files in `folder`; a copy of other ones is replaced.
 
     Raises:
-        DataError: for a folder without whole weights in safetensors.
+        DataError: for a folder without whole weights in safetensors, and for a link that leads out of it.
     """
     source, architecture = Path(folder), architecture_in(folder)
     if architecture in (None, VECTORS):
@@ -39,6 +40,7 @@ def without_head(folder: str, target: Path, content: str) -> str:
     with checkpoint.writing(target) as temporary:
         for file in {file for pattern in FILES for file in source.glob(pattern)}:
             if "safetensors" not in file.name and file.name != checkpoint.MANIFEST:
+                check_inside(source, file)
                 shutil.copy(file, temporary)
         checkpoint.write_json(temporary / "config.json", {k: v for k, v in config.items() if k not in OF_HEAD})
         save_file(dict(stored_except(source, last)), temporary / "model.safetensors", {"format": "pt"})

@@ -51,10 +51,10 @@ def meant(words: list[str]) -> list[Any]:
 
 
 def values() -> list[Any]:
-    texts = [*ODD, *words(1200)]
+    texts = [*ODD, *words(300)]
     numbers = [0, -3, 401, 1e-05, 2.5, 1e22, True, False, None]
     source = random.Random(0)
-    lists = [[source.choice([*texts, *numbers]) for _ in range(source.randint(0, 4))] for _ in range(150)]
+    lists = [[source.choice([*texts, *numbers]) for _ in range(source.randint(0, 4))] for _ in range(100)]
     keys = ["train", "a-b", "_x", "B2"]
     return [*texts, *numbers, *lists, [["a", "ü"], []], *({k: v} for k, v in zip(keys * 9, lists, strict=False))]
 
@@ -73,7 +73,7 @@ def test_a_setting_is_one_line_that_a_terminal_can_show() -> None:
 
 
 def test_paths_and_options_arrive_in_bash() -> None:
-    texts = [text for text in [*ODD, *words(400)] if text]
+    texts = [text for text in [*ODD, *words(200)] if text]
     assert in_bash([advice.path(text) for text in texts]) == [f"./{t}" if t.startswith("-") else t for t in texts]
     typed = in_bash([advice.option("--text", text).replace("--text ", "--text=", 1) for text in texts])
     assert typed == [f"--text={text}" for text in texts]

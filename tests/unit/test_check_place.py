@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,11 @@ GIVEN: dict[str, dict[str, Any]] = {
 }
 
 
+@cache
+def composed() -> config.Config:
+    return config.load_config(["recipe=task", "tasks.train=x"])
+
+
 def settings(key: str, folder: str) -> config.Config:
     def filled(value: Any) -> Any:
         if isinstance(value, str):
@@ -45,7 +52,7 @@ def settings(key: str, folder: str) -> config.Config:
             return type(value)(**{name: filled(each) for name, each in vars(value).items()})
         return value
 
-    loaded = config.load_config(["recipe=task", "tasks.train=x"])
+    loaded = deepcopy(composed())
     for name, value in GIVEN[key].items():
         setattr(loaded, name, filled(value))
     return loaded
@@ -67,7 +74,7 @@ def test_inputs_elsewhere_are_accepted(key: str) -> None:
 
 def test_task_files_are_relative_to_their_folder() -> None:
     tasks = config.Tasks(path="my run", each={"a": config.Task(train="rows.csv")})
-    loaded = config.load_config(["recipe=task", "tasks.train=x"])
+    loaded = deepcopy(composed())
     loaded.tasks = tasks
     assert {line.partition(":")[0] for line in place(loaded, Path("my run"))} == {"tasks.path", "tasks.each.a.train"}
     loaded.tasks.path = "outside"

@@ -437,6 +437,15 @@ def test_a_teacher_that_was_replaced_is_copied_again_without_its_head(tmp_path: 
     assert kept[0] == kept[1] != kept[2]
 
 
+def test_a_link_out_of_a_teachers_folder_is_not_copied(tmp_path: Path) -> None:
+    before = TINY["save"](tmp_path / "before", "bert", "SequenceClassification", num_labels=3)
+    (tmp_path / "private.json").write_text("{}")
+    (before / "tokenizer_more.json").symlink_to(tmp_path / "private.json")
+    with pytest.raises(DataError, match=r"tokenizer_more\.json: got a link to .*private\.json, outside of the model's"):
+        teacher.without_head(str(before), tmp_path / "headless", "a")
+    assert not (tmp_path / "headless").exists()
+
+
 def test_the_licence_of_a_card_that_would_take_minutes_to_read(tmp_path: Path) -> None:
     results = "- {task: {type: a}, value: 1}\n" * 60_000
     card = (
