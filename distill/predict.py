@@ -175,21 +175,36 @@ def _opened(output: Path | None, form: str, source: Source, new: bool) -> Iterat
     from distill.checkpoint import writing_file
 
     lines = _csv if form == "csv" else _jsonl
+    if output is None:
+        if hasattr(sys.stdout, "reconfigure"):
+            sys.stdout.reconfigure(encoding="utf-8")
+        yield lines(sys.stdout, source)
+        return
+    elsewhere = False
     try:
-        if output is None:
-            if hasattr(sys.stdout, "reconfigure"):
-                sys.stdout.reconfigure(encoding="utf-8")
-            yield lines(sys.stdout, source)
-            return
         with writing_file(output, new=new) as temporary:
             with temporary.open("w", encoding="utf-8", newline="") as file:
-                yield lines(file, source)
+                write = lines(file, source)
+
+                def written(shown: Sequence[Sequence[Any]], predictions: Sequence[Mapping[str, Any]]) -> None:
+                    try:
+                        write(shown, predictions)
+                    except OSError as error:
+                        raise _unwritable(output, error) from error
+
+                elsewhere = True
+                yield written
+                elsewhere = False
     except OSError as error:
-        if output is None or not Path(str(error.filename)).is_relative_to(output.parent):
+        if elsewhere:
             raise
-        raise UserError(
-            f"--output: got {output}; must be writable ({error.strerror}); free disk space, or choose another"
-        ) from error
+        raise _unwritable(output, error) from error
+
+
+def _unwritable(output: Path, error: OSError) -> UserError:
+    return UserError(
+        f"--output: got {output}; must be writable ({error.strerror or error}); free disk space, or choose another"
+    )
 
 
 def _jsonl(file: TextIO, source: Source) -> Write:

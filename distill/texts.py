@@ -138,7 +138,7 @@ def _read(options: argparse.Namespace, table: Table, kind: Kind) -> Table:
     from distill import config
     from distill.data.meant import with_lists
 
-    return with_lists(config.Task(text=options.text, text_pair=options.text_pair), table)[0]
+    return with_lists(config.Task(text=options.text, text_pair=options.text_pair), table, kind.per_token)[0]
 
 
 def _columns(options: argparse.Namespace, record: Record | None, table: Table) -> tuple[tuple[str, ...], bool]:

@@ -97,7 +97,8 @@ def read_rows(
         DataError: for a malformed file, and for a row without text.
     """
     with options():
-        table, notes = with_lists(settings, read(file, "FILE", settings.separator))[0], list[str]()
+        table, notes = read(file, "FILE", settings.separator), list[str]()
+        table, _ = with_lists(settings, table, architecture == TOKENS)
         table = accepted(settings, table, notes.append, file)
         if not table.rows.num_rows:
             raise DataError(f"{file}: got no rows; must have one or more; add rows")

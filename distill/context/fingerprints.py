@@ -18,14 +18,12 @@ from distill.data.tasks import TaskData
 from distill.data.tokens import identity
 from distill.environment import source_hash
 from distill.family.sentence import MODULES
+from distill.family.weights import READ
 from distill.plan import STUDENT, TEACHER, Step
 from distill.teacher.folders import CARD
 
 _AT_ONCE = 8192
 """Rows of tasks that are hashed at once."""
-_READ = (".json", ".txt", ".model", ".safetensors", ".bin", ".codes", ".vocab", ".tiktoken", ".spm")
-"""Endings of the files of models and tokenizers; not of model cards, pictures, and states of a training."""
-
 NAMES = {
     "teacher": "the teacher",
     "student": "the given student",
@@ -129,10 +127,10 @@ def _hashed(file: Path) -> list[str]:
 
 
 def model_files(folder: Path) -> list[Path]:
-    """The files of a model or tokenizer that loading it may read: those in its folder, of the endings in `_READ`, then
+    """The files of a model or tokenizer that loading it may read: those in its folder, of the endings in `READ`, then
     all that an embedder's modules consist of, and the parts of its weights. Nothing else in it, such as the other
     checkpoints of a training, changes the model."""
-    top = [file for file in sorted(folder.iterdir()) if file.suffix in _READ and file.name != checkpoint.MANIFEST]
+    top = [file for file in sorted(folder.iterdir()) if file.suffix in READ and file.name != checkpoint.MANIFEST]
     inside = {*folder.glob("1_Pooling/config.json"), *_parts_of_weights(folder)}
     for module in _modules(folder):
         inside |= {file for file in module.rglob("*") if not file.name.startswith(".") and file.name != CARD}

@@ -250,7 +250,7 @@ def label_columns(settings: config.Task, table: pa.Table, key: str, file: str) -
     others = [name for name in table.column_names if name not in text and not _ASIDE.fullmatch(name)]
     likely = [name for name in others if _few_values(table[name])]
     if len(likely) == 1:
-        _check_header(likely[0], table, file)
+        _check_header(likely[0], table, key, file)
         return (likely[0],)
     guesses = " or ".join(setting(f"{key}.label", name) for name in likely[:3]) or f"{key}.label=COLUMN"
     raise ConfigError(
@@ -259,12 +259,12 @@ def label_columns(settings: config.Task, table: pa.Table, key: str, file: str) -
     )
 
 
-def _check_header(name: str, table: pa.Table, file: str) -> None:
-    """ConfigError for a column that is named as one of its labels: the first row was taken for the header."""
+def _check_header(name: str, table: pa.Table, key: str, file: str) -> None:
+    """ConfigError for a column that is named as one of its labels: the first row may have been taken for the header."""
     if is_text(table[name].type) and pc.index(label_names(table[name]), name).as_py() >= 0:
         raise ConfigError(
-            f"{file}: got {name!r} as the name of a column and as a label in it; must begin with the names of its "
-            "columns; put a line with these names before the first row"
+            f"{file}: got {name!r} as the name of a column and as a label in it; its first line may be a row, or the "
+            f"names of the columns; put a line with names before a row, or set {setting(f'{key}.label', name)}"
         )
 
 
@@ -300,6 +300,7 @@ def _text(settings: config.Task, table: pa.Table, label: Sequence[str], key: str
             f"{', '.join(table.column_names)}; set {key}.text=COLUMN"
         )
     likely = [name for name in texts if not _ASIDE.fullmatch(name)]
+    likely = likely or [name for name in texts if name.lower() == "url"]
     if not likely:
         raise ConfigError(
             f"{key}.text: got nothing, and the only texts of {file} are {' and '.join(texts)}; must be one of "

@@ -1,6 +1,7 @@
 """Texts with a tag for each word from files with one word a line, as CoNLL's, where an empty line ends a text.
 
-The last column has the tags, and the first one the words, or the second one if the first numbers them, as GermEval's.
+The last column has the tags, or else the only one with tags of the usual schemes. The first one has the words, or the
+second one if the first numbers them, as GermEval's, whose last two columns are tags of spans and of spans in them.
 Tags in the scheme IOB1, where a span begins with `B-` only next to one of its type, become IOB2's.
 """
 
@@ -29,6 +30,10 @@ TREEBANK = 8
 HEADS = {"tag", "tags", "label", "labels", "ner", "ner_tag", "ner_tags", "entity", "entities", "pos", "pos_tag"}
 """Names of a column of tags, where the first line is a header."""
 _TAG = re.compile(r"O|[BIESLU]-\S+|\S+-[BIESLU]")
+PHRASES = frozenset("NP VP PP ADVP ADJP SBAR PRT CONJP INTJ LST UCP NC VC PC".split())
+"""Types of chunks, whose column stands before that of the names."""
+_NUMBERS = re.compile(r"\d+([-.:]\d+)?")
+"""What numbers words or texts, as `7`, `1-2` of a treebank and `3-7` of WebAnno."""
 _DOCUMENT = "-DOCSTART-"
 _SPACE = " \t\r\n\ufeff"
 
@@ -40,6 +45,8 @@ class _Layout:
     tabs: bool
     width: int
     numbered: bool
+    tags: tuple[int, ...]
+    """The column of the tags, and that of the tags of spans inside of spans."""
     schemed: bool
     """Whether all tags of the sample have one of the usual schemes."""
     header: bool
@@ -47,11 +54,9 @@ class _Layout:
     @property
     def columns(self) -> dict[str, int]:
         """Name in the table -> column."""
-        word = int(self.numbered)
-        if self.numbered and self.width == 4:
-            return {"tokens": word, "ner_tags": 2, "inner_tags": 3}
-        between = {f"column_{number + 1}": number for number in range(word + 1, self.width - 1)}
-        return {"tokens": word, **between, "ner_tags": self.width - 1}
+        word, named = int(self.numbered), dict(zip(self.tags, ("ner_tags", "inner_tags"), strict=False))
+        others = range(word + 1, self.width)
+        return {"tokens": word} | {named.get(number, f"column_{number + 1}"): number for number in others}
 
     def split(self, line: str) -> list[str]:
         if self.tabs:
@@ -157,33 +162,64 @@ def _sample(text: io.TextIOWrapper) -> list[str]:
 def _layout(sample: Sequence[str]) -> _Layout | None:
     """The layout by the first lines; None where they have fewer than two columns."""
     filled = [line for line in sample if line.strip(_SPACE)]
-    plain = [line for line in filled if not line.startswith("#") and _DOCUMENT not in line]
+    plain = [line for line in filled if not line.startswith("#") and not _divides(line)]
     if not plain:
         return None
     tabs = 2 * sum("\t" in line.strip(_SPACE) for line in plain) >= len(plain)
-    split = _Layout(tabs, 0, False, False, False).split
+    split = _Layout(tabs, 0, False, (), False, False).split
     ((width, _),) = Counter(len(split(line)) for line in plain).most_common(1)
     if width < 2:
         return None
     header = len(split(plain[0])) == width and split(plain[0])[-1].lower() in HEADS
     rows = [row for row in map(split, plain[header:]) if len(row) == width]
-    schemed = bool(rows) and len(rows) == len(plain) - header and all(_TAG.fullmatch(row[-1]) for row in rows)
-    schemed = schemed and (any(row[-1] != "O" for row in rows) or len(filled) < len(sample))
     numbered = _numbered([line for line in sample if not (header and line == plain[0])], split, width)
-    return _Layout(tabs, width, numbered, schemed, header)
+    places = _tagged(rows, width, numbered)
+    schemed = bool(rows) and len(rows) == len(plain) - header and _are_tags(rows, places[0])
+    schemed = schemed and (any(row[places[0]] != "O" for row in rows) or len(filled) < len(sample))
+    return _Layout(tabs, width, numbered, places, schemed, header)
+
+
+def _divides(line: str) -> bool:
+    """Whether a line ends the text before it."""
+    return not line.strip(_SPACE) or line.lstrip("\ufeff").startswith(_DOCUMENT)
+
+
+def _are_tags(rows: Sequence[Sequence[str]], column: int) -> bool:
+    return all(_TAG.fullmatch(row[column]) for row in rows)
+
+
+def _tagged(rows: Sequence[Sequence[str]], width: int, numbered: bool) -> tuple[int, ...]:
+    """The columns of the tags. Malformed where the last one has none, and several others have."""
+    last = width - 1
+    if numbered and width == 4 and rows and _are_tags(rows, 2) and _are_tags(rows, 3):
+        types = {value[2:] for row in rows for value in (row[2],) if value != "O"}
+        return (3,) if types and types <= PHRASES else (2, 3)
+    if 2 * sum(bool(_TAG.fullmatch(row[last])) for row in rows) >= len(rows):
+        return (last,)
+    others = [
+        column
+        for column in range(1 + numbered, last)
+        if _are_tags(rows, column) and any(row[column] != "O" for row in rows)
+    ]
+    if len(others) > 1:
+        raise Malformed(
+            f"got tags in the columns {' and '.join(str(column + 1) for column in others)}, and none in the last one; "
+            "may be tags of either; remove the columns after the tags"
+        )
+    return (others[0] if others else last,)
 
 
 def _check_layout(sample: Sequence[str], layout: _Layout) -> None:
     """Malformed where the first column has no words: numbers of texts, or tags."""
-    rows = [layout.split(line) for line in sample if line.strip(_SPACE) and not line.startswith("#")]
+    rows = [layout.split(line) for line in sample if not _divides(line) and not line.startswith("#")]
     rows = [row for row in rows if len(row) == layout.width][layout.header :]
     first, last = [row[0] for row in rows], [row[-1] for row in rows]
     if len(rows) < 2 or layout.numbered:
         return
-    if layout.width > 2 and all(map(str.isdecimal, first)):
+    if layout.width > 2 and all(map(_NUMBERS.fullmatch, first)):
         raise Malformed(
-            "got numbers alone in column 1, which do not count the words of each text; must be words; remove the "
-            "column if it numbers the texts"
+            "got numbers alone in column 1, which do not count the words of each text from 1; must be words; remove "
+            "the column if it numbers the words or the texts"
         )
     if all(map(_TAG.fullmatch, first)) and {*first} != {"O"} and not all(map(_TAG.fullmatch, last)):
         raise Malformed("got tags in column 1, before the words; must be words first; exchange the columns")
@@ -195,8 +231,10 @@ def _numbered(sample: Sequence[str], split: object, width: int) -> bool:
     expected, counted = 1, 0
     for line in sample:
         values = split(line)
-        if not line.strip(_SPACE) or len(values) != width or line.startswith("#"):
+        if _divides(line) or len(values) != width or line.startswith("#"):
             expected = 1
+        elif re.fullmatch(r"\d+[-.]\d+", values[0]):
+            continue
         elif values[0] == str(expected):
             expected += 1
             counted += 1
@@ -211,7 +249,7 @@ def _texts(text: io.TextIOWrapper, name: str, layout: _Layout) -> Iterator[_Text
     header = layout.header
     try:
         for number, line in enumerate(lines(text), 1):
-            if not line.strip(_SPACE) or line.lstrip("\ufeff").startswith(_DOCUMENT):
+            if _divides(line):
                 if rows:
                     yield _Text(begin, rows)
                     rows, characters, count = [], 0, count + 1
@@ -238,7 +276,7 @@ def _is_comment(values: Sequence[str], layout: _Layout) -> bool:
     """Whether a line before a text is a comment. `#` is a word too, with a tag as others have it."""
     if not values[0].startswith("#"):
         return False
-    return len(values) != layout.width or (layout.schemed and not _TAG.fullmatch(values[-1]))
+    return len(values) != layout.width or (layout.schemed and not _TAG.fullmatch(values[layout.tags[0]]))
 
 
 def _check(values: Sequence[str], layout: _Layout) -> None:
@@ -254,9 +292,15 @@ def _check(values: Sequence[str], layout: _Layout) -> None:
         )
     if not all(values):
         raise Malformed("got a column without a value; must be a word and its tag; correct the line")
-    if re.search(r"^\(|\*", values[-1]) and len(values[-1]) > 1:
+    if layout.numbered and not values[0].isdecimal():
         raise Malformed(
-            f"got tag {values[-1][:40]!r}; must be O, or a type with B- or I- before it; convert tags in brackets to "
+            f"got {values[0][:40]!r} as the number of a word, as treebanks have it for several words or for none; must "
+            "be 1 for the first word of a text, and so on; remove the line"
+        )
+    tag = values[layout.tags[0]]
+    if re.search(r"^\(|\*", tag) and len(tag) > 1:
+        raise Malformed(
+            f"got tag {tag[:40]!r}; must be O, or a type with B- or I- before it; convert tags in brackets to "
             "this scheme"
         )
 
@@ -284,6 +328,8 @@ def _notes(layout: _Layout, scan: _Scan, converted: set[str], said: bool) -> tup
     places = ", ".join(f"{name} from column {number + 1}" for name, number in layout.columns.items())
     form = "it has one word a line: " if said else ""
     notes = [f"{form}{len(scan.starts):,} texts of {scan.words:,} words, {places}"]
+    if len(layout.tags) == 1 and layout.tags[0] != layout.width - 1:
+        notes.append(f"its last column has no tags, and column {layout.tags[0] + 1} has")
     if layout.header:
         notes.append("its first line names the columns, and is no word")
     if converted:

@@ -19,11 +19,15 @@ OPEN = frozenset("pending draft open new default todo in_progress unreviewed".sp
 """What a tool states about a row, in any case."""
 
 _NAMES = re.compile(
-    r"_?answer|verdict|((annotations?|assignments?|records?|responses?|reviews?|labels?|labell?ing|.*\.)[._ -]?)?"
-    r"(status|state|decision)",
+    r"(.*[.:])?_?(answer|verdict|((annotations?|assignments?|records?|responses?|reviews?|labels?|labell?ing|tasks?|"
+    r"validations?|approvals?|moderation|qa)[.:_ -]?)(status|state|decision))|_?(status|state|decision)",
     re.IGNORECASE,
 )
-"""Names of columns with such a statement, such as Prodigy's `answer` and Argilla's `status`."""
+"""Names of columns with such a statement, such as Prodigy's `answer`, Argilla's `status` and Toloka's
+`ASSIGNMENT:status`."""
+
+_MAYBE = re.compile(r".*(status|state|decision)", re.IGNORECASE)
+"""Names of columns with such a statement about the row, or about what it tells of, such as an order."""
 
 _FLAGS = re.compile(
     r"_?((is|was)[_ -]?)?(reject|rejected|ignore|ignored|skip|skipped|discard|discarded|cancelled|canceled)",
@@ -40,7 +44,16 @@ def rejected(column: pa.ChunkedArray, name: str) -> np.ndarray | None:
     if _FLAGS.fullmatch(name):
         flags = _truth(column)
         return None if flags is None else np.asarray(pc.fill_null(flags, False))
-    if not _NAMES.fullmatch(name) or (values := _words(column)) is None:
+    return _stated(column) if _NAMES.fullmatch(name) else None
+
+
+def doubtful(column: pa.ChunkedArray, name: str) -> np.ndarray | None:
+    """As from `rejected`, for a column that may be about something else than the row."""
+    return _stated(column) if _MAYBE.fullmatch(name) and not _NAMES.fullmatch(name) else None
+
+
+def _stated(column: pa.ChunkedArray) -> np.ndarray | None:
+    if (values := _words(column)) is None:
         return None
     given = {value for value in pc.unique(values).to_pylist() if value is not None}
     if not given <= REJECTED | ACCEPTED | OPEN or not given & REJECTED:

@@ -64,6 +64,11 @@ def batches(text: io.TextIOWrapper, name: str, usual: str | None, given: str | N
         records = _records(text, name, dialect)
         header, notes = _header(next(records, []), name), dialect.notes
         rest = _of_width(records, len(header), name)
+        filled = len(header) - next((n for n, column in enumerate(reversed(header)) if column), 0)
+        if 0 < filled < len(header):
+            rest = _cut(rest, name, len(header), filled)
+            notes = (*notes, f"{len(header) - filled} columns without names and values are left out")
+            header = header[:filled]
         if not header[0] and len(header) > 1 and INDEX not in header:
             rest = _numbered(rest, name, len(header))
             header, notes = [INDEX, *header[1:]], (*notes, _NUMBERED)
@@ -176,3 +181,14 @@ def _numbered(records: Iterable[list[str]], name: str, width: int) -> Iterator[l
         else:
             others.add(number)
         yield record
+
+
+def _cut(records: Iterable[list[str]], name: str, width: int, filled: int) -> Iterator[list[str]]:
+    """The first values of the records. DataError unless the others are empty."""
+    for row, record in enumerate(records, 1):
+        if value := next((value for value in record[filled:] if value), None):
+            raise DataError(
+                f"{name}, row {row}: got {value[:40]!r} in a column without a name, after {filled} of {width} columns; "
+                "must be empty, or have a name; name the column, or remove the value"
+            )
+        yield record[:filled]

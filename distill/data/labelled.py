@@ -107,7 +107,7 @@ def labelled_rows(
         check_texts(table.rows, columns.text, ", ".join(table.files))
     joined = {split: label_column(table, columns) for split, table in tables.items()}
     several = (columns.flag,) if columns.flag else columns.label if len(columns.label) > 1 else ()
-    numbered = first.classes(columns.label[0])
+    numbered = () if several else first.classes(columns.label[0])
     stated = stated_of(settings, head, columns.label, key, first.files[0], first.classes)
     # Labels of a published data set are used as they are, so that -1 of its test rows is refused with its row.
     read = None if several or settings.rows else columns.kind.read

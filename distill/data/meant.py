@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 
 from distill import config
 from distill.data.columns import ANSWERS, FOUND, LABELS, TAGS, TEXTS, WORD_LISTS
-from distill.data.decisions import rejected, statements, unapproved
+from distill.data.decisions import doubtful, rejected, statements, unapproved
 from distill.data.files import Table
-from distill.data.kinds.kind import is_text
+from distill.data.kinds.kind import is_list, is_text
+from distill.data.kinds.token_classification import TOKEN_CLASSIFICATION
 from distill.data.listed import listed, unwrapped
 from distill.errors import DataError
 
@@ -44,30 +45,40 @@ def as_meant(name: str, settings: config.Task, tables: Mapping[str, Table]) -> M
     lists, notes = set[str](), list[str]()
     read: dict[str, Table] = {}
     for split, table in tables.items():
-        read[split], found = with_lists(settings, table)
+        read[split], found = with_lists(settings, table, settings.kind == TOKEN_CLASSIFICATION.name)
         lists |= found
     read = _divided(settings, read, notes, name)
     read = {split: accepted(settings, table, notes.append, f"{name} {split}") for split, table in read.items()}
     return Meant(read, frozenset(lists), tuple(notes))
 
 
-def with_lists(settings: config.Task, table: Table) -> tuple[Table, set[str]]:
+def with_lists(settings: config.Task, table: Table, words: bool) -> tuple[Table, set[str]]:
     """The table with lists in place of the text of lists, and the columns where it had text.
 
-    The text of a task is not touched if the settings name it, or its name is usual for a text, unless it is named as a
-    list of words.
+    A column stays text if the settings name it as the text of a task, or its name is usual for one, unless it is named
+    as a list of words, the texts are `words` with a tag each, or another column has a list of the same length in most
+    rows.
     """
     rows, found = table.rows, set[str]()
-    stated = {settings.soft_label, settings.text, settings.text_pair}
-    for place, name in enumerate(rows.column_names):
-        if (name in stated or name.lower() in TEXTS) and name.lower() not in WORD_LISTS:
+    named = {settings.text, settings.text_pair}
+    texts = [name for name in rows.column_names if name in named or name.lower() in {*TEXTS} - {*WORD_LISTS}]
+    for name in (*(name for name in rows.column_names if name not in texts), *texts):
+        values = listed(rows[name]) if name != settings.soft_label else None
+        if name in texts and not words and values is not None and not _is_beside_a_list(values, rows):
             continue
-        values = listed(rows[name])
         found |= {name} if values is not None else set()
-        values = unwrapped(rows[name]) if values is None else values
-        if values is not None:
-            rows = rows.set_column(place, name, values)
+        values = unwrapped(rows[name]) if values is None and name not in texts else values
+        if values is not None and name != settings.soft_label:
+            rows = rows.set_column(rows.column_names.index(name), name, values)
     return (table if rows is table.rows else replace(table, rows=rows)), found
+
+
+def _is_beside_a_list(values: pa.ChunkedArray, rows: pa.Table) -> bool:
+    """Whether a column of a table has lists of more than one value, of which most are as long as these."""
+    sizes = pc.list_value_length(values)
+    others = (pc.list_value_length(rows[name]) for name in rows.column_names if is_list(rows[name].type))
+    same = (pc.and_(pc.equal(other, sizes), pc.greater(sizes, 0)) for other in others)
+    return any((pc.mean(each).as_py() or 0) > 0.5 for each in same) and (pc.max(sizes).as_py() or 0) > 1
 
 
 def accepted(settings: config.Task, table: Table, log: Callable[[str], None], name: str) -> Table:
@@ -87,6 +98,11 @@ def accepted(settings: config.Task, table: Table, log: Callable[[str], None], na
                 "without this column they are used"
             )
             table = table.only(~flags)
+        elif not _is_named(settings, column) and (maybe := doubtful(values, column)) is not None:
+            log(
+                f"{name}: {int(maybe.sum()):,} of {len(maybe):,} rows are used although their {column} is "
+                f"{statements(values, maybe)}"
+            )
         elif not _is_named(settings, column) and (waiting := unapproved(values, column)):
             log(f"{name}: {waiting:,} of {len(values):,} rows are used although their {column} is false")
     return table

@@ -39,10 +39,11 @@ def model_files(source: Path) -> list[Path]:
 
 
 def copied(path: Path, place: Path) -> None:
-    """Copy a file or a folder to the new path `place`."""
+    """Copy a file or a folder to the new path `place`. DataError for a link that leads out of the folder."""
     # File by file, because copytree wraps the errors of all files in one of its own.
     for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
         if file.is_file():
+            check_inside(path if path.is_dir() else path.parent, file)
             copy = place / file.relative_to(path)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(file, copy)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -120,12 +119,16 @@ def check_formats(folder: Path, has_weights: bool) -> None:
     if has_weights:
         return
     if any((folder / name).is_file() for name in PICKLED):
-        name, source = _class(folder), str(folder)
-        program = f"from transformers import {name} as M; M.from_pretrained({source!r}).save_pretrained({source!r})"
+        # Of the file and not of the model: a class that lacks some of its tensors would lose them, or invent others.
+        program = (
+            f"import torch; from pathlib import Path as P; from safetensors.torch import save_file as s; "
+            f"d, t = P({str(folder)!r}), {{}}; "
+            "[t.update(torch.load(f, 'cpu', weights_only=True)) for f in sorted(d.glob('pytorch_model*.bin'))]; "
+            "s({k: v.clone().contiguous() for k, v in t.items()}, d / 'model.safetensors', {'format': 'pt'})"
+        )
         raise DataError(
             f"{folder}: got no *.safetensors, but {PICKLED[0]}, which is pickled and could run code; must contain the "
-            "model's weights as safetensors; if you trust who made it, "
-            + ("save it with the class that trained it" if name is None else f"convert it with {python(program)}")
+            f"model's weights as safetensors; if you trust who made it, convert it with {python(program)}"
         )
     for name, library in OTHER_FRAMEWORKS.items():
         if (folder / name).is_file():
@@ -134,24 +137,6 @@ def check_formats(folder: Path, has_weights: bool) -> None:
                 f"safetensors; convert it with transformers 4, from_pretrained(FOLDER, from_"
                 f"{'tf' if library == 'TensorFlow' else 'flax'}=True) and save_pretrained"
             )
-
-
-CLASSES = {
-    "SequenceClassification": "AutoModelForSequenceClassification",
-    "TokenClassification": "AutoModelForTokenClassification",
-    "QuestionAnswering": "AutoModelForQuestionAnswering",
-    "MultipleChoice": "AutoModelForMultipleChoice",
-    "ForMaskedLM": "AutoModelForMaskedLM",
-}
-"""Part of a class name -> the class of transformers that loads such a model with its head."""
-
-
-def _class(folder: Path) -> str | None:
-    """The class of transformers that loads the model of a folder with its head; None if its config does not tell."""
-    names = _json(folder / "config.json").get("architectures")
-    name = str(names[0]) if isinstance(names, list) and names else ""
-    found = next((auto for part, auto in CLASSES.items() if part in name), None)
-    return found or ("AutoModel" if re.fullmatch(r"[A-Z]\w*Model", name) else None)
 
 
 def _json(file: Path) -> dict[str, Any]:

@@ -19,6 +19,9 @@ from distill.family.settings import check_settings
 CONFIG = "config.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 """Files that transformers reads: the weights, or the list of several files with a part of them each."""
+READ = (".json", ".txt", ".model", ".safetensors", ".bin", ".codes", ".vocab", ".tiktoken", ".spm")
+"""Endings of the files of models and tokenizers; not of model cards, pictures, and states of a training."""
+_TEMPLATE = ".jinja"
 FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
 """Number formats of weights that need no scales."""
 
@@ -42,7 +45,7 @@ def config_of(folder: str | Path) -> dict[str, Any]:
             f"{folder}: got no {CONFIG}; must be a folder that transformers loads; save model and tokenizer into it "
             "with save_pretrained"
         )
-    check_inside(Path(folder), file)
+    check_links(folder)
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         if not isinstance(content, dict):
@@ -120,9 +123,18 @@ def check_inside(folder: Path, file: Path) -> None:
     blob = target.parent.name == "blobs" and target.parents[1] / "snapshots" in real.parents
     if not blob and not target.is_relative_to(real):
         raise DataError(
-            f"{file}: got a link to {target}, outside of the model's folder; must be a file; copy it with cp -L "
-            f"{advice.path(folder)}/* FOLDER"
+            f"{file}: got a link to {target}, outside of the model's folder; must be a file; if you know what it leads "
+            f"to, copy the folder with cp -rL {advice.path(folder)} {advice.path(f'{folder}-copied')}"
         )
+
+
+def check_links(folder: str | Path) -> None:
+    """DataError for a link that leads out of the folder, in place of a file that loading a model or its tokenizer may
+    read, and then write again."""
+    for pattern in ("*", "additional_chat_templates/*"):
+        for file in sorted(Path(folder).glob(pattern)):
+            if file.is_symlink() and file.suffix in (*READ, _TEMPLATE):
+                check_inside(Path(folder), file)
 
 
 @contextmanager

@@ -42,18 +42,22 @@ _INTERVAL = r"\[(?=[^\]]*\d)[-+\d., %]+\](?![(\[:])"
 """An interval in brackets, which can be no link, stays as it is."""
 _MARKS = re.compile(rf"(?P<kept>{_INTERVAL})|[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-_ADDRESS = re.compile(r"(?i):(?=//)|(?<=\bwww)\.|@")
+_ADDRESS = re.compile(r"(?i):(?=//)|(?<=\bwww)\.|@(?=\S)")
 """What is in an address, of which some pages make a link, or the name of a user."""
+_APART = "<!-- -->"
+"""An empty comment, after which an address is none. An entity or a backslash does not help: some pages look for
+addresses in what they stand for."""
 _BLOCK = re.compile(r"#|[+-](?=[\s-]|$)|\d{1,9}(?=[.)](?:\s|$))")
 """How a line begins that is a heading, an item of a list or a rule."""
 
 
 def escaped(plain: str) -> str:
-    """Plain text in Markdown, for use inside a table too: no part of it is a mark, a link, an image or HTML."""
+    """Plain text in Markdown, for use inside a table too: no part of it is a mark, a link, an image, HTML or the name
+    of a user."""
     plain = " ".join(visible(plain).split())
     plain = re.sub("[&<>]", lambda found: _ENTITIES[found[0]], plain)
     plain = _MARKS.sub(lambda found: found[0] if found["kept"] else f"\\{found[0]}", plain)
-    return _ADDRESS.sub(lambda found: f"&#{ord(found[0])};", plain)
+    return _ADDRESS.sub(lambda found: f"{found[0]}{_APART}", plain)
 
 
 def _strong(plain: str) -> str:

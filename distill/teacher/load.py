@@ -14,7 +14,7 @@ from distill.data.task import Task
 from distill.errors import ConfigError, DataError
 from distill.family.head import class_names, stored_head
 from distill.family.record import TEXTS, position_table_after_padding
-from distill.family.weights import config_of
+from distill.family.weights import check_links, config_of
 from distill.teacher.embedder import lower_cased
 from distill.teacher.files import quiet, readable, stored
 from distill.teacher.whole import load_whole
@@ -39,6 +39,7 @@ def load_tokenizer(path: str | Path) -> Any:
             f"{path}: got no tokenizer; must contain one of {', '.join(TOKENIZER_FILES)}; "
             "save the model's tokenizer into it with save_pretrained"
         )
+    check_links(path)
     with readable(path), quiet():
         tokenizer = AutoTokenizer.from_pretrained(str(path), trust_remote_code=False, local_files_only=True)
         if not getattr(tokenizer, "is_fast", False):

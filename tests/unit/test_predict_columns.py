@@ -354,6 +354,8 @@ def test_outputs_that_are_no_new_file_are_refused(call: Call) -> None:
     assert Path("old.csv").read_text().startswith("text,label,")
     code, _, errors = call("--file", "in.csv", "--output", "out.tsv")
     assert (code, errors.startswith("--output: got out.tsv; must end with .jsonl or .csv; ")) == (2, True)
+    code, _, errors = call("--file", "in.csv", "--output", "/proc/none/a/out.jsonl")
+    assert (code, errors.startswith("--output: got /proc/none/a/out.jsonl; must be writable")) == (2, True)
     assert call("a", "--output", "/dev/stdout")[1].startswith('{"text": "a"')
 
 

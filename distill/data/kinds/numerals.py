@@ -49,7 +49,8 @@ def is_code(column: pa.ChunkedArray, stated: Stated) -> bool:
         return True
     written: dict[float, str] = {}
     twins = [(other, value) for value in values if (other := written.setdefault(float(value), value)) != value]
-    twins = [pair for pair in twins if pair[0].lstrip("+") != pair[1].lstrip("+")]
+    signs = {pair: "+-" if float(pair[0]) == 0 else "+" for pair in twins}
+    twins = [pair for pair in twins if pair[0].lstrip(signs[pair]) != pair[1].lstrip(signs[pair])]
     if twins and 10 * len(twins) < len(written) and any(number % 1 for number in written):
         one, other = twins[0]
         raise stated.ambiguous(
@@ -102,7 +103,7 @@ def _check_thousands(text: pa.ChunkedArray, stated: Stated) -> None:
         raise stated.ambiguous(
             f"the number {grouped!r}",
             f"it may be {fraction} or {digits}",
-            "write numbers with a decimal point and without separators of thousands",
+            "write every number with a decimal point, as 150.0, and without separators of thousands",
         )
 
 

@@ -44,7 +44,7 @@ def is_joined(column: pa.ChunkedArray, stated: Stated) -> bool:
 
     ConfigError for names with commas, each part of which is also a label by itself.
     """
-    if not is_text(column.type):
+    if not is_text(column.type) or stated.classes:
         return False
     values = {value for value in pc.unique(names(column)).to_pylist() if value is not None}
     if stated.known and {spelled_alike(value) for value in values} <= {*map(spelled_alike, stated.known)}:

@@ -110,7 +110,7 @@ def _with_whole_numbers(columns: Given, stated: Stated, notes: list[str]) -> Giv
 def without_labels(columns: Given, stated: Stated, notes: list[str]) -> Given:
     """Given with null in place of -1, a hyphen or the like, where these stand for no label."""
     counted = counts_of(columns)
-    known = {name.strip().casefold() for name in stated.known}
+    known = {name.strip().casefold() for name in (*stated.known, *stated.classes)}
     nothing = [name for name in WITHOUT if name not in known]
     if any(len(value) == 1 and not value.isalnum() and value != "-" for value in counted):
         nothing = [name for name in nothing if name != "-"]  # + and - are labels

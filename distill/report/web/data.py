@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
@@ -45,14 +46,16 @@ def page_data(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _rounded(value: Any) -> Any:
-    """The value with rounded numbers, and texts that change nothing beside them."""
+    """The value with rounded numbers, null for a ratio that is none, and texts that change nothing beside them."""
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, dict):
         return {visible(key): _rounded(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_rounded(item) for item in value]
-    return float(f"{value:.5g}") if isinstance(value, float) else value
+    if isinstance(value, float):
+        return float(f"{value:.5g}") if math.isfinite(value) else None
+    return value
 
 
 def _group(runs: Sequence[Run], number: int, group: Group, every: Sequence[Form]) -> dict[str, Any]:

@@ -139,6 +139,10 @@ def test_treebank_is_refused_by_its_name(tmp_path: Path) -> None:
     ("content", "expected"),
     [
         ("17\tIn\tO\n17\tGraz\tB-X\n\n18\tGraz\tB-X\n", "got numbers alone in column 1"),
+        ("-DOCSTART- -X- O O\n\n7 In IN O\n7 Graz NN B-X\n", "got numbers alone in column 1"),
+        ("1-1\t0-2\tIn\tO\n1-2\t3-7\tGraz\tB-X\n", "got numbers alone in column 1"),
+        ("1 zu IN O\n2 der DT O\n\n1-2 zur _ O\n1 zu IN O\n2 der DT B-X\n", "got '1-2' as the number of a word"),
+        ("1\tIn\tB-A\tO\tx\n2\tGraz\tB-B\tB-X\ty\n", "got tags in the columns 3 and 4, and none in the last"),
         ("O\tIn\nB-X\tGraz\n\nB-X\tGraz\n", "got tags in column 1, before the words"),
     ],
 )
@@ -146,6 +150,26 @@ def test_a_first_column_without_words_is_refused(content: str, expected: str, tm
     (tmp_path / "f.conll").write_text(content)
     with pytest.raises(DataError, match=expected):
         load(tmp_path / "f.conll")
+
+
+NUMBERED = {
+    "parts of speech": ("1\tIn\tIN\tO\n2\tGraz\tNNP\tB-LOC\n", "column_3", ["IN", "NNP"]),
+    "chunks": ("1\tIn\tB-PP\tO\n2\tGraz\tB-NP\tB-LOC\n", "column_3", ["B-PP", "B-NP"]),
+    "a header": ("id\ttoken\tpos\tner\n1\tIn\tIN\tO\n2\tGraz\tNNP\tB-LOC\n", "column_3", ["IN", "NNP"]),
+    "documents": ("-DOCSTART- -X- O O\n\n1 In IN O\n2 Graz NNP B-LOC\n", "column_3", ["IN", "NNP"]),
+    "annotators": ("1\tIn\tO\t-\tada\n2\tGraz\tB-LOC\t-\tbo\n", "column_5", ["ada", "bo"]),
+    "spans inside": ("1\tIn\tO\tO\n2\tGraz\tB-LOC\tO\n", "inner_tags", ["O", "O"]),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERED)
+def test_columns_of_numbered_words(name: str, tmp_path: Path) -> None:
+    content, column, values = NUMBERED[name]
+    (tmp_path / "f.conll").write_text(content)
+    table = load(tmp_path / "f.conll")
+    assert (lists(table, "tokens"), lists(table)) == ([["In", "Graz"]], [["O", "B-LOC"]])
+    assert lists(table, column) == [values]
+    assert ("its last column has no tags" in table.notes[-1]) == (name == "annotators")
 
 
 def test_numbered_words_below_a_header(tmp_path: Path) -> None:

@@ -263,6 +263,14 @@ def test_the_index_that_pandas_writes_is_a_column(order: str, tmp_path: Path) ->
     assert table.notes == (f"{tmp_path / 'f.csv'}: column 1 has no name and numbers the rows; it is named index",)
 
 
+def test_empty_columns_at_the_end_of_a_spreadsheet_are_left_out(tmp_path: Path) -> None:
+    table = load(write(tmp_path / "f.csv", b"text;label;;\r\nx;1;;\r\ny;2;;\r\n"))
+    assert table.rows.to_pylist() == [{"text": "x", "label": "1"}, {"text": "y", "label": "2"}]
+    assert "2 columns without names and values are left out" in table.notes[-1]
+    with pytest.raises(DataError, match=r"f\.csv, row 2: got 'z' in a column without a name, after 2 of 3 columns"):
+        load(write(tmp_path / "f.csv", b"text,label,\nx,1,\ny,2,z\n"))
+
+
 def test_empty_rows_at_the_end_of_a_spreadsheet_are_left_out(tmp_path: Path) -> None:
     table = load(write(tmp_path / "f.csv", b"text;label\r\nx;1\r\n;\r\ny;2\r\n;\r\n;\r\n"))
     assert [tuple(row.values()) for row in table.rows.to_pylist()] == [("x", "1"), ("", ""), ("y", "2")]

@@ -13,12 +13,14 @@ import pandas as pd
 import pytest
 
 from distill import config
+from distill.compare.rows import read_rows
 from distill.data.files import read
 from distill.data.labelled import Labelled, labelled_rows
 from distill.data.listed import parsed
 from distill.data.splits import Split, targets_of
 from distill.errors import UserError
 from distill.family.head import Head
+from distill.family.record import TOKENS
 
 COUNT = 60
 TEXTS = [f"Parcel {i} of sender {i * 13 % 89} was left at door {i % 7}." for i in range(COUNT)]
@@ -150,6 +152,27 @@ def test_words_and_tags_as_text(tmp_path: Path) -> None:
     assert rows.task.labels == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
 
 
+@pytest.mark.parametrize("column", ["text", "sentence", "content"])
+@pytest.mark.parametrize("kind", [None, "token_classification"])
+def test_words_in_a_column_that_is_named_as_a_text(column: str, kind: str | None, tmp_path: Path) -> None:
+    words = [["in", f"Rome{i}", "too"][: 2 + i % 2] for i in range(COUNT)]
+    tags = [["O", "B-LOC", "O"][: 2 + i % 2] for i in range(COUNT)]
+    frame = pd.DataFrame({column: words, "ner_tags": tags})
+    frame.to_csv(tmp_path / "words.csv", index=False)
+    table = read(str(tmp_path / "words.csv"), "tasks.train", folder=tmp_path / "cache")
+    rows = labelled_rows("words", config.Task(kind=kind), {"train": table}, None, "tasks")
+    assert (rows.task.kind.name, rows.task.labels) == ("token_classification", ("O", "B-LOC", "I-LOC"))
+    compared = read_rows(str(tmp_path / "words.csv"), config.Task(), (column,), architecture=TOKENS)
+    assert compared.texts(range(COUNT)) == words
+
+
+def test_texts_in_brackets_beside_lists_of_labels_stay_texts(tmp_path: Path) -> None:
+    texts = [f"[{i} parcels, late]" for i in range(COUNT)]
+    rows = load(tmp_path, text=texts, label=cycle("['a', 'b', 'c']", "['a']", "['b', 'c', 'd', 'e']"))
+    assert rows.task.kind.name == "multi_label"
+    assert {text for part in splits(rows).values() for text in part.table["text"].to_pylist()} == {*texts}
+
+
 def test_spans_as_text(tmp_path: Path) -> None:
     spans = [json.dumps([{"start": 0, "end": 6, "text": "Parcel", "labels": ["ITEM"]}])] * COUNT
     rows = load(tmp_path, label=spans)
@@ -205,6 +228,9 @@ ANSWERS = {
     "label studio": ("was_cancelled", cycle(False, False, True)),
     "a flag": ("skipped", cycle(0, 0, 1)),
     "mechanical turk": ("AssignmentStatus", cycle("Approved", "Rejected", "Approved")),
+    "toloka": ("ASSIGNMENT:status", cycle("APPROVED", "REJECTED", "APPROVED")),
+    "a task": ("task_status", cycle("approved", "rejected", "approved")),
+    "a response": ("label.responses.status", cycle("submitted", "discarded", "submitted")),
 }
 
 
@@ -212,7 +238,7 @@ ANSWERS = {
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
 def test_rejected_rows_are_left_out(tool: str, suffix: str, tmp_path: Path) -> None:
     column, values = ANSWERS[tool]
-    good = {str(value) for value in values} & {"accept", "submitted", "False", "0", "Approved"}
+    good = {str(value) for value in values} & {"accept", "submitted", "False", "0", "Approved", "APPROVED", "approved"}
     kept = [i for i, value in enumerate(values) if str(value) in good]
     rows = load(tmp_path, None, suffix, label=cycle("late", "lost", "wet", "torn", "lost"), **{column: values})
     found = {text for part in splits(rows).values() for text in part.table["text"].take(part.rows).to_pylist()}
@@ -410,10 +436,11 @@ def test_a_label_is_no_mark_of_an_annotator(tmp_path: Path) -> None:
     assert line.endswith("set tasks.label=source or tasks.label=decision")
 
 
-@pytest.mark.parametrize("column", ["order_status", "loan_status"])
+@pytest.mark.parametrize("column", ["order_status", "loan_status", "order.status", "workflow_state"])
 def test_the_status_of_something_else_is_no_mark(column: str, tmp_path: Path) -> None:
     rows = load(tmp_path, label=cycle("a", "b"), **{column: cycle("completed", "cancelled", "pending")})
     assert counts(rows) == Counter({"a": COUNT // 2, "b": COUNT // 2})
+    assert f"parcels train: 20 of 60 rows are used although their {column} is cancelled" in rows.notes
 
 
 def test_rows_that_are_all_rejected_are_named(tmp_path: Path) -> None:
@@ -440,6 +467,12 @@ def test_a_file_without_a_header_is_refused(tmp_path: Path) -> None:
         labelled_rows("sms", config.Task(), {"train": table}, None, "tasks")
 
 
+def test_a_label_that_is_named_as_its_column_is_used_where_settings_name_it(tmp_path: Path) -> None:
+    line = refusal(tmp_path, spam=cycle("spam", "ham"))
+    assert line.endswith("put a line with names before a row, or set tasks.label=spam")
+    assert counts(load(tmp_path, spam=cycle("spam", "ham"), label="spam"))["spam"] == COUNT // 2
+
+
 def test_one_number_in_two_forms_is_refused_with_both_readings(tmp_path: Path) -> None:
     scores = [f"{i / 12:.2f}" for i in range(COUNT)]
     assert load(tmp_path, label=scores).task.kind.name == "regression"
@@ -451,6 +484,17 @@ def test_one_number_in_two_forms_is_refused_with_both_readings(tmp_path: Path) -
 @pytest.mark.parametrize("thousands", [["987", "1.234", "12.500"], ["987", "1,234", "12,500"]])
 def test_thousands_are_refused_with_both_readings(thousands: list[str], tmp_path: Path) -> None:
     assert "it may be 1" in refusal(tmp_path, label=cycle(*thousands), kind="regression")
+
+
+def test_what_to_write_in_place_of_doubtful_thousands(tmp_path: Path) -> None:
+    assert "write every number with a decimal point, as 150.0" in refusal(tmp_path, label=cycle("12.345", "150"))
+    assert load(tmp_path, label=cycle("12.345", "150.0", "75.125")).task.kind.name == "regression"
+
+
+def test_minus_zero_is_zero(tmp_path: Path) -> None:
+    scores = cycle(-0.5, -0.0, 0.0, 0.5, 1.0, 0.3, 0.7, -0.1, -0.2, 0.2, 0.1, 0.4)
+    assert load(tmp_path, label=scores).task.kind.name == "regression"
+    assert load(tmp_path, label=cycle(-0.5, -0.0, 0.0, 0.5, 1.0)).task.range == (-0.5, 1.0)
 
 
 def test_three_digits_after_a_point_are_a_fraction(tmp_path: Path) -> None:
@@ -476,11 +520,32 @@ def test_numbered_classes_are_matched_with_the_teacher_by_name(tmp_path: Path) -
 
 
 def test_listed_labels_are_those_of_numbered_classes(tmp_path: Path) -> None:
-    rows = classes(tmp_path, ["neg", "pos"], cycle(0, 1, 1), labels=["bad", "good"])
+    rows = classes(tmp_path, ["LABEL_0", "LABEL_1"], cycle(0, 1, 1), labels=["bad", "good"])
     assert counts(rows) == Counter(bad=COUNT // 3, good=2 * COUNT // 3)
-    assert "the labels in the files are those of tasks.labels: neg is bad, pos is good" in rows.notes
+    assert "the labels in the files are those of tasks.labels: LABEL_0 is bad, LABEL_1 is good" in rows.notes
+    with pytest.raises(UserError, match="got positive, negative, and the files have the classes neg, pos; must"):
+        classes(tmp_path, ["neg", "pos"], cycle(0, 1, 1), labels=["positive", "negative"])
     rows = classes(tmp_path, [*"12345"], cycle(0, 1, 2, 3), labels=["vb", "b", "ok", "g", "vg"])
     assert counts(rows) == Counter(dict.fromkeys(("vb", "b", "ok", "g"), COUNT // 4))
+
+
+def test_classes_with_separators_or_signs_as_names_are_classes(tmp_path: Path) -> None:
+    rows = classes(tmp_path, ["news", "news|sport", "sport", "unlabeled", "-"], cycle(0, 1, 2, 3, 4))
+    assert rows.task.kind.name == "classification"
+    assert counts(rows) == Counter(dict.fromkeys(("news", "news|sport", "sport", "unlabeled", "-"), COUNT // 5))
+
+
+def test_several_columns_of_two_classes(tmp_path: Path) -> None:
+    from datasets import ClassLabel, Dataset, Features, Value
+
+    truth = ClassLabel(names=["false", "true"])
+    features = Features(text=Value("string"), toxic=truth, obscene=truth)
+    content = {"text": TEXTS, "toxic": cycle(0, 1), "obscene": cycle(0, 0, 1)}
+    Dataset.from_dict(content, features=features).to_parquet(tmp_path / "rows.parquet")
+    table = read(str(tmp_path / "rows.parquet"), "tasks.train", folder=tmp_path / "cache")
+    settings = config.Task(label=["toxic", "obscene"], labels=["obscene", "toxic"])
+    rows = labelled_rows("rows", settings, {"train": table}, None, "tasks")
+    assert (rows.task.kind.name, rows.task.labels) == ("multi_label", ("obscene", "toxic"))
 
 
 def test_classes_with_numbers_as_names_are_classes(tmp_path: Path) -> None:

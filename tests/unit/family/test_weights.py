@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from safetensors.numpy import load_file, save_file
 
 from distill.errors import DataError
 from distill.family.head import stored_head
-from distill.family.weights import tensors_of, unread, weight_files
+from distill.family.weights import config_of, tensors_of, unread, weight_files
+from distill.teacher import load_tokenizer
 
 INDEX = "model.safetensors.index.json"
 A, B = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
@@ -151,8 +153,45 @@ def test_weights_in_another_format_are_refused_with_a_way_to_convert_them(name: 
     (shards / name).write_bytes(b"x")
     message = refusal(shards)
     assert FORMATS[name] in message
-    if name == "pytorch_model.bin":
-        assert "from transformers import AutoModel as M" in message
+
+
+@pytest.mark.parametrize("names", [["pytorch_model.bin"], ["pytorch_model-1-of-2.bin", "pytorch_model-2-of-2.bin"]])
+def test_the_command_converts_a_pickled_file_and_not_the_model(names: list[str], tmp_path: Path) -> None:
+    """No tensor is lost, whatever the class of the config would read; what is no number of the model stays out."""
+    import torch
+
+    folder = tmp_path / "it's mine"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"model_type": "bert", "architectures": ["OwnBert"]}))
+    shared = torch.arange(3.0)
+    tensors = {"mix.a": shared, "head.b": shared, "c": torch.ones(2, dtype=torch.float16)}
+    for number, file in enumerate(names):
+        torch.save(dict([*tensors.items()][number :: len(names)]), folder / file)
+    if len(names) > 1:
+        (folder / "pytorch_model.bin.index.json").write_text("{}")
+    name, option, program = shlex.split(refusal(folder).partition("convert it with ")[2])
+    assert (name, option) == ("python", "-c")
+    exec(program, {})
+    found = tensors_of(folder)
+    assert {name: (tensor.shape, tensor.dtype) for name, tensor in found.items()} == {
+        "mix.a": ((3,), "F32"), "head.b": ((3,), "F32"), "c": ((2,), "F16"),
+    }  # fmt: skip
+
+
+def test_a_link_in_place_of_a_tokenizer_or_a_template_is_refused(shards: Path) -> None:
+    (shards.parent / "secret").write_text("{}")
+    (shards / "notes.log").symlink_to(shards.parent / "secret")
+    assert config_of(shards)["model_type"] == "bert"
+    for name in ("tokenizer_config.json", "vocab.txt", "chat_template.jinja", "additional_chat_templates/a.jinja"):
+        (shards / name).parent.mkdir(exist_ok=True)
+        (shards / name).symlink_to(shards.parent / "secret")
+        for load in (config_of, load_tokenizer):
+            if load is load_tokenizer:
+                (shards / "tokenizer.json").touch()
+            with pytest.raises(DataError) as caught:
+                load(shards)
+            assert str(caught.value).startswith(f"{shards / name}: got a link to {shards.parent / 'secret'}, outside")
+        (shards / name).unlink()
 
 
 @pytest.mark.parametrize("name", ["model_head.pkl", "config_setfit.json"])
