@@ -61,8 +61,8 @@ def labels_of(
         if len(numbered) == len(names) and not {*map(spelled_alike, names)} & {*map(spelled_alike, numbered)}:
             if not all(re.fullmatch(r"\d+|(label|class)[_ -]?\d+", name, re.IGNORECASE) for name in numbered):
                 raise ConfigError(
-                    f"{key}.labels: got {_shown(names)}, and the files have the classes {_shown(numbered)}; must be "
-                    "these names, in the order of the outputs; rename the classes in the files, or leave it out"
+                    f"{key}.labels: got {_shown(names)}, and the files have the classes {_shown(tuple(numbered))}; "
+                    "must be these names, in the order of the outputs; rename the classes in the files, or leave it out"
                 )
             pairs = ", ".join(f"{one} is {name}" for one, name in list(zip(numbered, names, strict=True))[:_SHOWN])
             return Labels(names, tuple(numbered), (f"the labels in the files are those of {key}.labels: {pairs}",))
