@@ -15,7 +15,7 @@ def printable(text: str) -> str:
 
 
 _INVISIBLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters, and those that turn the direction of the text around them."""
+"""Control characters, separators of lines, and those that turn the direction of the text around them."""
 
 
 def visible(text: str) -> str:

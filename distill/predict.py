@@ -180,23 +180,25 @@ def _opened(output: Path | None, form: str, source: Source, new: bool) -> Iterat
             sys.stdout.reconfigure(encoding="utf-8")
         yield lines(sys.stdout, source)
         return
-    elsewhere = False
+    elsewhere, failed = False, False
     try:
         with writing_file(output, new=new) as temporary:
             with temporary.open("w", encoding="utf-8", newline="") as file:
                 write = lines(file, source)
 
                 def written(shown: Sequence[Sequence[Any]], predictions: Sequence[Mapping[str, Any]]) -> None:
+                    nonlocal failed
                     try:
                         write(shown, predictions)
                     except OSError as error:
+                        failed = True
                         raise _unwritable(output, error) from error
 
                 elsewhere = True
                 yield written
                 elsewhere = False
     except OSError as error:
-        if elsewhere:
+        if elsewhere and not failed:
             raise
         raise _unwritable(output, error) from error
 

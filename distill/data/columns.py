@@ -260,11 +260,12 @@ def label_columns(settings: config.Task, table: pa.Table, key: str, file: str) -
 
 
 def _check_header(name: str, table: pa.Table, key: str, file: str) -> None:
-    """ConfigError for a column that is named as one of its labels: the first row may have been taken for the header."""
+    """ConfigError for a column that is named as one of its labels: the first row may be taken for the header."""
     if is_text(table[name].type) and pc.index(label_names(table[name]), name).as_py() >= 0:
         raise ConfigError(
-            f"{file}: got {name!r} as the name of a column and as a label in it; its first line may be a row, or the "
-            f"names of the columns; put a line with names before a row, or set {setting(f'{key}.label', name)}"
+            f"{file}: got {name!r} as the name of a column and as a label in it; must begin with a line of names; if "
+            "the first line is a row, put a line of names before it; if it has the names, set "
+            f"{setting(f'{key}.label', name)}"
         )
 
 

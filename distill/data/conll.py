@@ -1,7 +1,8 @@
 """Texts with a tag for each word from files with one word a line, as CoNLL's, where an empty line ends a text.
 
-The last column has the tags, or else the only one with tags of the usual schemes. The first one has the words, or the
-second one if the first numbers them, as GermEval's, whose last two columns are tags of spans and of spans in them.
+The last column has the tags, unless a header names another, or it has none and only one other has. The first one has
+the words, or the second one if the first numbers them, as GermEval's, whose last two columns have the tags of spans and
+of the spans inside them.
 Tags in the scheme IOB1, where a span begins with `B-` only next to one of its type, become IOB2's.
 """
 
@@ -27,8 +28,8 @@ LONGEST = 1_000_000
 """Characters of a text: a longer one most likely lacks empty lines."""
 TREEBANK = 8
 """With as many columns and numbered words, a file has CoNLL-U's parses and no tags of spans."""
-HEADS = {"tag", "tags", "label", "labels", "ner", "ner_tag", "ner_tags", "entity", "entities", "pos", "pos_tag"}
-"""Names of a column of tags, where the first line is a header."""
+HEADS = ("ner", "ner_tag", "ner_tags", "entity", "entities", "label", "labels", "tag", "tags", "pos", "pos_tag")
+"""Names of a column of tags, where the first line is a header. Of several, the first one of these counts."""
 _TAG = re.compile(r"O|[BIESLU]-\S+|\S+-[BIESLU]")
 PHRASES = frozenset("NP VP PP ADVP ADJP SBAR PRT CONJP INTJ LST UCP NC VC PC".split())
 """Types of chunks, whose column stands before that of the names."""
@@ -113,7 +114,10 @@ def is_conll(text: io.TextIOWrapper) -> bool:
         sample = _sample(text)
     except Malformed:
         return False
-    layout = _layout(sample)
+    try:
+        layout = _layout(sample)
+    except Malformed:  # which `batches` raises again, with the name of the file
+        return True
     if layout is None or not layout.schemed:
         return False
     return not layout.header or any(not line.strip(_SPACE) for line in sample[1:-1])
@@ -170,10 +174,12 @@ def _layout(sample: Sequence[str]) -> _Layout | None:
     ((width, _),) = Counter(len(split(line)) for line in plain).most_common(1)
     if width < 2:
         return None
-    header = len(split(plain[0])) == width and split(plain[0])[-1].lower() in HEADS
-    rows = [row for row in map(split, plain[header:]) if len(row) == width]
+    rows = [row for row in map(split, plain) if len(row) == width]
+    head = _head(rows) if len(split(plain[0])) == width else None
+    header = head is not None
+    rows = rows[header:]
     numbered = _numbered([line for line in sample if not (header and line == plain[0])], split, width)
-    places = _tagged(rows, width, numbered)
+    places = (head,) if head is not None else _tagged(rows, width, numbered)
     schemed = bool(rows) and len(rows) == len(plain) - header and _are_tags(rows, places[0])
     schemed = schemed and (any(row[places[0]] != "O" for row in rows) or len(filled) < len(sample))
     return _Layout(tabs, width, numbered, places, schemed, header)
@@ -188,25 +194,33 @@ def _are_tags(rows: Sequence[Sequence[str]], column: int) -> bool:
     return all(_TAG.fullmatch(row[column]) for row in rows)
 
 
+def _head(rows: Sequence[Sequence[str]]) -> int | None:
+    """The column of the tags by the names in the first row; None if it has no names. A name is no tag of other rows."""
+    first = [value.lower() for value in rows[0]]
+    heads = (first.index(name, 1) for name in HEADS if name in first[1:])
+    return next((n for n in heads if all(row[n].lower() != first[n] for row in rows[1:])), None)
+
+
 def _tagged(rows: Sequence[Sequence[str]], width: int, numbered: bool) -> tuple[int, ...]:
     """The columns of the tags. Malformed where the last one has none, and several others have."""
     last = width - 1
-    if numbered and width == 4 and rows and _are_tags(rows, 2) and _are_tags(rows, 3):
-        types = {value[2:] for row in rows for value in (row[2],) if value != "O"}
-        return (3,) if types and types <= PHRASES else (2, 3)
-    if 2 * sum(bool(_TAG.fullmatch(row[last])) for row in rows) >= len(rows):
+    values = [{row[column] for row in rows} for column in range(width)]
+    if numbered and width == 4:
+        return (2, 3) if "O" in values[2] and not _are_phrases(values[2]) else (3,)
+    if any(map(_TAG.fullmatch, values[last])):
         return (last,)
-    others = [
-        column
-        for column in range(1 + numbered, last)
-        if _are_tags(rows, column) and any(row[column] != "O" for row in rows)
-    ]
+    others = [n for n in range(1 + numbered, last) if _are_tags(rows, n) and not _are_phrases(values[n])]
     if len(others) > 1:
         raise Malformed(
             f"got tags in the columns {' and '.join(str(column + 1) for column in others)}, and none in the last one; "
-            "may be tags of either; remove the columns after the tags"
+            "must have tags in one column, the last; remove the other columns"
         )
     return (others[0] if others else last,)
+
+
+def _are_phrases(tags: set[str]) -> bool:
+    """Whether tags are those of chunks, or none."""
+    return {tag.partition("-")[2] for tag in tags - {"O"}} <= PHRASES
 
 
 def _check_layout(sample: Sequence[str], layout: _Layout) -> None:
@@ -294,8 +308,8 @@ def _check(values: Sequence[str], layout: _Layout) -> None:
         raise Malformed("got a column without a value; must be a word and its tag; correct the line")
     if layout.numbered and not values[0].isdecimal():
         raise Malformed(
-            f"got {values[0][:40]!r} as the number of a word, as treebanks have it for several words or for none; must "
-            "be 1 for the first word of a text, and so on; remove the line"
+            f"got {values[0][:40]!r} as the number of a word, which treebanks use for a group of words, or for one that"
+            " is left out; must be 1, 2, 3 and so on; remove the line"
         )
     tag = values[layout.tags[0]]
     if re.search(r"^\(|\*", tag) and len(tag) > 1:
@@ -328,8 +342,10 @@ def _notes(layout: _Layout, scan: _Scan, converted: set[str], said: bool) -> tup
     places = ", ".join(f"{name} from column {number + 1}" for name, number in layout.columns.items())
     form = "it has one word a line: " if said else ""
     notes = [f"{form}{len(scan.starts):,} texts of {scan.words:,} words, {places}"]
-    if len(layout.tags) == 1 and layout.tags[0] != layout.width - 1:
-        notes.append(f"its last column has no tags, and column {layout.tags[0] + 1} has")
+    if len(layout.tags) == 1 and layout.tags[0] != layout.width - 1 and not layout.header:
+        notes.append(
+            f"the tags are from column {layout.tags[0] + 1}, because those in the last column have no prefix such as B-"
+        )
     if layout.header:
         notes.append("its first line names the columns, and is no word")
     if converted:

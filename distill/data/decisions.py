@@ -19,15 +19,15 @@ OPEN = frozenset("pending draft open new default todo in_progress unreviewed".sp
 """What a tool states about a row, in any case."""
 
 _NAMES = re.compile(
-    r"(.*[.:])?_?(answer|verdict|((annotations?|assignments?|records?|responses?|reviews?|labels?|labell?ing|tasks?|"
-    r"validations?|approvals?|moderation|qa)[.:_ -]?)(status|state|decision))|_?(status|state|decision)",
+    r"(.*[.:])?_?(answer|verdict|((annotations?|assignments?|records?|responses?|reviews?|labels?|labell?ing|"
+    r"validations?|qa)([.:_ -]?\d+)?[.:_ -]?)(status|state|decision))|_?(status|state|decision)",
     re.IGNORECASE,
 )
 """Names of columns with such a statement, such as Prodigy's `answer`, Argilla's `status` and Toloka's
 `ASSIGNMENT:status`."""
 
-_MAYBE = re.compile(r".*(status|state|decision)", re.IGNORECASE)
-"""Names of columns with such a statement about the row, or about what it tells of, such as an order."""
+_MAYBE = re.compile(r".*[^a-z](status|state|decision)", re.IGNORECASE)
+"""Names of columns with such a statement about the row, or about its subject, such as an order."""
 
 _FLAGS = re.compile(
     r"_?((is|was)[_ -]?)?(reject|rejected|ignore|ignored|skip|skipped|discard|discarded|cancelled|canceled)",

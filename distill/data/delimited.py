@@ -23,6 +23,8 @@ from distill.errors import DataError
 
 INDEX = "index"
 """Name of the first column where the header has none and the values number the rows, as pandas and R write them."""
+LARGEST = 1 << 27
+"""Of these numbers, one bit each is in memory."""
 _NUMBERED = f"column 1 has no name and numbers the rows; it is named {INDEX}"
 COLUMNS = 10_000
 """A file with more columns is none of texts and labels."""
@@ -67,10 +69,11 @@ def batches(text: io.TextIOWrapper, name: str, usual: str | None, given: str | N
         filled = len(header) - next((n for n, column in enumerate(reversed(header)) if column), 0)
         if 0 < filled < len(header):
             rest = _cut(rest, name, len(header), filled)
-            notes = (*notes, f"{len(header) - filled} columns without names and values are left out")
+            empty_names = len(header) - filled
+            notes = (*notes, f"{empty_names} column{'s' * (empty_names > 1)} without a name and values: left out")
             header = header[:filled]
         if not header[0] and len(header) > 1 and INDEX not in header:
-            rest = _numbered(rest, name, len(header))
+            rest = _numbered(rest, name)
             header, notes = [INDEX, *header[1:]], (*notes, _NUMBERED)
         check_names(header, f"{name}, header")
         schema = with_about(pa.schema([(column, pa.string()) for column in header]), About(notes))
@@ -98,7 +101,7 @@ def _records(text: io.TextIOWrapper, name: str, dialect: Dialect) -> Iterator[li
             if row and len(record) > 1 and not any(record):
                 empty[len(record)] += 1
                 continue
-            for width, count in empty.items():  # rows of two widths are refused in any order
+            for width, count in empty.items():  # their order does not matter: rows of two widths are refused anyway
                 yield from ([""] * width for _ in range(count))
             row += 1 + empty.total()
             empty.clear()
@@ -164,29 +167,28 @@ def _of_width(records: Iterable[list[str]], width: int, name: str) -> Iterator[l
         yield record
 
 
-def _numbered(records: Iterable[list[str]], name: str, width: int) -> Iterator[list[str]]:
-    """The records. DataError unless the first values are different whole numbers, in any order."""
-    run, others = range(0), set[int]()
+def _numbered(records: Iterable[list[str]], name: str) -> Iterator[list[str]]:
+    """The same records. DataError unless the first values are different whole numbers, in any order."""
+    seen = bytearray()
     for row, record in enumerate(records, 1):
-        number = int(record[0]) if re.fullmatch("[0-9]{1,18}", record[0]) else -1
-        if row == 1:
-            run = range(number, number)
-        if number < 0 or number in run or number in others:
+        if not any(record):
+            raise DataError(f"{name}, row {row}: got a row without values; must have some; remove the row")
+        number = int(record[0]) if re.fullmatch("[0-9]{1,9}", record[0]) else LARGEST
+        place, bit = number >> 3, 1 << (number & 7)
+        if number >= LARGEST or (seen[place : place + 1] and seen[place] & bit):
             raise DataError(
-                f"{name}, row {row}: got {record[0][:40]!r} in column 1 of {width}, which has no name and does not "
-                "number the rows; must name every column; name it, or remove the column"
+                f"{name}, row {row}: got {record[0][:40]!r} in column 1, which has no name and does not number the "
+                "rows; must name every column; name it, or remove the column"
             )
-        if number == run.stop and not others:
-            run = range(run.start, number + 1)
-        else:
-            others.add(number)
+        seen.extend(bytes(max(0, place + 1 - len(seen))))
+        seen[place] |= bit
         yield record
 
 
 def _cut(records: Iterable[list[str]], name: str, width: int, filled: int) -> Iterator[list[str]]:
-    """The first values of the records. DataError unless the others are empty."""
+    """The first values of the records. DataError unless the others are empty, or have spaces alone."""
     for row, record in enumerate(records, 1):
-        if value := next((value for value in record[filled:] if value), None):
+        if value := next((value for value in record[filled:] if value.strip()), None):
             raise DataError(
                 f"{name}, row {row}: got {value[:40]!r} in a column without a name, after {filled} of {width} columns; "
                 "must be empty, or have a name; name the column, or remove the value"

@@ -62,7 +62,8 @@ def labels_of(
             if not all(re.fullmatch(r"\d+|(label|class)[_ -]?\d+", name, re.IGNORECASE) for name in numbered):
                 raise ConfigError(
                     f"{key}.labels: got {_shown(names)}, and the files have the classes {_shown(tuple(numbered))}; "
-                    "must be these names, in the order of the outputs; rename the classes in the files, or leave it out"
+                    "must be these names, in the order of the outputs; rename the classes in the files, or leave out "
+                    f"{key}.labels"
                 )
             pairs = ", ".join(f"{one} is {name}" for one, name in list(zip(numbered, names, strict=True))[:_SHOWN])
             return Labels(names, tuple(numbered), (f"the labels in the files are those of {key}.labels: {pairs}",))

@@ -55,9 +55,11 @@ def as_meant(name: str, settings: config.Task, tables: Mapping[str, Table]) -> M
 def with_lists(settings: config.Task, table: Table, words: bool) -> tuple[Table, set[str]]:
     """The table with lists in place of the text of lists, and the columns where it had text.
 
-    A column stays text if the settings name it as the text of a task, or its name is usual for one, unless it is named
-    as a list of words, the texts are `words` with a tag each, or another column has a list of the same length in most
-    rows.
+    A column that the settings name as a text, or whose name is usual for one, stays text. It becomes lists if its name
+    is usual for a list of words, if another column has a tag for each of its values in most rows, or with `words`.
+
+    Args:
+        words: whether each word of a text has a tag.
     """
     rows, found = table.rows, set[str]()
     named = {settings.text, settings.text_pair}
@@ -74,11 +76,17 @@ def with_lists(settings: config.Task, table: Table, words: bool) -> tuple[Table,
 
 
 def _is_beside_a_list(values: pa.ChunkedArray, rows: pa.Table) -> bool:
-    """Whether a column of a table has lists of more than one value, of which most are as long as these."""
+    """Whether a column of a table has lists of tags, of which most are as long as these."""
     sizes = pc.list_value_length(values)
-    others = (pc.list_value_length(rows[name]) for name in rows.column_names if is_list(rows[name].type))
+    lists = (name for name in rows.column_names if is_list(rows[name].type))
+    others = [pc.list_value_length(rows[name]) for name in lists if name.lower() in TAGS or _has_outside(rows[name])]
     same = (pc.and_(pc.equal(other, sizes), pc.greater(sizes, 0)) for other in others)
     return any((pc.mean(each).as_py() or 0) > 0.5 for each in same) and (pc.max(sizes).as_py() or 0) > 1
+
+
+def _has_outside(column: pa.ChunkedArray) -> bool:
+    """Whether lists have the tag `O`."""
+    return is_text(column.type.value_type) and pc.index(pc.list_flatten(column), "O").as_py() >= 0
 
 
 def accepted(settings: config.Task, table: Table, log: Callable[[str], None], name: str) -> Table:
@@ -98,7 +106,7 @@ def accepted(settings: config.Task, table: Table, log: Callable[[str], None], na
                 "without this column they are used"
             )
             table = table.only(~flags)
-        elif not _is_named(settings, column) and (maybe := doubtful(values, column)) is not None:
+        elif _is_doubtful(settings, table.rows, column) and (maybe := doubtful(values, column)) is not None:
             log(
                 f"{name}: {int(maybe.sum()):,} of {len(maybe):,} rows are used although their {column} is "
                 f"{statements(values, maybe)}"
@@ -106,6 +114,10 @@ def accepted(settings: config.Task, table: Table, log: Callable[[str], None], na
         elif not _is_named(settings, column) and (waiting := unapproved(values, column)):
             log(f"{name}: {waiting:,} of {len(values):,} rows are used although their {column} is false")
     return table
+
+
+def _is_doubtful(settings: config.Task, rows: pa.Table, column: str) -> bool:
+    return not _is_named(settings, column) and _labelled_beside(settings, rows, column)
 
 
 def _is_named(settings: config.Task, column: str) -> bool:

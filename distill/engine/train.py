@@ -341,8 +341,8 @@ def _agree(accelerator: Accelerator, votes: list[bool], step: int) -> tuple[bool
 
 
 SAME = 1.0
-"""Seconds in which a second signal is the first one, sent twice: a terminal that is closed is told by the shell and by
-the kernel, and a sweep tells its jobs what a scheduler may have told them too."""
+"""Seconds within which a second signal counts as the first one, sent twice: the shell and the kernel both tell that a
+terminal is closed, and a sweep tells its jobs what a scheduler may have told them too."""
 
 
 @dataclass

@@ -162,7 +162,9 @@ def _changes(repository: Repository, folder: Path) -> tuple[dict[str, Path], lis
     """
     every = sorted(folder.rglob("*"))
     if (link := next((path for path in every if path.is_symlink()), None)) is not None:
-        raise UserError(f"{link}: got a link; must be a file of the export; remove it, or copy there what it leads to")
+        raise UserError(
+            f"{link}: got a link; must be a file of the export; remove it, or replace it by a copy of the file"
+        )
     paths = [path for path in every if path.is_file() and path.name != SUMS]
     files = {path.relative_to(folder).as_posix(): path for path in paths}
     return files, sorted(repository.files & repository.listed - {*files, MARKER} - HUB_FILES)

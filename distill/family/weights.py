@@ -118,22 +118,26 @@ def _listed(index: Path) -> list[Path]:
 
 def check_inside(folder: Path, file: Path) -> None:
     """DataError for a link that leads out of the folder, unless it is one of the cache of the Hugging Face hub."""
-    target, real = file.resolve(), folder.resolve()
+    try:
+        target, real = file.resolve(), folder.resolve()
+    except (OSError, RuntimeError) as error:
+        raise DataError(f"{file}: got a link that leads to itself; must be a file; copy it again") from error
     # The hub's cache: models--OWNER--NAME/snapshots/REVISION/.../FILE leads to models--OWNER--NAME/blobs/HASH.
     blob = target.parent.name == "blobs" and target.parents[1] / "snapshots" in real.parents
     if not blob and not target.is_relative_to(real):
         raise DataError(
-            f"{file}: got a link to {target}, outside of the model's folder; must be a file; if you know what it leads "
-            f"to, copy the folder with cp -rL {advice.path(folder)} {advice.path(f'{folder}-copied')}"
+            f"{file}: got a link to {target}, outside of the model's folder; must be a file; if you trust the file "
+            f"that it leads to, copy the folder and use the copy: cp -rL {advice.path(folder)} "
+            f"{advice.path(f'{folder.absolute()}-copied')}"
         )
 
 
 def check_links(folder: str | Path) -> None:
-    """DataError for a link that leads out of the folder, in place of a file that loading a model or its tokenizer may
-    read, and then write again."""
-    for pattern in ("*", "additional_chat_templates/*"):
+    """DataError for a file that is read when a model is loaded, and may be written again when it is saved, if it is a
+    link out of the folder, or in a folder that is one."""
+    for pattern in ("*", "additional_chat_templates/*", "[0-9]*_*/*"):
         for file in sorted(Path(folder).glob(pattern)):
-            if file.is_symlink() and file.suffix in (*READ, _TEMPLATE):
+            if file.suffix in (*READ, _TEMPLATE):
                 check_inside(Path(folder), file)
 
 

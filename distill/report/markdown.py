@@ -31,7 +31,7 @@ def _block(block: Block) -> str:
         case Bullets():
             return _bullets(block.lines)
         case Picture():
-            return f"![{escaped(block.text)}]({block.file})"
+            return f"![{escaped(block.text).replace(_APART, '')}]({block.file})"
         case Table():
             return "\n\n".join(part for part in (_table(block), _bullets(block.notes)) if part)
         case _:
@@ -42,11 +42,11 @@ _INTERVAL = r"\[(?=[^\]]*\d)[-+\d., %]+\](?![(\[:])"
 """An interval in brackets, which can be no link, stays as it is."""
 _MARKS = re.compile(rf"(?P<kept>{_INTERVAL})|[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-_ADDRESS = re.compile(r"(?i):(?=//)|(?<=\bwww)\.|@(?=\S)")
+_ADDRESS = re.compile(r"(?i):(?=//)|(?<=www)(?=\.)|@(?=\S)")
 """What is in an address, of which some pages make a link, or the name of a user."""
 _APART = "<!-- -->"
-"""An empty comment, after which an address is none. An entity or a backslash does not help: some pages look for
-addresses in what they stand for."""
+"""An empty comment, which splits an address, so that no page makes a link of it. An entity or a backslash does not
+help: some pages look for addresses in what they stand for."""
 _BLOCK = re.compile(r"#|[+-](?=[\s-]|$)|\d{1,9}(?=[.)](?:\s|$))")
 """How a line begins that is a heading, an item of a list or a rule."""
 

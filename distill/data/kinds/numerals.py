@@ -103,7 +103,7 @@ def _check_thousands(text: pa.ChunkedArray, stated: Stated) -> None:
         raise stated.ambiguous(
             f"the number {grouped!r}",
             f"it may be {fraction} or {digits}",
-            "write every number with a decimal point, as 150.0, and without separators of thousands",
+            "write every number with a decimal point, such as 150.0, and without separators of thousands",
         )
 
 

@@ -46,7 +46,7 @@ def page_data(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _rounded(value: Any) -> Any:
-    """The value with rounded numbers, null for a ratio that is none, and texts that change nothing beside them."""
+    """The value with rounded numbers, null for one that is not finite, and texts that change nothing beside them."""
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, dict):

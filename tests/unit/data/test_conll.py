@@ -141,15 +141,17 @@ def test_treebank_is_refused_by_its_name(tmp_path: Path) -> None:
         ("17\tIn\tO\n17\tGraz\tB-X\n\n18\tGraz\tB-X\n", "got numbers alone in column 1"),
         ("-DOCSTART- -X- O O\n\n7 In IN O\n7 Graz NN B-X\n", "got numbers alone in column 1"),
         ("1-1\t0-2\tIn\tO\n1-2\t3-7\tGraz\tB-X\n", "got numbers alone in column 1"),
+        ("a\tB-A\tB-X\tx\nb\tB-B\tO\ty\n", "got tags in the columns 2 and 3, and none in the last"),
         ("1 zu IN O\n2 der DT O\n\n1-2 zur _ O\n1 zu IN O\n2 der DT B-X\n", "got '1-2' as the number of a word"),
         ("1\tIn\tB-A\tO\tx\n2\tGraz\tB-B\tB-X\ty\n", "got tags in the columns 3 and 4, and none in the last"),
         ("O\tIn\nB-X\tGraz\n\nB-X\tGraz\n", "got tags in column 1, before the words"),
     ],
 )
 def test_a_first_column_without_words_is_refused(content: str, expected: str, tmp_path: Path) -> None:
-    (tmp_path / "f.conll").write_text(content)
-    with pytest.raises(DataError, match=expected):
-        load(tmp_path / "f.conll")
+    for name in ("f.conll", "f.tsv") if "\t" in content and "got tags in the" in expected else ("f.conll",):
+        (tmp_path / name).write_text(content)
+        with pytest.raises(DataError, match=rf"{name}.*: {expected}"):
+            load(tmp_path / name)
 
 
 NUMBERED = {
@@ -159,6 +161,7 @@ NUMBERED = {
     "documents": ("-DOCSTART- -X- O O\n\n1 In IN O\n2 Graz NNP B-LOC\n", "column_3", ["IN", "NNP"]),
     "annotators": ("1\tIn\tO\t-\tada\n2\tGraz\tB-LOC\t-\tbo\n", "column_5", ["ada", "bo"]),
     "spans inside": ("1\tIn\tO\tO\n2\tGraz\tB-LOC\tO\n", "inner_tags", ["O", "O"]),
+    "a comment column": ("id\ttoken\tner\tremark\n1\tIn\tO\tx\n2\tGraz\tB-LOC\ty\n", "column_4", ["x", "y"]),
 }
 
 
@@ -169,7 +172,24 @@ def test_columns_of_numbered_words(name: str, tmp_path: Path) -> None:
     table = load(tmp_path / "f.conll")
     assert (lists(table, "tokens"), lists(table)) == ([["In", "Graz"]], [["O", "B-LOC"]])
     assert lists(table, column) == [values]
-    assert ("its last column has no tags" in table.notes[-1]) == (name == "annotators")
+    assert ("the tags are from column 3, because" in table.notes[-1]) == (name == "annotators")
+
+
+TAGGED = {
+    "types inside of spans": ("1 In O O\n2 Graz LOC O\n3 Bank ORG LOC\n", ["O", "LOC", "ORG"]),
+    "another scheme inside": ("1 In O O\n2 Graz B_LOC O\n3 Bank I_LOC B_LOC\n", ["O", "B_LOC", "I_LOC"]),
+    "a header": ("token pos chunk ner\nIn IN B-PP O\nGraz NNP B-NP LOC\nLinz NNP B-NP LOC\n", ["O", "LOC", "LOC"]),
+    "no header": ("In IN B-PP PER\nGraz NNP B-NP LOC\nLinz NNP B-NP LOC\n", ["PER", "LOC", "LOC"]),
+    "parts of speech after chunks": ("In B-PP IN\nGraz B-NP NNP\nLinz I-NP NNP\n", ["IN", "NNP", "NNP"]),
+    "a tag that is named as a column": ("nice pos\ngood pos\nbad neg\n", ["pos", "pos", "neg"]),
+}
+
+
+@pytest.mark.parametrize("name", TAGGED)
+def test_the_column_of_the_tags(name: str, tmp_path: Path) -> None:
+    content, tags = TAGGED[name]
+    (tmp_path / "f.conll").write_text(content)
+    assert lists(load(tmp_path / "f.conll")) == [tags]
 
 
 def test_numbered_words_below_a_header(tmp_path: Path) -> None:

@@ -52,8 +52,9 @@ MALFORMED: dict[str, tuple[str, Content, str]] = {
     "header only": ("f.csv", b"text,label", "got no rows"),
     "header and blank lines": ("f.csv", b"text,label\n\n\n", "got no rows"),
     "a column without a name": ("f.csv", b"a,,b\n1,2,3\n", r"header: got no name for column 2 of 3"),
-    "a nameless column of labels": ("f.csv", b",text\n0,x\n1,y\n0,z\n", "row 3: got .0. in column 1 of 2, which"),
-    "a nameless column of words": ("f.csv", b",text\nx,y\n", r"row 1: got 'x' in column 1 of 2, which has no name and"),
+    "a nameless column of labels": ("f.csv", b",text\n0,x\n1,y\n0,z\n", "row 3: got .0. in column 1, which"),
+    "a nameless column of words": ("f.csv", b",text\nx,y\n", r"row 1: got 'x' in column 1, which has no name and"),
+    "an empty row beside an index": ("f.csv", b",text\n0,x\n,\n2,y\n", "row 2: got a row without values"),
     "an index of two names": ("f.csv", b",index\n0,x\n", r"header: got no name for column 1 .*index=False"),
     "empty rows of another width": ("f.csv", b"a,b\n1,2\n,,\n3,4\n", "row 2: got 3 values; must be 2"),
     "an error after empty rows": ("f.csv", b"a,b\n1,2\n,\n,\n3,\x00\n", "row 4: got a NUL byte"),
@@ -266,9 +267,9 @@ def test_the_index_that_pandas_writes_is_a_column(order: str, tmp_path: Path) ->
 def test_empty_columns_at_the_end_of_a_spreadsheet_are_left_out(tmp_path: Path) -> None:
     table = load(write(tmp_path / "f.csv", b"text;label;;\r\nx;1;;\r\ny;2;;\r\n"))
     assert table.rows.to_pylist() == [{"text": "x", "label": "1"}, {"text": "y", "label": "2"}]
-    assert "2 columns without names and values are left out" in table.notes[-1]
+    assert "2 columns without a name and values: left out" in table.notes[-1]
     with pytest.raises(DataError, match=r"f\.csv, row 2: got 'z' in a column without a name, after 2 of 3 columns"):
-        load(write(tmp_path / "f.csv", b"text,label,\nx,1,\ny,2,z\n"))
+        load(write(tmp_path / "f.csv", b"text,label,\nx,1, \ny,2,z\n"))
 
 
 def test_empty_rows_at_the_end_of_a_spreadsheet_are_left_out(tmp_path: Path) -> None:

@@ -173,6 +173,20 @@ def test_texts_in_brackets_beside_lists_of_labels_stay_texts(tmp_path: Path) -> 
     assert {text for part in splits(rows).values() for text in part.table["text"].to_pylist()} == {*texts}
 
 
+def test_texts_in_brackets_beside_other_lists_stay_texts(tmp_path: Path) -> None:
+    texts = [f"['{i} parcels', 'late']" for i in range(COUNT)]
+    rows = load(tmp_path, text=texts, label=cycle("a", "b"), keywords=cycle("['x', 'y']", "['z', 'x']"))
+    assert rows.task.columns == ("text",)
+    assert {text for part in splits(rows).values() for text in part.table["text"].to_pylist()} == {*texts}
+
+
+def test_a_decision_that_is_the_label_is_no_mark(tmp_path: Path) -> None:
+    rows = load(tmp_path, final_decision=cycle("accept", "reject"))
+    assert counts(rows) == Counter(accept=COUNT // 2, reject=COUNT // 2)
+    rows = load(tmp_path, label=cycle("a", "b"), real_estate=cycle("open", "skip", "done"))
+    assert not [note for note in rows.notes if "are used although" in note or "are left out" in note]
+
+
 def test_spans_as_text(tmp_path: Path) -> None:
     spans = [json.dumps([{"start": 0, "end": 6, "text": "Parcel", "labels": ["ITEM"]}])] * COUNT
     rows = load(tmp_path, label=spans)
@@ -229,8 +243,8 @@ ANSWERS = {
     "a flag": ("skipped", cycle(0, 0, 1)),
     "mechanical turk": ("AssignmentStatus", cycle("Approved", "Rejected", "Approved")),
     "toloka": ("ASSIGNMENT:status", cycle("APPROVED", "REJECTED", "APPROVED")),
-    "a task": ("task_status", cycle("approved", "rejected", "approved")),
-    "a response": ("label.responses.status", cycle("submitted", "discarded", "submitted")),
+    "a validation": ("validation_status", cycle("approved", "rejected", "approved")),
+    "a response": ("label.responses.0.status", cycle("submitted", "discarded", "submitted")),
 }
 
 
@@ -436,7 +450,7 @@ def test_a_label_is_no_mark_of_an_annotator(tmp_path: Path) -> None:
     assert line.endswith("set tasks.label=source or tasks.label=decision")
 
 
-@pytest.mark.parametrize("column", ["order_status", "loan_status", "order.status", "workflow_state"])
+@pytest.mark.parametrize("column", ["order_status", "approval_status", "order.status", "task state"])
 def test_the_status_of_something_else_is_no_mark(column: str, tmp_path: Path) -> None:
     rows = load(tmp_path, label=cycle("a", "b"), **{column: cycle("completed", "cancelled", "pending")})
     assert counts(rows) == Counter({"a": COUNT // 2, "b": COUNT // 2})
@@ -469,7 +483,9 @@ def test_a_file_without_a_header_is_refused(tmp_path: Path) -> None:
 
 def test_a_label_that_is_named_as_its_column_is_used_where_settings_name_it(tmp_path: Path) -> None:
     line = refusal(tmp_path, spam=cycle("spam", "ham"))
-    assert line.endswith("put a line with names before a row, or set tasks.label=spam")
+    assert line.endswith(
+        "if the first line is a row, put a line of names before it; if it has the names, set tasks.label=spam"
+    )
     assert counts(load(tmp_path, spam=cycle("spam", "ham"), label="spam"))["spam"] == COUNT // 2
 
 
@@ -487,7 +503,7 @@ def test_thousands_are_refused_with_both_readings(thousands: list[str], tmp_path
 
 
 def test_what_to_write_in_place_of_doubtful_thousands(tmp_path: Path) -> None:
-    assert "write every number with a decimal point, as 150.0" in refusal(tmp_path, label=cycle("12.345", "150"))
+    assert "write every number with a decimal point, such as 150.0" in refusal(tmp_path, label=cycle("12.345", "150"))
     assert load(tmp_path, label=cycle("12.345", "150.0", "75.125")).task.kind.name == "regression"
 
 

@@ -182,7 +182,13 @@ def test_a_link_in_place_of_a_tokenizer_or_a_template_is_refused(shards: Path) -
     (shards.parent / "secret").write_text("{}")
     (shards / "notes.log").symlink_to(shards.parent / "secret")
     assert config_of(shards)["model_type"] == "bert"
-    for name in ("tokenizer_config.json", "vocab.txt", "chat_template.jinja", "additional_chat_templates/a.jinja"):
+    for name in (
+        "tokenizer_config.json",
+        "vocab.txt",
+        "chat_template.jinja",
+        "additional_chat_templates/a.jinja",
+        "1_Pooling/config.json",
+    ):
         (shards / name).parent.mkdir(exist_ok=True)
         (shards / name).symlink_to(shards.parent / "secret")
         for load in (config_of, load_tokenizer):
@@ -192,6 +198,9 @@ def test_a_link_in_place_of_a_tokenizer_or_a_template_is_refused(shards: Path) -
                 load(shards)
             assert str(caught.value).startswith(f"{shards / name}: got a link to {shards.parent / 'secret'}, outside")
         (shards / name).unlink()
+    (shards / "vocab.txt").symlink_to("vocab.txt")
+    with pytest.raises(DataError, match=r"vocab\.txt: got a link that leads to itself"):
+        config_of(shards)
 
 
 @pytest.mark.parametrize("name", ["model_head.pkl", "config_setfit.json"])

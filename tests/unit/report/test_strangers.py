@@ -80,7 +80,7 @@ OURS = {
 OURS |= {"table", "thead", "tbody", "tr", "th", "td"}
 
 
-ADDRESS = r"(?i)://\S|\bwww\.\S|@\S"
+ADDRESS = r"(?i)://\S|www\.\S|@\S"
 
 
 def shown(text: str) -> list[tuple[str, str]]:
@@ -138,7 +138,7 @@ def test_a_text_reads_as_it_is_in_markdown(text: str) -> None:
         ("[1](x)", r"\[1\](x)"),
         ("[1]: x", r"\[1\]: x"),
         ("[x] done", r"\[x\] done"),
-        ("http://evil.example www.evil.example", "http:<!-- -->//evil.example www.<!-- -->evil.example"),
+        ("http://evil.example www.evil.example", "http:<!-- -->//evil.example www<!-- -->.evil.example"),
         ("https://huggingface.co/a/b", "https:<!-- -->//huggingface.co/a/b"),
         ("mailto:a@evil.example @someone", "mailto:a@<!-- -->evil.example @<!-- -->someone"),
         ("-", "-"),
