@@ -359,6 +359,21 @@ def test_outputs_that_are_no_new_file_are_refused(call: Call) -> None:
     assert call("a", "--output", "/dev/stdout")[1].startswith('{"text": "a"')
 
 
+def test_a_full_disk_is_one_message(call: Call) -> None:
+    resource = pytest.importorskip("resource", reason="limits of files are POSIX's")
+    Path("in.jsonl").write_text("".join(json.dumps({"text": "x" * 500}) + "\n" for _ in range(50)))
+    assert call("--file", "in.jsonl", "--output", "first.csv")[0] == 0  # which fills the cache
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
+    try:
+        code, _, errors = call("--file", "in.jsonl", "--output", "out.csv")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (code, errors.count("\n")) == (2, 1), errors
+    assert errors.startswith("--output: got out.csv; must be writable (File too large")
+    assert not Path("out.csv").exists()
+
+
 def test_advice_is_an_option_that_a_shell_reads(call: Call) -> None:
     Path("in.jsonl").write_text('{"a": 1}\n')
     code, _, errors = call("--file", "in.jsonl")
