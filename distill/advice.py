@@ -64,7 +64,7 @@ def quoted(text: str) -> str:
     `${NAME}` in it stays an interpolation.
     """
     text = re.sub(r'(\\*)"', lambda found: found[1] * 2 + r"\"", text)
-    return '"' + re.sub(r"(\\+)$", lambda found: found[1] * 2, text) + '"'
+    return '"' + re.sub(r"(\\+)\Z", lambda found: found[1] * 2, text) + '"'
 
 
 def _literal(text: str) -> str:

@@ -134,7 +134,8 @@ def composing() -> Iterator[None]:
         yield
     except RecursionError as error:
         raise ConfigError(
-            "defaults: got a config that names itself, or one that names it; must end; take that line out of `defaults`"
+            "defaults: got configs that name each other without end; must end; take those out of `defaults` that name "
+            "one they are named by"
         ) from error
 
 

@@ -245,7 +245,7 @@ COMMANDS = [
     ("-m recipe=environment,plain", "{mine}/recipe/environment.yaml, line 2: got ${oc.env:PATH}; must be a value or"),
     ("recipe=plain term@x=${oc.env:PATH}", "term@x: got ${oc.env:PATH}; must be a value or the name of"),
     ("recipe=aliases", "{mine}/recipe/aliases.yaml: got 1e+12 values, with those that aliases repeat; must be at most"),
-    ("recipe=itself", "defaults: got a config that names itself, or one that names it; must end; "),
+    ("recipe=itself", "defaults: got configs that name each other without end; must end; "),
     ("tasks.text=${seed}${seed}:", "recipe: got nothing; "),
     # Logging configs and launchers that Hydra ships are accepted: only the temperature is refused.
     (

@@ -21,7 +21,7 @@ ODD = [
     "C#-Kurs", "質問", "🙂", "a\u200db", "\ufeffa", "\u00a0", "a&b", "a|b", "a>b", "<a>", "%PATH%",
     "C:\\data\\rows.csv",
     "//server/x", "a:b", "a: b", ":", "@x", "x@y", "???", "key=val,other=1", "range(3)", "choice(a,b)", "str(1)",
-    "o'brien", 'say "hi"', "\\\\\"", "\"\\", "a\\ b", "a\\,b", "\udce9.csv",
+    "a\\\n", "\\\n", "\n\\\\\n", "o'brien", 'say "hi"', "\\\\\"", "\"\\", "a\\ b", "a\\,b", "\udce9.csv",
 ]  # fmt: skip
 ALPHABET = "ab 01.-+_/\\\\\\\"\"''${}$[](),;:#!&|<>~*?=@%^`\t\néя質🙂\u200d"
 

@@ -99,7 +99,7 @@ BOMBS = {
     "large": ("tasks: {about: " + "x" * 60_000 + "}\n", "theirs.yaml: got 60,070 bytes; must be at most 50,000"),
     "long": ("tasks: {labels: [" + "a," * 5000 + "b]}\n", "theirs.yaml: got 5,01"),
     "control": ("tasks: {about: '\x00'}\n", "theirs.yaml: got unacceptable character #x0000"),
-    "recipe": ("defaults: [/recipe/theirs]\n", "defaults: got a config that names itself"),
+    "recipe": ("defaults: [/recipe/theirs]\n", "got configs that name each other "),
     "names": (
         "tasks:\n  each:\n" + "".join(
             f"    t{n}: {{text: '${{tasks.each.t{n + 1}.text}}${{tasks.each.t{n + 1}.text}}'}}\n" for n in range(8)

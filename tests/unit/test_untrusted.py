@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import re
 import runpy
 import shutil
 from collections.abc import Callable
@@ -102,7 +103,9 @@ def test_a_chat_template_is_not_rendered(folders: dict[str, Path], tmp_path: Pat
     (folder / "tokenizer_config.json").write_text(json.dumps(stored | {"chat_template": "{{ 1 // 0 }}"}))
     with pytest.warns(UserWarning, match="the folder's own code"):
         assert len(distill.load(folder).predict(["the small boat"])) == 1
-    used = [file for file in PACKAGE.rglob("*.py") if "chat_template" in file.read_text(encoding="utf-8")]
+    used = [
+        file for file in PACKAGE.rglob("*.py") if re.search(r"[._]chat_template\b", file.read_text(encoding="utf-8"))
+    ]
     assert used == []
 
 
