@@ -51,6 +51,7 @@ def refusal(folder: Path) -> str:
     return message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tokenizer", ["base", "adapter"])
 def test_an_adapter_is_refused_with_the_command_that_merges_it(tokenizer: str, tmp_path: Path) -> None:
     base, folder = TINY["save"](tmp_path / "base", "bert", "", std=0.3), tmp_path / "my adapter"
