@@ -45,7 +45,8 @@ def distill(folder: Path, *arguments: str, trap: Path | None = None, **environme
         capture_output=True,
         text=True,
         cwd=folder,
-        env=os.environ | environment,
+        # A test in this process may have called `main`, which sets this.
+        env={name: value for name, value in os.environ.items() if name != "HYDRA_FULL_ERROR"} | environment,
         timeout=200,
     )
 
