@@ -180,33 +180,27 @@ def _opened(output: Path | None, form: str, source: Source, new: bool) -> Iterat
             sys.stdout.reconfigure(encoding="utf-8")
         yield lines(sys.stdout, source)
         return
-    elsewhere, failed = False, False
+    ours = True
     try:
         with writing_file(output, new=new) as temporary:
             with temporary.open("w", encoding="utf-8", newline="") as file:
                 write = lines(file, source)
 
                 def written(shown: Sequence[Sequence[Any]], predictions: Sequence[Mapping[str, Any]]) -> None:
-                    nonlocal failed
-                    try:
-                        write(shown, predictions)
-                    except OSError as error:
-                        failed = True
-                        raise _unwritable(output, error) from error
+                    nonlocal ours
+                    ours = True
+                    write(shown, predictions)
+                    ours = False
 
-                elsewhere = True
+                ours = False  # errors of the model, or of reading rows
                 yield written
-                elsewhere = False
+                ours = True
     except OSError as error:
-        if elsewhere and not failed:
+        if not ours:
             raise
-        raise _unwritable(output, error) from error
-
-
-def _unwritable(output: Path, error: OSError) -> UserError:
-    return UserError(
-        f"--output: got {output}; must be writable ({error.strerror or error}); free disk space, or choose another"
-    )
+        raise UserError(
+            f"--output: got {output}; must be writable ({error.strerror or error}); free disk space, or choose another"
+        ) from error
 
 
 def _jsonl(file: TextIO, source: Source) -> Write:

@@ -195,10 +195,17 @@ def _are_tags(rows: Sequence[Sequence[str]], column: int) -> bool:
 
 
 def _head(rows: Sequence[Sequence[str]]) -> int | None:
-    """The column of the tags by the names in the first row; None if it has no names. A name is no tag of other rows."""
+    """The column of the tags by the names in the first row; None if it has no names.
+
+    A row of names has no tag, and neither that column nor the last one has its name again: a word and its lemma may be
+    `label` too.
+    """
     first = [value.lower() for value in rows[0]]
-    heads = (first.index(name, 1) for name in HEADS if name in first[1:])
-    return next((n for n in heads if all(row[n].lower() != first[n] for row in rows[1:])), None)
+    head = next((first.index(name, 1) for name in HEADS if name in first[1:]), None)
+    if head is None or any(map(_TAG.fullmatch, rows[0])):
+        return None
+    again = any(row[n].lower() == first[n] for row in rows[1:] for n in (head, -1))
+    return None if again else head
 
 
 def _tagged(rows: Sequence[Sequence[str]], width: int, numbered: bool) -> tuple[int, ...]:

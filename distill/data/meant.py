@@ -62,15 +62,16 @@ def with_lists(settings: config.Task, table: Table, words: bool) -> tuple[Table,
         words: whether each word of a text has a tag.
     """
     rows, found = table.rows, set[str]()
-    named = {settings.text, settings.text_pair}
-    texts = [name for name in rows.column_names if name in named or name.lower() in {*TEXTS} - {*WORD_LISTS}]
-    for name in (*(name for name in rows.column_names if name not in texts), *texts):
-        values = listed(rows[name]) if name != settings.soft_label else None
+    names = [name for name in rows.column_names if name != settings.soft_label]
+    stated, usual = {settings.text, settings.text_pair}, {*TEXTS} - {*WORD_LISTS}
+    texts = [name for name in names if name in stated or name.lower() in usual]
+    for name in sorted(names, key=texts.__contains__):  # texts last, beside the lists of the others
+        values = listed(rows[name])
         if name in texts and not words and values is not None and not _is_beside_a_list(values, rows):
             continue
         found |= {name} if values is not None else set()
         values = unwrapped(rows[name]) if values is None and name not in texts else values
-        if values is not None and name != settings.soft_label:
+        if values is not None:
             rows = rows.set_column(rows.column_names.index(name), name, values)
     return (table if rows is table.rows else replace(table, rows=rows)), found
 

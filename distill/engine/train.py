@@ -340,7 +340,7 @@ def _agree(accelerator: Accelerator, votes: list[bool], step: int) -> tuple[bool
     return votes[0], votes[1]
 
 
-SAME = 1.0
+DEBOUNCE = 1.0
 """Seconds within which a second signal counts as the first one, sent twice: the shell and the kernel both tell that a
 terminal is closed, and a sweep tells its jobs what a scheduler may have told them too."""
 
@@ -357,7 +357,7 @@ class _Stop:
 @contextlib.contextmanager
 def _interruptible() -> Iterator[_Stop]:
     """What the first Ctrl-C, SIGTERM, SIGHUP or SIGUSR1 sets, so that the step can finish; a second one, more than
-    `SAME` seconds later, interrupts at once."""
+    `DEBOUNCE` seconds later, interrupts at once."""
     stop = _Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -368,7 +368,7 @@ def _interruptible() -> Iterator[_Stop]:
         note()
         if not stop.asked:
             stop.asked, stop.number, stop.at = True, number, time.monotonic()
-        elif time.monotonic() - stop.at > SAME:
+        elif time.monotonic() - stop.at > DEBOUNCE:
             raise Interrupted(number)
 
     for number in before:

@@ -120,10 +120,11 @@ def check_formats(folder: Path, has_weights: bool) -> None:
         return
     if any((folder / name).is_file() for name in PICKLED):
         # Of the file and not of the model: a class that lacks some of its tensors would lose them, or invent others.
+        files = PICKLED[0] if (folder / PICKLED[0]).is_file() else "pytorch_model-*.bin"
         program = (
             f"import torch; from pathlib import Path as P; from safetensors.torch import save_file as s; "
             f"d, t = P({str(folder)!r}), {{}}; "
-            "[t.update(torch.load(f, 'cpu', weights_only=True)) for f in sorted(d.glob('pytorch_model*.bin'))]; "
+            f"[t.update(torch.load(f, 'cpu', weights_only=True)) for f in sorted(d.glob({files!r}))]; "
             "s({k: v.clone().contiguous() for k, v in t.items()}, d / 'model.safetensors', {'format': 'pt'})"
         )
         raise DataError(

@@ -43,7 +43,6 @@ ORDERS = tuple(
 """Modules of the embedders that are supported, in their order."""
 
 DENSE_FOLDER = "2_Dense"
-"""The classifier that SetFit puts beside an embedder."""
 _LINEAR, _TANH = "torch.nn.modules.linear.Identity", "torch.nn.modules.activation.Tanh"
 _CLASS, _VECTOR = "sentence_transformers.models.", "sentence_embedding"
 

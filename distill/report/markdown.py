@@ -31,7 +31,7 @@ def _block(block: Block) -> str:
         case Bullets():
             return _bullets(block.lines)
         case Picture():
-            return f"![{escaped(block.text).replace(_APART, '')}]({block.file})"
+            return f"![{_without_marks(block.text)}]({block.file})"  # a comment would be a part of it
         case Table():
             return "\n\n".join(part for part in (_table(block), _bullets(block.notes)) if part)
         case _:
@@ -54,10 +54,14 @@ _BLOCK = re.compile(r"#|[+-](?=[\s-]|$)|\d{1,9}(?=[.)](?:\s|$))")
 def escaped(plain: str) -> str:
     """Plain text in Markdown, for use inside a table too: no part of it is a mark, a link, an image, HTML or the name
     of a user."""
+    return _ADDRESS.sub(lambda found: f"{found[0]}{_APART}", _without_marks(plain))
+
+
+def _without_marks(plain: str) -> str:
+    """As `escaped`, but for addresses and names of users."""
     plain = " ".join(visible(plain).split())
     plain = re.sub("[&<>]", lambda found: _ENTITIES[found[0]], plain)
-    plain = _MARKS.sub(lambda found: found[0] if found["kept"] else f"\\{found[0]}", plain)
-    return _ADDRESS.sub(lambda found: f"{found[0]}{_APART}", plain)
+    return _MARKS.sub(lambda found: found[0] if found["kept"] else f"\\{found[0]}", plain)
 
 
 def _strong(plain: str) -> str:

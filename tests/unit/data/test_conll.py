@@ -181,6 +181,8 @@ TAGGED = {
     "a header": ("token pos chunk ner\nIn IN B-PP O\nGraz NNP B-NP LOC\nLinz NNP B-NP LOC\n", ["O", "LOC", "LOC"]),
     "no header": ("In IN B-PP PER\nGraz NNP B-NP LOC\nLinz NNP B-NP LOC\n", ["PER", "LOC", "LOC"]),
     "parts of speech after chunks": ("In B-PP IN\nGraz B-NP NNP\nLinz I-NP NNP\n", ["IN", "NNP", "NNP"]),
+    "a lemma that is named as a column": ("Labels NNS label O\nin IN in O\nGraz NNP Graz B-LOC\n", ["O", "O", "B-LOC"]),
+    "a lemma and types": ("Labels NNS label ART\nin IN in X\nGraz NNP Graz ART\n", ["ART", "X", "ART"]),
     "a tag that is named as a column": ("nice pos\ngood pos\nbad neg\n", ["pos", "pos", "neg"]),
 }
 

@@ -432,7 +432,7 @@ def interrupting(*signals: int) -> Any:
 
 
 def test_a_second_signal_interrupts_at_once(models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["distill.engine.train"], "SAME", -1.0)
+    monkeypatch.setattr(sys.modules["distill.engine.train"], "DEBOUNCE", -1.0)
     with pytest.raises(Interrupted) as error:
         run(models(), tmp_path, steps=12, collate=interrupting(signal.SIGINT, signal.SIGTERM))
     assert error.value.number == signal.SIGTERM

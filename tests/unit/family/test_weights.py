@@ -155,7 +155,9 @@ def test_weights_in_another_format_are_refused_with_a_way_to_convert_them(name: 
     assert FORMATS[name] in message
 
 
-@pytest.mark.parametrize("names", [["pytorch_model.bin"], ["pytorch_model-1-of-2.bin", "pytorch_model-2-of-2.bin"]])
+@pytest.mark.parametrize(
+    "names", [["pytorch_model.bin"], ["pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin"]]
+)
 def test_the_command_converts_a_pickled_file_and_not_the_model(names: list[str], tmp_path: Path) -> None:
     """No tensor is lost, whatever the class of the config would read; what is no number of the model stays out."""
     import torch
@@ -169,6 +171,7 @@ def test_the_command_converts_a_pickled_file_and_not_the_model(names: list[str],
         torch.save(dict([*tensors.items()][number :: len(names)]), folder / file)
     if len(names) > 1:
         (folder / "pytorch_model.bin.index.json").write_text("{}")
+    torch.save({"mix.a": shared.half()}, folder / "pytorch_model.fp16.bin")  # a variant, which is not the model
     name, option, program = shlex.split(refusal(folder).partition("convert it with ")[2])
     assert (name, option) == ("python", "-c")
     exec(program, {})
