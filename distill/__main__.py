@@ -28,6 +28,20 @@ _tracebacks = os.environ.get("HYDRA_FULL_ERROR") == "1"
 """Whether the user asked for tracebacks."""
 
 
+@contextmanager
+def _raising() -> Iterator[None]:
+    """Let Hydra raise instead of printing its own message and a stack. The variable is the caller's again afterwards."""
+    before = os.environ.get("HYDRA_FULL_ERROR")
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["HYDRA_FULL_ERROR"]
+        else:
+            os.environ["HYDRA_FULL_ERROR"] = before
+
+
 @hydra.main(version_base="1.3", config_path=str(_CONF), config_name=_PRIMARY)
 def _job(composed: DictConfig) -> Any:
     own = HydraConfig.get()
@@ -138,10 +152,9 @@ def main() -> None:
     if problems := list(command_line.problems(_typed)):
         sys.exit(_print_errors([errors.printable(errors.discreet(line)) for line in problems], 2))
     sys.argv[1:] = config.words(_typed)
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing its own message and a stack
     failed: list[sweep.Failure] = []
     try:
-        with _checked(), sweep.failures(sys.argv) as failed:
+        with _raising(), _checked(), sweep.failures(sys.argv) as failed:
             _job()
         _leave_processes()
     except KeyboardInterrupt as error:

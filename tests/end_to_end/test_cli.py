@@ -45,8 +45,7 @@ def distill(folder: Path, *arguments: str, trap: Path | None = None, **environme
         capture_output=True,
         text=True,
         cwd=folder,
-        # A test in this process may have called `main`, which sets this.
-        env={name: value for name, value in os.environ.items() if name != "HYDRA_FULL_ERROR"} | environment,
+        env=os.environ | environment,
         timeout=200,
     )
 
@@ -324,7 +323,6 @@ def test_hydra_calls_no_function_that_a_config_names(mine: Path) -> None:
         capture_output=True,
         text=True,
         cwd=mine,
-        env=os.environ | {"HYDRA_FULL_ERROR": "0"},
         timeout=200,
     )
     assert done.returncode == 0, done.stderr

@@ -618,7 +618,6 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
     # Hydra composes the config twice, the first time to learn whether this is a sweep.
     monkeypatch.setattr(Hydra, "get_mode", lambda *_, **settings: RunMode.RUN)
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")  # which the command line sets
     monkeypatch.setattr(command, "_tracebacks", False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "mine" / "recipe").mkdir(parents=True)

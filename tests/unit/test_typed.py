@@ -208,3 +208,17 @@ def test_a_sweep_as_it_is_typed_in_bash() -> None:
         "job 0 ('tasks.text=\"é\"'): temperature: got -1.0; must be > 0; 2 is usual",
         "job 1 ('tasks.text=\"1e3\"'): temperature: got -1.0; must be > 0; 2 is usual",
     ]
+
+
+@pytest.mark.parametrize("before", [None, "0"])
+def test_the_command_line_leaves_the_environment_as_it_was(before: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    from distill.__main__ import main
+
+    monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
+    if before is not None:
+        monkeypatch.setenv("HYDRA_FULL_ERROR", before)
+    monkeypatch.setattr("sys.argv", ["distill", "recipe=task", "temperature=-1"])
+    environment = dict(os.environ)
+    with pytest.raises(SystemExit):
+        main()
+    assert dict(os.environ) == environment
