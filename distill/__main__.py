@@ -30,7 +30,7 @@ _tracebacks = os.environ.get("HYDRA_FULL_ERROR") == "1"
 
 @contextmanager
 def _raising() -> Iterator[None]:
-    """Let Hydra raise instead of printing its own message and a stack. The variable is the caller's again afterwards."""
+    """Let Hydra raise instead of printing its own message and a stack, and set the variable back after it."""
     before = os.environ.get("HYDRA_FULL_ERROR")
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:

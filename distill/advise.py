@@ -92,7 +92,8 @@ def advise(config: Config) -> Advice:
     from distill.stages.served import form_of
 
     with tempfile.TemporaryDirectory() as folder:
-        ctx = Context(config, resolve(config), RECIPE, "", start(config), RunFolder(Path(folder)))
+        machine = start(config.device, config.precision, config.threads)
+        ctx = Context(config, resolve(config), RECIPE, "", machine, RunFolder(Path(folder)))
         step = next(step for step in ctx.plan.steps if step.kind == "prune")
         for given in dict.fromkeys(ctx.given.teachers):
             for line in teacher.check_given(given, "TEACHER"):

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distill import checkpoint, disk, intact, locks
-from distill.config import Cache
 from distill.errors import UserError
 
 MARK = ".distill-cache"
@@ -52,26 +51,30 @@ _CLONE = 0x40049409
 """Number of the request FICLONE in Linux; other systems refuse it."""
 
 
+MAX_GIB = 20.0
+"""Size that the cache may have by default."""
+
+
 @dataclass(frozen=True)
 class _Settings:
     """Where the cache is, and how large it may become, in bytes."""
 
     root: Path | None = None
-    most: float = Cache().max_gib * 2**30
+    most: float = MAX_GIB * 2**30
 
 
 _settings = _Settings()
 
 
 @contextmanager
-def using(settings: Cache) -> Iterator[None]:
-    """Use the cache with these settings within the block, at whose end it is made no larger than it may be.
+def using(folder: str | Path | None = None, max_gib: float = MAX_GIB) -> Iterator[None]:
+    """Use the cache in a folder within the block, at whose end it is made no larger than it may be.
 
     With a maximum of 0, `take` and `keep` do nothing, and nothing is removed.
     """
     global _settings
     before = _settings
-    _settings = _Settings(None if settings.dir is None else Path(settings.dir), settings.max_gib * 2**30)
+    _settings = _Settings(None if folder is None else Path(folder), max_gib * 2**30)
     try:
         yield
         trim()

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from distill import family
-from distill.data.kinds.kind import ABSENT
-from distill.family.record import Arguments
-from distill.losses.precision import working
+from distill.family.record import ABSENT, Arguments
+from distill.precision import working
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,7 @@ from accelerate.state import AcceleratorState
 from accelerate.utils import InitProcessGroupKwargs
 from rich.console import Console
 
-from distill.config import Config
-from distill.engine.alone import alone
+from distill.alone import alone
 from distill.engine.tracker import Tracker
 from distill.errors import ConfigError, discreet, printable_lines
 
@@ -122,40 +121,50 @@ class Machine:
             self.wait()
 
 
-def start(config: Config, folder: Path | None = None) -> Machine:
-    """Set up device, threads and precision by the settings. ConfigError for a device that the machine does not have.
+def start(
+    device: str = "auto",
+    precision: str = "auto",
+    threads: int | None = None,
+    tracker: str | None = None,
+    folder: Path | None = None,
+) -> Machine:
+    """Set up device, threads and precision. ConfigError for a device that the machine does not have.
 
     Args:
+        device: `cpu`, `cuda`, or `auto` for a GPU if there is one.
+        precision: `fp32`, `bf16`, or `auto` for bf16 where the hardware has fast matrix products of it.
+        threads: number of CPU threads of each process; None divides those of the machine.
+        tracker: name of an experiment tracker that Accelerate knows.
         folder: the run folder, in which trackers write their files.
     """
     silence()
     world = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    shared_threads = config.threads or max(1, cores() // world)
+    shared_threads = threads or max(1, cores() // world)
     torch.set_num_threads(shared_threads)
-    device = torch.device("cuda" if config.device != "cpu" and torch.cuda.is_available() else "cpu")
-    if config.device == "cuda" and device.type != "cuda":
+    chosen = torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
+    if device == "cuda" and chosen.type != "cuda":
         raise ConfigError("device: got cuda; must be a device that this machine has; set device=cpu")
-    precision = detect_precision(config.precision, device)
+    found = detect_precision(precision, chosen)
     timeout = InitProcessGroupKwargs(timeout=STEP)
     if world == 1:
         AcceleratorState._reset_state(reset_partial_state=True)  # `distill.run` may be called again
     accelerator = Accelerator(
-        cpu=device.type == "cpu",
-        mixed_precision="bf16" if precision == "bf16" else "no",
+        cpu=chosen.type == "cpu",
+        mixed_precision="bf16" if found == "bf16" else "no",
         kwargs_handlers=[timeout],
-        log_with=config.tracker,
+        log_with=tracker,
         project_dir=None if folder is None else str(folder / "tracker"),
     )
-    fast = fast_path_is_float32(device.type)
+    fast = fast_path_is_float32(chosen.type)
     torch.set_float32_matmul_precision("medium" if fast else "highest")
     console = Console(width=None if sys.stdout.isatty() else 120)
     several = accelerator.num_processes > 1
     waiting = torch.distributed.new_group(backend="gloo", timeout=STAGE) if several else None
-    threads = config.threads or cores()
-    machine = Machine(accelerator, console, precision, threads, shared_threads, fast, waiting)
+    most = threads or cores()
+    machine = Machine(accelerator, console, found, most, shared_threads, fast, waiting)
     machine.log(
         f"{accelerator.num_processes} process(es) on {accelerator.device}, {shared_threads} threads, "
-        f"training in {precision}"
+        f"training in {found}"
     )
     return machine
 

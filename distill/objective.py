@@ -24,7 +24,7 @@ from distill.data.kinds import ABSENT
 from distill.errors import ConfigError
 from distill.features import Features, capture, outputs_of
 from distill.gather import of_all_processes
-from distill.losses.precision import working
+from distill.precision import working
 from distill.rows import ROWS, Part, margins
 from distill.terms import GATES, KINDS, LOGITS, VECTORS, Kind
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from distill.family.embedding import pooled
 from distill.features import Features
-from distill.losses.precision import working
+from distill.precision import working
 
 MASKED = -1e4
 """Relation of a token to padding: its probability after a softmax is 0."""

@@ -85,7 +85,7 @@ def walk(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | 
     if problems := [*launch(os.environ), *place(config, folder)]:
         raise ConfigError(problems)
     checkpoint.claim(folder)
-    with checkpoint.locked(folder), cache.using(config.cache):
+    with checkpoint.locked(folder), cache.using(config.cache.dir, config.cache.max_gib):
         _same_settings(folder, config)
         _sweep(folder)
         _print(cache.note())
@@ -357,7 +357,7 @@ def _context(config: Config, recipe: str, overrides: list[str], folder: Path) ->
     from distill.machine import start
 
     command = advice.command(["python", "-m", "distill", *map(discreet, overrides)])
-    machine = start(config, folder)
+    machine = start(config.device, config.precision, config.threads, config.tracker, folder)
     machine.check_shared(folder)
     inside = RunFolder(folder)
     inside.check_links()

@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from distill import progress, teacher
+from distill import progress
 from distill.compress.fake import faked
 from distill.compress.quantize import FITS, MAKE, always_float, embeddings, linears
 from distill.data.collate import pad
 from distill.data.encode import Encoded
 from distill.data.task import Task
+from distill.data.task_model import load_for
 from distill.data.tasks import TaskData
 from distill.evaluate import retained, runners
 from distill.evaluate.metrics import finite, resampled
@@ -258,7 +259,7 @@ class Floats:
     def __init__(self, machine: Machine, source: Source) -> None:
         self.source, self.machine = source, machine
         self.orders: dict[tuple[str, bool], list[str]] = {}
-        self.model = teacher.load_for(source.data.task, source.folder, pad_id=source.tokenizer.pad_token_id)
+        self.model = load_for(source.data.task, source.folder, pad_id=source.tokenizer.pad_token_id)
         self.model.to(machine.device).eval()
         self.always = always_float(self.model)
         self.run = runners.torch_run(self.model, scheme="fp32", device=machine.device.type, threads=machine.threads)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from distill import family
 from distill.compress.importance import masked
 from distill.compress.prune import Cut, cuts, everything
-from distill.losses.precision import working
+from distill.precision import working
 
 
 @dataclass(frozen=True)

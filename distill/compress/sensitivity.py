@@ -33,7 +33,7 @@ from distill.engine.schedule import linear
 from distill.evaluate.predict import batches
 from distill.features import outputs_of
 from distill.losses import supervised
-from distill.losses.precision import working
+from distill.precision import working
 from distill.student.shape import setting
 from distill.student.training import only_used_embeddings, quick_on_cpu
 

@@ -24,7 +24,7 @@ from distill.compress.sensitivity import Sensitivity, Subject, autocast, cut, re
 from distill.compress.target import shape_of
 from distill.config.stages import BASE_WIDTH
 from distill.features import outputs_of
-from distill.losses.precision import working
+from distill.precision import working
 
 TEMPERATURE = 2.0
 """Of the soft targets."""

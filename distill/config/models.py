@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from distill.cache import MAX_GIB
+
 NO_TEACHER = "none"
 """Value of `teacher.kind` without a teacher."""
 
@@ -109,6 +111,6 @@ class Cache:
 
     dir: str | None = None
     """Folder outside of run folders. When null, `distill` in `$XDG_CACHE_HOME` or `~/.cache`."""
-    max_gib: float = 20.0
+    max_gib: float = MAX_GIB
     """Maximum size. Beyond it, what was not used for longest is removed. With 0 the run makes everything itself, and
     keeps nothing for others but parsed files and token ids of tasks."""

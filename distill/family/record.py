@@ -18,6 +18,8 @@ transformers does not have, is of `distill.family.embedding`."""
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments of a module's call."""
 
+ABSENT = -1e4
+"""Logit of what a row does not have, such as a fifth of four choices: its probability is 0."""
 
 UNBOUNDED = 1 << 20
 """Stands for the maximum length where positions are relative, so that there is none."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from distill.losses.precision import working
+from distill.precision import working
 
 
 def cosine(student: Tensor, teacher: Tensor) -> Tensor:

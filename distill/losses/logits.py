@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from distill.backends import compiles
-from distill.losses.precision import working
+from distill.precision import working
 
 CPU_BLOCK, GPU_BLOCK = 2**18, 2**26
 """Number of logits in a block. On a CPU a small block stays in the cache over several passes, which makes soft_targets

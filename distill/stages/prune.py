@@ -25,6 +25,7 @@ from distill.compress.zeros import anywhere, zeroed
 from distill.config import Prune
 from distill.context import Context
 from distill.context.write import write_model
+from distill.data.task_model import load_for
 from distill.data.tasks import TaskData
 from distill.environment import processor
 from distill.evaluate import latency, timing
@@ -210,7 +211,7 @@ def _choice(ctx: Context, step: Step, settings: Prune, search: Search) -> dict[s
 def _subject(ctx: Context, step: Step, data: TaskData) -> Subject:
     """A task's model on the device, with the data to measure it."""
     tokenizer, folder = ctx.tokenizer(step.start), ctx.checkpoint(step.start, data.task.name)
-    model = teacher.load_for(data.task, folder, pad_id=tokenizer.pad_token_id)
+    model = load_for(data.task, folder, pad_id=tokenizer.pad_token_id)
     name, longest = f"{step.stage}/{data.task.name}", ctx.config.tasks.max_length
     return Subject(name, model.to(ctx.machine.device), tokenizer, data, folder, longest, ctx.config.seed)
 

@@ -10,13 +10,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from distill import checkpoint, teacher
+from distill import checkpoint
 from distill.compress.importance import SCORES
 from distill.compress.vocabulary import pruned_embeddings, pruned_tokenizer, token_counts
 from distill.config import Vocabulary
 from distill.context import Context
 from distill.context.write import write_model
 from distill.data.kinds import SECONDS
+from distill.data.task_model import load_for
 from distill.errors import UserError
 from distill.evaluate.cost import parameters
 from distill.export.proof import plain_logits, prove_reload
@@ -39,7 +40,7 @@ def run(ctx: Context, step: Step) -> dict[str, Any]:
     with checkpoint.writing(ctx.folder.of(step)) as temporary:
         for task, data in ctx.tasks.items():
             source, folder, rows = ctx.checkpoint(step.start, task), temporary / task, texts_of(data)
-            model = teacher.load_for(data.task, source, pad_id=tokenizer.pad_token_id)
+            model = load_for(data.task, source, pad_id=tokenizer.pad_token_id)
             with write_model(folder, pruned_embeddings(model, kept, small), small, {}) as inside:
                 if (source / SCORES).is_file():  # scores of gates, for a later prune stage
                     shutil.copy2(source / SCORES, inside)

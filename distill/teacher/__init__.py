@@ -9,7 +9,7 @@ from distill.teacher.files import check_weights
 from distill.teacher.folders import EMBEDDED_NAME, EMBEDDED_PACKAGE, TOKENIZER, fetch, licence, resolve
 from distill.teacher.given import check_given, notes, unused_in
 from distill.teacher.headless import without_head
-from distill.teacher.load import check_vocabulary, load_classifier, load_for, load_mlm, load_tokenizer, read_config
+from distill.teacher.load import check_vocabulary, load_classifier, load_mlm, load_tokenizer, read_config
 from distill.teacher.random import random_teacher
 
 __all__ = [
@@ -24,7 +24,6 @@ __all__ = [
     "is_lower_cased",
     "licence",
     "load_classifier",
-    "load_for",
     "load_mlm",
     "load_tokenizer",
     "longest",

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from distill import family
-from distill.data.labels import head_order
-from distill.data.task import Task
 from distill.errors import ConfigError, DataError
 from distill.family.head import class_names, stored_head
 from distill.family.record import TEXTS, position_table_after_padding
@@ -74,23 +71,6 @@ def load_mlm(path: str | Path) -> tuple[Any, bool]:
     return model, not any(key.startswith(heads) for key in missing)
 
 
-def load_for(task: Task, path: str | Path, pooler: str | Path | None = None, pad_id: int | None = None) -> Any:
-    """A model for a task on the encoder of a folder, as from `load_classifier`, with the task's labels as its outputs.
-
-    Outputs of a stored head whose labels are in another order are put in the order of the task.
-    """
-    kind = task.kind
-    model = load_classifier(path, task.outputs, pooler, pad_id, problem=kind.problem, architecture=kind.architecture)
-    head = stored_head(path)
-    order = None if head is None else head_order(head, task)
-    if order is not None and list(order) != sorted(order):
-        _reorder(model.get_submodule(family.head_of(model)), order)
-    if task.labels:
-        model.config.id2label = dict(enumerate(task.labels))
-        model.config.label2id = {label: number for number, label in enumerate(task.labels)}
-    return model
-
-
 def load_classifier(
     path: str | Path,
     num_labels: int,
@@ -130,13 +110,6 @@ def load_classifier(
                 if parameter.shape == value.shape:
                     parameter.copy_(value)
     return model
-
-
-@torch.no_grad()
-def _reorder(head: Any, order: Sequence[int]) -> None:
-    """Put the outputs of a linear layer in another order, in place."""
-    for parameter in head.parameters():
-        parameter.copy_(parameter[list(order)].clone())
 
 
 def read_config(path: str | Path, key: str = "teacher.name") -> Any:

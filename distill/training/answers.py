@@ -11,10 +11,11 @@ import torch
 from datasets import Dataset
 from torch import nn
 
-from distill import cache, checkpoint, family, teacher
+from distill import cache, checkpoint, family
 from distill.context import Context
 from distill.context.fingerprints import of_inputs
 from distill.data.kinds import labelled
+from distill.data.task_model import load_for
 from distill.data.tasks import TaskData, soft_outputs_of
 from distill.data.tokens import identity
 from distill.evaluate.mixture import average, fit
@@ -135,7 +136,7 @@ def _logits(
     ctx: Context, folder: Path, tokenizer: Any, data: TaskData, rows: Dataset, window: int | None
 ) -> np.ndarray:
     """Logits [rows, C] of one teacher, with its own tokenizer; of windows of `window` tokens unless it is None."""
-    model = teacher.load_for(data.task, folder, pad_id=tokenizer.pad_token_id)
+    model = load_for(data.task, folder, pad_id=tokenizer.pad_token_id)
     return logits_of(ctx, model, tokenizer, data, rows, window)
 
 

@@ -16,6 +16,7 @@ from distill.compress.prune import pruned
 from distill.compress.search import Shape
 from distill.compress.sensitivity import Sensitivity, read
 from distill.context import Context
+from distill.data.task_model import load_for
 from distill.data.tasks import TaskData
 from distill.plan import Given, Step
 
@@ -129,7 +130,7 @@ def with_head(ctx: Context, cutter: Step, data: TaskData, folder: Path, pad_id: 
     channels, of the task's model that the prune step measured."""
     pruner = cutter.pruner
     assert pruner is not None
-    whole = teacher.load_for(data.task, ctx.checkpoint(pruner.start, data.task.name), pad_id=pad_id)
+    whole = load_for(data.task, ctx.checkpoint(pruner.start, data.task.name), pad_id=pad_id)
     model = cut_for_all(ctx, cutter, whole)
     trained, _ = teacher.load_mlm(folder)
     lost = family.encoder(model).load_state_dict(family.encoder(trained).state_dict(), strict=False)

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from distill import teacher
 from distill.compress.sensitivity import autocast
 from distill.config import Train
 from distill.context import Context
 from distill.data.collate import task_batch
 from distill.data.encode import Encoded
+from distill.data.task_model import load_for
 from distill.data.tasks import TaskData
 from distill.engine import batching
 from distill.features import outputs_of
@@ -66,7 +66,7 @@ def _step_seconds(ctx: Context, step: Step, data: TaskData, encoded: Encoded, ba
     """Seconds of an optimizer step of the model that a step starts from."""
     tokenizer, device = ctx.tokenizer(step), ctx.machine.device
     folder = ctx.checkpoint(step.start, data.task.name)
-    model = teacher.load_for(data.task, folder, pad_id=tokenizer.pad_token_id).to(device).train()
+    model = load_for(data.task, folder, pad_id=tokenizer.pad_token_id).to(device).train()
     with only_used_embeddings(model, encoded.ids, [tokenizer.pad_token_id]), quick_on_cpu(model, encoded.lengths):
         optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-6)
 
@@ -85,7 +85,7 @@ def _teacher_seconds(
 ) -> float:
     """Seconds in which a teacher labels a batch."""
     folder = ctx.checkpoint(source, data.task.name)
-    model = frozen(ctx, teacher.load_for(data.task, folder, pad_id=ctx.tokenizer(source).pad_token_id))
+    model = frozen(ctx, load_for(data.task, folder, pad_id=ctx.tokenizer(source).pad_token_id))
     with torch.inference_mode():
         return _median(lambda batch: outputs_of(model, batch), _padded(ctx, source, encoded, batches))
 

@@ -28,6 +28,7 @@ from distill.data.kinds import labelled
 from distill.data.kinds.answers import narrowed
 from distill.data.kinds.kind import Kind, group_numbers
 from distill.data.kinds.retrieval import no_negatives
+from distill.data.task_model import load_for
 from distill.data.tasks import TaskData, soft_outputs_of
 from distill.data.windows import split, windows
 from distill.engine import Trained, batching
@@ -322,7 +323,7 @@ def _start(ctx: Context, step: Step, data: TaskData, member: int, tokenizer: Any
         return with_head(ctx, step.cutter, data, ctx.checkpoint(step.start), tokenizer.pad_token_id)
     # A given or random student has no weights of the teacher.
     copied = ctx.config.student.init == "teacher_layers" and not ctx.plan.given_student
-    return teacher.load_for(
+    return load_for(
         data.task,
         ctx.checkpoints(step.start, data.task.name)[member],
         ctx.given.teachers[member] if copied or step.start is TEACHER else None,
@@ -344,7 +345,7 @@ def _teachers_or_logits(
         differ = outputs and any(part is not None for part in others)
         # It runs in each step, because stored hidden states of all rows would fill a disk.
         folder = ctx.checkpoint(step.teacher, data.task.name)
-        model = teacher.load_for(data.task, folder, pad_id=tokenizer.pad_token_id)
+        model = load_for(data.task, folder, pad_id=tokenizer.pad_token_id)
         return [frozen(ctx, model)], learned_outputs(ctx, step.teacher, data) if differ else None
     return [], learned_outputs(ctx, step.teacher, data) if outputs else None
 

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from distill import checkpoint, progress, teacher
+from distill import checkpoint, progress
 from distill.context import Context
 from distill.context.folder import TRANSFER
 from distill.data.kinds import MISSING, Kind
 from distill.data.kinds.kind import SOFT
 from distill.data.similar import similar_words
+from distill.data.task_model import load_for
 from distill.data.tasks import TaskData
 from distill.data.transfer import Pool, Row, made
 from distill.family.record import TEXTS
@@ -169,6 +170,6 @@ def _words(ctx: Context, data: TaskData, own: list[Row]) -> dict[str, list[str]]
     single = {word: tokens[0] for word, tokens in zip(words, ids, strict=True) if len(tokens) == 1}
     single = {word: token for word, token in single.items() if token != tokenizer.unk_token_id}
     folder = ctx.checkpoint(TEACHER)
-    model = teacher.load_for(data.task, folder, pad_id=tokenizer.pad_token_id)
+    model = load_for(data.task, folder, pad_id=tokenizer.pad_token_id)
     matrix = model.get_input_embeddings().weight.detach().float().numpy()
     return similar_words(list(single), matrix[list(single.values())], SIMILAR)

@@ -19,6 +19,7 @@ from distill.data.kinds import ABSENT, KINDS
 from distill.data.kinds.token_classification import words_of
 from distill.data.questions import encode_questions
 from distill.data.task import Task
+from distill.data.task_model import load_for
 from distill.evaluate.predict import predict
 from distill.evaluate.runners import torch_run
 from distill.features import outputs_of
@@ -65,7 +66,7 @@ def test_a_kind_trains_saves_loads_and_predicts(kind: str, name: str, tmp_path: 
     tokenizer = teacher.load_tokenizer(tmp_path / "given")
     tokenizer.padding_side = "left" if family.FAMILIES[name].pads_left else "right"
     torch.manual_seed(0)
-    model = teacher.load_for(task, tmp_path / "given", pad_id=tokenizer.pad_token_id)
+    model = load_for(task, tmp_path / "given", pad_id=tokenizer.pad_token_id)
     assert model.config.problem_type == record.problem
     assert record.separate or model.config.num_labels == task.outputs
     texts = TINY["SENTENCES"], TINY["SENTENCES"][::-1]

@@ -61,12 +61,11 @@ from pathlib import Path
 
 import torch
 from distill import machine
-from distill.config import Config
 from distill.errors import ConfigError
 
 own = Path(os.environ["RANK"])
 own.mkdir()
-started = machine.start(Config(device="cpu"))
+started = machine.start("cpu")
 try:
     started.check_shared(own, 1)
 except ConfigError as error:

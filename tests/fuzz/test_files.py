@@ -138,7 +138,7 @@ def test_any_file(
     path = tmp_path / f"rows.{ending}"
     path.write_bytes(content)
     settings = composed(path, setting)
-    with cache.using(settings.cache):
+    with cache.using(settings.cache.dir, settings.cache.max_gib):
         try:
             check_files(settings, None)
             (data,) = load_tasks(settings.tasks, settings.limit, 0).tasks.values()

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from distill import cache, checkpoint
-from distill.config import Cache
 
 MIB = 2**20
 KEY, OTHER = "0123456789abcdef", "f" * 16
@@ -24,7 +23,7 @@ NAMES = ["a" * 16, "b" * 16, "c" * 16]
 
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[Path]:
-    with cache.using(Cache(dir=str(tmp_path / "cache"), max_gib=10 * MIB / 2**30)):
+    with cache.using(str(tmp_path / "cache"), max_gib=10 * MIB / 2**30):
         yield tmp_path / "cache"
 
 
@@ -129,10 +128,10 @@ def test_what_is_larger_than_the_cache_is_not_kept(root: Path, tmp_path: Path) -
 
 
 def test_with_a_limit_of_0_it_is_not_used(tmp_path: Path) -> None:
-    with cache.using(Cache(dir=str(tmp_path / "cache"))):
+    with cache.using(str(tmp_path / "cache")):
         assert cache.keep("models", KEY, filled(tmp_path / "made"))
     assert cache.root() != tmp_path / "cache"  # the settings are those of one run
-    with cache.using(Cache(dir=str(tmp_path / "cache"), max_gib=0)):
+    with cache.using(str(tmp_path / "cache"), max_gib=0):
         assert not cache.keep("models", OTHER, tmp_path / "made")
         assert not cache.take("models", KEY, tmp_path / "taken")
     assert [path.name for path in (tmp_path / "cache" / "models").iterdir()] == [KEY]
@@ -140,7 +139,7 @@ def test_with_a_limit_of_0_it_is_not_used(tmp_path: Path) -> None:
 
 def test_a_cache_that_cannot_be_written_is_none(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with cache.using(Cache(dir=str(tmp_path / "file"))):
+    with cache.using(str(tmp_path / "file")):
         assert not cache.keep("models", KEY, filled(tmp_path / "made"))
         assert not cache.take("models", KEY, tmp_path / "taken")
         with cache.making("models", KEY, lambda _: pytest.fail("nothing is waited for")):
@@ -326,7 +325,7 @@ def test_a_folder_with_files_of_others_becomes_no_cache(
     folder = tmp_path / "distill"
     of_a_user(kind, folder)
     before = content(folder)
-    with cache.using(Cache(dir=str(folder) if given else None, max_gib=MIB / 2**30)):
+    with cache.using(str(folder) if given else None, max_gib=MIB / 2**30):
         assert cache.note() == f"cache: {folder} has other files, so it is in {folder / cache.BELOW}"
         for number, name in enumerate(NAMES):
             assert cache.keep("models", name, filled(tmp_path / name, bytes(3 * MIB // 5)))
@@ -376,7 +375,7 @@ def test_a_lock_in_a_cache_that_is_a_link_is_not_written_through(root: Path, tmp
 
 def _make(folder: Path, name: str, made: Path) -> None:
     """Take the entry or, after a while, make it: a file in `made` counts that."""
-    with cache.using(Cache(dir=str(folder / "cache"))), cache.making("models", KEY, lambda _: None):
+    with cache.using(str(folder / "cache")), cache.making("models", KEY, lambda _: None):
         if not cache.take("models", KEY, folder / name):
             time.sleep(0.5)
             (made / name).touch()

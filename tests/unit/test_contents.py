@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from distill import cache, contents
-from distill.config import Cache
 
 FIRST, SECOND = b"the old boat", b"the new boat"
 
@@ -56,7 +55,7 @@ def remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list
     monkeypatch.setattr(contents, "LARGE", 1)
     monkeypatch.setattr(contents, "SETTLED", -1.0)
     monkeypatch.setattr(contents, "_keeps_times", lambda file: True)
-    with cache.using(Cache(dir=str(tmp_path / "cache"))):
+    with cache.using(str(tmp_path / "cache")):
         yield hashed
 
 
@@ -140,7 +139,7 @@ def test_a_damaged_entry_is_not_used(content: bytes, path: Path, remembered: lis
 
 def test_entries_are_removed_when_the_cache_is_too_large(path: Path, remembered: list[str], tmp_path: Path) -> None:
     contents.sha256(path)
-    with cache.using(Cache(dir=str(tmp_path / "cache"), max_gib=1 / 2**30)):
+    with cache.using(str(tmp_path / "cache"), max_gib=1 / 2**30):
         pass
     assert not entries(tmp_path)
 

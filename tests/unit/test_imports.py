@@ -17,10 +17,11 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # A module imports only modules to its left. Its place is that of the longest leading part of its name in this list. The
 # package's own `__init__`, which imports the public names, is excluded.
 ORDER = (
-    "errors cells strict streams advice options progress backends schemes names config bind terms expand plan intact"
-    " locks disk checkpoint outputs cache contents family data.kinds data.task check explain data teacher student"
-    " losses features rows gather objective shared engine machine environment evaluate compress export serve context"
-    " training results report stages fits inputs ladder walk usage sweep advise texts predict compare __main__"
+    "errors precision cells strict streams advice options progress backends schemes names intact locks disk"
+    " checkpoint outputs cache config bind terms expand plan contents family data.kinds data.task check explain data"
+    " teacher data.task_model student losses features rows gather objective shared alone engine.tracker machine"
+    " engine environment evaluate compress export serve context training results report stages fits inputs ladder"
+    " walk usage sweep advise texts predict compare __main__"
 ).split()
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager"}
 

@@ -18,6 +18,7 @@ from distill import checkpoint, family, teacher
 from distill.config import Teacher
 from distill.data.kinds import KINDS
 from distill.data.task import Task
+from distill.data.task_model import load_for
 from distill.errors import ConfigError, DataError
 from distill.family.head import Head, stored_head
 from distill.teacher import folders
@@ -121,7 +122,7 @@ def test_a_new_classifier_head_depends_only_on_the_seed(name: str, tiny_model, t
 def test_a_classifier_is_float32_and_has_its_problem_type(tiny_model, tmp_path: Path) -> None:
     tiny_model("bert").bfloat16().save_pretrained(tmp_path)
     number = Task("similarity", KINDS["regression"], ("text",), (), ("pearson",))
-    regression, classes = teacher.load_for(number, tmp_path), teacher.load_classifier(tmp_path, 2)
+    regression, classes = load_for(number, tmp_path), teacher.load_classifier(tmp_path, 2)
     assert regression.dtype == classes.dtype == torch.float32
     assert regression.config.problem_type == "regression"
     assert classes.config.problem_type == "single_label_classification"
@@ -346,7 +347,7 @@ def test_outputs_are_put_in_the_order_of_the_tasks_labels(name: str, tiny_model:
     model.config.id2label, model.config.label2id = {0: "Cat", 1: "dog", 2: "COW"}, {"Cat": 0, "dog": 1, "COW": 2}
     model.save_pretrained(tmp_path)
     task = Task("animals", KINDS["classification"], ("text",), ("cow", "cat", "dog"), ("accuracy",))
-    ordered = teacher.load_for(task, tmp_path, pad_id=1)
+    ordered = load_for(task, tmp_path, pad_id=1)
     assert ordered.config.id2label == {0: "cow", 1: "cat", 2: "dog"}
     batch = {"input_ids": torch.tensor([[0, 5, 6, 7, 2]]), "attention_mask": torch.ones(1, 5, dtype=torch.int64)}
     with torch.no_grad():
@@ -413,7 +414,7 @@ def test_a_teacher_for_other_labels_gets_a_new_head(name: str, tmp_path: Path) -
     assert stored_head(folder) is None
     torch.manual_seed(0)
     task = Task("t", KINDS["classification"], ("text",), ("no", "yes"), ("accuracy",))
-    model, whole = teacher.load_for(task, folder), teacher.load_classifier(before, 3)
+    model, whole = load_for(task, folder), teacher.load_classifier(before, 3)
     head, kept = family.head_of(model), whole.state_dict()
     others = {key: value for key, value in model.state_dict().items() if not key.startswith(f"{head}.")}
     assert all(torch.equal(value, kept[key]) for key, value in others.items())

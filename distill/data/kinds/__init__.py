@@ -6,7 +6,6 @@ Which kind a task is matters nowhere else but where the kind of a file or of a m
 from distill.data.kinds.classification import CLASSIFICATION
 from distill.data.kinds.embedding import EMBEDDING
 from distill.data.kinds.kind import (
-    ABSENT,
     MISSING,
     SECONDS,
     WORDS,
@@ -26,7 +25,7 @@ from distill.data.kinds.regression import REGRESSION
 from distill.data.kinds.reranking import RERANKING
 from distill.data.kinds.retrieval import RETRIEVAL
 from distill.data.kinds.token_classification import TOKEN_CLASSIFICATION
-from distill.family.record import TEXTS
+from distill.family.record import ABSENT, TEXTS
 
 __all__ = [
     "ABSENT",

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from distill.data.kinds.kind import ABSENT
+from distill.family.record import ABSENT
 
 FIRST, END, BEST, NULL, PROBABILITY = range(5)
 """Columns of the outputs for a question: first character and end of the best span in the context, its score, the score

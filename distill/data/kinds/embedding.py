@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from distill.data.kinds.kind import ABSENT, Kind
+from distill.data.kinds.kind import Kind
 from distill.data.kinds.regression import REGRESSION
-from distill.family.record import VECTORS
+from distill.family.record import ABSENT, VECTORS
 
 SCALE = 20.0
 """Factor of cosines where they are logits: 1 / 0.05, that of MultipleNegativesRankingLoss in sentence-transformers.

@@ -19,9 +19,6 @@ Where = Callable[[int], str]
 MISSING = -100
 """Class number of a row without a label: the number that torch's cross-entropy ignores."""
 
-ABSENT = -1e4
-"""Logit of what a row does not have, such as a fifth of four choices: its probability is 0."""
-
 SOFT = "soft_outputs"
 """Column with the outputs of each training row that stand in for a teacher's, of tasks with soft labels."""
 

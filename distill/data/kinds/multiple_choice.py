@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 
 from distill.data.kinds.classification import CLASSIFICATION
 from distill.data.kinds.kind import (
-    ABSENT,
     MISSING,
     SECONDS,
     Columns,
@@ -28,7 +27,7 @@ from distill.data.kinds.kind import (
 )
 from distill.data.kinds.written import names, whole
 from distill.errors import DataError
-from distill.family.record import CHOICES
+from distill.family.record import ABSENT, CHOICES
 
 LONGEST = 100_000
 """Maximum characters of a choice. A longer one is most likely several rows, joined by a missing quote."""

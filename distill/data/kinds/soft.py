@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from distill.data.kinds.kind import ABSENT, Where
+from distill.data.kinds.kind import Where
 from distill.errors import DataError
+from distill.family.record import ABSENT
 
 SUM_TOLERANCE = 1e-3
 """By how much the sum of a row's probabilities may differ from 1: probabilities may be rounded."""

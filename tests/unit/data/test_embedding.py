@@ -24,6 +24,7 @@ from distill.data.kinds.retrieval import no_negatives
 from distill.data.labelled import labelled_rows
 from distill.data.splits import targets_of
 from distill.data.task import Task
+from distill.data.task_model import load_for
 from distill.data.tasks import TaskData
 from distill.errors import ConfigError, DataError
 from distill.evaluate.metrics import METRICS
@@ -386,7 +387,7 @@ def test_drawn_labels_are_cosines_with_noise(tmp_path: Path) -> None:
     texts = [f"{TINY['SENTENCES'][n % 8]}" for n in range(64)]
     rows = Dataset.from_dict({"a": texts, "b": texts[::-1], "label": np.full(64, np.nan, np.float32)})
     data = TaskData(Task("own", EMBEDDING, ("a", "b"), (), ()), rows, {}, {})
-    model = teacher.load_for(data.task, folder)
+    model = load_for(data.task, folder)
     subject = Subject("own", model, teacher.load_tokenizer(folder), data, folder, 24, 0)
     parts = subject.sample(32)
     assert sum(len(part["labels"]) for part in parts) == 32

@@ -16,7 +16,6 @@ from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
 from distill import cache
-from distill.config import Cache
 from distill.data.encode import STORED, Encoded, encode_task
 from distill.data.sequences import encode_corpus, stored_corpus
 
@@ -125,7 +124,7 @@ def test_tokens_of_many_rows_are_stored_and_made_again_if_they_are_damaged(
     ending: str, how: str, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
     data = Dataset.from_dict({"a": [words(3 + number % 5, number) for number in range(STORED)]})
-    with cache.using(Cache(dir=str(tmp_path))):
+    with cache.using(str(tmp_path)):
         first = rows(encode_task(data, ("a",), tokenizer, 16))
         (file,) = (tmp_path / "encoded").glob(f"*.{ending}")
         before = file.read_bytes()

@@ -15,7 +15,6 @@ from datasets import Dataset
 from tokenizers import AddedToken, normalizers, processors
 
 from distill import cache, teacher
-from distill.config import Cache
 from distill.data.encode import STORED, encode_task, encode_texts
 from distill.data.kinds import SECONDS
 from distill.data.tokens import identity
@@ -100,7 +99,7 @@ def test_a_tokenizer_that_cuts_on_the_left_gets_its_own_tokens(folder: Path, tmp
     right, left = teacher.load_tokenizer(folder), changed(folder, truncation_side="left")
     expected = [encode_texts([texts], words, 12).ids for words in (right, left)]
     assert not np.array_equal(*expected)
-    with cache.using(Cache(dir=str(tmp_path / "cache"))):
+    with cache.using(str(tmp_path / "cache")):
         for _ in range(2):
             for words, ids in zip((right, left), expected, strict=True):
                 encoded = encode_task(Dataset.from_dict({"text": texts}), ("text",), words, 12)
@@ -132,9 +131,9 @@ def test_texts_that_are_divided_otherwise_get_their_own_tokens(
         }
         return encode_task(Dataset.from_dict(every), columns, words, 30)
 
-    with cache.using(Cache(dir=str(tmp_path / "one"))):
+    with cache.using(str(tmp_path / "one")):
         expected = encoded(second)
-    with cache.using(Cache(dir=str(tmp_path / "both"))):
+    with cache.using(str(tmp_path / "both")):
         encoded(first)
         found = encoded(second)
     assert np.array_equal(found.ids, expected.ids)

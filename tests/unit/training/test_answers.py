@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from distill import cache, checkpoint, config
-from distill.config import Cache
 from distill.context import Context
 from distill.context.folder import RunFolder
 from distill.plan import TEACHER, resolve
@@ -60,7 +59,7 @@ def context(home: Path, output: str, *settings: str, precision: str = "fp32") ->
 def logits(ctx: Context) -> np.ndarray:
     """As a run gets them, with a cache."""
     (data,) = ctx.tasks.values()
-    with cache.using(Cache(dir="shared")):
+    with cache.using("shared"):
         return np.array(answers.teacher_logits(ctx, TEACHER, data))
 
 
