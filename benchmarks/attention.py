@@ -18,12 +18,12 @@ import numpy as np
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
-from distill.checkpoint import write_json
-from distill.environment import hardware
-from distill.evaluate import latency
-from distill.evaluate.runners import Batch, Run, Runner
-from distill.machine import cores, detect_precision
-from distill.student.training import quick_on_cpu
+from distill.inference import latency
+from distill.inference.runners import Batch, Run, Runner
+from distill.models.student.training import quick_on_cpu
+from distill.runtime.machine import cores, detect_precision
+from distill.runtime.storage.run_folder import write_json
+from distill.runtime.versions import hardware
 
 TOKENS = 4096
 LENGTHS = (16, 32, 64, 128, 256, 512)

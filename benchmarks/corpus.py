@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from distill import checkpoint
+from distill.runtime.storage import run_folder
 
 SIZES = [10, 40, 160]
 """MiB of text."""
@@ -31,9 +31,9 @@ from pathlib import Path
 from distill.config import Corpus, Limit, Teacher
 from distill.data.corpus import load_corpus
 from distill.data.sequences import encode_corpus
-from distill.evaluate import memory
-from distill.teacher import load_tokenizer
-from distill.teacher.folders import resolve
+from distill.evaluation import memory
+from distill.models.teacher import load_tokenizer
+from distill.models.teacher.folders import resolve
 
 tokenizer, began = load_tokenizer(resolve(Teacher(kind="embedded"))), time.monotonic()
 with memory.peak("cpu") as peak:
@@ -49,15 +49,15 @@ def main() -> None:
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the measurements to FILE as JSON")
     arguments = parser.parse_args()
     from benchmarks.results_table import corpus_table
-    from distill.environment import hardware
-    from distill.machine import cores
     from distill.report import terminal
+    from distill.runtime.machine import cores
+    from distill.runtime.versions import hardware
 
     measured = {"environment": hardware(cores()), "rows": [benchmark(size) for size in arguments.sizes]}
     console = Console()
     console.print(terminal.table(corpus_table(measured), width=console.width))
     if arguments.output is not None:
-        checkpoint.write_json(arguments.output, measured)
+        run_folder.write_json(arguments.output, measured)
 
 
 def benchmark(mib: int) -> dict[str, Any]:

@@ -25,7 +25,7 @@ import torch
 from rich.console import Console
 
 from benchmarks.own_csv import rows, write
-from distill import checkpoint
+from distill.runtime.storage import run_folder
 
 ROWS, SCORED = 1000, 500
 """Rows to train on and to score, of each kind."""
@@ -44,8 +44,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the measurements to FILE as JSON")
     arguments = parser.parse_args()
     from benchmarks.results_table import embedder_terms_table
-    from distill.environment import hardware, versions
     from distill.report import terminal
+    from distill.runtime.versions import hardware, versions
 
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -53,7 +53,7 @@ def main() -> None:
         measured: dict[str, Any] = {"environment": hardware(torch.get_num_threads()) | versions()}
         measured |= {"training_rows": ROWS, "scored_rows": SCORED}
         before = (
-            checkpoint.read_json(arguments.output)["rows"] if arguments.output and arguments.output.is_file() else []
+            run_folder.read_json(arguments.output)["rows"] if arguments.output and arguments.output.is_file() else []
         )
         measured["rows"] = []
         for name, weights, seed in itertools.product(KINDS, WEIGHTS, range(arguments.seeds)):
@@ -63,7 +63,7 @@ def main() -> None:
     console = Console()
     console.print(terminal.table(embedder_terms_table(measured), width=console.width))
     if arguments.output is not None:
-        checkpoint.write_json(arguments.output, measured)
+        run_folder.write_json(arguments.output, measured)
 
 
 def prepare(folder: Path, glue: Path) -> None:
@@ -118,8 +118,8 @@ def student(teacher: Path, folder: Path) -> None:
         elif int(number) in LAYERS:
             kept[f"{before}encoder.layer.{LAYERS.index(int(number))}.{part}"] = value
     save_file(kept, folder / "model.safetensors", {"format": "pt"})
-    config = checkpoint.read_json(folder / "config.json") | {"num_hidden_layers": len(LAYERS)}
-    checkpoint.write_json(folder / "config.json", config)
+    config = run_folder.read_json(folder / "config.json") | {"num_hidden_layers": len(LAYERS)}
+    run_folder.write_json(folder / "config.json", config)
 
 
 def distilled(folder: Path, name: str, weights: tuple[float, float], seed: int) -> dict[str, Any]:

@@ -26,8 +26,8 @@ import torch
 from rich.console import Console
 
 from benchmarks.frameworks import TASK, in_turn
-from distill import checkpoint
-from distill.evaluate import latency
+from distill.inference import latency
+from distill.runtime.storage import run_folder
 
 PAIRS, TEST_PAIRS = 960, 250
 BATCH, EPOCHS, LENGTH = 32, 3, 128
@@ -48,8 +48,8 @@ def main() -> None:
     from importlib.metadata import version
 
     from benchmarks.results_table import embedders_table
-    from distill.environment import hardware
     from distill.report import terminal
+    from distill.runtime.versions import hardware
 
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "embedder"
@@ -61,7 +61,7 @@ def main() -> None:
     console = Console()
     console.print(terminal.table(embedders_table(measured), width=console.width))
     if arguments.output is not None:
-        checkpoint.write_json(arguments.output, measured)
+        run_folder.write_json(arguments.output, measured)
 
 
 def benchmark(folder: Path, repeats: int) -> list[dict[str, Any]]:

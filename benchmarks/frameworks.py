@@ -35,8 +35,8 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from benchmarks.bert_base import doubled
-from distill import checkpoint
-from distill.evaluate import latency, memory
+from distill.inference import latency, memory
+from distill.runtime.storage import run_folder
 
 TASK, LABELS = "body", ["apart", "together"]
 TEACHER_ROWS, TEST_ROWS = 2000, 500
@@ -68,8 +68,8 @@ def main() -> None:
             print(json.dumps(peak()))
         return
     from benchmarks.results_table import frameworks_table
-    from distill.environment import hardware
     from distill.report import terminal
+    from distill.runtime.versions import hardware
 
     with tempfile.TemporaryDirectory() as temporary:
         rows = [row for size in arguments.sizes for row in benchmark(Path(temporary) / size, size, arguments.repeats)]
@@ -78,7 +78,7 @@ def main() -> None:
     console, table = Console(), frameworks_table(measured)
     console.print(terminal.table(table, width=console.width))
     if arguments.output is not None:
-        checkpoint.write_json(arguments.output, measured)
+        run_folder.write_json(arguments.output, measured)
 
 
 def others() -> dict[str, str]:
@@ -131,7 +131,7 @@ def prepare(folder: Path, size: Size) -> int:
     """Write the rows, a fine-tuned teacher, and the student to begin with. Returns the tokens of the training rows."""
     import distill
     from distill.data import docstrings
-    from distill.teacher import load_tokenizer
+    from distill.models.teacher import load_tokenizer
 
     folder.mkdir(parents=True)
     rows = list(_rows(docstrings.rows(TASK, "train", TEACHER_ROWS)))

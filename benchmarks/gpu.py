@@ -29,14 +29,15 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification
 
 from benchmarks import step
-from distill import family, losses
-from distill.checkpoint import write_json
+from distill import losses
 from distill.config import Train
-from distill.engine.arithmetic import in_arithmetic
-from distill.engine.graphs import Graphs
-from distill.engine.train import backward, clip, gradients
-from distill.objective import BoundTerm, Objective
-from distill.student.training import aligned_vocabulary
+from distill.losses.distillation_loss import BoundTerm, Objective
+from distill.models import families
+from distill.models.student.training import aligned_vocabulary
+from distill.runtime.storage.run_folder import write_json
+from distill.training.arithmetic import in_arithmetic
+from distill.training.graphs import Graphs
+from distill.training.train import backward, clip, gradients
 
 CORPUS, TASK = "general distillation", "task distillation"
 SIZES = ((CORPUS, (256, 128)), (CORPUS, (64, 128)), (TASK, (32, 128)), (TASK, (32, 16)))
@@ -145,7 +146,7 @@ def one_step(kind: str, shape: tuple[int, int], way: Way) -> Iterator[Callable[[
     optimizer = instantiate(settings.optimizer | {"lr": 1e-5})(objective.parameters())
     chosen = in_arithmetic(objective, settings, accelerator) if way.bf16_weights else objective
     if way.compiled:
-        for layer in (layer for model in objective.models for layer in family.layers(model)):
+        for layer in (layer for model in objective.models for layer in families.layers(model)):
             layer.forward = torch.compile(layer.forward, dynamic=True)
     with aligned_vocabulary(objective.models) if way.aligned else contextlib.nullcontext():
         module: nn.Module = accelerator.prepare_model(chosen).train()

@@ -63,7 +63,7 @@ def main() -> None:
     chosen, rank = int(sys.argv.pop(1)), int(os.environ.get("RANK", "0"))
     watch = Watch(how if rank == chosen else "never", moment)
     sys.addaudithook(watch)
-    from distill.__main__ import main
+    from distill.cli.run import main
 
     try:
         main()

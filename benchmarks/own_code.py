@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from distill.data import harvest
+from distill.data import docstring_corpus
 
 TEST_SHARE = 0.2
 ROWS = {"": 6000, "_test": 1500}
@@ -56,8 +56,8 @@ class Function:
 
 def functions() -> Iterator[tuple[str, Function]]:
     """(package, function) of every package that is installed."""
-    for package in harvest.versions():
-        root = harvest.folder(package)
+    for package in docstring_corpus.versions():
+        root = docstring_corpus.folder(package)
         for file in sorted(root.rglob("*.py")):
             path = file.relative_to(root).as_posix()
             if any(part.startswith(("test", "_")) or part == "site-packages" for part in path.split("/")):
@@ -70,7 +70,7 @@ def functions() -> Iterator[tuple[str, Function]]:
                 continue
             for node in ast.walk(tree):
                 if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                    text = " ".join(harvest.prose(ast.get_docstring(node) or ""))
+                    text = " ".join(docstring_corpus.prose(ast.get_docstring(node) or ""))
                     if text and len(PART.findall(text)) <= LONGEST:
                         every = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
                         names = frozenset(a.arg for a in every) - {"self", "cls"}

@@ -21,15 +21,15 @@ from rich.console import Console
 from transformers import BertConfig, BertForSequenceClassification
 
 from benchmarks.results_table import quantize_table
-from distill.checkpoint import write_json
-from distill.compress.quantize import MAKE, Arrays, always_float
-from distill.environment import hardware
-from distill.evaluate import latency
-from distill.evaluate.runners import COMPILED, load
-from distill.export.onnx import export_onnx
-from distill.machine import cores, detect_precision
+from distill.compression.quantization.quantize import MAKE, Arrays, always_float
+from distill.config.schemes import ONNX, SCHEMES
+from distill.deploy.export.onnx import export_onnx
+from distill.inference import latency
+from distill.inference.runners import COMPILED, load
 from distill.report import terminal
-from distill.schemes import ONNX, SCHEMES
+from distill.runtime.machine import cores, detect_precision
+from distill.runtime.storage.run_folder import write_json
+from distill.runtime.versions import hardware
 
 SHAPE = (8, 128)
 CALIBRATION = 32

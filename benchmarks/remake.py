@@ -23,9 +23,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from benchmarks import results_table
-from distill.checkpoint import write_bytes, writing
 from distill.errors import DataError
 from distill.report.schema import Results
+from distill.runtime.storage.run_folder import write_bytes, writing
 
 ROOT = results_table.ROOT
 OWN = Path("outputs/own")

@@ -19,14 +19,14 @@ import numpy as np
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
-from distill.checkpoint import write_json
-from distill.compress.choose import mean_loss, without_each
-from distill.compress.importance import Batch, Loss
-from distill.compress.prune import everything, pruned
-from distill.compress.sensitivity import in_precision
-from distill.data.kinds import KINDS
-from distill.environment import hardware
-from distill.machine import cores, detect_precision
+from distill.compression.pruning.importance import Batch, Loss
+from distill.compression.pruning.prune import everything, pruned
+from distill.compression.pruning.select_kept import mean_loss, without_each
+from distill.compression.quantization.sensitivity import in_precision
+from distill.data.task_types import KINDS
+from distill.runtime.machine import cores, detect_precision
+from distill.runtime.storage.run_folder import write_json
+from distill.runtime.versions import hardware
 
 
 def main() -> None:

@@ -24,8 +24,9 @@ from typing import Any
 import psutil
 from rich.console import Console
 
-from distill import checkpoint, errors
-from distill.environment import hardware
+from distill import errors
+from distill.runtime.storage import run_folder
+from distill.runtime.versions import hardware
 
 EVERY = 10.0
 """Seconds between two readings."""
@@ -54,7 +55,7 @@ def main() -> None:
     console = Console()
     console.print(terminal.table(soak_table(outcome), width=console.width))
     if arguments.output is not None:
-        checkpoint.write_json(arguments.output, outcome)
+        run_folder.write_json(arguments.output, outcome)
 
 
 def watched(minutes: float) -> list[dict[str, Any]]:

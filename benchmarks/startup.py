@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from distill import checkpoint
+from distill.runtime.storage import run_folder
 
 STEP = "first training step, with an empty cache"
 COMMANDS = {
@@ -34,9 +34,9 @@ def main() -> None:
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the measurements to FILE as JSON")
     arguments = parser.parse_args()
     from benchmarks.results_table import startup_table
-    from distill.environment import hardware
-    from distill.machine import cores
     from distill.report import terminal
+    from distill.runtime.machine import cores
+    from distill.runtime.versions import hardware
 
     seconds: dict[str, list[float]] = {until: [] for until in COMMANDS}
     for _ in range(arguments.repeats):
@@ -49,7 +49,7 @@ def main() -> None:
     console = Console()
     console.print(terminal.table(startup_table(measured), width=console.width))
     if arguments.output is not None:
-        checkpoint.write_json(arguments.output, measured)
+        run_folder.write_json(arguments.output, measured)
 
 
 def timed(words: list[str]) -> float:

@@ -28,17 +28,17 @@ from torch import nn
 from transformers import BertConfig, BertForMaskedLM
 
 from benchmarks.results_table import step_table
-from distill import student
-from distill.checkpoint import write_json
 from distill.config import Train, load_config
 from distill.data.collate import mask_tokens
-from distill.engine.train import gradients
-from distill.environment import environment
-from distill.evaluate import latency
-from distill.evaluate.runners import Batch, Run, Runner
-from distill.machine import Machine, cores, detect_precision, fast_path_is_float32
-from distill.objective import BoundTerm, Objective
+from distill.inference import latency
+from distill.inference.runners import Batch, Run, Runner
+from distill.losses.distillation_loss import BoundTerm, Objective
+from distill.models import student
 from distill.report import terminal
+from distill.runtime.machine import Machine, cores, detect_precision, fast_path_is_float32
+from distill.runtime.storage.run_folder import write_json
+from distill.runtime.versions import environment
+from distill.training.train import gradients
 
 SHAPE = (8, 128)
 MASK_ID = 103
@@ -124,7 +124,7 @@ def settings() -> Train:
 def steps(teacher: BertForMaskedLM, machine: Machine) -> list[Runner]:
     """The naive step, then the engine's; each with its own student. A step returns the mean of each term, float32."""
     stage, accelerator = settings(), machine.accelerator
-    fast = "medium" if accelerator.device.type == "cpu" else "high"  # as distill.machine sets it
+    fast = "medium" if accelerator.device.type == "cpu" else "high"  # as distill.runtime.machine sets it
     kinds = [
         Runner("all positions, float32 (naive)", "torch", "fp32", naive_step(teacher, _student(teacher, stage), stage)),
         Runner(

@@ -8,7 +8,12 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_PUBLIC = {"load_config": "distill.config", "Config": "distill.config", "load": "distill.serve", "run": "distill.walk"}
+_PUBLIC = {
+    "load_config": "distill.config",
+    "Config": "distill.config",
+    "load": "distill.deploy.serve",
+    "run": "distill.pipeline.run",
+}
 
 # From version 1.29 on, ONNX Runtime reports its use to its makers unless this is set before its import. The processes
 # that a run starts inherit it.

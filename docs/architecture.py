@@ -1,4 +1,4 @@
-"""Draws the imports between the parts of distill, read from its source: `python docs/architecture.py [--check]`."""
+"""Draws the imports between the rooms of distill, read from its source: `python docs/architecture.py [--check]`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,16 @@ LETTER = 8.2
 SWEEPS = 24
 """Times that the order in the rows is improved."""
 
+ROOMS = (
+    *("errors", "runtime", "config", "models", "data", "losses", "training", "inference", "evaluation"),
+    *("compression", "deploy", "report", "pipeline", "cli"),
+)
+"""The rooms, which are folders or files of distill/. A module imports only from its room and from rooms before it."""
+COMMANDS = ("__main__", "predict", "compare", "advise")
+"""Files beside the rooms: each makes one command of `cli/` callable as `python -m distill.NAME`."""
+
 Graph = dict[str, set[str]]
-"""Part -> parts that it imports."""
+"""Room -> rooms that it imports."""
 
 
 def module_name(file: Path, root: Path = ROOT) -> str:
@@ -50,14 +58,14 @@ def imports(source: str, module: str, is_package: bool, modules: dict[str, Path]
 
 
 def parts() -> Graph:
-    """The folders and files of distill/, without its `__init__.py`, and what each imports."""
+    """The rooms of distill/, and what each imports."""
     modules = {module_name(file): file for file in sorted((ROOT / "distill").rglob("*.py"))}
-    graph: Graph = {module.split(".")[1]: set() for module in modules if module != "distill"}
+    graph: Graph = {room: set() for room in ROOMS}
     for module, file in modules.items():
-        if module != "distill":
+        if module != "distill" and (room := module.split(".")[1]) not in COMMANDS:
             found = imports(file.read_text(encoding="utf-8"), module, file.name == "__init__.py", modules)
-            graph[module.split(".")[1]] |= {name.split(".")[1] for name in found if name != "distill"}
-    return {part: imported - {part} for part, imported in graph.items()}
+            graph[room] |= {name.split(".")[1] for name in found if name != "distill"}
+    return {room: imported - {room} for room, imported in graph.items()}
 
 
 def reachable(graph: Graph, start: str) -> set[str]:

@@ -82,7 +82,7 @@ def _restored() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def export_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path, Path], None]:
     """`export_onnx`, which copies the file if the same model was exported before, because exporting takes seconds."""
-    from distill.export.onnx import export_onnx
+    from distill.deploy.export.onnx import export_onnx
 
     def content(folder: Path) -> bytes:
         return (folder / "config.json").read_bytes() + (folder / "model.safetensors").read_bytes()
@@ -93,7 +93,7 @@ def export_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path, Pat
 @pytest.fixture(scope="session")
 def shapes_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Models with random weights, which are only timed, are exported once for each shape."""
-    from distill.stages import served
+    from distill.pipeline.stages import serving_variant
 
     def shape(folder: Path) -> bytes:
         config = json.loads((folder / "config.json").read_bytes())
@@ -102,8 +102,8 @@ def shapes_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         return json.dumps([labels, others]).encode()
 
     with pytest.MonkeyPatch.context() as patch:
-        once = _once(served.export_onnx, shape, tmp_path_factory.mktemp("shapes"))
-        patch.setattr(served, "export_onnx", once)
+        once = _once(serving_variant.export_onnx, shape, tmp_path_factory.mktemp("shapes"))
+        patch.setattr(serving_variant, "export_onnx", once)
         yield
 
 
@@ -144,8 +144,8 @@ class Reported(dict[str, Any]):
 
 def _seal(patch: pytest.MonkeyPatch) -> None:
     """Let no stage but `evaluate`, and the export of an embedder, which scores it, read the rows that are reported."""
-    from distill import context, stages
     from distill.data.tasks import Loaded, load_tasks
+    from distill.pipeline import context, stages
 
     def load(*arguments: Any, **settings: Any) -> Loaded:
         loaded = load_tasks(*arguments, **settings)
@@ -173,10 +173,10 @@ def run(export_once: Callable[[Path, Path], None], shapes_once: None) -> Iterato
     Choices must not be made on the rows that are reported: a stage that reads them fails. The start of a new process is
     measured once for each backend and scheme, because it takes seconds.
     """
-    from distill.stages import quantize, serving
+    from distill.pipeline.stages import cold_start, quantize
 
     measured: dict[tuple[str, ...], tuple[float, str, str]] = {}
-    measure = serving._answer
+    measure = cold_start._answer
 
     def once(arguments: list[str]) -> tuple[float, str, str]:
         _, *form = arguments  # the folder and its form
@@ -194,18 +194,20 @@ def run(export_once: Callable[[Path, Path], None], shapes_once: None) -> Iterato
         gc.freeze()
 
     def call(folder: Path, recipe: str, *overrides: str) -> Any:
-        from distill import check, config, walk
+        from distill import config
+        from distill.pipeline import run as walk
+        from distill.pipeline import validation
 
         settings = config.load_config([f"recipe={recipe}", *overrides])
         with contextlib.chdir(folder), _restored():
-            assert check.settings(settings, recipe) == []
+            assert validation.settings(settings, recipe) == []
             results = walk.walk(settings, recipe, list(overrides))
         imported()
         return results
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(quantize, "export_onnx", export_once)
-        patch.setattr(serving, "_answer", once)
+        patch.setattr(cold_start, "_answer", once)
         _seal(patch)
         yield call
 
@@ -232,7 +234,7 @@ def _quick_processes() -> Iterator[Any]:
 
     A test with the fixture `real_process` starts a real process, as a run does.
     """
-    from distill.export import proof, reload
+    from distill.deploy.export import proof, reload
 
     server, real = list[subprocess.Popen[str]](), proof.run_script
 
@@ -260,6 +262,6 @@ def _quick_processes() -> Iterator[Any]:
 @pytest.fixture
 def real_process(_quick_processes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Scripts that reload saved models run in real processes, as in a run."""
-    from distill.export import proof
+    from distill.deploy.export import proof
 
     monkeypatch.setattr(proof, "run_script", _quick_processes)

@@ -75,8 +75,8 @@ def config(name: str, *, length: int = 32, **settings: Any) -> Any:
     """A config for texts of at most `length` tokens. Sizes that are not set are tiny."""
     from transformers import AutoConfig
 
-    from distill import family
-    from distill.family.record import position_table_after_padding
+    from distill.models import families as family
+    from distill.models.families.record import position_table_after_padding
 
     if name in TEACHERS:
         return AutoConfig.for_model(name, **({"vocab_size": 60} | TEACHERS[name] | settings))
@@ -141,7 +141,7 @@ def tokenizer(names: tuple[str, ...] = ("input_ids", "attention_mask", "token_ty
 
 def save(folder: Path, name: str, head: str, **settings: Any) -> Path:
     """A random model of a family with its tokenizer, as a folder that transformers loads."""
-    from distill import family
+    from distill.models import families as family
 
     words = tokenizer()
     created = model(name, head, vocab_size=len(words) + 3, **settings)  # some tokenizers add tokens when loaded

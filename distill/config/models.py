@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from distill.cache import MAX_GIB
+from distill.runtime.storage.cache import MAX_GIB
 
 NO_TEACHER = "none"
 """Value of `teacher.kind` without a teacher."""

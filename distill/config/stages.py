@@ -7,7 +7,7 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from distill.schemes import default
+from distill.config.schemes import default
 
 
 @dataclass
@@ -198,7 +198,7 @@ class Prune(Stage):
     """Whether each layer keeps the same number of heads and FFN channels. When false, sizes in `student.*` are means
     over layers; heads and channels beyond them become zero, and only the model's ONNX files are smaller and faster."""
     importance: Any = MISSING
-    """`_target_` of a function in distill.compress that scores heads and channels, with `_partial_: true`. Layers,
+    """`_target_` of a function in distill.compression that scores heads and channels, with `_partial_: true`. Layers,
     heads and channels with trained gates are chosen by their gates instead."""
     refit: bool = False
     """Refit the output weights of the heads and FFN channels that are kept, by least squares, to the output of each

@@ -20,8 +20,8 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf._utils import get_yaml_loader
 
-from distill import advice
 from distill.config import data, stages
+from distill.runtime import quoting
 
 FLAGS_WITH_VALUE = frozenset(
     "--config-dir -cd --config-path -cp --config-name -cn --package -p --cfg -c --info -i --experimental-rerun".split()
@@ -129,7 +129,7 @@ def _word(word: str, schema: type, sweep: bool) -> str:
     if read is not None and (not _has_text(kind) or (read.is_sweep_override() and not sweep)):
         return word
     if value and not value.strip() and holds_text(kind):  # a tab, which Hydra would leave out
-        return f"{key}={advice.quoted(value)}"
+        return f"{key}={quoting.quoted(value)}"
     parts = elements(value)
     parts = parts if any(parts) else [value]  # a comma alone separates nothing
     if len(parts) > 1 and not sweep:
@@ -163,10 +163,10 @@ def _meant(value: str, kind: Any, in_list: bool) -> str:
         return value
     read = parsed(f"a={value}")
     if read is None:
-        return value if _ESCAPE.search(value) else advice.quoted(value)
+        return value if _ESCAPE.search(value) else quoting.quoted(value)
     unset = read.value() is None and not in_list
     if holds_text(kind) and not unset and not isinstance(read.value(), str) and not _CALL.fullmatch(value):
-        return advice.quoted(value)
+        return quoting.quoted(value)
     return value
 
 

@@ -10,16 +10,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill import config
-from distill.advice import setting
 from distill.data.kind_of import kind_of, stated_of
-from distill.data.kinds import KINDS, Columns, Kind
-from distill.data.kinds.kind import is_list, is_text
-from distill.data.kinds.multiple_choice import MULTIPLE_CHOICE, first_of, fits, is_choices, numbered, sizes_of
-from distill.data.kinds.question_answering import QUESTION_ANSWERING, is_answers, is_extractive
-from distill.data.kinds.token_classification import is_spans, is_words
-from distill.data.kinds.written import names as label_names
+from distill.data.task_types import KINDS, Columns, Kind
+from distill.data.task_types.multiple_choice import MULTIPLE_CHOICE, first_of, fits, is_choices, numbered, sizes_of
+from distill.data.task_types.question_answering import QUESTION_ANSWERING, is_answers, is_extractive
+from distill.data.task_types.task_type import is_list, is_text
+from distill.data.task_types.token_classification import is_spans, is_words
+from distill.data.task_types.written import names as label_names
 from distill.errors import ConfigError, DataError
-from distill.family.head import Head
+from distill.models.families.head import Head
+from distill.runtime.quoting import setting
 
 LABELS = (
     "label", "labels", "gold_label", "target", "class", "category", "intent", "sentiment", "topic", "emotion", "score",

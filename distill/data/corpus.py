@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from distill import config, contents
-from distill.data import docstrings, documents, harvest
+from distill import config
+from distill.data import docstring_corpus, docstrings, documents
 from distill.data.hub import newest
 from distill.errors import ConfigError, DataError
+from distill.runtime.storage import file_hashes
 
 SMOKE_DOCUMENTS = 200
 """Maximum number of documents under `limit.smoke`."""
@@ -32,8 +33,8 @@ def load_corpus(corpus: config.Corpus, limit: config.Limit, seed: int) -> tuple[
     if limit.smoke and corpus.kind in ("docstrings", "hub"):
         texts, source["stand_in"] = docstrings.sample(SMOKE_DOCUMENTS), True
     elif corpus.kind == "docstrings":
-        texts = [" ".join(d.paragraphs) for d in harvest.documents() if not d.validation]
-        source["packages"] = harvest.versions()
+        texts = [" ".join(d.paragraphs) for d in docstring_corpus.documents() if not d.validation]
+        source["packages"] = docstring_corpus.versions()
     elif corpus.kind == "hub":
         return _from_hub(corpus.name, limit, seed)
     elif corpus.kind in ("parquet", "text"):
@@ -63,7 +64,7 @@ def _max_documents(limit: config.Limit) -> int | None:
 def versions(corpus: config.Corpus) -> dict[str, Any]:
     """The facts that determine a corpus that is not read from files: names of data sets, with the contents of those
     that are folders, or versions of packages."""
-    packages = harvest.versions() if corpus.kind == "docstrings" else {}
+    packages = docstring_corpus.versions() if corpus.kind == "docstrings" else {}
     named = [_named(name)[0] for name in corpus.name] if corpus.kind == "hub" else []
     folders = {name: _content(Path(name)) for name in named if Path(name).is_dir()}
     return {"kind": corpus.kind, "names": corpus.name, "packages": packages} | ({"folders": folders} if folders else {})
@@ -82,7 +83,7 @@ def _revision(name: str) -> str | None:
 def _content(folder: Path) -> list[list[str]]:
     """Path and content hash of each file in a folder that stands for a data set."""
     every = (file for file in sorted(folder.rglob("*")) if file.is_file() and not file.name.startswith("."))
-    return [[file.relative_to(folder).as_posix(), contents.sha256(file)] for file in every]
+    return [[file.relative_to(folder).as_posix(), file_hashes.sha256(file)] for file in every]
 
 
 def _named(name: str) -> tuple[str, str]:

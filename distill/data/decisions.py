@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distill.data.kinds.kind import is_list, is_number, is_text
-from distill.data.kinds.written import names
+from distill.data.task_types.task_type import is_list, is_number, is_text
+from distill.data.task_types.written import names
 
 REJECTED = frozenset(
     "reject rejected ignore ignored skip skipped discard discarded cancel cancelled canceled decline declined".split()

@@ -21,12 +21,12 @@ from typing import Any
 
 import numpy as np
 
-from distill.data import harvest
-from distill.data.harvest import Document
+from distill.data import docstring_corpus
+from distill.data.docstring_corpus import Document
 from distill.errors import DataError
 
 CLASSES = 8
-"""Classes of the task `package`: the first eight of distill.data.harvest.PACKAGES that are installed."""
+"""Classes of the task `package`: the first eight of distill.data.docstring_corpus.PACKAGES that are installed."""
 _LONGEST = 60
 """Maximum number of words in the text of a single-text task."""
 _PAIR_LONGEST = 40
@@ -37,7 +37,7 @@ Columns = dict[str, list[Any]]
 
 def labels(task: str) -> list[str] | None:
     """Names of the classes of `package`, which depend on the installed packages; None for any other task."""
-    return list(harvest.versions())[:CLASSES] if task == "package" else None
+    return list(docstring_corpus.versions())[:CLASSES] if task == "package" else None
 
 
 def rows(task: str, split: str, count: int) -> Columns:
@@ -48,7 +48,7 @@ def rows(task: str, split: str, count: int) -> Columns:
     DataError where too few packages are installed.
     """
     train = split == "train"
-    documents = [d for d in harvest.documents() if d.validation != train]
+    documents = [d for d in docstring_corpus.documents() if d.validation != train]
     rng = np.random.default_rng(zlib.crc32(f"{task}/{split}".encode()))
     documents = [documents[i] for i in rng.permutation(len(documents))]
     return _shuffled(_BUILDERS[task](documents, count, rng), rng)
@@ -57,13 +57,13 @@ def rows(task: str, split: str, count: int) -> Columns:
 @functools.cache
 def sample(count: int) -> tuple[str, ...]:
     """`count` texts of 6 to 30 words from the standard library, which is fast to read."""
-    texts = (" ".join(d.paragraphs) for d in harvest.unique(harvest.read("python")))
+    texts = (" ".join(d.paragraphs) for d in docstring_corpus.unique(docstring_corpus.read("python")))
     return tuple(islice((text for text in texts if 6 <= len(text.split()) <= 30), count))
 
 
 def _package(documents: list[Document], count: int, rng: np.random.Generator) -> Columns:
     """The same number of rows for each package. Texts that contain the name of one of the packages are left out."""
-    packages = list(harvest.versions())[:CLASSES]
+    packages = list(docstring_corpus.versions())[:CLASSES]
     names = re.compile("|".join([*packages, "pytorch", "hugging"]), re.IGNORECASE)
     texts: dict[str, list[str]] = {package: [] for package in packages}
     for document in documents:
@@ -125,7 +125,7 @@ def _order(documents: list[Document], count: int, rng: np.random.Generator) -> C
     """The first two sentences of a document. Label 1: in their original order. Label 0: swapped."""
     pairs = []
     for document in documents:
-        pair = [s for paragraph in document.paragraphs for s in harvest.sentences(paragraph)][:2]
+        pair = [s for paragraph in document.paragraphs for s in docstring_corpus.sentences(paragraph)][:2]
         if len(pair) == 2 and all(4 <= len(s.split()) <= _PAIR_LONGEST for s in pair):
             pairs.append(pair)
     pairs = [pair if row % 2 else pair[::-1] for row, pair in enumerate(pairs[:count])]
@@ -168,7 +168,7 @@ def _sentences(documents: list[Document], fewest: int, most: int) -> Iterator[st
     """Distinct sentences of `fewest` to `most` words, at most one from each document."""
     seen = set()
     for document in documents:
-        for sentence in harvest.sentences(document.paragraphs[0]):
+        for sentence in docstring_corpus.sentences(document.paragraphs[0]):
             if fewest <= len(sentence.split()) <= most and sentence not in seen:
                 seen.add(sentence)
                 yield sentence

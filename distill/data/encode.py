@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from distill import cache, contents
-from distill.checkpoint import fingerprint, writing_file
-from distill.data.kinds import SECONDS, WORDS, flat, targets_in
+from distill.data.task_types import SECONDS, WORDS, flat, targets_in
 from distill.data.tokens import identity
+from distill.runtime.storage import cache, file_hashes
+from distill.runtime.storage.run_folder import fingerprint, writing_file
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -112,7 +112,7 @@ def encode_task(
     if len(dataset) < STORED:
         return replace(_joined(encoded), labels=_labels(dataset), groups=groups)
     content = [
-        contents.of_code(Path(__file__).parent),
+        file_hashes.of_code(Path(__file__).parent),
         _hash(dataset, columns, prompt),
         identity(tokenizer),
         max_length,

@@ -22,14 +22,15 @@ from urllib.parse import urlsplit
 import numpy as np
 import pyarrow as pa
 
-from distill import advice, cache, contents, disk
-from distill.checkpoint import fingerprint, writing_file
 from distill.data import formats
 from distill.data.about import About, about
 from distill.data.jsonl import Wider
 from distill.data.lines import EXPANSION, too_large
 from distill.data.separators import NAMES
 from distill.errors import ConfigError, DataError, UserError, reason
+from distill.runtime import quoting
+from distill.runtime.storage import cache, disk_errors, file_hashes
+from distill.runtime.storage.run_folder import fingerprint, writing_file
 
 HARMLESS = 2**27
 """Bytes that the rows of a file may take, however small it is."""
@@ -137,7 +138,7 @@ def _local_matches(path: str, key: str) -> list[str]:
     if os.path.isfile(path):
         return [path]
     if os.path.isdir(path):
-        inside = advice.setting(key, os.path.join(path, "*.csv"))
+        inside = quoting.setting(key, os.path.join(path, "*.csv"))
         raise ConfigError(f"{key}: got the folder {path}; must be files; set {inside}")
     if os.path.exists(path):
         raise ConfigError(f"{key}: got {path}, a device or a pipe; must be a file; write its rows to a file")
@@ -190,7 +191,7 @@ def _checked_separator(separator: str | None) -> str | None:
     if len(character) != 1 or character in '"\r\n\0':
         raise ConfigError(
             f"tasks.separator: got {separator!r}; must be {', '.join(NAMES)}, or another character, not a quote"
-            f"; set {advice.setting('tasks.separator', 'semicolon')}"
+            f"; set {quoting.setting('tasks.separator', 'semicolon')}"
         )
     return character
 
@@ -219,7 +220,7 @@ def _source(file: str, key: str, folder: Path) -> Iterator[tuple[str, Callable[[
         except UserError:
             raise
         except Exception as error:  # every file system raises errors of its own
-            if isinstance(error, OSError) and error.errno in disk.FULL:
+            if isinstance(error, OSError) and error.errno in disk_errors.FULL:
                 raise
             raise _unreadable(file, error) from error
         yield state, opened
@@ -231,16 +232,16 @@ def _found(file: str, key: str, folder: Path, stack: ExitStack) -> tuple[str, Ca
     from fsspec.core import OpenFile
 
     system, path = _file_system(file, key)
-    if (version := contents.version(system.info(path))) is not None:
+    if (version := file_hashes.version(system.info(path))) is not None:
         return f"{file} {version}", lambda: OpenFile(system, path).open()
     with OpenFile(system, path) as source:
-        copy, found = contents.copied(source, folder)
+        copy, found = file_hashes.copied(source, folder)
     stack.enter_context(copy)
-    return f"{file} {found}", lambda: contents.again(copy)
+    return f"{file} {found}", lambda: file_hashes.again(copy)
 
 
 def _state(file: str) -> str:
-    return f"{os.path.abspath(file)} {contents.sha256(Path(file))}"
+    return f"{os.path.abspath(file)} {file_hashes.sha256(Path(file))}"
 
 
 def _unreadable(file: str, error: Exception) -> DataError:
@@ -271,7 +272,7 @@ def _table(file: str, key: str, separator: str | None, folder: Path) -> pa.Table
 
 def _readers() -> list[str]:
     """What else the rows of a file depend on: the code of this package, and the library by which files are read."""
-    return [contents.of_code(Path(__file__).parent), pa.__version__]
+    return [file_hashes.of_code(Path(__file__).parent), pa.__version__]
 
 
 def _mapped(entry: Path) -> pa.Table:

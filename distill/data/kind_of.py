@@ -10,15 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill import config
-from distill.advice import setting
-from distill.data.kinds import KINDS, Kind
-from distill.data.kinds.kind import Stated, is_list
-from distill.data.kinds.numerals import decimal_commas, is_code, with_points
-from distill.data.kinds.regression import numeric
-from distill.data.kinds.sets import is_joined
-from distill.data.kinds.token_classification import TOKEN_CLASSIFICATION, is_spans, is_words
-from distill.family.head import Head
-from distill.family.record import TEXTS, VECTORS
+from distill.data.task_types import KINDS, Kind
+from distill.data.task_types.numerals import decimal_commas, is_code, with_points
+from distill.data.task_types.regression import numeric
+from distill.data.task_types.sets import is_joined
+from distill.data.task_types.task_type import Stated, is_list
+from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION, is_spans, is_words
+from distill.models.families.head import Head
+from distill.models.families.record import TEXTS, VECTORS
+from distill.runtime.quoting import setting
 
 QUERIES = (["query", "document"], ["query", "passage"])
 """Names of text pairs that a reranker scores."""

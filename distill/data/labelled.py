@@ -10,15 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distill import advice, config
+from distill import config
 from distill.data.columns import check_texts, columns_of
 from distill.data.files import Table
 from distill.data.kind_of import stated_of
-from distill.data.kinds import KINDS, Columns, Kind, flat, labelled
-from distill.data.kinds.kind import SOFT, is_list
-from distill.data.kinds.question_answering import ALWAYS, answerable
-from distill.data.kinds.written import names as label_names
-from distill.data.kinds.written import whole
 from distill.data.labels import Labels, labels_of
 from distill.data.marked import with_places
 from distill.data.meant import as_meant
@@ -35,11 +30,17 @@ from distill.data.splits import (
     without_leaks,
 )
 from distill.data.task import Task
+from distill.data.task_types import KINDS, Columns, Kind, flat, labelled
+from distill.data.task_types.question_answering import ALWAYS, answerable
+from distill.data.task_types.task_type import SOFT, is_list
+from distill.data.task_types.written import names as label_names
+from distill.data.task_types.written import whole
 from distill.data.unlabelled import completed
 from distill.data.vectors import prompts_of, said, scaled
 from distill.errors import ConfigError, DataError
-from distill.family.head import Head
-from distill.family.record import VECTORS
+from distill.models.families.head import Head
+from distill.models.families.record import VECTORS
+from distill.runtime import quoting
 
 _JSON = re.compile(r"""\[.*['"{,].*\]|\{.*['":].*\}|array\(.*\)""", re.DOTALL)
 """A list or an object that stands in the place of a name."""
@@ -190,7 +191,7 @@ def _check_settings(settings: config.Task, kind: Kind, key: str) -> None:
         if getattr(settings, name) and kind.name not in kinds:
             raise ConfigError(
                 f"{key}.{name}: got {getattr(settings, name)}; must be null for {kind.name}; leave it out, or set "
-                f"{advice.setting(f'{key}.kind', kinds[0])}"
+                f"{quoting.setting(f'{key}.kind', kinds[0])}"
             )
 
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from distill import config
-from distill.advice import setting
-from distill.data.kinds import Kind, sorted_names
-from distill.data.kinds.multi_label import MULTI_LABEL
-from distill.data.kinds.written import WHOLE, spelled_alike
 from distill.data.task import Task
+from distill.data.task_types import Kind, sorted_names
+from distill.data.task_types.multi_label import MULTI_LABEL
+from distill.data.task_types.written import WHOLE, spelled_alike
 from distill.errors import ConfigError
-from distill.family.head import Head
-from distill.family.record import VECTORS
+from distill.models.families.head import Head
+from distill.models.families.record import VECTORS
+from distill.runtime.quoting import setting
 
 _SHOWN = 20
 """Maximum number of labels in a message."""

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distill.data.kinds.kind import is_list, is_text
-from distill.data.kinds.offsets import ENDS, STARTS
+from distill.data.task_types.offsets import ENDS, STARTS
+from distill.data.task_types.task_type import is_list, is_text
 
 SAMPLE = 1000
 """Rows by which a column is recognized before all of its cells are read."""

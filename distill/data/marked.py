@@ -1,13 +1,13 @@
-"""Texts with spans of characters as their writer meant them: see `distill.data.kinds.offsets`."""
+"""Texts with spans of characters as their writer meant them: see `distill.data.task_types.offsets`."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-from distill.data.kinds import Columns, Where
-from distill.data.kinds.kind import is_text
-from distill.data.kinds.offsets import Span, check, counted, moved, plain
-from distill.data.kinds.token_classification import is_spans, words_of
+from distill.data.task_types import Columns, Where
+from distill.data.task_types.offsets import Span, check, counted, moved, plain
+from distill.data.task_types.task_type import is_text
+from distill.data.task_types.token_classification import is_spans, words_of
 from distill.errors import DataError
 
 _SPANS = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64()), ("label", pa.string())]))

@@ -14,9 +14,9 @@ from distill import config
 from distill.data.columns import ANSWERS, FOUND, LABELS, TAGS, TEXTS, WORD_LISTS
 from distill.data.decisions import doubtful, rejected, statements, unapproved
 from distill.data.files import Table
-from distill.data.kinds.kind import is_list, is_text
-from distill.data.kinds.token_classification import TOKEN_CLASSIFICATION
 from distill.data.listed import listed, unwrapped
+from distill.data.task_types.task_type import is_list, is_text
+from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION
 from distill.errors import DataError
 
 SPLITS = {

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distill.data.encode import Encoded, Spans, flattened, separates
-from distill.data.kinds import MISSING
-from distill.data.kinds.answers import NONE
+from distill.data.task_types import MISSING
+from distill.data.task_types.answers import NONE
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

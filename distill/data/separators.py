@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
-from distill.advice import setting
 from distill.data.lines import Malformed, chunks, lines
 from distill.errors import DataError
+from distill.runtime.quoting import setting
 
 NAMES = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 """Name of a separator in settings -> character."""

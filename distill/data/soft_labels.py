@@ -6,12 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distill import advice, config
+from distill import config
 from distill.data.files import Table
-from distill.data.kinds import Kind
-from distill.data.kinds.kind import is_list, is_text
 from distill.data.labels import Labels
+from distill.data.task_types import Kind
+from distill.data.task_types.task_type import is_list, is_text
 from distill.errors import ConfigError
+from distill.runtime import quoting
 
 
 def soft_outputs(settings: config.Task, kind: Kind, labels: Labels, table: Table, key: str) -> np.ndarray | None:
@@ -37,7 +38,7 @@ def soft_outputs(settings: config.Task, kind: Kind, labels: Labels, table: Table
     if kind.named and settings.labels is None and _has_lists(column):
         raise ConfigError(
             f"{key}.labels: got nothing; must be the labels in the order of the probabilities in {name}; set, in "
-            f"that order, {advice.setting(f'{key}.labels', list(labels.names))}"
+            f"that order, {quoting.setting(f'{key}.labels', list(labels.names))}"
         )
     numbers = {label: number for names in (labels.spelled, labels.names) for number, label in enumerate(names)}
     return kind.soft(column, numbers, table.where, name)

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from distill.data.files import Table
-from distill.data.kinds import Columns, Kind, flat, labelled, targets_in
+from distill.data.task_types import Columns, Kind, flat, labelled, targets_in
 from distill.errors import DataError
 
 SET_ASIDE, MOST_ASIDE = 0.2, 10_000

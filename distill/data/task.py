@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import yaml
 
-from distill import config, names
-from distill.data.kinds import Kind
+from distill import config
+from distill.config import names
+from distill.data.task_types import Kind
 
 UNNAMED = ("train", "training", "data", "dataset")
 """Names of files that are no names of a task: it is named after their folder."""
@@ -29,7 +30,7 @@ class Task:
     labels: tuple[str, ...]
     """Names of the labels, in the order of the model's outputs; empty for a number."""
     metrics: tuple[str, ...]
-    """Names of metrics in distill.evaluate; their mean is the task's score."""
+    """Names of metrics in distill.evaluation; their mean is the task's score."""
     range: tuple[float, float] | None = None
     """Lowest and highest label of a number."""
     threshold: float = 0.5

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from distill import family, teacher
 from distill.data.labels import head_order
 from distill.data.task import Task
-from distill.family.head import stored_head
+from distill.models import families, teacher
+from distill.models.families.head import stored_head
 
 
 def load_for(task: Task, path: str | Path, pooler: str | Path | None = None, pad_id: int | None = None) -> Any:
@@ -26,7 +26,7 @@ def load_for(task: Task, path: str | Path, pooler: str | Path | None = None, pad
     head = stored_head(path)
     order = None if head is None else head_order(head, task)
     if order is not None and list(order) != sorted(order):
-        _reorder(model.get_submodule(family.head_of(model)), order)
+        _reorder(model.get_submodule(families.head_of(model)), order)
     if task.labels:
         model.config.id2label = dict(enumerate(task.labels))
         model.config.label2id = {label: number for number, label in enumerate(task.labels)}

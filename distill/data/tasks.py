@@ -19,16 +19,16 @@ from distill.data.class_names import classes_of, named
 from distill.data.encode import Encoded, alternating, encode_task
 from distill.data.files import Table
 from distill.data.hub import newest
-from distill.data.kinds import KINDS, SECONDS, labelled, targets_in
-from distill.data.kinds.kind import SOFT
 from distill.data.labelled import Labelled, labelled_rows
 from distill.data.labels import check_head
 from distill.data.questions import encode_questions
 from distill.data.splits import DEVELOPMENT, Split
 from distill.data.task import Task, chosen, is_own, renamed
+from distill.data.task_types import KINDS, SECONDS, labelled, targets_in
+from distill.data.task_types.task_type import SOFT
 from distill.data.transfer import normalized
 from distill.errors import ConfigError, DataError
-from distill.family.head import Head
+from distill.models.families.head import Head
 
 if TYPE_CHECKING:
     from datasets import Dataset

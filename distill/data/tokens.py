@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from distill.checkpoint import fingerprint
+from distill.runtime.storage.run_folder import fingerprint
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

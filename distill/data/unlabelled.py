@@ -11,9 +11,9 @@ import pyarrow as pa
 from distill import config
 from distill.data.columns import columns_of, text_columns
 from distill.data.files import Table
-from distill.data.kinds import KINDS, Columns
-from distill.family.head import Head
-from distill.family.record import VECTORS
+from distill.data.task_types import KINDS, Columns
+from distill.models.families.head import Head
+from distill.models.families.record import VECTORS
 
 
 def completed(

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from distill.data.kinds import Kind, targets_in
-from distill.family.head import Head
+from distill.data.task_types import Kind, targets_in
+from distill.models.families.head import Head
 
 
 def prompts_of(kind: Kind, head: Head | None) -> tuple[str, ...]:

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from distill.backends import compiles
-from distill.precision import working
+from distill.config.backends import compiles
+from distill.runtime.precision import working
 
 CPU_BLOCK, GPU_BLOCK = 2**18, 2**26
 """Number of logits in a block. On a CPU a small block stays in the cache over several passes, which makes soft_targets

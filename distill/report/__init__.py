@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from distill.checkpoint import write_json
-from distill.outputs import write_all
 from distill.report import figure, headline, markdown, page, web
 from distill.report.card import embedder_card, heads_card, model_card, plain_card
-from distill.report.forms import Run, folder_name
 from distill.report.read import read_one, read_paths, read_rows
 from distill.report.schema import Results, validate
 from distill.report.terminal import show
+from distill.report.variants import Run, folder_name
+from distill.runtime.storage.outputs import write_all
+from distill.runtime.storage.run_folder import write_json
 
 __all__ = [
     "embedder_card",

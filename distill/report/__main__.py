@@ -11,13 +11,14 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from distill import disk, streams
 from distill.errors import ConfigError, UserError, printable, printable_lines, reason
-from distill.outputs import checked
 from distill.report import read_one, read_runs, write_overview, write_pages
 from distill.report.choose import Ask, parsed, verdict
 from distill.report.export import write_csv, write_json_rows
-from distill.report.forms import Run, forms, groups
+from distill.report.variants import Run, forms, groups
+from distill.runtime import streams
+from distill.runtime.storage import disk_errors
+from distill.runtime.storage.outputs import checked
 
 
 class _Parser(argparse.ArgumentParser):
@@ -57,7 +58,7 @@ def main(arguments: list[str]) -> int:
         print("\n".join(error.messages), file=sys.stderr)
         return 2
     except OSError as error:
-        if (line := disk.problem(error)) is None:
+        if (line := disk_errors.problem(error)) is None:
             raise
         print(line, file=sys.stderr)
         return 2

@@ -9,9 +9,9 @@ from typing import Any
 
 from distill.errors import ConfigError
 from distill.report import headline
-from distill.report.forms import Form, Group, Run, Value
 from distill.report.loading import loading
 from distill.report.schema import Results
+from distill.report.variants import Form, Group, Run, Value
 
 ROLES = ("student", "teacher")
 """Models that are offered: baselines are controls, and pruned models are not trained yet."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from statistics import fmean
 from typing import Any
 
-from distill.report import evidence, footnotes, headline
+from distill.report import footnotes, headline, statistics_tables
 from distill.report.schema import Model, Results
 from distill.report.table import Row, Table, number, roles, times, with_interval
 from distill.report.timed import latency, median, shapes
@@ -265,7 +265,7 @@ def tables(results: Results) -> list[Table]:
         scores_table(results),
         retained_table(results),
         recall_table(results),
-        *evidence.tables(results),
+        *statistics_tables.tables(results),
         coverage_table(results),
         latency_table(results),
         by_shape_table(results),

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from distill.cells import csv_line
-from distill.checkpoint import write_text
 from distill.report import headline, overview
-from distill.report.forms import Run, default_input, milliseconds, reference, speedups
 from distill.report.loading import loading
 from distill.report.schema import Model
+from distill.report.variants import Run, default_input, milliseconds, reference, speedups
+from distill.runtime.cells import csv_line
+from distill.runtime.storage.run_folder import write_text
 
 _COPIED = (
     "name",

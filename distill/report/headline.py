@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from distill.backends import BACKENDS
+from distill.config.backends import BACKENDS
 from distill.data.task import names_in
 from distill.report import verdict
 from distill.report.schema import Model, Results

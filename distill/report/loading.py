@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shlex
 
-from distill.report.forms import Run
+from distill.config.schemes import BF16, COMPILED, ONNX, SCHEMES
 from distill.report.headline import task_names, variant
 from distill.report.schema import Model, Results
-from distill.schemes import BF16, COMPILED, ONNX, SCHEMES
+from distill.report.variants import Run
 
 _AS_FLOAT32 = ("bf16", "fp16", "tf32", "fp32_medium", "fp32_tf32")
 """Ways in which torch was timed with the weights that an export holds in float32."""

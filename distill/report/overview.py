@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any
 
-from distill.environment import PACKAGES
 from distill.report import figure, headline
 from distill.report.schema import Model, Results
 from distill.report.seeds import Seeds, over_seeds
 from distill.report.table import Row, Table, number, times, with_interval
 from distill.report.timed import at, reported_input
+from distill.runtime.versions import PACKAGES
 
 OF_THE_REPORT = ("pipeline=", "stages.evaluate.")
 """Settings that change which models a run compares, but not the models."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from distill.report import cuts, figure, footnotes, headline, overview
+from distill.report import figure, footnotes, headline, overview, pruning_table
 from distill.report.detail import tables
-from distill.report.forms import Run, groups
 from distill.report.schema import Results
 from distill.report.table import Table, models_table
 from distill.report.upgrade import BEFORE
+from distill.report.variants import Run, groups
 
 PICTURE = "Retained % against speedup"
 ALL_RUNS = "All runs"
@@ -139,7 +139,7 @@ def overview_page(runs: Sequence[Results]) -> tuple[list[Block], dict[str, str]]
     named = groups([Run("", run) for run in shown])
     for number, group in enumerate(named, 1):
         of_group = [shown[i] for i in group.runs]
-        entries, pruned = overview.entries(of_group), cuts.table(of_group)
+        entries, pruned = overview.entries(of_group), pruning_table.table(of_group)
         file = "frontier.svg" if number == 1 else f"frontier-{number}.svg"
         pictures[file] = figure.svg(overview.points(entries), smoke, headline.reference(of_group[0]))
         blocks += [

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from distill import __version__
-from distill.checkpoint import DISAGREEMENTS
 from distill.errors import DataError
 from distill.report.schema import Results, validate
 from distill.report.upgrade import SCHEMAS, upgraded
-from distill.strict import read_json
+from distill.runtime.storage.run_folder import DISAGREEMENTS
+from distill.runtime.storage.strict_json import read_json
 
 _ROW: dict[str, Any] = {
     "task": str,

@@ -13,7 +13,7 @@ from typing import Any
 
 import jsonschema
 
-from distill.backends import BACKENDS
+from distill.config.backends import BACKENDS
 
 Results = dict[str, Any]
 Model = dict[str, Any]

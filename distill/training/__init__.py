@@ -1,1 +1,5 @@
-"""Training of a step's models on the corpus or on a task: from the checkpoint they start from to the saved folder."""
+"""The one training loop, on accelerate, with exact resume."""
+
+from distill.training.train import Trained, train
+
+__all__ = ["Trained", "train"]

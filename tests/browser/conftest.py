@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from distill.report.forms import Run
 from distill.report.read import read_one
+from distill.report.variants import Run
 from distill.report.web import page
 from tests.enriched import disagreeing, enriched
 

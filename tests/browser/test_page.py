@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from distill.report.choose import Ask, verdict
-from distill.report.forms import Run, forms, groups
+from distill.report.variants import Run, forms, groups
 from tests.browser.conftest import Opened, committed
 from tests.enriched import EVIL, disagreeing, enriched
 

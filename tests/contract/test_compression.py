@@ -13,19 +13,20 @@ import numpy as np
 import onnx
 import pytest
 
-from distill import checkpoint, family
-from distill.compress.quantize import FITS, MAKE, always_float, linears, onnx_modules
+from distill.compression.quantization.quantize import FITS, MAKE, always_float, linears, onnx_modules
 from distill.config import Evaluate, Quantize, Train
-from distill.context.folder import RunFolder
+from distill.config.plan import Step
+from distill.config.schemes import ONNX, SCHEMES
+from distill.deploy.export.onnx import export_onnx, onnx_parity
 from distill.errors import ConfigError, UserError
-from distill.evaluate import runners
-from distill.evaluate.latency import synthetic
-from distill.evaluate.variants import Variant
-from distill.export.onnx import export_onnx, onnx_parity
-from distill.plan import Step
-from distill.schemes import ONNX, SCHEMES
-from distill.stages import export
-from distill.stages.loading import Loader
+from distill.inference import runners
+from distill.inference.latency import synthetic
+from distill.inference.variants import Variant
+from distill.models import families as family
+from distill.pipeline.context.folder import RunFolder
+from distill.pipeline.stages import export
+from distill.pipeline.stages.load_variants import Loader
+from distill.runtime.storage import run_folder
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 SAME = TINY["SAME"]
@@ -146,7 +147,7 @@ def test_too_few_rows_for_ranges_are_refused_first(run: Any, tmp_path: Path) -> 
 
 def test_the_variant_that_is_timed_is_of_the_task_with_most_in_float(tmp_path: Path) -> None:
     kept = {"a": {}, "b": {"onnxruntime": ["x", "y"]}, "c": {"onnxruntime": ["x"], "bitsandbytes": ["z"]}}
-    checkpoint.write_json(tmp_path / "quantize" / checkpoint.MANIFEST, {"kept": kept})
+    run_folder.write_json(tmp_path / "quantize" / run_folder.MANIFEST, {"kept": kept})
     ctx: Any = SimpleNamespace(folder=RunFolder(tmp_path), tasks={"a": 0, "b": 0, "c": 0}, shared=False)
     student, quantize = Step("recover", Train()), Step("quantize", Quantize())
     loader = Loader(ctx, Step("evaluate", Evaluate()), [])

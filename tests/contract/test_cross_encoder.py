@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from distill import family
-from distill.export.cross_encoder import SIGMOID, activation, configure
-from distill.export.huggingface import export_folder
-from distill.export.proof import plain_logits
-from distill.family.head import stored_head
+from distill.deploy.export.cross_encoder import SIGMOID, activation, configure
+from distill.deploy.export.huggingface import export_folder
+from distill.deploy.export.proof import plain_logits
+from distill.models import families
+from distill.models.families.head import stored_head
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 PAIRS = [[query, document] for query in TINY["SENTENCES"][:2] for document in TINY["SENTENCES"][2:]]
@@ -64,7 +64,7 @@ def test_the_activation_of_a_teacher_survives(name: str | None, tmp_path: Path) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", family.STUDENTS)
+@pytest.mark.parametrize("name", families.STUDENTS)
 def test_every_family(name: str, tmp_path: Path) -> None:
     source = reranker(tmp_path / "source", name)
     export_folder(source, tmp_path / "out", "")

@@ -11,12 +11,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from distill import checkpoint, family, teacher
 from distill.config import Teacher
+from distill.deploy.export.embedder import PROJECTION, Embedder, export_embedder, vectors
 from distill.errors import ConfigError, UserError
-from distill.export.embedder import PROJECTION, Embedder, export_embedder, vectors
-from distill.family.embedding import EncoderForVectors
-from distill.family.vectors import Vectors
+from distill.models import families, teacher
+from distill.models.families.embedding import EncoderForVectors
+from distill.models.families.vectors import Vectors
+from distill.runtime.storage import run_folder
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 TEXTS = [*TINY["SENTENCES"][:4], "goats", " ".join(TINY["SENTENCES"] * 9)]
@@ -39,7 +40,7 @@ def made(folder: Path, name: str = "bert", width: int | None = None, **settings:
     return Embedder(folder, **{"pooling": "mean", "max_length": 32, **settings})
 
 
-@pytest.mark.parametrize("name", family.STUDENTS)
+@pytest.mark.parametrize("name", families.STUDENTS)
 def test_every_family(name: str, tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     embedder = made(tmp_path / "model", name)
     export_embedder(embedder, tmp_path / "out", "# A card\n")
@@ -77,9 +78,9 @@ def test_prompts_and_lower_case_of_a_teacher_are_stated_by_its_student(tmp_path:
     given = Vectors(prompts={"query": "the old "}, default_prompt="query", similarity="dot", lower=True)
     embedder = made(tmp_path / "model", given=given)
     export_embedder(embedder, tmp_path / "out", "")
-    stated = checkpoint.read_json(tmp_path / "out" / "config_sentence_transformers.json")
+    stated = run_folder.read_json(tmp_path / "out" / "config_sentence_transformers.json")
     assert stated == {"prompts": given.prompts, "default_prompt_name": "query", "similarity_fn_name": "dot"}
-    assert checkpoint.read_json(tmp_path / "out" / "sentence_bert_config.json")["do_lower_case"] is True
+    assert run_folder.read_json(tmp_path / "out" / "sentence_bert_config.json")["do_lower_case"] is True
     prompted = [f"the old {text}" for text in TEXTS]
     expected = vectors(embedder, teacher.load_tokenizer(tmp_path / "out"), prompted)
     np.testing.assert_allclose(elsewhere(tmp_path / "out"), expected, atol=1e-5)
@@ -108,25 +109,25 @@ def test_a_teacher_that_does_more_to_its_vectors_is_refused_first(dense: Path, r
 def test_a_narrower_student_learns_a_map_to_its_teachers_vectors(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from distill import engine
+    from distill import training
 
-    train, learned = engine.train, {}
+    train, learned = training.train, {}
 
     def watched(objective: Any, *arguments: Any, **settings: Any) -> Any:
         done = train(objective, *arguments, **settings)
         learned.update({name: one.weight.detach().clone() for name, one in objective.projections.items()})
         return done
 
-    monkeypatch.setattr(engine, "train", watched)
+    monkeypatch.setattr(training, "train", watched)
     run(tmp_path, "embedder", *FEW, "student.hidden_size=16")
     folder = tmp_path / "run" / "export_embedder"
-    manifest = checkpoint.read_json(folder / checkpoint.MANIFEST)
+    manifest = run_folder.read_json(folder / run_folder.MANIFEST)
     assert manifest["proofs"][""]["largest_difference"] <= 1e-5
     assert manifest["measured"]["spearman"].keys() == {"overlap"}
     made = folder / "embedder"
     assert not learned["pooled"].equal(learned["cosine"])
     assert load_file(made / "2_Dense" / "model.safetensors")["linear.weight"].equal(learned["pooled"])
-    described = checkpoint.read_json(made / "2_Dense" / "config.json")
+    described = run_folder.read_json(made / "2_Dense" / "config.json")
     assert (described["in_features"], described["out_features"]) == (16, 32)
     texts = ["a kettle sings", "the tea is ready"]
     said, wanted = elsewhere(made, texts), guide(tmp_path / "run", texts)
@@ -134,7 +135,7 @@ def test_a_narrower_student_learns_a_map_to_its_teachers_vectors(
     card = (made / "README.md").read_text()
     assert "library_name: sentence-transformers" in card
     assert "Spearman on overlap, in percent" in card
-    assert not (made / checkpoint.MANIFEST).exists()
+    assert not (made / run_folder.MANIFEST).exists()
 
 
 @pytest.mark.slow
@@ -142,7 +143,7 @@ def test_an_embedder_that_is_not_what_was_made_is_removed(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The numbers of its weights are changed between the copy and its proof."""
-    from distill.stages import embedder as stage
+    from distill.pipeline.stages import embedder as stage
 
     export = stage.export_embedder
 

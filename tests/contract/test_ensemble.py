@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distill import check, checkpoint, config, report, teacher
-from distill.context.given import SMOKE_LAYERS
+from distill import config, report
 from distill.errors import ConfigError
+from distill.models import teacher
+from distill.pipeline import validation
+from distill.pipeline.context.given import SMOKE_LAYERS
+from distill.runtime.storage import run_folder
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 ALIGN = runpy.run_path(str(Path(__file__).parents[1] / "unit" / "data" / "test_align.py"))
@@ -53,10 +56,10 @@ def test_teachers_of_two_families_and_tokenizers_teach_as_one(run: Any, tmp_path
     assert [model["failed"] for model in results["models"] if "failed" in model] == []
 
     out = tmp_path / "out"
-    manifest = checkpoint.read_json(out / "finetune_teacher" / checkpoint.MANIFEST)
+    manifest = run_folder.read_json(out / "finetune_teacher" / run_folder.MANIFEST)
     shares = manifest["weights"]
     assert all(sum(of_task) == pytest.approx(1) for of_task in shares.values())
-    kinds = [checkpoint.read_json(out / "finetune_teacher" / n / "order" / "config.json") for n in ("1", "2")]
+    kinds = [run_folder.read_json(out / "finetune_teacher" / n / "order" / "config.json") for n in ("1", "2")]
     assert [kind["model_type"] for kind in kinds] == ["bert", "roberta"]
 
     models = {(m["name"], m["backend"], m["scheme"]): m for m in results["models"]}
@@ -76,7 +79,7 @@ def test_teachers_of_two_families_and_tokenizers_teach_as_one(run: Any, tmp_path
     order = ", ".join(f"{100 * share:.0f}%" for share in shares["order"])
     assert f"Weights of the members on order: {order}." in results["notes"]
     assert results["teacher_name"] == "an ensemble of one, two"
-    rows = [checkpoint.read_json(out / "finetune_teacher" / n / "order" / checkpoint.MANIFEST) for n in ("1", "2")]
+    rows = [run_folder.read_json(out / "finetune_teacher" / n / "order" / run_folder.MANIFEST) for n in ("1", "2")]
     assert all(row["steps"] == 3 for row in rows)
 
 
@@ -85,7 +88,7 @@ def test_the_rows_that_weights_are_learned_on_train_no_teacher() -> None:
 
     from datasets import Dataset
 
-    from distill.training.answers import held_out
+    from distill.pipeline.train_steps.teacher_logits import held_out
 
     data: Any = SimpleNamespace(train=Dataset.from_dict({"text": [str(n) for n in range(25)]}))
     for weights, most in (("learned", 23), ([1, 2], 25), (None, 25)):
@@ -102,9 +105,9 @@ def test_on_a_corpus_probabilities_of_tokens_are_averaged(run: Any, tmp_path: Pa
         TINY["save"](tmp_path / name, "bert", "MaskedLM", **SMALL | {"num_hidden_layers": layers}, length=130)
     names = ["teacher=ensemble", "teacher.names=[one,two]", "student.layers=[0]"]
     run(tmp_path, "distilbert", *names, *pipeline, *tasks("order")[:2], *FEW[:4])
-    manifest = checkpoint.read_json(tmp_path / "out" / "pretrain" / checkpoint.MANIFEST)
+    manifest = run_folder.read_json(tmp_path / "out" / "pretrain" / run_folder.MANIFEST)
     assert set(manifest["log"][-1]["terms"]) == {"soft_targets", "mlm"}
-    assert "skipped" in checkpoint.read_json(tmp_path / "out" / "adapt" / checkpoint.MANIFEST)
+    assert "skipped" in run_folder.read_json(tmp_path / "out" / "adapt" / run_folder.MANIFEST)
     model, _ = teacher.load_mlm(tmp_path / "out" / "pretrain")
     assert model.config.num_hidden_layers == 1
 
@@ -119,7 +122,7 @@ def test_without_names_a_smoke_run_has_two_random_teachers(run: Any, tmp_path: P
         *few,
     )
     depths = [
-        checkpoint.read_json(tmp_path / "out" / "finetune_teacher" / n / "order" / "config.json")["num_hidden_layers"]
+        run_folder.read_json(tmp_path / "out" / "finetune_teacher" / n / "order" / "config.json")["num_hidden_layers"]
         for n in ("1", "2")
     ]
     assert depths == [SMOKE_LAYERS, SMOKE_LAYERS + 1]
@@ -144,7 +147,7 @@ def test_a_student_can_teach_another_with_its_own_tokenizer(run: Any, tmp_path: 
     again = ["+stage@stages.second=distil_tasks", "stages.second.start=student", "stages.second.teacher=finetune"]
     again += ["stages.second.epochs=3"]
     run(tmp_path, "task", *given, *again, *tasks("order"), *FEW[:2])
-    manifest = checkpoint.read_json(tmp_path / "out" / "second" / "order" / checkpoint.MANIFEST)
+    manifest = run_folder.read_json(tmp_path / "out" / "second" / "order" / run_folder.MANIFEST)
     assert "soft_targets" in manifest["log"][-1]["terms"]
 
 
@@ -187,7 +190,7 @@ ORDER = ["pipeline=[finetune,finetune_teacher,evaluate]", "stages.finetune.teach
     ],
 )
 def test_settings_that_an_ensemble_cannot_have(recipe: str, settings: list[str], line: str) -> None:
-    found = check.settings(config.load_config([f"recipe={recipe}", *settings, *FEW]), recipe)
+    found = validation.settings(config.load_config([f"recipe={recipe}", *settings, *FEW]), recipe)
     assert any(re.search(line, problem) for problem in found), found
 
 
@@ -258,8 +261,8 @@ def test_a_teacher_reads_a_long_text_in_windows(name: str, run: Any, tmp_path: P
 
 
 def test_weights_that_are_given_count(run: Any, tmp_path: Path) -> None:
-    from distill.evaluate.mixture import average
-    from distill.training.answers import teacher_logits
+    from distill.inference.mixture import average
+    from distill.pipeline.train_steps.teacher_logits import teacher_logits
 
     TINY["save"](tmp_path / "one", "bert", "", length=130, **SMALL)
     names = ["teacher=ensemble", "teacher.names=[one,one]", "teacher.weights=[3,1]", "student.name=one"]
@@ -274,7 +277,7 @@ def test_weights_that_are_given_count(run: Any, tmp_path: Path) -> None:
 
 
 def logits_of_each(ctx: Any, step: Any, data: Any) -> Any:
-    from distill.training.answers import _logits
+    from distill.pipeline.train_steps.teacher_logits import _logits
 
     folders = ctx.checkpoints(step, data.task.name)
     return [_logits(ctx, f, t, data, data.train, None) for f, t in zip(folders, ctx.given.tokenizers, strict=True)]
@@ -286,10 +289,10 @@ def targets(home: Path, weights: str, of: Any) -> Any:
     from accelerate import Accelerator
     from rich.console import Console
 
-    from distill.context import Context
-    from distill.context.folder import RunFolder
-    from distill.machine import Machine
-    from distill.plan import resolve
+    from distill.config.plan import resolve
+    from distill.pipeline.context import Context
+    from distill.pipeline.context.folder import RunFolder
+    from distill.runtime.machine import Machine
 
     names = ["recipe=task", "teacher=ensemble", "teacher.names=[one,one]", f"teacher.weights={weights}"]
     settings = config.load_config([*names, "student.name=one", *tasks("order"), *FEW[:2]])

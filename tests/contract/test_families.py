@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distill import checkpoint, family, intact, teacher
+from distill.models import families, teacher
+from distill.runtime.storage import checksums, run_folder
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 SAME = TINY["SAME"]
-SHAPES = [name for name in family.STUDENTS if name not in SAME]
+SHAPES = [name for name in families.STUDENTS if name not in SAME]
 LAYERS = 4
 
 
@@ -39,10 +40,10 @@ def whole(path: Path, auto: Any) -> Any:
 
 
 def test_every_family_is_tiny_somewhere() -> None:
-    assert list(TINY["FAMILIES"]) == list(family.STUDENTS)
-    assert [*TINY["FAMILIES"], *TINY["TEACHERS"]] == list(family.FAMILIES)
+    assert list(TINY["FAMILIES"]) == list(families.STUDENTS)
+    assert [*TINY["FAMILIES"], *TINY["TEACHERS"]] == list(families.FAMILIES)
     for name, other in SAME.items():
-        one, same = family.FAMILIES[name], family.FAMILIES[other]
+        one, same = families.FAMILIES[name], families.FAMILIES[other]
         assert replace(one, name="", encoder="", pooler="") == replace(same, name="", encoder="", pooler="")
 
 
@@ -84,13 +85,13 @@ def test_a_bare_encoder_goes_the_whole_way(name: str, run: Any, tmp_path: Path) 
     assert (adapted.config.num_hidden_layers, student.config.num_hidden_layers) == (layers, layers // 2)
     start, trained = teacher.load_mlm(given)[0].state_dict(), adapted.state_dict()
     moved = [key for key in start if not torch.equal(start[key], trained[key])]
-    assert any(key.startswith(family.FAMILIES[name].mlm_head[0]) for key in moved), "the head is trained"
-    assert any(family.FAMILIES[name].layers in key for key in moved), "and the encoder with it"
+    assert any(key.startswith(families.FAMILIES[name].mlm_head[0]) for key in moved), "the head is trained"
+    assert any(families.FAMILIES[name].layers in key for key in moved), "and the encoder with it"
     for stage, left in (("finetune_teacher", layers), ("export", layers // 2)):
         classifier = whole(out / stage / "order", AutoModelForSequenceClassification)
         assert classifier.config.num_hidden_layers == left
         assert classifier.config.num_labels == 2
-    proofs = checkpoint.read_json(out / "export" / checkpoint.MANIFEST)["proofs"]["order"]
+    proofs = run_folder.read_json(out / "export" / run_folder.MANIFEST)["proofs"]["order"]
     quantized = {"onnxruntime fp32", "onnxruntime int8", "bitsandbytes int8"}
     assert set(proofs) == {"torch float"} | (quantized if name in REPORTED else set())
 
@@ -103,15 +104,15 @@ def test_a_teacher_with_a_head_is_not_adapted(name: str, run: Any, tmp_path: Pat
     before = (given / "model.safetensors").read_bytes()
     run(tmp_path, "distilbert", *arguments(given, "adapt", "pretrain"), "limit.steps=1")
     assert "adapt: the teacher has a language-model head" in capsys.readouterr().out.splitlines()
-    manifest = checkpoint.read_json(tmp_path / "out" / "adapt" / checkpoint.MANIFEST)
+    manifest = run_folder.read_json(tmp_path / "out" / "adapt" / run_folder.MANIFEST)
     assert manifest["skipped"] == "the teacher has a language-model head"
-    assert {file.name for file in (tmp_path / "out" / "adapt").iterdir()} == {checkpoint.MANIFEST, intact.SUMS}
+    assert {file.name for file in (tmp_path / "out" / "adapt").iterdir()} == {run_folder.MANIFEST, checksums.SUMS}
     assert (given / "model.safetensors").read_bytes() == before
     made, _ = teacher.load_mlm(tmp_path / "out" / "pretrain")
     original, _ = teacher.load_mlm(given)
     # One step at the start of the warm-up moves each weight by less than the learning rate.
-    last = family.layers(made)[-1].state_dict()
-    torch.testing.assert_close(last, family.layers(original)[-1].state_dict(), rtol=0, atol=1e-3)
+    last = families.layers(made)[-1].state_dict()
+    torch.testing.assert_close(last, families.layers(original)[-1].state_dict(), rtol=0, atol=1e-3)
 
 
 def test_without_texts_long_enough_there_is_nothing_to_learn_from(run: Any, tmp_path: Path) -> None:
@@ -144,7 +145,7 @@ def test_a_student_of_another_shape_learns_a_task(name: str, run: Any, tmp_path:
     made = whole(tmp_path / "out" / "finetune" / "order", AutoModelForSequenceClassification)
     assert (made.config.model_type, made.config.hidden_size) == (kind, width)
     words = AutoTokenizer.from_pretrained(tmp_path / "out" / "finetune" / "order")
-    assert words.model_input_names == list(family.input_names(made.config))
+    assert words.model_input_names == list(families.input_names(made.config))
 
 
 @pytest.mark.slow
@@ -167,7 +168,7 @@ def test_a_student_with_a_tokenizer_of_its_own_goes_the_whole_way(run: Any, tmp_
     assert (made.config.model_type, made.config.vocab_size) == ("roberta", len(words))
     assert words.convert_ids_to_tokens([0, 1, 2]) == ["<s>", "<pad>", "</s>"]
     pretrained, baseline = (
-        checkpoint.read_json(tmp_path / "out" / stage / checkpoint.MANIFEST)
+        run_folder.read_json(tmp_path / "out" / stage / run_folder.MANIFEST)
         for stage in ("pretrain", "pretrain_baseline")
     )
     assert set(pretrained["log"][-1]["terms"]) == {"mlm", "cosine"}
@@ -194,7 +195,7 @@ def answers_alone(out: Path, model: Any, form: str, stage: str = "finetune_teach
     for row, logits in zip(rows, found, strict=True):
         batch = words(row["sentence1"], row["sentence2"], truncation=True, max_length=128, return_tensors="pt")
         with torch.no_grad():
-            answer = model.eval()(**{k: batch[k] for k in family.input_names(model.config)}).logits[0].numpy()
+            answer = model.eval()(**{k: batch[k] for k in families.input_names(model.config)}).logits[0].numpy()
         np.testing.assert_allclose(logits, answer, rtol=1e-3, atol=1e-4)
 
 
@@ -244,10 +245,10 @@ def test_padding_to_the_left_changes_nothing_where_a_model_answers_at_the_last_t
     both = {k: torch.from_numpy(v) for k, v in pad(rows, [0, 1], 1, left=True).items()}
     assert both["attention_mask"][0].tolist() == [0] * 8 + [1] * 8
     with torch.no_grad():
-        together = model(**family.inputs(model, both)).logits
+        together = model(**families.inputs(model, both)).logits
         for number in (0, 1):
             alone = {k: torch.from_numpy(v) for k, v in pad(rows, [number], 1, left=True).items()}
-            logits = model(**family.inputs(model, alone)).logits[0]
+            logits = model(**families.inputs(model, alone)).logits[0]
             torch.testing.assert_close(together[number], logits, rtol=1e-4, atol=1e-5)
 
 

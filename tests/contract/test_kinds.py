@@ -11,23 +11,23 @@ import pytest
 import torch
 
 import distill
-from distill import family, teacher
-from distill.context.write import write_model
 from distill.data.collate import task_batch
 from distill.data.encode import alternating, encode_choices, encode_texts, encode_words
-from distill.data.kinds import ABSENT, KINDS
-from distill.data.kinds.token_classification import words_of
 from distill.data.questions import encode_questions
 from distill.data.task import Task
 from distill.data.task_model import load_for
-from distill.evaluate.predict import predict
-from distill.evaluate.runners import torch_run
-from distill.features import outputs_of
+from distill.data.task_types import ABSENT, KINDS
+from distill.data.task_types.token_classification import words_of
+from distill.inference.predict import predict
+from distill.inference.runners import torch_run
 from distill.losses import soft_targets, supervised
-from distill.objective import BoundTerm, Objective
+from distill.losses.distillation_loss import BoundTerm, Objective
+from distill.models import families, teacher
+from distill.models.hooks import outputs_of
+from distill.pipeline.context.write import write_model
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
-FAMILIES = [name for name in family.FAMILIES if name not in TINY["SAME"]]
+FAMILIES = [name for name in families.FAMILIES if name not in TINY["SAME"]]
 LABELS = {
     "classification": ("boat", "goat", "clock"),
     "multi_label": ("sea", "roof", "old"),
@@ -59,12 +59,12 @@ QUICK = ("bert", "modernbert")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_trains_saves_loads_and_predicts(kind: str, name: str, tmp_path: Path) -> None:
     record, labels = KINDS[kind], LABELS.get(kind, ())
-    if record.architecture in family.FAMILIES[name].without:
+    if record.architecture in families.FAMILIES[name].without:
         pytest.skip(f"transformers has no class {record.architecture} for it")
     task = Task("own", record, ("text",) if record.divide else ("text", "other"), labels, record.metrics)
     TINY["save"](tmp_path / "given", name, "" if name in TINY["TEACHERS"] else "MaskedLM")
     tokenizer = teacher.load_tokenizer(tmp_path / "given")
-    tokenizer.padding_side = "left" if family.FAMILIES[name].pads_left else "right"
+    tokenizer.padding_side = "left" if families.FAMILIES[name].pads_left else "right"
     torch.manual_seed(0)
     model = load_for(task, tmp_path / "given", pad_id=tokenizer.pad_token_id)
     assert model.config.problem_type == record.problem

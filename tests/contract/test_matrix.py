@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distill import family, student, teacher
 from distill.errors import ConfigError
-from distill.family.__main__ import capabilities, table
+from distill.models import families, student, teacher
+from distill.models.families.__main__ import capabilities, table
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
-NAMES = list(family.STUDENTS)
+NAMES = list(families.STUDENTS)
 
 
 def two_layer_student(name: str, **settings: Any) -> Any:
@@ -45,8 +45,8 @@ def measured_cells(name: str) -> dict[str, str]:
     """The cells of a family, found by building students."""
     kinds = [kind for kind in NAMES if two_layer_student(name, kind=kind)]
     narrow = [kind for kind in kinds if two_layer_student(name, kind=kind, sizes={"embedding_size": 4})]
-    sharing = [kind for kind in kinds if len(set(map(id, family.layers(two_layer_student(name, kind=kind))))) == 1]
-    bert_like = [kind for kind, record in family.STUDENTS.items() if record.bert_like]
+    sharing = [kind for kind in kinds if len(set(map(id, families.layers(two_layer_student(name, kind=kind))))) == 1]
+    bert_like = [kind for kind, record in families.STUDENTS.items() if record.bert_like]
     narrower = two_layer_student(name, sizes={"hidden_size": 8})
     unchanged = two_layer_student(name)
     own = not narrow and embedding_width(unchanged) < unchanged.config.hidden_size
@@ -69,7 +69,7 @@ def _cell(name: str, kinds: list[str]) -> str:
 def test_the_table_states_what_can_be_built(name: str) -> None:
     cells = measured_cells(name)
     print(" | ".join(cells.values()))
-    documented = capabilities(family.STUDENTS[name])
+    documented = capabilities(families.STUDENTS[name])
     assert {column: documented[column] for column in cells} == cells
 
 
@@ -84,18 +84,18 @@ ONE_LAYER = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in family.FAMILIES if name not in family.STUDENTS])
+@pytest.mark.parametrize("name", [name for name in families.FAMILIES if name not in families.STUDENTS])
 def test_teachers_of_tasks_export_where_the_table_says_so(name: str, tmp_path: Path) -> None:
     from torch.onnx.errors import OnnxExporterError
 
-    from distill.evaluate.latency import synthetic
-    from distill.evaluate.runners import onnx_runner, torch_runner
-    from distill.export.onnx import export_onnx
+    from distill.deploy.export.onnx import export_onnx
+    from distill.inference.latency import synthetic
+    from distill.inference.runners import onnx_runner, torch_runner
 
     TINY["save"](tmp_path / "given", name, "SequenceClassification", num_labels=3, **ONE_LAYER.get(name, {}))
     folder, file = tmp_path / "model", tmp_path / "model.onnx"
     teacher.load_classifier(tmp_path / "given", 3, pad_id=1).save_pretrained(folder)
-    if not family.FAMILIES[name].onnx:
+    if not families.FAMILIES[name].onnx:
         with pytest.raises(OnnxExporterError):
             export_onnx(folder, file)
         return

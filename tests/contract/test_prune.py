@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
-from distill import check, checkpoint, config, family
-from distill.compress import sensitivity
+from distill import config
+from distill.compression.quantization import sensitivity
 from distill.errors import ConfigError
+from distill.models import families
+from distill.pipeline import validation
+from distill.runtime.storage import run_folder
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 SMALL = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64, "num_hidden_layers": 4, "length": 130}
@@ -43,7 +46,7 @@ def test_a_family_is_pruned_to_the_sizes_asked_for(name: str, run: Any, tmp_path
     assert not any(told[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     found = made.config
     assert (found.num_hidden_layers, found.hidden_size, found.num_attention_heads) == (2, 16, 2)
-    manifest = checkpoint.read_json(folder / checkpoint.MANIFEST)
+    manifest = run_folder.read_json(folder / run_folder.MANIFEST)
     assert manifest["shape"] == {"layers": 2, "hidden": 16, "ffn": 24}
     assert len(manifest["tasks"]["order"]["layers"]) == 2
 
@@ -52,10 +55,10 @@ def test_a_family_is_pruned_to_the_sizes_asked_for(name: str, run: Any, tmp_path
 def test_a_speed_is_met_whatever_a_family_calls_its_sizes(name: str, run: Any, tmp_path: Path) -> None:
     given = TINY["save"](tmp_path / "teacher", name, "", **SMALL)
     run(tmp_path, "prune", *settings(given, "target.speedup=1.2"))
-    manifest = checkpoint.read_json(tmp_path / "out" / "prune" / checkpoint.MANIFEST)
+    manifest = run_folder.read_json(tmp_path / "out" / "prune" / run_folder.MANIFEST)
     assert manifest["predicted_ms"] > 0
     assert manifest["tried"] == 4 * 3 * (2 if name == "electra" else 3)  # not as wide as its embeddings
-    made = checkpoint.read_json(tmp_path / "out" / "prune" / "order" / "config.json")
+    made = run_folder.read_json(tmp_path / "out" / "prune" / "order" / "config.json")
     assert manifest["shape"]["hidden"] == made.get("hidden_size", made.get("dim"))
 
 
@@ -67,7 +70,7 @@ def test_what_is_left_is_refitted(chosen: str, run: Any, tmp_path: Path, monkeyp
     given = TINY["save"](tmp_path / "teacher", "bert", "", **SMALL)
     run(tmp_path, "prune", *settings(given, chosen, "target.speedup=null", "student.hidden_size=16"))
     assert calls
-    manifest = checkpoint.read_json(tmp_path / "out" / "prune" / checkpoint.MANIFEST)
+    manifest = run_folder.read_json(tmp_path / "out" / "prune" / run_folder.MANIFEST)
     assert manifest["shape"] == {"layers": 4, "hidden": 16, "ffn": 32}
 
 
@@ -89,14 +92,14 @@ def test_models_that_cannot_be_pruned_are_refused(name: str, setting: dict[str, 
 def test_layers_can_be_named(run: Any, tmp_path: Path) -> None:
     import torch
 
-    from distill import teacher
+    from distill.models import teacher
 
     given = TINY["save"](tmp_path / "teacher", "bert", "", **SMALL)
     run(tmp_path, "prune", *settings(given, "target.speedup=null", "student.layers=[1,3]"))
     whole = teacher.load_classifier(tmp_path / "out" / "finetune_teacher" / "order", 2)
     small = teacher.load_classifier(tmp_path / "out" / "prune" / "order", 2)
     for new, old in enumerate((1, 3)):
-        ours, theirs = family.layers(small)[new].state_dict(), family.layers(whole)[old].state_dict()
+        ours, theirs = families.layers(small)[new].state_dict(), families.layers(whole)[old].state_dict()
         assert all(torch.equal(value, theirs[key]) for key, value in ours.items())
 
 
@@ -106,13 +109,13 @@ def test_a_stopped_stage_goes_on_with_the_shape_it_found(run: Any, tmp_path: Pat
     arguments = settings(given, "target.speedup=1.2", "tasks.names=[order,overlap]")
     run(tmp_path, "prune", *arguments)
     folder = tmp_path / "out" / "prune"
-    before = checkpoint.read_json(folder / checkpoint.MANIFEST)
+    before = run_folder.read_json(folder / run_folder.MANIFEST)
     assert before["tried"] == 4 * 3 * 3
     weights = (folder / "overlap" / "model.safetensors").read_bytes()
-    (folder / checkpoint.MANIFEST).unlink()
+    (folder / run_folder.MANIFEST).unlink()
     shutil.rmtree(folder / "overlap")
     run(tmp_path, "prune", *arguments)
-    after = checkpoint.read_json(folder / checkpoint.MANIFEST)
+    after = run_folder.read_json(folder / run_folder.MANIFEST)
     assert after["seconds"] > before["seconds"], "those of both parts"
     assert {key: after[key] for key in ("shape", "predicted_ms", "tasks")} == {
         key: before[key] for key in ("shape", "predicted_ms", "tasks")
@@ -131,7 +134,7 @@ def test_several_targets_are_met_from_one_set_of_measurements(
     size = {}
     for label in ("0.3MiB", "0.2MiB"):
         folder = root / "prune" / label
-        assert checkpoint.read_json(folder / checkpoint.MANIFEST)["shape"]["layers"] <= 4
+        assert run_folder.read_json(folder / run_folder.MANIFEST)["shape"]["layers"] <= 4
         size[label] = (folder / "order" / "model.safetensors").stat().st_size / 2**20
     assert size["0.2MiB"] < 0.21  # with the names of its tensors
     assert size["0.2MiB"] <= size["0.3MiB"] < 0.31
@@ -244,13 +247,13 @@ def test_layers_of_different_widths_are_zeros_in_the_checkpoint_and_gone_from_on
     ],
 )
 def test_settings_that_pruning_cannot_have(given: list[str], line: str) -> None:
-    found = check.settings(config.load_config(["recipe=prune", *given]), "prune")
+    found = validation.settings(config.load_config(["recipe=prune", *given]), "prune")
     assert any(problem.startswith(line) for problem in found), found
 
 
 def test_a_student_that_is_built_and_pruned_is_pruned_to_a_target() -> None:
     given = ["recipe=distil_prune_int8", "target.speedup=null", "student.hidden_size=192"]
-    (problem,) = check.settings(config.load_config(given), "distil_prune_int8")
+    (problem,) = validation.settings(config.load_config(given), "distil_prune_int8")
     assert problem.startswith(
         "student.hidden_size: got 192; must be null in a recipe that builds a student and prunes "
     )
@@ -258,7 +261,7 @@ def test_a_student_that_is_built_and_pruned_is_pruned_to_a_target() -> None:
 
 @pytest.mark.parametrize("setting", ["target.speedup=2", "student.num_hidden_layers=3"])
 def test_without_a_prune_stage_nothing_is_pruned(setting: str) -> None:
-    found = check.settings(config.load_config(["recipe=distilbert", setting]), "distilbert")
+    found = validation.settings(config.load_config(["recipe=distilbert", setting]), "distilbert")
     (problem,) = found
     assert problem.endswith("must be null in a recipe without a prune stage; try recipe=prune")
 

@@ -14,16 +14,18 @@ import pytest
 import yaml
 
 import distill
-from distill import check, checkpoint, config, errors, report
-from distill.backends import BACKENDS
-from distill.check import rules
+from distill import config, errors, report
 from distill.config import Baseline, Config, Evaluate, Export, Prune, Train
-from distill.context.given import SMOKE_LAYERS
+from distill.config.backends import BACKENDS
+from distill.config.baselines import expanded
+from distill.config.plan import Plan, resolve
 from distill.data.task import chosen
-from distill.expand import expanded
-from distill.export import proof, record
-from distill.plan import Plan, resolve
-from distill.student import half_depth
+from distill.deploy.export import proof, record
+from distill.models.student import half_depth
+from distill.pipeline import validation
+from distill.pipeline.context.given import SMOKE_LAYERS
+from distill.pipeline.validation import rules
+from distill.runtime.storage import run_folder
 
 FILES = sorted(config.folder("recipes").rglob("*.yaml"))
 NAMES = sorted(config.recipes())
@@ -94,7 +96,7 @@ def test_nothing_is_cut_but_what_the_recipe_says(recipe: str, run: Any, tmp_path
     """No form of the tiny model is 30 times as fast, so that all is cut that may be."""
     few = ["limit=smoke", "tasks.names=[order]", "target.shape=[1,16]", "target.speedup=30", "output=out"]
     run(tmp_path, recipe, *few, "pipeline=[finetune_teacher,prune]")
-    found = checkpoint.read_json(tmp_path / "out" / "prune" / checkpoint.MANIFEST)
+    found = run_folder.read_json(tmp_path / "out" / "prune" / run_folder.MANIFEST)
     may = composed(recipe).stages["prune"].dimensions  # type: ignore[attr-defined]
     cut = {name for name, size in found["shape"].items() if size < found["full"][name]}
     assert cut
@@ -123,7 +125,7 @@ def finished(request: pytest.FixtureRequest, run: Any, tmp_path_factory: pytest.
         overrides += ["target.speedup=[1.1,30]"]  # int8 alone may reach the slower one
     results = run(home, recipe, *overrides)
     settings = config.load_config([f"recipe={recipe}", *overrides])
-    folder, plan = home / checkpoint.run_folder(recipe, overrides, None), resolve(settings)
+    folder, plan = home / run_folder.run_folder(recipe, overrides, None), resolve(settings)
     if settings.budget.minutes is not None:
         tried = {model["target"] for model in results["models"] if model["role"] == "student"}
         plan = plan.only([label for label in plan.targets if label in tried]).chained()
@@ -138,7 +140,7 @@ def test_every_file_is_a_recipe() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_composes_and_passes_every_check(name: str) -> None:
-    assert check.settings(composed(name), name) == []
+    assert validation.settings(composed(name), name) == []
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -200,7 +202,7 @@ def test_terms_are_changed_from_the_command_line() -> None:
                 "stages.finetune.optimizer.lr=1e-5": ("finetune.optimizer.lr", 1e-5),
                 "schedule@stages.finetune.schedule=constant": (
                     "finetune.schedule._target_",
-                    "distill.engine.schedule.constant",
+                    "distill.training.schedule.constant",
                 ),
             },
         ),
@@ -210,7 +212,7 @@ def test_terms_are_changed_from_the_command_line() -> None:
                 "stages.recover.batch.tokens=2048": ("recover.batch.tokens", 2048),
                 "importance@stages.prune.importance=taylor": (
                     "prune.importance._target_",
-                    "distill.compress.importance.taylor",
+                    "distill.compression.pruning.importance.taylor",
                 ),
             },
         ),
@@ -239,7 +241,7 @@ def test_another_stage_is_added_from_the_command_line() -> None:
     own = ["stages.second.start=finetune", "stages.second.teacher=finetune", "stages.second.epochs=2"]
     settings = config.load_config(["recipe=distilbert", "+stage@stages.second=distil_tasks", *own])
     settings.pipeline.append("second")
-    assert check.settings(settings, "distilbert") == []
+    assert validation.settings(settings, "distilbert") == []
 
 
 def test_runs_to_valid_results(finished: Finished) -> None:
@@ -263,7 +265,7 @@ def test_the_report_states_what_the_baseline_starts_from(finished: Finished) -> 
     baseline = any(step.settings.role == "baseline" for step in steps)
     general = [step for step in steps if step.source("shape_of") is not None]
     tokens = max(
-        (checkpoint.read_json(finished.folder / s.folder / "manifest.json")["tokens"] for s in general), default=0
+        (run_folder.read_json(finished.folder / s.folder / "manifest.json")["tokens"] for s in general), default=0
     )
     assert (f"distilled on {tokens:,} tokens of a corpus before it learned" in notes) == bool(general and baseline)
     chained = len(finished.plan.pruners) < len(finished.plan.of(Prune))
@@ -285,9 +287,9 @@ def test_the_student_is_smaller(finished: Finished) -> None:
 def test_every_stage_leaves_its_manifest_and_nothing_half_done(finished: Finished) -> None:
     for step in finished.plan.of(Train):
         for task in [] if step.on_corpus else finished.settings.tasks.names or []:
-            assert checkpoint.finished(finished.folder / step.folder / task)
+            assert run_folder.finished(finished.folder / step.folder / task)
     for step in finished.plan.steps:
-        manifest = checkpoint.read_json(finished.folder / step.folder / checkpoint.MANIFEST)
+        manifest = run_folder.read_json(finished.folder / step.folder / run_folder.MANIFEST)
         assert manifest.keys() >= {"inputs", "given", "versions"}
     left = [p for p in finished.folder.rglob("*") if p.name.endswith((".state", "-tmp")) or "tmp." in p.name]
     assert left == []
@@ -316,8 +318,8 @@ def test_the_student_of_every_task_loads_with_transformers_alone(finished: Finis
     for export, task in itertools.product(exports, finished.settings.tasks.names or []):
         folder = finished.folder / export.folder / task
         if export.pruner is not None:
-            pruned = finished.folder / export.pruner.folder / checkpoint.MANIFEST
-            layers = checkpoint.read_json(pruned)["shape"]["layers"]
+            pruned = finished.folder / export.pruner.folder / run_folder.MANIFEST
+            layers = run_folder.read_json(pruned)["shape"]["layers"]
         model, told = AutoModelForSequenceClassification.from_pretrained(folder, output_loading_info=True)
         assert not told["missing_keys"]
         assert not told["unexpected_keys"]
@@ -328,7 +330,7 @@ def test_the_student_of_every_task_loads_with_transformers_alone(finished: Finis
         assert logits.shape == (1, len(chosen(finished.settings.tasks)[task].labels or [0]))
         assert torch.isfinite(logits).all()
         assert (folder / "README.md").is_file()
-        proofs = checkpoint.read_json(finished.folder / export.folder / checkpoint.MANIFEST)["proofs"][task]
+        proofs = run_folder.read_json(finished.folder / export.folder / run_folder.MANIFEST)["proofs"][task]
         if finished.recipe in SETTINGS_ALONE:
             assert set(proofs) == {"torch float", "bitsandbytes int8"}
         else:
@@ -359,7 +361,7 @@ def test_every_exported_artifact_is_loaded_to_predict(finished: Finished) -> Non
 
 
 def test_the_same_command_again_does_nothing_again(finished: Finished, run: Any, capsys: pytest.CaptureFixture) -> None:
-    stages = [finished.folder / step.folder / checkpoint.MANIFEST for step in finished.plan.steps]
+    stages = [finished.folder / step.folder / run_folder.MANIFEST for step in finished.plan.steps]
     before = [(file.read_bytes(), file.stat().st_mtime_ns) for file in stages]
     assert run(finished.home, finished.recipe, *finished.overrides) == finished.results
     assert [(file.read_bytes(), file.stat().st_mtime_ns) for file in stages] == before

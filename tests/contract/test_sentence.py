@@ -16,14 +16,15 @@ import pytest
 import torch
 
 import distill
-from distill import checkpoint, teacher
-from distill.compare.outputs import outputs
-from distill.compare.rows import Rows
+from distill.cli.compare.outputs import outputs
+from distill.cli.compare.rows import Rows
 from distill.data.files import Table
-from distill.data.kinds import KINDS
+from distill.data.task_types import KINDS
 from distill.errors import DataError
-from distill.family import vectors
-from distill.family.head import stored_head
+from distill.models import teacher
+from distill.models.families import vectors
+from distill.models.families.head import stored_head
+from distill.runtime.storage import run_folder
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 LONG = " ".join(TINY["SENTENCES"])
@@ -84,20 +85,20 @@ def embedder(encoder: Path, tmp_path: Path) -> Callable[..., Path]:
         listed = [
             {"idx": n, "name": str(n), "path": path, "type": OLD + kind} for n, (path, kind) in enumerate(modules)
         ]
-        checkpoint.write_json(folder / "modules.json", listed)
+        run_folder.write_json(folder / "modules.json", listed)
         (folder / "1_Pooling").mkdir()
         pooling = pooling or {"pooling_mode_mean_tokens": True}
-        checkpoint.write_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": 16} | pooling)
+        run_folder.write_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": 16} | pooling)
         for file, content in ((READING, reading), ("config_sentence_transformers.json", stored)):
             if content is not None:
-                checkpoint.write_json(folder / file, content)
+                run_folder.write_json(folder / file, content)
         return folder
 
     return make
 
 
 def edit(file: Path, **values: Any) -> None:
-    checkpoint.write_json(file, checkpoint.read_json(file) | values)
+    run_folder.write_json(file, run_folder.read_json(file) | values)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +124,7 @@ def test_texts_are_cut_where_the_library_cuts_them(
     folder = embedder(reading)
     edit(folder / "tokenizer_config.json", model_max_length=of_tokenizer)
     model = distill.load(folder)
-    assert isinstance(model, distill.serve.Model)
+    assert isinstance(model, distill.deploy.serve.Model)
     assert model.max_length == expected
     short = [text[:55] for text in TEXTS]  # where it has no maximum, the library fails at the model's own
     texts = TEXTS if expected < 60 else short
@@ -137,7 +138,7 @@ def test_texts_are_cut_where_the_library_cuts_them(
 @pytest.mark.parametrize("name", ["roberta", "xlnet"])
 def test_the_file_on_reading_has_several_names(name: str, embedder: Any) -> None:
     folder = embedder()
-    checkpoint.write_json(folder / f"sentence_{name}_config.json", {"max_seq_length": 9, "do_lower_case": True})
+    run_folder.write_json(folder / f"sentence_{name}_config.json", {"max_seq_length": 9, "do_lower_case": True})
     made = alike(folder)
     np.testing.assert_array_equal(made[4], made[5])
 
@@ -146,7 +147,7 @@ def test_the_file_on_reading_has_several_names(name: str, embedder: Any) -> None
 def test_a_relative_position_model_is_cut_as_there(tmp_path: Path) -> None:
     """Its encoder has no maximum, but the library takes the number in its config."""
     folder = TINY["save"](tmp_path, "deberta-v2", "", std=0.3, length=12, position_biased_input=False)
-    distill.family.embedding.EncoderForVectors.from_pretrained(folder).save_pretrained(folder)
+    distill.models.families.embedding.EncoderForVectors.from_pretrained(folder).save_pretrained(folder)
     edit(folder / "tokenizer_config.json", model_max_length=10**30)
     assert distill.load(folder).max_length == 12  # type: ignore[union-attr]
     alike(folder)
@@ -172,12 +173,12 @@ def test_texts_are_lower_cased_as_there(embedder: Any) -> None:
 def test_the_entry_on_lower_case_is_kept_in_what_is_written(embedder: Any, tmp_path: Path) -> None:
     stored = {"prompts": {"query": "q: ", "code": "c: "}, "default_prompt_name": "code", "similarity_fn_name": "dot"}
     folder = embedder({"max_seq_length": 50, "do_lower_case": True}, stored, kinds=("Normalize",))
-    model = distill.family.embedding.EncoderForVectors.from_pretrained(folder)
+    model = distill.models.families.embedding.EncoderForVectors.from_pretrained(folder)
     model.save_pretrained(tmp_path / "again")
     teacher.load_tokenizer(folder).save_pretrained(tmp_path / "again")  # the class drops the lower case
     again = tmp_path / "again"
-    assert checkpoint.read_json(again / READING)["do_lower_case"] is True
-    assert checkpoint.read_json(again / "config_sentence_transformers.json") == stored
+    assert run_folder.read_json(again / READING)["do_lower_case"] is True
+    assert run_folder.read_json(again / "config_sentence_transformers.json") == stored
     vectors.finish(again, 50, vectors.read(again) or vectors.Vectors())
     np.testing.assert_allclose(alike(again), alike(folder), atol=1e-6)
 
@@ -233,10 +234,10 @@ def test_a_pooling_is_read_as_there(pooling: Any, how: str, embedder: Any) -> No
 def test_a_pooling_in_another_folder(embedder: Any) -> None:
     folder = embedder({"max_seq_length": 50})
     (folder / "1_Pooling").rename(folder / "ways")
-    checkpoint.write_json(folder / "ways" / "config.json", {"embedding_dimension": 16, "pooling_mode": "max"})
-    modules = checkpoint.read_json(folder / "modules.json")
+    run_folder.write_json(folder / "ways" / "config.json", {"embedding_dimension": 16, "pooling_mode": "max"})
+    modules = run_folder.read_json(folder / "modules.json")
     modules[1]["path"] = "ways"
-    checkpoint.write_json(folder / "modules.json", modules)
+    run_folder.write_json(folder / "modules.json", modules)
     assert teacher.pooling(folder) == "max"
     alike(folder)
 
@@ -266,7 +267,7 @@ def test_what_the_library_saves_now(encoder: Path, tmp_path: Path) -> None:
     expected = vectors.Vectors("cls", 8, True, True, True, {"document": "", **prompts["prompts"]}, "clustering", "dot")
     assert vectors.read(folder) == expected
     vectors.check_cosines(folder)  # dot products of vectors of length 1 are cosines
-    checkpoint.write_json(folder / "2_Dense" / "config.json", {"in_features": 16, "out_features": 8})
+    run_folder.write_json(folder / "2_Dense" / "config.json", {"in_features": 16, "out_features": 8})
     np.testing.assert_allclose(alike(folder), made, atol=1e-6)  # these are the library's own presets
 
 
@@ -363,9 +364,9 @@ def test_a_transformer_in_a_sub_folder_is_mended_by_the_command_in_the_message(
     for file in [*folder.iterdir()]:
         if file.is_file() and file.name not in ("modules.json", "config_sentence_transformers.json"):
             file.rename(folder / "0_Transformer" / file.name)
-    modules = checkpoint.read_json(folder / "modules.json")
+    modules = run_folder.read_json(folder / "modules.json")
     modules[0]["path"] = "0_Transformer"
-    checkpoint.write_json(folder / "modules.json", modules)
+    run_folder.write_json(folder / "modules.json", modules)
     with pytest.raises(
         DataError, match="got the Transformer in the folder 0_Transformer; must be in the folder"
     ) as caught:
@@ -528,7 +529,7 @@ SETTINGS = [
 @pytest.mark.parametrize(("file", "content", "message"), SETTINGS)
 def test_settings_that_mean_something_else_are_refused(file: str, content: Any, message: str, embedder: Any) -> None:
     folder = embedder()
-    checkpoint.write_json(folder / file, content)
+    run_folder.write_json(folder / file, content)
     with pytest.raises(DataError) as caught:
         stored_head(folder)
     assert str(folder / file) in caught.value.messages[0]

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 import torch
 
-from distill.backends import BACKENDS
 from distill.config import load_config
+from distill.config.backends import BACKENDS
+from distill.config.plan import resolve
+from distill.config.schemes import SCHEMES
 from distill.data.encode import Encoded
-from distill.evaluate.timing import TASK_ROWS
-from distill.plan import resolve
-from distill.schemes import SCHEMES
-from distill.stages import served
-from distill.stages.served import Form
+from distill.inference.timing import TASK_ROWS
+from distill.pipeline.stages import serving_variant
+from distill.pipeline.stages.serving_variant import Form
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 FLOATS = [Form("torch", "fp32"), Form("torch", "bf16")]
@@ -46,7 +46,7 @@ def param(form: Form) -> Any:
 @pytest.mark.parametrize("form", [param(form) for form in EVERY])
 def test_a_model_is_built_in_every_form(form: Form) -> None:
     config = TINY["config"]("bert", hidden_size=32, num_attention_heads=2, num_labels=3)
-    runner = served.runner(context(), "a", form, config)
+    runner = serving_variant.runner(context(), "a", form, config)
     mask = np.array([[1] * 7, [1] * 4 + [0] * 3])
     batch = {"input_ids": np.full((2, 7), 900), "attention_mask": mask, "token_type_ids": np.zeros((2, 7), np.int64)}
     found = runner.run(batch)
@@ -69,31 +69,31 @@ def test_a_model_is_built_in_every_form(form: Form) -> None:
     ],
 )
 def test_the_form_that_will_serve(given: list[str], device: str, form: Form) -> None:
-    assert served.form_of(context(*given, device=device)) == form
+    assert serving_variant.form_of(context(*given, device=device)) == form
 
 
 def test_speedups_of_a_quantized_form_are_over_the_fastest_in_float32() -> None:
-    found = served.references(EVERY[-1])
+    found = serving_variant.references(EVERY[-1])
     assert {form.scheme for form in found} == {"fp32"}
     assert {"torch", "onnxruntime"} <= {form.backend for form in found} <= {"torch", "onnxruntime", "openvino"}
-    assert served.references(FLOATS[1]) == [FLOATS[1]]
+    assert serving_variant.references(FLOATS[1]) == [FLOATS[1]]
 
 
 @pytest.mark.parametrize(("target", "most"), [("target.speedup=2", 8), ("target.latency_ms=3", 1)])
 def test_inputs_are_as_long_as_the_texts_of_the_tasks(target: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = np.array([3, 5, 9])
     encoded = Encoded(np.ones(lengths.sum(), np.int64), np.concatenate([[0], lengths.cumsum()]), None, None)
-    monkeypatch.setattr(served, "_sampled", lambda ctx: [(1, encoded)])
+    monkeypatch.setattr(serving_variant, "_sampled", lambda ctx: [(1, encoded)])
     ctx = context("target.speedup=null", target)
     ctx.given = SimpleNamespace(tokenizer=SimpleNamespace(pad_token_id=0, padding_side="right"))
-    found = served.batches(ctx)
+    found = serving_variant.batches(ctx)
     rows = np.concatenate([batch["attention_mask"].sum(1) for batch in found])
     assert len(rows) == TASK_ROWS
     assert {*rows} <= {3, 5, 9}
     assert max(len(batch["input_ids"]) for batch in found) == most
-    assert all(batch["input_ids"].max() < served.VOCABULARY for batch in found)
+    assert all(batch["input_ids"].max() < serving_variant.VOCABULARY for batch in found)
 
 
 def test_inputs_of_a_given_shape() -> None:
-    (batch,) = served.batches(context("target.shape=[2,16]"))
+    (batch,) = serving_variant.batches(context("target.shape=[2,16]"))
     assert batch["input_ids"].shape == (2, 16)

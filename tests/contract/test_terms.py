@@ -15,11 +15,12 @@ from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
-from distill import check, config, losses
-from distill.bind import PLACES, bind
+from distill import config, losses
 from distill.config import Stage, Term
-from distill.stages import RUN
-from distill.terms import KINDS
+from distill.config.feature_kinds import KINDS
+from distill.config.instantiate import PLACES, bind
+from distill.pipeline import validation
+from distill.pipeline.stages import RUN
 
 CONF = config.folder("conf")
 TERMS = sorted(p.stem for p in (CONF / "term").glob("*.yaml"))
@@ -96,7 +97,7 @@ def test_a_terms_parameters_are_those_of_its_loss(name: str) -> None:
 def test_every_term_fits_into_a_recipe() -> None:
     settings: Any = OmegaConf.to_object(composed(*EVERY_TERM))
     assert sum(len(settings.stages[name].terms) for name in ("pretrain", "finetune")) == 7 + len(TERMS)
-    assert check.settings(settings, "distilbert") == []
+    assert validation.settings(settings, "distilbert") == []
 
 
 def test_a_term_takes_the_temperature_of_its_stage() -> None:

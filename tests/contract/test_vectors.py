@@ -11,18 +11,19 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from distill import checkpoint, family, student, teacher
-from distill.compress.prune import Kept, everything, pruned
-from distill.compress.quantize import always_float, bitsandbytes_int8, linears
+from distill.compression.pruning.prune import Kept, everything, pruned
+from distill.compression.quantization.quantize import always_float, bitsandbytes_int8, linears
 from distill.config import Teacher
+from distill.deploy.export.onnx import export_onnx, onnx_parity
 from distill.errors import ConfigError, DataError
-from distill.evaluate.cost import gmacs, parameters, size_mib, size_mib_of
-from distill.evaluate.runners import onnx_runner, torch_runner
-from distill.export.onnx import export_onnx, onnx_parity
-from distill.family import vectors
-from distill.family.embedding import EncoderForVectors
-from distill.family.head import stored_head
-from distill.family.record import VECTORS
+from distill.inference.cost import gmacs, parameters, size_mib, size_mib_of
+from distill.inference.runners import onnx_runner, torch_runner
+from distill.models import families, student, teacher
+from distill.models.families import vectors
+from distill.models.families.embedding import EncoderForVectors
+from distill.models.families.head import stored_head
+from distill.models.families.record import VECTORS
+from distill.runtime.storage import run_folder
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 TEXTS = TINY["SENTENCES"]
@@ -56,14 +57,14 @@ def elsewhere(folder: Path, texts: list[str] = TEXTS) -> np.ndarray:
 def of_model(model: Any, folder: Path, texts: list[str] = TEXTS) -> np.ndarray:
     tokenizer = teacher.load_tokenizer(folder)
     batch = dict(tokenizer(texts, padding=True, return_tensors="pt"))
-    return family.logits(model, batch).numpy()  # type: ignore[no-any-return]
+    return families.logits(model, batch).numpy()  # type: ignore[no-any-return]
 
 
 QUICK = ("bert",)
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in family.STUDENTS]
+    "name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in families.STUDENTS]
 )
 def test_every_family(name: str, tmp_path: Path) -> None:
     made(tmp_path / "given", name)
@@ -71,20 +72,20 @@ def test_every_family(name: str, tmp_path: Path) -> None:
     expected = elsewhere(tmp_path / "given")
     np.testing.assert_allclose(of_model(model, tmp_path / "given"), expected, atol=1e-5)
     assert np.ptp(expected, axis=0).min() > 0
-    assert family.depth(model) == len(family.layers(model)) == 3
-    assert family.encoder(model) is model.encoder
+    assert families.depth(model) == len(families.layers(model)) == 3
+    assert families.encoder(model) is model.encoder
     head = stored_head(tmp_path / "given")
     assert head is not None
     assert (head.architecture, head.outputs) == (VECTORS, 16)
     # As every stage does it: the class from the config alone.
     loaded = teacher.read_config(tmp_path / "given")
-    assert family.auto_class(loaded) is EncoderForVectors
+    assert families.auto_class(loaded) is EncoderForVectors
     run = torch_runner("torch", tmp_path / "given", scheme="fp32", device="cpu", threads=1).run
     batch = teacher.load_tokenizer(tmp_path / "given")(TEXTS, padding=True, return_tensors="np")
     np.testing.assert_allclose(run(dict(batch)), expected, atol=1e-5)
     assert gmacs(tmp_path / "given") > 0
     assert size_mib_of(loaded) == pytest.approx(size_mib(tmp_path / "given"), rel=0.25)  # a tiny file is mostly names
-    if family.FAMILIES[name].onnx:
+    if families.FAMILIES[name].onnx:
         export_onnx(tmp_path / "given", tmp_path / "model.onnx")
         assert onnx_parity(tmp_path / "given", tmp_path / "model.onnx") < 1e-4
         onnx = onnx_runner("onnx", tmp_path / "model.onnx", scheme="fp32", threads=1).run
@@ -143,7 +144,7 @@ def test_a_pruned_embedder_keeps_the_width_of_its_vectors(name: str, tmp_path: P
     whole = everything(model)
     kept = Kept([0, 2], torch.arange(8), [torch.tensor([0])] * 2, whole.ffn[:2])
     small = pruned(model, kept)
-    assert (small.config.hidden_size, small.width, len(family.layers(small))) == (8, 16, 2)
+    assert (small.config.hidden_size, small.width, len(families.layers(small))) == (8, 16, 2)
     small.save_pretrained(tmp_path / "small")
     teacher.load_tokenizer(tmp_path / "model").save_pretrained(tmp_path / "small")
     expected = elsewhere(tmp_path / "small")
@@ -210,7 +211,7 @@ MODULE = "sentence_transformers.models."
 )
 def test_other_modules_are_refused(file: str, content: Any, message: str, tmp_path: Path) -> None:
     made(tmp_path, settings=vectors.Vectors(width=24))
-    checkpoint.write_json(tmp_path / file, content)
+    run_folder.write_json(tmp_path / file, content)
     with pytest.raises(DataError, match=message):
         EncoderForVectors.from_pretrained(tmp_path)
     with pytest.raises(DataError, match=message):  # it is no plain encoder either
@@ -222,7 +223,7 @@ def test_a_classifier_made_from_an_embedder_is_a_classifier(tmp_path: Path) -> N
     classifier = teacher.load_classifier(tmp_path / "model", 3)
     classifier.save_pretrained(tmp_path / "classifier")
     loaded = teacher.read_config(tmp_path / "classifier")
-    assert family.auto_class(loaded).__name__ == "AutoModelForSequenceClassification"
+    assert families.auto_class(loaded).__name__ == "AutoModelForSequenceClassification"
     head = stored_head(tmp_path / "classifier")
     assert head is not None
     assert head.outputs == 3

@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distill import check, checkpoint, config, teacher
+from distill import config
 from distill.data import tasks
-from distill.export.proof import plain_logits
+from distill.deploy.export.proof import plain_logits
+from distill.models import teacher
+from distill.pipeline import validation
+from distill.runtime.storage import run_folder
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 TASK = ["limit=smoke", "limit.steps=1", "tasks.names=[order]", "output=out", "stages.evaluate.shapes=[[1,16]]"]
@@ -27,7 +30,7 @@ def test_the_smaller_vocabulary_is_read_by_all_that_comes_of_it(name: str, run: 
     more = ["stages.evaluate.quantized=null", "limit.repeats=1", pipeline]
     found = run(tmp_path, "vocabulary", "teacher=hub", f"teacher.name={given}", *TASK, *more)
     root = tmp_path / "out"
-    manifest = checkpoint.read_json(root / "vocabulary" / checkpoint.MANIFEST)
+    manifest = run_folder.read_json(root / "vocabulary" / run_folder.MANIFEST)
     before, after = manifest["tokens_before"], manifest["tokens"]
     assert after < before
     assert manifest["share_of_texts"] == 1
@@ -58,7 +61,7 @@ def test_a_bound_on_the_tokens_is_kept(run: Any, tmp_path: Path) -> None:
     given = TINY["save"](tmp_path / "teacher", "bert", "", length=130)
     few = ["stages.vocabulary.tokens=5", "pipeline=[finetune_teacher,vocabulary]"]
     run(tmp_path, "vocabulary", "teacher=hub", f"teacher.name={given}", *TASK, *few)
-    manifest = checkpoint.read_json(tmp_path / "out" / "vocabulary" / checkpoint.MANIFEST)
+    manifest = run_folder.read_json(tmp_path / "out" / "vocabulary" / run_folder.MANIFEST)
     whole = teacher.load_tokenizer(given)
     # Five, and what any text can be spelt with.
     spelling = {token for token in whole.get_vocab() if len(token.removeprefix("##")) == 1}
@@ -81,5 +84,5 @@ def test_a_bound_on_the_tokens_is_kept(run: Any, tmp_path: Path) -> None:
     ],
 )
 def test_settings_that_a_vocabulary_cannot_have(given: list[str], line: str) -> None:
-    found = check.settings(config.load_config(["recipe=vocabulary", *given]), "vocabulary")
+    found = validation.settings(config.load_config(["recipe=vocabulary", *given]), "vocabulary")
     assert any(problem.startswith(line) for problem in found), found

@@ -16,10 +16,11 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 
-from distill import advise, check, predict
-from distill.compare import __main__ as compare
+from distill.cli import advise, predict
+from distill.cli.compare import command as compare
 from distill.config import load_config
-from distill.terms import KINDS
+from distill.config.feature_kinds import KINDS
+from distill.pipeline import validation
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -69,7 +70,7 @@ def _first(override: Override) -> str:
 
 
 def overrides(arguments: list[str]) -> list[str]:
-    """The settings among the arguments. A folder of configs is one too, as in `distill.explain`."""
+    """The settings among the arguments. A folder of configs is one too, as in `hydra_errors`."""
     if "--config-dir" not in arguments:
         return first_job(arguments)
     at = arguments.index("--config-dir")
@@ -128,7 +129,7 @@ def test_command_is_accepted(arguments: list[str], work: Path) -> None:
     config = load_config(settings)
     recipe = next(s.partition("=")[2] for s in settings if s.startswith("recipe="))
     assert config.pipeline
-    assert check.settings(config, recipe) == []
+    assert validation.settings(config, recipe) == []
 
 
 @pytest.mark.parametrize(("parser", "arguments"), CALLS)
@@ -172,18 +173,17 @@ def test_architecture_lists_every_kind_of_term() -> None:
     assert [kind.name for kind in KINDS.values() if f"| `{kind.name}` | {kind.compares} |" not in text] == []
 
 
-def test_no_part_imports_one_below_it_in_the_tree() -> None:
+def test_the_tree_has_the_rooms_in_their_order() -> None:
     (tree,) = [b for b in blocks(TREE, "text") if b.startswith("distill/\n")]
-    order = [re.sub(r"(\.py|/)$", "", name) for name in re.findall(r"^ {2}(\S+) +\S", tree, re.M)]
-    for part, imported in ARCHITECTURE["parts"]().items():
-        assert {other for other in imported if order.index(other) > order.index(part)} == set(), part
+    listed = [re.sub(r"(\.py|/)$", "", name) for name in re.findall(r"^ {2}(\S+) +\S", tree, re.M)]
+    assert [name for name in listed if name in ARCHITECTURE["ROOMS"]] == list(ARCHITECTURE["ROOMS"])
 
 
 def test_python_code_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """All of it but the training and the prediction, which other tests run."""
-    monkeypatch.setattr("distill.walk.run", lambda *settings: {"models": [{"role": "student"}]})
+    monkeypatch.setattr("distill.pipeline.run.run", lambda *settings: {"models": [{"role": "student"}]})
     model = SimpleNamespace(predict=lambda texts: [{"label": text} for text in texts])
-    monkeypatch.setattr("distill.serve.load", lambda folder: model)
+    monkeypatch.setattr("distill.deploy.serve.load", lambda folder: model)
     for code in [code for document in WRITTEN for code in blocks(document.read_text(), "python")]:
         exec(code, {})
     printed = capsys.readouterr().out

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from distill import advice, advise
+from distill.cli import advise
+from distill.runtime import quoting
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 classifier, sentences = TINY["classifier"], TINY["sentences"]
@@ -48,6 +49,6 @@ def test_models_that_reach_a_speedup_are_timed(
     assert "100%" in whole
     assert any(line.startswith(" the teacher") and "torch fp32" in line for line in lines)
     assert "100000x is out of reach: the smallest model is estimated at " in out
-    shown = advice.setting("tasks.train", str(texts)) if file else "tasks.train=FILE"
-    teacher = advice.setting("teacher.name", str(classifier()))
+    shown = quoting.setting("tasks.train", str(texts)) if file else "tasks.train=FILE"
+    teacher = quoting.setting("teacher.name", str(classifier()))
     assert f"python -m distill recipe=auto {teacher} {shown} target.speedup=" in out

@@ -34,12 +34,12 @@ def test_a_disturbed_run_ends_as_an_undisturbed_one() -> None:
 
 @pytest.mark.parametrize("recipe", config.recipes())
 def test_every_recipe_can_be_disturbed(recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from distill import check
+    from distill.pipeline import validation
 
     monkeypatch.setattr(chaos, "student", Path.mkdir)
     settings = chaos.prepared(recipe, [tmp_path / "home"])
     monkeypatch.chdir(tmp_path / "home")
-    assert check.settings(config.load_config(settings), recipe) == []
+    assert validation.settings(config.load_config(settings), recipe) == []
 
 
 def folders(tmp_path: Path, change: dict[str, bytes | None]) -> list[Path]:

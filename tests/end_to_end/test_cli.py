@@ -389,20 +389,20 @@ def test_a_setting_calls_no_other_function(trap: Path, tmp_path: Path) -> None:
     ],
 )
 def test_every_error_of_hydra_is_one_line(setting: str, expected: str) -> None:
-    from distill import explain
     from distill.config import load_config
+    from distill.pipeline.validation import hydra_errors
 
     with pytest.raises(Exception, match=r"\S") as caught:
         load_config([RECIPE, setting])
-    (line,) = explain.messages(caught.value, [RECIPE, setting]) or []
+    (line,) = hydra_errors.messages(caught.value, [RECIPE, setting]) or []
     assert expected in line
     assert "\n" not in line
 
 
 def test_a_bug_is_not_reported_as_a_wrong_setting() -> None:
-    from distill import explain
+    from distill.pipeline.validation import hydra_errors
 
-    assert explain.messages(ValueError("a defect"), [RECIPE]) is None
+    assert hydra_errors.messages(ValueError("a defect"), [RECIPE]) is None
 
 
 STOPPED = """

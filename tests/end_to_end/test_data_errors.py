@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distill import checkpoint, intact, teacher
-from distill.context.folder import BEGUN
 from distill.errors import UserError
+from distill.models import teacher
+from distill.pipeline.context.folder import BEGUN
+from distill.runtime.storage import checksums, run_folder
 
 COUNT = 40
 ANIMALS = ("heron", "otter", "badger", "newt")
@@ -94,7 +95,7 @@ def refusal(run: Any, glue: Path, corpus: Path, given: Path, tmp_path: Path) -> 
         with pytest.raises(UserError) as caught:
             run(tmp_path, "distilbert", *settings(glue, corpus, given), *overrides)
         begun = [str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").iterdir()]
-        assert set(begun) <= {checkpoint.CLAIM, checkpoint.LOCK, intact.SUMS, "config.json", BEGUN}
+        assert set(begun) <= {run_folder.CLAIM, run_folder.LOCK, checksums.SUMS, "config.json", BEGUN}
         (line,) = caught.value.messages
         assert "\n" not in line
         assert ": got " in line

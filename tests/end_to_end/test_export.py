@@ -14,12 +14,16 @@ import pytest
 from huggingface_hub import constants
 
 import distill
-from distill import check, checkpoint, config, explain, teacher
+from distill import config
+from distill.config.plan import resolve
+from distill.deploy.export import record
+from distill.deploy.export.proof import plain_logits
+from distill.deploy.export.push import MARKER, create, exported, preview, repositories, upload
 from distill.errors import ConfigError, UserError
-from distill.export import record
-from distill.export.proof import plain_logits
-from distill.export.push import MARKER, create, exported, preview, repositories, upload
-from distill.plan import resolve
+from distill.models import teacher
+from distill.pipeline import validation
+from distill.pipeline.validation import hydra_errors
+from distill.runtime.storage import run_folder
 
 RUN = (
     "tasks=docstrings", "limit=smoke", "limit.steps=2",
@@ -107,7 +111,7 @@ def test_a_full_disk_leaves_no_exported_folder(run: Any, cwd: Path, small_disk: 
     shutil.rmtree(folder)
     with small_disk(size - 1), pytest.raises(OSError, match="File too large") as caught:
         run(cwd, "task", *RUN)
-    (message,) = explain.messages(caught.value, []) or []
+    (message,) = hydra_errors.messages(caught.value, []) or []
     assert "got File too large after " in message
     assert "must be allowed to be so large; raise the limit (ulimit -f), or use another disk, then run" in message
     assert not folder.exists() or not list(folder.iterdir())
@@ -233,7 +237,7 @@ def test_a_repository_is_private_unless_asked_and_keeps_its_visibility(hub: Any,
 
 def test_visibility_does_not_change_the_run_folder() -> None:
     settings = ["seed=1", "push=me/student", "push_private=false"]
-    assert checkpoint.run_folder("task", settings, None) == checkpoint.run_folder("task", ["seed=1"], None)
+    assert run_folder.run_folder("task", settings, None) == run_folder.run_folder("task", ["seed=1"], None)
     assert config.load_config(["recipe=task"]).push_private is True
     assert config.load_config(["recipe=task", *settings]).push_private is False
 
@@ -337,5 +341,5 @@ def test_names_of_repositories(settings: list[str], expected: dict[str, str]) ->
 
 def test_push_without_an_export_stage_is_refused() -> None:
     settings = config.load_config(["recipe=distilbert", "pipeline=[adapt]", "push=me/student"])
-    (message,) = check.settings(settings, "distilbert")
+    (message,) = validation.settings(settings, "distilbert")
     assert message.startswith("push: got me/student; must be null in a pipeline without an export stage")

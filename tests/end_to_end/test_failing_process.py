@@ -17,7 +17,7 @@ from distill import __main__, engine, stages
 from distill.errors import UserError
 
 how, rank = sys.argv.pop(1), os.environ["RANK"]
-steps, train = [], sys.modules["distill.engine.train"]
+steps, train = [], sys.modules["distill.training.train"]
 gradients = train.gradients
 
 

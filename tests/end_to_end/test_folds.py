@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from distill.errors import Stopped
-from distill.training import tasks
+from distill.pipeline.train_steps import tasks
 
 FEW = (
     "limit=smoke", "limit.steps=2", "tasks.names=[order]", "target.speedup=null", "student.num_hidden_layers=1",

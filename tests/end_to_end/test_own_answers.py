@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import distill
-from distill.compare import compare
+from distill.cli.compare.comparison import compare
 from distill.errors import ConfigError
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
@@ -93,7 +93,7 @@ def test_a_file_becomes_exported_models_that_answer(
 
 def other_tokenizer(folder: Path) -> Path:
     """A tokenizer with the words of a single sentence."""
-    from distill.teacher import random_teacher
+    from distill.models.teacher import random_teacher
 
     return Path(random_teacher(folder, 1, TINY["SENTENCES"][:1]))
 

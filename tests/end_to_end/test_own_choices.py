@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import distill
-from distill.compare import compare
+from distill.cli.compare.comparison import compare
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 COUNT = 64

@@ -614,7 +614,7 @@ FORM = re.compile(r"[^:]+: got .+; (.*must|names must) .+; .+")
 @pytest.fixture
 def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """`refused(files, *settings)`: the line that the command line prints when it refuses the first of the files."""
-    from distill import __main__ as command
+    from distill.cli import run as command
 
     # Hydra composes the config twice, the first time to learn whether this is a sweep.
     monkeypatch.setattr(Hydra, "get_mode", lambda *_, **settings: RunMode.RUN)

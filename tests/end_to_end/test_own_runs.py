@@ -15,11 +15,13 @@ import numpy as np
 import pytest
 
 import distill
-from distill import check, checkpoint, config
-from distill.data.kinds import KINDS
+from distill import config
+from distill.data.task_types import KINDS
 from distill.errors import UserError
-from distill.family.head import stored_head
-from distill.stages import quantize
+from distill.models.families.head import stored_head
+from distill.pipeline import validation
+from distill.pipeline.stages import quantize
+from distill.runtime.storage import run_folder
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 COUNT = 64
@@ -83,7 +85,7 @@ def test_a_csv_becomes_exported_models(kind: str, run: Any, tmp_path: Path) -> N
     assert 2 <= rows["validation"] <= 24
     assert any(note.startswith("tickets: text from ") and kind in note for note in results["notes"])
     assert any("set aside for validation, by a hash of their text" in note for note in results["notes"])
-    manifest = checkpoint.read_json(tmp_path / "out" / "recover" / "tickets" / checkpoint.MANIFEST)
+    manifest = run_folder.read_json(tmp_path / "out" / "recover" / "tickets" / run_folder.MANIFEST)
     assert ("margins" in manifest["log"][-1]["terms"]) == KINDS[kind].grouped
     made = manifest["transfer"]
     assert made["sources"].keys() == {"files", "edits", *(["pairs"] if kind == "reranking" else [])}
@@ -145,7 +147,7 @@ def test_a_given_teacher_with_the_tasks_head_is_used_as_it_is(kind: str, run: An
     run(tmp_path, "prune", *settings, "output=as_it_is")
     taken, same = (tmp_path / name / "finetune_teacher" / "tickets" for name in ("out", "as_it_is"))
     for folder in (taken, same):
-        manifest = checkpoint.read_json(folder / checkpoint.MANIFEST)
+        manifest = run_folder.read_json(folder / run_folder.MANIFEST)
         assert manifest["given"] is True
         assert (manifest["steps"], manifest["tokens"]) == (0, 0)
     tokens = AutoTokenizer.from_pretrained(given)(TINY["SENTENCES"], return_tensors="pt", padding=True)
@@ -165,10 +167,10 @@ def test_a_given_teacher_with_the_tasks_head_is_used_as_it_is(kind: str, run: An
 @pytest.mark.slow
 def test_a_student_learns_from_soft_labels(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A teacher's outputs are computed only if a row has no soft label. With a term on hidden states it also runs."""
-    from distill.training import answers
+    from distill.pipeline.train_steps import teacher_logits
 
-    asked, whole = [], answers.teacher_logits
-    monkeypatch.setattr(answers, "teacher_logits", lambda *a: asked.append(a[-1].task.name) or whole(*a))
+    asked, whole = [], teacher_logits.teacher_logits
+    monkeypatch.setattr(teacher_logits, "teacher_logits", lambda *a: asked.append(a[-1].task.name) or whole(*a))
     soft = [json.dumps({queue: 0.9, QUEUES[(i + 1) % 3]: 0.1}) for i, queue in enumerate(LABELS["classification"])]
     most = [value if i % 4 else "" for i, value in enumerate(soft)]
     columns = {"body": SUBJECTS, "queue": LABELS["classification"], "all": soft, "most": most}
@@ -178,7 +180,7 @@ def test_a_student_learns_from_soft_labels(run: Any, tmp_path: Path, monkeypatch
     for column, more in (("all", hidden), ("most", [])):
         settings = [*few, *more, f"tasks.train={file}", "tasks.label=queue", f"tasks.soft_label={column}"]
         run(tmp_path, "prune", *settings, f"output={column}")
-        manifest = checkpoint.read_json(tmp_path / column / "recover" / "tickets" / checkpoint.MANIFEST)
+        manifest = run_folder.read_json(tmp_path / column / "recover" / "tickets" / run_folder.MANIFEST)
         terms = manifest["log"][-1]["terms"]
         assert terms["soft_targets"] > 0
         assert ("hidden" in terms) == (column == "all")
@@ -190,9 +192,9 @@ def test_without_a_teacher_soft_labels_train_the_given_model_and_the_student(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reference is the given model at full size. No model labels a row."""
-    from distill.training import answers
+    from distill.pipeline.train_steps import teacher_logits
 
-    monkeypatch.setattr(answers, "teacher_logits", lambda *_: pytest.fail("a teacher labelled rows"))
+    monkeypatch.setattr(teacher_logits, "teacher_logits", lambda *_: pytest.fail("a teacher labelled rows"))
     labels = LABELS["classification"]
     soft = [json.dumps({queue: 0.9, QUEUES[(i + 1) % 3]: 0.1}) for i, queue in enumerate(labels)]
     file = write(tmp_path / "tickets.csv", {"body": SUBJECTS, "queue": labels, "soft": soft})
@@ -202,7 +204,7 @@ def test_without_a_teacher_soft_labels_train_the_given_model_and_the_student(
     more = ["tasks.soft_label=soft", "stages.evaluate.quantized=null", pipeline, "tasks.labels=[billing,fraud,other]"]
     results = run(tmp_path, "prune", *SMALL[:-1], *settings, *more)
     for stage, terms in (("finetune_teacher", {"soft_targets", "supervised"}), ("recover", {"soft_targets"})):
-        manifest = checkpoint.read_json(tmp_path / "out" / stage / "tickets" / checkpoint.MANIFEST)
+        manifest = run_folder.read_json(tmp_path / "out" / stage / "tickets" / run_folder.MANIFEST)
         assert manifest["log"][-1]["terms"].keys() == terms
     assert results["teacher_name"] == "given"
     assert any(note.startswith("No teacher is given: soft labels stand in") for note in results["notes"])
@@ -210,7 +212,7 @@ def test_without_a_teacher_soft_labels_train_the_given_model_and_the_student(
 
 
 def problems(*settings: str, recipe: str = "prune") -> list[str]:
-    return check.settings(config.load_config([f"recipe={recipe}", *SMALL[:-1], "teacher=none", *settings]), recipe)
+    return validation.settings(config.load_config([f"recipe={recipe}", *SMALL[:-1], "teacher=none", *settings]), recipe)
 
 
 def test_what_a_run_without_a_teacher_needs(run: Any, tmp_path: Path) -> None:
@@ -236,13 +238,13 @@ def test_what_a_run_without_a_teacher_needs(run: Any, tmp_path: Path) -> None:
 def test_a_stage_that_reads_reported_rows_before_they_are_reported_fails(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from distill.compress import guard
+    from distill.compression.quantization import quality_limits
 
     columns = {"body": SUBJECTS, "label": LABELS["classification"]}
     settings = [*SMALL[:-1], f"tasks.train={write(tmp_path / 'tickets.csv', columns)}", "student.num_hidden_layers=2"]
     settings += ["target.speedup=null", "pipeline=[finetune_teacher,prune,recover,quantize]"]
     run(tmp_path, "prune", *settings)
-    whole = guard.source_of
+    whole = quality_limits.source_of
     monkeypatch.setattr(
         quantize,
         "source_of",

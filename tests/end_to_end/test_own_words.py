@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import distill
-from distill.compare import compare
-from distill.data.kinds.token_classification import words_of
+from distill.cli.compare.comparison import compare
+from distill.data.task_types.token_classification import words_of
 from distill.errors import ConfigError
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file
 
-from distill.family.embedding import EncoderForVectors
+from distill.models.families.embedding import EncoderForVectors
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 

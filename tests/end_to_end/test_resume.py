@@ -27,8 +27,8 @@ MODELS = ["pretrain", "finetune_teacher/order", "finetune/order"]
 DISTURBED = """
 import os, sys
 from distill.__main__ import main
-from distill.engine import state
-from distill.training import corpus, tasks
+from distill.training import state
+from distill.pipeline.train_steps import corpus, tasks
 
 stage, at, number = sys.argv.pop(1), int(sys.argv.pop(1)), int(sys.argv.pop(1))
 save, forget = state.save, corpus.forget_training

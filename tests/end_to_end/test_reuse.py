@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from distill import cache
+from distill.runtime.storage import cache
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 SMALL = (
@@ -105,7 +105,7 @@ def test_other_data_and_other_models_are_not_reused(trained: Any, folder: Path) 
 @pytest.mark.slow
 def test_a_stage_that_was_stopped_is_taken_whole(trained: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another run finished it meanwhile."""
-    from distill.engine import state
+    from distill.training import state
 
     def stopped(*arguments: Any) -> None:
         raise KeyboardInterrupt

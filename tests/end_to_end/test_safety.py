@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import distill
+from distill.config.schemes import ONNX
 from distill.errors import UserError
-from distill.schemes import ONNX
-from distill.stages import prune, quantize, vocabulary
+from distill.pipeline.stages import prune, quantize, vocabulary
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 SMOKE = ("recipe=distilbert", "limit=smoke", "limit.steps=1", "pipeline=[adapt,pretrain]")

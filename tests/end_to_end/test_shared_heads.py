@@ -16,7 +16,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import distill
-from distill.compare import compare
+from distill.cli.compare.comparison import compare
 from distill.errors import UserError
 from distill.report.schema import validate
 

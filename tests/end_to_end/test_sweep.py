@@ -13,7 +13,7 @@ import psutil
 import pytest
 import yaml
 
-from distill.sweep import objectives
+from distill.pipeline.sweep import objectives
 
 SETTINGS = ["recipe=distilbert", "limit=smoke", "limit.steps=1", "pipeline=[adapt,pretrain]"]
 

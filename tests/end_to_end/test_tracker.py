@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from distill import check, checkpoint, config
+from distill import config
+from distill.pipeline import validation
+from distill.runtime.storage import run_folder
 
 SMALL = (
     "limit=smoke", "limit.documents=60", "limit.repeats=1", "tasks.names=[order]", "tasks.max_length=32",
@@ -37,7 +39,7 @@ def test_a_tracker_gets_the_losses_of_every_training_and_the_final_table(run: An
     found = scalars(tmp_path / "out" / "tracker")
     before = 0
     for stage in ("adapt", "pretrain", "finetune_teacher/order", "finetune/order"):
-        manifest = checkpoint.read_json(tmp_path / "out" / stage / checkpoint.MANIFEST)
+        manifest = run_folder.read_json(tmp_path / "out" / stage / run_folder.MANIFEST)
         if "skipped" in manifest:
             continue
         last = manifest["log"][-1]
@@ -57,8 +59,8 @@ def test_a_tracker_gets_the_losses_of_every_training_and_the_final_table(run: An
 
 
 def test_a_tracker_that_is_not_installed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check, "find_spec", lambda name: None if name == "mlflow" else find_spec(name))
-    (message,) = check.settings(config.load_config(["recipe=distilbert", "tracker=mlflow"]), "distilbert")
+    monkeypatch.setattr(validation, "find_spec", lambda name: None if name == "mlflow" else find_spec(name))
+    (message,) = validation.settings(config.load_config(["recipe=distilbert", "tracker=mlflow"]), "distilbert")
     assert message == "tracker: got mlflow; needs its package; run pip install 'distill[mlflow]', or leave it out"
-    (message,) = check.settings(config.load_config(["recipe=distilbert", "tracker=tensorbord"]), "distilbert")
+    (message,) = validation.settings(config.load_config(["recipe=distilbert", "tracker=tensorbord"]), "distilbert")
     assert message.startswith("tracker: got tensorbord; must be one of tensorboard, wandb, mlflow, trackio, or null")

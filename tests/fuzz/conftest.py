@@ -20,8 +20,8 @@ import pytest
 from filelock import FileLock
 from hypothesis import HealthCheck, Phase, settings
 
-from distill import checkpoint
-from distill.environment import commit, hardware
+from distill.runtime.storage import run_folder
+from distill.runtime.versions import commit, hardware
 
 CASES = int(os.environ.get("FUZZ_CASES", "100"))
 settings.register_profile(
@@ -63,7 +63,7 @@ def outcomes(request: pytest.FixtureRequest) -> Iterator[Counter[str]]:
         return
     file, row = Path(os.environ["FUZZ_OUTPUT"]).absolute(), {"kind": KINDS[request.module.__name__.rpartition(".")[2]]}
     with FileLock(Path(tempfile.gettempdir()) / "distill-fuzz.lock"):
-        stored = checkpoint.read_json(file)["rows"] if file.is_file() else []
+        stored = run_folder.read_json(file)["rows"] if file.is_file() else []
         rows = [each for each in stored if each["kind"] != row["kind"]]
         rows.append(
             {
@@ -75,7 +75,7 @@ def outcomes(request: pytest.FixtureRequest) -> Iterator[Counter[str]]:
             }
         )
         rows.sort(key=lambda each: each["kind"])
-        checkpoint.write_json(file, {"environment": hardware(1), "rows": rows})
+        run_folder.write_json(file, {"environment": hardware(1), "rows": rows})
 
 
 @pytest.fixture(autouse=True)
@@ -93,8 +93,9 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     """
     from hydra.core.global_hydra import GlobalHydra
 
-    from distill import __main__, walk
+    from distill.cli import run
     from distill.errors import UserError
+    from distill.pipeline import run as walk
 
     class Accepted(UserError):
         pass
@@ -114,7 +115,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
         with monkeypatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
             patch.setattr(sys, "argv", ["distill", *arguments])
             try:
-                __main__.main()
+                run.main()
                 code = 0
             except SystemExit as ended:
                 code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)

@@ -16,7 +16,7 @@ import traceback
 import transformers.models.bert.modeling_bert  # noqa: F401
 from transformers import AutoModelForSequenceClassification, AutoTokenizer  # noqa: F401
 
-import distill.serve
+import distill.deploy.serve
 from distill.errors import UserError
 
 SECONDS, BYTES = 30, 8 * 2**30
@@ -29,7 +29,7 @@ for line in sys.stdin:
         for stream in (1, 2):
             os.dup2(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
         try:
-            distill.serve.load(folder).predict(["the small boat", ""])
+            distill.deploy.serve.load(folder).predict(["the small boat", ""])
             print("loaded", file=sys.stderr)
         except UserError as error:
             print("refused:", error, file=sys.stderr)

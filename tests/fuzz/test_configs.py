@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distill import config
-from distill.check.rules import flatten
+from distill.pipeline.validation.rules import flatten
 
 pytestmark = pytest.mark.slow
 WORDS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=12)

@@ -17,10 +17,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distill import cache, teacher
 from distill.config import Config, load_config
 from distill.data.tasks import check_files, load_tasks
 from distill.errors import UserError
+from distill.models import teacher
+from distill.runtime.storage import cache
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 pytestmark = pytest.mark.slow

@@ -16,9 +16,9 @@ import peft
 import pytest
 import torch
 
-from distill import serve
+from distill.deploy import serve
 from distill.errors import DataError
-from distill.family.head import stored_head
+from distill.models.families.head import stored_head
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # of peft
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))

@@ -10,7 +10,7 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from distill import advice
+from distill.runtime import quoting
 
 ODD = [
     "", " ", "  a  ", ";", ",", "#", "'", '"', "\\", "\\\\", "a\\", '\\"', "''", '""', "'\"'", "!", "!!", "$", "${",
@@ -61,23 +61,23 @@ def values() -> list[Any]:
 
 def test_a_setting_arrives_as_the_value_that_it_was_made_of() -> None:
     given = [value for value in values() if "\0" not in str(value)]
-    arrived = in_bash([advice.setting("a.b", value) for value in given])
+    arrived = in_bash([quoting.setting("a.b", value) for value in given])
     # `repr` distinguishes 401 from "401", and 1 from True.
     assert [repr(value) for value in meant(arrived)] == [repr(value) for value in given]
 
 
 def test_a_setting_is_one_line_that_a_terminal_can_show() -> None:
-    assert all(advice.setting("a", text).isprintable() for text in ODD)
-    assert advice.setting("tasks.text", "отзыв") == "'tasks.text=\"отзыв\"'"
-    assert advice.setting("output", "outputs/run-2") == "output=outputs/run-2"
+    assert all(quoting.setting("a", text).isprintable() for text in ODD)
+    assert quoting.setting("tasks.text", "отзыв") == "'tasks.text=\"отзыв\"'"
+    assert quoting.setting("output", "outputs/run-2") == "output=outputs/run-2"
 
 
 def test_paths_and_options_arrive_in_bash() -> None:
     texts = [text for text in [*ODD, *words(200)] if text]
-    assert in_bash([advice.path(text) for text in texts]) == [f"./{t}" if t.startswith("-") else t for t in texts]
-    typed = in_bash([advice.option("--text", text).replace("--text ", "--text=", 1) for text in texts])
+    assert in_bash([quoting.path(text) for text in texts]) == [f"./{t}" if t.startswith("-") else t for t in texts]
+    typed = in_bash([quoting.option("--text", text).replace("--text ", "--text=", 1) for text in texts])
     assert typed == [f"--text={text}" for text in texts]
-    shown = advice.command(["python", *texts])
+    shown = quoting.command(["python", *texts])
     done = subprocess.run(["bash", "-c", f"printf '%s\\0' {shown}"], capture_output=True, check=True)
     assert done.stdout.decode("utf-8", "surrogateescape").split("\0")[1:-1] == texts
 
@@ -85,14 +85,14 @@ def test_paths_and_options_arrive_in_bash() -> None:
 @pytest.mark.parametrize("name", ["ü", "a b", "401", "true", "a:b", ""])
 def test_a_key_that_the_grammar_cannot_express_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="cannot be the key"):
-        advice.setting("a", {name: 1})
+        quoting.setting("a", {name: 1})
 
 
 def test_the_command_by_which_a_stopped_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    from distill import __main__
+    from distill.cli import run
 
     typed = [f"tasks.text={text}" for text in ODD if text.isprintable()]
-    monkeypatch.setattr(__main__, "_typed", typed)
-    command = __main__._stopped().removeprefix("stopped; to go on, run: python -m distill ")
+    monkeypatch.setattr(run, "_typed", typed)
+    command = run._stopped().removeprefix("stopped; to go on, run: python -m distill ")
     done = subprocess.run(["bash", "-c", f"printf '%s\\0' {command}"], capture_output=True, check=True)
     assert done.stdout.decode("utf-8", "surrogateescape").split("\0")[:-1] == typed

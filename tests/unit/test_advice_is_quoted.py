@@ -1,4 +1,4 @@
-"""What messages print to be typed comes from `distill.advice`: no value is put behind `KEY=` or `--NAME` by hand."""
+"""What messages print to be typed comes from `distill.runtime.quoting`: no value is put behind `KEY=` by hand."""
 
 from __future__ import annotations
 

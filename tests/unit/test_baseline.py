@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from distill import check
 from distill.config import Config, Term, load_config
+from distill.pipeline import validation
 
 KEY = "stages.finetune_baseline"
 COSINE = {"_target_": "distill.losses.cosine", "_partial_": True}
@@ -79,10 +79,10 @@ def test_a_problem_is_reported_once_under_the_key_the_user_wrote(
         group, _, name = key.rpartition(".")
         node = changed.stages[stage]
         setattr(getattr(node, group) if group else node, name, value)
-    assert check.settings(changed, "distilbert") == [expected]
+    assert validation.settings(changed, "distilbert") == [expected]
 
 
 def test_a_term_of_weight_0_needs_no_teacher(settings: Config) -> None:
     changed = copy.deepcopy(settings)
     changed.stages["finetune_baseline"].terms["more"] = Term(0.0, "hidden", positions="all", loss=COSINE)  # type: ignore[attr-defined]
-    assert check.settings(changed, "distilbert") == []
+    assert validation.settings(changed, "distilbert") == []

@@ -21,8 +21,8 @@ from transformers import BertConfig, BertForMaskedLM, BertModel
 from benchmarks import bert_base, embedders, frameworks, quantize, removal, step
 from benchmarks.results_table import quantize_table, step_table
 from distill.config import Train
-from distill.machine import Machine
-from distill.schemes import SCHEMES
+from distill.config.schemes import SCHEMES
+from distill.runtime.machine import Machine
 
 SHAPE = (3, 16)
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))

@@ -7,21 +7,24 @@ from typing import Any
 
 import pytest
 
-from distill import bind, losses
-from distill.engine import schedule
+from distill import losses
+from distill.config import instantiate
 from distill.errors import ConfigError
+from distill.training import schedule
 
 
 def test_a_function_is_bound_to_its_settings() -> None:
-    bound: Any = bind.bind({"_target_": "distill.engine.schedule.linear", "_partial_": True, "warmup": 0.5}, "schedule")
+    bound: Any = instantiate.bind(
+        {"_target_": "distill.training.schedule.linear", "_partial_": True, "warmup": 0.5}, "schedule"
+    )
     assert (bound.func, bound.args, bound.keywords) == (schedule.linear, (), {"warmup": 0.5})
     assert bound(0, 10) == schedule.linear(0, 10, warmup=0.5) == 0.2
 
 
 def test_the_losses_are_those_that_the_package_exports() -> None:
-    assert list(bind.PLACES["loss"]) == [f"distill.losses.{name}" for name in losses.__all__]
-    for target in bind.PLACES["loss"]:
-        bound: Any = bind.bind({"_target_": target}, "loss")
+    assert list(instantiate.PLACES["loss"]) == [f"distill.losses.{name}" for name in losses.__all__]
+    for target in instantiate.PLACES["loss"]:
+        bound: Any = instantiate.bind({"_target_": target}, "loss")
         assert bound.func is getattr(losses, target.rpartition(".")[2])
 
 
@@ -46,5 +49,5 @@ def test_an_unchecked_setting_runs_no_code(
 ) -> None:
     monkeypatch.setattr(builtins, "print", lambda *_: pytest.fail("it was called"))
     with pytest.raises(ConfigError) as refused:
-        bind.bind(node, place)
+        instantiate.bind(node, place)
     assert refused.value.messages[0].startswith(named)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from distill.check import words as command_line
 from distill.config import Config, bounds, load_config
 from distill.errors import ConfigError
+from distill.pipeline.validation import words as command_line
 
 SECRET = "a-secret-of-the-environment"
 GLOBAL = "# @package _global_\n"

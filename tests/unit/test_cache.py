@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from distill import cache, checkpoint
+from distill.runtime.storage import cache
+from distill.runtime.storage import run_folder as checkpoint
 
 MIB = 2**20
 KEY, OTHER = "0123456789abcdef", "f" * 16

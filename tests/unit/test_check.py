@@ -14,10 +14,22 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
-from distill import bind, check
-from distill.check import hydra, rules
-from distill.config import Config, Prune, Task, Tasks, Term, Train, Vocabulary, folder, load_config, recipes
+from distill.config import (
+    Config,
+    Prune,
+    Task,
+    Tasks,
+    Term,
+    Train,
+    Vocabulary,
+    folder,
+    instantiate,
+    load_config,
+    recipes,
+)
 from distill.errors import ConfigError
+from distill.pipeline import validation
+from distill.pipeline.validation import hydra, rules
 
 NAN, INFINITY = math.nan, math.inf
 GLUE, DOCSTRINGS = (load_config([f"tasks={name}"]).tasks for name in ("glue", "docstrings"))
@@ -109,7 +121,7 @@ def config(_good: Config) -> Config:
     changed = copy.deepcopy(_good)
     # In no pipeline: only their rules are read.
     changed.stages["prune"] = Prune(
-        start="finetune_teacher", importance={"_target_": "distill.compress.importance.magnitude"}
+        start="finetune_teacher", importance={"_target_": "distill.compression.pruning.importance.magnitude"}
     )
     changed.stages["vocabulary"] = Vocabulary(start="finetune_teacher")
     return changed
@@ -130,7 +142,7 @@ def errors(config: Config, **settings: Any) -> list[str]:
     """Problems after changes; `__` in a name stands for a dot."""
     for name, value in settings.items():
         put(config, name.replace("__", "."), value)
-    return check.settings(config, "distilbert")
+    return validation.settings(config, "distilbert")
 
 
 def test_a_valid_config_has_no_problems(config: Config) -> None:
@@ -146,7 +158,7 @@ def test_every_rule_has_examples_and_every_example_a_rule() -> None:
 def test_a_rule_refuses_invalid_values(rule: rules.Rule, value: Any, config: Config) -> None:
     key = EXAMPLES[rule[0]][0]
     put(config, key, value)
-    assert f"{key}: got {value}; must be {rule[2]}; {rule[3]}" in check.settings(config, "distilbert")
+    assert f"{key}: got {value}; must be {rule[2]}; {rule[3]}" in validation.settings(config, "distilbert")
 
 
 @pytest.mark.parametrize("rule", rules.RULES, ids=lambda rule: rule[0])
@@ -154,7 +166,9 @@ def test_a_rule_allows_valid_values(rule: rules.Rule, config: Config) -> None:
     key, _, good = EXAMPLES[rule[0]]
     for value in good:
         put(config, key, value)
-        assert not [e for e in check.settings(config, "distilbert") if e.startswith(key) and f"must be {rule[2]};" in e]
+        assert not [
+            e for e in validation.settings(config, "distilbert") if e.startswith(key) and f"must be {rule[2]};" in e
+        ]
 
 
 def test_all_problems_are_reported_at_once(config: Config) -> None:
@@ -179,10 +193,10 @@ def test_all_problems_are_reported_at_once(config: Config) -> None:
 
 
 def test_settings_are_checked_without_a_recipe_too() -> None:
-    assert check.settings(load_config([]), None) == [
+    assert validation.settings(load_config([]), None) == [
         f"recipe: got nothing; must be one of {', '.join(recipes())}; choose one, e.g. recipe=distilbert"
     ]
-    first, second = check.settings(load_config(["temperature=-1.0"]), None)
+    first, second = validation.settings(load_config(["temperature=-1.0"]), None)
     assert first.startswith("recipe: got nothing")
     assert second == "temperature: got -1.0; must be > 0; 2 is usual"
 
@@ -205,7 +219,7 @@ def test_an_invalid_temperature_of_the_run_is_reported_once(config: Config) -> N
 )
 def test_an_unknown_setting_is_refused(key: str, near: str, config: Config) -> None:
     put(config, key, 3)
-    assert check.settings(config, "distilbert") == [f"{key}: got 3; must be a setting that exists; {near}"]
+    assert validation.settings(config, "distilbert") == [f"{key}: got 3; must be a setting that exists; {near}"]
 
 
 @pytest.mark.parametrize(
@@ -287,7 +301,7 @@ def test_a_language_model_does_not_start_from_a_model_for_each_task(config: Conf
 def test_terms_that_do_not_fit_their_stage(stage: str, changes: dict[str, Any], expected: str, config: Config) -> None:
     for key, value in changes.items():
         put(config, f"stages.{stage}.{key}", value)
-    problems = check.settings(config, "distilbert")
+    problems = validation.settings(config, "distilbert")
     assert len(problems) == bool(expected)
     assert expected in "".join(problems)
 
@@ -303,7 +317,7 @@ PRETRAIN = "stages.pretrain"
         ("terms.mlm.loss", "distillery.losses.mlm"),
         ("terms.mlm.loss", "distill.losses.ml"),
         ("terms.mlm.loss", "distill.losses.logits.mlm"),
-        ("terms.mlm.loss", "distill.checkpoint.remove"),
+        ("terms.mlm.loss", "distill.runtime.storage.run_folder.remove"),
         ("terms.mlm.loss", "torch.optim.AdamW"),
         ("terms.mlm.loss", 3),
         ("terms.mlm.loss", ["distill.losses.mlm"]),
@@ -318,14 +332,16 @@ PRETRAIN = "stages.pretrain"
 )
 def test_a_function_of_another_place_is_refused(place: str, target: Any, config: Config) -> None:
     put(config, f"{PRETRAIN}.{place}._target_", target)
-    known = bind.PLACES[place.rpartition(".")[2]]
-    problems = check.settings(config, "distilbert")
+    known = instantiate.PLACES[place.rpartition(".")[2]]
+    problems = validation.settings(config, "distilbert")
     assert problems == [f"{PRETRAIN}.{place}._target_: got {target}; must be one of {', '.join(known)}; choose one"]
 
 
 def test_an_importance_is_refused_as_a_loss(config: Config) -> None:
     (line,) = errors(config, stages__prune__importance___target_="distill.losses.mlm")
-    assert line.startswith("stages.prune.importance._target_: got distill.losses.mlm; must be one of distill.compress")
+    assert line.startswith(
+        "stages.prune.importance._target_: got distill.losses.mlm; must be one of distill.compression"
+    )
 
 
 @pytest.mark.parametrize("value", [None, "torch.optim.AdamW", [{"_target_": "torch.optim.AdamW"}]])
@@ -358,14 +374,14 @@ def test_a_reserved_key_of_hydra_is_refused_at_any_depth(key: str, value: Any, n
     put(config, f"{PRETRAIN}.{key}", value)
     got = value if key == named else "os.getcwd"
     line = f"{PRETRAIN}.{named}: got {got}; must not be set: no function belongs here; leave it out"
-    assert line in check.settings(config, "distilbert")
+    assert line in validation.settings(config, "distilbert")
 
 
 @pytest.mark.parametrize("key", ["teacher.weights", "target.speedup", "stages"])
 def test_a_reserved_key_of_hydra_is_refused_outside_of_stages_too(key: str, config: Config) -> None:
     put(config, f"{key}{'.more' if key == 'stages' else ''}", CALL)
     problems = [
-        line for line in check.settings(config, "distilbert") if "_target_: got os.getcwd; must not be set" in line
+        line for line in validation.settings(config, "distilbert") if "_target_: got os.getcwd; must not be set" in line
     ]
     assert [line.startswith(key) for line in problems] == [True]
 
@@ -381,9 +397,9 @@ def test_arguments_of_a_function_must_be_plain_values(config: Config) -> None:
 @pytest.mark.parametrize("place", ["optimizer", "schedule"])
 def test_every_allowed_function_is_accepted(place: str, config: Config) -> None:
     settings = {"optimizer": {"lr": 0.1, "weight_decay": 0.1}, "schedule": {"warmup": 0.1}}[place]
-    for target in bind.PLACES[place]:
+    for target in instantiate.PLACES[place]:
         put(config, f"stages.pretrain.{place}", {"_target_": target, **settings})
-        assert check.settings(config, "distilbert") == [], target
+        assert validation.settings(config, "distilbert") == [], target
 
 
 @pytest.mark.parametrize(
@@ -392,12 +408,12 @@ def test_every_allowed_function_is_accepted(place: str, config: Config) -> None:
         ("stages.pretrain.terms.soft_targets.loss.temprature", 2, "distill.losses.soft_targets; did you mean temperat"),
         ("stages.pretrain.terms.cosine.loss.margin", 0.1, "distill.losses.cosine; leave it out"),
         ("stages.pretrain.optimizer.beta", 0.9, "torch.optim.AdamW; did you mean betas?"),
-        ("stages.pretrain.schedule.warmups", 0.1, "distill.engine.schedule.linear; did you mean warmup?"),
+        ("stages.pretrain.schedule.warmups", 0.1, "distill.training.schedule.linear; did you mean warmup?"),
     ],
 )
 def test_an_unknown_parameter_of_a_function_is_refused(key: str, value: float, expected: str, config: Config) -> None:
     put(config, key, value)
-    (line,) = check.settings(config, "distilbert")
+    (line,) = validation.settings(config, "distilbert")
     assert line.startswith(f"{key}: got {value}; must be a parameter of {expected}")
 
 
@@ -464,7 +480,7 @@ def test_sources_and_student(settings: dict[str, Any], expected: str, config: Co
 
 
 def test_a_scheme_whose_packages_are_not_installed_is_refused(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = sys.modules["distill.check.pipeline"]
+    module = sys.modules["distill.pipeline.validation.pipeline"]
     monkeypatch.setattr(module, "find_spec", lambda name: None if name == "nncf" else name)
     assert errors(config, stages__quantize__schemes=["openvino", "torchao", "onnxruntime"]) == [
         "stages.quantize.schemes: got openvino; must be a scheme whose packages are installed, and nncf is not; run "
@@ -492,7 +508,7 @@ def test_only_a_stage_trained_on_pooled_vectors_is_exported_as_an_embedder(
 ) -> None:
     for key, value in changes.items():
         put(embedder, f"stages.pretrain.{key}", value)
-    problems = check.settings(embedder, "embedder")
+    problems = validation.settings(embedder, "embedder")
     assert [line[: len(start)] for line, start in zip(problems, expected, strict=True)] == expected
 
 
@@ -500,11 +516,11 @@ def test_an_embedder_has_no_quantized_variants_and_no_scores(embedder: Config, m
     put(embedder, "stages.export_embedder.evaluated", "evaluate")
     embedder.pipeline = ["pretrain", "finetune_teacher", "finetune", "quantize", "evaluate", "export_embedder"]
     embedder.stages["evaluate"].baseline = None  # type: ignore[attr-defined]
-    (line,) = check.settings(embedder, "embedder")
+    (line,) = validation.settings(embedder, "embedder")
     assert line.startswith("stages.export_embedder.evaluated: got evaluate; must be null where an embedder is exported")
     put(embedder, "stages.export_embedder.evaluated", None)
-    monkeypatch.setattr(sys.modules["distill.check.pipeline"], "find_spec", lambda name: None)
-    assert any("pip install 'distill[embedder]'" in line for line in check.settings(embedder, "embedder"))
+    monkeypatch.setattr(sys.modules["distill.pipeline.validation.pipeline"], "find_spec", lambda name: None)
+    assert any("pip install 'distill[embedder]'" in line for line in validation.settings(embedder, "embedder"))
 
 
 def test_flatten_gives_dotted_keys() -> None:
@@ -672,9 +688,9 @@ def test_transfer_sets_need_a_use_and_known_sources() -> None:
         (["+transfer.sources.web=1"], "transfer.sources.web: got a source web; must be of files, tasks, corpus, "),
     ):
         loaded = load_config(["recipe=distilbert", *settings])
-        (line,) = check.settings(loaded, "distilbert")
+        (line,) = validation.settings(loaded, "distilbert")
         assert line.startswith(expected)
-    assert check.settings(load_config(["recipe=distilbert", files]), "distilbert") == []
+    assert validation.settings(load_config(["recipe=distilbert", files]), "distilbert") == []
 
 
 @pytest.mark.parametrize(
@@ -691,8 +707,8 @@ def test_transfer_sets_need_a_use_and_known_sources() -> None:
 )
 def test_one_model_for_all_tasks_is_cut_from_the_given_teacher(overrides: list[str], expected: str) -> None:
     recipe = "prune_general"
-    assert check.settings(load_config([f"recipe={recipe}"]), recipe) == []
-    assert [e for e in check.settings(load_config([f"recipe={recipe}", *overrides]), recipe) if expected in e]
+    assert validation.settings(load_config([f"recipe={recipe}"]), recipe) == []
+    assert [e for e in validation.settings(load_config([f"recipe={recipe}", *overrides]), recipe) if expected in e]
 
 
 @pytest.mark.parametrize(
@@ -707,7 +723,7 @@ def test_one_model_for_all_tasks_is_cut_from_the_given_teacher(overrides: list[s
 )
 def test_with_a_budget_what_decides_is_measured(override: str, message: str) -> None:
     more = ["stages.quantize.max_recall_drop=null"] if "max_drop" in override else []
-    problems = check.settings(load_config(["recipe=auto", override, *more]), "auto")
+    problems = validation.settings(load_config(["recipe=auto", override, *more]), "auto")
     assert any(message in problem for problem in problems)
 
 
@@ -719,12 +735,12 @@ def test_a_chain_may_have_one_target_or_a_budget(recipe: str, overrides: list[st
     if recipe == "auto" and "target.speedup=null" in overrides:
         overrides = []  # a budget needs a speedup
     given = [f"recipe={recipe}", "target.chain=true", *overrides]
-    assert check.settings(load_config(given), recipe) == []
+    assert validation.settings(load_config(given), recipe) == []
 
 
 def test_gates_need_the_prune_stage_that_prunes_by_them() -> None:
     def problems(*overrides: str) -> list[str]:
-        return check.settings(load_config(["recipe=cofi", *overrides]), "cofi")
+        return validation.settings(load_config(["recipe=cofi", *overrides]), "cofi")
 
     assert problems() == problems("stages.gated.gates.kind=movement") == problems("target.speedup=[2,4]") == []
     assert problems("target.speedup=null", "student.num_hidden_layers=2") == []
@@ -760,7 +776,7 @@ def test_gates_need_the_prune_stage_that_prunes_by_them() -> None:
     ],
 )
 def test_a_gated_model_is_no_measure_of_other_shapes(override: str, message: str) -> None:
-    problems = check.settings(load_config(["recipe=cofi", override]), "cofi")
+    problems = validation.settings(load_config(["recipe=cofi", override]), "cofi")
     assert any(problem.startswith(message) for problem in problems)
 
 
@@ -773,19 +789,19 @@ def test_in_a_chain_a_baseline_starts_from_its_cut() -> None:
     ]
     pipeline = "pipeline=[finetune_teacher,prune,vocabulary,recover,recover_baseline,quantize,evaluate,export]"
     given = ["recipe=frontier", *between, pipeline]
-    (problem,) = check.settings(load_config(given), "frontier")
+    (problem,) = validation.settings(load_config(given), "frontier")
     assert problem.startswith("stages.recover_baseline.start: got vocabulary; must be prune with target.chain")
-    assert check.settings(load_config([*given, "target.chain=false"]), "frontier") == []
+    assert validation.settings(load_config([*given, "target.chain=false"]), "frontier") == []
 
 
 def test_a_chain_does_not_reach_a_model_that_is_cut_for_all_tasks() -> None:
     given = ["recipe=prune_general", "target.speedup=[2,4]", "target.chain=true"]
-    (problem,) = check.settings(load_config(given), "prune_general")
+    (problem,) = validation.settings(load_config(given), "prune_general")
     assert problem.startswith("target.chain: got true; must be false with stages.general.shape_of")
 
 
 def test_problems_of_a_prune_stage_are_reported_once_in_a_chain() -> None:
-    problems = check.settings(load_config(["recipe=frontier", "stages.prune.dimensions=[]"]), "frontier")
+    problems = validation.settings(load_config(["recipe=frontier", "stages.prune.dimensions=[]"]), "frontier")
     assert [problem for problem in problems if "dimensions" in problem] == [
         "stages.prune.dimensions: got []; must contain at least one of layers, hidden, ffn; name one"
     ]
@@ -793,5 +809,5 @@ def test_problems_of_a_prune_stage_are_reported_once_in_a_chain() -> None:
 
 def test_a_model_in_the_place_of_a_teacher_keeps_its_head() -> None:
     given = ["recipe=prune", "teacher=none", "teacher.head=new", "student.name=x/y", "tasks.soft_label=soft"]
-    problems = check.settings(load_config(given), "prune")
+    problems = validation.settings(load_config(given), "prune")
     assert "teacher.head: got new; must be given with teacher=none; leave it out" in problems

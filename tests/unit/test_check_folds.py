@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from distill import check
 from distill.config import load_config
+from distill.pipeline import validation
 
 
 def problems(recipe: str, *settings: str) -> list[str]:
-    return check.settings(load_config([f"recipe={recipe}", *settings]), recipe)
+    return validation.settings(load_config([f"recipe={recipe}", *settings]), recipe)
 
 
 @pytest.mark.parametrize("recipe", ["distilbert", "prune", "prune_general", "auto", "vocabulary"])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from distill import config
-from distill.check.place import place
+from distill.pipeline.validation.place import place
 
 
 @pytest.fixture(autouse=True)

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from distill import check
-from distill.check.shared import _tasks, unlike
 from distill.config import load_config
-from distill.data.kinds import KINDS
 from distill.data.task import Task
+from distill.data.task_types import KINDS
+from distill.pipeline import validation
+from distill.pipeline.validation.shared import _tasks, unlike
 
 SHARED = ["student.heads=shared", "stages.quantize.schemes=[onnxruntime]"]
 
 
 def problems(recipe: str, *settings: str) -> list[str]:
-    return check.settings(load_config([f"recipe={recipe}", *SHARED, *settings]), recipe)
+    return validation.settings(load_config([f"recipe={recipe}", *SHARED, *settings]), recipe)
 
 
 @pytest.mark.parametrize("recipe", ["distilbert", "minilmv2"])

@@ -17,15 +17,16 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from distill import checkpoint, disk, explain, intact
 from distill.errors import ConfigError, UserError
+from distill.pipeline.validation import hydra_errors
+from distill.runtime.storage import checksums, disk_errors, run_folder
 
 REFUSED = "output: got {}; must be a new or empty folder, or one that a run began; set output=NEW_FOLDER"
 
 
 def content(folder: Path) -> dict[str, bytes]:
     """Path -> content of every file below a folder, except the mark of a run, and hashes."""
-    ours = (checkpoint.CLAIM, intact.SUMS)
+    ours = (run_folder.CLAIM, checksums.SUMS)
     files = (path for path in folder.rglob("*") if path.is_file() and path.name not in ours)
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
@@ -33,7 +34,7 @@ def content(folder: Path) -> dict[str, bytes]:
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """The claimed folder of a run."""
-    checkpoint.claim(tmp_path / "run")
+    run_folder.claim(tmp_path / "run")
     return tmp_path / "run"
 
 
@@ -51,7 +52,7 @@ def test_a_folder_of_the_user_is_refused_and_unchanged(mine: Path) -> None:
     before = sorted(mine.rglob("*"))
     for folder in (mine, mine / "pretrain"):
         with pytest.raises(ConfigError) as refused:
-            checkpoint.claim(folder)
+            run_folder.claim(folder)
         assert refused.value.messages == [REFUSED.format(folder)]
     assert sorted(mine.rglob("*")) == before
 
@@ -60,22 +61,22 @@ def test_a_folder_of_the_user_is_refused_and_unchanged(mine: Path) -> None:
 def test_any_file_makes_a_folder_not_empty(name: str, tmp_path: Path) -> None:
     (tmp_path / name).touch()
     with pytest.raises(ConfigError, match="must be a new or empty folder"):
-        checkpoint.claim(tmp_path)
+        run_folder.claim(tmp_path)
 
 
 def test_a_run_resumes_in_the_folder_that_it_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in (tmp_path / "new" / "deep", tmp_path / "empty"):
         (tmp_path / "empty").mkdir(exist_ok=True)
-        assert not checkpoint.claimed(folder)
-        checkpoint.claim(folder)
-        assert checkpoint.claimed(folder)
-        assert "made this folder for a run" in (folder / checkpoint.CLAIM).read_text()
-        checkpoint.write_text(folder / "config.json", "{}")
-        checkpoint.claim(folder)
+        assert not run_folder.claimed(folder)
+        run_folder.claim(folder)
+        assert run_folder.claimed(folder)
+        assert "made this folder for a run" in (folder / run_folder.CLAIM).read_text()
+        run_folder.write_text(folder / "config.json", "{}")
+        run_folder.claim(folder)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    checkpoint.claim(Path())
-    assert checkpoint.claimed(tmp_path / "here")
+    run_folder.claim(Path())
+    assert run_folder.claimed(tmp_path / "here")
 
 
 def test_runs_that_start_at_once_share_the_claim_and_one_gets_the_lock(tmp_path: Path) -> None:
@@ -84,10 +85,10 @@ def test_runs_that_start_at_once_share_the_claim_and_one_gets_the_lock(tmp_path:
 
     def start(folder: Path) -> bool:
         both.wait()
-        checkpoint.claim(folder)
+        run_folder.claim(folder)
         both.wait()
         try:
-            with checkpoint.locked(folder):
+            with run_folder.locked(folder):
                 both.wait()
                 return True
         except ConfigError as error:
@@ -108,22 +109,22 @@ def test_a_claim_by_another_process_between_check_and_mark_is_shared(
 
     def late(folder: Path) -> Any:
         files = list(look(folder))
-        (folder / checkpoint.CLAIM).touch()
+        (folder / run_folder.CLAIM).touch()
         return iter(files)
 
     monkeypatch.setattr(Path, "iterdir", late)
-    checkpoint.claim(tmp_path / "new")
+    run_folder.claim(tmp_path / "new")
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun" / "config.json").touch()  # as if the other run had written it after its mark
-    checkpoint.claim(tmp_path / "begun")
+    run_folder.claim(tmp_path / "begun")
 
 
 def test_a_lock_ends_with_the_run_and_is_shared_by_its_processes(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(KeyError), checkpoint.locked(run):
+    with pytest.raises(KeyError), run_folder.locked(run):
         raise KeyError
-    with checkpoint.locked(run):
+    with run_folder.locked(run):
         monkeypatch.setenv("RANK", "1")
-        with checkpoint.locked(run):
+        with run_folder.locked(run):
             pass
 
 
@@ -132,12 +133,12 @@ def test_a_folder_that_cannot_be_created_is_refused_in_one_line(run: Path, tmp_p
     file.touch()
     for folder in (Path("/proc/nope"), file, file / "below", tmp_path / ("x" * 300)):
         with pytest.raises(ConfigError) as refused:
-            checkpoint.claim(folder)
+            run_folder.claim(folder)
         (message,) = refused.value.messages
         assert message.startswith(f"output: got {folder}; must be a folder that can be made and written (")
         assert message.endswith("; set output=NEW_FOLDER")
-    (run / checkpoint.LOCK).mkdir()
-    with pytest.raises(ConfigError, match="must be a folder that can be made and written"), checkpoint.locked(run):
+    (run / run_folder.LOCK).mkdir()
+    with pytest.raises(ConfigError, match="must be a folder that can be made and written"), run_folder.locked(run):
         pass
 
 
@@ -150,16 +151,16 @@ def test_sweep_removes_only_temporary_files_of_runs(run: Path) -> None:
     (run / "link").symlink_to(run / "stage", target_is_directory=True)
     (run / ".link.1.distill-tmp").symlink_to(run / "stage", target_is_directory=True)
     (run / ".file.1.distill-tmp").symlink_to(run / ".mine.tmp")
-    checkpoint.sweep(run)
+    run_folder.sweep(run)
     assert set(content(run)) == set(kept)
     assert [path.name for path in run.iterdir() if path.is_symlink()] == ["link"]
 
 
 def test_sweep_removes_the_names_that_a_run_writes_under(run: Path) -> None:
-    with checkpoint.writing(run / "stage") as temporary, checkpoint.writing_file(run / "file") as file:
+    with run_folder.writing(run / "stage") as temporary, run_folder.writing_file(run / "file") as file:
         file.touch()
         (temporary / "half").touch()
-        checkpoint.sweep(run)
+        run_folder.sweep(run)
         assert not content(run)
         temporary.mkdir()
         file.parent.mkdir()
@@ -172,24 +173,26 @@ def test_temporary_names_cannot_be_known_before(run: Path, mine: Path, monkeypat
     for number in range(os.getpid() - 5, os.getpid() + 6):
         (run / f".config.json.{number}.distill-tmp").symlink_to(victim)
         (run / f".stage.{number}.distill-tmp").symlink_to(mine, target_is_directory=True)
-    checkpoint.write_json(run / "config.json", {})
-    with checkpoint.writing(run / "stage") as temporary:
+    run_folder.write_json(run / "config.json", {})
+    with run_folder.writing(run / "stage") as temporary:
         (temporary / "important.txt").write_text("new")
     assert content(mine) == before
-    monkeypatch.setattr("distill.checkpoint.secrets.randbelow", lambda most: 7)  # as if it had been guessed
+    monkeypatch.setattr(
+        "distill.runtime.storage.run_folder.secrets.randbelow", lambda most: 7
+    )  # as if it had been guessed
     (run / f".config.json.{7:015d}.distill-tmp").symlink_to(mine, target_is_directory=True)
     with pytest.raises(FileExistsError):
-        checkpoint.write_json(run / "config.json", {})
+        run_folder.write_json(run / "config.json", {})
     assert content(mine) == before
 
 
 def test_what_is_being_written_is_for_its_user_alone_and_has_the_usual_rights_afterwards(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
-        with checkpoint.writing_file(tmp_path / "file") as temporary:
+        with run_folder.writing_file(tmp_path / "file") as temporary:
             assert temporary.parent.stat().st_mode & 0o777 == 0o700
             temporary.write_text("new")
-        with checkpoint.writing(tmp_path / "folder") as folder:
+        with run_folder.writing(tmp_path / "folder") as folder:
             (folder / "file").write_text("new")
     finally:
         os.umask(before)
@@ -202,7 +205,7 @@ def test_what_is_being_written_is_for_its_user_alone_and_has_the_usual_rights_af
 def test_nothing_is_written_through_a_link_in_a_run_folder(place: str, ours: bool, run: Path, tmp_path: Path) -> None:
     other = tmp_path / "other" / "inner"
     if ours:
-        checkpoint.claim(tmp_path / "other")
+        run_folder.claim(tmp_path / "other")
     other.mkdir(parents=True)
     (other / "manifest.json").write_text("a year of work")
     before = content(tmp_path)
@@ -212,38 +215,38 @@ def test_nothing_is_written_through_a_link_in_a_run_folder(place: str, ours: boo
         with pytest.raises(
             UserError, match=r"got a symbolic link to .*move the folder itself here, or remove the link"
         ):
-            checkpoint.write_json(run / place / "manifest.json", {})
-        with pytest.raises(UserError, match="symbolic link"), checkpoint.writing(run / place / "new"):
+            run_folder.write_json(run / place / "manifest.json", {})
+        with pytest.raises(UserError, match="symbolic link"), run_folder.writing(run / place / "new"):
             pass
-        with pytest.raises(UserError, match="symbolic link"), checkpoint.writing(run / place):
+        with pytest.raises(UserError, match="symbolic link"), run_folder.writing(run / place):
             pass
         (run / place).unlink()
     assert content(tmp_path) == before
 
 
 def test_a_run_folder_may_itself_be_a_link_and_lie_below_one(tmp_path: Path) -> None:
-    checkpoint.claim(tmp_path / "disk" / "run")
+    run_folder.claim(tmp_path / "disk" / "run")
     (tmp_path / "outputs").symlink_to(tmp_path / "disk", target_is_directory=True)
     (tmp_path / "mine").symlink_to(tmp_path / "disk" / "run", target_is_directory=True)
     for run in (tmp_path / "outputs" / "run", tmp_path / "mine"):
-        checkpoint.claim(run)
-        with checkpoint.locked(run):
-            checkpoint.write_json(run / "stage" / "manifest.json", {})
+        run_folder.claim(run)
+        with run_folder.locked(run):
+            run_folder.write_json(run / "stage" / "manifest.json", {})
 
 
-@pytest.mark.parametrize("name", [checkpoint.LOCK, checkpoint.CLAIM])
+@pytest.mark.parametrize("name", [run_folder.LOCK, run_folder.CLAIM])
 def test_claim_and_lock_are_no_links(name: str, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("a year of work")
     run = tmp_path / "run"
     run.mkdir()
-    if name == checkpoint.LOCK:
-        checkpoint.claim(run)
+    if name == run_folder.LOCK:
+        run_folder.claim(run)
     (run / name).symlink_to(victim)
 
     def begin() -> None:
-        checkpoint.claim(run)
-        with checkpoint.locked(run):
+        run_folder.claim(run)
+        with run_folder.locked(run):
             pass
 
     with pytest.raises(ConfigError, match="output: got"):
@@ -252,15 +255,15 @@ def test_claim_and_lock_are_no_links(name: str, tmp_path: Path) -> None:
 
 
 def test_a_run_in_the_folder_of_another_is_refused_either_way(run: Path, tmp_path: Path) -> None:
-    checkpoint.write_text(run / "stage" / "manifest.json", "{}")
+    run_folder.write_text(run / "stage" / "manifest.json", "{}")
     (tmp_path / "linked").symlink_to(run / "stage", target_is_directory=True)
     before = content(run)
     for inner in (run / "stage", run / "new" / "deep", tmp_path / "linked" / "new"):
         with pytest.raises(ConfigError, match=r"in the folder of another run.*; set output=\S+$"):
-            checkpoint.claim(inner)
-    checkpoint.claim(tmp_path / "outer" / "inner")
+            run_folder.claim(inner)
+    run_folder.claim(tmp_path / "outer" / "inner")
     with pytest.raises(ConfigError, match="must be a new or empty folder"):
-        checkpoint.claim(tmp_path / "outer")
+        run_folder.claim(tmp_path / "outer")
     assert content(run) == before
 
 
@@ -272,18 +275,18 @@ def test_devices_pipes_and_links_of_others_are_not_replaced(run: Path, tmp_path:
     (run / "link").symlink_to("../victim")
     for path in (tmp_path / "pipe", run / "pipe", tmp_path / "link", run, Path("/dev/zero")):
         with pytest.raises(UserError, match="must be a file, or nothing, to be written"):
-            checkpoint.write_text(path, "new")
-    checkpoint.write_text(run / "link", "new")  # the link itself, which lies where the run may replace anything
+            run_folder.write_text(path, "new")
+    run_folder.write_text(run / "link", "new")  # the link itself, which lies where the run may replace anything
     assert not (run / "link").is_symlink()
     assert (tmp_path / "victim").read_text() == "a year of work"
 
 
 def test_only_paths_in_the_run_folder_are_removed(run: Path, mine: Path) -> None:
     for name in ("stage/order/model.bin", "stage/overlap/model.bin", "log"):
-        checkpoint.write_text(run / name, "x")
-    checkpoint.remove(run / "stage" / "order", run)
-    checkpoint.remove(run / "log", run)
-    checkpoint.remove(run / "nothing", run)
+        run_folder.write_text(run / name, "x")
+    run_folder.remove(run / "stage" / "order", run)
+    run_folder.remove(run / "log", run)
+    run_folder.remove(run / "nothing", run)
     assert set(content(run)) == {"stage/overlap/model.bin"}
     (run / "out").symlink_to(mine, target_is_directory=True)
     (run / "in").symlink_to(run / "stage", target_is_directory=True)
@@ -292,13 +295,13 @@ def test_only_paths_in_the_run_folder_are_removed(run: Path, mine: Path) -> None
     wrong = [mine, run, run / "stage" / "..", run / ".." / "mine", run / "out", run / "out" / "pretrain", Path("/")]
     for path in wrong:
         with pytest.raises(UserError, match="must lie in the run folder") as refused:
-            checkpoint.remove(path, run)
+            run_folder.remove(path, run)
         assert len(refused.value.messages) == 1
     with pytest.raises(ValueError, match="not the folder of a run"):
-        checkpoint.remove(mine / "pretrain", mine)
-    checkpoint.remove(run / "in", run)
+        run_folder.remove(mine / "pretrain", mine)
+    run_folder.remove(run / "in", run)
     assert (run / "stage" / "overlap").is_dir()
-    checkpoint.remove(run / "stage", run)
+    run_folder.remove(run / "stage", run)
     assert not (run / "stage").exists()
     assert content(mine) == before
 
@@ -306,34 +309,34 @@ def test_only_paths_in_the_run_folder_are_removed(run: Path, mine: Path) -> None
 def test_a_folder_that_no_run_claimed_is_not_replaced(mine: Path) -> None:
     before = content(mine)
     for folder in (mine / "pretrain", mine / ".mine.tmp"):
-        with pytest.raises(UserError, match="must be a new or empty folder"), checkpoint.writing(folder):
+        with pytest.raises(UserError, match="must be a new or empty folder"), run_folder.writing(folder):
             pass
-    with pytest.raises(OSError, match="not empty"), checkpoint.writing(mine / "new"):
-        checkpoint.write_text(mine / "new" / "since", "")
+    with pytest.raises(OSError, match="not empty"), run_folder.writing(mine / "new"):
+        run_folder.write_text(mine / "new" / "since", "")
     assert content(mine) == before | {"new/since": b""}
 
 
 def test_a_folder_is_replaced_only_when_the_new_one_is_complete(run: Path) -> None:
     folder = run / "stage"
-    with checkpoint.writing(folder) as temporary:
+    with run_folder.writing(folder) as temporary:
         (temporary / "old").write_text("1")
-    with pytest.raises(FileNotFoundError), checkpoint.writing(folder) as temporary:
+    with pytest.raises(FileNotFoundError), run_folder.writing(folder) as temporary:
         (temporary / "new").write_text((temporary / "missing").read_text())
     assert content(run) == {"stage/old": b"1"}
-    with checkpoint.writing(folder) as temporary:
+    with run_folder.writing(folder) as temporary:
         (temporary / "new").write_text("2")
     assert content(run) == {"stage/new": b"2"}
-    assert not checkpoint.finished(folder)
-    checkpoint.write_json(folder / checkpoint.MANIFEST, {"steps": 3})
-    assert checkpoint.finished(folder)
-    assert checkpoint.read_json(folder / checkpoint.MANIFEST) == {"steps": 3}
+    assert not run_folder.finished(folder)
+    run_folder.write_json(folder / run_folder.MANIFEST, {"steps": 3})
+    assert run_folder.finished(folder)
+    assert run_folder.read_json(folder / run_folder.MANIFEST) == {"steps": 3}
 
 
 def test_nan_is_refused_and_the_old_json_is_kept(tmp_path: Path) -> None:
     file = tmp_path / "results.json"
-    checkpoint.write_json(file, {"score": 1.0})
+    run_folder.write_json(file, {"score": 1.0})
     with pytest.raises(ValueError, match="not JSON compliant"):
-        checkpoint.write_json(file, {"score": float("nan")})
+        run_folder.write_json(file, {"score": float("nan")})
     assert json.loads(file.read_text()) == {"score": 1.0}
     assert list(tmp_path.iterdir()) == [file]
 
@@ -346,25 +349,25 @@ def weights(path: Path, data: bytes) -> None:
     save_file({"weight": torch.frombuffer(bytearray(data), dtype=torch.int8)}, path)
 
 
-@pytest.mark.parametrize("write", [Path.write_bytes, checkpoint.write_bytes, array, weights])
+@pytest.mark.parametrize("write", [Path.write_bytes, run_folder.write_bytes, array, weights])
 def test_the_message_of_a_full_disk_has_what_was_written(run: Path, small_disk: Any, write: Any) -> None:
     folder, most = run / "stage", 3 * 2**20
-    with checkpoint.writing(folder) as temporary:
+    with run_folder.writing(folder) as temporary:
         (temporary / "old").write_bytes(b"1")
     before = content(run)
 
     def again() -> None:
-        with checkpoint.writing(folder) as temporary:
+        with run_folder.writing(folder) as temporary:
             (temporary / "first").write_bytes(bytes(2 * 2**20))
             write(temporary / "second", bytes(4 * 2**20))
 
-    with small_disk(most), pytest.raises(disk.Full) as failed:
+    with small_disk(most), pytest.raises(disk_errors.Full) as failed:
         again()
     reason = os.strerror(errno.ENOSPC if write is array else errno.EFBIG)  # NumPy names none
     required = "on a disk with more free space; free some" if write is array else "allowed to be so large; .*"
     found = re.fullmatch(
         rf"{folder}: got {reason} after ([\d.]+) MiB of it were written; must be {required}, then run the same command",
-        *(explain.messages(failed.value, []) or []),
+        *(hydra_errors.messages(failed.value, []) or []),
     )
     assert found
     assert 2 <= float(found[1]) <= 5
@@ -373,12 +376,12 @@ def test_the_message_of_a_full_disk_has_what_was_written(run: Path, small_disk: 
 
 def test_an_error_of_a_library_in_rust_is_one_of_the_operating_system(run: Path) -> None:
     def write() -> None:
-        with checkpoint.writing(run / "stage"):
+        with run_folder.writing(run / "stage"):
             raise SafetensorError("I/O error: Permission denied (os error 13)")
 
     with pytest.raises(PermissionError) as failed:
         write()
-    assert explain.messages(failed.value, []) == [
+    assert hydra_errors.messages(failed.value, []) == [
         f"{run / 'stage'}: got Permission denied; must be readable and writable; correct it, then run the same command"
     ]
 
@@ -388,7 +391,7 @@ def test_the_message_of_a_copy_that_does_not_fit_names_where_it_was_copied_to(ru
     """Python names both files of a copy."""
 
     def copy() -> None:
-        with checkpoint.writing(run / "stage") as temporary:
+        with run_folder.writing(run / "stage") as temporary:
             target = temporary / "file" if here else Path("/elsewhere/file")
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/source/file", None, str(target))
 
@@ -399,15 +402,15 @@ def test_the_message_of_a_copy_that_does_not_fit_names_where_it_was_copied_to(ru
 
 def test_files_are_written_completely_or_not_changed(tmp_path: Path) -> None:
     arrays = {"logits": np.arange(6.0).reshape(2, 3), "rows": np.array([1, 2])}
-    checkpoint.write_arrays(tmp_path / "new" / "scores.npz", arrays)
+    run_folder.write_arrays(tmp_path / "new" / "scores.npz", arrays)
     with np.load(tmp_path / "new" / "scores.npz") as stored:
         assert {name: stored[name].tolist() for name in stored} == {k: v.tolist() for k, v in arrays.items()}
-    checkpoint.write_bytes(tmp_path / "picture.png", b"\x89\r\n")
-    checkpoint.write_text(tmp_path / "card.md", "é\n")
+    run_folder.write_bytes(tmp_path / "picture.png", b"\x89\r\n")
+    run_folder.write_text(tmp_path / "card.md", "é\n")
     before = content(tmp_path)
     assert before == before | {"picture.png": b"\x89\r\n", "card.md": b"\xc3\xa9\n"}
     for name in before:
-        with pytest.raises(FileNotFoundError), checkpoint.writing_file(tmp_path / name) as temporary:
+        with pytest.raises(FileNotFoundError), run_folder.writing_file(tmp_path / name) as temporary:
             temporary.write_bytes(b"half" + (tmp_path / "missing").read_bytes())
     assert content(tmp_path) == before
 
@@ -424,13 +427,13 @@ def test_on_windows_no_folder_is_opened_and_only_writable_files_are_flushed(
         return real(path, flags)
 
     real = os.open
-    monkeypatch.setattr(checkpoint, "_WINDOWS", True)
+    monkeypatch.setattr(run_folder, "_WINDOWS", True)
     monkeypatch.setattr(os, "open", windows)
-    with checkpoint.writing(run / "stage") as temporary:
+    with run_folder.writing(run / "stage") as temporary:
         (temporary / "model.bin").write_bytes(b"1")
-    checkpoint.write_text(run / "results.json", "{}")
+    run_folder.write_text(run / "results.json", "{}")
     monkeypatch.undo()
-    assert [name for name in flushed if intact.SUMS not in name] == [
+    assert [name for name in flushed if checksums.SUMS not in name] == [
         "model.bin",
         "results.json",
     ]
@@ -462,16 +465,16 @@ def test_paths_are_told_apart_from_names_on_the_hub(
     (tmp_path / "here" / "too").mkdir(parents=True)
     (tmp_path / "here.bin").touch()
     monkeypatch.chdir(tmp_path)
-    assert checkpoint.is_path(name) is path
+    assert run_folder.is_path(name) is path
 
 
 def test_what_a_kill_left_of_a_long_name_is_removed(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    checkpoint.claim(run)
+    run_folder.claim(run)
     left = run / f".{'t' * 200}.{7:015d}.distill-tmp"
     left.mkdir()
     (left / "weights").write_text("x")
-    checkpoint.sweep(run)
+    run_folder.sweep(run)
     assert not left.exists()
 
 
@@ -479,7 +482,7 @@ def test_a_new_file_replaces_none_that_came_meanwhile(tmp_path: Path) -> None:
     file = tmp_path / "out.jsonl"
 
     def late() -> None:
-        with checkpoint.writing_file(file, new=True) as temporary:
+        with run_folder.writing_file(file, new=True) as temporary:
             temporary.write_text("mine")
             file.write_text("theirs")
 
@@ -487,6 +490,6 @@ def test_a_new_file_replaces_none_that_came_meanwhile(tmp_path: Path) -> None:
         late()
     assert file.read_text() == "theirs"
     file.unlink()
-    with checkpoint.writing_file(file, new=True) as temporary:
+    with run_folder.writing_file(file, new=True) as temporary:
         temporary.write_text("mine")
     assert (file.read_text(), file.stat().st_nlink, [*tmp_path.iterdir()]) == ("mine", 1, [file])

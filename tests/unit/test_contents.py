@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from distill import cache, contents
+from distill.runtime.storage import cache, file_hashes
 
 FIRST, SECOND = b"the old boat", b"the new boat"
 
@@ -52,48 +52,48 @@ def remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list
 
     real = hashlib.file_digest
     monkeypatch.setattr(hashlib, "file_digest", counted)
-    monkeypatch.setattr(contents, "LARGE", 1)
-    monkeypatch.setattr(contents, "SETTLED", -1.0)
-    monkeypatch.setattr(contents, "_keeps_times", lambda file: True)
+    monkeypatch.setattr(file_hashes, "LARGE", 1)
+    monkeypatch.setattr(file_hashes, "SETTLED", -1.0)
+    monkeypatch.setattr(file_hashes, "_keeps_times", lambda file: True)
     with cache.using(str(tmp_path / "cache")):
         yield hashed
 
 
 def entries(tmp_path: Path) -> list[Path]:
-    return list((tmp_path / "cache" / contents.PART).glob("*"))
+    return list((tmp_path / "cache" / file_hashes.PART).glob("*"))
 
 
 @pytest.mark.parametrize("how", ["in place", "renamed"])
 def test_another_content_of_the_same_size_and_time_is_noticed(how: str, path: Path) -> None:
-    assert contents.sha256(path) == of(FIRST)
+    assert file_hashes.sha256(path) == of(FIRST)
     replace(path, SECOND, how)
-    assert contents.sha256(path) == of(SECOND)
+    assert file_hashes.sha256(path) == of(SECOND)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is remembered")
 @pytest.mark.parametrize("how", ["in place", "renamed"])
 def test_it_is_noticed_too_where_a_hash_is_remembered(how: str, path: Path, remembered: list[str]) -> None:
     for _ in range(3):
-        assert contents.sha256(path) == of(FIRST)
+        assert file_hashes.sha256(path) == of(FIRST)
     assert len(remembered) == 1
     time.sleep(0.02)  # the kernel's clock ticks every 1 to 10 ms
     replace(path, SECOND, how)
-    assert contents.sha256(path) == of(SECOND)
+    assert file_hashes.sha256(path) == of(SECOND)
 
 
 def test_a_hash_is_found_under_another_name_of_the_file(path: Path, remembered: list[str]) -> None:
-    contents.sha256(path)
+    file_hashes.sha256(path)
     path.with_name("link").symlink_to(path)
-    assert contents.sha256(path.with_name("link")) == of(FIRST)
+    assert file_hashes.sha256(path.with_name("link")) == of(FIRST)
     assert len(remembered) == 1
 
 
 @pytest.mark.parametrize(
     "without",
     [
-        lambda patch: patch.setattr(contents, "LARGE", len(FIRST) + 1),
-        lambda patch: patch.setattr(contents, "SETTLED", 60.0),
-        lambda patch: patch.setattr(contents, "_keeps_times", lambda file: False),
+        lambda patch: patch.setattr(file_hashes, "LARGE", len(FIRST) + 1),
+        lambda patch: patch.setattr(file_hashes, "SETTLED", 60.0),
+        lambda patch: patch.setattr(file_hashes, "_keeps_times", lambda file: False),
     ],
     ids=["small", "changed just now", "a file system with times of its own"],
 )
@@ -105,7 +105,7 @@ def test_what_is_small_or_not_certain_is_not_remembered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     without(monkeypatch)
-    assert [contents.sha256(path) for _ in range(2)] == [of(FIRST)] * 2
+    assert [file_hashes.sha256(path) for _ in range(2)] == [of(FIRST)] * 2
     assert len(remembered) == 2
     assert not entries(tmp_path)
 
@@ -123,22 +123,22 @@ def test_a_file_that_changes_while_it_is_hashed_is_not_remembered(
 
     with monkeypatch.context() as patch:
         patch.setattr(hashlib, "file_digest", changing)
-        contents.sha256(path)
+        file_hashes.sha256(path)
     assert not entries(tmp_path)
-    assert contents.sha256(path) == of(SECOND)
+    assert file_hashes.sha256(path) == of(SECOND)
 
 
 @pytest.mark.parametrize("content", [b"", of(FIRST).encode()[:-1], b"x" * 64, b"\xff"])
 def test_a_damaged_entry_is_not_used(content: bytes, path: Path, remembered: list[str], tmp_path: Path) -> None:
-    contents.sha256(path)
+    file_hashes.sha256(path)
     (entry,) = entries(tmp_path)
     entry.write_bytes(content)
-    assert contents.sha256(path) == of(FIRST)
+    assert file_hashes.sha256(path) == of(FIRST)
     assert entry.read_text() == of(FIRST)
 
 
 def test_entries_are_removed_when_the_cache_is_too_large(path: Path, remembered: list[str], tmp_path: Path) -> None:
-    contents.sha256(path)
+    file_hashes.sha256(path)
     with cache.using(str(tmp_path / "cache"), max_gib=1 / 2**30):
         pass
     assert not entries(tmp_path)
@@ -163,12 +163,12 @@ def test_times_are_trusted_by_the_type_of_the_file_system(
     escaped = str(folder).replace(" ", r"\040")
     lines = [f"1 2 0:3 / {line.replace(' / - ', ' rw shared:1 - ')} x rw" for line in mounts.split(";") if line]
     (tmp_path / "mounts").write_text("\n".join(lines).format(root="/", folder=escaped))
-    monkeypatch.setattr(contents, "_MOUNTS", tmp_path / "mounts")
-    contents._types.cache_clear()
+    monkeypatch.setattr(file_hashes, "_MOUNTS", tmp_path / "mounts")
+    file_hashes._types.cache_clear()
     try:
-        assert contents._keeps_times(folder / "file") is expected
+        assert file_hashes._keeps_times(folder / "file") is expected
     finally:
-        contents._types.cache_clear()
+        file_hashes._types.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -188,15 +188,15 @@ def test_times_are_trusted_by_the_type_of_the_file_system(
 def test_what_a_file_system_states_is_used_only_if_it_changes_with_the_content(
     info: dict[str, Any], reliable: bool
 ) -> None:
-    assert (contents.version(info) is not None) is reliable
+    assert (file_hashes.version(info) is not None) is reliable
     changed = {key: str(value).replace("1", "2") for key, value in info.items()}
-    assert not reliable or contents.version(changed) != contents.version(info)
+    assert not reliable or file_hashes.version(changed) != file_hashes.version(info)
 
 
 def test_a_copy_is_read_from_its_beginning_as_often_as_needed(tmp_path: Path) -> None:
-    copy, found = contents.copied(io.BytesIO(FIRST), tmp_path)
+    copy, found = file_hashes.copied(io.BytesIO(FIRST), tmp_path)
     assert found == of(FIRST)
     for _ in range(2):
-        with contents.again(copy) as file:
+        with file_hashes.again(copy) as file:
             assert file.read() == FIRST
     copy.close()

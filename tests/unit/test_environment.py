@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from distill import environment
+from distill.runtime import versions
 
 X86 = "processor\t: 0\nmodel name\t: AMD EPYC 9B14\nflags\t\t: fpu avx2 avx512f avx512_vnni avx512_bf16 sse4_2\n"
 ARM = "processor\t: 0\nBogoMIPS\t: 50\nFeatures\t: fp asimd asimddp i8mm bf16\n"
@@ -24,13 +24,13 @@ ARM = "processor\t: 0\nBogoMIPS\t: 50\nFeatures\t: fp asimd asimddp i8mm bf16\n"
 )
 def test_flags_are_those_that_matter(tmp_path: Path, text: str, flags: list[str]) -> None:
     (tmp_path / "cpuinfo").write_text(text)
-    assert environment.cpu_flags(tmp_path / "cpuinfo") == flags
-    assert environment.cpu_flags(tmp_path / "absent") == []
+    assert versions.cpu_flags(tmp_path / "cpuinfo") == flags
+    assert versions.cpu_flags(tmp_path / "absent") == []
 
 
 def test_the_model_is_that_of_the_processor(tmp_path: Path) -> None:
     (tmp_path / "cpuinfo").write_text(X86)
-    assert environment._cpu(tmp_path / "cpuinfo") == "AMD EPYC 9B14"
+    assert versions._cpu(tmp_path / "cpuinfo") == "AMD EPYC 9B14"
 
 
 @pytest.mark.parametrize(
@@ -46,29 +46,29 @@ def test_the_model_is_that_of_the_processor(tmp_path: Path) -> None:
     ],
 )
 def test_8_bit_products_overflow_on_x86_without_vnni(flags: list[str], expected: bool) -> None:
-    assert environment.saturates(flags) is expected
+    assert versions.saturates(flags) is expected
 
 
 def test_facts_of_this_machine() -> None:
-    facts = environment.hardware(2)
-    assert set(facts["cpu_flags"].split()) <= set(environment.FLAGS)
+    facts = versions.hardware(2)
+    assert set(facts["cpu_flags"].split()) <= set(versions.FLAGS)
     assert facts["memory_gib"] > 0.1
     assert facts["governor"]
     assert facts["threads"] == 2
-    assert {*environment.PACKAGES} <= facts.keys()
+    assert {*versions.PACKAGES} <= facts.keys()
 
 
 @pytest.mark.skipif(platform.system() != "Linux", reason="known on Linux alone")
 def test_memory_is_no_more_than_a_containers_limit(tmp_path: Path) -> None:
     swap = psutil.swap_memory().total
-    every = environment.memory(tmp_path)
+    every = versions.memory(tmp_path)
     assert every == psutil.virtual_memory().total + swap
     (tmp_path / "memory.max").write_text("max\n")
-    assert environment.memory(tmp_path) == every
+    assert versions.memory(tmp_path) == every
     (tmp_path / "memory.max").write_text("1000000\n")
-    assert environment.memory(tmp_path) == 1_000_000 + swap
+    assert versions.memory(tmp_path) == 1_000_000 + swap
     (tmp_path / "memory.swap.max").write_text("0\n")
-    assert environment.memory(tmp_path) == 1_000_000
+    assert versions.memory(tmp_path) == 1_000_000
     (tmp_path / "memory").mkdir()
     (tmp_path / "memory" / "memory.limit_in_bytes").write_text("500000\n")
-    assert environment.memory(tmp_path) == 500_000
+    assert versions.memory(tmp_path) == 500_000

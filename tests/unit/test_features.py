@@ -7,10 +7,10 @@ import copy
 import pytest
 import torch
 
-from distill import family
-from distill.features import ATTENTION, capture
+from distill.models import families
+from distill.models.hooks import ATTENTION, capture
 
-FAMILIES = sorted(family.STUDENTS)
+FAMILIES = sorted(families.STUDENTS)
 LAYERS = (0, 1, 2, 3)
 
 
@@ -30,7 +30,7 @@ def unpadded(batch):
 @pytest.mark.parametrize("head", ["MaskedLM", "SequenceClassification"])
 def test_hidden_states_equal_those_of_transformers(name: str, head: str, tiny_model, tiny_batch) -> None:
     model = tiny_model(name, head, layers=4)
-    out = model(**family.inputs(model, tiny_batch), output_hidden_states=True)
+    out = model(**families.inputs(model, tiny_batch), output_hidden_states=True)
     features = capture(model, tiny_batch, {"hidden": [0, 2, 3]})
     assert sorted(features.hidden) == [0, 2, 3]
     for number, hidden in features.hidden.items():
@@ -51,14 +51,14 @@ def test_scores_and_values_reproduce_the_attention_of_transformers(
     """Softmax of the scores equals transformers' attention; its product with the values is the layer's context."""
     batch = tiny_batch if padded else unpadded(tiny_batch)
     model = kernel(tiny_model(name, layers=4), "eager")
-    record, attended = family.family_of(model), []
+    record, attended = families.family_of(model), []
     handles = [
         layer.get_submodule(record.layer.attention_output).register_forward_pre_hook(
             lambda module, arguments: attended.append(arguments[0])
         )
-        for layer in dict.fromkeys(family.layers(model))
+        for layer in dict.fromkeys(families.layers(model))
     ]
-    out = model(**family.inputs(model, batch), output_attentions=True)
+    out = model(**families.inputs(model, batch), output_attentions=True)
     for handle in handles:
         handle.remove()
     features = capture(model, batch, dict.fromkeys(ATTENTION, LAYERS))
@@ -82,7 +82,7 @@ def test_scores_and_values_reproduce_the_attention_of_transformers(
         torch.testing.assert_close(context[real], attended[number][real], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", [name for name in FAMILIES if "sdpa" in family.FAMILIES[name].attention])
+@pytest.mark.parametrize("name", [name for name in FAMILIES if "sdpa" in families.FAMILIES[name].attention])
 def test_features_are_equal_for_every_attention_kernel(name: str, tiny_model, tiny_batch) -> None:
     model = tiny_model(name)
     needs = dict.fromkeys(("hidden", *ATTENTION), LAYERS[:3])
@@ -99,14 +99,14 @@ def test_features_are_equal_for_every_attention_kernel(name: str, tiny_model, ti
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_last_kernel_of_a_record_is_the_default_of_transformers(name: str, tiny_model) -> None:
-    best = family.FAMILIES[name].attention[-1]
+    best = families.FAMILIES[name].attention[-1]
     assert tiny_model(name).config._attn_implementation == best, "transformers takes the fastest there is"
 
 
 def test_gradients_flow_through_captured_features(tiny_model, tiny_batch) -> None:
     model = tiny_model("bert")
     capture(model, tiny_batch, {"hidden": [1]}).hidden[1].sum().backward()
-    reached = [any(p.grad is not None for p in layer.parameters()) for layer in family.layers(model)]
+    reached = [any(p.grad is not None for p in layer.parameters()) for layer in families.layers(model)]
     assert reached == [True, True, False]
 
 
@@ -129,8 +129,8 @@ def test_hooks_are_removed(tiny_model, tiny_batch) -> None:
 def test_scores_are_float32_products_of_bf16_queries_and_keys(name: str, weights, tiny_model, tiny_batch) -> None:
     """A student under autocast, and a teacher of bf16 weights, against float64 products of the same tensors."""
     model, calls = tiny_model(name, layers=2).to(weights), []
-    record = family.family_of(model)
-    attention = family.layers(model)[1].get_submodule(record.layer.attention)
+    record = families.family_of(model)
+    attention = families.layers(model)[1].get_submodule(record.layer.attention)
     attention.register_forward_pre_hook(lambda *call: calls.append(call[1:]), with_kwargs=True)
     with torch.autocast("cpu", torch.bfloat16, enabled=weights == torch.float32):
         features = capture(model, tiny_batch, dict.fromkeys(("queries", "keys", "scores"), (1,)))

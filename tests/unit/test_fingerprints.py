@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from datasets import Dataset
 
-from distill.context.fingerprints import model_files, of_inputs, of_models, of_tasks
-from distill.data.kinds import KINDS, SECONDS, WORDS
 from distill.data.task import Task
+from distill.data.task_types import KINDS, SECONDS, WORDS
 from distill.data.tasks import TaskData
-from distill.family import vectors
+from distill.models.families import vectors
+from distill.pipeline.context.fingerprints import model_files, of_inputs, of_models, of_tasks
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 

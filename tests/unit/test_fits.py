@@ -11,12 +11,12 @@ import pytest
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
-from distill import fits
 from distill.config import Config, Teacher, Term, Train
-from distill.data.kinds import KINDS
 from distill.data.task import Task
+from distill.data.task_types import KINDS
 from distill.errors import ConfigError
-from distill.student.training import only_used_embeddings
+from distill.models.student.training import only_used_embeddings
+from distill.pipeline.validation import models
 
 
 def context(kind: str, teachers: int, window: int | None) -> Any:
@@ -34,22 +34,22 @@ def test_only_outputs_that_can_be_averaged_are(kind: str, teachers: int, window:
     """The softmax over classes has no meaning for labels that do not exclude each other."""
     refused = not KINDS[kind].averaged and (teachers, window) != (1, None)
     if not refused:
-        fits.check_rows(context(kind, teachers, window), [])
+        models.check_rows(context(kind, teachers, window), [])
         return
     with pytest.raises(ConfigError, match=f"^tasks.kind: got {kind} for own; must not be {kind} with sev"):
-        fits.check_rows(context(kind, teachers, window), [])
+        models.check_rows(context(kind, teachers, window), [])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_margins_are_refused_for_tasks_without_queries(kind: str) -> None:
     step = SimpleNamespace(stage="s", settings=Train(terms={"m": Term(features="margins"), "x": Term(weight=0)}))
     without = SimpleNamespace(stage="s", settings=Train(terms={"m": Term(weight=0, features="margins"), "x": Term()}))
-    fits.check_margins(context(kind, 1, None), [without])
+    models.check_margins(context(kind, 1, None), [without])
     if kind == "reranking":
-        fits.check_margins(context(kind, 1, None), [step])
+        models.check_margins(context(kind, 1, None), [step])
         return
     with pytest.raises(ConfigError, match=f"^stages.s.terms.m.weight: got 1; must be 0 for own, a task of kind {kind}"):
-        fits.check_margins(context(kind, 1, None), [step])
+        models.check_margins(context(kind, 1, None), [step])
 
 
 def tiny(**sizes: int) -> Any:
@@ -57,7 +57,7 @@ def tiny(**sizes: int) -> Any:
 
 
 @pytest.mark.parametrize("data", ["corpus", "tasks"])
-@pytest.mark.parametrize("optimizer", [*fits.STATES, "SGD"])
+@pytest.mark.parametrize("optimizer", [*models.STATES, "SGD"])
 def test_the_least_memory_is_that_of_the_tensors_after_a_step(optimizer: str, data: str) -> None:
     config = tiny()
     model = BertForSequenceClassification(config)
@@ -72,12 +72,12 @@ def test_the_least_memory_is_that_of_the_tensors_after_a_step(optimizer: str, da
         grads = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
         tensors = [*model.parameters(), *grads, *(value for value in states if value.dim())]
         needed = sum(4 * tensor.numel() for tensor in tensors)
-    least = fits.least_memory(config, Train(data=data, optimizer={"_target_": f"torch.optim.{optimizer}"}))
+    least = models.least_memory(config, Train(data=data, optimizer={"_target_": f"torch.optim.{optimizer}"}))
     if data == "corpus":
         assert least == needed
     else:  # besides, there is the table of all tokens; the rows of two tokens are not counted
         needed += 4 * config.vocab_size * config.hidden_size
-        assert least <= needed <= least + 4 * 2 * config.hidden_size * (2 + fits.STATES.get(optimizer, 0))
+        assert least <= needed <= least + 4 * 2 * config.hidden_size * (2 + models.STATES.get(optimizer, 0))
 
 
 @pytest.mark.parametrize(
@@ -98,14 +98,14 @@ def test_a_training_for_which_memory_cannot_be_enough_is_refused(
     optimizer = {"_target_": "torch.optim.AdamW"}
     step = SimpleNamespace(stage="s", on_corpus=True, settings=Train(optimizer=optimizer, **settings))
     teachers = [tiny(num_hidden_layers=30)]
-    fits.check_memory(ctx, [(step, student)], teachers)  # type: ignore[list-item]
-    monkeypatch.setattr(fits, "memory", lambda: 20 * 2**20)
+    models.check_memory(ctx, [(step, student)], teachers)  # type: ignore[list-item]
+    monkeypatch.setattr(models, "memory", lambda: 20 * 2**20)
     if not refused:
-        fits.check_memory(ctx, [(step, student)], teachers)  # type: ignore[list-item]
+        models.check_memory(ctx, [(step, student)], teachers)  # type: ignore[list-item]
         return
     with pytest.raises(
         ConfigError, match=r"^stages.s: got a training that needs 0.\d GiB of memory .*that this machine"
     ):
-        fits.check_memory(ctx, [(step, student)], teachers)  # type: ignore[list-item]
-    monkeypatch.setattr(fits, "memory", lambda: None)
-    fits.check_memory(ctx, [(step, student)], teachers)  # type: ignore[list-item]
+        models.check_memory(ctx, [(step, student)], teachers)  # type: ignore[list-item]
+    monkeypatch.setattr(models, "memory", lambda: None)
+    models.check_memory(ctx, [(step, student)], teachers)  # type: ignore[list-item]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distill.ladder import LEAST_SHARE, share_of
+from distill.pipeline.budget import LEAST_SHARE, share_of
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from distill.check.launch import launch
+from distill.pipeline.validation.launch import launch
 
 TORCHRUN = {"WORLD_SIZE": "8", "RANK": "0", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
 

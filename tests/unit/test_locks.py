@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from distill import checkpoint, locks
 from distill.errors import ConfigError
+from distill.runtime.storage import locks, run_folder
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has locks of another kind")
 WITHOUT = """
@@ -57,13 +57,13 @@ def test_without_locks_a_run_is_alone_too_and_one_that_was_killed_is_not_in_the_
 @pytest.mark.usefixtures("without_locks")
 def test_the_file_of_another_machine_is_named(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    checkpoint.claim(run)
-    with checkpoint.locked(run):
-        taken = run / f"{checkpoint.LOCK}{locks.TAKEN}"
+    run_folder.claim(run)
+    with run_folder.locked(run):
+        taken = run / f"{run_folder.LOCK}{locks.TAKEN}"
         content = taken.read_text()
     taken.write_text(content.replace(content.splitlines()[1], "another-machine"))
     with pytest.raises(ConfigError, match=rf"one run at a time.*; remove {taken} if a run on another"):
-        with checkpoint.locked(run):
+        with run_folder.locked(run):
             raise AssertionError
 
 

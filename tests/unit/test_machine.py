@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distill import machine
+from distill.runtime import machine
 
 
 def test_each_run_of_a_process_has_its_own_arithmetic() -> None:

@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from distill import check, config, names
-from distill.check.tasks import tasks
-from distill.checkpoint import BEST, STATE
-from distill.context.folder import CORPUS, MEASURED, TARGETS, TRANSFER
+from distill import config
+from distill.config import names
+from distill.config.plan import EMBEDDER, SHARED_HEADS
+from distill.config.schemes import SCHEMES
 from distill.data.task import own_name, renamed
-from distill.plan import EMBEDDER, SHARED_HEADS
-from distill.schemes import SCHEMES
-from distill.training.prepare import FOLDS
+from distill.pipeline import validation
+from distill.pipeline.context.folder import CORPUS, MEASURED, TARGETS, TRANSFER
+from distill.pipeline.train_steps.prepare import FOLDS
+from distill.pipeline.validation.tasks import tasks
+from distill.runtime.storage.run_folder import BEST, STATE
 
 WRONG = [
     *(f"sales{ending}" for ending in (STATE, TARGETS, MEASURED, FOLDS, ".TARGETS", ".json", ".lock", ".npz")),
@@ -76,18 +78,18 @@ def test_stages_have_folders_of_their_own(stage: str) -> None:
     settings.stages[stage] = settings.stages["finetune"]
     settings.stages["distill"] = settings.stages["finetune"]
     assert any(
-        f"stages.{name}: got" in line for line in check.settings(settings, "task") for name in (stage, "distill")
+        f"stages.{name}: got" in line for line in validation.settings(settings, "task") for name in (stage, "distill")
     )
 
 
 def test_a_folder_of_targets_deep_in_a_model_is_no_runs(tmp_path: Path) -> None:
-    from distill import checkpoint
-    from distill.context.folder import RunFolder
+    from distill.pipeline.context.folder import RunFolder
+    from distill.runtime.storage import run_folder
 
-    checkpoint.claim(tmp_path)
+    run_folder.claim(tmp_path)
     kept = ["export/4x/sales.targets/model.safetensors", "finetune/a/deep.targets/x"]
     gone = ["teacher.targets/a/x", "finetune/4x.targets/x"]
     for name in (*kept, *gone):
-        checkpoint.write_text(tmp_path / name, "x")
+        run_folder.write_text(tmp_path / name, "x")
     RunFolder(tmp_path).finish()
     assert [(tmp_path / name).is_file() for name in (*kept, *gone)] == [True, True, False, False]

@@ -13,16 +13,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from distill import family, losses, objective
-from distill.compress.gates import gates_for
-from distill.compress.goal import Goal
-from distill.compress.masks import Masks, merge
-from distill.compress.target import shape_of
+from distill import losses
+from distill.compression.pruning.gates import gates_for
+from distill.compression.pruning.goal import Goal
+from distill.compression.pruning.masks import Masks, merge
+from distill.compression.pruning.target import shape_of
 from distill.data.collate import pairs
 from distill.errors import ConfigError
-from distill.features import capture
-from distill.objective import BoundTerm, Objective, counts
-from distill.rows import relations
+from distill.losses import distillation_loss as objective
+from distill.losses.distillation_loss import BoundTerm, Objective, counts
+from distill.losses.feature_rows import relations
+from distill.models import families
+from distill.models.hooks import capture
 
 TEMPERATURE = 2.0
 SOFT = partial(losses.soft_targets, temperature=TEMPERATURE)
@@ -61,7 +63,7 @@ def expected(student: Any, teacher: Any, batch: dict[str, Tensor], positions: st
     """Sums [4] of the terms above: all logits and hidden states first, then the positions."""
 
     def whole(model: Any) -> tuple[Tensor, Tensor]:
-        out = model(**family.inputs(model, batch), output_hidden_states=True)
+        out = model(**families.inputs(model, batch), output_hidden_states=True)
         return out.logits.flatten(0, 1), out.hidden_states[-1].flatten(0, 1)
 
     (z, h), (t, g) = whole(student), (value.detach() for value in whole(teacher))
@@ -91,7 +93,7 @@ def close(got: dict[str, Tensor], reference: dict[str, Tensor]) -> None:
         torch.testing.assert_close(got[name], value, rtol=1e-9, atol=1e-10, msg=lambda m, name=name: f"{name}: {m}")
 
 
-@pytest.mark.parametrize("name", sorted(family.STUDENTS))
+@pytest.mark.parametrize("name", sorted(families.STUDENTS))
 def test_masked_only_equals_gathering_from_the_full_logits(name: str, pair, batch) -> None:
     student, teacher = pair(name)
     reference = expected(student, teacher, batch)
@@ -121,7 +123,7 @@ def test_all_positions_in_chunks_equal_all_at_once(chunk: int, pair, batch, monk
 
 
 @pytest.mark.parametrize("positions", ["masked", "all"])
-@pytest.mark.parametrize("name", sorted(family.STUDENTS))
+@pytest.mark.parametrize("name", sorted(families.STUDENTS))
 def test_padding_changes_nothing(name: str, positions: str, pair, batch) -> None:
     student, teacher = pair(name)
     module = Objective(student, terms(positions), [teacher])
@@ -200,7 +202,7 @@ def test_hidden_states_of_another_width_are_compared_through_a_trained_map(tiny_
     module(batch).sum().backward()
     assert all(p.grad is not None and p.grad.any() for p in module.projections.parameters())
     with torch.no_grad():
-        h, g = (family.encode(model, batch).flatten(0, 1)[batch["masked"]] for model in (student, teacher))
+        h, g = (families.encode(model, batch).flatten(0, 1)[batch["masked"]] for model in (student, teacher))
         reference = (h @ module.projections["mse"].weight.T - g).square().mean(-1).sum()
     torch.testing.assert_close(module(batch)[3], reference)
     assert len(Objective(tiny_model("bert"), terms(), [teacher]).projections) == 0
@@ -302,7 +304,7 @@ def test_pooled_vectors_are_compared(pooling: str, tiny_model, batch: Any) -> No
     for ids, mask, types in zip(*(batch[k] for k in ("input_ids", "attention_mask", "token_type_ids")), strict=True):
         length = int(mask.sum())
         alone = {"input_ids": ids[None, :length], "token_type_ids": types[None, :length]}
-        sides = [family.encode(model, alone)[0] for model in (student, teacher)]
+        sides = [families.encode(model, alone)[0] for model in (student, teacher)]
         h, g = (({"mean": x.mean(0), "cls": x[0], "max": x.amax(0)})[pooling] for x in sides)
         reference = reference + (h - g).square().mean()
     torch.testing.assert_close(module(batch)[0], reference, rtol=1e-4, atol=1e-5)
@@ -344,7 +346,7 @@ def test_layers_are_compared_with_those_they_were_copied_from(tiny_model, batch:
     by_kept = Objective(student, single("hidden", losses.mse, layers="uniform"), [teacher], kept=[0, 2])(batch)
     by_pairs = Objective(student, single("hidden", losses.mse, layers=[[0, 0], [1, 2]]), [teacher])(batch)
     by_depth = Objective(student, single("hidden", losses.mse, layers="uniform"), [teacher])(batch)
-    h, g = (capture(model, batch, {"hidden": range(4)[: family.depth(model)]}).hidden for model in (student, teacher))
+    h, g = (capture(model, batch, {"hidden": range(4)[: families.depth(model)]}).hidden for model in (student, teacher))
     real = batch["attention_mask"].bool()
     reference = sum((h[m][real] - g[n][real]).square().mean(-1).sum() for m, n in ((0, 0), (1, 2)))
     torch.testing.assert_close(by_kept[0], reference)
@@ -403,7 +405,7 @@ def test_aligned_tokens_of_two_tokenizers_are_compared(tiny_model, batch: Any) -
     every = single("hidden", losses.mse) | {"mlm": BoundTerm(1.0, "logits", "labels", "masked", losses.mlm)}
     module = Objective(student, every, [teacher])
     with torch.no_grad():
-        h, g = family.encode(student, batch).flatten(0, 1), family.encode(teacher, own).flatten(0, 1)
+        h, g = families.encode(student, batch).flatten(0, 1), families.encode(teacher, own).flatten(0, 1)
         reference = (h[places["aligned"]] - g[places["teacher_aligned"]]).square().mean(-1).sum()
     torch.testing.assert_close(module(both)[0], reference)
     torch.testing.assert_close(module(both)[1], module(batch)[1])
@@ -416,7 +418,7 @@ def test_probabilities_of_several_teachers_are_averaged(tiny_model, batch) -> No
     teachers = [tiny_model("bert", layers=2, seed=1), tiny_model("bert", layers=3, seed=2)]
     soft = {"soft": BoundTerm(1.0, "logits", "teacher", "masked", partial(losses.soft_targets, temperature=1.0))}
     sums = [Objective(student, soft, teachers, weights=weights)(batch).item() for weights in ((3.0, 1.0), (1.0, 3.0))]
-    inputs = family.inputs(student, batch)
+    inputs = families.inputs(student, batch)
     z, t, u = (model(**inputs).logits.flatten(0, 1)[batch["masked"]].double() for model in (student, *teachers))
     for value, share in zip(sums, (0.75, 0.25), strict=True):
         p = share * t.softmax(-1) + (1 - share) * u.softmax(-1)
@@ -436,7 +438,7 @@ def test_hidden_states_on_a_task_are_compared_in_every_layer_without_padding(nam
         "supervised": BoundTerm(1.0, "logits", "labels", "masked", losses.supervised),
     }
     module = Objective(student, bound, [teacher])
-    out, theirs = (m(**family.inputs(m, tiny_batch), output_hidden_states=True) for m in (student, teacher))
+    out, theirs = (m(**families.inputs(m, tiny_batch), output_hidden_states=True) for m in (student, teacher))
     pairs = [(out.hidden_states[1], theirs.hidden_states[2]), (out.hidden_states[2], theirs.hidden_states[3])]
     hidden = sum(((h - g) ** 2).mean(-1)[tiny_batch["attention_mask"].bool()].sum() for h, g in pairs)
     soft = F.kl_div(
@@ -485,7 +487,7 @@ def test_margins_are_compared_between_all_documents_of_a_query(tiny_batch: Any, 
         "pairs": torch.from_numpy(pairs(np.array(groups))),
     }
     module = Objective(student, single("margins", losses.mse))
-    out = student(**family.inputs(student, batch)).logits
+    out = student(**families.inputs(student, batch)).logits
     reference = out.new_zeros(())
     for i in range(6):
         for j in range(i + 1, 6):

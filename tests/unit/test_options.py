@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distill import advice
-from distill.options import as_options
+from distill.cli.options import as_options
+from distill.runtime import quoting
 
 NAMES = ("text", "text_pair", "choices", "label", "separator")
 
@@ -31,20 +31,20 @@ def typed(message: str) -> list[str]:
 def test_each_odd_value_reaches_the_command() -> None:
     for value in ODD:
         for name in ("text", "text_pair"):
-            message = f"tasks.{name}: got x; must be y; set {advice.setting(f'tasks.{name}', value)}"
+            message = f"tasks.{name}: got x; must be y; set {quoting.setting(f'tasks.{name}', value)}"
             option = f"--{name.replace('_', '-')}"
             shown = as_options(message, ["tasks"], NAMES)
             assert shown.startswith(f"{option}: got x; must be y; set {option}")
             words = shlex.split(shown.rpartition("; set ")[2])
             assert words == ([f"{option}={value}"] if value.startswith("-") else [option, value])
-    quoted = "; set " + " ".join(advice.option("--text", value) for value in ODD if not value.startswith("-"))
+    quoted = "; set " + " ".join(quoting.option("--text", value) for value in ODD if not value.startswith("-"))
     assert typed(quoted)[1::2] == [value for value in ODD if not value.startswith("-")]
 
 
 @settings(deadline=None)
 @given(st.text(st.sampled_from("ab\"'\\${}[],;= \u00e9"), max_size=8))
 def test_any_value_reaches_the_command(value: str) -> None:
-    shown = as_options(f"x; set {advice.setting('tasks.text', value)}", ["tasks"], NAMES)
+    shown = as_options(f"x; set {quoting.setting('tasks.text', value)}", ["tasks"], NAMES)
     assert shlex.split(shown.rpartition("; set ")[2]) == ["--text", value]
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from distill import outputs
-from distill.checkpoint import write_text
 from distill.errors import ConfigError
+from distill.runtime.storage import outputs
+from distill.runtime.storage.run_folder import write_text
 
 
 @pytest.fixture(autouse=True)

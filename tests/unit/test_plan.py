@@ -9,9 +9,9 @@ import pytest
 
 from distill import config
 from distill.config import Baseline, Config, Evaluate, Gates, Prune, Target, Train
-from distill.context.folder import RunFolder
-from distill.expand import expanded, trained
-from distill.plan import STUDENT, TEACHER, Given, Plan, Step, compared, resolve, targets
+from distill.config.baselines import expanded, trained
+from distill.config.plan import STUDENT, TEACHER, Given, Plan, Step, compared, resolve, targets
+from distill.pipeline.context.folder import RunFolder
 
 
 def composed(*overrides: str) -> Config:

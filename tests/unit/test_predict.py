@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import distill
-from distill import predict
-from distill.data.kinds import KINDS
-from distill.export.record import Entry, Record, write
+from distill.cli import predict
+from distill.data.task_types import KINDS
+from distill.deploy.export.record import Entry, Record, write
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 SENTENCES = TINY["SENTENCES"]
@@ -150,7 +150,7 @@ def test_pairs_in_a_file_to_csv(pairs: Path, call: Call) -> None:
 def test_a_long_file_is_predicted_in_parts(tickets: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     texts, sizes = [f"goats {number}" for number in range(2500)], list[int]()
     Path("in.csv").write_text("body\n" + "\n".join(texts) + "\n")
-    from distill.serve import Model
+    from distill.deploy.serve import Model
 
     def predicted(self: Any, part: list[str], size: int) -> list[dict[str, Any]]:
         sizes.append(len(part))
@@ -218,7 +218,7 @@ def test_bytes_that_are_not_utf8_are_refused(model: Path, call: Call) -> None:
 def test_a_wrong_file_is_found_before_the_model_is_loaded(
     model: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("distill.serve.load", lambda *_, **__: pytest.fail("loaded"))
+    monkeypatch.setattr("distill.deploy.serve.load", lambda *_, **__: pytest.fail("loaded"))
     assert call(model, "--file", "no.csv")[0] == 2
 
 
@@ -228,7 +228,7 @@ def test_an_interrupted_command_leaves_no_output(
 ) -> None:
     Path("in.csv").write_text("body\n" + "two goats\n" * 1100)
     Path("out.csv").write_text("before")
-    from distill.serve import Model
+    from distill.deploy.serve import Model
 
     original = Model.predict
 

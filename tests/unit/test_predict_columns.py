@@ -25,10 +25,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from distill import predict
-from distill.cells import cell, harmless
-from distill.data.kinds import KINDS
-from distill.export.record import Entry, Record, write
+from distill.cli import predict
+from distill.data.task_types import KINDS
+from distill.deploy.export.record import Entry, Record, write
+from distill.runtime.cells import cell, harmless
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -47,7 +47,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tm
     """`call(*arguments, stdin=None, kind=..., columns=...)`: exit code, standard output and standard error."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("distill.serve.load", lambda *_, **__: Echo())
+    monkeypatch.setattr("distill.deploy.serve.load", lambda *_, **__: Echo())
 
     def run(
         *arguments: object,
@@ -236,13 +236,13 @@ def test_standard_input_that_is_no_text_is_refused_with_its_line(call: Call, mon
         code, _, errors = call(stdin=content)
         assert (code, errors.count("\n")) == (2, 1)
         assert errors.startswith(f"standard input, {message}"), errors
-    monkeypatch.setattr("distill.texts._LONGEST", 10)
+    monkeypatch.setattr("distill.cli.texts._LONGEST", 10)
     assert call(stdin=b"x" * 11)[2].startswith("standard input, line 1: got more than 10 bytes; ")
     assert call(stdin=b"x" * 10 + b"\n")[0] == 0
 
 
 def test_an_error_about_a_text_names_its_row(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    from distill.serve.model import columns_of
+    from distill.deploy.serve.model import columns_of
 
     def checked(self: Any, texts: list[Any], size: int) -> list[dict[str, Any]]:
         columns_of(["\ud800" if text == "bad" else text for text in texts])
@@ -299,7 +299,7 @@ ANY = settings(deadline=None, suppress_health_check=list(HealthCheck))
 @ANY
 @given(st.lists(texts_of_strangers, min_size=1, max_size=4))
 def test_any_texts_in_cells_can_be_read_back(values: list[str]) -> None:
-    from distill.cells import csv_line
+    from distill.runtime.cells import csv_line
 
     header = ",".join(f"c{number}" for number in range(len(values))) + "\n"
     line = csv_line([*values, -1])
@@ -395,10 +395,10 @@ def test_a_closed_or_full_stream_is_one_message(redirection: str, tmp_path: Path
     )
     text = "" if redirection == "<&-" else "a"
     code = f"""
-import distill.serve
+import distill.deploy.serve
 from distill import predict, streams
 from tests.unit.test_predict_columns import Echo
-distill.serve.load = lambda *_, **__: Echo()
+distill.deploy.serve.load = lambda *_, **__: Echo()
 arguments = [{str(tmp_path)!r}, *filter(None, [{text!r}])]
 raise SystemExit(streams.printed(lambda: predict.main(arguments), first=True))
 """

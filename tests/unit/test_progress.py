@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from distill import progress
-from distill.evaluate import latency
-from distill.evaluate.runners import Runner
+from distill.inference import latency
+from distill.inference.runners import Runner
+from distill.runtime import progress
 
 
 def console(terminal: bool) -> tuple[Console, io.StringIO]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
-from distill.checkpoint import MANIFEST, write_json
-from distill.results import losses, thinned
+from distill.pipeline.collect import losses, thinned
+from distill.runtime.storage.run_folder import MANIFEST, write_json
 
 
 def trained(folder: Path, rows: list[tuple[int, float]], steps: int) -> None:

@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "distill"
 LOADING = ("from_pretrained", "from_config", "SentenceTransformer", "CrossEncoder", "pipeline", "load_dataset")
 """Last names of functions of transformers, sentence-transformers and datasets that load what others made."""
 
-OURS = {("check/__init__.py", "settings", "pipeline"): "distill.check.pipeline: it checks stages"}
+OURS = {("check/__init__.py", "settings", "pipeline"): "distill.pipeline.validation.pipeline: it checks stages"}
 WITHOUT_PARAMETER = {
     ("data/tasks.py", "_from_hub", "load_dataset"): "datasets runs no scripts since version 4, which is required",
     ("data/corpus.py", "_from_hub", "load_dataset"): "as above",
@@ -102,13 +102,13 @@ def trusts_nobody(call: ast.Call) -> bool:
 
 
 def writes(call: ast.Call) -> bool:
-    """Whether a call writes directly to its path, and not through the atomic functions of distill.checkpoint."""
+    """Whether a call writes directly to its path, and not through the atomic functions of `run_folder`."""
     name, text = last(call.func), ast.unparse(call.func)
     if name == "open":
         position = 0 if isinstance(call.func, ast.Attribute) else 1
         modes = [*call.args[position : position + 1], *(k.value for k in call.keywords if k.arg == "mode")]
         return any(not isinstance(mode, ast.Constant) or set(str(mode.value)) & set("wax+") for mode in modes)
-    # A bare `write_text` is imported from distill.checkpoint; of a path it is a method.
+    # A bare `write_text` is imported from distill.runtime.storage.run_folder; of a path it is a method.
     bare = isinstance(call.func, ast.Name) and name.startswith("write_")
     listed = name in WRITERS or text == "shutil.copy"
     return listed and not bare and not text.startswith("checkpoint.") and text not in NOT_FILES

@@ -14,13 +14,14 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from distill import family, losses
+from distill import losses
 from distill.config import Batch, Train
-from distill.engine import schedule, train
-from distill.engine.train import gradients
 from distill.errors import Stopped
-from distill.objective import BoundTerm, Objective
-from distill.shared import OnePass, SharedObjective, joined, parted, share_encoder, tokens_in
+from distill.losses.distillation_loss import BoundTerm, Objective
+from distill.losses.shared_encoder import OnePass, SharedObjective, joined, parted, share_encoder, tokens_in
+from distill.models import families
+from distill.training import schedule, train
+from distill.training.train import gradients
 
 TERMS = {
     "soft": BoundTerm(1.0, "logits", "teacher", "masked", partial(losses.soft_targets, temperature=2.0)),
@@ -63,7 +64,7 @@ def models(tiny_model) -> Callable[..., list[Any]]:
             for number, labels in enumerate(LABELS)
         ]
         if own:
-            family.encoder(created[1]).load_state_dict(family.encoder(created[0]).state_dict())
+            families.encoder(created[1]).load_state_dict(families.encoder(created[0]).state_dict())
         else:
             share_encoder(created)
         return created
@@ -89,10 +90,10 @@ def test_a_batch_of_several_tasks_is_taken_apart_again() -> None:
 
 def test_models_have_one_encoder_and_their_own_heads(models) -> None:
     one, other = models()
-    assert family.encoder(one) is family.encoder(other)
+    assert families.encoder(one) is families.encoder(other)
     assert one.classifier is not other.classifier
     common = {id(p) for p in one.parameters()} & {id(p) for p in other.parameters()}
-    assert common == {id(p) for p in family.encoder(one).parameters()}
+    assert common == {id(p) for p in families.encoder(one).parameters()}
 
 
 def test_gradients_are_the_sum_of_those_of_separate_objectives(models) -> None:
@@ -106,8 +107,8 @@ def test_gradients_are_the_sum_of_those_of_separate_objectives(models) -> None:
     assert together.counts(batch).tolist() == [12, 12]
     for one in expected:
         (WEIGHTS * one).sum().backward()
-    encoders = [dict(family.encoder(objective.student).named_parameters()) for objective in separate]
-    for name, parameter in family.encoder(together.student).named_parameters():
+    encoders = [dict(families.encoder(objective.student).named_parameters()) for objective in separate]
+    for name, parameter in families.encoder(together.student).named_parameters():
         both = [encoder[name].grad for encoder in encoders]
         torch.testing.assert_close(parameter.grad, both[0] + both[1], rtol=1e-4, atol=1e-6)
     for number, objective in enumerate(separate):
@@ -177,18 +178,18 @@ def test_a_stopped_training_resumes_exactly(models, tmp_path: Path) -> None:
     assert (again.steps, again.tokens) == (done.steps, done.tokens) == (8, done.tokens)
     for name, parameter in started.named_parameters():
         assert torch.equal(parameter, dict(whole.named_parameters())[name]), name
-    assert family.encoder(started.objectives[0].student) is family.encoder(started.objectives[1].student)
+    assert families.encoder(started.objectives[0].student) is families.encoder(started.objectives[1].student)
 
 
-@pytest.mark.parametrize("name", family.STUDENTS)
+@pytest.mark.parametrize("name", families.STUDENTS)
 def test_one_pass_outputs_the_logits_of_every_model(name: str, models, tiny_batch: dict[str, Tensor]) -> None:
     separate = models(name, own=True)
-    inputs = family.inputs(separate[0], tiny_batch)
+    inputs = families.inputs(separate[0], tiny_batch)
     with torch.no_grad():
         expected = torch.cat([model(**inputs).logits for model in separate], dim=-1)
         calls: list[Any] = []
         one = OnePass(copy.deepcopy(separate))
-        one.get_submodule(family.family_of(separate[0]).encoder).register_forward_hook(lambda *_: calls.append(1))
+        one.get_submodule(families.family_of(separate[0]).encoder).register_forward_hook(lambda *_: calls.append(1))
         logits = one(**inputs).logits
     assert len(calls) == 1
     torch.testing.assert_close(logits, expected, rtol=0, atol=0)

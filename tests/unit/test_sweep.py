@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from distill import sweep
 from distill.errors import UserError
+from distill.pipeline import sweep
 
 
 def test_failures_are_those_of_all_processes_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from distill import check
-from distill.check.system import system_files
 from distill.config import load_config
+from distill.pipeline import validation
+from distill.pipeline.validation.system import system_files
 
 ENVIRON = "/proc/self/environ"
 
@@ -25,11 +25,11 @@ def test_a_file_of_the_system_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
         "tasks.development": "more/*.csv", "transfer.files": "file:///proc/1/environ",
     }.items():  # fmt: skip
         config = load_config(["recipe=task", "tasks=own", "tasks.train=more/own.csv", f"{key}={value}"])
-        lines = [line for line in check.settings(config, "task") if "which leads to /proc/" in line]
+        lines = [line for line in validation.settings(config, "task") if "which leads to /proc/" in line]
         assert [line.partition(": ")[0] for line in lines] == [key]
         assert lines[0].endswith("/environ; must be a file on a disk; name another")
     config = load_config(["recipe=distilbert", "corpus=text", "corpus.path=rows.csv"])
-    assert [line for line in check.settings(config, "distilbert") if line.startswith("corpus.path: ")]
+    assert [line for line in validation.settings(config, "distilbert") if line.startswith("corpus.path: ")]
 
 
 @pytest.mark.skipif(not Path(ENVIRON).exists(), reason="Linux only")

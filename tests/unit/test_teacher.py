@@ -14,14 +14,15 @@ from typing import Any
 import pytest
 import torch
 
-from distill import checkpoint, family, teacher
 from distill.config import Teacher
-from distill.data.kinds import KINDS
 from distill.data.task import Task
 from distill.data.task_model import load_for
+from distill.data.task_types import KINDS
 from distill.errors import ConfigError, DataError
-from distill.family.head import Head, stored_head
-from distill.teacher import folders
+from distill.models import families, teacher
+from distill.models.families.head import Head, stored_head
+from distill.models.teacher import folders
+from distill.runtime.storage import run_folder
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 TEXTS = ["The kettle sings before the tea is ready.", "A green kettle, and the blue cup beside it."]
@@ -54,12 +55,14 @@ def test_random_teacher_is_a_language_model_with_its_tokenizer(folder: Path) -> 
     assert "[UNK]" not in tokenizer.tokenize("zyx, unheard of: 42!")
     teacher.check_vocabulary(tokenizer, model.config)
     batch = tokenizer(TEXTS, padding=True, return_tensors="pt")
-    assert torch.isfinite(family.mlm_logits(model, family.encode(model, batch))).all()
+    assert torch.isfinite(families.mlm_logits(model, families.encode(model, batch))).all()
 
 
 @pytest.mark.slow
 def test_random_teacher_is_the_same_in_every_process(folder: Path, tmp_path: Path) -> None:
-    code = f"from distill.teacher import random_teacher; random_teacher({str(tmp_path / 'again')!r}, 4, {TEXTS!r})"
+    code = (
+        f"from distill.models.teacher import random_teacher; random_teacher({str(tmp_path / 'again')!r}, 4, {TEXTS!r})"
+    )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(teacher.__file__).parents[2])
     for name in ("model.safetensors", "tokenizer.json"):
         assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes()
@@ -85,7 +88,7 @@ def test_stored_truncation_and_padding_are_switched_off_and_stay_off(folder: Pat
     assert raw["padding"] is None
 
 
-@pytest.mark.parametrize("name", sorted(family.STUDENTS))
+@pytest.mark.parametrize("name", sorted(families.STUDENTS))
 def test_a_missing_language_model_head_is_detected(name: str, tiny_model, tmp_path: Path) -> None:
     model = tiny_model(name)
     model.save_pretrained(tmp_path / "with")
@@ -100,7 +103,7 @@ def test_a_missing_language_model_head_is_detected(name: str, tiny_model, tmp_pa
         assert loaded.get_output_embeddings().weight is loaded.get_input_embeddings().weight
 
 
-@pytest.mark.parametrize("name", sorted(family.STUDENTS))
+@pytest.mark.parametrize("name", sorted(families.STUDENTS))
 def test_a_new_classifier_head_depends_only_on_the_seed(name: str, tiny_model, tmp_path: Path, capfd) -> None:
     model = tiny_model(name)
     model.save_pretrained(tmp_path)
@@ -114,7 +117,7 @@ def test_a_new_classifier_head_depends_only_on_the_seed(name: str, tiny_model, t
     head = next(key for key in loaded[0] if key in ("classifier.weight", "classifier.out_proj.weight"))
     assert loaded[0][head].shape[0] == 2
     assert not torch.equal(loaded[0][head], loaded[2][head])
-    record = family.FAMILIES[name]
+    record = families.FAMILIES[name]
     word = f"{record.encoder}.{record.embeddings}.weight"
     assert torch.equal(loaded[0][word], model.state_dict()[word])
 
@@ -341,7 +344,7 @@ def test_a_stored_head_is_read_from_the_files(
         stored_head(tmp_path)
 
 
-@pytest.mark.parametrize("name", [*family.STUDENTS, "bart", "xlnet", "qwen2"])
+@pytest.mark.parametrize("name", [*families.STUDENTS, "bart", "xlnet", "qwen2"])
 def test_outputs_are_put_in_the_order_of_the_tasks_labels(name: str, tiny_model: Any, tmp_path: Path) -> None:
     model = tiny_model(name, "SequenceClassification")
     model.config.id2label, model.config.label2id = {0: "Cat", 1: "dog", 2: "COW"}, {"Cat": 0, "dog": 1, "COW": 2}
@@ -361,7 +364,7 @@ def test_a_head_that_needs_the_embeddings_counts_as_missing(name: str, tiny_mode
     tiny_model(name, legacy=False).save_pretrained(tmp_path)
     model, has_head = teacher.load_mlm(tmp_path)
     assert not has_head
-    assert family.has_mlm_head(model)
+    assert families.has_mlm_head(model)
 
 
 def test_albert_layers_of_several_modules_are_refused(tiny_model: Any, tmp_path: Path) -> None:
@@ -415,7 +418,7 @@ def test_a_teacher_for_other_labels_gets_a_new_head(name: str, tmp_path: Path) -
     torch.manual_seed(0)
     task = Task("t", KINDS["classification"], ("text",), ("no", "yes"), ("accuracy",))
     model, whole = load_for(task, folder), teacher.load_classifier(before, 3)
-    head, kept = family.head_of(model), whole.state_dict()
+    head, kept = families.head_of(model), whole.state_dict()
     others = {key: value for key, value in model.state_dict().items() if not key.startswith(f"{head}.")}
     assert all(torch.equal(value, kept[key]) for key, value in others.items())
     assert model.get_submodule(head).out_features == 2
@@ -425,7 +428,7 @@ def test_a_teacher_for_other_labels_gets_a_new_head(name: str, tmp_path: Path) -
 
 def test_a_teacher_that_was_replaced_is_copied_again_without_its_head(tmp_path: Path) -> None:
     kept, run = [], tmp_path / "run"
-    checkpoint.claim(run)  # as below a run folder, where files may be replaced
+    run_folder.claim(run)  # as below a run folder, where files may be replaced
     for seed, content in ((1, "a"), (1, "a"), (2, "b")):
         before = TINY["save"](tmp_path / content, "bert", "SequenceClassification", num_labels=3, seed=seed)
         (before / "optimizer.pt").write_bytes(b"large")

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from distill.check.terms import TermFacts, terms
 from distill.config import Term, Train
-from distill.features import Features
-from distill.rows import ROWS
-from distill.terms import KINDS
+from distill.config.feature_kinds import KINDS
+from distill.losses.feature_rows import ROWS
+from distill.models.hooks import Features
+from distill.pipeline.validation.terms import TermFacts, terms
 
 FITS = Term(features="hidden", positions="all")
 PLAIN = TermFacts()

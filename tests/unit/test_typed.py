@@ -13,10 +13,10 @@ import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from distill import checkpoint
-from distill.check import words as command_line
-from distill.check.rules import flatten
 from distill.config import Config, load_config, words
+from distill.pipeline.validation import words as command_line
+from distill.pipeline.validation.rules import flatten
+from distill.runtime.storage import run_folder
 
 
 def composed(word: str) -> Config:
@@ -122,12 +122,12 @@ def test_values_of_options_are_no_settings() -> None:
 
 def test_the_same_command_has_the_same_folder() -> None:
     for typed in (["recipe=task", "tasks.text=текст"], ["recipe=task", "tasks.text=401", "seed=1"]):
-        folders = {checkpoint.run_folder("task", each, None) for each in (words(typed), words(words(typed)))}
+        folders = {run_folder.run_folder("task", each, None) for each in (words(typed), words(words(typed)))}
         assert {folder.parent for folder in folders} == {Path("outputs/task")}
         assert len(folders) == 1
     # Runs of earlier versions keep their folders.
     plain = ["tasks.train=rows.csv", "tasks.labels=[a, b]", "seed=1"]
-    assert checkpoint.run_folder("task", words(plain), None) == checkpoint.run_folder("task", plain, None)
+    assert run_folder.run_folder("task", words(plain), None) == run_folder.run_folder("task", plain, None)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_a_sweep_as_it_is_typed_in_bash() -> None:
 
 @pytest.mark.parametrize("before", [None, "0"])
 def test_the_command_line_leaves_the_environment_as_it_was(before: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    from distill.__main__ import main
+    from distill.cli.run import main
 
     monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
     if before is not None:

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 import distill
-from distill import teacher
-from distill.compress import quantize
-from distill.context.write import write_model
+from distill.compression.quantization import quantize
+from distill.deploy.export import proof
+from distill.deploy.export.onnx import export_onnx
 from distill.errors import DataError
-from distill.evaluate import cost, runners
-from distill.export import proof
-from distill.export.onnx import export_onnx
+from distill.inference import cost, runners
+from distill.models import teacher
+from distill.pipeline.context.write import write_model
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 PACKAGE = Path(distill.__file__).parent

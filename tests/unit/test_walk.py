@@ -11,12 +11,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from distill import checkpoint, environment, walk
 from distill.config import Config, load_config
-from distill.context import fingerprints
-from distill.context.folder import RunFolder
+from distill.config.plan import Step, resolve
 from distill.errors import UserError
-from distill.plan import Step, resolve
+from distill.pipeline import run as walk
+from distill.pipeline.context import fingerprints
+from distill.pipeline.context.folder import RunFolder
+from distill.runtime import versions
+from distill.runtime.storage import run_folder
 
 PIPELINE = ["adapt", "pretrain", "finetune_teacher", "finetune"]
 VERSIONS = {"distill": "1", "torch": "2", "transformers": "3"}
@@ -41,7 +43,7 @@ class Run:
         step = self.step(name)
         manifest = {"seconds": seconds, "given": self.fingerprints(step), "versions": VERSIONS}
         manifest |= {"inputs": self.folder.inputs(step)}
-        checkpoint.write_json(self.folder.of(step) / checkpoint.MANIFEST, manifest)
+        run_folder.write_json(self.folder.of(step) / run_folder.MANIFEST, manifest)
 
     def pending(self) -> list[str]:
         return [step.stage for step in walk._pending(self, self.plan.steps)]  # type: ignore[arg-type]
@@ -50,8 +52,8 @@ class Run:
 @pytest.fixture
 def ctx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A run whose stages are all finished."""
-    monkeypatch.setattr(environment, "versions", lambda: VERSIONS)
-    checkpoint.claim(tmp_path / "run")
+    monkeypatch.setattr(versions, "versions", lambda: VERSIONS)
+    run_folder.claim(tmp_path / "run")
     run = Run(tmp_path / "run")
     for name in PIPELINE:
         run.finish(name)
@@ -64,7 +66,7 @@ def test_no_step_runs_again_when_all_are_finished(ctx: Run) -> None:
 
 
 def test_a_step_runs_again_when_its_input_is_missing(ctx: Run) -> None:
-    (ctx.folder.path / "pretrain" / checkpoint.MANIFEST).unlink()
+    (ctx.folder.path / "pretrain" / run_folder.MANIFEST).unlink()
     assert ctx.pending() == ["pretrain", "finetune"]
     assert ctx.printed == ["finetune: runs again, because pretrain changed"]
     assert not (ctx.folder.path / "finetune").exists()
@@ -77,17 +79,17 @@ def test_a_step_runs_again_when_its_input_was_run_again(ctx: Run) -> None:
 
 
 def test_a_stopped_step_resumes_unless_its_input_runs_again(ctx: Run) -> None:
-    (ctx.folder.path / "finetune" / checkpoint.MANIFEST).unlink()
+    (ctx.folder.path / "finetune" / run_folder.MANIFEST).unlink()
     (ctx.folder.path / "finetune" / "order").mkdir()
     assert ctx.pending() == ["finetune"]
     assert (ctx.folder.path / "finetune" / "order").exists()
-    (ctx.folder.path / "adapt" / checkpoint.MANIFEST).unlink()
+    (ctx.folder.path / "adapt" / run_folder.MANIFEST).unlink()
     assert ctx.pending() == ["adapt", "pretrain", "finetune"]
     assert not (ctx.folder.path / "finetune").exists()
 
 
 def test_a_step_with_an_incomplete_manifest_is_not_finished(ctx: Run) -> None:
-    checkpoint.write_json(ctx.folder.path / "finetune" / checkpoint.MANIFEST, {"seconds": 1.0})
+    run_folder.write_json(ctx.folder.path / "finetune" / run_folder.MANIFEST, {"seconds": 1.0})
     assert ctx.pending() == ["finetune"]
 
 
@@ -113,7 +115,7 @@ def test_a_step_runs_again_when_a_given_input_was_replaced(
 
 def test_a_stopped_step_starts_again_when_a_given_input_was_replaced(ctx: Run) -> None:
     step, folder = ctx.step("pretrain"), ctx.folder.path
-    (folder / "pretrain" / checkpoint.MANIFEST).unlink()
+    (folder / "pretrain" / run_folder.MANIFEST).unlink()
     begun = [
         folder / "pretrain.state" / "5",
         folder / "corpus.tokens" / "teacher",
@@ -145,7 +147,7 @@ def test_a_stopped_step_starts_again_when_a_given_input_was_replaced(ctx: Run) -
 def test_steps_run_with_other_versions_are_reported_and_kept(
     package: str, ctx: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(environment, "versions", lambda: VERSIONS | {package: "4"})
+    monkeypatch.setattr(versions, "versions", lambda: VERSIONS | {package: "4"})
     assert ctx.pending() == []
     assert ctx.printed == [
         f"{', '.join(PIPELINE)}: run with {package} {VERSIONS[package]}, now 4; kept (set output=NEW_FOLDER to run "
@@ -154,7 +156,7 @@ def test_steps_run_with_other_versions_are_reported_and_kept(
 
 
 def test_the_command_in_results_has_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("distill.machine.start", lambda *_: SimpleNamespace(check_shared=lambda _: None))
+    monkeypatch.setattr("distill.runtime.machine.start", lambda *_: SimpleNamespace(check_shared=lambda _: None))
     words = ["recipe=prune", "tasks.train='https://me:word@host/a.csv?sig=abc'"]
     made = walk._context(load_config(words), "prune", words, tmp_path)
     assert shlex.split(made.command)[3:] == ["recipe=prune", "tasks.train='https://...@host/a.csv?...'"]

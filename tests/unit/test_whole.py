@@ -19,10 +19,10 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from distill import family, teacher
 from distill.errors import ConfigError, DataError, UserError
-from distill.evaluate.runners import load
-from distill.family.head import stored_head
+from distill.inference.runners import load
+from distill.models import families, teacher
+from distill.models.families.head import stored_head
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 HEADS = ("SequenceClassification", "TokenClassification", "MultipleChoice", "QuestionAnswering", "MaskedLM", "")
@@ -68,8 +68,8 @@ def outputs(folder: Path, head: str) -> torch.Tensor:
         torch.manual_seed(0)
         model, has_head = teacher.load_mlm(folder)
         assert has_head or not head, "a stored head"
-        hidden = family.encode(model, dict(BATCH))
-        return family.mlm_logits(model, hidden) if head else hidden
+        hidden = families.encode(model, dict(BATCH))
+        return families.mlm_logits(model, hidden) if head else hidden
 
 
 LOADERS: dict[str, Callable[[Path], Any]] = {
@@ -317,10 +317,10 @@ def damage(tensors: dict[str, Any], rng: random.Random) -> tuple[str, dict[str, 
 def cases(number: int, seed: int) -> Iterator[tuple[str, str, int]]:
     """Random families with heads that they have."""
     rng = random.Random(seed)
-    names = [*family.STUDENTS, "bart", "t5", "xlnet", "qwen2"]
+    names = [*families.STUDENTS, "bart", "t5", "xlnet", "qwen2"]
     while number:
         name, head = rng.choice(names), rng.choice(HEADS)
-        record = family.FAMILIES[name]
+        record = families.FAMILIES[name]
         has = f"For{head}" not in record.without and (head != "MaskedLM" or record.mlm_head)
         if not has or (record.layer is None and head in ("MaskedLM", "")):
             continue

@@ -15,8 +15,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from distill.report.forms import Run
 from distill.report.html import rendered
+from distill.report.variants import Run
 from distill.report.web.data import page_data
 from distill.report.web.sections import sections
 

@@ -10,9 +10,9 @@ from typing import Any
 from distill.errors import visible
 from distill.report import headline, overview
 from distill.report.choose import Ask, least_of, verdict
-from distill.report.forms import Form, Group, Run, Value, forms, groups, inputs, mean_of
 from distill.report.loading import loading
 from distill.report.schema import Results
+from distill.report.variants import Form, Group, Run, Value, forms, groups, inputs, mean_of
 
 _NUMBERS = (
     "parameters",

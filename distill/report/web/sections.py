@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from distill.report import footnotes, headline
 from distill.report.detail import coverage_table, environment_table, stages_table, tables
-from distill.report.forms import Run
 from distill.report.page import Block, Bullets, Heading, Paragraph, command
 from distill.report.page import sections as of_tables
+from distill.report.variants import Run
 
 
 def sections(runs: Sequence[Run]) -> list[tuple[str, list[Block]]]:

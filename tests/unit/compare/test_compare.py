@@ -16,14 +16,15 @@ import torch
 from sklearn.metrics import f1_score, recall_score
 from transformers import AutoModelForSequenceClassification
 
-from distill.compare import __main__ as command
-from distill.compare import compare, page, timing
-from distill.compare.labels import common
-from distill.data.kinds import KINDS
+from distill.cli.compare import command as command
+from distill.cli.compare import page, timing
+from distill.cli.compare.comparison import compare
+from distill.cli.compare.labels import common
+from distill.data.task_types import KINDS
+from distill.deploy.export import record
 from distill.errors import UserError
-from distill.evaluate import latency
-from distill.export import record
-from distill.outputs import MARK
+from distill.inference import latency
+from distill.runtime.storage.outputs import MARK
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 LABELS = ("harbour", "village", "street")
@@ -250,6 +251,6 @@ def test_ctrl_c_writes_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     def stop(*arguments: Any, **settings: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("distill.compare.comparison.compare", stop)
+    monkeypatch.setattr("distill.cli.compare.comparison.compare", stop)
     assert command.main(["a", "b", "rows.csv", "--output", str(tmp_path / "out")]) == 130
     assert not (tmp_path / "out").exists()

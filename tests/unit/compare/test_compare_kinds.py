@@ -14,13 +14,14 @@ import pytest
 import scipy.stats
 
 import distill
-from distill.compare import __main__ as command
-from distill.compare import compare, page, timing
-from distill.data.kinds import KINDS
+from distill.cli.compare import command as command
+from distill.cli.compare import page, timing
+from distill.cli.compare.comparison import compare
+from distill.data.task_types import KINDS
+from distill.deploy.export import record
 from distill.errors import UserError
-from distill.evaluate import latency
-from distill.export import record
-from distill.family.embedding import EncoderForVectors
+from distill.inference import latency
+from distill.models.families.embedding import EncoderForVectors
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 SENTENCES = TINY["SENTENCES"]

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from distill import config
-from distill.advice import setting
-from distill.compare.rows import Rows, options, read_rows, targets
-from distill.data.kinds import KINDS, MISSING
+from distill.cli.compare.rows import Rows, options, read_rows, targets
+from distill.data.task_types import KINDS, MISSING
 from distill.errors import ConfigError, DataError
-from distill.family.head import Head
+from distill.models.families.head import Head
+from distill.runtime.quoting import setting
 
 COUNT = 12
 CLASSES = Head(3, ("entailment", "neutral", "contradiction"), None)

@@ -15,14 +15,16 @@ import torch
 from sklearn.metrics import accuracy_score
 
 import distill
-from distill.compare import __main__ as command
-from distill.compare import compare, page, timing, words
-from distill.data.kinds import KINDS
-from distill.data.kinds.spans import TAGGED
-from distill.data.kinds.token_classification import words_of
+from distill.cli.compare import command as command
+from distill.cli.compare import page, timing, words
+from distill.cli.compare.comparison import compare
+from distill.data.task_types import KINDS
+from distill.data.task_types.spans import TAGGED
+from distill.data.task_types.token_classification import words_of
+from distill.deploy.export import record
 from distill.errors import UserError
-from distill.evaluate import latency, metrics
-from distill.export import record
+from distill.evaluation import metrics
+from distill.inference import latency
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 TAGS = ("O", "B-ANIMAL", "I-ANIMAL", "B-PLACE", "I-PLACE")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from distill.compare import write as module
+from distill.cli.compare import write as module
 from distill.errors import ConfigError
 
 NAME = Path("outputs", "compare", "teacher-vs-tickets")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from distill.compare.result import sentences
+from distill.cli.compare.result import sentences
 
 
 def result(p: float | None, ends: list[float] | None, difference: float = 5.0, only: int = 20) -> list[str]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score, recall_score
 
-from distill.compare import statistics
+from distill.cli.compare import statistics
 
 
 def flags(*values: int) -> np.ndarray:

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from distill.compress.fake import ROUNDING, activation, by_token, faked, nf4, table, weight
-from distill.compress.quantize import MAKE, always_float, linears
-from distill.evaluate.latency import synthetic
-from distill.evaluate.runners import onnx_runner, torch_run
-from distill.schemes import SCHEMES
+from distill.compression.quantization.fake_quantization import ROUNDING, activation, by_token, faked, nf4, table, weight
+from distill.compression.quantization.quantize import MAKE, always_float, linears
+from distill.config.schemes import SCHEMES
+from distill.inference.latency import synthetic
+from distill.inference.runners import onnx_runner, torch_run
 
 Make = Callable[..., Path]
 

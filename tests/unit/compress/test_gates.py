@@ -11,17 +11,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from distill import family
-from distill.compress.choose import most_important, top
-from distill.compress.gates import L0, Movement, gates_for, parameter_groups, ramp
-from distill.compress.goal import Goal
-from distill.compress.importance import read, write
-from distill.compress.masks import Masks, gated, merge
-from distill.compress.prune import pruned
-from distill.compress.search import Shape, Table
+from distill.compression.pruning.gates import L0, Movement, gates_for, parameter_groups, ramp
+from distill.compression.pruning.goal import Goal
+from distill.compression.pruning.importance import read, write
+from distill.compression.pruning.masks import Masks, gated, merge
+from distill.compression.pruning.prune import pruned
+from distill.compression.pruning.search import Shape, Table
+from distill.compression.pruning.select_kept import most_important, top
+from distill.models import families
 
-NAMES = list(family.STUDENTS)
-SHARED = [name for name in NAMES if family.STUDENTS[name].shared_layers or family.STUDENTS[name].shared_heads]
+NAMES = list(families.STUDENTS)
+SHARED = [name for name in NAMES if families.STUDENTS[name].shared_layers or families.STUDENTS[name].shared_heads]
 SOME = ["bert", "modernbert", "albert"]
 SIZES = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 24}
 FULL, SMALL, HALF = Shape(3, 32, 24), Shape(2, 16, 12), Shape(3, 16, 12)
@@ -45,7 +45,7 @@ def model_of(tiny_model: Any, name: str, **settings: Any) -> Any:
 
 
 def logits(model: Any, batch: dict[str, Tensor]) -> Tensor:
-    return model(**family.inputs(model, batch)).logits
+    return model(**families.inputs(model, batch)).logits
 
 
 def drawn(gates: Any, std: float = 2.0) -> Any:
@@ -147,9 +147,9 @@ def test_every_open_gate_gets_a_gradient_of_the_task(name: str, tiny_model, tiny
 def test_parts_that_share_weights_share_a_gate(name: str, tiny_model) -> None:
     masks = drawn(new(L0, model_of(tiny_model, name))).eval().masks(1.0)
     assert torch.equal(masks.heads[0], masks.heads[2]) == (name in SHARED)
-    assert torch.equal(masks.ffn[0], masks.ffn[2]) == family.STUDENTS[name].shared_layers
+    assert torch.equal(masks.ffn[0], masks.ffn[2]) == families.STUDENTS[name].shared_layers
     assert len(masks.layers) == 3
-    assert not family.STUDENTS[name].first_layer or masks.layers[0] == 1
+    assert not families.STUDENTS[name].first_layer or masks.layers[0] == 1
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -165,7 +165,7 @@ def test_expected_sizes_are_those_of_the_model_that_is_left(name: str, tiny_mode
     assert gates.constraints(1.0)[1:].abs().max() < 1e-6
     scores = gates.scores()
     small = pruned(model, most_important(model, top(scores.layers, 2).tolist(), scores, 16, 9))
-    assert (family.depth(small), family.width(small)) == (2, 16)
+    assert (families.depth(small), families.width(small)) == (2, 16)
     wanted = TIMES.milliseconds(Shape(2, 16, 8)) * 7 / 8 + TIMES.milliseconds(Shape(2, 16, 16)) / 8
     excess = gates.constraints(1.0)[0].item() + 1
     assert excess == pytest.approx(wanted / (0.5 * TIMES.milliseconds(FULL)), rel=1e-4)
@@ -274,9 +274,9 @@ def test_scores_move_by_weights_times_their_gradients(name: str, tiny_model, tin
     used.zero_grad()
     merge(used, masks)
     logits(used, tiny_batch).square().sum().backward()
-    record = family.STUDENTS[name].layer
+    record = families.STUDENTS[name].layer
     assert record is not None
-    pairs = dict(zip(family.layers(model), family.layers(used), strict=True))
+    pairs = dict(zip(families.layers(model), families.layers(used), strict=True))
 
     def product(path: str) -> Tensor:
         """[layers, columns], each layer once."""
@@ -299,10 +299,10 @@ def test_scores_move_by_weights_times_their_gradients(name: str, tiny_model, tin
 def test_dead_channels_score_lowest(kind: Any, name: str, tiny_model) -> None:
     """Half of the FFN channels have no effect: the model must imitate itself without as many channels."""
     model = tiny_model(name, layers=2, **SIZES).requires_grad_(False)
-    record, generator = family.STUDENTS[name].layer, torch.Generator().manual_seed(1)
+    record, generator = families.STUDENTS[name].layer, torch.Generator().manual_seed(1)
     assert record is not None
     dead = torch.arange(24) < 12  # the first, which ties would keep
-    for layer in dict.fromkeys(family.layers(model)):
+    for layer in dict.fromkeys(families.layers(model)):
         layer.get_submodule(record.ffn_out).weight.normal_(std=2.0, generator=generator)[:, dead] = 0
         if (bias := layer.get_submodule(record.ffn_in).bias) is not None:
             bias.fill_(1.0)  # no channel is idle by chance
@@ -314,9 +314,9 @@ def test_dead_channels_score_lowest(kind: Any, name: str, tiny_model) -> None:
     for step in range(steps):
         ids = torch.randint(5, 60, (4, 12), generator=generator)
         batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-        wanted, progress = family.encode(model, batch), ramp(step, steps, 0.0, 0.6)
+        wanted, progress = families.encode(model, batch), ramp(step, steps, 0.0, 0.6)
         with gated(model, gates.masks(progress)):
-            loss = (family.encode(model, batch) - wanted).square().sum(-1).mean()
+            loss = (families.encode(model, batch) - wanted).square().sum(-1).mean()
         optimizer.zero_grad()
         (loss + gates.penalty(progress)).backward()
         optimizer.step()

@@ -7,8 +7,8 @@ import pytest
 import torch
 from scipy.interpolate import RegularGridInterpolator
 
-from distill.compress.goal import Cost, Excess, Goal
-from distill.compress.search import Shape, Table
+from distill.compression.pruning.goal import Cost, Excess, Goal
+from distill.compression.pruning.search import Shape, Table
 
 HIDDEN, FFN = (64, 128, 256, 384), (96, 512, 1536)
 

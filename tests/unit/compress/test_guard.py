@@ -14,18 +14,18 @@ import torch
 from safetensors import SafetensorError
 from transformers import AutoModelForSequenceClassification
 
-from distill import teacher
-from distill.compress.guard import Floats, Limits, Quality, Source, load, quality
-from distill.compress.quantize import MAKE, linears
+from distill.compression.quantization.quality_limits import Floats, Limits, Quality, Source, load, quality
+from distill.compression.quantization.quantize import MAKE, linears
 from distill.config import Quantize
+from distill.config.schemes import ONNX, SCHEMES
 from distill.data.encode import Encoded
-from distill.data.kinds import KINDS
 from distill.data.task import Task
-from distill.evaluate.latency import synthetic
-from distill.evaluate.runners import torch_runner
-from distill.export.onnx import export_onnx
-from distill.schemes import ONNX, SCHEMES
-from distill.stages import quantize
+from distill.data.task_types import KINDS
+from distill.deploy.export.onnx import export_onnx
+from distill.inference.latency import synthetic
+from distill.inference.runners import torch_runner
+from distill.models import teacher
+from distill.pipeline.stages import quantize
 
 Make = Callable[..., Path]
 HURT = "bert.encoder.layer.1.attention.output.dense"

@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from distill import family
-from distill.compress.choose import by_loss, mean_loss, most_important, without_each
-from distill.compress.importance import Importance, fisher, magnitude, masked, taylor
-from distill.compress.prune import everything, pruned
-from distill.compress.sensitivity import row_loss as loss_of_kind
-from distill.data.kinds import KINDS
+from distill.compression.pruning.importance import Importance, fisher, magnitude, masked, taylor
+from distill.compression.pruning.prune import everything, pruned
+from distill.compression.pruning.select_kept import by_loss, mean_loss, most_important, without_each
+from distill.compression.quantization.sensitivity import row_loss as loss_of_kind
+from distill.data.task_types import KINDS
+from distill.models import families
 
 row_loss = functools.partial(loss_of_kind, KINDS["classification"])
-NAMES = list(family.STUDENTS)
+NAMES = list(families.STUDENTS)
 SIZES = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 24, "num_labels": 3}
 
 
@@ -95,8 +95,8 @@ def test_the_layer_with_the_least_loss_increase_is_removed_first(name: str, tiny
     assert found[4] == ([0, 1, 2, 3], pytest.approx(whole, rel=1e-5))
     kept, value = found[3]
     assert value == pytest.approx(mean_loss(pruned(model, everything(model, kept)), [tiny_batch], row_loss))
-    if not family.STUDENTS[name].shared_layers:
-        fixed = 1 if family.STUDENTS[name].first_layer else 0
+    if not families.STUDENTS[name].shared_layers:
+        fixed = 1 if families.STUDENTS[name].first_layer else 0
         others = [[n for n in range(4) if n != gone] for gone in range(fixed, 4)]
         assert value == pytest.approx(
             min(mean_loss(pruned(model, everything(model, rest)), [tiny_batch], row_loss) for rest in others)
@@ -104,10 +104,10 @@ def test_the_layer_with_the_least_loss_increase_is_removed_first(name: str, tiny
     assert set(found[2][0]) < set(found[3][0])
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if not family.STUDENTS[name].shared_layers])
+@pytest.mark.parametrize("name", [name for name in NAMES if not families.STUDENTS[name].shared_layers])
 def test_losses_without_a_layer_are_those_of_pruned_models(name: str, tiny_model, tiny_batch) -> None:
     """Also where the first layer is skipped, whose outputs have not been seen."""
-    model, first = model_of(tiny_model, name, layers=4), family.STUDENTS[name].first_layer
+    model, first = model_of(tiny_model, name, layers=4), families.STUDENTS[name].first_layer
     kept = [0, 2, 3] if first else [1, 2, 3]
     apart = [{key: value[row : row + 1] for key, value in tiny_batch.items()} for row in (0, 1)]
     found = without_each(model, apart, row_loss, kept, kept[1:])
@@ -115,7 +115,7 @@ def test_losses_without_a_layer_are_those_of_pruned_models(name: str, tiny_model
         small = pruned(model, everything(model, [number for number in kept if number != gone]))
         assert value == pytest.approx(mean_loss(small, apart, row_loss), rel=1e-5)
     assert list(found) == kept[1:]
-    assert all("forward" not in vars(layer) for layer in family.layers(model))
+    assert all("forward" not in vars(layer) for layer in families.layers(model))
     torch.testing.assert_close(mean_loss(model, [tiny_batch], row_loss), mean_loss(model, apart, row_loss))
 
 

@@ -8,17 +8,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from distill import family
-from distill.compress.masks import Masks, gated, merge, places
-from distill.compress.prune import Kept, everything, pruned
+from distill.compression.pruning.masks import Masks, gated, merge, places
+from distill.compression.pruning.prune import Kept, everything, pruned
+from distill.models import families
 
-NAMES = list(family.STUDENTS)
-SHARED = [name for name in NAMES if family.STUDENTS[name].shared_layers or family.STUDENTS[name].shared_heads]
+NAMES = list(families.STUDENTS)
+SHARED = [name for name in NAMES if families.STUDENTS[name].shared_layers or families.STUDENTS[name].shared_heads]
 SIZES = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 24}
 
 
 def logits(model: Any, batch: dict[str, Tensor]) -> Tensor:
-    return model(**family.inputs(model, batch)).logits
+    return model(**families.inputs(model, batch)).logits
 
 
 def some(count: int, keep: int, seed: int) -> Tensor:
@@ -28,7 +28,7 @@ def some(count: int, keep: int, seed: int) -> Tensor:
 def chosen(name: str, layers: list[int]) -> Kept:
     """Half of all heads and channels, others in each layer, but where layers share them."""
     seeds = [0 if name in SHARED else number for number in layers]
-    ffn = [0 if family.STUDENTS[name].shared_layers else number for number in layers]
+    ffn = [0 if families.STUDENTS[name].shared_layers else number for number in layers]
     return Kept(layers, some(32, 16, 99), [some(4, 2, seed) for seed in seeds], [some(24, 12, seed) for seed in ffn])
 
 
@@ -72,12 +72,12 @@ def test_a_closed_layer_is_removed_and_a_half_open_one_interpolated(name: str, t
         torch.testing.assert_close(found, logits(pruned(model, everything(model, kept)), tiny_batch))
     seen: list[Tensor] = []
     # Called before the hook of the gates, so that it sees what the layer outputs.
-    hook = family.layers(model)[-1].register_forward_hook(
+    hook = families.layers(model)[-1].register_forward_hook(
         lambda module, inputs, output: seen.extend([inputs[0], output[0] if isinstance(output, tuple) else output])
     )
     with gated(model, Masks(everywhere.heads, everywhere.ffn, layers=torch.tensor([1.0, 1.0, 0.25]))):
         after = []
-        last = family.layers(model)[-1].register_forward_hook(
+        last = families.layers(model)[-1].register_forward_hook(
             lambda module, inputs, output: after.append(output[0] if isinstance(output, tuple) else output)
         )
         logits(model, tiny_batch)
@@ -99,7 +99,7 @@ def test_folded_gates_equal_gates(name: str, tiny_model, tiny_batch) -> None:
     one = soft(torch.ones(1, 4)), soft(torch.ones(1, 24))
     partly = Masks([soft(m) for m in closed.heads], [soft(m) for m in closed.ffn], soft(closed.hidden))
     if name in SHARED:
-        ffn = [one[1] * closed.ffn[0]] * 3 if family.STUDENTS[name].shared_layers else partly.ffn
+        ffn = [one[1] * closed.ffn[0]] * 3 if families.STUDENTS[name].shared_layers else partly.ffn
         partly = Masks([one[0] * closed.heads[0]] * 3, ffn, partly.hidden)
     with gated(model, Masks(partly.heads, partly.ffn)):
         without = logits(model, tiny_batch)

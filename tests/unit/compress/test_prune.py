@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from distill import family
-from distill.compress.importance import masked
-from distill.compress.prune import Kept, everything, pruned
+from distill.compression.pruning.importance import masked
+from distill.compression.pruning.prune import Kept, everything, pruned
 from distill.errors import ConfigError
+from distill.models import families
 
-NAMES = list(family.STUDENTS)
-SHARED = [name for name in NAMES if family.STUDENTS[name].shared_layers or family.STUDENTS[name].shared_heads]
+NAMES = list(families.STUDENTS)
+SHARED = [name for name in NAMES if families.STUDENTS[name].shared_layers or families.STUDENTS[name].shared_heads]
 HEADS = ["MaskedLM", "SequenceClassification"]
 SIZES = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 24}
 
@@ -28,7 +28,7 @@ def some(count: int, keep: int, seed: int) -> Tensor:
 def choice(name: str, layers: int, hidden: int = 32, ffn: int = 24) -> Kept:
     """Another random choice of heads and FFN channels in each layer, but where layers share them."""
     seeds = [0 if name in SHARED else number for number in range(layers)]
-    shared = family.STUDENTS[name].shared_layers
+    shared = families.STUDENTS[name].shared_layers
     return Kept(
         list(range(layers)),
         some(32, hidden, 99),
@@ -42,7 +42,7 @@ def masks(count: int, kept: list[Tensor]) -> list[Tensor]:
 
 
 def logits(model: Any, batch: dict[str, Tensor]) -> Tensor:
-    return model(**family.inputs(model, batch)).logits
+    return model(**families.inputs(model, batch)).logits
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -107,11 +107,11 @@ def silenced(model: Any, hidden: Tensor) -> Any:
     dense = copy.deepcopy(model)
     gone = torch.ones(32, dtype=torch.bool)
     gone[hidden] = False
-    record = family.family_of(dense)
+    record = families.family_of(dense)
     assert record.layer is not None
-    inside = {id(p) for layer in family.layers(dense) for p in layer.parameters()}
+    inside = {id(p) for layer in families.layers(dense) for p in layer.parameters()}
     with torch.no_grad():
-        for layer in dict.fromkeys(family.layers(dense)):
+        for layer in dict.fromkeys(families.layers(dense)):
             for path in (record.layer.attention_output, record.layer.ffn_out):
                 module = layer.get_submodule(path)
                 module.weight[gone] = 0
@@ -161,11 +161,11 @@ def test_channels_are_coupled_as_torch_pruning_finds_by_tracing(name: str, tiny_
     import torch_pruning as tp
 
     model = tiny_model(name, "SequenceClassification", **SIZES)
-    record = family.family_of(model)
+    record = families.family_of(model)
     assert record.layer is not None
-    inputs = family.inputs(model, tiny_batch)
+    inputs = families.inputs(model, tiny_batch)
     graph = tp.DependencyGraph().build_dependency(model, inputs, output_transform=lambda out: out.logits, verbose=False)
-    layer = family.layers(model)[1]
+    layer = families.layers(model)[1]
     inner, out = (layer.get_submodule(path) for path in (record.layer.ffn_in, record.layer.ffn_out))
     kept = everything(model)
     gone = [2, 5]
@@ -173,7 +173,7 @@ def test_channels_are_coupled_as_torch_pruning_finds_by_tracing(name: str, tiny_
     group = graph.get_pruning_group(inner, tp.prune_linear_out_channels, idxs=gone)
     theirs = {(id(dep.target.module), "out" if "out" in dep.handler.__name__ else "in") for dep, _ in group}
     theirs = {pair for pair in theirs if pair[0] in {id(inner), id(out)}}
-    from distill.compress.prune import cuts
+    from distill.compression.pruning.prune import cuts
 
     changed = Kept(kept.layers, kept.hidden, kept.heads, [kept.ffn[0], ffn, kept.ffn[2]])
     ours = {(id(cut.module), cut.axis) for cut in cuts(model, changed) if len(cut.removed)}
@@ -216,9 +216,9 @@ def test_sizes_that_no_config_expresses_are_refused(tiny_model) -> None:
 def test_docs_are_the_generated_pages(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     from pathlib import Path
 
-    from distill.compress.__main__ import main
+    from distill.compression.__main__ import main
 
     assert main([name]) == 0
     assert (Path(__file__).parents[3] / "docs" / f"{name}.md").read_text() == capsys.readouterr().out
     assert main(["nothing"]) == 2
-    assert "usage: python -m distill.compress pruning|compression" in capsys.readouterr().err
+    assert "usage: python -m distill.compression pruning|compression" in capsys.readouterr().err

@@ -19,14 +19,14 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from distill.checkpoint import MANIFEST
-from distill.compress import quantize
-from distill.compress.quantize import MAKE, always_float, linears
-from distill.evaluate import runners
-from distill.evaluate.cost import size_mib
-from distill.evaluate.latency import synthetic
-from distill.family import STUDENTS
-from distill.schemes import ONNX, SCHEMES
+from distill.compression.quantization import quantize
+from distill.compression.quantization.quantize import MAKE, always_float, linears
+from distill.config.schemes import ONNX, SCHEMES
+from distill.inference import runners
+from distill.inference.cost import size_mib
+from distill.inference.latency import synthetic
+from distill.models.families import STUDENTS
+from distill.runtime.storage.run_folder import MANIFEST
 
 Make = Callable[..., Path]
 THERE = [
@@ -164,7 +164,7 @@ from pathlib import Path
 asked = []
 sys.addaudithook(lambda event, given: asked.append(given[0]) if event == "socket.getaddrinfo" else None)
 import numpy as np
-from distill.compress.quantize import openvino_int8
+from distill.compression.quantization.quantize import openvino_int8
 
 row = {name: np.ones((1, 8), np.int64) for name in ("input_ids", "attention_mask", "token_type_ids")}
 openvino_int8(Path(sys.argv[1]), Path(sys.argv[2]), [], [row, row])

@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from distill import family
-from distill.compress import reconstruct
-from distill.compress.choose import most_important
-from distill.compress.importance import masked
-from distill.compress.prune import Kept, everything, pruned
-from distill.compress.reconstruct import gram_matrices, reconstruction, refitted, removal
+from distill.compression.pruning import reconstruct
+from distill.compression.pruning.importance import masked
+from distill.compression.pruning.prune import Kept, everything, pruned
+from distill.compression.pruning.reconstruct import gram_matrices, reconstruction, refitted, removal
+from distill.compression.pruning.select_kept import most_important
+from distill.models import families
 
 SIZES = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 24, "num_labels": 3}
 
@@ -73,7 +73,7 @@ def test_removing_groups_is_close_to_removing_single_blocks(monkeypatch: pytest.
     assert alone <= together < np.quantile(others, 0.1)
 
 
-@pytest.mark.parametrize("name", list(family.STUDENTS))
+@pytest.mark.parametrize("name", list(families.STUDENTS))
 def test_refitting_reduces_the_error_of_the_output(name: str, tiny_model, tiny_batch) -> None:
     """Less error in what the layers' matrices write than with the same parts cut and nothing refitted."""
     model = tiny_model(name, "SequenceClassification", **SIZES)
@@ -84,19 +84,19 @@ def test_refitting_reduces_the_error_of_the_output(name: str, tiny_model, tiny_b
     real = tiny_batch["attention_mask"].bool()
     masks = [torch.zeros(1, 24).index_fill(1, some, 1.0) for some in kept.ffn]
     ones = [torch.ones(1, 4)] * 3
-    layer = family.family_of(model).layer
+    layer = families.family_of(model).layer
     assert layer is not None
 
     def first(made, cut: bool) -> Tensor:
         found: list[Tensor] = []
-        module = family.layers(made)[0].get_submodule(layer.ffn_out)
+        module = families.layers(made)[0].get_submodule(layer.ffn_out)
         handle = module.register_forward_hook(lambda module, given, output: found.append(output[real]))
         with torch.no_grad():
             if cut:
                 with masked(made, ones, masks):
-                    made(**family.inputs(made, tiny_batch))
+                    made(**families.inputs(made, tiny_batch))
             else:
-                made(**family.inputs(made, tiny_batch))
+                made(**families.inputs(made, tiny_batch))
         handle.remove()
         return found[0]
 

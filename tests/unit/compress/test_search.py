@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from distill.compress.search import (
+from distill.compression.pruning.search import (
     LEAST,
     Losses,
     Shape,

@@ -13,17 +13,17 @@ import torch
 from datasets import Dataset
 from torch import Tensor
 
-from distill import family, teacher
-from distill.compress.choose import mean_loss
-from distill.compress.importance import SCORES, magnitude, write
-from distill.compress.reconstruct import gram_matrices
-from distill.compress.search import Shape
-from distill.compress.sensitivity import LESSON, Sensitivity, Subject, cut, retrained, sensitivity
-from distill.compress.sensitivity import row_loss as loss_of_kind
+from distill.compression.pruning.importance import SCORES, magnitude, write
+from distill.compression.pruning.reconstruct import gram_matrices
+from distill.compression.pruning.search import Shape
+from distill.compression.pruning.select_kept import mean_loss
+from distill.compression.quantization.sensitivity import LESSON, Sensitivity, Subject, cut, retrained, sensitivity
+from distill.compression.quantization.sensitivity import row_loss as loss_of_kind
 from distill.config import Prune
-from distill.data.kinds import KINDS
 from distill.data.task import Task
+from distill.data.task_types import KINDS
 from distill.data.tasks import TaskData
+from distill.models import families, teacher
 
 row_loss = functools.partial(loss_of_kind, KINDS["classification"])
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
@@ -70,7 +70,7 @@ def test_a_little_training_lowers_the_loss_and_none_leaves_the_model(given: Path
 
 
 def measured(subject: Subject, importance: str, refit: bool, search: bool = False) -> Sensitivity:
-    settings = Prune(importance={"_target_": f"distill.compress.{importance}"}, refit=refit, examples=64)
+    settings = Prune(importance={"_target_": f"distill.compression.{importance}"}, refit=refit, examples=64)
     shapes = [Shape(3, hidden, ffn) for hidden in (8, 16) for ffn in (8, 24)]
     return sensitivity(
         subject, settings, shapes, row_loss, layers=None, search=search, retrain_steps=0, log=lambda text: None
@@ -79,14 +79,14 @@ def measured(subject: Subject, importance: str, refit: bool, search: bool = Fals
 
 def first_output(model: Any, parts: list[dict[str, Tensor]]) -> Tensor:
     """[tokens, width] what the feed-forward part of the first layer adds."""
-    record, found = family.family_of(model).layer, list[Tensor]()
+    record, found = families.family_of(model).layer, list[Tensor]()
     assert record is not None
-    module = family.layers(model)[0].get_submodule(record.ffn_out)
+    module = families.layers(model)[0].get_submodule(record.ffn_out)
     for part in parts:
         real = part["attention_mask"].bool()
         handle = module.register_forward_hook(lambda module, given, output, real=real: found.append(output[real]))
         with torch.no_grad():
-            family.logits(model, part)
+            families.logits(model, part)
         handle.remove()
     return torch.cat(found)
 

@@ -13,15 +13,15 @@ import pytest
 import torch
 from transformers import BertConfig
 
-from distill import checkpoint
-from distill.compress.goal import Excess
-from distill.compress.search import Losses, Shape, Table, distance, estimated, evenness
-from distill.compress.target import CHECKS, NEAR, TIMES, Search
+from distill.compression.pruning.goal import Excess
+from distill.compression.pruning.search import Losses, Shape, Table, distance, estimated, evenness
+from distill.compression.pruning.target import CHECKS, NEAR, TIMES, Search
 from distill.config import Prune, Target, load_config
-from distill.context.folder import RunFolder
+from distill.config.plan import resolve
 from distill.errors import ConfigError
-from distill.plan import resolve
-from distill.stages import prune
+from distill.pipeline.context.folder import RunFolder
+from distill.pipeline.stages import prune
+from distill.runtime.storage import run_folder
 
 SIZES = {"vocab_size": 500, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}
 
@@ -41,7 +41,7 @@ def check(tmp_path: Path) -> Any:
             widths = [(shape.hidden, shape.ffn) for shape in search.shapes]
             times = {"fixed": [[h, f, 0.5] for h, f in widths], "layer": [[h, f, 1.0] for h, f in widths]}
             of = {"conditions": search.conditions, "model": "bert", "head": 8, "reference": 4.5}
-            checkpoint.write_json(search.folder / TIMES, of | times)
+            run_folder.write_json(search.folder / TIMES, of | times)
             prune.check_reach(ctx, step, config)
 
     return call

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distill.compress.search import Shape
-from distill.compress.times import FFN_SIZES, HIDDEN_SIZES, measure, steady, timer
-from distill.evaluate.runners import Runner
+from distill.compression.pruning.search import Shape
+from distill.compression.pruning.times import FFN_SIZES, HIDDEN_SIZES, measure, steady, timer
+from distill.inference.runners import Runner
 
 
 def build(name: str, shape: Shape) -> Runner:

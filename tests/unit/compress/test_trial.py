@@ -11,14 +11,14 @@ import pytest
 import torch
 from datasets import Dataset
 
-from distill import teacher
-from distill.compress.importance import magnitude
-from distill.compress.search import Shape, finalists
-from distill.compress.sensitivity import Sensitivity, Subject, cut
-from distill.compress.trial import LEAST, TEMPERATURE, trial
-from distill.data.kinds import KINDS
+from distill.compression.pruning.importance import magnitude
+from distill.compression.pruning.search import Shape, finalists
+from distill.compression.pruning.trial_shapes import LEAST, TEMPERATURE, trial
+from distill.compression.quantization.sensitivity import Sensitivity, Subject, cut
 from distill.data.task import Task
+from distill.data.task_types import KINDS
 from distill.data.tasks import TaskData
+from distill.models import teacher
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 

@@ -17,9 +17,9 @@ import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from torch import Tensor
 
-from distill import family, teacher
-from distill.compress.vocabulary import pruned_embeddings, pruned_tokenizer, token_counts
+from distill.compression.vocabulary import pruned_embeddings, pruned_tokenizer, token_counts
 from distill.errors import ConfigError, UserError
+from distill.models import families, teacher
 
 ROOT = Path(__file__).resolve().parents[3]
 TINY = runpy.run_path(str(ROOT / "tests" / "tiny.py"))
@@ -371,7 +371,7 @@ def batch_of(tokenizer: Any) -> dict[str, Tensor]:
 
 def logits(model: Any, tokenizer: Any) -> Tensor:
     with torch.no_grad():
-        return model(**family.inputs(model, batch_of(tokenizer))).logits
+        return model(**families.inputs(model, batch_of(tokenizer))).logits
 
 
 @pytest.fixture(scope="module")
@@ -388,7 +388,7 @@ def model_of(make: Callable[..., Any], name: str, head: str, **settings: Any) ->
 
 
 @pytest.mark.parametrize("head", ["MaskedLM", "SequenceClassification"])
-@pytest.mark.parametrize("name", list(family.STUDENTS))
+@pytest.mark.parametrize("name", list(families.STUDENTS))
 def test_outputs_on_new_ids_equal_those_on_old_ids(name: str, head: str, tiny_model, fewer) -> None:
     model, (made, kept) = model_of(tiny_model, name, head), fewer
     before, config = copy.deepcopy(model.state_dict()), model.config.to_dict()

@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from distill import family
-from distill.compress.importance import Importance, masked
-from distill.compress.prune import Kept
-from distill.compress.zeros import STEP, anywhere, squeezed, zeroed
+from distill.compression.pruning.importance import Importance, masked
+from distill.compression.pruning.prune import Kept
+from distill.compression.pruning.ragged import STEP, anywhere, squeezed, zeroed
+from distill.models import families
 
-NAMES = list(family.STUDENTS)
-SHARED = [name for name in NAMES if family.STUDENTS[name].shared_layers or family.STUDENTS[name].shared_heads]
+NAMES = list(families.STUDENTS)
+SHARED = [name for name in NAMES if families.STUDENTS[name].shared_layers or families.STUDENTS[name].shared_heads]
 SIZES = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 24}
 HEADS, FFN = [[0], [1, 2, 3], [0, 2]], [[1, 5, 7, 23], [*range(8, 24)], [3]]
 
@@ -20,7 +20,7 @@ HEADS, FFN = [[0], [1, 2, 3], [0, 2]], [[1, 5, 7, 23], [*range(8, 24)], [3]]
 def uneven(name: str) -> Kept:
     """Of the first three layers another number of heads and channels in each, but where layers share them."""
     heads = HEADS[1:2] * 3 if name in SHARED else HEADS
-    ffn = FFN[:1] * 3 if family.STUDENTS[name].shared_layers else FFN
+    ffn = FFN[:1] * 3 if families.STUDENTS[name].shared_layers else FFN
     return Kept([0, 1, 2], torch.arange(32), [*map(torch.tensor, heads)], [*map(torch.tensor, ffn)])
 
 
@@ -29,7 +29,7 @@ def masks(count: int, kept: list[Tensor]) -> list[Tensor]:
 
 
 def logits(model, batch: dict[str, Tensor]) -> Tensor:
-    return model(**family.inputs(model, batch)).logits
+    return model(**families.inputs(model, batch)).logits
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -42,9 +42,9 @@ def test_zeros_equal_masks_and_removing_them_changes_nothing(name: str, tiny_mod
     torch.testing.assert_close(logits(made, tiny_batch), wanted, rtol=1e-4, atol=1e-5)
     small = squeezed(made)
     torch.testing.assert_close(logits(small, tiny_batch), wanted, rtol=1e-4, atol=1e-5)
-    record = family.family_of(small)
-    inner = [layer.get_submodule(record.layer.ffn_out).in_features for layer in family.layers(small)]
-    attended = [layer.get_submodule(record.layer.attention_output).in_features for layer in family.layers(small)]
+    record = families.family_of(small)
+    inner = [layer.get_submodule(record.layer.ffn_out).in_features for layer in families.layers(small)]
+    attended = [layer.get_submodule(record.layer.attention_output).in_features for layer in families.layers(small)]
     assert inner == [len(some) for some in kept.ffn]
     assert attended == [8 * len(some) for some in kept.heads]
 
@@ -58,9 +58,9 @@ def test_training_leaves_zeros_zero(name: str, tiny_model, tiny_batch) -> None:
         logits(made, tiny_batch).square().sum().backward()
         optimizer.step()
         optimizer.zero_grad()
-    record, gone = family.family_of(made), 0
+    record, gone = families.family_of(made), 0
     assert record.layer is not None
-    for number, layer in enumerate(family.layers(made)):
+    for number, layer in enumerate(families.layers(made)):
         for path in (record.layer.attention_output, record.layer.ffn_out):
             weight = layer.get_submodule(path).weight
             columns = (weight != 0).any(0)

@@ -13,15 +13,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distill.check.tasks import tasks as problems
 from distill.config import Limit, Task, Tasks
 from distill.data.encode import encode_choices, encode_texts
-from distill.data.kinds import ABSENT, KINDS, MISSING, SECONDS
-from distill.data.kinds.multiple_choice import numbered
+from distill.data.task_types import ABSENT, KINDS, MISSING, SECONDS
+from distill.data.task_types.multiple_choice import numbered
 from distill.data.tasks import Loaded, load_tasks, targets_of
 from distill.errors import ConfigError, DataError
-from distill.family.head import Head
-from distill.family.record import CHOICES
+from distill.models.families.head import Head
+from distill.models.families.record import CHOICES
+from distill.pipeline.validation.tasks import tasks as problems
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 COUNT = 40

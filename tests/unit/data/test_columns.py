@@ -11,7 +11,7 @@ import pytest
 from distill import config
 from distill.data.columns import columns_of
 from distill.errors import ConfigError
-from distill.family.head import Head
+from distill.models.families.head import Head
 
 COUNT = 40
 SUBJECTS = [f"The order {i} of customer {i * 7} has not arrived yet, and nobody answers." for i in range(COUNT)]

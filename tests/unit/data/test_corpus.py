@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from distill.config import Corpus, Limit
-from distill.context.fingerprints import of_corpus
 from distill.data.corpus import load_corpus, revisions
 from distill.errors import ConfigError, DataError
+from distill.pipeline.context.fingerprints import of_corpus
 
 
 def parquet(file: Path, texts: list[str | None]) -> None:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from distill.config import Limit, load_config
-from distill.data import docstrings, harvest, tasks
-from distill.data.harvest import Document
+from distill.data import docstring_corpus, docstrings, tasks
+from distill.data.docstring_corpus import Document
 from distill.errors import DataError
 
 PACKAGES = [f"pack{letter}" for letter in "abcdefgh"]
@@ -34,8 +34,8 @@ def document(package: str, number: int) -> Document:
 @pytest.fixture
 def documents(monkeypatch: pytest.MonkeyPatch) -> tuple[Document, ...]:
     found = tuple(document(PACKAGES[i % 8], i) for i in range(2400))
-    monkeypatch.setattr(harvest, "documents", lambda: found)
-    monkeypatch.setattr(harvest, "versions", lambda: dict.fromkeys([*PACKAGES, "packi"], "1"))
+    monkeypatch.setattr(docstring_corpus, "documents", lambda: found)
+    monkeypatch.setattr(docstring_corpus, "versions", lambda: dict.fromkeys([*PACKAGES, "packi"], "1"))
     return found
 
 
@@ -79,16 +79,16 @@ def test_package_names_the_package(documents: tuple[Document, ...]) -> None:
 def test_package_leaves_out_texts_that_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
     named = Document("packa", "x.py", ("This is the text of the PackB that is told apart.",))
     texts = [document(p, 8 * i + k) for k, p in enumerate(PACKAGES) for i in range(40)]
-    monkeypatch.setattr(harvest, "documents", lambda: (named, *texts))
-    monkeypatch.setattr(harvest, "versions", lambda: dict.fromkeys(PACKAGES, "1"))
+    monkeypatch.setattr(docstring_corpus, "documents", lambda: (named, *texts))
+    monkeypatch.setattr(docstring_corpus, "versions", lambda: dict.fromkeys(PACKAGES, "1"))
     found = [row["text"] for s in ("train", "validation") for row in made("package", s)]
     assert found
     assert not any("PackB" in str(text) for text in found)
 
 
 def test_package_needs_eight(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(harvest, "documents", lambda: (document("packa", 0),))
-    monkeypatch.setattr(harvest, "versions", lambda: {"packa": "1"})
+    monkeypatch.setattr(docstring_corpus, "documents", lambda: (document("packa", 0),))
+    monkeypatch.setattr(docstring_corpus, "versions", lambda: {"packa": "1"})
     with pytest.raises(DataError, match=r"must be 8 packages"):
         docstrings.rows("package", "train", 680)
 

@@ -18,21 +18,21 @@ from distill.data.collate import task_batch
 from distill.data.columns import columns_of
 from distill.data.encode import alternating, encode_texts
 from distill.data.files import Table
-from distill.data.kinds import ABSENT, KINDS, MISSING
-from distill.data.kinds.embedding import SCALE
-from distill.data.kinds.retrieval import no_negatives
 from distill.data.labelled import labelled_rows
 from distill.data.splits import targets_of
 from distill.data.task import Task
 from distill.data.task_model import load_for
+from distill.data.task_types import ABSENT, KINDS, MISSING
+from distill.data.task_types.embedding import SCALE
+from distill.data.task_types.retrieval import no_negatives
 from distill.data.tasks import TaskData
 from distill.errors import ConfigError, DataError
-from distill.evaluate.metrics import METRICS
-from distill.evaluate.predict import predict
-from distill.family.head import Head
-from distill.family.record import VECTORS
+from distill.evaluation.metrics import METRICS
+from distill.inference.predict import predict
 from distill.losses import cosine, soft_targets, supervised
-from distill.objective import BoundTerm, Objective, counts
+from distill.losses.distillation_loss import BoundTerm, Objective, counts
+from distill.models.families.head import Head
+from distill.models.families.record import VECTORS
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 EMBEDDING, RETRIEVAL = KINDS["embedding"], KINDS["retrieval"]
@@ -218,7 +218,7 @@ def test_outputs_of_both_texts_stand_side_by_side() -> None:
 
 
 def test_terms_of_an_embedder_are_summed_over_pairs(tmp_path: Path) -> None:
-    from distill.family.embedding import EncoderForVectors
+    from distill.models.families.embedding import EncoderForVectors
 
     TINY["save"](tmp_path, "bert", "", std=0.3)
     model = EncoderForVectors.from_pretrained(tmp_path)
@@ -380,8 +380,8 @@ def test_texts_without_labels_that_are_refused(tables: dict[str, Table], message
 
 
 def test_drawn_labels_are_cosines_with_noise(tmp_path: Path) -> None:
-    from distill import teacher
-    from distill.compress.sensitivity import NOISE, Subject
+    from distill.compression.quantization.sensitivity import NOISE, Subject
+    from distill.models import teacher
 
     folder = TINY["save"](tmp_path, "bert", "", std=0.3)
     texts = [f"{TINY['SENTENCES'][n % 8]}" for n in range(64)]
@@ -391,7 +391,7 @@ def test_drawn_labels_are_cosines_with_noise(tmp_path: Path) -> None:
     subject = Subject("own", model, teacher.load_tokenizer(folder), data, folder, 24, 0)
     parts = subject.sample(32)
     assert sum(len(part["labels"]) for part in parts) == 32
-    from distill.features import outputs_of
+    from distill.models.hooks import outputs_of
 
     with torch.no_grad():
         cosines = torch.cat([EMBEDDING.on_labels(outputs_of(model, part))[:, 0] for part in parts])

@@ -15,9 +15,9 @@ from tokenizers.pre_tokenizers import Split, Whitespace
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
-from distill import cache
 from distill.data.encode import STORED, Encoded, encode_task
 from distill.data.sequences import encode_corpus, stored_corpus
+from distill.runtime.storage import cache
 
 WORDS = [f"w{i}" for i in range(40)]
 

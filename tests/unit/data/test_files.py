@@ -472,7 +472,7 @@ def test_rows_that_another_version_read_are_read_again(
     path = write(tmp_path / "f.csv", b"a\ngood\n")
     load(path)
     if part == "code":
-        monkeypatch.setattr("distill.contents.of_code", lambda folder: "another")
+        monkeypatch.setattr("distill.runtime.storage.file_hashes.of_code", lambda folder: "another")
     else:
         monkeypatch.setattr(pa, "__version__", "0")
     monkeypatch.setattr(files.formats, "batches", lambda *args: iter([pa.record_batch({"a": ["read again"]})]))

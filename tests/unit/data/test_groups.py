@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from distill import family
 from distill.data.collate import task_batch
 from distill.data.encode import Encoded, encode_choices
-from distill.data.kinds import ABSENT
-from distill.evaluate.predict import predict
-from distill.evaluate.runners import onnx_runner, torch_run
-from distill.export.onnx import TOLERANCE, export_onnx, onnx_parity
-from distill.export.proof import plain_logits
-from distill.features import outputs_of
+from distill.data.task_types import ABSENT
+from distill.deploy.export.onnx import TOLERANCE, export_onnx, onnx_parity
+from distill.deploy.export.proof import plain_logits
+from distill.inference.predict import predict
+from distill.inference.runners import onnx_runner, torch_run
+from distill.models import families
+from distill.models.hooks import outputs_of
 from tests import tiny
 
 # Three rows with two, one and three sequences.
@@ -74,7 +74,7 @@ def test_outputs_of_answers_are_those_of_transformers() -> None:
     model = tiny.model("bert", "QuestionAnswering")
     batch = {"input_ids": torch.arange(5, 17).reshape(2, 6), "attention_mask": torch.ones(2, 6, dtype=torch.long)}
     with torch.no_grad():
-        outputs, expected = family.logits(model, batch), model(**batch)
+        outputs, expected = families.logits(model, batch), model(**batch)
     assert torch.equal(outputs[..., 0], expected.start_logits)
     assert torch.equal(outputs[..., 1], expected.end_logits)
 

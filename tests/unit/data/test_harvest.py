@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from distill import contents
-from distill.data import harvest
-from distill.data.harvest import Document
+from distill.data import docstring_corpus
+from distill.data.docstring_corpus import Document
+from distill.runtime.storage import file_hashes
 
 SOURCE = '''"""Keeps the weather of an island in a small table.
 
@@ -48,16 +48,16 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (root / "tests").mkdir(parents=True)
     (root / "__init__.py").write_text(SOURCE)
     (root / "tests" / "case.py").write_text('"""A text of the tests that is not to be read."""')
-    monkeypatch.setattr(harvest, "folder", lambda name: root)
-    monkeypatch.setattr(harvest, "versions", lambda: {"weather": "1"})
+    monkeypatch.setattr(docstring_corpus, "folder", lambda name: root)
+    monkeypatch.setattr(docstring_corpus, "versions", lambda: {"weather": "1"})
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    harvest.documents.cache_clear()
+    docstring_corpus.documents.cache_clear()
     yield root
-    harvest.documents.cache_clear()
+    docstring_corpus.documents.cache_clear()
 
 
 def test_docstrings_are_found_without_importing(package: Path) -> None:
-    assert list(harvest.read("weather")) == [
+    assert list(docstring_corpus.read("weather")) == [
         Document(
             "weather",
             "__init__.py",
@@ -80,29 +80,29 @@ def test_docstrings_are_found_without_importing(package: Path) -> None:
 def test_documents_are_kept_in_a_cache_that_survives_damage(
     package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = harvest.documents()
+    first = docstring_corpus.documents()
     (file,) = (tmp_path / "cache" / "distill" / "tables").glob("*.arrow")
     (package / "__init__.py").write_text("")
-    harvest.documents.cache_clear()
-    assert harvest.documents() == first
+    docstring_corpus.documents.cache_clear()
+    assert docstring_corpus.documents() == first
     assert len(first) == 2
     file.write_bytes(file.read_bytes()[:-9])
-    harvest.documents.cache_clear()
-    assert harvest.documents() == ()
-    monkeypatch.setattr(harvest, "versions", lambda: {"weather": "2"})
-    harvest.documents.cache_clear()
-    harvest.documents()
+    docstring_corpus.documents.cache_clear()
+    assert docstring_corpus.documents() == ()
+    monkeypatch.setattr(docstring_corpus, "versions", lambda: {"weather": "2"})
+    docstring_corpus.documents.cache_clear()
+    docstring_corpus.documents()
     assert len(list((tmp_path / "cache" / "distill" / "tables").glob("*.arrow"))) == 2
 
 
 def test_documents_whose_file_was_changed_are_harvested_again(package: Path, tmp_path: Path) -> None:
-    first = harvest.documents()
+    first = docstring_corpus.documents()
     (file,) = (tmp_path / "cache" / "distill" / "tables").glob("*.arrow")
     content = file.read_bytes()
     assert content.count(b"small table") == 1
     file.write_bytes(content.replace(b"small table", b"large table"))
-    harvest.documents.cache_clear()
-    assert harvest.documents() == first
+    docstring_corpus.documents.cache_clear()
+    assert docstring_corpus.documents() == first
 
 
 @pytest.mark.parametrize(
@@ -127,14 +127,14 @@ def test_sources_without_a_version_of_their_own_are_known_by_their_content(
         file.parent.mkdir(exist_ok=True)
         file.write_text(content)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(harvest, "PACKAGES", ("weather",))
-    contents.of_code.cache_clear()
-    before = harvest.versions()
+    monkeypatch.setattr(docstring_corpus, "PACKAGES", ("weather",))
+    file_hashes.of_code.cache_clear()
+    before = docstring_corpus.versions()
     assert before["weather"].startswith("1.0")
     (tmp_path / "weather" / "__init__.py").write_text(SOURCE.replace("small", "large"))
-    contents.of_code.cache_clear()
-    assert (harvest.versions() != before) is noticed
-    contents.of_code.cache_clear()
+    file_hashes.of_code.cache_clear()
+    assert (docstring_corpus.versions() != before) is noticed
+    file_hashes.of_code.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_sources_without_a_version_of_their_own_are_known_by_their_content(
     ],
 )
 def test_text_that_is_not_prose_is_dropped(text: str) -> None:
-    assert harvest.prose("Some heading\n\nand more\n\n" + text) == ()
+    assert docstring_corpus.prose("Some heading\n\nand more\n\n" + text) == ()
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_text_that_is_not_prose_is_dropped(text: str) -> None:
     ],
 )
 def test_markup_is_taken_out(text: str, clean: str) -> None:
-    assert harvest.prose(text) == (clean,)
+    assert docstring_corpus.prose(text) == (clean,)
 
 
 def test_a_paragraph_occurs_once() -> None:
@@ -172,7 +172,7 @@ def test_a_paragraph_occurs_once() -> None:
         Document("b", "y.py", ("THE wind is from the West!", "It is a wet day.")),
         Document("b", "z.py", ("It is a calm day.",)),
     ]
-    assert [d.paragraphs for d in harvest.unique(found)] == [
+    assert [d.paragraphs for d in docstring_corpus.unique(found)] == [
         ("The wind is from the west.", "It is a calm day."),
         ("It is a wet day.",),
     ]
@@ -180,7 +180,7 @@ def test_a_paragraph_occurs_once() -> None:
 
 def test_validation_is_a_share_of_the_files_and_whole_files() -> None:
     flags = [Document("a", f"{i}.py", ()).validation for i in range(4000)]
-    share = harvest.VALIDATION_SHARE
+    share = docstring_corpus.VALIDATION_SHARE
     assert abs(sum(flags) / 4000 - share) < 4 * (share * (1 - share) / 4000) ** 0.5
     assert Document("a", "7.py", ("Any.",)).validation == Document("a", "7.py", ()).validation
 

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 import torch
 
-from distill.data.kinds import KINDS, MISSING, Kind, labelled
-from distill.data.kinds.answers import COLUMNS
+from distill.data.task_types import KINDS, MISSING, Kind, labelled
+from distill.data.task_types.answers import COLUMNS
 from distill.errors import DataError
-from distill.evaluate.metrics import METRICS, score
+from distill.evaluation.metrics import METRICS, score
 from distill.losses import soft_targets, supervised
 
 NAN, INF = float("nan"), float("inf")

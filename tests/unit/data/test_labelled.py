@@ -12,11 +12,11 @@ import pytest
 
 from distill import config
 from distill.data.files import Table
-from distill.data.kinds import MISSING
 from distill.data.labelled import Labelled, labelled_rows
 from distill.data.splits import MOST_ASIDE, Split, hashes, targets_of
+from distill.data.task_types import MISSING
 from distill.errors import ConfigError, DataError, UserError
-from distill.family.head import Head
+from distill.models.families.head import Head
 
 COUNT = 200
 TEXTS = [f"Customer {i} writes about order {i * 31 % 97}." for i in range(COUNT)]

@@ -12,12 +12,12 @@ import pytest
 from safetensors.numpy import save_file
 
 from distill import config
-from distill.data.kinds import KINDS
 from distill.data.labels import Labels, check_head, head_order, labels_of
 from distill.data.task import Task
+from distill.data.task_types import KINDS
 from distill.errors import ConfigError, DataError
-from distill.family.head import Head, stored_head
-from distill.family.record import TEXTS, TOKENS
+from distill.models.families.head import Head, stored_head
+from distill.models.families.record import TEXTS, TOKENS
 
 
 def labels(values: list[Any], head: Head | None = None, kind: str = "classification", **settings: Any) -> Labels:

@@ -10,15 +10,15 @@ import pytest
 
 from distill import config
 from distill.data.files import Table
-from distill.data.kinds import KINDS
-from distill.data.kinds.offsets import UNITS
-from distill.data.kinds.spans import parted, types_of
-from distill.data.kinds.token_classification import words_of
 from distill.data.labelled import Labelled, labelled_rows
 from distill.data.splits import Split, targets_of
+from distill.data.task_types import KINDS
+from distill.data.task_types.offsets import UNITS
+from distill.data.task_types.spans import parted, types_of
+from distill.data.task_types.token_classification import words_of
 from distill.errors import UserError
-from distill.family.head import Head
-from distill.family.record import TOKENS
+from distill.models.families.head import Head
+from distill.models.families.record import TOKENS
 
 KIND = KINDS["token_classification"]
 COUNT = 20

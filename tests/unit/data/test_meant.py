@@ -13,14 +13,14 @@ import pandas as pd
 import pytest
 
 from distill import config
-from distill.compare.rows import read_rows
+from distill.cli.compare.rows import read_rows
 from distill.data.files import read
 from distill.data.labelled import Labelled, labelled_rows
 from distill.data.listed import parsed
 from distill.data.splits import Split, targets_of
 from distill.errors import UserError
-from distill.family.head import Head
-from distill.family.record import TOKENS
+from distill.models.families.head import Head
+from distill.models.families.record import TOKENS
 
 COUNT = 60
 TEXTS = [f"Parcel {i} of sender {i * 13 % 89} was left at door {i % 7}." for i in range(COUNT)]

@@ -16,8 +16,9 @@ import torch
 
 from distill import config
 from distill.data.files import Table, read
-from distill.data.kinds import KINDS, Columns, labelled
-from distill.data.kinds.answers import (
+from distill.data.labelled import labelled_rows
+from distill.data.task_types import KINDS, Columns, labelled
+from distill.data.task_types.answers import (
     BEST,
     COLUMNS,
     END,
@@ -32,12 +33,11 @@ from distill.data.kinds.answers import (
     narrowed,
     no_answer,
 )
-from distill.data.kinds.question_answering import QUESTION_ANSWERING as KIND
-from distill.data.kinds.question_answering import answerable, spans_of
-from distill.data.labelled import labelled_rows
+from distill.data.task_types.question_answering import QUESTION_ANSWERING as KIND
+from distill.data.task_types.question_answering import answerable, spans_of
 from distill.errors import ConfigError, DataError
-from distill.evaluate.metrics import METRICS, resampled
-from distill.family.head import Head
+from distill.evaluation.metrics import METRICS, resampled
+from distill.models.families.head import Head
 
 CONTEXT = "The boat crossed the harbour. A second boat, the larger, stayed."
 

@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from distill.data.collate import MULTIPLE, characters, task_batch
-from distill.data.kinds import ABSENT, MISSING
-from distill.data.kinds.answers import BEST, COLUMNS, END, FIRST, LONGEST, NONE, NULL, narrowed
-from distill.data.kinds.question_answering import QUESTION_ANSWERING as KIND
 from distill.data.questions import OVERLAP, encode_questions
-from distill.evaluate.predict import predict, window_logits
-from distill.evaluate.runners import torch_run
-from distill.features import outputs_of
+from distill.data.task_types import ABSENT, MISSING
+from distill.data.task_types.answers import BEST, COLUMNS, END, FIRST, LONGEST, NONE, NULL, narrowed
+from distill.data.task_types.question_answering import QUESTION_ANSWERING as KIND
+from distill.inference.predict import predict, window_logits
+from distill.inference.runners import torch_run
 from distill.losses import soft_targets, supervised
-from distill.objective import BoundTerm, Objective
+from distill.losses.distillation_loss import BoundTerm, Objective
+from distill.models.hooks import outputs_of
 from tests import tiny
 
 QUESTIONS = ["crossed the harbour", "smelled of rain", "who", "the goats asleep", "why"]

@@ -14,10 +14,10 @@ import torch
 from scipy.special import expit, rel_entr, softmax
 
 from distill import config, losses
-from distill.data.kinds import KINDS
+from distill.data.task_types import KINDS
 from distill.data.tasks import load_tasks, soft_outputs_of
 from distill.errors import ConfigError, DataError, UserError
-from distill.training import answers
+from distill.pipeline.train_steps import teacher_logits
 
 LABELS = ("billing", "fraud", "other")
 NUMBERS = {label: number for number, label in enumerate(LABELS)}
@@ -165,17 +165,17 @@ def test_rows_keep_their_soft_labels(limit: int | None, tmp_path: Path) -> None:
 def test_what_soft_labels_do_not_give_is_the_teachers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, _ = load(tmp_path)
     taught = np.arange(3 * len(data.train), dtype=np.float32).reshape(-1, 3)
-    monkeypatch.setattr(answers, "teacher_logits", lambda *_: taught)
+    monkeypatch.setattr(teacher_logits, "teacher_logits", lambda *_: taught)
     ctx: Any = SimpleNamespace()
-    learned, soft = answers.learned_outputs(ctx, ctx, data), soft_outputs_of(data.train)
+    learned, soft = teacher_logits.learned_outputs(ctx, ctx, data), soft_outputs_of(data.train)
     assert soft is not None
     missing = np.isnan(soft).any(axis=1)
     assert 0 < missing.sum() < len(missing)
     np.testing.assert_array_equal(learned[missing], taught[missing])
     np.testing.assert_array_equal(learned[~missing], soft[~missing])
     whole, _ = load(tmp_path, soft=[row or {"other": 1.0} for row in SOFT])
-    monkeypatch.delattr(answers, "teacher_logits")  # no teacher is asked
-    assert not np.isnan(answers.learned_outputs(ctx, ctx, whole)).any()
+    monkeypatch.delattr(teacher_logits, "teacher_logits")  # no teacher is asked
+    assert not np.isnan(teacher_logits.learned_outputs(ctx, ctx, whole)).any()
 
 
 def test_lists_are_in_the_order_of_the_labels(tmp_path: Path) -> None:

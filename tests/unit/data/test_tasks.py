@@ -14,7 +14,7 @@ import pytest
 
 from distill import config
 from distill.config import Limit
-from distill.data.kinds import KINDS
+from distill.data.task_types import KINDS
 from distill.data.tasks import load_tasks
 from distill.errors import ConfigError, DataError
 

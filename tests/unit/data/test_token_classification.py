@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from distill.data.kinds import MISSING, WORDS, Columns
-from distill.data.kinds.spans import codes, counts, spans
-from distill.data.kinds.token_classification import TOKEN_CLASSIFICATION as KIND
-from distill.data.kinds.token_classification import from_words, words_of
+from distill.data.task_types import MISSING, WORDS, Columns
+from distill.data.task_types.spans import codes, counts, spans
+from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION as KIND
+from distill.data.task_types.token_classification import from_words, words_of
 from distill.errors import DataError
-from distill.evaluate.metrics import METRICS, resampled
+from distill.evaluation.metrics import METRICS, resampled
 
 LABELS = {
     "BIO": ("O", "B-PER", "I-PER", "B-LOC", "I-LOC"),

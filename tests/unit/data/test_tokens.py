@@ -14,10 +14,11 @@ import pytest
 from datasets import Dataset
 from tokenizers import AddedToken, normalizers, processors
 
-from distill import cache, teacher
 from distill.data.encode import STORED, encode_task, encode_texts
-from distill.data.kinds import SECONDS
+from distill.data.task_types import SECONDS
 from distill.data.tokens import identity
+from distill.models import teacher
+from distill.runtime.storage import cache
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 WORDS = " ".join(TINY["SENTENCES"]).split()

@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from distill.config import Limit, Task, Tasks
-from distill.data.kinds import MISSING, WORDS
+from distill.data.task_types import MISSING, WORDS
 from distill.data.tasks import Loaded, load_tasks, targets_of
 from distill.errors import ConfigError, DataError
-from distill.family.head import Head
-from distill.family.record import TOKENS
+from distill.models.families.head import Head
+from distill.models.families.record import TOKENS
 
 NAMES = ("Anna", "Omar", "Ines", "Kofi", "Yuki")
 PLACES = ("Oslo", "New York", "Accra")
@@ -179,7 +179,7 @@ def test_the_kind_refuses_other_columns(tmp_path: Path) -> None:
 
 
 def test_a_task_of_words_has_one_text(tmp_path: Path) -> None:
-    from distill.check.tasks import tasks
+    from distill.pipeline.validation.tasks import tasks
 
     settings = Tasks(train="a.jsonl", kind="token_classification", text="a", text_pair="b")
     assert [*tasks(settings)] == ["tasks.text_pair: got b; must be null for token_classification; leave it out"]

@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 import torch
 
-from distill import family, losses
+from distill import losses
 from distill.config import Train
-from distill.engine.arithmetic import InBf16, in_arithmetic
-from distill.objective import BoundTerm, Objective
-from distill.shared import SharedObjective, share_encoder
+from distill.losses.distillation_loss import BoundTerm, Objective
+from distill.losses.shared_encoder import SharedObjective, share_encoder
+from distill.models import families
+from distill.training.arithmetic import InBf16, in_arithmetic
 
 TERMS = {"supervised": BoundTerm(1.0, "logits", "labels", "all", losses.supervised)}
 GPU: Any = SimpleNamespace(device=torch.device("cuda"), mixed_precision="bf16")
-IN_BF16 = [name for name, record in family.FAMILIES.items() if record.bf16]
+IN_BF16 = [name for name, record in families.FAMILIES.items() if record.bf16]
 
 
 @pytest.mark.parametrize("name", IN_BF16)

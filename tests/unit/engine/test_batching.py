@@ -11,8 +11,8 @@ import pytest
 
 from distill.config import Batch
 from distill.data.collate import pairs
-from distill.engine import batching
 from distill.errors import UserError
+from distill.training import batching
 
 LENGTHS = np.random.default_rng(5).integers(3, 129, 1500)
 BUDGETS = [Batch(tokens=512), Batch(tokens=2048, examples=5), Batch(tokens=40), Batch(tokens=10**6)]

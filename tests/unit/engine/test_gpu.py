@@ -13,14 +13,15 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 
-from distill import family, losses
+from distill import losses
 from distill.config import Batch, Train
-from distill.engine import graphs, schedule, train
-from distill.engine.arithmetic import in_arithmetic
-from distill.engine.graphs import Graphs
-from distill.engine.train import backward, gradients
 from distill.losses import logits
-from distill.objective import BoundTerm, Objective
+from distill.losses.distillation_loss import BoundTerm, Objective
+from distill.models import families
+from distill.training import graphs, schedule, train
+from distill.training.arithmetic import in_arithmetic
+from distill.training.graphs import Graphs
+from distill.training.train import backward, gradients
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -84,7 +85,7 @@ def test_float32_training_gives_the_weights_of_a_cpu(tiny_model, tmp_path: Path)
 
 
 @pytest.mark.parametrize("precision", ["no", "bf16"])
-@pytest.mark.parametrize("name", family.FAMILIES)
+@pytest.mark.parametrize("name", families.FAMILIES)
 def test_replayed_steps_give_the_weights_of_others(name: str, precision: str, tiny_model, tmp_path: Path, monkeypatch):
     """With dropout: the random numbers are the same too."""
     made: list[Graphs] = []
@@ -106,7 +107,7 @@ def test_replayed_steps_give_the_weights_of_others(name: str, precision: str, ti
     fit(models[1], tmp_path / "b", precision)
     # A GPU adds in any order, and a step changes weights by up to 2e-3.
     torch.testing.assert_close(weights(models[0]), weights(models[1]), rtol=1e-3, atol=1e-3)
-    assert bool(made) == family.FAMILIES[name].recordable
+    assert bool(made) == families.FAMILIES[name].recordable
     assert all(each.failure is None for each in made)
     assert [each.replayed > 12 for each in made] == [True, False][: len(made)]
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from distill.engine.guard import Guard
 from distill.errors import UserError
+from distill.training.nonfinite import Guard
 
 
 @pytest.mark.parametrize("on_device", [False, True])

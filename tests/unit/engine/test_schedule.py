@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distill.engine import schedule
+from distill.training import schedule
 
 SHAPES = [(100, 0.1), (20, 0.05), (7, 0.5), (10, 1.0), (1, 0.1), (1000, 0.0)]
 

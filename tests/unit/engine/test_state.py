@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from distill.engine import state
+from distill.training import state
 
 
 def trained(model: nn.Module, steps: int) -> torch.optim.Optimizer:

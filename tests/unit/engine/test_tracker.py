@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from distill.engine.tracker import Tracker
+from distill.runtime.tracker import Tracker
 
 
 def accelerator(failing: str, sent: list[Any]) -> Any:

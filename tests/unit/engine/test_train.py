@@ -22,14 +22,14 @@ from accelerate import Accelerator
 from safetensors.torch import load_file
 
 from distill import losses
-from distill.compress.gates import L0
-from distill.compress.goal import Goal
-from distill.compress.target import shape_of
+from distill.compression.pruning.gates import L0
+from distill.compression.pruning.goal import Goal
+from distill.compression.pruning.target import shape_of
 from distill.config import Batch, Train
-from distill.engine import feed, schedule, state, train
-from distill.engine.train import check_weights, clip
 from distill.errors import Interrupted, Stopped, UserError
-from distill.objective import BoundTerm, Objective
+from distill.losses.distillation_loss import BoundTerm, Objective
+from distill.training import feed, schedule, state, train
+from distill.training.train import check_weights, clip
 
 LENGTHS = np.array([9, 4, 7, 12, 5, 9, 3, 8, 6, 10, 11, 4])
 MLM = BoundTerm(2.0, "logits", "labels", "masked", losses.mlm)
@@ -149,8 +149,8 @@ def test_with_too_little_memory_a_step_is_computed_in_smaller_parts(
         return limited[-1]
 
     with monkeypatch.context() as patch:
-        patch.setattr(sys.modules["distill.engine.train"], "in_arithmetic", with_limit)
-        patch.setattr(sys.modules["distill.engine.train"], "_print", lambda console, name, text: lines.append(text))
+        patch.setattr(sys.modules["distill.training.train"], "in_arithmetic", with_limit)
+        patch.setattr(sys.modules["distill.training.train"], "_print", lambda console, name, text: lines.append(text))
         run(objective, tmp_path / "limited", batch=Batch(tokens=96))
     assert lines == ["too little memory at step 1: goes on with batch.device_tokens=28"]
     assert limited[0].refused == 1
@@ -163,7 +163,7 @@ def test_a_single_row_that_does_not_fit_into_memory_is_refused(
     models: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        sys.modules["distill.engine.train"], "in_arithmetic", lambda trained, *_: Limited(trained, 2, RuntimeError)
+        sys.modules["distill.training.train"], "in_arithmetic", lambda trained, *_: Limited(trained, 2, RuntimeError)
     )
     with pytest.raises(
         UserError, match=r"^memory: got too little for \d+ tokens at once, in texts of up to \d+; must be"
@@ -182,7 +182,7 @@ def test_a_group_that_does_not_fit_into_memory_is_refused() -> None:
 def test_a_resumed_training_goes_on_with_smaller_parts(
     models: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines, module = list[str](), sys.modules["distill.engine.train"]
+    lines, module = list[str](), sys.modules["distill.training.train"]
     monkeypatch.setattr(module, "_print", lambda console, name, text: lines.append(text))
     with monkeypatch.context() as patch:
         patch.setattr(module, "in_arithmetic", lambda trained, *_: Limited(trained, 40, RuntimeError))
@@ -432,7 +432,7 @@ def interrupting(*signals: int) -> Any:
 
 
 def test_a_second_signal_interrupts_at_once(models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["distill.engine.train"], "DEBOUNCE", -1.0)
+    monkeypatch.setattr(sys.modules["distill.training.train"], "DEBOUNCE", -1.0)
     with pytest.raises(Interrupted) as error:
         run(models(), tmp_path, steps=12, collate=interrupting(signal.SIGINT, signal.SIGTERM))
     assert error.value.number == signal.SIGTERM

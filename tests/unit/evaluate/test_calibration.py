@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.calibration import calibration_curve
 
-from distill.evaluate.calibration import (
+from distill.evaluation.calibration import (
     HIGHEST,
     LOWEST,
     described,

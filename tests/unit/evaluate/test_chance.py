@@ -9,11 +9,11 @@ import pytest
 from sklearn.dummy import DummyClassifier
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
-from distill.data.kinds.kind import GROUPED
-from distill.data.kinds.retrieval import JUDGED, grades
-from distill.data.kinds.spans import TAGGED
-from distill.evaluate.chance import chance, near_chance, near_constant, of_tasks
-from distill.evaluate.metrics import METRICS
+from distill.data.task_types.retrieval import JUDGED, grades
+from distill.data.task_types.spans import TAGGED
+from distill.data.task_types.task_type import GROUPED
+from distill.evaluation.chance import chance, near_chance, near_constant, of_tasks
+from distill.evaluation.metrics import METRICS
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from datasets import Dataset, Features, Sequence, Value
 
-from distill.data.kinds import KINDS, SECONDS
-from distill.data.kinds.answers import COLUMNS
 from distill.data.task import Task
-from distill.evaluate.disagreements import CHARACTERS, disagreements, readable
+from distill.data.task_types import KINDS, SECONDS
+from distill.data.task_types.answers import COLUMNS
+from distill.evaluation.disagreements import CHARACTERS, disagreements, readable
 
 
 def task(kind: str, labels: tuple[str, ...] = (), columns: tuple[str, ...] = ("text",)) -> Task:

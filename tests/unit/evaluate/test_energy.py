@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from distill.evaluate import energy
+from distill.inference import energy
 
 
 class Monitor:

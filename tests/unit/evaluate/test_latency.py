@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distill.evaluate import latency
-from distill.evaluate.latency import measure, speedup, summary, synthetic
-from distill.evaluate.runners import Batch, Runner
+from distill.inference import latency
+from distill.inference.latency import measure, speedup, summary, synthetic
+from distill.inference.runners import Batch, Runner
 
 
 class Clock:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from distill.data.encode import Encoded, Spans
-from distill.data.kinds.spans import TAGGED
-from distill.evaluate.lengths import by_length, of_rows, terciles
+from distill.data.task_types.spans import TAGGED
+from distill.evaluation.lengths import by_length, of_rows, terciles
 
 
 def test_terciles_divide_the_rows() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from distill.evaluate import memory
+from distill.inference import memory
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="measured on Linux only")

@@ -7,9 +7,9 @@ import pytest
 from scipy import stats
 from sklearn import metrics as sk
 
-from distill.data.kinds.kind import grouped, recalls
+from distill.data.task_types.task_type import grouped, recalls
 from distill.errors import UserError
-from distill.evaluate.metrics import METRICS, finite, resampled, score
+from distill.evaluation.metrics import METRICS, finite, resampled, score
 
 
 def _sample(seed: int, classes: int, rows: int = 211) -> tuple[np.ndarray, np.ndarray]:

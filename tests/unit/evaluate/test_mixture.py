@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import softmax
 
-from distill.evaluate.mixture import average, average_by_text, fit
+from distill.inference.mixture import average, average_by_text, fit
 
 RANDOM = np.random.default_rng(0)
 LOGITS = [RANDOM.normal(scale=3, size=(50, 4)).astype(np.float32) for _ in range(3)]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from distill.data.encode import Encoded
-from distill.evaluate.predict import batches, predict
-from distill.evaluate.runners import Batch
+from distill.inference.predict import batches, predict
+from distill.inference.runners import Batch
 
 
 def _encoded(lengths: list[int]) -> Encoded:

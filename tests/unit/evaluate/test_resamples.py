@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from scipy.stats import bootstrap
 
-from distill.data.kinds.kind import GROUPED
-from distill.data.kinds.retrieval import JUDGED
-from distill.data.kinds.spans import TAGGED
-from distill.evaluate import resamples
-from distill.evaluate.metrics import METRICS
-from distill.evaluate.resamples import SUMS, drawn, interval, p_value, seed_of
+from distill.data.task_types.retrieval import JUDGED
+from distill.data.task_types.spans import TAGGED
+from distill.data.task_types.task_type import GROUPED
+from distill.evaluation import resamples
+from distill.evaluation.metrics import METRICS
+from distill.evaluation.resamples import SUMS, drawn, interval, p_value, seed_of
 
 Sample = tuple[np.ndarray, np.ndarray]
 ROWS = 60

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from distill.evaluate import chance
-from distill.evaluate.retained import (
+from distill.evaluation import chance
+from distill.evaluation.retained import (
     Interval,
     Predictions,
     Scores,

@@ -12,10 +12,10 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification
 
-from distill.evaluate import cost
-from distill.evaluate.latency import synthetic
-from distill.evaluate.runners import alone, in_turn, one_pass, openvino_runner, torch_runner
-from distill.export.onnx import export_onnx
+from distill.deploy.export.onnx import export_onnx
+from distill.inference import cost
+from distill.inference.latency import synthetic
+from distill.inference.runners import alone, in_turn, one_pass, openvino_runner, torch_runner
 
 Make = Callable[..., Path]
 
@@ -144,7 +144,7 @@ def test_openvino_computes_in_the_arithmetic_that_the_scheme_names(
 ENDED = """
 import os, signal, sys
 import numpy
-from distill.evaluate.runners import openvino_runner
+from distill.inference.runners import openvino_runner
 batch = {name: numpy.ones((1, 8), numpy.int64) for name in ("input_ids", "attention_mask", "token_type_ids")}
 runners = [openvino_runner("x", sys.argv[1], scheme="fp32", threads=1) for _ in range(3)]
 while runners:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.stats import false_discovery_control
 
-from distill.evaluate import resamples, retained
-from distill.evaluate.significance import MACRO, Scored, detectable, every_test, holm, mcnemar, right
+from distill.evaluation import resamples, retained
+from distill.evaluation.significance import MACRO, Scored, detectable, every_test, holm, mcnemar, right
 
 
 def flags(*values: int) -> np.ndarray:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from distill.config import load_config
-from distill.evaluate.variants import REFERENCE, Forms, Variant, forms, is_reference, variants
-from distill.plan import compared, resolve
+from distill.config.plan import compared, resolve
+from distill.inference.variants import REFERENCE, Forms, Variant, forms, is_reference, variants
 
 CPU = Forms(torch=("bf16",), compiled=("fp32", "bf16"), runtimes=("onnxruntime", "openvino"), openvino_bf16=True)
 SCHEMES = ("onnxruntime", "openvino", "torchao")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from distill.evaluate.waterfall import waterfall
+from distill.evaluation.waterfall import waterfall
 
 
 def row(role: str, backend: str, scheme: str, speedup: float, retained: float | None, target: str | None = None) -> Any:

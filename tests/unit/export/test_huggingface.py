@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 
+from distill.deploy.export import proof, reload
+from distill.deploy.export.huggingface import export_folder
+from distill.deploy.export.proof import plain_logits, prove_reload
 from distill.errors import DataError, UserError
-from distill.export import proof, reload
-from distill.export.huggingface import export_folder
-from distill.export.proof import plain_logits, prove_reload
 
 Make = Callable[..., Path]
 pytestmark = pytest.mark.usefixtures("real_process")

@@ -10,10 +10,10 @@ import numpy as np
 import onnx
 import pytest
 
+from distill.deploy.export.onnx import export_onnx, onnx_parity
 from distill.errors import UserError
-from distill.evaluate.latency import synthetic
-from distill.evaluate.runners import onnx_runner, torch_runner
-from distill.export.onnx import export_onnx, onnx_parity
+from distill.inference.latency import synthetic
+from distill.inference.runners import onnx_runner, torch_runner
 
 Make = Callable[..., Path]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from distill import config
+from distill.config.plan import resolve
+from distill.deploy.export.push import Repository, _changes, exported
 from distill.errors import UserError
-from distill.export.push import Repository, _changes, exported
-from distill.plan import resolve
 
 
 def test_every_model_has_a_repository_of_its_own() -> None:

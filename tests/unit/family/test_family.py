@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from distill import family
 from distill.errors import ConfigError
-from distill.family.record import UNBOUNDED
+from distill.models import families
+from distill.models.families.record import UNBOUNDED
 
 LONGEST = {
     "bert": 512,
@@ -37,23 +37,23 @@ PUBLISHED = {
 
 
 def test_every_family_has_a_row() -> None:
-    assert set(LONGEST) == set(family.STUDENTS)
-    assert all(record.name == name for name, record in family.FAMILIES.items())
-    for record in family.FAMILIES.values():
+    assert set(LONGEST) == set(families.STUDENTS)
+    assert all(record.name == name for name, record in families.FAMILIES.items())
+    for record in families.FAMILIES.values():
         assert (record.layer is None) == (not record.mlm_head), "a corpus needs both"
 
 
 def test_unknown_family_is_refused_with_the_list() -> None:
     with pytest.raises(ConfigError) as caught:
-        family.family_of(SimpleNamespace(model_type="gpt2"))
+        families.family_of(SimpleNamespace(model_type="gpt2"))
     assert caught.value.messages == [
-        f"teacher.name: got a model of type gpt2; must be one of {', '.join(family.FAMILIES)}; choose such a model"
+        f"teacher.name: got a model of type gpt2; must be one of {', '.join(families.FAMILIES)}; choose such a model"
     ]
 
 
 def test_a_model_and_its_config_have_one_record(tiny_model) -> None:
     model = tiny_model("roberta")
-    assert family.family_of(model) is family.family_of(model.config) is family.FAMILIES["roberta"]
+    assert families.family_of(model) is families.family_of(model.config) is families.FAMILIES["roberta"]
 
 
 @pytest.mark.parametrize("name", LONGEST)
@@ -61,63 +61,63 @@ def test_max_length(name: str, tiny_model) -> None:
     from transformers import AutoConfig
 
     assert (
-        family.max_length(AutoConfig.for_model(name, **family.FAMILIES[name].published, **PUBLISHED.get(name, {})))
+        families.max_length(AutoConfig.for_model(name, **families.FAMILIES[name].published, **PUBLISHED.get(name, {})))
         == LONGEST[name]
     )
     model = tiny_model(name)
-    longest = family.max_length(model.config)
+    longest = families.max_length(model.config)
     if longest == UNBOUNDED:
         longest = 100
     else:
         assert longest == 32
     batch = {"input_ids": torch.full((1, longest), 7), "attention_mask": torch.ones(1, longest, dtype=torch.long)}
-    assert family.encode(model, batch).shape == (1, longest, 16)
-    if family.max_length(model.config) != 32 or name == "modernbert":
+    assert families.encode(model, batch).shape == (1, longest, 16)
+    if families.max_length(model.config) != 32 or name == "modernbert":
         return  # no table of positions: longer texts work too
     with pytest.raises((IndexError, RuntimeError)):
-        family.encode(model, {key: torch.cat([value, value[:, :1]], 1) for key, value in batch.items()})
+        families.encode(model, {key: torch.cat([value, value[:, :1]], 1) for key, value in batch.items()})
 
 
 @pytest.mark.parametrize("name", LONGEST)
 @pytest.mark.parametrize("head", ["MaskedLM", "SequenceClassification"])
 def test_encoder_and_layers(name: str, head: str, tiny_model) -> None:
     model = tiny_model(name, head, layers=4)
-    assert family.encoder(model) is model.base_model
-    assert family.encoder(model).get_submodule(family.FAMILIES[name].embeddings) is model.get_input_embeddings()
-    assert len(family.layers(model)) == 4
-    assert family.has_mlm_head(model) == (head == "MaskedLM")
+    assert families.encoder(model) is model.base_model
+    assert families.encoder(model).get_submodule(families.FAMILIES[name].embeddings) is model.get_input_embeddings()
+    assert len(families.layers(model)) == 4
+    assert families.has_mlm_head(model) == (head == "MaskedLM")
 
 
 @pytest.mark.parametrize("name", LONGEST)
 def test_encode_is_the_last_hidden_state(name: str, tiny_model, tiny_batch) -> None:
     model = tiny_model(name)
-    taken = family.inputs(model, tiny_batch)
+    taken = families.inputs(model, tiny_batch)
     assert ("token_type_ids" in taken) == (name in TYPED)
     assert "labels" not in taken
     expected = model(**taken, output_hidden_states=True).hidden_states[-1]
-    torch.testing.assert_close(family.encode(model, tiny_batch), expected, rtol=0, atol=0)
+    torch.testing.assert_close(families.encode(model, tiny_batch), expected, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("name", TYPED)
 def test_token_types_reach_the_model_that_has_them(name: str, tiny_model, tiny_batch) -> None:
     model = tiny_model(name)
     other = tiny_batch | {"token_type_ids": 1 - tiny_batch["token_type_ids"]}
-    assert not torch.allclose(family.encode(model, tiny_batch), family.encode(model, other))
+    assert not torch.allclose(families.encode(model, tiny_batch), families.encode(model, other))
 
 
 @pytest.mark.parametrize("name", LONGEST)
 def test_head_at_chosen_positions_equals_the_whole_model(name: str, tiny_model, tiny_batch) -> None:
     model = tiny_model(name)
-    whole = model(**family.inputs(model, tiny_batch)).logits
+    whole = model(**families.inputs(model, tiny_batch)).logits
     chosen = torch.tensor([1, 3, 8, 9])
-    hidden = family.encode(model, tiny_batch).flatten(0, 1)[chosen]
-    torch.testing.assert_close(family.mlm_logits(model, hidden), whole.flatten(0, 1)[chosen], rtol=1e-5, atol=1e-5)
+    hidden = families.encode(model, tiny_batch).flatten(0, 1)[chosen]
+    torch.testing.assert_close(families.mlm_logits(model, hidden), whole.flatten(0, 1)[chosen], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", LONGEST)
 def test_mlm_head_holds_every_parameter_outside_the_encoder(name: str, tiny_model) -> None:
     model = tiny_model(name)
-    record = family.FAMILIES[name]
+    record = families.FAMILIES[name]
     prefixes = tuple(f"{path}." for path in (record.encoder, *record.mlm_head))
     assert all(key.startswith(prefixes) for key, _ in model.named_parameters())
 
@@ -128,5 +128,5 @@ def test_garbage_in_padding_changes_nothing(name: str, tiny_model, tiny_batch) -
     real = tiny_batch["attention_mask"].bool()
     # 1 is padding for RoBERTa, which counts its positions by it: garbage must be another token.
     garbage = tiny_batch | {"input_ids": torch.where(real, tiny_batch["input_ids"], 9)}
-    expected, actual = (family.encode(model, batch)[real] for batch in (tiny_batch, garbage))
+    expected, actual = (families.encode(model, batch)[real] for batch in (tiny_batch, garbage))
     torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)

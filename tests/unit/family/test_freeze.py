@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from distill import family
+from distill.models import families
 
 
-@pytest.mark.parametrize("name", sorted(family.STUDENTS))
+@pytest.mark.parametrize("name", sorted(families.STUDENTS))
 def test_freezing_the_head_leaves_what_it_shares_with_the_encoder(tiny_model: Any, name: str) -> None:
     model = tiny_model(name)
-    family.freeze_mlm_head(model)
-    inside = {id(parameter) for parameter in family.encoder(model).parameters()}
+    families.freeze_mlm_head(model)
+    inside = {id(parameter) for parameter in families.encoder(model).parameters()}
     assert all(parameter.requires_grad == (id(parameter) in inside) for parameter in model.parameters())
     assert any(not parameter.requires_grad for parameter in model.parameters())

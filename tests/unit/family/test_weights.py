@@ -12,9 +12,9 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from distill.errors import DataError
-from distill.family.head import stored_head
-from distill.family.weights import config_of, tensors_of, unread, weight_files
-from distill.teacher import load_tokenizer
+from distill.models.families.head import stored_head
+from distill.models.families.weights import config_of, tensors_of, unread, weight_files
+from distill.models.teacher import load_tokenizer
 
 INDEX = "model.safetensors.index.json"
 A, B = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"

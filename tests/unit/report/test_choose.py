@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from distill.checkpoint import write_json
 from distill.errors import ConfigError
 from distill.report import export
 from distill.report.__main__ import main
 from distill.report.choose import ROLES, Ask, least_of, offered, paired, parsed, verdict
-from distill.report.forms import Run, default_input, forms, groups, speedups
 from distill.report.loading import loading
+from distill.report.variants import Run, default_input, forms, groups, speedups
+from distill.runtime.storage.run_folder import write_json
 from tests.enriched import enriched
 
 Results = dict[str, Any]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from distill.report import evidence
+from distill.report import statistics_tables
 from distill.report.detail import retained_table, tables
 from distill.report.page import run_page
 from distill.report.schema import validate
@@ -88,7 +88,7 @@ def test_ties_are_the_tasks_without_a_difference(tested: Results) -> None:
 
 
 def test_tables_show_what_is_known(tested: Results) -> None:
-    chance, tests, calibration, lengths = evidence.tables(tested)
+    chance, tests, calibration, lengths = statistics_tables.tables(tested)
     assert chance is not None
     assert chance.rows[0][:3] == ("rte", "accuracy", "52.7")
     assert chance.rows[0][3].endswith("[50.0, 60.0]")
@@ -120,7 +120,7 @@ def test_retained_has_a_fifth_way_where_it_is_known(tested: Results) -> None:
 
 
 def test_results_of_before_have_none_of_these_tables(results: Results) -> None:
-    assert evidence.tables(results) == [None] * 4
+    assert statistics_tables.tables(results) == [None] * 4
     assert retained_table(results).title == "Retained %, four ways"
     assert "Tests" not in {table.title for table in tables(results)}
 

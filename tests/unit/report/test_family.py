@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from distill.report import cuts, figure, footnotes, headline, markdown, model_card, overview, page, validate
+from distill.report import figure, footnotes, headline, markdown, model_card, overview, page, pruning_table, validate
 from distill.report.detail import gain_table
 
 Results = dict[str, Any]
@@ -65,7 +65,7 @@ def test_a_student_that_was_not_trained_after_pruning_is_not_recovered(kind: str
     other["models"] = [m for m in other["models"] if m["role"] in ("teacher", "student")]
     runs = [family, other]
     shown = overview.entries(runs)
-    table = cuts.table(runs)
+    table = pruning_table.table(runs)
     assert table is not None
     recipe, layers = family["recipe"], f"{family['recipe']} stages.prune.dimensions=[layers]"
     assert table.rows == [
@@ -84,14 +84,14 @@ def test_a_student_that_was_not_trained_after_pruning_is_not_recovered(kind: str
     assert page.Heading("Pruned to a target") in blocks
     assert table in blocks
     del family["pruned"]
-    assert cuts.table([family]) is None
+    assert pruning_table.table([family]) is None
 
 
 def test_methods_are_compared_at_the_same_measured_speed() -> None:
     """On the line between a method's models, and not beyond them."""
 
-    def cut(run: str, target: str, speed: float, retained: float) -> cuts.Cut:
-        return cuts.Cut(run, target, [0], [], [], [speed], {"student": [retained]}, [])
+    def cut(run: str, target: str, speed: float, retained: float) -> pruning_table.Cut:
+        return pruning_table.Cut(run, target, [0], [], [], [speed], {"student": [retained]}, [])
 
     every = [
         cut("a", "2x", 1.5, 100.0),
@@ -100,7 +100,7 @@ def test_methods_are_compared_at_the_same_measured_speed() -> None:
         cut("b", "4x", 5.0, 60.0),
     ]
     every += [cut("c", "2x", 2.5, 99.0), cut("c", "4x", 3.0, 90.0)]
-    assert list(cuts._at_equal_speeds(every)) == [
+    assert list(pruning_table._at_equal_speeds(every)) == [
         "At a measured speedup of 2x, interpolated between the models of a run: after recovery 96.0% (b), 95.0% (a)."
     ]
 
@@ -114,7 +114,7 @@ def test_models_of_several_seeds_are_one_row_and_one_curve(family: Results) -> N
     next(m for m in other["models"] if m["name"] == "student 2x" and m["scheme"] == "fp32")["retained"][
         "macro_without_wnli"
     ] = 95.5
-    table = cuts.table([family, other])
+    table = pruning_table.table([family, other])
     assert table is not None
     assert len(table.rows) == 2
     assert table.rows[0] == (
@@ -128,7 +128,7 @@ def test_models_of_several_seeds_are_one_row_and_one_curve(family: Results) -> N
         "91.0 ± 0.0",
         "0, 1",
     )
-    shown = cuts.points([family, other])  # 4x was not timed
+    shown = pruning_table.points([family, other])  # 4x was not timed
     name = f"recipe {family['recipe']}"
     assert {(p.role, p.line, round(p.speedup, 6), p.retained) for p in shown} == {
         ("student", name, 2.1, 96.5),

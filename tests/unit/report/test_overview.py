@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from distill.checkpoint import write_json
 from distill.errors import DataError
 from distill.report import html, markdown, overview, page, write, write_overview
 from distill.report.__main__ import main
 from distill.report.seeds import over_seeds
+from distill.runtime.storage.run_folder import write_json
 from tests.enriched import without_plotly
 
 Results = dict[str, Any]

@@ -14,13 +14,13 @@ import pytest
 import yaml
 from rich.console import Console
 
-from distill.checkpoint import CLAIM, claim
 from distill.report import figure, html, markdown, model_card, show, validate, write
 from distill.report import page as pages
 from distill.report.detail import by_shape_table, gain_table, latency_table, recall_table, stages_table, tables
 from distill.report.headline import SMOKE
 from distill.report.table import models_table
 from distill.report.timed import reported_input
+from distill.runtime.storage.run_folder import CLAIM, claim
 from tests.enriched import without_plotly
 
 Results = dict[str, Any]

@@ -25,10 +25,10 @@ from distill.report import page as pages
 from distill.report.card import front_matter
 from distill.report.choose import Ask
 from distill.report.export import write_csv
-from distill.report.forms import Run, forms, groups
 from distill.report.page import Banner, Block, Bullets, Code, Heading, Headline, Paragraph
 from distill.report.read import read_one, read_rows
 from distill.report.table import Table
+from distill.report.variants import Run, forms, groups
 from distill.report.web.data import page_data
 
 Results = dict[str, Any]
@@ -266,7 +266,7 @@ def test_a_choice_prints_no_commands_to_a_terminal(
 
 
 def test_progress_shows_names_as_they_are() -> None:
-    from distill.progress import Bar, shown_on, waiting
+    from distill.runtime.progress import Bar, shown_on, waiting
 
     file = io.StringIO()
     console = Console(file=file, force_terminal=True, color_system=None, width=100)

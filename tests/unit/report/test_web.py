@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from distill.report.forms import Run
+from distill.report.variants import Run
 from distill.report.web import embedded, page
 from distill.report.web.data import chance_retained, page_data
 from tests.enriched import EVIL, disagreeing, enriched, without_plotly

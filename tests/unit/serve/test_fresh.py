@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from distill.serve import fresh
+from distill.deploy.serve import fresh
 
 
 @pytest.mark.slow
 def test_it_prints_the_memory_of_the_process(folders: dict[str, Path]) -> None:
     arguments = [str(folders["bert"]), "torch", "fp32", "cpu", "1"]
     done = subprocess.run(
-        [sys.executable, "-m", "distill.serve.fresh", *arguments], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "distill.deploy.serve.fresh", *arguments], capture_output=True, text=True, check=True
     )
     mib = json.loads(done.stdout.splitlines()[-1])["memory_mib"]
     assert 100 < mib < 4000  # of torch and transformers alone, hundreds

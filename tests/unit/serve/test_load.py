@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import distill
-from distill import serve
-from distill.data.kinds import KINDS
+from distill.data.task_types import KINDS
+from distill.deploy import serve
+from distill.deploy.export.proof import plain_logits
+from distill.deploy.export.record import FILE, Entry, Heads, Record, located, read, write
 from distill.errors import ConfigError, DataError, UserError
-from distill.export.proof import plain_logits
-from distill.export.record import FILE, Entry, Heads, Record, located, read, write
 
 Folders = dict[str, Path]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from distill import serve
+from distill.deploy import serve
 from distill.errors import DataError, UserError
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))

@@ -12,14 +12,14 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from distill import serve
-from distill.compress.quantize import onnxruntime_dynamic
-from distill.data.kinds import KINDS
-from distill.environment import cpu_flags
+from distill.compression.quantization.quantize import onnxruntime_dynamic
+from distill.data.task_types import KINDS
+from distill.deploy import serve
+from distill.deploy.export import recheck
+from distill.deploy.export.onnx import export_onnx
+from distill.deploy.export.record import Entry, Record, write
 from distill.errors import DataError
-from distill.export import recheck
-from distill.export.onnx import export_onnx
-from distill.export.record import Entry, Record, write
+from distill.runtime.versions import cpu_flags
 
 Folders = dict[str, Path]
 HERE, NAME = " ".join(cpu_flags()), "onnxruntime int8"

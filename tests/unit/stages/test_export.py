@@ -9,14 +9,16 @@ from typing import Any
 import pytest
 from datasets import Dataset
 
-from distill import checkpoint, config, results
-from distill.context.folder import RunFolder
-from distill.data.kinds import KINDS
+from distill import config
+from distill.config.plan import resolve
 from distill.data.task import Task
+from distill.data.task_types import KINDS
 from distill.data.tasks import TaskData
-from distill.evaluate import timing
-from distill.plan import resolve
-from distill.stages import export
+from distill.inference import timing
+from distill.pipeline import collect
+from distill.pipeline.context.folder import RunFolder
+from distill.pipeline.stages import export
+from distill.runtime.storage import run_folder
 
 
 def test_a_failed_export_leaves_no_unverified_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,14 +32,14 @@ def test_a_failed_export_leaves_no_unverified_folders(tmp_path: Path, monkeypatc
     rows = Dataset.from_dict({"text": ["a kettle sings"]})
     data = TaskData(Task("first", KINDS["classification"], ("text",), ("a", "b"), ()), rows, {"validation": rows}, {})
     settings = config.load_config(["recipe=task", "limit=smoke"])
-    checkpoint.claim(tmp_path / "run")
+    run_folder.claim(tmp_path / "run")
     tasks, machine = {"first": data, "second": data}, SimpleNamespace(log=print)
     ctx: Any = SimpleNamespace(
         folder=RunFolder(tmp_path / "run"), config=settings, tasks=tasks, machine=machine, shared=False
     )
     with pytest.raises(OSError, match="no space left"):
         export.run(ctx, resolve(settings).steps[-1])
-    assert [path.name for path in (tmp_path / "run").iterdir()] == [checkpoint.CLAIM]
+    assert [path.name for path in (tmp_path / "run").iterdir()] == [run_folder.CLAIM]
 
 
 @pytest.mark.parametrize(
@@ -64,15 +66,15 @@ def test_results_are_those_of_the_given_evaluation(
     settings.pipeline.insert(settings.pipeline.index("export"), "again")
     measured = {"environment": {}, "coverage": [], "models": [], "statistics": {}, "version": "0"}
     for name, text in (("evaluate", "first"), ("again", "second")):
-        checkpoint.write_json(tmp_path / name / checkpoint.MANIFEST, measured | {"command": text})
-    monkeypatch.setattr(results, "origin", lambda ctx: {})
+        run_folder.write_json(tmp_path / name / run_folder.MANIFEST, measured | {"command": text})
+    monkeypatch.setattr(collect, "origin", lambda ctx: {})
     plan = resolve(settings)
     steps = {step.stage: step for step in plan.steps}
     given = SimpleNamespace(teachers=["x"], teacher="x")
     ctx: Any = SimpleNamespace(
         folder=RunFolder(tmp_path), config=settings, plan=plan, tasks={}, notes=[], given=given, shared=False
     )
-    content = results.results(ctx, evaluation and steps[evaluation])
+    content = collect.results(ctx, evaluation and steps[evaluation])
     assert content is not None
     assert content["command"] == command
 

@@ -9,9 +9,10 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from distill import checkpoint, config
-from distill.stages import train
-from distill.stages.train import SLOWEST, divided, together
+from distill import config
+from distill.pipeline.stages import train
+from distill.pipeline.stages.train import SLOWEST, divided, together
+from distill.runtime.storage import run_folder
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -65,7 +66,7 @@ def test_the_states_of_a_shared_encoder_stay_until_its_manifest_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that is killed before has no finished stage, and would train it again."""
-    checkpoint.claim(tmp_path)
+    run_folder.claim(tmp_path)
     (tmp_path / "finetune.state" / "5").mkdir(parents=True)
     machine = SimpleNamespace(main=True, wait=lambda: None)
     folder = SimpleNamespace(path=tmp_path)
@@ -76,7 +77,7 @@ def test_the_states_of_a_shared_encoder_stay_until_its_manifest_is_written(
 
     monkeypatch.setattr(train, "on_all_tasks", lambda *_: {"steps": 5})
     with monkeypatch.context() as patched:
-        patched.setattr(checkpoint, "write_json", killed)
+        patched.setattr(run_folder, "write_json", killed)
         with pytest.raises(KeyboardInterrupt):
             train._trained(cast(Any, ctx), cast(Any, None), config.Train(data="tasks"), 0, "finetune")
     assert (tmp_path / "finetune.state" / "5").is_dir()

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from distill import family, student
 from distill.errors import ConfigError
+from distill.models import families, student
 
-FAMILIES = sorted(family.STUDENTS)
+FAMILIES = sorted(families.STUDENTS)
 HEADS = ["MaskedLM", "SequenceClassification"]
 ATTENTION = ("self.dropout", "attention.dropout", "attn.dropout", "attention.attention_dropout")
 """How the dropouts of attention weights are named."""
@@ -39,7 +39,7 @@ def test_half_depth_is_always_a_valid_choice(depth: int) -> None:
     assert len(layers) == max(depth // 2, 1)
 
 
-@pytest.mark.parametrize("name", [name for name in FAMILIES if not family.FAMILIES[name].shared_layers])
+@pytest.mark.parametrize("name", [name for name in FAMILIES if not families.FAMILIES[name].shared_layers])
 @pytest.mark.parametrize("head", HEADS)
 def test_layers_embeddings_and_head_are_copied(name: str, head: str, tiny_model, tiny_batch) -> None:
     teacher = tiny_model(name, head, layers=6)
@@ -48,8 +48,8 @@ def test_layers_embeddings_and_head_are_copied(name: str, head: str, tiny_model,
     assert type(built) is type(teacher)
     assert built.config.num_hidden_layers == 3
     for new, old in enumerate([0, 2, 5]):
-        assert_equal(states(family.layers(built)[new]), states(family.layers(teacher)[old]))
-    prefix = f"{family.family_of(teacher).encoder}.{family.family_of(teacher).layers}."
+        assert_equal(states(families.layers(built)[new]), states(families.layers(teacher)[old]))
+    prefix = f"{families.family_of(teacher).encoder}.{families.family_of(teacher).layers}."
     rest = {key: value for key, value in before.items() if not key.startswith(prefix)}
     assert_equal({key: built.state_dict()[key] for key in rest}, rest)
     # The teacher is left as it was, and shares no memory with the student.
@@ -64,10 +64,10 @@ def test_shared_layers_stay_shared(tiny_model, tiny_batch) -> None:
     """A student of two layers is the teacher stopped after its second layer, with all of its parameters."""
     teacher = tiny_model("albert", layers=4)
     built = student.from_teacher(teacher, [0, 3], init="teacher_layers", seed=0).eval()
-    assert built.config.num_hidden_layers == len(family.layers(built)) == 2
+    assert built.config.num_hidden_layers == len(families.layers(built)) == 2
     assert built.num_parameters() == teacher.num_parameters()
-    out = teacher(**family.inputs(teacher, tiny_batch), output_hidden_states=True)
-    assert_equal(family.encode(built, tiny_batch), out.hidden_states[2])
+    out = teacher(**families.inputs(teacher, tiny_batch), output_hidden_states=True)
+    assert_equal(families.encode(built, tiny_batch), out.hidden_states[2])
 
 
 def test_kinds_of_layers_go_with_their_layers(tiny_model, tiny_batch, tmp_path) -> None:
@@ -85,7 +85,7 @@ def test_kinds_of_layers_go_with_their_layers(tiny_model, tiny_batch, tmp_path) 
 def test_all_layers_give_the_teacher_itself(name: str, tiny_model, tiny_batch) -> None:
     teacher = tiny_model(name)
     built = student.from_teacher(teacher, [0, 1, 2], init="teacher_layers", seed=0).eval()
-    assert_equal(family.encode(built, tiny_batch), family.encode(teacher, tiny_batch))
+    assert_equal(families.encode(built, tiny_batch), families.encode(teacher, tiny_batch))
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -98,7 +98,7 @@ def test_plain_transformers_reads_it_back(name: str, head: str, tiny_model, tiny
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]
     assert loaded.config.num_hidden_layers == 2
-    inputs = family.inputs(built, tiny_batch)
+    inputs = families.inputs(built, tiny_batch)
     assert_equal(loaded.eval()(**inputs).logits, built(**inputs).logits)
 
 
@@ -140,7 +140,7 @@ def test_invalid_layers_are_refused(layers: list[int], tiny_model) -> None:
 @pytest.mark.parametrize("head", HEADS)
 def test_without_dropout_training_is_deterministic(name: str, head: str, tiny_model, tiny_batch) -> None:
     teacher = tiny_model(name, head)
-    inputs = family.inputs(teacher, tiny_batch)
+    inputs = families.inputs(teacher, tiny_batch)
     model = student.from_teacher(teacher, [0, 1, 2], init="teacher_layers", seed=0).train()
     assert not torch.equal(model(**inputs).logits, model(**inputs).logits)
     student.set_dropout(model, 0.0)
@@ -154,7 +154,7 @@ def test_attention_dropout_is_set_too(name: str, tiny_model, tiny_batch) -> None
     for path, module in built.named_modules():
         if isinstance(module, torch.nn.Dropout) and not path.endswith(ATTENTION):
             module.p = 0.0
-    assert not torch.equal(family.encode(built, tiny_batch), family.encode(built, tiny_batch))
+    assert not torch.equal(families.encode(built, tiny_batch), families.encode(built, tiny_batch))
 
 
 def test_dropout_of_the_checkpoint_stays_the_models_own(tiny_model) -> None:

@@ -9,12 +9,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from distill import family, student
-from distill.student import dropout
-from distill.student.training import ALIGNED, SHORT, aligned, aligned_vocabulary, only_used_embeddings, quick_on_cpu
+from distill.models import families, student
+from distill.models.student import dropout
+from distill.models.student.training import (
+    ALIGNED,
+    SHORT,
+    aligned,
+    aligned_vocabulary,
+    only_used_embeddings,
+    quick_on_cpu,
+)
 
-NAMES = list(family.STUDENTS)
-EAGER = [name for name in NAMES if "sdpa" not in family.STUDENTS[name].attention]
+NAMES = list(families.STUDENTS)
+EAGER = [name for name in NAMES if "sdpa" not in families.STUDENTS[name].attention]
 """Families that have no other attention."""
 
 
@@ -22,7 +29,7 @@ def trained(model, batch: dict[str, Tensor], steps: int = 3) -> list[float]:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.0)
     losses = []
     for _ in range(steps):
-        loss = model(**family.inputs(model, batch)).logits.square().sum()
+        loss = model(**families.inputs(model, batch)).logits.square().sum()
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -59,7 +66,7 @@ def test_an_embedding_shared_with_a_head_is_not_reduced(tiny_model, tiny_batch) 
 def test_a_token_without_a_row_is_an_error(tiny_model, tiny_batch) -> None:
     model = tiny_model("bert", "SequenceClassification")
     with only_used_embeddings(model, np.array([1])), pytest.raises(IndexError):
-        model(**family.inputs(model, tiny_batch))
+        model(**families.inputs(model, tiny_batch))
 
 
 def test_trained_rows_are_written_back_after_an_interruption(tiny_model, tiny_batch) -> None:
@@ -80,10 +87,10 @@ def test_trained_rows_are_written_back_after_an_interruption(tiny_model, tiny_ba
 @pytest.mark.parametrize("name", NAMES)
 def test_short_rows_use_eager_attention_with_equal_outputs(name: str, tiny_model, tiny_batch) -> None:
     model = tiny_model(name, "SequenceClassification").eval()
-    usual, wanted = model.config._attn_implementation, model(**family.inputs(model, tiny_batch)).logits
+    usual, wanted = model.config._attn_implementation, model(**families.inputs(model, tiny_batch)).logits
     with quick_on_cpu(model, [SHORT]):
         assert model.config._attn_implementation in ("eager", dropout.ATTENTION)
-        torch.testing.assert_close(model(**family.inputs(model, tiny_batch)).logits, wanted, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(model(**families.inputs(model, tiny_batch)).logits, wanted, rtol=1e-4, atol=1e-5)
     assert model.config._attn_implementation == usual
     with quick_on_cpu(model, [SHORT + 1]):
         assert (model.config._attn_implementation == usual) == (name in EAGER)
@@ -116,7 +123,7 @@ def test_dropout_of_a_model_is_the_same_in_amount(name: str, tiny_model, tiny_ba
     """And everything that drops something in torch's way does so in ours."""
     model = tiny_model(name, "SequenceClassification").train()
     student.set_dropout(model, 0.5)
-    given, inner = family.inputs(model, tiny_batch), []
+    given, inner = families.inputs(model, tiny_batch), []
     with pytest.MonkeyPatch.context() as patch, quick_on_cpu(model, [8]):
         patch.setattr(dropout, "dropped", lambda values, p: (inner.append(p), values)[1])
         patch.setattr(torch.nn.functional, "dropout", lambda values, p=0.5, training=True, inplace=False: values)
@@ -146,9 +153,9 @@ def test_sizes_that_suit_a_gpu_change_no_output() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_vocabulary_logits_are_the_same_in_sizes_that_suit_a_gpu(name: str, tiny_model, tiny_batch) -> None:
     model = tiny_model(name)
-    wanted = model(**family.inputs(model, tiny_batch)).logits
+    wanted = model(**families.inputs(model, tiny_batch)).logits
     assert wanted.shape[-1] % ALIGNED
     with aligned_vocabulary([model, model]):
         assert "forward" in vars(model.get_output_embeddings())
-        torch.testing.assert_close(model(**family.inputs(model, tiny_batch)).logits, wanted, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(model(**families.inputs(model, tiny_batch)).logits, wanted, rtol=1e-4, atol=1e-5)
     assert not any("forward" in vars(module) for module in model.modules())

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from distill import family, student
 from distill.errors import ConfigError
-from distill.student.transfer import evenly
+from distill.models import families, student
+from distill.models.student.transfer import evenly
 
-SHAPED = [name for name, record in family.STUDENTS.items() if record.bert_like]
+SHAPED = [name for name, record in families.STUDENTS.items() if record.bert_like]
 WIDE = {"embedding_size": 16}
 """Embeddings as wide as the layers: then another family of BERT's shape can compute just the same."""
 
@@ -42,13 +42,13 @@ def test_another_family_of_berts_shape_computes_the_same(name: str, other: str, 
     built = student.from_teacher(teacher, [0, 1, 2], init="teacher_layers", seed=3, kind=other).eval()
     assert built.config.model_type == other
     real = batch["attention_mask"].bool()
-    theirs, ours = (family.encode(model, batch)[real] for model in (teacher, built))
+    theirs, ours = (families.encode(model, batch)[real] for model in (teacher, built))
     if {name, other} & {"distilbert"}:  # its norms add 1e-12 to the variance, whatever the config says
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-3)
     else:
         assert_close(ours, theirs)
-    assert_close(family.mlm_logits(built, theirs), family.mlm_logits(teacher, theirs))
-    assert family.max_length(built.config) == family.max_length(teacher.config)
+    assert_close(families.mlm_logits(built, theirs), families.mlm_logits(teacher, theirs))
+    assert families.max_length(built.config) == families.max_length(teacher.config)
 
 
 @pytest.mark.parametrize(("name", "other"), [("albert", "electra"), ("electra", "electra"), ("albert", "albert")])
@@ -57,14 +57,14 @@ def test_narrow_embeddings_keep_their_projection(name: str, other: str, tiny_mod
     built = student.from_teacher(teacher, [0, 1, 2], init="teacher_layers", seed=3, kind=other).eval()
     assert built.config.embedding_size == 8
     real = batch["attention_mask"].bool()
-    assert_close(*(family.encode(model, batch)[real] for model in (built, teacher)))
+    assert_close(*(families.encode(model, batch)[real] for model in (built, teacher)))
 
 
 def test_ernies_task_embedding_is_added_to_the_positions(tiny_model, tiny_batch) -> None:
     teacher, batch = tiny_model("ernie", use_task_id=True), single(tiny_batch)
     built = student.from_teacher(teacher, [0, 1, 2], init="teacher_layers", seed=3, kind="bert").eval()
     real = batch["attention_mask"].bool()
-    assert_close(*(family.encode(model, batch)[real] for model in (built, teacher)))
+    assert_close(*(families.encode(model, batch)[real] for model in (built, teacher)))
 
 
 @pytest.mark.parametrize("name", [name for name in SHAPED if name != "albert"])
@@ -72,15 +72,15 @@ def test_a_shared_layer_starts_from_the_first_layer(name: str, tiny_model, tiny_
     teacher, batch = wide(tiny_model, name), single(tiny_batch)
     built = student.from_teacher(teacher, [1, 2], init="teacher_layers", seed=0, kind="albert").eval()
     same = student.from_teacher(teacher, [1, 2], init="teacher_layers", seed=0)
-    first, second = family.layers(same)
+    first, second = families.layers(same)
     second.load_state_dict(first.state_dict())
     for key, value in same.named_parameters():
         if key.endswith("relative_attention_bias.weight"):
             value.data.zero_()
-    assert len({id(layer) for layer in family.layers(built)}) == 1
+    assert len({id(layer) for layer in families.layers(built)}) == 1
     real = batch["attention_mask"].bool()
     torch.testing.assert_close(
-        family.encode(built, batch)[real], family.encode(same.eval(), batch)[real], rtol=1e-3, atol=1e-3
+        families.encode(built, batch)[real], families.encode(same.eval(), batch)[real], rtol=1e-3, atol=1e-3
     )
 
 
@@ -89,10 +89,10 @@ HIDDEN, FFN = [0, 1, 2, 3, 8, 9, 10, 11], list(range(0, 24, 2))
 
 
 def of_layers(model: Any, number: int, slot: str) -> Any:
-    return family.layers(model)[number].get_submodule(getattr(family.family_of(model).layer, slot))
+    return families.layers(model)[number].get_submodule(getattr(families.family_of(model).layer, slot))
 
 
-@pytest.mark.parametrize("name", list(family.STUDENTS))
+@pytest.mark.parametrize("name", list(families.STUDENTS))
 @pytest.mark.parametrize("head", ["MaskedLM", "SequenceClassification"])
 def test_a_narrower_student_has_the_same_channels_everywhere(
     name: str, head: str, tiny_model, tiny_batch, tmp_path
@@ -131,11 +131,11 @@ def test_a_narrower_student_has_the_same_channels_everywhere(
     loaded, told = type(built).from_pretrained(tmp_path, output_loading_info=True)
     assert not told["missing_keys"]
     assert not told["unexpected_keys"]
-    inputs = family.inputs(built, tiny_batch)
+    inputs = families.inputs(built, tiny_batch)
     torch.testing.assert_close(loaded.eval()(**inputs).logits, built(**inputs).logits, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", list(family.STUDENTS))
+@pytest.mark.parametrize("name", list(families.STUDENTS))
 def test_heads_stay_whole(name: str, tiny_model, tiny_batch) -> None:
     """Queries, keys and values of a head that is kept are the teacher's, on what is left of the hidden state."""
     settings = {"embedding_size": 16} if name == "electra" else {}
@@ -145,7 +145,7 @@ def test_heads_stay_whole(name: str, tiny_model, tiny_batch) -> None:
     for model, rows in ((teacher, HIDDEN), (built, list(range(8)))):
         stream = torch.zeros(2, 7, model.config.hidden_size)  # nothing in the channels that are left out
         stream[..., rows] = torch.linspace(-1, 1, 8)
-        record, layer = family.FAMILIES[name], family.layers(model)[0]
+        record, layer = families.FAMILIES[name], families.layers(model)[0]
         three = (
             layer.get_submodule(path)(stream) for path in (record.layer.query, record.layer.key, record.layer.value)
         )
@@ -161,8 +161,8 @@ def test_wider_embeddings_are_closer_to_the_teachers(name: str, kind: str, tiny_
     teacher, batch = wide(tiny_model, name), single(tiny_batch)
     real = batch["attention_mask"].bool()
     outputs: list[torch.Tensor] = []
-    family.layers(teacher)[0].register_forward_pre_hook(lambda module, given: outputs.append(given[0][real]))
-    family.encode(teacher, batch)
+    families.layers(teacher)[0].register_forward_pre_hook(lambda module, given: outputs.append(given[0][real]))
+    families.encode(teacher, batch)
     distances = []
     for width in (2, 6, 14):
         built = student.from_teacher(
@@ -170,8 +170,8 @@ def test_wider_embeddings_are_closer_to_the_teachers(name: str, kind: str, tiny_
         )
         assert built.get_input_embeddings().weight.shape == (60, width)
         before = len(outputs)
-        family.layers(built)[0].register_forward_pre_hook(lambda module, given: outputs.append(given[0][real]))
-        family.encode(built.eval(), batch)
+        families.layers(built)[0].register_forward_pre_hook(lambda module, given: outputs.append(given[0][real]))
+        families.encode(built.eval(), batch)
         distances.append((outputs[before] - outputs[0]).square().mean().item())
     assert distances[0] > max(distances[1:])
     assert distances[2] < 0.5 * outputs[0].var().item()
@@ -213,17 +213,17 @@ def test_impossible_students_are_refused(tiny_model) -> None:
     assert line.startswith("student.embedding_size: got 4; must be 8, as in the teacher")
 
 
-@pytest.mark.parametrize("kind", list(family.STUDENTS))
+@pytest.mark.parametrize("kind", list(families.STUDENTS))
 def test_a_student_of_any_family_can_start_at_random(kind: str, tiny_model, tiny_batch, tmp_path) -> None:
     from transformers import AutoModelForMaskedLM
 
     teacher = tiny_model("bert")
     built = student.from_teacher(teacher, [0, 2], init="random", seed=0, kind=kind, sizes={"hidden_size": 8}).eval()
     assert (built.config.model_type, built.config.num_hidden_layers, built.config.vocab_size) == (kind, 2, 60)
-    assert family.max_length(built.config) >= 32
+    assert families.max_length(built.config) >= 32
     built.save_pretrained(tmp_path)
     loaded = AutoModelForMaskedLM.from_pretrained(tmp_path).eval()
-    batch = family.inputs(built, tiny_batch)
+    batch = families.inputs(built, tiny_batch)
     assert torch.equal(loaded(**batch).logits, built(**batch).logits)
 
 

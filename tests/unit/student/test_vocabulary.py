@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from distill import family, student
+from distill.models import families, student
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 
 
-@pytest.mark.parametrize(("name", "tied"), [*((name, True) for name in family.STUDENTS), ("bert", False)])
+@pytest.mark.parametrize(("name", "tied"), [*((name, True) for name in families.STUDENTS), ("bert", False)])
 def test_a_token_is_the_mean_of_those_it_stands_for(name: str, tied: bool, tiny_model, tiny_batch) -> None:
     words = TINY["tokenizer"]()
     model = tiny_model(name, tie_word_embeddings=tied)
@@ -24,9 +24,9 @@ def test_a_token_is_the_mean_of_those_it_stands_for(name: str, tied: bool, tiny_
     for number, row in enumerate(rows):
         torch.testing.assert_close(other[number], table[row].mean(0))
     assert (made.get_output_embeddings().weight is other) == tied
-    hidden = family.encode(made, tiny_batch)
+    hidden = families.encode(made, tiny_batch)
     # Logits are linear in both tables: those of a token are the mean of its parts'.
-    old, new = family.mlm_logits(model, hidden), family.mlm_logits(made, hidden)
+    old, new = families.mlm_logits(model, hidden), families.mlm_logits(made, hidden)
     wanted = torch.stack([old[..., row].mean(-1) for row in rows], -1)
     torch.testing.assert_close(new, wanted, rtol=1e-4, atol=1e-4)
     assert model.config.vocab_size == 60
@@ -38,7 +38,7 @@ def test_the_same_tokenizer_changes_nothing(tiny_model, tiny_batch) -> None:
     found = student.pieces(words, words)
     assert found == [[number] for number in range(len(words))]
     made = student.with_vocabulary(model, words, found)
-    torch.testing.assert_close(family.encode(made, tiny_batch), family.encode(model, tiny_batch), rtol=0, atol=0)
+    torch.testing.assert_close(families.encode(made, tiny_batch), families.encode(model, tiny_batch), rtol=0, atol=0)
 
 
 def test_pieces_are_the_other_tokenizers_tokens_of_the_text() -> None:

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distill import cache, checkpoint, config
-from distill.context import Context
-from distill.context.folder import RunFolder
-from distill.plan import TEACHER, resolve
-from distill.training import answers
+from distill import config
+from distill.config.plan import TEACHER, resolve
+from distill.pipeline.context import Context
+from distill.pipeline.context.folder import RunFolder
+from distill.pipeline.train_steps import teacher_logits
+from distill.runtime.storage import cache, run_folder
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 
@@ -47,12 +48,12 @@ def context(home: Path, output: str, *settings: str, precision: str = "fp32") ->
     from accelerate import Accelerator
     from rich.console import Console
 
-    from distill.machine import Machine
+    from distill.runtime.machine import Machine
 
     own = ["teacher=hub", "teacher.name=given", "student.name=given", "tasks.train=rows.jsonl", "tasks.text=text"]
     loaded = config.load_config(["recipe=task", *own, "tasks.label=label", "tasks.max_length=8", *settings])
     machine = Machine(Accelerator(cpu=True), Console(quiet=True), precision, 1, 1, fast_float32=False)
-    checkpoint.claim(home / output)
+    run_folder.claim(home / output)
     return Context(loaded, resolve(loaded), "task", "", machine, RunFolder(home / output))
 
 
@@ -60,18 +61,18 @@ def logits(ctx: Context) -> np.ndarray:
     """As a run gets them, with a cache."""
     (data,) = ctx.tasks.values()
     with cache.using("shared"):
-        return np.array(answers.teacher_logits(ctx, TEACHER, data))
+        return np.array(teacher_logits.teacher_logits(ctx, TEACHER, data))
 
 
 def computed(ctx: Context) -> np.ndarray:
     """As they are without one."""
     (data,) = ctx.tasks.values()
     folder, window = ctx.checkpoint(TEACHER), ctx.config.teacher.window
-    return answers._logits(ctx, folder, ctx.given.tokenizer, data, data.train, window)
+    return teacher_logits._logits(ctx, folder, ctx.given.tokenizer, data, data.train, window)
 
 
 def of_first_run(home: Path) -> np.ndarray:
-    (file,) = (home / "first").rglob(answers.LOGITS)
+    (file,) = (home / "first").rglob(teacher_logits.LOGITS)
     stored: np.ndarray = np.load(file)
     return stored
 
@@ -100,7 +101,7 @@ CHANGES: dict[str, tuple[Any, ...]] = {
 
 
 def test_an_equal_run_takes_the_outputs_of_another(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "_logits", lambda *settings: pytest.fail("is computed again"))
+    monkeypatch.setattr(teacher_logits, "_logits", lambda *settings: pytest.fail("is computed again"))
     assert (logits(context(home, "second")) == of_first_run(home)).all()
 
 

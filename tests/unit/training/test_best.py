@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from distill import check, checkpoint
 from distill.config import load_config
-from distill.training.best import Best, moments
+from distill.pipeline import validation
+from distill.pipeline.train_steps.best import Best, moments
+from distill.runtime.storage import run_folder
 
 
 class Scripted(nn.Module):
@@ -30,7 +31,7 @@ SCORES = {6: 40.0, 7: 70.0, 8: 60.0, 9: 70.0, 10: 50.0}
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    checkpoint.claim(tmp_path)
+    run_folder.claim(tmp_path)
     return tmp_path / "finetune" / "a.state" / "best"
 
 
@@ -95,4 +96,4 @@ def test_one_process_scores_and_the_others_keep_what_they_have(folder: Path) -> 
     ],
 )
 def test_stages_that_cannot_choose_a_moment_are_refused(settings: list[str], message: str) -> None:
-    assert check.settings(load_config(["recipe=distilbert", *settings]), "distilbert") == [message]
+    assert validation.settings(load_config(["recipe=distilbert", *settings]), "distilbert") == [message]

@@ -15,19 +15,20 @@ from accelerate import Accelerator
 from datasets import Dataset
 from rich.console import Console
 
-from distill import checkpoint, teacher
 from distill.config import Train
-from distill.context.folder import RunFolder
-from distill.data.kinds import KINDS
+from distill.config.plan import TEACHER, Step
 from distill.data.task import Task
+from distill.data.task_types import KINDS
 from distill.data.tasks import TaskData
-from distill.engine import Trained
 from distill.errors import ConfigError, Stopped
-from distill.fits import check_folds
-from distill.machine import Machine
-from distill.plan import TEACHER, Step
-from distill.training import answers, tasks
-from distill.training.folds import fold_of, in_folds
+from distill.models import teacher
+from distill.pipeline.context.folder import RunFolder
+from distill.pipeline.train_steps import tasks, teacher_logits
+from distill.pipeline.train_steps.folds import fold_of, in_folds
+from distill.pipeline.validation.models import check_folds
+from distill.runtime.machine import Machine
+from distill.runtime.storage import run_folder
+from distill.training import Trained
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 WORDS = [word for sentence in TINY["SENTENCES"] for word in sentence.split()]
@@ -57,7 +58,7 @@ def constant(number: float) -> Any:
 
 @pytest.fixture
 def ctx(tmp_path: Path) -> Any:
-    checkpoint.claim(tmp_path)
+    run_folder.claim(tmp_path)
     whole = tmp_path / NAME
     constant(9).save_pretrained(whole)
     words = TINY["tokenizer"]()
@@ -131,7 +132,7 @@ def test_a_stopped_run_does_not_train_a_finished_fold_again(ctx: Any) -> None:
 
 def store(ctx: Any) -> np.ndarray:
     found = in_folds(ctx, NAME, DATA, COUNT, ctx.tokenizer(None), Recorded()).logits
-    np.save(ctx.folder.path / NAME / answers.CROSS_FITTED, found, allow_pickle=False)
+    np.save(ctx.folder.path / NAME / teacher_logits.CROSS_FITTED, found, allow_pickle=False)
     return found
 
 
@@ -140,13 +141,13 @@ def test_rows_of_a_transfer_set_are_labelled_by_the_whole_model(ctx: Any) -> Non
     found = store(ctx)
     for count in (0, 4, 8, 2):
         data = rows([*DATA.train["text"], *TEXTS[:count]])
-        logits = answers.teacher_logits(ctx, FINETUNED, data)
+        logits = teacher_logits.teacher_logits(ctx, FINETUNED, data)
         np.testing.assert_array_equal(logits[: len(found)], found)
         np.testing.assert_allclose(logits[len(found) :], np.tile([9, -9], (count, 1)), rtol=1e-5)
 
 
 def test_without_folds_all_rows_are_labelled_by_the_whole_model(ctx: Any) -> None:
-    logits = answers.teacher_logits(ctx, FINETUNED, DATA)
+    logits = teacher_logits.teacher_logits(ctx, FINETUNED, DATA)
     np.testing.assert_allclose(logits, [[9, -9]] * len(DATA.train), rtol=1e-5)
 
 
@@ -174,8 +175,8 @@ def test_a_given_head_is_used_without_folds(ctx: Any, monkeypatch: pytest.Monkey
     settings = replace(FINETUNED.settings, skip_if_head=True)
     tasks.on_task(ctx, FINETUNED, settings, DATA, 0, NAME)
     assert lines[-1] == f"{NAME}: no model is trained, so there are no folds, and students learn its own outputs"
-    assert answers.cross_fitted(ctx, FINETUNED, "a") is None
-    assert answers.cross_fitted(ctx, TEACHER, "a") is None
+    assert teacher_logits.cross_fitted(ctx, FINETUNED, "a") is None
+    assert teacher_logits.cross_fitted(ctx, TEACHER, "a") is None
     teacher.load_classifier(ctx.folder.path / NAME, 2)
 
 

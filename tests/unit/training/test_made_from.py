@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from distill import checkpoint, config
-from distill.context.folder import RunFolder
-from distill.plan import resolve
-from distill.training import made_from
+from distill import config
+from distill.config.plan import resolve
+from distill.pipeline.context.folder import RunFolder
+from distill.pipeline.train_steps import cache_key
+from distill.runtime.storage import run_folder
 
 FILES = ("teacher.name=given", "student.name=small", "tasks.train=rows.csv")
 
@@ -33,7 +34,7 @@ def stage(tmp_path: Path, name: str, *settings: str) -> tuple[Any, Any]:
 
 
 def finished(folder: Path, **manifest: Any) -> None:
-    checkpoint.write_json(folder / checkpoint.MANIFEST, manifest)
+    run_folder.write_json(folder / run_folder.MANIFEST, manifest)
 
 
 def _precision(ctx: Any) -> None:
@@ -71,23 +72,23 @@ def test_each_part_changes_the_name(change: Callable[[Any], None], tmp_path: Pat
     ctx, step = stage(tmp_path, "finetune", "transfer.sources={edits:1.0}")
     ctx.fingerprint = lambda name: ctx.given.get(name)
     finished(tmp_path / "finetune_teacher", made_from="one")
-    before = made_from.of_step(ctx, step)
-    assert made_from.of_step(ctx, step) == before
+    before = cache_key.of_step(ctx, step)
+    assert cache_key.of_step(ctx, step) == before
     change(ctx)
-    assert made_from.of_step(ctx, step) != before
+    assert cache_key.of_step(ctx, step) != before
 
 
 @pytest.mark.parametrize("package", ["torch", "transformers", "tokenizers", "accelerate", "distill"])
 def test_so_does_each_version(package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ctx, step = stage(tmp_path, "finetune")
-    before = made_from.of_step(ctx, step)
+    before = cache_key.of_step(ctx, step)
     if package == "distill":
-        monkeypatch.setattr(made_from, "source_hash", lambda: "another")
-    elif package in (now := made_from.versions()):
-        monkeypatch.setattr(made_from, "versions", lambda: now | {package: "0"})
+        monkeypatch.setattr(cache_key, "source_hash", lambda: "another")
+    elif package in (now := cache_key.versions()):
+        monkeypatch.setattr(cache_key, "versions", lambda: now | {package: "0"})
     else:
-        monkeypatch.setattr(made_from, "installed", lambda names: dict.fromkeys(names, "0"))
-    assert made_from.of_step(ctx, step) != before
+        monkeypatch.setattr(cache_key, "installed", lambda names: dict.fromkeys(names, "0"))
+    assert cache_key.of_step(ctx, step) != before
 
 
 def test_the_revision_of_a_corpus_is_a_part_where_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +98,7 @@ def test_the_revision_of_a_corpus_is_a_part_where_it_is_read(tmp_path: Path, mon
         ctx.given = given
         for revision in "ab":
             monkeypatch.setattr("distill.data.corpus.newest", lambda name, revision=revision: revision)
-            found[len(given), revision] = made_from.of_step(ctx, step)
+            found[len(given), revision] = cache_key.of_step(ctx, step)
     assert found[0, "a"] == found[0, "b"]
     assert found[1, "a"] != found[1, "b"]
 
@@ -109,21 +110,21 @@ def test_the_processor_is_a_part_where_gates_are_trained_to_reach_a_time(
     ctx, step = stage(tmp_path, "finetune", f"stages.finetune.gates.kind={gates}")
     names = []
     for processor in ("one", "another"):
-        monkeypatch.setattr(made_from, "processor", lambda machine, processor=processor: {"cpu": processor})
-        names.append(made_from.of_step(ctx, step))
+        monkeypatch.setattr(cache_key, "processor", lambda machine, processor=processor: {"cpu": processor})
+        names.append(cache_key.of_step(ctx, step))
     assert (names[0] != names[1]) is (gates != "none")
 
 
 def test_steps_that_are_no_training_are_known_by_their_files(tmp_path: Path) -> None:
     """The settings of a vocabulary or prune stage are in no manifest."""
-    checkpoint.claim(tmp_path)
+    run_folder.claim(tmp_path)
     step: Any = SimpleNamespace(folder="vocabulary")
     ctx: Any = SimpleNamespace(folder=RunFolder(tmp_path))
-    checkpoint.write_json(tmp_path / "vocabulary" / checkpoint.MANIFEST, {"tokens": 3})
-    checkpoint.write_text(tmp_path / "vocabulary" / "own" / "tokenizer.json", "[1]")
-    before = made_from.identity(ctx, step)
-    assert made_from.identity(ctx, step) == before
-    checkpoint.write_text(tmp_path / "vocabulary" / "own" / "tokenizer.json", "[2]")
-    assert made_from.identity(ctx, step) != before
-    checkpoint.write_json(tmp_path / "vocabulary" / checkpoint.MANIFEST, {made_from.KEY: "0f"})
-    assert made_from.identity(ctx, step) == "0f"
+    run_folder.write_json(tmp_path / "vocabulary" / run_folder.MANIFEST, {"tokens": 3})
+    run_folder.write_text(tmp_path / "vocabulary" / "own" / "tokenizer.json", "[1]")
+    before = cache_key.identity(ctx, step)
+    assert cache_key.identity(ctx, step) == before
+    run_folder.write_text(tmp_path / "vocabulary" / "own" / "tokenizer.json", "[2]")
+    assert cache_key.identity(ctx, step) != before
+    run_folder.write_json(tmp_path / "vocabulary" / run_folder.MANIFEST, {cache_key.KEY: "0f"})
+    assert cache_key.identity(ctx, step) == "0f"

@@ -10,15 +10,23 @@ from typing import Any
 import pytest
 import torch
 
-from distill import family, teacher
-from distill.compress.importance import Importance, magnitude
-from distill.compress.sensitivity import Sensitivity, stored
+from distill.compression.pruning.importance import Importance, magnitude
+from distill.compression.quantization.sensitivity import Sensitivity, stored
 from distill.config import Prune, Student, Train
-from distill.data.kinds import KINDS
+from distill.config.plan import TEACHER, Source, Step
 from distill.data.task import Task
-from distill.plan import TEACHER, Source, Step
-from distill.student import half_depth
-from distill.training.origin import UNKNOWN, Origin, cut_for_all, kept_longest, mean_scores, origin, with_head
+from distill.data.task_types import KINDS
+from distill.models import families, teacher
+from distill.models.student import half_depth
+from distill.pipeline.train_steps.layer_map import (
+    UNKNOWN,
+    Origin,
+    cut_for_all,
+    kept_longest,
+    mean_scores,
+    origin,
+    with_head,
+)
 
 
 def build(start: Source) -> Step:
@@ -133,7 +141,7 @@ def test_one_model_for_all_tasks_keeps_what_matters_on_average(tmp_path: Path, t
         folder=SimpleNamespace(manifest=lambda step: {"shape": shape}, measured=lambda step: tmp_path),
     )
     cut = cut_for_all(ctx, step, model)
-    assert (family.depth(cut), family.width(cut), cut.config.intermediate_size) == (2, 8, 4)
+    assert (families.depth(cut), families.width(cut), cut.config.intermediate_size) == (2, 8, 4)
     odd = [n for n in range(16) if n % 2]
     words = model.get_input_embeddings().weight
     assert torch.equal(cut.get_input_embeddings().weight, words[:, odd])
@@ -149,7 +157,7 @@ def test_a_task_gets_the_encoder_for_all_tasks_and_its_own_head(name: str, tmp_p
     whole = TINY["save"](tmp_path / "task", name, "SequenceClassification", num_labels=3, **sizes)
     given = TINY["save"](tmp_path / "given", name, "MaskedLM", **sizes)
     model, _ = teacher.load_mlm(given)
-    depth = family.depth(model)
+    depth = families.depth(model)
     scores = magnitude(model)
     layers = {count: [*range(count)] for count in range(1, depth + 1)}
     stored(tmp_path / "measured/a", lambda: Sensitivity(scores, refit=False, layers=layers, losses=None))
@@ -167,14 +175,14 @@ def test_a_task_gets_the_encoder_for_all_tasks_and_its_own_head(name: str, tmp_p
     cut.save_pretrained(tmp_path / "general")
     task: Any = SimpleNamespace(task=Task("a", KINDS["classification"], ("text",), ("x", "y", "z"), ("accuracy",)))
     found = with_head(ctx, step, task, tmp_path / "general", TINY["PADDING"])
-    trained = {key: value for key, value in family.encoder(cut).state_dict().items() if "pooler" not in key}
+    trained = {key: value for key, value in families.encoder(cut).state_dict().items() if "pooler" not in key}
     assert trained
-    encoder = family.encoder(found).state_dict()
+    encoder = families.encoder(found).state_dict()
     assert all(torch.equal(value, encoder[key]) for key, value in trained.items())
     original = teacher.load_classifier(whole, 3)
-    out = family.head_of(found)
+    out = families.head_of(found)
     kept = torch.tensor(origin_channels(scores, shape["hidden"]))
-    before, after = original.get_submodule(family.head_of(original)).weight, found.get_submodule(out).weight
+    before, after = original.get_submodule(families.head_of(original)).weight, found.get_submodule(out).weight
     assert torch.equal(after, before[:, kept])
 
 

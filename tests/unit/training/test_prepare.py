@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from distill.config import Batch, Limit, PerCut, Prune, Train
-from distill.plan import TEACHER, Source, Step
-from distill.training.prepare import cut, learning_rate, total_steps
+from distill.config.plan import TEACHER, Source, Step
+from distill.pipeline.train_steps.prepare import cut, learning_rate, total_steps
 
 
 def prune(start: Source, name: str = "prune") -> Step:

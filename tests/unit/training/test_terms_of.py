@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from distill.config import Train, load_config
-from distill.data.kinds import KINDS
-from distill.data.kinds.embedding import SCALE
-from distill.training.tasks import terms_of
+from distill.data.task_types import KINDS
+from distill.data.task_types.embedding import SCALE
+from distill.pipeline.train_steps.tasks import terms_of
 
 
 @pytest.mark.parametrize("kind", KINDS)

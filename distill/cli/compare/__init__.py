@@ -1,0 +1,1 @@
+"""Compares two models on the rows of a file: agreement, significance, scores and latency."""

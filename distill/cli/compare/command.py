@@ -1,0 +1,109 @@
+"""The command line of a comparison. torch is imported when the file is read."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from distill.config.backends import BACKENDS
+from distill.errors import ConfigError, UserError, printable
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code: 0, 2 for an error that the user can correct, 130 after Ctrl-C."""
+    try:
+        _run(_parser().parse_args(arguments))
+    except UserError as error:
+        sys.stderr.write("\n".join(error.messages) + "\n")
+        return 2
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped; nothing was written\n")
+        return 130
+    return 0
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message.removeprefix('argument ')}; see python -m distill.compare --help")
+
+
+def _parser() -> _Parser:
+    parser = _Parser(
+        prog="python -m distill.compare",
+        description="Compare two models on the rows of a file: agreement, scores, classes, lengths and latency.",
+    )
+    parser.add_argument("a", metavar="A", help="folder of a model, e.g. the teacher")
+    parser.add_argument("b", metavar="B", help="folder of a model, e.g. an exported student")
+    parser.add_argument("file", metavar="FILE", help="CSV, TSV, JSON Lines or parquet, with labels or without")
+    parser.add_argument("--text", metavar="COLUMN", help="column of the text, or of the first text of a pair")
+    parser.add_argument("--text-pair", metavar="COLUMN", help="column of the second text of a pair")
+    parser.add_argument(
+        "--choices", metavar="COLUMN", action="append", help="column of lists of choices; repeated, one for each choice"
+    )
+    parser.add_argument(
+        "--label", metavar="COLUMN", action="append", help="column of the label; repeated, columns of 0 and 1"
+    )
+    parser.add_argument("--separator", help="between the values of a CSV")
+    parser.add_argument("--output", metavar="FOLDER", type=Path, help="default: outputs/compare/A-vs-B")
+    parser.add_argument("--overwrite", action="store_true", help="replace what --output has of another comparison")
+    parser.add_argument(
+        "--rows", metavar="N", type=_count, default=10, help="rows to list where the models differ most"
+    )
+    parser.add_argument("--batch-size", metavar="N", type=_count, default=32, help="texts in a batch of predictions")
+    parser.add_argument(
+        "--backend",
+        metavar="BACKEND",
+        nargs="+",
+        choices=BACKENDS,
+        help=f"one for both, or two, of A and of B: {', '.join(BACKENDS)}; default: the fastest that each folder has",
+    )
+    return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"got {text}; must be a whole number from 1; correct it")
+    return int(text)
+
+
+def _run(options: argparse.Namespace) -> None:
+    backends = options.backend or [None]
+    if len(backends) > 2:
+        raise ConfigError(
+            f"--backend: got {len(backends)} values; must be one, or two for A and B; leave out the others"
+        )
+
+    from rich.console import Console
+    from rich.text import Text
+
+    from distill.cli.compare.comparison import compare
+    from distill.cli.compare.page import blocks
+    from distill.cli.compare.write import check, told_apart, write
+    from distill.report.terminal import show_blocks
+    from distill.runtime.machine import silence
+
+    names = ("text", "text_pair", "choices", "label", "separator", "backend")
+    own = told_apart(options.a, options.b, options.file, {name: getattr(options, name) for name in names})
+    if options.output is not None:
+        check(options.output, own, overwrite=options.overwrite)
+    messages = Console(stderr=True)
+    silence()
+    comparison = compare(
+        options.a,
+        options.b,
+        options.file,
+        text=options.text,
+        text_pair=options.text_pair,
+        choices=options.choices,
+        label=options.label,
+        separator=options.separator,
+        top=options.rows,
+        batch_size=options.batch_size,
+        backends=(backends[0], backends[-1]),
+        log=lambda line: messages.print(Text(printable(line), style="dim"), soft_wrap=True),
+    )
+    paths = write(comparison, options.output, own, overwrite=options.overwrite)
+    show_blocks(blocks(comparison, whole=False), paths, Console(width=None if sys.stdout.isatty() else 160))

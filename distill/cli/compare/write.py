@@ -1,0 +1,70 @@
+"""Writes a comparison: compare.json, and a page that is made from it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from distill.cli.compare import page
+from distill.errors import ConfigError
+from distill.report import html
+from distill.runtime import quoting
+from distill.runtime.storage import outputs
+from distill.runtime.storage.run_folder import fingerprint
+
+PAGE, RESULTS = "compare.html", "compare.json"
+
+
+def told_apart(a: str | Path, b: str | Path, file: str, options: Mapping[str, Any]) -> str:
+    """What tells a comparison from others: the places of the models and of the rows, and the options of both."""
+    places = [str(Path(model).resolve()) for model in (a, b)]
+    return fingerprint([*places, file if "://" in file else str(Path(file).resolve()), options])
+
+
+def check(folder: Path, about: str, *, overwrite: bool = False) -> None:
+    """Refuse a folder for a comparison in which it would replace another's files."""
+    outputs.check_all(folder, (PAGE, RESULTS), "--output", about=about, overwrite=overwrite)
+
+
+def write(
+    comparison: dict[str, Any], folder: Path | None = None, about: str | None = None, *, overwrite: bool = False
+) -> dict[str, Path]:
+    """Write both files into a folder, each atomically. Returns name -> path of each.
+
+    Args:
+        folder: `outputs/compare/A-vs-B` by default, with the names of the models' folders, and with a number after it
+            where another comparison is there.
+        about: what tells the comparison from others; by default what it has of its own.
+        overwrite: whether the files of another are replaced.
+
+    Raises:
+        ConfigError: if one of them is another's, and for a folder that cannot be written.
+    """
+    models = comparison["models"].values()
+    if about is None:
+        same = ("columns", "label", "labels")
+        forms = [[model["backend"], model["scheme"]] for model in models]
+        options = {key: comparison[key] for key in same if key in comparison} | {"forms": forms}
+        first, second = (model["folder"] for model in models)
+        about = told_apart(first, second, comparison["file"], options)
+    files = {
+        PAGE: html.document(page.title(comparison), page.blocks(comparison)),
+        RESULTS: json.dumps(comparison, indent=2, allow_nan=False) + "\n",
+    }
+    encoded = {name: text.encode() for name, text in files.items()}
+    a, b = (re.sub(r"[^\w.-]+", "_", model["name"]) for model in models)
+    usual = Path("outputs", "compare", f"{a}-vs-{b}")
+    asked, folder = folder, usual if folder is None else folder
+    try:
+        # Last, because another comparison may have taken the folder while this one was at work.
+        folder = outputs.free_folder(usual, (PAGE, RESULTS), about) if asked is None else asked
+        outputs.write_all(folder, encoded, "--output", about=about, overwrite=overwrite)
+    except OSError as error:
+        raise ConfigError(
+            f"--output: got {folder}; must be a folder that can be made and written ({error.strerror or error}); set "
+            f"{quoting.option('--output', 'FOLDER')}"
+        ) from error
+    return {"page": folder / PAGE, "results": folder / RESULTS}

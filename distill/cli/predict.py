@@ -1,0 +1,274 @@
+"""`python -m distill.predict FOLDER [TEXT ...]`: predictions of a model folder for texts, or for the rows of a file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+
+from distill.cli.options import as_options
+from distill.errors import ConfigError, DataError, UserError, discreet, printable, printable_lines
+from distill.runtime import streams
+from distill.runtime.cells import csv_line, json_line
+
+if TYPE_CHECKING:  # these take a second to import, and --help must not wait for them
+    from distill.cli.texts import Source
+    from distill.data.task_types import Kind
+    from distill.deploy.export.record import Record
+
+FORMS = ("jsonl", "csv")
+OPTIONS = ("text", "text_pair", "choices", "separator", "file")
+"""Settings in messages of distill.data, which are options here."""
+OTHERS = (".tsv", ".parquet", ".xlsx", ".xls", ".ods", ".gz", ".arrow", ".feather")
+"""Endings of files that this command does not write."""
+_NUMBER = re.compile(r"^texts, number (\d+):")
+
+Write = Callable[[Sequence[Sequence[Any]], Sequence[Mapping[str, Any]]], None]
+"""Writes the values of the source's columns and the predictions of some rows."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message.removeprefix('argument ')}; see python -m distill.predict --help")
+
+
+def _parser() -> _Parser:
+    parser = _Parser("python -m distill.predict", description=(__doc__ or "").partition(": ")[2])
+    parser.add_argument("folder", metavar="FOLDER", help="an exported folder, or one that transformers loads")
+    parser.add_argument("texts", metavar="TEXT", nargs="*", help="without texts and --file: lines of standard input")
+    parser.add_argument("--file", help="CSV, TSV, JSONL or parquet; a glob or a URL too")
+    parser.add_argument("--text", metavar="COLUMN", help="column of the texts; by default that of the task")
+    parser.add_argument("--text-pair", metavar="COLUMN", help="column of the second text of each pair")
+    parser.add_argument(
+        "--choices", metavar="COLUMN[,COLUMN]", help="of multiple choice: a column of lists, or one for each choice"
+    )
+    parser.add_argument("--separator", help="between the values of a CSV")
+    parser.add_argument("--output", metavar="FILE", help="a new file; by default standard output")
+    parser.add_argument("--overwrite", action="store_true", help="replace the file of --output, if there is one")
+    parser.add_argument("--format", metavar="FORMAT", type=_form, help="jsonl or csv; by default that of --output")
+    parser.add_argument("--backend", help="torch, onnxruntime, ...; by default that of the fastest artifact")
+    parser.add_argument("--scheme", help="fp32, int8, ...; by default that of the fastest artifact")
+    parser.add_argument("--batch-size", metavar="N", type=_count, default=32, help="texts in a batch (32)")
+    return parser
+
+
+def _form(value: str) -> str:
+    if value not in FORMS:
+        raise argparse.ArgumentTypeError(f"got {value}; must be {' or '.join(FORMS)}; correct it")
+    return value
+
+
+def _count(value: str) -> int:
+    if not value.isdecimal() or int(value) < 1:
+        raise argparse.ArgumentTypeError(f"got {value}; must be a whole number from 1; correct it")
+    return int(value)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit code: 0, 2 for an error that the user can correct, 130 for Ctrl-C."""
+    try:
+        _predict(_parser().parse_intermixed_args(arguments))
+    except UserError as error:
+        _say(*(as_options(message, ["tasks"], OPTIONS) for message in error.messages))
+        return 2
+    except KeyboardInterrupt:
+        _say("stopped")
+        return 130
+    return 0
+
+
+def _say(*lines: str) -> None:
+    if sys.stderr is not None:
+        sys.stderr.write("".join(f"{printable(discreet(line))}\n" for line in lines))
+
+
+def _predict(options: argparse.Namespace) -> None:
+    from distill.cli.texts import source as source_of
+    from distill.deploy.export.record import Heads, located, read, read_any
+
+    folder = located(options.folder)
+    stored = read_any(folder)
+    # Heads of one encoder read the same texts.
+    record = read(folder / stored.heads[0]) if isinstance(stored, Heads) else stored
+    output, form = _output(options, folder)
+    source = source_of(options, record, _kind(folder, record))  # before torch, so that a wrong file is refused at once
+    _say(*source.notes)
+
+    from distill.data.encode import batches
+    from distill.deploy import serve
+    from distill.runtime.machine import silence
+    from distill.runtime.progress import Bar
+
+    silence()
+    model = serve.load(folder, backend=options.backend, scheme=options.scheme, say=_say)
+    done = 0
+    with (
+        _opened(output, form, source, not options.overwrite) as write,
+        Bar(_console(output, source), "predict", source.total or 0) as bar,
+    ):
+        for rows in batches(source.rows):
+            predictions = _predicted(model, [row.asked for row in rows], options.batch_size, source, done)
+            write([row.shown for row in rows], predictions)
+            done += len(rows)
+            bar.update(done, f"texts, {model.backend} {model.scheme}")
+
+
+def _predicted(model: Any, texts: Any, batch_size: int, source: Source, done: int) -> list[dict[str, Any]]:
+    """The predictions; an error about a text names its row."""
+    try:
+        predictions: list[dict[str, Any]] = model.predict(texts, batch_size)
+        return predictions
+    except DataError as error:
+        lines = [
+            _NUMBER.sub(lambda found: f"{source.where(done + int(found[1]) - 1)}:", line) for line in error.messages
+        ]
+        raise DataError(lines) from error
+
+
+def _kind(folder: Path, record: Record | None) -> Kind:
+    """The kind of a model folder; that of a folder without a record is known by its head."""
+    from distill.data.task_types import KINDS, kind_of_model
+    from distill.models.families.head import stored_head
+
+    if record is not None:
+        return record.kind
+    head = stored_head(folder)
+    if head is None:
+        return KINDS["classification"]  # refused when it is loaded
+    return kind_of_model(head.problem, head.outputs, head.architecture)
+
+
+def _console(output: Path | None, source: Source) -> Any:
+    """A console for the progress bar; None without a bar: results on the same terminal would break it up."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    shown = console.is_terminal and source.total and (output is not None or not sys.stdout.isatty())
+    return console if shown else None
+
+
+def _output(options: argparse.Namespace, folder: Path) -> tuple[Path | None, str]:
+    """The file that is written, None for standard output, and its form."""
+    from distill.runtime.storage import outputs
+
+    output = None
+    if options.output is not None:
+        inputs = [folder, *([options.file] if options.file is not None else [])]
+        output = outputs.checked(options.output, "--output", inputs=inputs, overwrite=options.overwrite)
+    if output is None and (sys.stdout is None or "stdout" in streams.closed):
+        raise ConfigError("standard output: got a closed one; must be open, or a file be named; set --output FILE")
+    suffix = "" if output is None else output.suffix.lower()
+    if options.format is None and suffix in OTHERS:
+        raise ConfigError(f"--output: got {output}; must end with .jsonl or .csv; rename it, or set --format csv")
+    return output, options.format or ("csv" if suffix == ".csv" else "jsonl")
+
+
+@contextmanager
+def _opened(output: Path | None, form: str, source: Source, new: bool) -> Iterator[Write]:
+    """A function that writes rows to standard output, or to a file that appears when all rows are written, and replaces
+    none if it is `new`."""
+    from distill.runtime.storage.run_folder import writing_file
+
+    lines = _csv if form == "csv" else _jsonl
+    if output is None:
+        if hasattr(sys.stdout, "reconfigure"):
+            sys.stdout.reconfigure(encoding="utf-8")
+        yield lines(sys.stdout, source)
+        return
+    ours = True
+    try:
+        with writing_file(output, new=new) as temporary:
+            with temporary.open("w", encoding="utf-8", newline="") as file:
+                write = lines(file, source)
+
+                def written(shown: Sequence[Sequence[Any]], predictions: Sequence[Mapping[str, Any]]) -> None:
+                    nonlocal ours
+                    ours = True
+                    write(shown, predictions)
+                    ours = False
+
+                ours = False  # errors of the model, or of reading rows
+                yield written
+                ours = True
+    except OSError as error:
+        if not ours:
+            raise
+        raise UserError(
+            f"--output: got {output}; must be writable ({error.strerror or error}); free disk space, or choose another"
+        ) from error
+
+
+def _jsonl(file: TextIO, source: Source) -> Write:
+    names: dict[str, str] = {}
+
+    def write(shown: Sequence[Sequence[Any]], predictions: Sequence[Mapping[str, Any]]) -> None:
+        names.update(names or _said(source, predictions[0]))
+        for values, prediction in zip(shown, predictions, strict=True):
+            row = dict(zip(source.columns, values, strict=True))
+            file.write(json_line(row | {names[key]: value for key, value in prediction.items()}))
+        file.flush()
+
+    return write
+
+
+def _csv(file: TextIO, source: Source) -> Write:
+    names: dict[str, str] = {}
+    header: list[str] = []
+    # A terminal would act on control characters in a text, which a file keeps.
+    line = csv_line if not file.isatty() else lambda values: printable_lines(csv_line(values))
+
+    def write(shown: Sequence[Sequence[Any]], predictions: Sequence[Mapping[str, Any]]) -> None:
+        if not header:
+            names.update(_said(source, predictions[0]))
+            header.extend(flat({names[key]: value for key, value in predictions[0].items()}))
+            file.write(line([*source.columns, *header]))
+        for values, prediction in zip(shown, predictions, strict=True):
+            cells = flat({names[key]: value for key, value in prediction.items()})
+            file.write(line([*values, *(cells[name] for name in header)]))
+        file.flush()
+
+    return write
+
+
+def _said(source: Source, prediction: Mapping[str, Any]) -> dict[str, str]:
+    """The names of the prediction's keys in the output. A name that is not the usual one is said."""
+    names = renamed(prediction, source.columns)
+    _say(*(f"the input has a column {key}: the prediction is in {name}" for key, name in names.items() if key != name))
+    return names
+
+
+def renamed(prediction: Mapping[str, Any], columns: Sequence[str]) -> dict[str, str]:
+    """Key of a prediction -> its name in the output: the key itself, `predicted_KEY` where a column of the input has
+    that name, and `predicted_KEY_2` and so on where it has that too."""
+    taken = set(columns)
+    names: dict[str, str] = {}
+    for key, value in prediction.items():
+        number, name = 1, key
+        while not taken.isdisjoint({name, *flat({name: value})}):
+            name = f"predicted_{key}" if number == 1 else f"predicted_{key}_{number}"
+            number += 1
+        taken |= {name, *flat({name: value})}
+        names[key] = name
+    return names
+
+
+def flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Cells of a CSV: an entry of a dictionary has its own column, and names in a list are separated by `|`.
+
+    Where a name itself contains that mark or begins as a list in JSON does, the list is written as JSON.
+    """
+    cells: dict[str, Any] = {}
+    for key, value in row.items():
+        if isinstance(value, dict):
+            cells |= flat({f"{key}.{name}": entry for name, entry in value.items()})
+        elif isinstance(value, list):
+            names = all(isinstance(entry, str) and "|" not in entry and not entry.startswith("[") for entry in value)
+            cells[key] = "|".join(value) if names else json.dumps(value, ensure_ascii=False)
+        else:
+            cells[key] = value
+    return cells

@@ -1,0 +1,233 @@
+"""What `distill.predict` is asked about: texts of the command line, lines of standard input, or rows of a file."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from distill.errors import ConfigError, DataError
+from distill.runtime import streams
+from distill.runtime.cells import plain
+
+if TYPE_CHECKING:  # these take a second to import, and --help must not wait for them
+    import pyarrow as pa
+
+    from distill.data.files import Table
+    from distill.data.task_types import Kind
+    from distill.deploy.export.record import Record
+
+_AT_ONCE = 1024
+"""Rows of a file that are Python objects at the same time."""
+_LONGEST = 1 << 23
+"""Characters of a line of standard input, which is in memory as a whole."""
+_PIPE = "pipe UTF-8 lines into it, or write them to a file and set --file FILE"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What the model is asked, and what the output shows of it."""
+
+    asked: Any
+    """A text, a pair, a list of words, or texts with choices."""
+    shown: tuple[Any, ...]
+    """A value for each of the source's columns."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Rows in their order."""
+
+    columns: tuple[str, ...]
+    """All columns of the file, or `text`."""
+    rows: Iterable[Row]
+    total: int | None
+    """Number of rows; None if it is unknown."""
+    where: Callable[[int], str]
+    """The row that is counted from 0, as a message names it."""
+    notes: tuple[str, ...] = ()
+    """What was guessed, for the user to read before it is used."""
+
+
+def source(options: argparse.Namespace, record: Record | None, kind: Kind) -> Source:
+    """The texts that the options name. `record`: None for a folder whose columns are unknown.
+
+    Raises:
+        ConfigError: for options that do not go together, or do not suit the model.
+        DataError: for a file that is malformed, and for a row without text.
+    """
+    if options.file is None:
+        return _without_file(options, record, kind)
+    if options.texts:
+        raise ConfigError(f"TEXT: got {options.texts[0]!r} and --file; must be one of the two; remove the other")
+    from distill.data import files
+
+    table = files.read(options.file, "tasks.file", options.separator)
+    names, read = tuple(table.rows.column_names), _read(options, table, kind)
+    if kind.choices:
+        text, choices, guessed = _choices(options, record, read)
+        used, asked = (*text, *choices), _questions(text, choices)
+    else:
+        columns, guessed = _columns(options, record, read)
+        used = columns[:1] if kind.separate else columns
+        asked = _texts(used)
+    notes = [f"{table.files[0]}: the text is from {' and '.join(used)}"] if guessed else []
+    return Source(names, _of_file(table, read, asked), table.rows.num_rows, table.where, (*table.notes, *notes))
+
+
+def _without_file(options: argparse.Namespace, record: Record | None, kind: Kind) -> Source:
+    for name in ("text", "text_pair", "choices", "separator"):
+        if (value := getattr(options, name)) is not None:
+            option = f"--{name.replace('_', '-')}"
+            raise ConfigError(f"{option}: got {value}; must be used with --file; add --file FILE")
+    if kind.choices:
+        raise ConfigError(
+            "TEXT: got single texts; must be questions with choices for this model; write them to a file with a "
+            "column of lists or a column for each choice, and set --file FILE"
+        )
+    columns = record.columns if record is not None else ("question", "context") if kind.extractive else ()
+    if len(columns) == 2:
+        raise ConfigError(
+            f"TEXT: got single texts; must be pairs for this model ({', '.join(columns)}); write them to a "
+            "file of two columns, and set --file FILE"
+        )
+    if options.texts:
+        rows = [Row(text, (text,)) for text in options.texts]
+        return Source(("text",), rows, len(rows), lambda row: f"texts, number {row + 1}")
+    if sys.stdin is None or "stdin" in streams.closed:
+        raise ConfigError(f"standard input: got a closed one; must be open, as no TEXT is given; {_PIPE}")
+    if sys.stdin.isatty():
+        raise ConfigError("TEXT: got nothing; must be texts; add them, pipe lines into it, or set --file FILE")
+    return Source(("text",), _of_stdin(), None, lambda row: f"standard input, line {row + 1}")
+
+
+def _of_stdin() -> Iterator[Row]:
+    """A row for each line. Only a newline ends one, with a carriage return before it or without."""
+    number = 0
+    try:
+        while line := sys.stdin.buffer.readline(_LONGEST + 1):
+            if number == 0:
+                line = line.removeprefix(b"\xef\xbb\xbf")
+            number += 1
+            text = _decoded(line.removesuffix(b"\n").removesuffix(b"\r"), f"standard input, line {number}")
+            yield Row(text, (text,))
+    except OSError as error:
+        raise DataError(
+            f"standard input, line {number + 1}: got {error.strerror or error}; must be lines that can be read; {_PIPE}"
+        ) from error
+
+
+def _decoded(line: bytes, place: str) -> str:
+    if len(line) > _LONGEST:
+        raise DataError(f"{place}: got more than {_LONGEST:,} bytes; must be shorter; end each text with a newline")
+    if b"\0" in line:
+        raise DataError(f"{place}: got a NUL byte; must be UTF-8 text; convert it to UTF-8, or remove the byte")
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        wrong = f"got byte 0x{line[error.start]:02x}"
+        raise DataError(f"{place}: {wrong}; must be UTF-8 text; convert it to UTF-8") from error
+
+
+def _read(options: argparse.Namespace, table: Table, kind: Kind) -> Table:
+    """The table as a run reads it: with lists in place of the text of lists, for kinds that take lists."""
+    if not (kind.per_token or kind.choices):
+        return table
+    from distill import config
+    from distill.data.meant import with_lists
+
+    return with_lists(config.Task(text=options.text, text_pair=options.text_pair), table, kind.per_token)[0]
+
+
+def _columns(options: argparse.Namespace, record: Record | None, table: Table) -> tuple[tuple[str, ...], bool]:
+    """The text columns: those of the options, those of the task, or the most likely ones; and whether they are guessed.
+
+    Every row has a text in them.
+    """
+    from distill import config
+    from distill.data.columns import check_texts, text_columns
+    from distill.data.task_types.token_classification import is_words
+
+    expected, file = record.columns if record else (), table.files[0]
+    set_by_user = options.text is not None or options.text_pair is not None
+    known = bool(expected) and not set_by_user and set(expected) <= set(table.rows.column_names)
+    if known:
+        columns = expected
+    else:
+        settings = config.Task(text=options.text, text_pair=options.text_pair)
+        columns = text_columns(settings, table.rows, "tasks", file)
+    if expected and len(columns) != len(expected):
+        raise ConfigError(
+            f"--text: got {', '.join(columns)}; must be {len(expected)} for this model ({', '.join(expected)}); "
+            f"set --text COLUMN{' --text-pair COLUMN' * (len(expected) == 2)}"
+        )
+    if record is None or not record.kind.per_token or not is_words(table.rows[columns[0]].type):
+        check_texts(table.rows, columns, file)
+    for column in columns:
+        if table.rows[column].null_count:
+            row = table.rows[column].is_null().index(True).as_py()
+            raise DataError(f"{table.where(row)}: got no text in column {column}; must be text; write it, or remove it")
+    return columns, not known and not set_by_user
+
+
+def _choices(
+    options: argparse.Namespace, record: Record | None, table: Table
+) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
+    """The columns of one text or two, those of the choices, and whether they are guessed. All rows are checked."""
+    from distill import config
+    from distill.data.columns import check_texts, choice_columns
+    from distill.data.task_types.multiple_choice import check, choices_of
+
+    text, choices = (record.columns, record.choices) if record else ((), ())
+    set_by_user = any(value is not None for value in (options.text, options.text_pair, options.choices))
+    known = not set_by_user and bool(text) and {*text, *choices} <= set(table.rows.column_names)
+    if not known:
+        given = _listed(options.choices, table) if options.choices else None
+        settings = config.Task(text=options.text, text_pair=options.text_pair, choices=given)
+        text, choices = choice_columns(settings, table.rows, "tasks", table.files[0])
+    check_texts(table.rows, text, table.files[0])
+    for row, found in enumerate(choices_of(table.rows, choices)):
+        check(found, table.where(row), ", ".join(choices))
+    return text, choices, not known and not set_by_user
+
+
+def _listed(value: str, table: Table) -> list[str]:
+    """The columns in `--choices A,B`, of which one may have a comma in its name."""
+    return [value] if value in table.rows.column_names else value.split(",")
+
+
+Asked = Any
+"""Part of a table -> what the model is asked for each of its rows."""
+
+
+def _texts(columns: tuple[str, ...]) -> Callable[[pa.Table], Iterable[Asked]]:
+    if len(columns) == 1:
+        return lambda part: part[columns[0]].to_pylist()
+    return lambda part: zip(*(part[name].to_pylist() for name in columns), strict=True)
+
+
+def _questions(text: tuple[str, ...], choices: tuple[str, ...]) -> Callable[[pa.Table], Iterable[Asked]]:
+    from distill.data.task_types.multiple_choice import choices_of
+
+    return lambda part: zip(*(part[name].to_pylist() for name in text), choices_of(part, choices), strict=True)
+
+
+def _of_file(table: Table, read: Table, asked: Callable[[pa.Table], Iterable[Asked]]) -> Iterator[Row]:
+    """The rows of a table, shown as they are in it, and asked as they are in `read`."""
+    for start in range(0, table.rows.num_rows, _AT_ONCE):
+        part = table.rows.slice(start, _AT_ONCE)
+        shown = zip(*(_values(part, name, table.where(start)) for name in part.column_names), strict=True)
+        yield from map(Row, asked(read.rows.slice(start, _AT_ONCE)), shown)
+
+
+def _values(part: pa.Table, name: str, place: str) -> list[Any]:
+    """The values of a column as JSON has them. DataError for dates that Python cannot express."""
+    try:
+        return [plain(value) for value in part[name].to_pylist()]
+    except (ValueError, OverflowError) as error:
+        raise DataError(
+            f"{place}: got a value of column {name} that cannot be written ({str(error)[:80]}), in this row or one of "
+            f"the {_AT_ONCE:,} after it; must be a date from year 1 to 9999; correct it, or remove the column"
+        ) from error

@@ -1,1 +1,0 @@
-"""Makes trained models smaller: pruning, smaller vocabularies and quantization."""

@@ -1,0 +1,1 @@
+"""Pruning, smaller vocabularies and quantization."""

@@ -1,0 +1,1 @@
+"""Importance, learned gates, the search for a shape, and the surgery that removes heads, channels and layers."""

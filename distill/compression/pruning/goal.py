@@ -1,0 +1,87 @@
+"""What gates are trained to reach: sizes, or a cost that follows from expected sizes by a table of measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from distill.compression.pruning.search import Shape, Table
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What the model that gates leave open has to meet."""
+
+    shapes: Sequence[Shape]
+    """The shapes that it may have. A single one is itself the goal."""
+    limits: Sequence[tuple[Table, float]] = ()
+    """Tables of costs (milliseconds, MiB) and the most that it may cost by each."""
+    choice: dict[str, Any] | None = None
+    """The choice of a single shape for a target, as `Search.choice` returns it."""
+
+    @property
+    def least(self) -> Shape:
+        """The least of each size of the shapes."""
+        return Shape(*(min(sizes) for sizes in zip(*((s.layers, s.hidden, s.ffn) for s in self.shapes), strict=True)))
+
+
+class Excess(nn.Module):
+    """Expected sizes [3] (layers, hidden channels, FFN channels) -> what they cost over what they may cost [n].
+
+    With limits it is one number, of the limit that is the hardest to meet; otherwise the ratio of each size to that of
+    the shape.
+    """
+
+    wanted: Tensor
+
+    def __init__(self, goal: Goal) -> None:
+        super().__init__()
+        self.costs = nn.ModuleList(Cost(table, most) for table, most in goal.limits)
+        least = goal.least
+        sizes = torch.tensor([least.layers, least.hidden, least.ffn], dtype=torch.float32)
+        self.register_buffer("wanted", sizes, persistent=False)
+
+    def forward(self, sizes: Tensor) -> Tensor:
+        if not self.costs:
+            return sizes / self.wanted
+        return torch.stack([cost(sizes) for cost in self.costs]).amax(0, keepdim=True)
+
+
+class Cost(nn.Module):
+    """Expected sizes [3] -> `table.milliseconds` over `most`: linear in the number of layers, bilinear in width and FFN
+    size between those of the table. Outside of the table it is that of its nearest sizes."""
+
+    hidden: Tensor
+    ffn: Tensor
+    values: Tensor
+
+    def __init__(self, table: Table, most: float) -> None:
+        super().__init__()
+        hidden, ffn = sorted({h for h, _ in table.fixed}), sorted({f for _, f in table.fixed})
+
+        def grid(part: Mapping[tuple[int, int], float]) -> list[list[float]]:
+            return [[part[h, f] / most for f in ffn] for h in hidden]
+
+        self.register_buffer("hidden", torch.tensor(hidden, dtype=torch.float32), persistent=False)
+        self.register_buffer("ffn", torch.tensor(ffn, dtype=torch.float32), persistent=False)
+        self.register_buffer("values", torch.tensor([grid(table.fixed), grid(table.layer)]), persistent=False)
+
+    def forward(self, sizes: Tensor) -> Tensor:
+        layers, hidden, ffn = sizes
+        fixed, layer = _weights(self.hidden, hidden) @ self.values @ _weights(self.ffn, ffn)
+        return fixed + layers * layer
+
+
+def _weights(knots: Tensor, size: Tensor) -> Tensor:
+    """Weight of each knot [n] in the linear interpolation at a size: hat functions, of which two are not 0."""
+    if len(knots) == 1:
+        return torch.ones_like(knots)
+    size = size.clamp(knots[0], knots[-1])
+    upper = torch.searchsorted(knots, size.detach()).clamp(1, len(knots) - 1)
+    share = (size - knots[upper - 1]) / (knots[upper] - knots[upper - 1])
+    places = torch.arange(len(knots), device=knots.device)
+    return torch.where(places == upper, share, torch.where(places == upper - 1, 1 - share, 0.0))

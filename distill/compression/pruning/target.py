@@ -1,0 +1,229 @@
+"""Finds the shape that meets a target: candidate shapes, their times on this machine, and the choice."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from distill.compression.pruning.goal import Goal
+from distill.compression.pruning.search import Shape, Table, choose, finalists, fits_target, grid, out_of_reach
+from distill.compression.pruning.times import FFN_SIZES, HIDDEN_SIZES, Build, Times, measure
+from distill.config import Prune, Student, Target
+from distill.inference.cost import size_mib_of
+from distill.inference.runners import Runner
+from distill.models import families, student
+from distill.models.student.shape import projects, setting
+from distill.runtime.storage import run_folder
+
+PARTS_OF = ("fixed", "layer")
+"""Parts of a table of times, as it is stored."""
+TIMES = "times.json"
+"""File of the measured times."""
+
+REFERENCE = "reference"
+"""Name of the runner of the model over which speedups are meant."""
+
+NEAR, CHECKS = 0.03, 3
+"""Share by which a shape that is timed itself may miss its target, and the number of shapes that are timed."""
+
+PARTS, SMOKE_PARTS = 16, 3
+"""Number of candidate sizes for hidden and for FFN channels; and the same under limit=smoke."""
+
+
+def shape_of(config: Any) -> Shape:
+    """The shape of models with this config."""
+    return Shape(config.num_hidden_layers, config.hidden_size, setting(config, "intermediate_size"))
+
+
+def config_of(full: Any, shape: Shape) -> Any:
+    """Config of a model of this shape, for timing: it may have more layers than `full`, of any kind."""
+    sizes = {"hidden_size": shape.hidden, "intermediate_size": shape.ffn}
+    config = student.student_config(full, range(min(shape.layers, full.num_hidden_layers)), None, sizes)
+    setattr(config, families.family_of(config).settings.get("num_hidden_layers", "num_hidden_layers"), shape.layers)
+    if kinds := getattr(config, "layer_types", None):
+        config.layer_types = (kinds * shape.layers)[: shape.layers]
+    return config
+
+
+def requested_shape(config: Any, student: Student) -> Shape:
+    """The shape to which the settings `student.*` prune a model with this config."""
+    full = shape_of(config)
+    layers = len(student.layers) if student.layers else student.num_hidden_layers or full.layers
+    hidden = student.hidden_size or full.hidden
+    return Shape(layers, hidden, student.intermediate_size or full.ffn * hidden // full.hidden)
+
+
+def candidates(config: Any, settings: Prune, parts: int) -> list[Shape]:
+    """All candidate shapes for a target, for models with this config; `parts` sizes for each width."""
+    full, head = shape_of(config), config.hidden_size // config.num_attention_heads
+    dimensions = {name: name in settings.dimensions for name in ("layers", "hidden", "ffn")}
+
+    def expressible(shape: Shape) -> bool:
+        return projects(config_of(config, shape)) == projects(config)
+
+    widths = {
+        shape.hidden: expressible(shape) for shape in grid(full, head, parts, layers=False, hidden=True, ffn=False)
+    }
+    return [shape for shape in grid(full, head, parts, **dimensions) if widths.get(shape.hidden, True)]
+
+
+@dataclass(frozen=True)
+class Search:
+    """The search for a shape, with times measured on this machine."""
+
+    config: Any
+    """Config of the models to be pruned."""
+    shapes: Sequence[Shape]
+    """Candidates."""
+    build: Build
+    """Makes the models that are timed."""
+    references: Callable[[], Sequence[Runner]]
+    """Makes the forms of the teacher of which the fastest is what speedups are over."""
+    times_of: Times
+    """Times models."""
+    conditions: dict[str, Any]
+    """The conditions under which times are measured; stored times are used only under the same ones."""
+    folder: Path
+    """Where the measured times are stored."""
+    checked: bool
+    """Whether the chosen shape is timed itself."""
+    log: Callable[[str], None]
+    knots: tuple[int, int] = (HIDDEN_SIZES, FFN_SIZES)
+    """Numbers of hidden and of FFN sizes that are timed."""
+
+    @property
+    def full(self) -> Shape:
+        return shape_of(self.config)
+
+    @functools.cached_property
+    def times(self) -> Table:
+        """Times for all widths of the candidates: stored ones if they fit, otherwise measured and stored."""
+        file, hidden, ffn = self.folder / TIMES, {s.hidden for s in self.shapes}, {s.ffn for s in self.shapes}
+        head = self.config.hidden_size // self.config.num_attention_heads
+        key = {"conditions": self.conditions, "model": self.config.model_type, "head": head}
+        if file.is_file() and (stored := run_folder.read_json(file)).items() >= key.items():
+            fixed, layer = ({(h, f): ms for h, f, ms in stored[part]} for part in PARTS_OF)
+            table = Table(fixed, layer, stored[REFERENCE])
+            if {(shape.hidden, shape.ffn) for shape in self.shapes} <= table.fixed.keys():
+                return table
+        self.log(f"timing models {min(hidden)} to {max(hidden)} wide, FFN {min(ffn)} to {max(ffn)}")
+        table = measure(self.build, self.times_of, hidden, ffn, self.knots)
+        _, ratio = self._against_reference(shape := max(self.shapes))
+        table = replace(table, reference=ratio * table.milliseconds(shape))
+        parts = {part: [[h, f, ms] for (h, f), ms in getattr(table, part).items()] for part in PARTS_OF}
+        run_folder.write_json(file, key | parts | {REFERENCE: table.reference})
+        return table
+
+    @functools.cached_property
+    def _reference(self) -> Runner:
+        """The fastest of `references`."""
+        runners = self.references()
+        times = self.times_of(runners) if len(runners) > 1 else {runners[0].name: 0.0}
+        fastest = min(runners, key=lambda runner: times[runner.name])
+        return replace(fastest, name=REFERENCE)
+
+    def _against_reference(self, shape: Shape) -> tuple[float, float]:
+        """Milliseconds of a model of this shape, and its speedup over the reference, timed in the same rounds."""
+        found = self.times_of([self._reference, self.build("shape", shape)])
+        return found["shape"], found[REFERENCE] / found["shape"]
+
+    @functools.cached_property
+    def _sizes(self) -> dict[Shape, float]:
+        return {}
+
+    def size(self, shape: Shape) -> float:
+        """Size of a model's float32 weights, in MiB."""
+        if shape not in self._sizes:
+            self._sizes[shape] = size_mib_of(config_of(self.config, shape))
+        return self._sizes[shape]
+
+    def expected(self, shape: Shape) -> dict[str, Any]:
+        """Predicted time and speedup of a shape, and the conditions they hold for."""
+        speed = {"predicted_ms": self.times.milliseconds(shape), "predicted_speedup": self.times.speedup(shape)}
+        return speed | {"conditions": self.conditions}
+
+    def goal(self, target: Target) -> Goal:
+        """What gates are trained to reach for a target: the costs that it limits, with the times and sizes of the
+        candidates."""
+        limits = []
+        if target.speedup is not None:
+            limits.append((self.times, self.times.reference / target.speedup))
+        if target.latency_ms is not None:
+            limits.append((self.times, target.latency_ms))
+        if target.size_mib is not None:
+            limits.append((self._table_of_sizes, target.size_mib))
+        return Goal(self.shapes, limits)
+
+    @property
+    def _table_of_sizes(self) -> Table:
+        """MiB in place of milliseconds, for all widths of the candidates."""
+        widths = {(shape.hidden, shape.ffn) for shape in self.shapes}
+        one, two = ({pair: self.size(Shape(layers, *pair)) for pair in widths} for layers in (1, 2))
+        layer = {pair: two[pair] - one[pair] for pair in widths}
+        return Table({pair: one[pair] - layer[pair] for pair in widths}, layer)
+
+    def check(self, target: Target, *, sized: bool) -> None:
+        """ConfigError if no candidate meets the target. `size_mib` is checked only with `sized`."""
+        target = target if sized else replace(target, size_mib=None)
+        fits = fits_target(target, self.times, self.size)
+        if choose(self.shapes, fits, lambda shape: 0.0, self.times.milliseconds) is None:
+            raise out_of_reach(target, self.shapes, self.times, self.full, self.size)
+
+    def choice(
+        self,
+        target: Target,
+        price: Callable[[Shape], Any],
+        most: int = 1,
+        trials: Callable[[Sequence[Shape]], Mapping[Shape, float]] | None = None,
+        cost: Callable[[Shape], float] | None = None,
+    ) -> dict[str, Any]:
+        """The best shape that meets a target, with its predicted speed.
+
+        Of the `most` shapes with the least price (of equal ones the largest), it is the one that loses the least in
+        `trials` (shapes -> the loss of each), if they are given. A model of this shape is timed itself. If it misses
+        the target, times are corrected by what it took, and another shape is chosen. ConfigError if no shape meets the
+        target; it names the cost (`out_of_reach`) of the nearest one.
+        """
+        slower = 1.0
+        tried, lost = dict[Shape, dict[str, Any]](), dict[Shape, float]()
+
+        def ranked(shape: Shape) -> tuple[Any, int]:
+            # The largest: with a teacher that has nothing to lose, estimates are equal.
+            return price(shape), -shape.weights
+
+        while len(tried) < CHECKS:
+            fits = fits_target(target, self.times, self.size, slower)
+            best = finalists(filter(fits, self.shapes), ranked, most)
+            if trials is not None and best:
+                lost |= {self.full: -math.inf} if self.full in best else trials(best)  # the whole model loses nothing
+            shape = min(best, key=lambda shape: lost.get(shape, 0.0), default=None)
+            if shape is None or shape in tried:
+                break
+            tried[shape] = self._timed(shape)
+            slower = self.times.speedup(shape) / tried[shape]["predicted_speedup"]
+        if not tried and not self.checked:
+            tried = {(least := min(self.shapes)): self.expected(least)}  # times of tiny models have no meaning
+        if not tried:
+            raise out_of_reach(target, self.shapes, self.times, self.full, self.size, cost)
+        chosen = min(tried, key=lambda shape: (_missed(target, tried[shape]), lost.get(shape, 0.0), ranked(shape)))
+        return {"shape": asdict(chosen), "full": asdict(self.full), "tried": len(self.shapes)} | tried[chosen]
+
+    def _timed(self, shape: Shape) -> dict[str, Any]:
+        """`expected`, of a model of this shape that is timed itself, if `checked`."""
+        expected = self.expected(shape)
+        if not self.checked:
+            return expected
+        took, speedup = self._against_reference(shape)
+        self.log(f"{shape.layers} layers, {shape.hidden} wide, FFN {shape.ffn}: {speedup:.2f}x, {took:.1f} ms")
+        return expected | {"predicted_ms": took, "predicted_speedup": speedup}
+
+
+def _missed(target: Target, speed: dict[str, Any]) -> float:
+    """Share by which a shape's speed misses a target; 0 up to NEAR, which is within the noise of timings."""
+    slow = (target.speedup or 0) / speed["predicted_speedup"] - 1
+    late = 0.0 if target.latency_ms is None else speed["predicted_ms"] / target.latency_ms - 1
+    return missed if (missed := max(slow, late)) > NEAR else 0.0

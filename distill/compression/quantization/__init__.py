@@ -1,0 +1,1 @@
+"""Makes quantized files, simulates their rounding, and limits what they may lose."""

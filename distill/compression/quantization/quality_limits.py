@@ -1,0 +1,309 @@
+"""Limits the loss of score by quantization: the most sensitive modules stay float, or the scheme is refused."""
+
+from __future__ import annotations
+
+import functools
+import math
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from distill.compression.quantization.fake_quantization import faked
+from distill.compression.quantization.quantize import FITS, MAKE, always_float, embeddings, linears
+from distill.config.schemes import ONNX, Scheme
+from distill.data.collate import pad
+from distill.data.encode import Encoded
+from distill.data.task import Task
+from distill.data.task_model import load_for
+from distill.data.tasks import TaskData
+from distill.evaluation import retained
+from distill.evaluation.metrics import finite, resampled
+from distill.inference import runners
+from distill.inference.predict import predict
+from distill.inference.runners import Batch, Run
+from distill.runtime import progress
+from distill.runtime.machine import Machine
+
+RESAMPLES = 1000
+"""Resamples of the development rows by which a loss is distinguished from noise."""
+
+SENSITIVITY_ROWS = 64
+"""Training rows on which the sensitivity of modules is measured."""
+
+
+@dataclass(frozen=True)
+class Quality:
+    """What a model achieves on a task's development rows."""
+
+    score: float
+    """Mean over splits of the mean of the task's metrics, in points."""
+    recalls: dict[str, tuple[float, int]]
+    """Label, or type of spans -> (recall in percent, number of its rows); empty for numbers."""
+    predictions: retained.Predictions = field(default_factory=dict)
+    """What the score is computed from; empty if it is unknown."""
+    task: Task | None = None
+
+    def resampled(self, other: Quality, value: Callable[[retained.Predictions], float]) -> float:
+        """The lower end of the 95% interval of `value` of this model minus that of another, whose predictions are for
+        the same rows. A paired bootstrap over rows; infinite without predictions, so that a loss is no noise then."""
+        if not self.predictions or not other.predictions:
+            return math.inf
+        random, drawn = np.random.default_rng(0), list[float]()
+        for _ in range(RESAMPLES):
+            rows = {key: resampled(labels, random) for key, (_, labels) in self.predictions.items()}
+            ours, theirs = (
+                {key: (of_model.predictions[key][0][chosen], truth) for key, (chosen, truth) in rows.items()}
+                for of_model in (self, other)
+            )
+            drawn.append(value(ours) - value(theirs))
+        return float(np.nanpercentile(drawn, 2.5))
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Maximum losses of a quantized model. None sets no maximum.
+
+    A loss that may be noise, because its 95% interval includes 0, exceeds none.
+    """
+
+    drop: float | None = None
+    """Of the score, in points."""
+    recall_drop: float | None = None
+    """Of the recall of each label, in points; one row may always be lost."""
+
+    def exceeded(self, before: Quality, after: Quality) -> str | None:
+        """A description of the largest loss above a limit; None if there is none."""
+        # Negated comparisons, because a loss that is not a number must exceed every limit.
+        drop = before.score - after.score
+        if self.drop is not None and not drop <= self.drop:
+            least = before.resampled(after, functools.partial(_score, before.task)) if np.isfinite(drop) else math.inf
+            if least > min(self.drop, 0):
+                return f"{drop:.1f} points, more than max_drop={self.drop:g}"
+        if self.recall_drop is None:
+            return None
+        lost = {label: recall - after.recalls[label][0] for label, (recall, _) in before.recalls.items()}
+        over = [
+            label
+            for label, (_, rows) in before.recalls.items()
+            if not lost[label] <= max(self.recall_drop, 100 / rows) + 1e-9
+            and not before.resampled(after, functools.partial(_recall, before.task, label)) <= 0
+        ]
+        if not over:
+            return None
+        worst = max(over, key=lambda label: lost[label])
+        return f"{lost[worst]:.1f} points of recall of {worst}, more than max_recall_drop={self.recall_drop:g}"
+
+
+def _score(task: Task | None, predictions: retained.Predictions) -> float:
+    assert task is not None
+    return retained.glue_average(retained.scores(predictions, {task.name: task.metrics}))
+
+
+def _recall(task: Task | None, label: str, predictions: retained.Predictions) -> float:
+    """Recall of a label in percent; NaN if it has no row."""
+    assert task is not None
+    recalls = _recalls(task, predictions)
+    return recalls[label][0] if label in recalls else math.nan
+
+
+def _recalls(task: Task, predictions: retained.Predictions) -> dict[str, tuple[float, int]]:
+    """As in `Quality.recalls`."""
+    if task.kind.recalls is None:
+        return {}
+    predicted, labels = map(np.concatenate, zip(*predictions.values(), strict=True))
+    return task.kind.recalls(predicted, labels, task.labels)
+
+
+@dataclass(frozen=True)
+class Made:
+    """A quantized model, of one task or of several."""
+
+    floats: list[str]
+    """Its modules in float."""
+    scores: list[float]
+    """Its score on the development rows of each task, in points; empty if it was not scored."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A task's checkpoint to be quantized, with its data."""
+
+    folder: Path
+    tokenizer: Any
+    data: TaskData
+    rows: list[Batch]
+    """Training rows, each a batch of its own, for calibration and sensitivities."""
+    development: dict[str, Encoded]
+    """Split -> rows on which the quantized model is scored."""
+
+
+def source_of(folder: Path, tokenizer: Any, data: TaskData, examples: int, max_length: int, seed: int) -> Source:
+    """A task's checkpoint with at most `examples` training rows, drawn at random, and all development rows."""
+    count = min(examples, len(data.train))
+    drawn = np.random.default_rng(seed).permutation(len(data.train))[:count]
+    encoded = data.encoded(data.train.select(drawn), tokenizer, max_length)
+    left = tokenizer.padding_side == "left"
+    rows = [pad(encoded, [row], tokenizer.pad_token_id, left) for row in range(min(examples, len(encoded.sequences)))]
+    development = {
+        split: replace(data.encoded(split_rows, tokenizer, max_length), labels=data.truth(split_rows))
+        for split, split_rows in data.development.items()
+    }
+    return Source(folder, tokenizer, data, rows, development)
+
+
+def guarded(
+    scheme: Scheme,
+    source: Source,
+    out: Path,
+    floats: Floats,
+    limits: Limits,
+    log: Callable[[str], None],
+) -> Made:
+    """Quantize into the folder `out`, leaving modules in float until the model loses no more than the limits.
+
+    The number of modules in float is doubled, from the most sensitive one on, up to half of them; modules whose sizes
+    the scheme does not support are in float too. Without limits the model is not scored. ValueError if it still loses
+    more.
+    """
+    unfit, kept = floats.unfit(scheme), list[str]()
+    while True:
+        remove(out / scheme.file)
+        start = out / ONNX if scheme.onnx else source.folder
+        with progress.waiting(f"quantizing, {scheme.backend} {scheme.scheme}"):
+            MAKE[scheme.name](start, out / scheme.file, [*floats.always, *kept], source.rows)
+        if limits == Limits():
+            return Made(unfit, [])
+        run = load(scheme, out / scheme.file, floats.machine)
+        with progress.waiting(f"scoring, {scheme.backend} {scheme.scheme}"):
+            after = quality(run, source, row_by_row=scheme.row_by_row)
+        lost = limits.exceeded(floats.quality, after)
+        if lost is None:
+            return Made(unfit + kept, [after.score])
+        log(f"{scheme.backend} {scheme.scheme} loses {lost} with {len(kept)} modules left in float")
+        order = [name for name in floats.order(scheme) if name not in unfit]
+        half = len(order) // 2
+        if len(kept) >= half:
+            raise ValueError(f"it loses {lost}, even with {half} of {len(order)} modules left in float")
+        kept = order[: min(max(1, 2 * len(kept)), half)]
+
+
+def guarded_heads(
+    scheme: Scheme, out: Path, floats: Sequence[Floats], limits: Sequence[Limits], log: Callable[[str], None]
+) -> Made:
+    """As `guarded`, for the file with the encoder and the heads of several tasks; none may lose more than its limits.
+
+    Each task that loses more doubles its own number of modules in float, up to half of the modules, from its most
+    sensitive one on. A module is left in float if it is among those of any task. Ranges of activations are measured on
+    the rows of all tasks.
+    """
+    assert scheme.onnx
+    kept: list[list[str]] = [[] for _ in floats]
+    rows = [row for each in zip(*(f.source.rows for f in floats), strict=False) for row in each]
+    ends = np.cumsum([0, *(each.source.data.task.outputs for each in floats)])
+    while True:
+        remove(out / scheme.file)
+        names = list(dict.fromkeys(name for part in kept for name in part))
+        MAKE[scheme.name](out / ONNX, out / scheme.file, ["heads", *floats[0].always, *names], rows)
+        if all(limit == Limits() for limit in limits):
+            return Made([], [])
+        run, more, scores = load(scheme, out / scheme.file, floats[0].machine), list[tuple[int, str]](), list[float]()
+        for number, (each, limit) in enumerate(zip(floats, limits, strict=True)):
+            part = _columns(run, ends[number], ends[number + 1])
+            after = quality(part, each.source, row_by_row=scheme.row_by_row)
+            scores.append(after.score)
+            lost = limit.exceeded(each.quality, after)
+            if lost is not None:
+                more.append((number, lost))
+        if not more:
+            return Made(names, [*scores])
+        for number, lost in more:
+            task, order = floats[number].source.data.task.name, floats[number].order(scheme)
+            log(f"{scheme.backend} {scheme.scheme} loses {lost} on {task} with {len(names)} modules left in float")
+            half = len(order) // 2
+            if len(kept[number]) >= half:
+                raise ValueError(f"it loses {lost} on {task}, even with {half} of its {len(order)} modules in float")
+            kept[number] = order[: min(max(1, 2 * len(kept[number])), half)]
+
+
+def _columns(run: Run, start: int, end: int) -> Run:
+    """`run` with some columns of its outputs alone."""
+    return lambda batch: run(batch)[:, start:end]
+
+
+def load(scheme: Scheme, path: Path, machine: Machine) -> Run:
+    """The quantized model at `path`, as a function from a batch to logits that do not depend on the other rows."""
+    device = machine.device.type
+    run = runners.load(
+        scheme.scheme, path, backend=scheme.backend, scheme=scheme.scheme, device=device, threads=machine.threads
+    ).run
+    return runners.alone(run) if scheme.row_by_row else run
+
+
+def quality(run: Run, source: Source, row_by_row: bool = False) -> Quality:
+    """Score and recalls on the development split. With `row_by_row` every batch has a single row."""
+    left, predictions, task = source.tokenizer.padding_side == "left", {}, source.data.task
+    for split, encoded in source.development.items():
+        tokens = 1 if row_by_row else 16384
+        logits = predict(run, encoded, pad_id=source.tokenizer.pad_token_id, left=left, tokens=tokens)
+        assert encoded.labels is not None
+        predictions[task.name, split] = (task.graded(finite(logits), encoded.labels), encoded.labels)
+    return Quality(_score(task, predictions), _recalls(task, predictions), predictions, task)
+
+
+class Floats:
+    """The float32 model of a task, and which of its modules to leave in float: some always, others by sensitivity."""
+
+    def __init__(self, machine: Machine, source: Source) -> None:
+        self.source, self.machine = source, machine
+        self.orders: dict[tuple[str, bool], list[str]] = {}
+        self.model = load_for(source.data.task, source.folder, pad_id=source.tokenizer.pad_token_id)
+        self.model.to(machine.device).eval()
+        self.always = always_float(self.model)
+        self.run = runners.torch_run(self.model, scheme="fp32", device=machine.device.type, threads=machine.threads)
+
+    @functools.cached_property
+    def quality(self) -> Quality:
+        """Score and recalls of the float32 model."""
+        return quality(self.run, self.source)
+
+    def unfit(self, scheme: Scheme) -> list[str]:
+        """Linear modules whose sizes a scheme does not support. ValueError if these are all of them."""
+        every = linears(self.model)
+        fits = FITS.get(scheme.name, lambda module: True)
+        unfit = [name for name in every if not fits(self.model.get_submodule(name))]
+        if len(unfit) == len(every):
+            raise ValueError(f"none of the {len(every)} linear modules has sizes that {scheme.scheme} supports")
+        return unfit
+
+    def order(self, scheme: Scheme) -> list[str]:
+        """Modules that a scheme quantizes, most sensitive first.
+
+        The sensitivity of a module is the mean squared change of the logits on training rows when only this module is
+        rounded.
+        """
+        if (key := (scheme.rounding, scheme.tables)) not in self.orders:
+            rows = self.source.rows[:SENSITIVITY_ROWS]
+            exact = [self.run(row) for row in rows]
+            names = linears(self.model) + (embeddings(self.model) if scheme.tables else [])
+            changes = {}
+            with progress.counted("sensitivity of modules", len(names)) as done:
+                for name in names:
+                    with faked(self.model, [name], scheme.rounding):
+                        changes[name] = float(
+                            np.mean([np.square(self.run(r) - e).mean() for r, e in zip(rows, exact, strict=True)])
+                        )
+                    done(1)
+            self.orders[key] = sorted(changes, key=lambda name: -changes[name])
+        return self.orders[key]
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a folder, if it exists."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

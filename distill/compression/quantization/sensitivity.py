@@ -1,0 +1,275 @@
+"""Measures, before a task's model is pruned, the importance of its parts and the loss without them.
+
+The measurements are stored, so that an interrupted run resumes and all targets use the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from distill.compression.pruning.importance import SCORES, Batch, Importance, Loss, write
+from distill.compression.pruning.importance import read as read_scores
+from distill.compression.pruning.prune import everything, pruned
+from distill.compression.pruning.reconstruct import gram_matrices, refitted
+from distill.compression.pruning.search import Losses, Shape, falling, spaced
+from distill.compression.pruning.select_kept import by_loss, mean_loss, most_important, top
+from distill.config import Prune
+from distill.config.instantiate import bind
+from distill.config.stages import BASE_WIDTH
+from distill.data.collate import task_batch
+from distill.data.task_types import MISSING, Kind, labelled
+from distill.data.tasks import TaskData, targets_of
+from distill.inference.predict import batches
+from distill.losses import supervised
+from distill.models import families, student
+from distill.models.hooks import outputs_of
+from distill.models.student.shape import setting
+from distill.models.student.training import only_used_embeddings, quick_on_cpu
+from distill.runtime import progress
+from distill.runtime.precision import working
+from distill.runtime.storage import run_folder
+from distill.training.schedule import linear
+
+TOKENS = 4096
+"""Maximum number of tokens in a batch on which importance and loss are measured."""
+
+LESSON, RATE, WARMUP = 16, 1e-4, 0.2
+"""Rows per batch, peak learning rate of a model of width 384 and warm-up share of the training before a pruned model's
+loss is measured. As for `base_lr`, the learning rate is inversely proportional to the width of the unpruned model."""
+
+NOISE = 0.1
+"""Standard deviation of drawn labels, which are cosines."""
+
+NUMBERS = "losses.json"
+"""File of the layers and losses."""
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """Measurements of a task's model."""
+
+    scores: Importance
+    refit: bool
+    """Whether the remaining weights are refitted after pruning."""
+    layers: dict[int, list[int]]
+    """Number of layers -> the layers to keep."""
+    losses: Losses | None
+    """None where the sizes are given in the settings, or by trained gates."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A task's model to be pruned, with its data."""
+
+    name: str
+    """Name in messages."""
+    model: Any
+    """The classifier, on its device."""
+    tokenizer: Any
+    data: TaskData
+    folder: Path
+    """Its checkpoint; may contain scores of trained gates."""
+    max_length: int
+    seed: int
+
+    def sample(self, examples: int, then: int = 0) -> list[Batch]:
+        """At most `examples` random training rows, at most half of all, in batches of similar lengths.
+
+        With `then` > 0: at most that many batches of `LESSON` rows from the other rows, in random order.
+        """
+        train, tokenizer = self.data.train, self.tokenizer
+        given = labelled(targets_of(train))
+        train = train.select(np.flatnonzero(given)) if given.any() else train
+        drawn = np.random.default_rng(self.seed).permutation(len(train))
+        count = min(examples, len(drawn) // 2)
+        drawn = drawn[count : count + then * LESSON] if then else drawn[:count]
+        encoded = self.data.encoded(train.select(drawn), tokenizer, self.max_length)
+        assert encoded.labels is not None
+        sampled = []
+        lessons = [np.arange(len(encoded))[at : at + LESSON] for at in range(0, len(encoded), LESSON)]
+        for rows in lessons if then else batches(np.asarray(encoded.lengths), TOKENS):
+            batch, numbers = task_batch(encoded, rows, tokenizer.pad_token_id, tokenizer.padding_side == "left")
+            batch["labels"] = self.data.task.kind.loss_targets(encoded.labels[numbers])
+            tensors = {key: torch.from_numpy(value).to(self.model.device) for key, value in batch.items()}
+            sampled.append(tensors if given.any() else tensors | {"labels": drawn_labels(self, tensors)})
+        return sampled
+
+
+@torch.no_grad()
+def drawn_labels(subject: Subject, batch: Batch) -> Tensor:
+    """Labels [R] of an embedder's rows without labels: its own cosines with normal noise.
+
+    With labels drawn from the model itself, squared gradients estimate the Fisher information (Kunstner et al. 2019,
+    arXiv 1905.12558, section 2), and the loss of a smaller model grows with the distance from the cosines.
+    """
+    cosines = subject.data.task.kind.on_labels(working(outputs_of(subject.model, batch)))[:, 0]
+    generator = torch.Generator().manual_seed(subject.seed)
+    return cosines + NOISE * torch.randn(len(cosines), generator=generator).to(cosines)
+
+
+def stored(folder: Path, measure: Callable[[], Sensitivity]) -> Sensitivity:
+    """The measurements stored in `folder`; if there are none, calls `measure` and stores its result there."""
+    if not folder.is_dir():
+        measured = measure()
+        with run_folder.writing(folder) as temporary:
+            _write(temporary, measured)
+    return read(folder)
+
+
+def _write(folder: Path, measured: Sensitivity) -> None:
+    write(measured.scores, folder / SCORES)
+    losses = measured.losses and asdict(measured.losses)
+    run_folder.write_json(folder / NUMBERS, {"refit": measured.refit, "layers": measured.layers, "losses": losses})
+
+
+def read(folder: Path) -> Sensitivity:
+    """The measurements that `stored` stored in a folder."""
+    scores, numbers = read_scores(folder / SCORES), run_folder.read_json(folder / NUMBERS)
+    layers = {int(count): chosen for count, chosen in numbers["layers"].items()}
+    return Sensitivity(scores, numbers["refit"], layers, numbers["losses"] and _losses(numbers["losses"]))
+
+
+def _losses(stored: dict[str, Any]) -> Losses:
+    layers, hidden, ffn = (
+        {int(size): loss for size, loss in stored[dimension].items()} for dimension in ("layers", "hidden", "ffn")
+    )
+    return Losses(stored["full"], layers, hidden, ffn, stored["scale"])
+
+
+def sensitivity(
+    subject: Subject,
+    settings: Prune,
+    shapes: Sequence[Shape],
+    loss: Loss,
+    *,
+    layers: list[int] | None,
+    search: bool,
+    retrain_steps: int,
+    log: Callable[[str], None],
+) -> Sensitivity:
+    """Measure a task's model on its training rows.
+
+    `layers` are the layers to keep, if the settings list them; otherwise those with the highest gates are kept, where
+    layers have trained gates. With `search`, also the loss for some sizes of each dimension is measured, after
+    `retrain_steps` steps of training.
+    """
+    model, measured_on = subject.model, subject.sample(settings.examples)
+    rows = sum(len(batch["labels"]) for batch in measured_on)
+    log(f"{subject.name}: importance of layers, heads and channels on {rows} rows")
+    with progress.waiting(f"{subject.name}: importance"):
+        scores = bind(settings.importance, "importance")(model, measured_on, partial(row_loss, subject.data.task.kind))
+    layer_gates = None
+    if (gates := subject.folder / SCORES).is_file():
+        trained = vars(read_scores(gates))
+        scores = replace(scores, **{kind: trained[kind] for kind in ("heads", "ffn", "hidden") if trained[kind].any()})
+        layer_gates = trained["layers"]
+    # Without the Gram matrices, which are as large as the model; they are computed again when the model is pruned.
+    stored_scores, refit = replace(scores, grams=None), settings.refit or scores.grams is not None
+    depth, fewest = families.depth(model), min(shape.layers for shape in shapes)
+    if layers is not None:
+        return Sensitivity(stored_scores, refit, {len(layers): layers}, None)
+    if layer_gates is not None:
+        open_gates = {count: top(layer_gates, count).tolist() for count in range(fewest, depth + 1)}
+        return Sensitivity(stored_scores, refit, open_gates, None)
+    with progress.waiting(f"{subject.name}: loss without each layer"):
+        kept = by_loss(model, measured_on, loss, fewest) if fewest < depth else {}
+    chosen = {count: numbers for count, (numbers, _) in kept.items()} | {depth: list(range(depth))}
+    if not search:
+        return Sensitivity(stored_scores, refit, chosen, None)
+    if refit and scores.grams is None:
+        scores = replace(scores, grams=gram_matrices(model, measured_on))
+    log(f"{subject.name}: loss by size, after {retrain_steps} steps of training")
+    lessons = subject.sample(settings.examples, then=retrain_steps)
+    width, inner = families.width(model), setting(model.config, "intermediate_size")
+
+    def loss_of(smaller: Any) -> float:
+        done(1)
+        return mean_loss(retrained(smaller, lessons, loss, retrain_steps, RATE * BASE_WIDTH / width), measured_on, loss)
+
+    def loss_of_widths(hidden: int, ffn: int) -> float:
+        return loss_of(cut(model, range(depth), scores, hidden, ffn))
+
+    scale = _constant_loss(measured_on)
+    hiddens, inners = {shape.hidden for shape in shapes}, {shape.ffn for shape in shapes}
+    numbers, hidden, ffn = (spaced(sizes) for sizes in ({*kept, depth}, {*hiddens, width}, {*inners, inner}))
+    smaller = len(numbers) + len(hidden) + len(ffn) - 3
+    with progress.counted(f"{subject.name}: loss by size", 1 + smaller) as done:
+        # Training may also harm a model that has converged, which would make all smaller sizes look as good.
+        before = min(mean_loss(model, measured_on, loss), loss_of_widths(width, inner))
+        losses = Losses(
+            before,
+            falling(depth, before, scale, numbers, lambda n: loss_of(pruned(model, everything(model, chosen[n])))),
+            falling(width, before, scale, hidden, lambda size: loss_of_widths(size, inner)),
+            falling(inner, before, scale, ffn, lambda size: loss_of_widths(width, size)),
+            scale,
+        )
+    return Sensitivity(stored_scores, refit, chosen, losses)
+
+
+def cut(model: Any, layers: Sequence[int], scores: Importance, hidden: int, ffn: int) -> Any:
+    """The model pruned to the most important channels of `layers`; refitted if `scores` has Gram matrices."""
+    kept = most_important(model, layers, scores, hidden, ffn)
+    return pruned(model if scores.grams is None else refitted(model, kept, scores.grams), kept)
+
+
+def retrained(model: Any, lessons: Sequence[Batch], loss: Loss, steps: int, rate: float = RATE) -> Any:
+    """The model after a few steps of training, in eval mode; it is changed in place.
+
+    Loss right after pruning predicts recovered loss badly: it overstates the cost of width. Minitron, Muralidharan et
+    al. 2024, arXiv 2407.14679, section 2.3, ranks candidates after light retraining. Deviation: here each size of each
+    dimension is retrained, not each candidate.
+    """
+    if not steps:
+        return model
+    student.set_dropout(model, 0.0)
+    tokens = np.concatenate([batch["input_ids"].cpu().numpy().ravel() for batch in lessons])
+    lengths = [batch["input_ids"].shape[1] for batch in lessons]
+    with only_used_embeddings(model, tokens), quick_on_cpu(model.train(), lengths):
+        optimizer = torch.optim.AdamW(model.parameters(), lr=rate, fused=True)
+        for step in range(steps):
+            optimizer.param_groups[0]["lr"] = rate * linear(step, steps, warmup=WARMUP)
+            loss(model, lessons[step % len(lessons)]).mean().backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+    return model.eval()
+
+
+def _constant_loss(batches: list[Batch]) -> float:
+    """Loss of the best constant prediction: the entropy of the labels, or the variance of numbers."""
+    labels = torch.cat([batch["labels"] for batch in batches]).cpu()
+    if labels.is_floating_point():
+        return max(labels.float().var(correction=0).item(), 1e-6)
+    labels = labels[labels != MISSING]
+    shares = torch.bincount(labels) / len(labels)
+    return max(-(shares * shares.clamp(min=1e-9).log()).sum().item(), 1e-6)
+
+
+def row_loss(kind: Kind, model: nn.Module, batch: Batch) -> Tensor:
+    """The loss on the label of each row [R] that the kind of task makes of the model's outputs."""
+    return supervised(kind.on_labels(working(outputs_of(model, batch))), batch["labels"])
+
+
+def in_precision(precision: str, kind: Kind) -> Loss:
+    """`row_loss` in the precision of training: bf16 is twice as fast and exact enough to rank sizes."""
+
+    def loss(model: nn.Module, batch: Batch) -> Tensor:
+        with autocast(model, precision):
+            return row_loss(kind, model, batch)
+
+    return loss
+
+
+def autocast(model: nn.Module, precision: str) -> AbstractContextManager[Any]:
+    """The arithmetic of `precision`, or float32 for a family whose code fails in bf16."""
+    bf16 = precision == "bf16" and families.family_of(model).bf16
+    return torch.autocast(next(model.parameters()).device.type, torch.bfloat16, enabled=bf16)

@@ -1,0 +1,58 @@
+"""The settings that each train stage is trained with: baselines take them from their students. Without torch."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+from distill.config import NO_TEACHER, Baseline, Config, Stage, Train
+from distill.config.feature_kinds import KINDS
+
+OWN = (
+    *("kind", "role", "start", "teacher", "terms", "transfer", "skip_if_mlm_head", "skip_if_head", "gates"),
+    *("quantization_aware", "folds"),
+)
+SHARED = tuple(field.name for field in fields(Train) if field.name not in OWN)
+"""Settings that a baseline takes from the train stage of its student: all but `OWN`."""
+
+
+def trained(config: Config, name: str) -> Train:
+    """The settings that a train or a baseline stage is trained with. `baseline_of` must name a train stage.
+
+    A baseline has the settings `SHARED` of its student's stage, that stage's start unless it sets its own, and its own
+    terms. It has no teacher and no gates, and is never skipped. It is scored in float only, so it is not trained in
+    simulated int8.
+    """
+    stage = config.stages[name]
+    if isinstance(stage, Train):
+        return stage
+    assert isinstance(stage, Baseline)
+    student = config.stages[stage.baseline_of]
+    assert isinstance(student, Train)
+    shared = {setting: getattr(student, setting) for setting in SHARED}
+    return Train(role="baseline", start=stage.start or student.start, terms=stage.terms, **shared)
+
+
+def expanded(config: Config) -> Config:
+    """The config with train settings (`trained`) in place of each baseline stage whose student has a train stage.
+
+    Without a teacher, the model in its place is trained on soft labels: it gets the terms on outputs of its student.
+    """
+    if config.teacher.kind == NO_TEACHER:
+        config = replace(config, stages={name: _on_soft_labels(config, name) for name in config.stages})
+    baselines = {name: stage for name, stage in config.stages.items() if isinstance(stage, Baseline)}
+    valid = [name for name, stage in baselines.items() if isinstance(config.stages.get(stage.baseline_of), Train)]
+    return replace(config, stages=config.stages | {name: trained(config, name) for name in valid})
+
+
+def _on_soft_labels(config: Config, name: str) -> Stage:
+    stage = config.stages[name]
+    if not isinstance(stage, Train) or stage.role != "teacher" or stage.data != "tasks":
+        return stage
+    of_students = [s.terms for s in config.stages.values() if isinstance(s, Train) and s.teacher == name]
+    outputs = {
+        label: term
+        for terms in of_students[:1]
+        for label, term in terms.items()
+        if term.against == "teacher" and (kind := KINDS.get(term.features)) is not None and kind.head
+    }
+    return replace(stage, terms=outputs | stage.terms, skip_if_head=False)

@@ -1,0 +1,124 @@
+"""Records of the kinds of training-loss terms: what each compares, over which rows, and what it needs. Without torch.
+
+`distill.losses.distillation_loss`, which computes the terms, uses these records, and so does
+`distill.pipeline.validation`, which refuses invalid ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A value of the setting `features` of a term. Rows are given as the batch tensor that has one entry per row."""
+
+    name: str
+    compares: str
+    """Description of what is compared."""
+    rows: Mapping[str, str] = field(default_factory=dict)
+    """Setting `positions` -> rows on a corpus, where other values of that setting are refused for this kind. None for
+    kinds that are compared on tasks alone."""
+    task_rows: str = "real"
+    """Rows on a task."""
+    own_tokens: str | None = None
+    """Rows on a corpus if student and teacher have different tokenizers; None if this kind is refused then."""
+    fields: tuple[str, ...] = ()
+    """Fields of `features.Features` that it needs of each compared layer; none for logits."""
+    labels: bool = False
+    """Whether it can be compared with labels in place of a teacher."""
+    head: bool = False
+    """Whether it needs the output of the model's head, which is then trained."""
+    layers: bool = False
+    """Whether it can compare layers other than the last: `layers: uniform`, or pairs of layers."""
+    projected: bool = False
+    """Whether a linear map from the student's width to the teacher's is trained if these differ."""
+    equal_heads: bool = False
+    """Whether it compares head with head, so that both models must have the same number of heads."""
+    splits_heads: bool = False
+    """Whether it splits features into a set number of heads, so that the models' numbers of heads may differ."""
+
+    @property
+    def inside(self) -> bool:
+        """Whether it compares layers. A single teacher then runs on the same texts in each training step."""
+        return bool(self.fields)
+
+    @property
+    def paired(self) -> bool:
+        """Whether its rows are pairs of rows of the same group, so that a batch must have whole groups."""
+        return self.task_rows == "pairs"
+
+    @property
+    def by_head(self) -> bool:
+        """Whether its rows belong to single heads. Their losses are averaged over heads."""
+        return self.equal_heads or self.splits_heads
+
+
+LOGITS = Kind(
+    "logits",
+    "logits: of the vocabulary on a corpus, of the classes on a task",
+    rows={"masked": "masked", "all": "real"},
+    task_rows="labels",
+    labels=True,
+    head=True,
+)
+MARGINS = Kind(
+    "margins",
+    "on a reranking task, differences of the outputs for two documents of the same query",
+    task_rows="pairs",
+    head=True,
+)
+HIDDEN = Kind(
+    "hidden",
+    "hidden states",
+    rows={"masked": "masked", "all": "real"},
+    own_tokens="aligned",
+    fields=("hidden",),
+    layers=True,
+    projected=True,
+)
+POOLED = Kind(
+    "pooled",
+    "one vector per text, as a sentence embedder computes it",
+    rows={"all": "input_ids"},
+    task_rows="input_ids",
+    own_tokens="input_ids",
+    fields=("hidden",),
+    projected=True,
+)
+RELATIONS = Kind(
+    "relations",
+    "scaled dot products of tokens among queries, among keys and among values",
+    rows={"all": "real"},
+    fields=("queries", "keys", "values"),
+    layers=True,
+    splits_heads=True,
+)
+SCORES = Kind(
+    "scores",
+    "attention scores before the softmax",
+    rows={"all": "real"},
+    fields=("scores",),
+    layers=True,
+    equal_heads=True,
+)
+
+VECTORS = Kind(
+    "vectors",
+    "what an embedder outputs for a pair of texts: both vectors, side by side; on tasks only",
+    task_rows="labels",
+    head=True,
+)
+
+KINDS: dict[str, Kind] = {kind.name: kind for kind in (LOGITS, MARGINS, VECTORS, HIDDEN, POOLED, RELATIONS, SCORES)}
+"""Values of the setting `features` of a term."""
+
+GATES = Kind("gates", "nothing: the cost of gates, one number per batch")
+"""The term that gates add to the loss. It cannot be chosen by a setting."""
+
+
+def choices() -> str:
+    """The names of the kinds as an enumeration: `a, b or c`."""
+    *names, last = KINDS
+    return f"{', '.join(names)} or {last}"

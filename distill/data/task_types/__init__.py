@@ -1,0 +1,75 @@
+"""Records of the kinds of tasks: one file for each. Without torch.
+
+Which kind a task is matters nowhere else but where the kind of a file or of a model is inferred.
+"""
+
+from distill.data.task_types.classification import CLASSIFICATION
+from distill.data.task_types.embedding import EMBEDDING
+from distill.data.task_types.multi_label import MULTI_LABEL
+from distill.data.task_types.multiple_choice import MULTIPLE_CHOICE
+from distill.data.task_types.question_answering import QUESTION_ANSWERING
+from distill.data.task_types.regression import REGRESSION
+from distill.data.task_types.reranking import RERANKING
+from distill.data.task_types.retrieval import RETRIEVAL
+from distill.data.task_types.task_type import (
+    MISSING,
+    SECONDS,
+    WORDS,
+    Columns,
+    Kind,
+    Where,
+    Words,
+    flat,
+    labelled,
+    sorted_names,
+    targets_in,
+)
+from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION
+from distill.models.families.record import ABSENT, TEXTS
+
+__all__ = [
+    "ABSENT",
+    "KINDS",
+    "MISSING",
+    "SECONDS",
+    "WORDS",
+    "Columns",
+    "Kind",
+    "Where",
+    "Words",
+    "flat",
+    "kind_of_model",
+    "labelled",
+    "sorted_names",
+    "targets_in",
+]
+
+KINDS: dict[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        CLASSIFICATION,
+        MULTI_LABEL,
+        REGRESSION,
+        RERANKING,
+        TOKEN_CLASSIFICATION,
+        MULTIPLE_CHOICE,
+        QUESTION_ANSWERING,
+        EMBEDDING,
+        RETRIEVAL,
+    )
+}
+"""Setting `tasks.kind` -> kind."""
+
+
+def kind_of_model(problem: str | None, outputs: int, architecture: str = TEXTS) -> Kind:
+    """The kind of a model that is known only by the `problem_type` of its config, its number of outputs, and its
+    architecture.
+
+    As in transformers, a model of texts with one output is a regression, unless its problem is that of several labels,
+    of which it has one: a sigmoid makes a probability of it.
+    """
+    if architecture != TEXTS:
+        return next(kind for kind in KINDS.values() if kind.architecture == architecture)
+    if problem == MULTI_LABEL.problem:
+        return MULTI_LABEL
+    return REGRESSION if outputs == 1 else CLASSIFICATION

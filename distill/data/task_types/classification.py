@@ -1,0 +1,96 @@
+"""Classification of one or two texts into one of any number of classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distill.data.task_types.soft import log_probabilities
+from distill.data.task_types.task_type import MISSING, Kind, Where, Words, is_number, is_text, recalls, total_variation
+from distill.data.task_types.written import names as names_in
+from distill.data.task_types.written import read_names
+from distill.errors import DataError
+
+
+def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: str) -> np.ndarray:
+    names = names_in(column)
+    numbers = pc.index_in(names, value_set=pa.array(labels, pa.string()))
+    unknown = pc.and_(pc.is_valid(names), pc.is_null(numbers))
+    if pc.any(unknown).as_py():
+        row = pc.index(unknown, True).as_py()
+        raise DataError(
+            f"{where(row)}: got label {names[row].as_py()!r}; must be one of {', '.join(labels)}; correct the row, or "
+            f"list all labels in {key.rpartition('.')[0]}.labels"
+        )
+    encoded: np.ndarray = pc.fill_null(numbers, MISSING).to_numpy().astype(np.int64)
+    return encoded
+
+
+def _names(column: pa.ChunkedArray) -> set[str]:
+    return {name for name in pc.unique(names_in(column)).to_pylist() if name is not None}
+
+
+def _accepts(kind: pa.DataType) -> bool:
+    return is_text(kind) or is_number(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)
+
+
+def _rows(outputs: Any) -> Any:
+    return outputs
+
+
+def _decode(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> np.ndarray:
+    return outputs.argmax(axis=1)
+
+
+def _answer(
+    outputs: np.ndarray, labels: Sequence[str], threshold: float, words: Sequence[Words]
+) -> list[dict[str, Any]]:
+    """The most probable label with its probability, and the probability of every label."""
+    shifted = np.exp(outputs.astype(np.float64) - outputs.max(axis=1, keepdims=True))
+    scores = (shifted / shifted.sum(axis=1, keepdims=True)).tolist()
+    best = _decode(outputs, labels, threshold).tolist()
+    return [
+        {"label": labels[number], "score": row[number], "scores": dict(zip(labels, row, strict=True))}
+        for number, row in zip(best, scores, strict=True)
+    ]
+
+
+def _brief(answer: dict[str, Any]) -> str:
+    return f"{answer['label']} {answer['score']:.2f}"
+
+
+def _same(predicted: np.ndarray, other: np.ndarray) -> np.ndarray:
+    equal: np.ndarray = predicted == other
+    return equal
+
+
+def _flags(values: np.ndarray, labels: int) -> np.ndarray:
+    flags: np.ndarray = values[:, None] == np.arange(labels)
+    return flags
+
+
+CLASSIFICATION = Kind(
+    name="classification",
+    summary="chooses one of several classes",
+    problem="single_label_classification",
+    metrics=("accuracy", "f1_macro"),
+    all_metrics=("accuracy", "f1", "f1_macro", "matthews"),
+    accepts=_accepts,
+    form="text, whole numbers or booleans",
+    encode=_encode,
+    rows=_rows,
+    decode=_decode,
+    answer=_answer,
+    difference=total_variation,
+    brief=_brief,
+    same=_same,
+    flags=_flags,
+    names=_names,
+    recalls=recalls,
+    soft=log_probabilities,
+    read=read_names,
+)

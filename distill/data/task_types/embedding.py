@@ -1,0 +1,115 @@
+"""Embedding: a vector for each text, so that the cosine of two vectors is the similarity of their texts.
+
+Rows are pairs of texts, which are encoded separately: the outputs of a row are the vectors of both, side by side. A
+label is a similarity; rows without one are distilled alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from distill.data.task_types.regression import REGRESSION
+from distill.data.task_types.task_type import Kind
+from distill.models.families.record import ABSENT, VECTORS
+
+SCALE = 20.0
+"""Factor of cosines where they are logits: 1 / 0.05, that of MultipleNegativesRankingLoss in sentence-transformers.
+A term between the logits of student and teacher is divided by it, so that its gradients to cosines do not grow with it
+and hide those of the term on vectors (docs/findings.md has the ablation)."""
+
+_SMALLEST = 1e-12
+
+
+def unit(vectors: Any) -> Any:
+    """Vectors [n, D], of torch or numpy, divided by their lengths."""
+    return vectors / (vectors * vectors).sum(axis=-1, keepdims=True).clip(_SMALLEST) ** 0.5
+
+
+def halves(outputs: Any) -> tuple[Any, Any]:
+    """Outputs [n, 2 D], of torch or numpy, -> unit vectors [n, D] of the first texts and of the second, as float32."""
+    outputs = outputs if isinstance(outputs, np.ndarray) else outputs.float()
+    width = outputs.shape[1] // 2
+    return unit(outputs[:, :width]), unit(outputs[:, width:])
+
+
+def cosines(outputs: Any) -> Any:
+    """[n] cosine of the vectors of each pair."""
+    first, second = halves(outputs)
+    return (first * second).sum(axis=-1)
+
+
+def similarities(outputs: Any) -> Any:
+    """[n, 2 n] cosine, times `SCALE`, of each first text with all first texts and then with all second texts; `ABSENT`
+    with itself.
+
+    The softmax of a row is how similar the other texts of the batch are to a text: the similarity distribution of Fang
+    et al. 2021, arXiv 2101.04731, equation 4, with the batch as the queue.
+    """
+    first, second = halves(outputs)
+    if isinstance(first, np.ndarray):
+        inside = np.where(np.eye(len(first), dtype=np.bool_), ABSENT, SCALE * first @ first.T)
+        return np.concatenate([inside, SCALE * first @ second.T], axis=1)
+    return _in_torch(first, second)
+
+
+def _in_torch(first: Any, second: Any) -> Any:
+    import torch
+
+    # Products of rounded vectors would differ from cosines by more than the models' cosines do.
+    with torch.autocast(first.device.type, enabled=False):
+        itself = torch.eye(len(first), dtype=torch.bool, device=first.device)
+        inside = (SCALE * first @ first.T).masked_fill(itself, ABSENT)
+        return torch.cat([inside, SCALE * first @ second.T], dim=1)
+
+
+def _label_rows(outputs: Any) -> Any:
+    return cosines(outputs)[:, None]
+
+
+def decode(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> np.ndarray:
+    """The cosine of each pair."""
+    result: np.ndarray = cosines(outputs)
+    return result
+
+
+def answer(outputs: np.ndarray, labels: Sequence[str], threshold: float, rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """The vector of each text."""
+    return [{"vector": vector} for vector in outputs.tolist()]
+
+
+def difference(outputs: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """[n] one minus the cosine of the vectors of two models."""
+    distance: np.ndarray = 1 - (unit(outputs.astype(np.float64)) * unit(other.astype(np.float64))).sum(axis=1)
+    return distance
+
+
+def brief(answer: dict[str, Any]) -> str:
+    return f"{len(answer['vector'])} numbers"
+
+
+EMBEDDING = Kind(
+    name="embedding",
+    summary="outputs a vector for each text",
+    problem=None,
+    metrics=("spearman", "pearson"),
+    all_metrics=("spearman", "pearson"),
+    accepts=REGRESSION.accepts,
+    form="numbers",
+    encode=REGRESSION.encode,
+    read=REGRESSION.read,
+    rows=similarities,
+    label_rows=_label_rows,
+    decode=decode,
+    answer=answer,
+    difference=difference,
+    brief=brief,
+    named=False,
+    averaged=False,
+    teacher_weight=1 / SCALE,
+    scaled=True,
+    architecture=VECTORS,
+    pipeline="sentence-similarity",
+)

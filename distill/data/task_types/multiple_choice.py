@@ -1,0 +1,249 @@
+"""Multiple choice: the right one of several answers to a question, as in RACE, SWAG or ARC.
+
+The model scores each choice with the question, and a softmax over the scores of a question's choices gives their
+probabilities. Questions may have different numbers of choices.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distill.data.task_types.classification import CLASSIFICATION
+from distill.data.task_types.task_type import MISSING, SECONDS, Columns, Kind, Where, is_list, is_text, total_variation
+from distill.data.task_types.written import names, whole
+from distill.errors import DataError
+from distill.models.families.record import ABSENT, CHOICES
+
+LONGEST = 100_000
+"""Maximum characters of a choice. A longer one is most likely several rows, joined by a missing quote."""
+
+_NUMBERED = re.compile(r"(.*?)[ _-]?(\d|[a-h])", re.IGNORECASE)
+_STARTS = ("", "ending", "choice", "option", "answer", "alternative", "op", "sol", "solution")
+"""Names of columns with one choice each, without their number or letter: ending0, A, option_1."""
+
+
+def is_choices(kind: pa.DataType) -> bool:
+    """Whether a column has all choices of a question: a list of texts, or a struct of `text` and `label`."""
+    if pa.types.is_struct(kind):
+        names = [field.name for field in kind]
+        return "text" in names and is_list(kind.field("text").type) and is_text(kind.field("text").type.value_type)
+    return is_list(kind) and is_text(kind.value_type)
+
+
+def numbered(names: Sequence[str]) -> list[str]:
+    """The columns that have one choice each, by their names, in order; empty if there are fewer than two."""
+    found: dict[str, dict[int, str]] = {}
+    for name in names:
+        match = _NUMBERED.fullmatch(name.strip())
+        if match is not None and match[1].lower() in _STARTS and (match[1] or match[2].isalpha()):
+            number = int(match[2]) if match[2].isdigit() else ord(match[2].lower()) - ord("a")
+            found.setdefault(match[1].lower(), {})[number] = name
+    for columns in found.values():
+        first = min(columns)
+        if len(columns) > 1 and first <= 1 and sorted(columns) == list(range(first, first + len(columns))):
+            return [columns[number] for number in sorted(columns)]
+    return []
+
+
+def _written(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return whole(names(column))
+
+
+def first_of(labels: pa.ChunkedArray, sizes: np.ndarray) -> int:
+    """The number of the first choice in a column of labels: 0, or 1 if no label is 0 and one is the number of its
+    question's choices [n]."""
+    numbers = _numbers(_written(labels))
+    return int(not (numbers == 0).any() and (numbers == sizes).any())
+
+
+def sizes_of(rows: pa.Table, choices: Sequence[str]) -> np.ndarray:
+    """[n] number of choices of each row; 0 for null."""
+    return np.array([len(row or ()) for row in choices_of(rows, choices)], np.int64)
+
+
+def fits(rows: pa.Table, choices: Sequence[str], label: str) -> bool:
+    """Whether most labels of a column are the number, the letter, the text or the own name of a choice."""
+    if not CLASSIFICATION.accepts(rows[label].type):
+        return False
+    names, named = _written(rows[label]).to_pylist(), _given_names(rows, choices)
+    known = [
+        bool(_POSITION.fullmatch(name)) or name in (texts or ()) or (named is not None and name in named[row])
+        for row, (name, texts) in enumerate(zip(names, choices_of(rows, choices), strict=True))
+        if name is not None
+    ]
+    return sum(known) > len(known) / 2
+
+
+def choices_of(rows: pa.Table, choices: Sequence[str]) -> list[list[Any] | None]:
+    """The choices of each row; None for null."""
+    if len(choices) > 1:
+        columns = zip(*(rows[name].to_pylist() for name in choices), strict=True)
+        # Rows with fewer choices leave the last columns empty.
+        return [_without_end([None if text is None else str(text) for text in row]) for row in columns]
+    values: list[Any] = rows[choices[0]].to_pylist()
+    return [row["text"] if isinstance(row, dict) else row for row in values]
+
+
+def _without_end(row: list[Any]) -> list[Any]:
+    while row and (row[-1] is None or not row[-1].strip()):
+        row = row[:-1]
+    return row
+
+
+def _given_names(rows: pa.Table, choices: Sequence[str]) -> list[list[str]] | None:
+    """The file's own names of the choices of each row, as in ARC; None without."""
+    kind = rows[choices[0]].type
+    if not pa.types.is_struct(kind) or kind.get_field_index("label") < 0:
+        return None
+    return [[str(name) for name in (row or {}).get("label") or ()] for row in rows[choices[0]].to_pylist()]
+
+
+def _prepare(rows: pa.Table, columns: Columns, where: Where) -> pa.Table:
+    """The texts, `SECONDS` (each choice, after the second text if there is one) and the position of the right choice,
+    from 0; null for a row without a label."""
+    label = columns.label[0]
+    given = choices_of(rows, columns.choices)
+    for row, texts in enumerate(given):
+        check(texts, where(row), ", ".join(columns.choices))
+    named = _given_names(rows, columns.choices)
+    sizes = np.array([len(texts or ()) for texts in given], np.int64)
+    positions = _positions(_written(rows[label]), given, named, columns.first, label, where)
+    wrong = np.flatnonzero((positions != MISSING) & ((positions < 0) | (positions >= sizes)))
+    if len(wrong):
+        row = int(wrong[0])
+        raise DataError(
+            f"{where(row)}: got {rows[label][row].as_py()!r} in {label} and {sizes[row]} choices; must be the number, "
+            "the letter or the text of one of them; correct the row"
+        )
+    starts = rows[columns.text[1]].to_pylist() if len(columns.text) > 1 else [None] * len(given)
+    seconds = [
+        [text if start is None else f"{start} {text}" for text in texts or ()]
+        for texts, start in zip(given, starts, strict=True)
+    ]
+    table = {name: rows[name] for name in columns.text} | {SECONDS: pa.array(seconds, pa.list_(pa.string()))}
+    return pa.table(table | {label: pa.array(positions, mask=positions == MISSING)})
+
+
+def check(texts: list[Any] | None, where: str, name: str) -> None:
+    """DataError unless these are two texts or more. `where`: file and row; `name`: column."""
+    if texts is None or len(texts) < 2:
+        raise DataError(f"{where}: got {len(texts or ())} choices in {name}; must be two or more; correct the row")
+    for number, text in enumerate(texts, 1):
+        if text is None or not text.strip():
+            raise DataError(f"{where}: got no text as choice {number} in {name}; must be text; correct the row")
+        if len(text) > LONGEST:
+            raise DataError(
+                f"{where}: got a choice of {len(text):,} characters in {name}; must be at most {LONGEST:,}; check for "
+                "a missing quote"
+            )
+
+
+def _positions(
+    labels: pa.ChunkedArray,
+    given: Sequence[list[Any] | None],
+    named: list[list[str]] | None,
+    first: int,
+    label: str,
+    where: Where,
+) -> np.ndarray:
+    """[n] position of the right choice, from 0: of a name, a number, a letter or the text of a choice; `MISSING`."""
+    names = labels.to_pylist()
+    in_words = any(name is not None and not _POSITION.fullmatch(name) for name in names)
+    positions = np.full(len(names), MISSING, np.int64)
+    for row, name in enumerate(names):
+        if name is None:
+            continue
+        texts = [str(text).strip() for text in given[row] or ()]
+        position = _position(name, first)
+        if named is not None and name in named[row]:
+            positions[row] = named[row].index(name)
+        elif name in texts and (in_words or not 0 <= position < len(texts)):
+            positions[row] = texts.index(name)
+        elif _POSITION.fullmatch(name):
+            positions[row] = max(position, -1)
+        else:
+            raise DataError(
+                f"{where(row)}: got {name[:80]!r} in {label}; must be the number, the letter or the text of one of the "
+                "choices; correct the row"
+            )
+    return positions
+
+
+_POSITION = re.compile(r"\d{1,3}|[A-Za-z]")
+"""A label that is the number or the letter of a choice."""
+
+
+def _numbers(names: pa.ChunkedArray) -> np.ndarray:
+    """[n] whole numbers; -1 for other names and for null."""
+    fits = pc.fill_null(pc.match_substring_regex(names, r"^\d{1,3}$"), False)
+    numbers = pc.cast(pc.if_else(fits, names, pa.scalar(None, pa.string())), pa.int64())
+    return np.array(pc.fill_null(numbers, -1).to_numpy(), np.int64)
+
+
+def _position(name: str, first: int) -> int:
+    """The position, from 0, that a number or a letter names; -1 for other names."""
+    if not _POSITION.fullmatch(name):
+        return -1
+    return int(name) - first if name[0].isdigit() else ord(name.lower()) - ord("a")
+
+
+def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: str) -> np.ndarray:
+    return np.asarray(pc.fill_null(column, MISSING).to_numpy()).astype(np.int64)
+
+
+def _rows(outputs: Any) -> Any:
+    return outputs
+
+
+def _decode(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> np.ndarray:
+    return outputs.argmax(axis=1)
+
+
+def _divide(row: Any) -> tuple[str, list[str]]:
+    """(first text, second text with each choice) of a question with its choices, with or without a second text."""
+    first, *start, choices = row
+    return first, [" ".join([*start, choice]) for choice in choices]
+
+
+def _answer(outputs: np.ndarray, labels: Sequence[str], threshold: float, texts: Sequence[Any]) -> list[dict[str, Any]]:
+    """The most probable choice, its number from 0, and the probability of every choice."""
+    shifted = np.exp(outputs.astype(np.float64) - outputs.max(axis=1, keepdims=True, initial=ABSENT))
+    scores = (shifted / shifted.sum(axis=1, keepdims=True)).tolist()
+    best = outputs.argmax(axis=1).tolist() if outputs.size else []
+    return [
+        {"choice": seconds[number], "number": number, "score": row[number], "scores": row[: len(seconds)]}
+        for number, row, (_, seconds) in zip(best, scores, texts, strict=True)
+    ]
+
+
+def _brief(answer: dict[str, Any]) -> str:
+    return f"{answer['choice']} {answer['score']:.2f}"
+
+
+MULTIPLE_CHOICE = Kind(
+    name="multiple_choice",
+    summary="chooses one of several answers to a question",
+    problem="regression",  # of one output: transformers refuses any other
+    metrics=("accuracy",),
+    all_metrics=("accuracy",),
+    accepts=CLASSIFICATION.accepts,
+    form="numbers, letters or texts of choices",
+    encode=_encode,
+    rows=_rows,
+    decode=_decode,
+    answer=_answer,
+    difference=total_variation,
+    brief=_brief,
+    same=CLASSIFICATION.same,
+    named=False,
+    architecture=CHOICES,
+    divide=_divide,
+    pipeline="multiple-choice",
+    prepare=_prepare,
+)

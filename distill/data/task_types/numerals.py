@@ -1,0 +1,132 @@
+"""Numbers as files write them: decimal commas, separators of thousands, and codes that only look like numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distill.data.task_types.task_type import Given, Stated, is_text
+from distill.data.task_types.written import counts_of, names
+from distill.runtime.quoting import setting
+
+_COMMA = r"^[+-]?\d+,\d+$"
+_PLAIN = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+_GROUPED = r"^[+-]?\d{1,3}(\.\d{3})+,\d+$|^[+-]?\d{1,3}(,\d{3})+\.\d+$|^[+-]?\d{1,3}([.,]\d{3}){2,}$"
+"""Numbers with separators of thousands."""
+
+
+def decimal_commas(column: pa.ChunkedArray) -> bool:
+    """Whether the numbers of a column of text have decimal commas: one at least has, and none has a point."""
+    if not is_text(column.type):
+        return False
+    text = names(column)
+    commas = pc.fill_null(pc.match_substring_regex(text, _COMMA), False)
+    points = pc.fill_null(pc.match_substring_regex(text, r"^[+-]?\d*\.\d+$"), False)
+    return bool(pc.any(commas).as_py()) and not pc.any(points).as_py()
+
+
+def with_points(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Numbers with decimal points in place of decimal commas."""
+    text = pc.utf8_trim_whitespace(column)
+    return pc.if_else(
+        pc.fill_null(pc.match_substring_regex(text, _COMMA), False), pc.replace_substring(text, ",", "."), text
+    )
+
+
+def is_code(column: pa.ChunkedArray, stated: Stated) -> bool:
+    """Whether texts that look like numbers are codes: some begin with a 0, as `005.74` and `007`, or two texts are the
+    same number, as `1.1` and `1.10`.
+
+    ConfigError where few of many fractions are such pairs: one number may be written in two ways.
+    """
+    if not is_text(column.type):
+        return False
+    values = [value for value in pc.unique(names(column)).to_pylist() if value and re.match(_PLAIN, value)]
+    if any(re.match(r"[+-]?0\d", value) for value in values):
+        return True
+    written: dict[float, str] = {}
+    twins = [(other, value) for value in values if (other := written.setdefault(float(value), value)) != value]
+    signs = {pair: "+-" if float(pair[0]) == 0 else "+" for pair in twins}
+    twins = [pair for pair in twins if pair[0].lstrip(signs[pair]) != pair[1].lstrip(signs[pair])]
+    if twins and 10 * len(twins) < len(written) and any(number % 1 for number in written):
+        one, other = twins[0]
+        raise stated.ambiguous(
+            f"{one} and {other}",
+            "they may be one number, or two codes",
+            f"set {setting(f'{stated.key}.kind', 'regression')}, or {setting(f'{stated.key}.kind', 'classification')}",
+        )
+    return bool(twins)
+
+
+def read_numbers(columns: Given, stated: Stated) -> tuple[Given, list[str]]:
+    """Given of numbers, with points in place of decimal commas, and what is to be said about them."""
+    notes: list[str] = []
+    texts = {split: column for split, column in columns.items() if is_text(column.type)}
+    for text in texts.values():
+        _check_thousands(text, stated)
+    if any(decimal_commas(text) for text in texts.values()):
+        points = {split for split, text in texts.items() if _has_points(text)}
+        if not points:
+            notes.append(f"the numbers in {stated.column} have decimal commas: {_example(texts.values())}")
+            columns = columns | {split: with_points(text) for split, text in texts.items()}
+    if not stated.ranged:
+        _check_negative(columns, stated)
+    return columns, notes
+
+
+def _has_points(text: pa.ChunkedArray) -> bool:
+    return bool(pc.any(pc.fill_null(pc.match_substring_regex(names(text), r"^[+-]?\d*\.\d+$"), False)).as_py())
+
+
+def _example(texts: Iterable[pa.ChunkedArray]) -> str:
+    found = (v for text in texts for v in pc.unique(names(text)).to_pylist() if v and re.fullmatch(_COMMA, v))
+    value = next(found)
+    return f"{value} is {value.replace(',', '.')}"
+
+
+def _check_thousands(text: pa.ChunkedArray, stated: Stated) -> None:
+    """ConfigError for numbers with separators of thousands, and for commas that may be these."""
+    values: Sequence[str] = [value for value in pc.unique(names(text)).to_pylist() if value]
+    either = _either(values, ",")
+    # A point is usual before a fraction, so that only numbers that seem to lack it make three digits after it doubtful.
+    if points := _either(values, "."):
+        plain = [value for value in values if re.fullmatch(r"[+-]?\d+", value)]
+        either = either or (points if any(abs(int(value)) >= 100 for value in plain) else [])
+    grouped = next((value for value in values if re.match(_GROUPED, value)), None) or next(iter(either), None)
+    if grouped is not None:
+        digits = re.sub(r"[.,]", "", grouped)
+        last = max(grouped.rfind("."), grouped.rfind(","))
+        fraction = f"{re.sub('[.,]', '', grouped[:last])}.{grouped[last + 1 :]}"
+        raise stated.ambiguous(
+            f"the number {grouped!r}",
+            f"it may be {fraction} or {digits}",
+            "write every number with a decimal point, such as 150.0, and without separators of thousands",
+        )
+
+
+def _either(values: Sequence[str], mark: str) -> list[str]:
+    """The numbers with this mark, if it stands before three digits in all of them, as between thousands."""
+    marked = [value for value in values if re.fullmatch(rf"[+-]?\d+{re.escape(mark)}\d+", value)]
+    fits = all(re.fullmatch(rf"[+-]?[1-9]\d{{0,2}}{re.escape(mark)}\d{{3}}", value) for value in marked)
+    return marked if fits else []
+
+
+def _check_negative(columns: Given, stated: Stated) -> None:
+    """ConfigError for -1 as the only number below 0, which may stand for no label."""
+    counted = counts_of(columns)
+    try:
+        numbers = {float(value): count for value, count in counted.items()}
+    except ValueError:
+        return  # refused with its row
+    below = [number for number in numbers if number < 0]
+    if below == [-1.0] and numbers[-1.0] > 1 and len(numbers) > 3 and max(numbers) > 1:
+        high = max(numbers)
+        raise stated.ambiguous(
+            f"-1 in {numbers[-1.0]:,} rows, and no other number below 0",
+            "it may be a number, or stand for rows without a label; leave it empty in rows without a label, or state "
+            "that it is a number",
+            f"set {setting(f'{stated.key}.range', [-1.0, high])}",
+        )

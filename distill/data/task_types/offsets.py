@@ -1,0 +1,133 @@
+"""Places of spans in a text, as annotation tools count them: checked by the words that a span states, or by its edges.
+
+Tools that run in a browser count UTF-16 units, in which an emoji is two, and some count bytes. Python counts
+characters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any
+
+from distill.data.task_types.task_type import Where
+from distill.errors import DataError
+
+STARTS = ("start", "start_offset", "begin", "start_char", "startOffset", "from")
+ENDS = ("end", "end_offset", "end_char", "endOffset", "to")
+TYPES = ("label", "type", "entity", "tag", "labels", "entity_group", "category", "class")
+TEXTS = ("text", "value", "surface_form", "mention", "quote")
+"""Names of the first character, the end, the type and the words of a span, in the order in which they are tried."""
+
+UNITS: dict[str, Callable[[str], int]] = {
+    "characters": lambda character: 1,
+    "UTF-16 units": lambda character: 1 + (ord(character) > 0xFFFF),
+    "bytes of UTF-8": lambda character: len(character.encode("utf-8", "surrogatepass")),
+}
+"""What may be counted -> how many of them a character has."""
+
+Span = dict[str, Any]
+
+
+def first_of(span: Span, names: Sequence[str]) -> Any:
+    """The value with the first of these names that is not null."""
+    return next((span[name] for name in names if span.get(name) is not None), None)
+
+
+def plain(span: Span | None, where: str) -> Span:
+    """`start`, `end`, `label` and, if it is stated, `text` of a span. DataError unless it has the first three."""
+    given = span or {}
+    start, end = (_whole(first_of(given, names)) for names in (STARTS, ENDS))
+    kinds = first_of({name: given.get(name) or None for name in TYPES}, TYPES)
+    kinds = kinds if isinstance(kinds, list) else [kinds]
+    if len(kinds) > 1:
+        raise DataError(f"{where}: got a span with the labels {', '.join(map(str, kinds))}; must be one; remove others")
+    kind = kinds[0] if kinds else None
+    if start is None or end is None or not isinstance(kind, str):
+        raise DataError(f"{where}: got span {span}; must have start, end and label; correct the row")
+    text = first_of(given, TEXTS)
+    return {"start": start, "end": end, "label": kind, "text": text if isinstance(text, str) else None}
+
+
+def _whole(value: Any) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return int(value) if float(value).is_integer() else None
+
+
+def counted(
+    texts: Sequence[str], marked: Sequence[list[Span] | None], edges: Callable[[str], tuple[set[int], set[int]]]
+) -> list[str]:
+    """What the places of all spans may count, of `UNITS`: those in which all spans have the words that they state, or
+    begin and end with a word.
+
+    Args:
+        marked: the spans of each text, as from `plain`; None for a text without.
+        edges: text -> characters at which a word begins, and at which one ends.
+    """
+    rows = [(text, spans) for text, spans in zip(texts, marked, strict=True) if spans]
+    return [unit for unit in UNITS if all(_fit(text, spans, unit, edges) for text, spans in rows)]
+
+
+def _fit(text: str, spans: list[Span], unit: str, edges: Callable[[str], tuple[set[int], set[int]]]) -> bool:
+    places = characters(text, unit)
+    starts, ends = edges(text)
+    for span in spans:
+        start, end = places.get(span["start"]), places.get(span["end"])
+        if start is None or end is None or start >= end:
+            return False
+        if span["text"] is not None:
+            if not same(text[start:end], span["text"]):
+                return False
+            continue
+        start, end = trimmed(text, start, end)
+        if start not in starts or end not in ends:
+            return False
+    return True
+
+
+def characters(text: str, unit: str) -> dict[int, int]:
+    """Number of units before a place in a text -> number of characters before it."""
+    if unit == "characters" or text.isascii():
+        return {number: number for number in range(len(text) + 1)}
+    return {units: number for number, units in enumerate(accumulate(map(UNITS[unit], text), initial=0))}
+
+
+def same(found: str, stated: str) -> bool:
+    """Whether texts are equal but for white space."""
+    return found.split() == stated.split()
+
+
+def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
+    """The span without white space at its edges."""
+    part = text[start:end]
+    if not part.strip():
+        return start, end
+    return end - len(part.lstrip()), start + len(part.rstrip())
+
+
+def moved(text: str, spans: list[Span], unit: str) -> list[Span]:
+    """The spans by characters, without white space at their edges."""
+    places, result = characters(text, unit), []
+    for span in spans:
+        start, end = (places[span[edge]] if span[edge] in places else span[edge] for edge in ("start", "end"))
+        start, end = trimmed(text, start, end) if 0 <= start < end <= len(text) else (start, end)
+        result.append({"start": start, "end": end, "label": span["label"]})
+    return result
+
+
+def check(texts: Sequence[str], marked: Sequence[list[Span] | None], where: Where) -> None:
+    """DataError for the first span whose words are not those at its place."""
+    for row, (text, spans) in enumerate(zip(texts, marked, strict=True)):
+        for span in spans or ():
+            found = text[span["start"] : span["end"]] if span["start"] >= 0 else ""
+            if span["text"] is not None and not same(found, span["text"]):
+                raise DataError(
+                    f"{where(row)}: got a span with the text {_short(span['text'])}, from {span['start']} to "
+                    f"{span['end']}, where the row has {_short(found)}; positions must count characters from 0, not "
+                    "UTF-16 units or bytes, and the end is behind the last one; correct the row"
+                )
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else f"{text[:57]}...")

@@ -1,0 +1,269 @@
+"""Extractive question answering: the answer to a question is a span of its context, or there is none (SQuAD 1 and 2).
+
+A file has the texts of the accepted answers and, as in SQuAD, the character of the context at which each begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from distill.data.task_types.answers import END, FIRST, NONE, PROBABILITY, grades, no_answer
+from distill.data.task_types.task_type import Columns, Kind, Texts, Where, is_list, is_text, targets_in
+from distill.errors import DataError
+from distill.models.families.record import ANSWERS
+
+START = "answer_start"
+"""Column, or key of an answer, with the first character of the answer in the context."""
+
+UNANSWERABLE = (NONE, NONE)
+"""Targets of a question without an answer in its context."""
+
+ALWAYS = 1.0
+"""Threshold with which every question gets an answer."""
+
+SAMPLE = 100
+"""Rows by which a column of answers is recognized."""
+
+_AT_ONCE = 1024
+"""Rows whose texts are in memory at once."""
+
+
+def is_answers(kind: pa.DataType) -> bool:
+    """Whether a column may contain answers: texts, lists of them, or SQuAD's objects."""
+    if is_list(kind):
+        return is_answers(kind.value_type)
+    return is_text(kind) or pa.types.is_null(kind) or _has_text(kind)
+
+
+def _has_text(kind: pa.DataType) -> bool:
+    return pa.types.is_struct(kind) and kind.get_field_index("text") >= 0
+
+
+def spans_of(answers: Any, start: Any, context: str, where: str) -> list[tuple[int, int]] | None:
+    """First character and end of each answer in the context, without spaces around it; None for a row without a label.
+
+    Args:
+        answers: of a file: a text, `{"text": ..., "answer_start": ...}`, both perhaps lists, or a list of these.
+        start: the first character, of an answer that is a text; None if it is to be found.
+        where: file and row, for messages.
+
+    Raises:
+        DataError: for an answer that is not in the context, or not where it should begin.
+    """
+    pairs = _pairs(answers, start, where)
+    if pairs is None:
+        return None
+    found = [_span(text, first, context, where) for text, first in pairs]
+    return list(dict.fromkeys(span for span in found if span is not None))
+
+
+def _pairs(answers: Any, start: Any, where: str) -> list[tuple[Any, Any]] | None:
+    """(text, first character or None) of each answer; None for a row without a label."""
+    if answers is None:
+        if start is None:
+            return None
+        raise DataError(f"{where}: got {START} {start} without an answer; must have both or none; correct the row")
+    if isinstance(answers, str):
+        return [(answers, start)]
+    if isinstance(answers, dict):
+        texts, starts = answers.get("text"), answers.get(START)
+        if texts is None and starts is None:
+            return None
+        texts, starts = (_listed(values) for values in (texts, starts))
+        starts = starts or [None] * len(texts)
+        if len(texts) != len(starts):
+            raise DataError(
+                f"{where}: got {len(texts)} answers and {len(starts)} {START}; must be one for each answer; correct "
+                "the row"
+            )
+        return list(zip(texts, starts, strict=True))
+    return [pair for each in answers for pair in _pairs(each, None, where) or [(None, None)]]
+
+
+def _listed(values: Any) -> list[Any]:
+    return values if isinstance(values, list) else [] if values is None else [values]
+
+
+def _span(text: Any, start: Any, context: str, where: str) -> tuple[int, int] | None:
+    """The place of an answer; None for an empty one, by which some files state that there is no answer."""
+    first = _number(start, where)
+    if not isinstance(text, str) or not text.strip():
+        if text is None or (first is not None and first >= 0):
+            raise DataError(
+                f"{where}: got {'null' if text is None else 'an empty text'} as an answer"
+                f"{'' if first is None else f', with {START} {first}'}; must be text of the context, or an empty list "
+                "for no answer; correct the row"
+            )
+        return None
+    first = context.find(text) if first is None else first
+    if first == -1 and start is None:
+        raise DataError(
+            f"{where}: got the answer {_short(text)}, which is not in the context; must be a part of it, letter by "
+            "letter; correct the row"
+        )
+    if first < 0 or context[first : first + len(text)] != text:
+        there = f"where the context has {_short(context[first : first + len(text)])}" if first >= 0 else "below 0"
+        raise DataError(
+            f"{where}: got the answer {_short(text)} with {START} {first}, {there}; must be the character of the "
+            f"context, from 0, at which the answer begins; correct it, or leave {START} out"
+        )
+    first += len(text) - len(text.lstrip())
+    return first, first + len(text.strip())
+
+
+def _number(start: Any, where: str) -> int | None:
+    if start is None or (isinstance(start, str) and not start.strip()):
+        return None
+    try:
+        if float(start) == int(start):
+            return int(start)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise DataError(f"{where}: got {START} {start!r}; must be a whole number from 0; correct the row")
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else f"{text[:57]}...")
+
+
+def _prepare(rows: pa.Table, columns: Columns, where: Where) -> pa.Table:
+    """Questions, contexts, and first characters and ends of the answers of each row, flat: `UNANSWERABLE` without an
+    answer, and an empty list without a label."""
+    question, context = columns.text
+    label = columns.label[0]
+    for name in columns.text:
+        if not is_text(rows[name].type):
+            raise DataError(f"{where(0)}: got {rows[name].type} in column {name}; must be text; convert it")
+    starts = START if START in rows.column_names and START != label else None
+    wanted = list(dict.fromkeys((question, context, label, *([starts] if starts else []))))
+    targets: list[list[int]] = []
+    for batch in rows.select(wanted).to_batches(max_chunksize=_AT_ONCE):
+        for each in batch.to_pylist():
+            place = where(len(targets))
+            for name in columns.text:
+                if each[name] is None or not each[name].strip():
+                    raise DataError(f"{place}: got no text in {name}; must be text; remove the row")
+            start = each[starts] if starts else None
+            spans = spans_of(each[label], None if start == "" else start, each[context], place)
+            targets.append([] if spans is None else [place for span in spans or [UNANSWERABLE] for place in span])
+    return pa.table({question: rows[question], context: rows[context], label: pa.array(targets, pa.list_(pa.int64()))})
+
+
+def is_extractive(rows: pa.Table, context: str, answers: str) -> bool:
+    """Whether most of the first answers in a column are parts of their contexts."""
+    part = rows.select(list(dict.fromkeys((context, answers)))).slice(0, SAMPLE).to_pylist()
+    given = [row for row in part if row[answers] not in (None, "") and isinstance(row[context], str)]
+    return sum(_is_in(row[answers], row[context]) for row in given) > len(given) / 2
+
+
+def _is_in(answers: Any, context: str) -> bool:
+    try:
+        return spans_of(answers, None, context, "") is not None
+    except DataError:
+        return False
+
+
+def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: str) -> np.ndarray:
+    """[n] arrays, as `_prepare` makes them."""
+    return targets_in(column)
+
+
+def answerable(targets: np.ndarray) -> np.ndarray:
+    """[n] whether a row has an answer."""
+    return np.array([len(row) > 0 and bool(row[0] != NONE) for row in targets], np.bool_)
+
+
+def _rows(outputs: Any) -> Any:
+    """Logits of start, then of end, of windows [B, 2 W] -> [2 B, W], start and end in turn.
+
+    The loss on labels is then the mean of the cross-entropies of start and end, as in Devlin et al. 2019, arXiv
+    1810.04805, section 4.2. Deviation: only tokens of the context, and the first, which stands for no answer, have a
+    probability.
+    """
+    return outputs.reshape(2 * outputs.shape[0], outputs.shape[1] // 2)
+
+
+def _truth(targets: np.ndarray, texts: Texts, labels: Sequence[str]) -> np.ndarray:
+    """[n] of `answers.Reference`."""
+    truth = np.empty(len(targets), object)
+    for row, (target, context) in enumerate(zip(targets, texts[1], strict=True)):
+        spans = [(int(first), int(end)) for first, end in target.reshape(-1, 2) if first != NONE]
+        truth[row] = (context, tuple(spans))
+    return truth
+
+
+def _decode(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> np.ndarray:
+    """[n, 2] first character and end of each answer; `NONE` for no answer."""
+    spans = outputs[:, [FIRST, END]].astype(np.int64)
+    spans[no_answer(outputs) > threshold] = NONE
+    return spans
+
+
+def _answer(
+    outputs: np.ndarray, labels: Sequence[str], threshold: float, rows: Sequence[tuple[str, str]]
+) -> list[dict[str, Any]]:
+    """The answer to each question, its place in the context, its probability and that of no answer."""
+    answers = []
+    spans, without = _decode(outputs, labels, threshold).tolist(), no_answer(outputs).tolist()
+    for (_, context), (first, end), none, output in zip(rows, spans, without, outputs.tolist(), strict=True):
+        text = "" if first == NONE else context[first:end].strip()
+        first = context.find(text, max(first, 0)) if text else None
+        answers.append(
+            {
+                "answer": text,
+                "start": first,
+                "end": None if first is None else first + len(text),
+                "score": output[PROBABILITY],
+                "no_answer": none,
+            }
+        )
+    return answers
+
+
+def _brief(answer: dict[str, Any]) -> str:
+    return answer["answer"] or "no answer"
+
+
+def _difference(outputs: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """1 minus the characters that both spans have, divided by those that one has; 0 for the same span."""
+    shared = np.minimum(outputs[:, END], other[:, END]) - np.maximum(outputs[:, FIRST], other[:, FIRST])
+    shared = np.maximum(shared, 0).astype(np.float64)
+    either = outputs[:, END] - outputs[:, FIRST] + other[:, END] - other[:, FIRST] - shared
+    same = (outputs[:, [FIRST, END]] == other[:, [FIRST, END]]).all(axis=1)
+    return np.where(same, 0.0, 1 - shared / np.maximum(either, 1))
+
+
+def _same(predicted: np.ndarray, other: np.ndarray) -> np.ndarray:
+    equal: np.ndarray = (predicted == other).all(axis=1)
+    return equal
+
+
+QUESTION_ANSWERING = Kind(
+    name="question_answering",
+    summary="finds the answer to a question in a context",
+    problem="single_label_classification",
+    metrics=("exact_match", "answer_f1"),
+    all_metrics=("exact_match", "answer_f1"),
+    accepts=is_answers,
+    form="answers: texts, lists of texts, or objects with text and answer_start",
+    encode=_encode,
+    rows=_rows,
+    decode=_decode,
+    answer=_answer,
+    difference=_difference,
+    brief=_brief,
+    same=_same,
+    named=False,
+    outputs=2,
+    averaged=False,
+    truth=_truth,
+    architecture=ANSWERS,
+    divide=tuple,
+    pipeline="question-answering",
+    prepare=_prepare,
+    grade=grades,
+)

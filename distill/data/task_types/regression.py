@@ -1,0 +1,101 @@
+"""Regression: a number for one or two texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distill.data.task_types.numerals import read_numbers
+from distill.data.task_types.task_type import Kind, Where, Words, is_number, is_text
+from distill.errors import DataError
+
+LARGEST = float(np.finfo(np.float32).max)
+"""Targets are float32."""
+
+
+def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: str) -> np.ndarray:
+    numbers, bad = numeric(column)
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise DataError(
+            f"{where(row)}: got label {column[row].as_py()!r}; must be a finite number; correct the row, or leave the "
+            "label empty"
+        )
+    return numbers.astype(np.float32)
+
+
+def _soft(column: pa.ChunkedArray, numbers: Mapping[str, int], where: Where, name: str) -> np.ndarray:
+    """A number for each row, as the model should output it."""
+    values, bad = numeric(column) if _accepts(column.type) else (np.zeros(0), np.ones(len(column), np.bool_))
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise DataError(
+            f"{where(row)}: got {column[row].as_py()!r} in {name}; must be a finite number; correct the row, or "
+            "leave it empty"
+        )
+    return values.astype(np.float32)[:, None]
+
+
+def numeric(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
+    """The values of a column as float64, NaN for a row without a value, and whether each is no finite number."""
+    if is_text(column.type):
+        text = pc.fill_null(pc.utf8_trim_whitespace(column), "")
+        fits = pc.match_substring_regex(text, r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
+        plain = pc.if_else(fits, pc.replace_substring_regex(text, r"^\+", ""), pa.scalar(None, pa.string()))
+        values, bad = pc.cast(plain, pa.float64()), pc.and_(pc.invert(fits), pc.not_equal(text, "")).to_numpy()
+    else:
+        values = pc.cast(column, pa.float64())
+        bad = pc.fill_null(pc.is_nan(values), False).to_numpy()
+    numbers = pc.fill_null(values, np.nan).to_numpy()
+    return numbers, bad | (np.abs(numbers) > LARGEST)
+
+
+def _accepts(kind: pa.DataType) -> bool:
+    return is_text(kind) or is_number(kind) or pa.types.is_null(kind)
+
+
+def _rows(outputs: Any) -> Any:
+    return outputs
+
+
+def _decode(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> np.ndarray:
+    return outputs[:, 0]
+
+
+def _answer(
+    outputs: np.ndarray, labels: Sequence[str], threshold: float, words: Sequence[Words]
+) -> list[dict[str, Any]]:
+    return [{"score": score} for score in _decode(outputs, labels, threshold).tolist()]
+
+
+def _difference(outputs: np.ndarray, other: np.ndarray) -> np.ndarray:
+    distance: np.ndarray = np.abs(outputs[:, 0].astype(np.float64) - other[:, 0])
+    return distance
+
+
+def _brief(answer: dict[str, Any]) -> str:
+    return f"{answer['score']:.4g}"
+
+
+REGRESSION = Kind(
+    name="regression",
+    summary="outputs a number",
+    problem="regression",
+    metrics=("pearson", "spearman"),
+    all_metrics=("pearson", "spearman"),
+    accepts=_accepts,
+    form="numbers",
+    encode=_encode,
+    rows=_rows,
+    decode=_decode,
+    answer=_answer,
+    difference=_difference,
+    brief=_brief,
+    named=False,
+    soft=_soft,
+    read=read_numbers,
+)

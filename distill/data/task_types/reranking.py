@@ -1,0 +1,44 @@
+"""Reranking: a score for a query and a document, by which the documents of a query are ordered.
+
+The model is a cross-encoder with one output, as those that sentence-transformers trains. The raw output, a logit, is
+distilled by squared error; its sigmoid is the probability that the document is relevant, which labels train.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from distill.data.task_types.multi_label import MULTI_LABEL
+from distill.data.task_types.regression import REGRESSION
+from distill.data.task_types.task_type import MISSING, Kind, grouped
+
+
+def _loss_targets(targets: np.ndarray) -> np.ndarray:
+    """1 for a document with a score above 0, else 0."""
+    relevant = np.where(np.isnan(targets), MISSING, targets > 0)
+    return relevant.astype(np.int64)
+
+
+RERANKING = Kind(
+    name="reranking",
+    summary="scores a document for a query",
+    problem="regression",
+    metrics=("ndcg_at_10", "mrr_at_10"),
+    all_metrics=("ndcg_at_10", "mrr_at_10"),
+    accepts=REGRESSION.accepts,
+    form="numbers",
+    encode=REGRESSION.encode,
+    read=REGRESSION.read,
+    rows=REGRESSION.rows,
+    decode=REGRESSION.decode,
+    answer=REGRESSION.answer,
+    difference=REGRESSION.difference,
+    brief=REGRESSION.brief,
+    named=False,
+    grouped=True,
+    truth=grouped,
+    label_rows=MULTI_LABEL.rows,  # the logit of one label: is the document relevant?
+    loss_targets=_loss_targets,
+    pipeline="text-ranking",
+    soft=REGRESSION.soft,
+)

@@ -1,0 +1,129 @@
+"""Retrieval: vectors of queries and of documents, whose cosines order all documents of the rows for each query.
+
+Labels train by the other documents of the batch as negatives: Henderson et al. 2017, arXiv 1705.00652, section 4.4, the
+MultipleNegativesRankingLoss of sentence-transformers. Deviations: documents that are labelled as not relevant are
+negatives too, and other documents that are relevant for the same query, and copies of the own one, are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from distill.data.task_types.embedding import EMBEDDING, SCALE, halves
+from distill.data.task_types.task_type import MISSING, Texts, group_numbers
+
+JUDGED = np.dtype([("label", np.float32), ("group", np.int64), ("document", np.int64)])
+"""A row as metrics take it: its label, and the numbers of its query and of its document."""
+
+TOP = 10
+"""Documents of a query that metrics consider."""
+
+_AT_ONCE = 256
+"""Rows whose cosines with all documents are in memory at once."""
+
+
+def scores(outputs: Any) -> Any:
+    """[n, n] cosine, times `SCALE`, of each query with the documents of all rows."""
+    queries, documents = halves(outputs)
+    if isinstance(queries, np.ndarray):
+        return SCALE * queries @ documents.T
+    import torch
+
+    with torch.autocast(queries.device.type, enabled=False):
+        return SCALE * queries @ documents.T
+
+
+def _loss_targets(targets: np.ndarray) -> np.ndarray:
+    """The number in the batch of each row whose document is relevant: the column of its own document."""
+    return np.where(targets > 0, np.arange(len(targets)), MISSING)  # NaN is not above 0
+
+
+def no_negatives(queries: np.ndarray, documents: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """[n, n] whether the document of a row, a column here, is no negative for the query of a row: it is a copy of the
+    row's own document, or relevant for the same query. False for the own document itself.
+
+    queries, documents: [n] numbers, equal for equal texts; targets: [n] labels.
+    """
+    same = documents[:, None] == documents
+    same |= (queries[:, None] == queries) & (targets > 0)
+    np.fill_diagonal(same, False)
+    return same
+
+
+def _truth(targets: np.ndarray, texts: Texts, labels: Sequence[str]) -> np.ndarray:
+    """[n] of `JUDGED`: rows with the same query, and those with the same document, have the same numbers."""
+    result = np.empty(len(targets), JUDGED)
+    result["label"], (result["group"], result["document"]) = targets, map(group_numbers, texts)
+    return result
+
+
+def _decode(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> np.ndarray:
+    return outputs
+
+
+def grades(outputs: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """[n, 3] nDCG@10, reciprocal rank@10 and recall@10 of each row's query, 0 to 1; NaN without a relevant document.
+
+    The documents of all rows are ranked for each query by their cosines with it; of equal cosines, the document that
+    occurs first comes first. A document is relevant if its label is above 0, which is then its gain (Järvelin and
+    Kekäläinen 2002), and not relevant for the queries with which it has no row.
+
+    Args:
+        outputs: [n, 2 D] vectors of queries and documents.
+        truth: [n] of `JUDGED`.
+    """
+    queries, documents = halves(outputs)
+    first, number = np.unique(truth["document"], return_index=True)[1], truth["document"]
+    documents = documents[first]  # one vector for each document, in the order of the numbers
+    gains, judged = _relevant(truth)
+    ranks = np.zeros(len(judged), np.int64)
+    for start in range(0, len(judged), _AT_ONCE):
+        part = judged[start : start + _AT_ONCE]
+        cosines = queries[part] @ documents.T
+        own, place = cosines[np.arange(len(part)), number[part]][:, None], number[part][:, None]
+        before = (cosines == own) & (np.arange(len(documents)) < place)
+        ranks[start : start + len(part)] = ((cosines > own) | before).sum(axis=1)
+    group, found = truth["group"][judged], ranks < TOP
+    count = int(truth["group"].max(initial=-1)) + 1
+    ideal = np.zeros(len(judged), np.int64)
+    by_gain = np.lexsort((-gains, group))
+    ideal[by_gain] = np.arange(len(judged)) - np.searchsorted(group[by_gain], group[by_gain])
+    total = np.bincount(group, minlength=count)
+    best = np.bincount(group, gains * (ideal < TOP) / np.log2(ideal + 2), count)
+    reached = np.bincount(group, gains * found / np.log2(ranks + 2), count)
+    reciprocal = np.zeros(count)
+    np.maximum.at(reciprocal, group, found / (ranks + 1))
+    with np.errstate(invalid="ignore"):
+        values = np.stack([reached / best, reciprocal, np.bincount(group, found, count) / total], axis=1)
+    values[total == 0] = np.nan
+    result: np.ndarray = values[truth["group"]]
+    return result
+
+
+def _relevant(truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Gains and rows of the relevant documents of each query, each of them once, with its largest label."""
+    order = np.lexsort((-truth["label"], truth["document"], truth["group"]))
+    pairs = truth[["group", "document"]][order]
+    once = order[np.concatenate([np.ones(min(1, len(pairs)), np.bool_), pairs[1:] != pairs[:-1]])]
+    rows = once[truth["label"][once] > 0]
+    return truth["label"][rows].astype(np.float64), rows
+
+
+RETRIEVAL = replace(
+    EMBEDDING,
+    name="retrieval",
+    summary="outputs a vector for each query and document",
+    metrics=("ndcg_at_10", "mrr_at_10", "recall_at_10"),
+    all_metrics=("ndcg_at_10", "mrr_at_10", "recall_at_10"),
+    grouped=True,
+    scaled=False,
+    truth=_truth,
+    decode=_decode,
+    grade=grades,
+    label_rows=scores,
+    loss_targets=_loss_targets,
+)

@@ -1,0 +1,177 @@
+"""Sets of labels as files write them: joined in a text, in lists, or as a 0 or 1 for each label.
+
+What could be two things is refused with both readings.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distill.data.task_types.task_type import Given, Stated, is_list, is_text
+from distill.data.task_types.written import names, spelled_alike, without_labels
+from distill.runtime.quoting import setting
+
+SEPARATORS = "|;#,"
+"""What may separate labels where a row has them in one text, as in `billing|urgent`."""
+
+
+def parts(value: str, separator: str | None) -> list[str]:
+    """The labels in a text, without empty ones. `separator`: one character, or several that separate alike."""
+    found = [value] if separator is None else re.split(f"[{re.escape(separator)}]", value)
+    return [part.strip() for part in found if part.strip()]
+
+
+def joins(values: Iterable[str], separator: str) -> bool:
+    """Whether texts combine labels with a separator: some label is also alone in a text, or there are fewer labels than
+    combinations of them. Of `#`, which is also part of names such as C#, only the first, and no label may be empty."""
+    values = {*values}
+    joined = {value for value in values if separator in value}
+    alone = values - joined
+    found = [parts(value, separator) for value in joined]
+    single = {part for each in found for part in each}
+    if separator == "#":
+        whole_parts = all(len(each) == value.count("#") + 1 for each, value in zip(found, joined, strict=True))
+        return bool(joined) and whole_parts and bool(single & alone)
+    return bool(joined) and (bool(single & alone) or len(single | alone) < len(values))
+
+
+def is_joined(column: pa.ChunkedArray, stated: Stated) -> bool:
+    """Whether a column is one of joined labels, as in `billing|urgent`, if nothing else states it.
+
+    ConfigError for names with commas, each part of which is also a label by itself.
+    """
+    if not is_text(column.type) or stated.classes:
+        return False
+    values = {value for value in pc.unique(names(column)).to_pylist() if value is not None}
+    if stated.known and {spelled_alike(value) for value in values} <= {*map(spelled_alike, stated.known)}:
+        return False
+    if any(joins(values, separator) for separator in "|;#"):
+        return True
+    _check_hash(values, stated)
+    joined = {value for value in values if "," in value}
+    alone = values - joined
+    if len(joined) > 1 and all({*parts(value, ",")} <= alone for value in joined):
+        raise stated.ambiguous(
+            repr(min(joined)),
+            f"it may be one label, or the labels {' and '.join(parts(min(joined), ','))}, which are also alone in rows",
+            f"set {setting(f'{stated.key}.kind', 'multi_label')}, or {setting(f'{stated.key}.kind', 'classification')}",
+        )
+    return False
+
+
+def _check_hash(values: set[str], stated: Stated) -> None:
+    """ConfigError for texts with `#` that combine fewer labels, of which none is alone."""
+    joined = {value for value in values if "#" in value}
+    found = [parts(value, "#") for value in joined]
+    if any(len(each) <= value.count("#") for each, value in zip(found, joined, strict=True)):
+        return
+    labels = {part for each in found for part in each} | (values - joined)
+    if joined and len(labels) < len(values):
+        raise stated.ambiguous(
+            repr(min(joined)),
+            f"it may be one label, or the labels {' and '.join(parts(min(joined), '#'))}, as doccano writes them",
+            f"set {setting(f'{stated.key}.labels', sorted(labels))} {setting(f'{stated.key}.kind', 'multi_label')}, or "
+            f"{setting(f'{stated.key}.kind', 'classification')}",
+        )
+
+
+def read_sets(columns: Given, stated: Stated) -> tuple[Given, list[str]]:
+    """Given of lists of labels, and what is to be said about them."""
+    notes: list[str] = []
+    if any(is_text(column.type) for column in columns.values()):
+        columns = without_labels(columns, stated, notes)
+        columns = _taken_apart(columns, stated, notes)
+    if all(is_list(column.type) or pa.types.is_null(column.type) for column in columns.values()):
+        columns = _by_place(columns, stated, notes)
+        sizes = {size for column in columns.values() if is_list(column.type) for size in _sizes(column)}
+        if sizes == {1}:
+            notes.append(
+                f"every list in {stated.column} has one label, which tasks.kind=classification reads as a class"
+            )
+    return columns, notes
+
+
+def _taken_apart(columns: Given, stated: Stated, notes: list[str]) -> Given:
+    """Lists in place of texts of joined labels."""
+    texts = {split: column for split, column in columns.items() if is_text(column.type)}
+    values = {value for column in texts.values() for value in pc.unique(names(column)).to_pylist() if value is not None}
+    if not values:
+        return columns
+    separator = _separator(values, stated)
+    if separator is not None:
+        notes.append(f"the labels in {stated.column} are separated by {separator}")
+    lists = {
+        split: pa.chunked_array(
+            [pa.array([None if v is None else parts(v, separator) for v in text.to_pylist()], pa.list_(pa.string()))]
+        )
+        for split, text in texts.items()
+    }
+    return columns | lists
+
+
+def _separator(values: set[str], stated: Stated) -> str | None:
+    """What separates the labels of texts; None if each text is one label. ConfigError if it could be two things."""
+    present = [mark for mark in SEPARATORS if any(mark in value for value in values)]
+    if stated.known:
+        known = {*map(spelled_alike, stated.known)}
+        fits = [
+            m
+            for m in (None, *present, "".join(present) or None)
+            if all(spelled_alike(p) in known for value in values for p in parts(value, m))
+        ]
+        if fits:
+            return fits[0]
+    evident = [mark for mark in present if joins(values, mark)]
+    likely = evident or [mark for mark in present if mark != "#"]
+    if len(likely) > 1:
+        example = min(value for value in values if likely[0] in value)
+        every = sorted({part for value in values for part in parts(value, "".join(likely))})
+        raise stated.ambiguous(
+            f"{' and '.join(likely)}, e.g. in {example!r}",
+            "both may separate labels, or one may be part of names; list the labels, or write lists in JSON Lines",
+            f"set {setting(f'{stated.key}.labels', every)}",
+        )
+    if not likely and "#" in present:
+        example = min(value for value in values if "#" in value)
+        if len(parts(example, "#")) > example.count("#"):
+            apart = sorted({part for value in values for part in parts(value, "#")})
+            raise stated.ambiguous(
+                repr(example),
+                "# may separate labels, as doccano writes them, or be part of a name; list the labels",
+                f"set {setting(f'{stated.key}.labels', apart)}, or {setting(f'{stated.key}.labels', sorted(values))}",
+            )
+    return likely[0] if likely else None
+
+
+def _by_place(columns: Given, stated: Stated, notes: list[str]) -> Given:
+    """Lists of the numbers of labels, in place of lists with a 0 or 1 for each label."""
+    sizes, values = set[int](), set[str]()
+    for column in columns.values():
+        if pa.types.is_null(column.type):
+            continue
+        sizes |= _sizes(column)
+        values |= {*map(str, pc.unique(names(pc.list_flatten(column))).to_pylist())} if len(column) else set()
+    if len(sizes) != 1 or not values or not values <= {"0", "1", "false", "true"} or min(sizes) < 2:
+        return columns
+    (size,) = sizes
+    if stated.known and len(stated.known) != size:
+        raise stated.ambiguous(
+            f"lists of {size} numbers that are 0 or 1",
+            f"must be one for each of the {len(stated.known)} labels {', '.join(stated.known[:20])}",
+            f"set {setting(f'{stated.key}.labels', [f'label{n}' for n in range(size)])} with their names",
+        )
+    notes.append(f"each list in {stated.column} has a 0 or 1 for each of {size} labels, which are numbered from 0")
+    return {split: column if pa.types.is_null(column.type) else _numbers(column) for split, column in columns.items()}
+
+
+def _sizes(column: pa.ChunkedArray) -> set[int]:
+    return {size for size in pc.unique(pc.list_value_length(column)).to_pylist() if size is not None}
+
+
+def _numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    flags = [None if row is None else [str(n) for n, v in enumerate(row) if v] for row in column.to_pylist()]
+    return pa.chunked_array([pa.array(flags, pa.list_(pa.string()))])

@@ -1,0 +1,115 @@
+"""Soft labels: probabilities of the labels of each row, which stand in for the outputs of a teacher. Without torch."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from distill.data.task_types.task_type import Where
+from distill.errors import DataError
+from distill.models.families.record import ABSENT
+
+SUM_TOLERANCE = 1e-3
+"""By how much the sum of a row's probabilities may differ from 1: probabilities may be rounded."""
+
+
+def log_probabilities(column: pa.ChunkedArray, numbers: Mapping[str, int], where: Where, name: str) -> np.ndarray:
+    """[n, labels] logarithms of probabilities that sum to 1 in each row, float32; NaN for a row that has none (null).
+
+    The softmax of the result is the probabilities, 0 included: its logarithm is `ABSENT`.
+
+    Args:
+        column: for each row a list, in the order of the labels, or an object with the probability of each label by its
+            name, where labels that are left out have 0; or the JSON text of one of these.
+        numbers: name of a label -> its place among the labels.
+        name: name of the column, for messages.
+
+    Raises:
+        DataError: for the first row with other values, with numbers that are no probabilities, or with another sum.
+    """
+    values = _probabilities(column, numbers, where, name)
+    sums = values.sum(axis=1, keepdims=True)
+    bad = np.abs(sums[:, 0] - 1) > SUM_TOLERANCE  # false for NaN
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise DataError(
+            f"{where(row)}: got probabilities in {name} that sum to {sums[row, 0]:.6g}; must sum to 1; correct the "
+            "row, or choose the kind multi_label if labels do not exclude each other"
+        )
+    return _logarithms(values / sums).astype(np.float32)
+
+
+def log_odds(column: pa.ChunkedArray, numbers: Mapping[str, int], where: Where, name: str) -> np.ndarray:
+    """[n, labels] log(p / (1 - p)) of the probability p of each label, float32, whose sigmoid is p: see
+    `log_probabilities`. Rows need not sum to 1."""
+    values = _probabilities(column, numbers, where, name)
+    return (_logarithms(values) - _logarithms(1 - values)).astype(np.float32)
+
+
+def _logarithms(values: np.ndarray) -> np.ndarray:
+    with np.errstate(divide="ignore"):
+        logarithms: np.ndarray = np.maximum(np.log(values), ABSENT)  # NaN stays NaN
+    return logarithms
+
+
+def _probabilities(column: pa.ChunkedArray, numbers: Mapping[str, int], where: Where, name: str) -> np.ndarray:
+    """[n, labels] numbers from 0 to 1, float64; NaN in rows without any."""
+    outputs = max(numbers.values()) + 1
+    result = np.full((len(column), outputs), np.nan)
+    for row, value in enumerate(column):
+        given = _parsed(value.as_py(), f"{where(row)}: got", name)
+        if given is None:
+            continue
+        if isinstance(given, list) and len(given) != outputs:
+            raise DataError(
+                f"{where(row)}: got {len(given)} probabilities in {name}; must be {outputs}, one for each label; "
+                "correct the row"
+            )
+        result[row] = 0.0
+        if isinstance(given, dict):
+            if unknown := [label for label in given if label not in numbers]:
+                raise DataError(
+                    f"{where(row)}: got label {unknown[0]!r} in {name}; must be of {', '.join(numbers)}; correct the "
+                    "row"
+                )
+            pairs = [(numbers[label], probability) for label, probability in given.items()]
+        else:
+            pairs = [*enumerate(given)]
+        for number, probability in pairs:
+            if not _is_probability(probability):
+                raise DataError(
+                    f"{where(row)}: got probability {probability!r} in {name}; must be a number from 0 to 1; correct "
+                    "the row"
+                )
+            result[row, number] += min(float(probability), 1.0)
+    return result
+
+
+def _parsed(value: Any, start: str, name: str) -> list[Any] | dict[str, Any] | None:
+    """The list or object of a row; None for null and for an empty text. Keys of an object that the row lacks are left
+    out."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value) if value.strip() else None
+        except ValueError:
+            pass  # refused below
+    if isinstance(value, list) and value and all(isinstance(entry, tuple) for entry in value):
+        value = dict(value)  # a map of Arrow
+    if value is None or isinstance(value, list):
+        return value
+    if isinstance(value, dict):
+        return {str(label).strip(): probability for label, probability in value.items() if probability is not None}
+    raise DataError(
+        f"{start} {value!r}"[:300] + f" in {name}; must be a list of probabilities, or an object with the probability "
+        "of each label; correct the row"
+    )
+
+
+def _is_probability(value: Any) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and math.isfinite(value) and 0 <= value <= 1 + SUM_TOLERANCE

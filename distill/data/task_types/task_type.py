@@ -1,0 +1,300 @@
+"""What a kind of task is: its labels, the rows that losses compare, its predictions and its metrics. Without torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from distill.errors import ConfigError
+from distill.models.families.record import ANSWERS, CHOICES, TEXTS, VECTORS
+
+Where = Callable[[int], str]
+"""Row of a table, from 0 -> its file and its number there."""
+
+MISSING = -100
+"""Class number of a row without a label: the number that torch's cross-entropy ignores."""
+
+SOFT = "soft_outputs"
+"""Column with the outputs of each training row that stand in for a teacher's, of tasks with soft labels."""
+
+WORDS = "word_offsets"
+"""Column with the first character and the end of each word of a text, flat, of tasks whose rows are words."""
+
+SECONDS = "second_texts"
+"""Column with a list of texts for each row, of tasks whose rows are one text with each of several others."""
+
+Words = tuple[str, Sequence[tuple[int, int]]]
+"""A text, and the first character and the end of each of its words."""
+
+
+Texts = Sequence[Sequence[str]]
+"""The texts of each text column."""
+
+Given = dict[str, pa.ChunkedArray]
+"""Split -> column of labels."""
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What is known about the labels besides their column."""
+
+    key: str
+    """Setting of the task, e.g. `tasks`, for messages."""
+    file: str
+    """Name of the first file, for messages."""
+    column: str
+    """Name of the label column, for messages."""
+    listed: tuple[str, ...] = ()
+    """The labels that the settings list."""
+    outputs: tuple[str, ...] = ()
+    """The labels of the teacher."""
+    ranged: bool = False
+    """Whether the settings state the range of the numbers."""
+    classes: tuple[str, ...] = ()
+    """The names of the classes, if the file states that the labels are classes."""
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        return self.listed or self.outputs
+
+    def ambiguous(self, got: str, readings: str, advice: str) -> ConfigError:
+        return ConfigError(f"{self.key}.label: got {got} in column {self.column} of {self.file}; {readings}; {advice}")
+
+
+def _unchanged(targets: np.ndarray, texts: Texts, labels: Sequence[str]) -> np.ndarray:
+    return targets
+
+
+def _no_names(column: pa.ChunkedArray) -> set[str]:
+    return set()
+
+
+def sorted_names(names: set[str]) -> tuple[str, ...]:
+    """Numbers by size, other names by alphabet."""
+    if all(re.fullmatch(r"-?\d+", name) for name in names):
+        return tuple(sorted(names, key=lambda name: (int(name), name)))
+    return tuple(sorted(names))
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of task. A model outputs [n, outputs] numbers for n rows, which are texts or, with `per_token`, words."""
+
+    name: str
+    summary: str
+    """What a model of this kind does, in a few words."""
+    problem: str | None
+    """`problem_type` of the model's config in transformers; None for embedders."""
+    metrics: tuple[str, ...]
+    """Metrics of a task that names none. Their mean is the task's score."""
+    all_metrics: tuple[str, ...]
+    """Metrics that a task of this kind may name."""
+    accepts: Callable[[pa.DataType], bool]
+    """Whether a label column may have this type. `encode` is only called for columns that do."""
+    form: str
+    """What such a column contains, in a few words."""
+    encode: Callable[[pa.ChunkedArray, Sequence[str], Where, str], np.ndarray]
+    """(column, labels, where, setting of the column) -> targets [n] or [n, labels]. Rows without a label have `MISSING`
+    or NaN. DataError for a value that is no label."""
+    rows: Callable[[Any], Any]
+    """Outputs [n, outputs], of torch or numpy, -> logits [R, C] whose softmax is compared; C = 1 is a number."""
+    decode: Callable[[np.ndarray, Sequence[str], float], np.ndarray]
+    """(outputs, labels, threshold) -> predictions [n] or [n, labels], as metrics take them."""
+    answer: Callable[[np.ndarray, Sequence[str], float, Sequence[Any]], list[dict[str, Any]]]
+    """(outputs, labels, threshold, rows as `divide` returns them) -> for each row, the prediction that `Model.predict`
+    returns, as JSON values. Only kinds with `divide` need the rows."""
+    difference: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    """(outputs of a model, of another) -> [n], how far apart they are on each text."""
+    brief: Callable[[dict[str, Any]], str]
+    """What `answer` returns for a text, in a few words."""
+    same: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
+    """(predictions, predictions or targets) -> [n] whether they are the same. None for numbers, which seldom are."""
+    flags: Callable[[np.ndarray, int], np.ndarray] | None = None
+    """(predictions or targets, labels) -> [n, labels] whether each label is output. None without labels."""
+    named: bool = True
+    """Whether the model has one output for each named label. If false, it has `outputs`."""
+    outputs: int = 1
+    """Number of a model's outputs that have no names."""
+    averaged: bool = True
+    """Whether outputs of several teachers, or of a text's windows, are averaged: as probabilities of classes, of which
+    one is right, or as numbers."""
+    teacher_weight: float = 1.0
+    """Factor of the weights of terms between `rows` of a student and of its teacher."""
+    scaled: bool = False
+    """Whether labels, which are numbers, are scaled to 0 to 1 when they are loaded."""
+    grouped: bool = False
+    """Whether rows with the same first text form a group, which is scored and resampled as a whole."""
+    label_rows: Callable[[Any], Any] | None = None
+    """Outputs -> logits [R, C] that are compared with labels; `rows` when None."""
+    loss_targets: Callable[[np.ndarray], np.ndarray] = np.ravel
+    """Targets -> [R] the labels of `label_rows`."""
+    truth: Callable[[np.ndarray, Texts, Sequence[str]], np.ndarray] = _unchanged
+    """(targets, texts of each text column, labels) -> targets [n] or [n, labels] as metrics take them."""
+    grade: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
+    """(predictions, truth) -> [n, metrics] value of each metric for each row, or for the group of each row, where
+    metrics are means over rows or groups."""
+    names: Callable[[pa.ChunkedArray], set[str]] = _no_names
+    """Column -> names of its labels."""
+    order: Callable[[set[str]], tuple[str, ...]] = sorted_names
+    """Names of labels -> the labels of a task without other names, in the order of the model's outputs."""
+    recalls: Callable[[np.ndarray, np.ndarray, Sequence[str]], dict[str, tuple[float, int]]] | None = None
+    """(predictions, truth, labels) -> label -> (percent of its rows that are predicted, number of its rows), for the
+    labels that occur. None without labels."""
+    soft: Callable[[pa.ChunkedArray, Mapping[str, int], Where, str], np.ndarray] | None = None
+    """(column of soft labels, name of a label -> its output, where, name of the column) -> outputs [n, outputs] that
+    stand in for a teacher's, float32; NaN for a row without. DataError for a value that is none. None for kinds
+    without soft labels."""
+    architecture: str = TEXTS
+    """Of `distill.models.families.head.HEADS`: the class of transformers, without the name of the family."""
+    per_token: bool = False
+    """Whether the model classifies each token of a text. Rows are then words: the outputs of a word are those of its
+    first token, and the targets of all texts are flat. Only the column of targets has one list for each text."""
+    divide: Callable[[Any], Any] | None = None
+    """What a user passes to `Model.predict` for a row -> what `answer` takes: a text in words, a text with each of its
+    choices, or a question and its context. None for kinds whose rows are texts or pairs."""
+    read: Callable[[Given, Stated], tuple[Given, list[str]]] | None = None
+    """(columns of labels, what is known about them) -> these as `encode` takes them, and lines for the user: what is
+    written in another form, such as `a|b`, 1.0 for 1, or a hyphen in place of a label. ConfigError for what could be
+    two things. None for kinds that `prepare` their labels."""
+    pipeline: str = "text-classification"
+    """Name of what a model of this kind does on the Hugging Face hub."""
+    prepare: Callable[[pa.Table, Columns, Where], pa.Table] | None = None
+    """(table, its columns, where) -> a table with the text columns, the label as `encode` takes it, and `WORDS` or
+    `SECONDS`. None for kinds whose rows are texts or pairs."""
+
+    @property
+    def choices(self) -> bool:
+        """Whether each row is a text with several others, of which one is right."""
+        return self.architecture == CHOICES
+
+    @property
+    def extractive(self) -> bool:
+        """Whether each row is a question with a context, in overlapping windows, in which its answer is found."""
+        return self.architecture == ANSWERS
+
+    @property
+    def separate(self) -> bool:
+        """Whether both texts of a row are encoded separately, so that its outputs are those of both, side by side."""
+        return self.architecture == VECTORS
+
+    def on_labels(self, outputs: Any) -> Any:
+        """Outputs [n, outputs] -> logits [R, C] that are compared with `loss_targets`."""
+        return (self.label_rows or self.rows)(outputs)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a file that a task uses."""
+
+    text: tuple[str, ...]
+    """The text column, or the two columns of a text pair."""
+    label: tuple[str, ...]
+    """The label column, or several columns of 0 and 1."""
+    kind: Kind
+    choices: tuple[str, ...] = ()
+    """The column with the choices of each row, or several with one each."""
+    first: int = 0
+    """Number by which the labels call the first choice."""
+    flag: str = ""
+    """The only label of the kind multi_label, where the label column tells by 0 and 1 whether a row has it."""
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """Columns that `Kind.prepare` adds."""
+        return (WORDS,) if self.kind.per_token else (SECONDS,) if self.kind.choices else ()
+
+    @property
+    def content(self) -> tuple[str, ...]:
+        """Columns by which rows are the same."""
+        return (*self.text, SECONDS) if self.kind.choices else self.text
+
+
+def total_variation(rows: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """[R] distance of the probabilities of logits [R, C] from those of other logits, 0 to 1: half the sum of the
+    absolute differences."""
+    distance: np.ndarray = np.abs(_probabilities(rows) - _probabilities(other)).sum(axis=1) / 2
+    return distance
+
+
+def _probabilities(rows: np.ndarray) -> np.ndarray:
+    exponentials = np.exp(rows.astype(np.float64) - rows.max(axis=1, keepdims=True))
+    probabilities: np.ndarray = exponentials / exponentials.sum(axis=1, keepdims=True)
+    return probabilities
+
+
+GROUPED = np.dtype([("label", np.float32), ("group", np.int64)])
+"""Targets of a kind with groups."""
+
+
+def grouped(targets: np.ndarray, texts: Texts, labels: Sequence[str]) -> np.ndarray:
+    """[n] of `GROUPED`: rows with the same first text have the same group."""
+    result = np.empty(len(targets), GROUPED)
+    result["label"], result["group"] = targets, group_numbers(texts[0])
+    return result
+
+
+def group_numbers(texts: Sequence[str]) -> np.ndarray:
+    """[n] a number for each text, from 0, the same for the same text without surrounding spaces."""
+    numbers: dict[str, int] = {}
+    return np.fromiter((numbers.setdefault(text.strip(), len(numbers)) for text in texts), np.int64)
+
+
+def recalls(predicted: np.ndarray, truth: np.ndarray, labels: Sequence[str]) -> dict[str, tuple[float, int]]:
+    """Recall of each label, for class numbers [n] or 0 and 1 [n, labels]: see `Kind.recalls`."""
+    if truth.ndim == 1:
+        numbers = np.arange(len(labels))
+        truth, predicted = truth[:, None] == numbers, predicted[:, None] == numbers
+    rows, hits = (truth == 1).sum(axis=0), ((truth == 1) & (predicted == 1)).sum(axis=0)
+    return {labels[int(n)]: (float(100 * hits[n] / rows[n]), int(rows[n])) for n in np.flatnonzero(rows)}
+
+
+def targets_in(column: pa.ChunkedArray) -> np.ndarray:
+    """Targets of a stored column: [n], [n, labels] or, of words, [n] arrays."""
+    values = column.combine_chunks()
+    values = pa.concat_arrays(values.chunks) if isinstance(values, pa.ChunkedArray) else values
+    if pa.types.is_fixed_size_list(values.type):
+        return np.asarray(values.flatten()).reshape(len(values), -1)
+    if not pa.types.is_list(values.type):
+        return np.asarray(values)
+    targets = np.empty(len(values), object)
+    ends = np.cumsum(np.asarray(values.value_lengths()))
+    targets[:] = (
+        np.split(np.asarray(values.flatten()), ends[:-1]) if len(values) > 1 else [np.asarray(values.flatten())]
+    )
+    return targets
+
+
+def flat(targets: np.ndarray) -> np.ndarray:
+    """Targets with one row for each word, of texts in words; others unchanged."""
+    if targets.dtype != object:
+        return targets
+    words: np.ndarray = np.concatenate([np.zeros(0, np.int64), *targets])
+    return words
+
+
+def is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+
+
+def is_list(kind: pa.DataType) -> bool:
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+
+
+def labelled(targets: np.ndarray) -> np.ndarray:
+    """[n] whether a row, or a text in words, has a label."""
+    if targets.dtype == object:
+        return np.array([len(words) > 0 and bool((words != MISSING).any()) for words in targets], np.bool_)
+    if targets.dtype.names is not None:
+        targets = targets["label"]
+    first = targets if targets.ndim == 1 else targets[:, 0]
+    flags: np.ndarray = ~np.isnan(first) if first.dtype.kind == "f" else first != MISSING
+    return flags

@@ -1,0 +1,392 @@
+"""Token classification: a tag for each word of a text, by which spans are found, as in named-entity recognition.
+
+A file has one list of words and one of tags for each text, or texts with spans of characters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distill.data.task_types.offsets import plain
+from distill.data.task_types.spans import (
+    CODES,
+    OUTSIDE,
+    PREFIXES,
+    TAGGED,
+    codes,
+    counts,
+    parted,
+    scheme_of,
+    spans,
+    types_of,
+)
+from distill.data.task_types.task_type import (
+    MISSING,
+    WORDS,
+    Columns,
+    Given,
+    Kind,
+    Stated,
+    Where,
+    Words,
+    flat,
+    is_list,
+    is_text,
+    total_variation,
+)
+from distill.errors import DataError
+from distill.models.families.record import TOKENS
+from distill.runtime.quoting import setting
+
+_UNSPACED = (
+    "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
+    "\u0e01-\u0e30\u0e32\u0e33\u0e40-\u0e46\u0e81-\u0eb0\u0eb2\u0eb3\u0ebd-\u0ec6\u0edc-\u0edf\u0f40-\u0f6c"
+    "\u1000-\u102a\u103f\u1050-\u1055\u1780-\u17b3"
+)
+"""Letters of scripts that have no spaces between words: Chinese, Japanese, Thai, Lao, Tibetan, Burmese and Khmer."""
+
+_MARKS = (
+    "\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece\u0f71-\u0f84\u102b-\u103e\u1056-\u1059\u17b4-\u17d3"
+    "\u17dd\u3099\u309a\uff9e\uff9f"
+)
+"""Vowels and tones of these scripts that belong to the letter before them."""
+
+WORD = re.compile(rf"[{_UNSPACED}][{_MARKS}]*|[^\W{_UNSPACED}]+|[^\w\s]")
+"""A word of a text that is not divided into words by the file: letters and digits, a letter of a script without spaces
+between words, or one other character."""
+
+
+def words_of(text: str) -> list[tuple[int, int]]:
+    """First character and end of each word of a text."""
+    return [match.span() for match in WORD.finditer(text)]
+
+
+def from_words(words: Sequence[str]) -> Words:
+    """The text of words, joined by spaces, and the first character and end of each word in it."""
+    ends = np.cumsum([len(word) + 1 for word in words]) - 1
+    return " ".join(words), [(int(end) - len(word), int(end)) for word, end in zip(words, ends, strict=True)]
+
+
+def tags_of_spans(text: str, given: Sequence[dict[str, Any]], where: str) -> list[str]:
+    """The tag of each word, in the scheme BIO, for spans of characters. DataError for a span that is none of words."""
+    words = words_of(text)
+    tags = [OUTSIDE] * len(words)
+    starts, ends = ({span[n]: number for number, span in enumerate(words)} for n in (0, 1))
+    for each in given:
+        span = plain(each, where)
+        start, end, kind = span["start"], span["end"], span["label"]
+        if not 0 <= start < end <= len(text):
+            raise DataError(
+                f"{where}: got a span from {start} to {end}; must lie in the text's {len(text)} characters; correct it"
+            )
+        if start not in starts or end not in ends:
+            raise DataError(
+                f"{where}: got the span {text[start:end]!r}, from {start} to {end}; must begin and end with a word; "
+                "correct it"
+            )
+        first, last = starts[start], ends[end]
+        if any(tag != OUTSIDE for tag in tags[first : last + 1]):
+            raise DataError(f"{where}: got spans that overlap at {text[start:end]!r}; must not overlap; remove one")
+        tags[first : last + 1] = [f"B-{kind}", *[f"I-{kind}"] * (last - first)]
+    return tags
+
+
+def _divide(text: str | Sequence[str]) -> Words:
+    return (text, words_of(text)) if isinstance(text, str) else from_words(text)
+
+
+def _prepare(rows: pa.Table, columns: Columns, where: Where) -> pa.Table:
+    """Texts, the tags of their words (`list<dictionary>`, nulls for a text without tags), and the places of words."""
+    text, label = columns.text[0], columns.label[0]
+    if is_words(rows[text].type):
+        return _of_words(rows, text, label, where)
+    return _of_spans(rows, text, label, where)
+
+
+def _accepts(kind: pa.DataType) -> bool:
+    return is_list(kind) and (is_spans(kind) or not pa.types.is_nested(kind.value_type))
+
+
+def is_words(kind: pa.DataType) -> bool:
+    """Whether a column has a list of words for each text."""
+    return is_list(kind) and is_text(kind.value_type)
+
+
+def is_spans(kind: pa.DataType) -> bool:
+    """Whether a column has a list of spans for each text."""
+    return is_list(kind) and pa.types.is_struct(kind.value_type)
+
+
+def _of_words(rows: pa.Table, text: str, label: str, where: Where) -> pa.Table:
+    words, given = _list(rows[text]).cast(pa.list_(pa.string())), rows[label]
+    if is_spans(given.type):
+        raise DataError(
+            f"{where(0)}: got {given.type} in {label}; must be a list of tags, one for each word in {text}; correct "
+            "the file, or name another column"
+        )
+    tags = _list(given)
+    sizes, tagged = _sizes(words), np.asarray(tags.is_valid())
+    wrong = np.flatnonzero(tagged & (_sizes(tags) != sizes))
+    if len(wrong):
+        row = int(wrong[0])
+        raise DataError(
+            f"{where(row)}: got {sizes[row]} words in {text} and {_sizes(tags)[row]} tags in {label}; must be one tag "
+            "for each word; correct the row"
+        )
+    flat_words = words.flatten()
+    ends = np.asarray(pc.fill_null(pc.utf8_length(flat_words), 0)).astype(np.int64)
+    group = np.repeat(np.arange(len(words)), sizes)
+    # Ends in the joined text: words of earlier texts and their spaces are subtracted.
+    total = np.cumsum(ends + 1) - 1
+    first = np.cumsum(sizes) - sizes
+    before = np.r_[0, total + 1][first] if len(total) else np.zeros(len(first), np.int64)
+    ends, starts = total - before[group], total - before[group] - ends
+    trimmed = pc.utf8_trim_whitespace(pc.cast(tags.flatten(), pa.string()))
+    known = pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, pa.string()), trimmed).dictionary_encode()
+    _check_tags(known, group[np.repeat(tagged, sizes)], label, where)
+    numbers = np.full(len(group), -1, np.int64)
+    numbers[np.repeat(tagged, sizes)] = np.asarray(pc.fill_null(known.indices, -1))
+    return pa.table(
+        {
+            text: pc.binary_join(words, " "),
+            label: _tags(numbers, sizes, known.dictionary),
+            WORDS: _lists(np.stack([starts, ends], axis=1).ravel(), 2 * sizes),
+        }
+    )
+
+
+def _of_spans(rows: pa.Table, text: str, label: str, where: Where) -> pa.Table:
+    if not is_text(rows[text].type):
+        raise DataError(f"{where(0)}: got {rows[text].type} in {text}; must be text, or a list of words; convert it")
+    given = rows[label].type
+    if not is_spans(given) and not pa.types.is_null(given.value_type):  # null if no row of the file has a span
+        raise DataError(
+            f"{where(0)}: got {given} in {label}; must be a list of spans with start, end and label, "
+            f"because {text} is not a list of words; correct the file, or name other columns"
+        )
+    names: dict[str, int] = {}
+    numbers, places, sizes = list[int](), list[int](), list[int]()
+    for row, (value, marked) in enumerate(zip(rows[text].to_pylist(), rows[label].to_pylist(), strict=True)):
+        words = words_of(value or "")
+        tags = [None] * len(words) if marked is None else tags_of_spans(value or "", marked, where(row))
+        numbers += [-1 if tag is None else names.setdefault(tag, len(names)) for tag in tags]
+        places += [place for word in words for place in word]
+        sizes.append(len(words))
+    counted = np.array(sizes, np.int64)
+    tags = _tags(np.array(numbers, np.int64), counted, pa.array(list(names), pa.string()))
+    return pa.table({text: rows[text], label: tags, WORDS: _lists(np.array(places, np.int64), 2 * counted)})
+
+
+def _list(column: pa.ChunkedArray) -> pa.Array:
+    """A column of lists as one array."""
+    values = column.combine_chunks()
+    values = pa.concat_arrays(values.chunks) if isinstance(values, pa.ChunkedArray) else values
+    return values.cast(pa.list_(values.type.value_type))
+
+
+def _sizes(lists: pa.Array) -> np.ndarray:
+    return np.asarray(pc.fill_null(lists.value_lengths(), 0)).astype(np.int64)
+
+
+def _lists(values: np.ndarray | pa.Array, sizes: np.ndarray) -> pa.Array:
+    return pa.ListArray.from_arrays(np.r_[0, np.cumsum(sizes)].astype(np.int32), pa.array(values))
+
+
+def _tags(numbers: np.ndarray, sizes: np.ndarray, names: pa.Array) -> pa.Array:
+    """Lists of tags, of their numbers [words] in `names`; null for -1."""
+    indices = pa.array(numbers.astype(np.int32), mask=numbers < 0)
+    return _lists(pa.DictionaryArray.from_arrays(indices, names), sizes)
+
+
+def _check_tags(tags: pa.DictionaryArray, group: np.ndarray, label: str, where: Where) -> None:
+    """DataError for a word without a tag in a text with tags, and, in tags with beginnings, for a tag that continues or
+    ends a span that has not begun. `group`: row of each word."""
+    if tags.null_count:
+        row = int(group[np.flatnonzero(np.asarray(tags.is_null()))[0]])
+        raise DataError(
+            f"{where(row)}: got null among the tags in {label}; must be a tag for each word, or null in place of the "
+            "whole list; correct the row"
+        )
+    names, numbers = tags.dictionary.to_pylist(), np.asarray(tags.indices)
+    wrong, first = _unbegun(names, numbers, group)
+    if len(wrong) and not first:
+        at = int(wrong[0])
+        row, name = int(group[at]), names[numbers[at]]
+        begun = scheme_of(names).tag("B", parted(names)[numbers[at]][1])
+        raise DataError(
+            f"{where(row)}: got {name} at word {at - int(np.argmax(group == row)) + 1} in {label} without {begun} "
+            "before it; must be tags in the scheme BIO; correct the row, or convert the file"
+        )
+
+
+def _unbegun(names: Sequence[str], numbers: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, bool]:
+    """(numbers of the words whose tag continues or ends a span that has not begun, in tags with beginnings; whether
+    these are in the scheme IOB1, in which `B` only divides two spans of a type that are neighbours).
+
+    Args:
+        numbers: [words] number of each tag in `names`.
+        group: [words] row of each word.
+    """
+    pairs = parted(names)
+    beginning = [
+        prefix in ("B", "S", "U", "W") and name != kind for name, (prefix, kind) in zip(names, pairs, strict=True)
+    ]
+    if not any(beginning) or not len(numbers):
+        return np.zeros(0, np.int64), False
+    prefixed = np.array([prefix != "" and name != kind for name, (prefix, kind) in zip(names, pairs, strict=True)])
+    code, explicit = codes(names)[numbers], prefixed[numbers]
+    same_text = np.r_[False, group[1:] == group[:-1]]
+    before = np.where(same_text, np.r_[-1, code[:-1]], -1)
+    of_type = (before >= 0) & (before // 4 == code // 4)
+    is_open = of_type & np.isin(before % 4, (CODES["B"], CODES["I"]))
+    wrong = np.flatnonzero(explicit & np.isin(code % 4, (CODES["I"], CODES["E"])) & (code >= 0) & ~is_open)
+    begins = np.array(beginning)[numbers]
+    only_b = {prefix for prefix, _ in pairs} <= {"", "B", "I"}
+    return wrong, only_b and bool(begins.any() and of_type[begins].all())
+
+
+def _read(columns: Given, stated: Stated) -> tuple[Given, list[str]]:
+    """The columns, and which scheme their tags are in if it is not the usual one."""
+    remarks: list[str] = []
+    every = sorted(set().union(*map(_names, columns.values())) - {OUTSIDE})
+    scheme = scheme_of([*every, *stated.known])
+    if scheme is not PREFIXES and every:
+        prefix, kind = scheme.part(every[0])
+        remarks.append(f"the tags in {stated.column} are read as prefix and type: {every[0]} is {prefix}-{kind}")
+    for column in columns.values():
+        lists = _list(column)
+        tags = lists.flatten()
+        group = np.repeat(np.arange(len(lists)), _sizes(lists))
+        given = np.asarray(tags.is_valid())
+        numbers = np.asarray(pc.fill_null(tags.indices, 0))[given]
+        if _unbegun(tags.dictionary.to_pylist(), numbers, group[given])[1]:
+            remarks.append(f"the tags in {stated.column} are in the scheme IOB1, in which I also begins a span")
+            break
+    return columns, remarks
+
+
+def _names(column: pa.ChunkedArray) -> set[str]:
+    return {name for name in pc.unique(column.combine_chunks().flatten()).to_pylist() if name is not None}
+
+
+def _order(names: set[str]) -> tuple[str, ...]:
+    """`O` first, then the other tags by type. Where tags have prefixes, each type has a tag that begins a span and one
+    that continues it, because other texts may need it."""
+    tags = names - {OUTSIDE}
+    if all(re.fullmatch(r"-?\d+", tag) for tag in names):
+        raise DataError(
+            f"tasks.labels: got the numbers {', '.join(sorted(names, key=int)[:20])} as tags; must have names; list "
+            f"these in the order of the numbers; set {setting('tasks.labels', ['O', 'B-NAME', 'I-NAME'])}"
+        )
+    scheme = scheme_of(sorted(names))
+    prefixed = {tag: prefix for tag in tags if (prefix := scheme.part(tag)[0]) and tag != scheme.part(tag)[1]}
+    if set(prefixed.values()) <= {"B", "I"}:
+        tags |= {scheme.tag(prefix, scheme.part(tag)[1]) for tag in prefixed for prefix in "BI"}
+    return (OUTSIDE, *sorted(tags, key=lambda tag: (scheme.part(tag)[1], "BSUWIMEL".find(scheme.part(tag)[0]))))
+
+
+def _encode(column: pa.ChunkedArray, labels: Sequence[str], where: Where, key: str) -> np.ndarray:
+    lists = column.combine_chunks()
+    lists = pa.concat_arrays(lists.chunks) if isinstance(lists, pa.ChunkedArray) else lists
+    sizes, tags = _sizes(lists), lists.flatten()
+    given, names = np.asarray(pc.fill_null(tags.indices, -1)), tags.dictionary.to_pylist()
+    numbers = {label: number for number, label in enumerate(labels)}
+    for number, name in enumerate(names):
+        if name not in numbers and (words := np.flatnonzero(given == number)).size:
+            row = int(np.searchsorted(np.cumsum(sizes), words[0], side="right"))
+            raise DataError(
+                f"{where(row)}: got tag {name!r}; must be one of {', '.join(labels)}; correct the row, or list all "
+                f"tags in {key.rpartition('.')[0]}.labels"
+            )
+    words = np.array([*(numbers.get(name, MISSING) for name in names), MISSING], np.int64)[given]
+    targets = np.empty(len(sizes), object)
+    for row, part in enumerate(np.split(words, np.cumsum(sizes)[:-1])):
+        targets[row] = part
+    return targets
+
+
+def _rows(outputs: Any) -> Any:
+    return outputs
+
+
+def _truth(targets: np.ndarray, texts: Sequence[Sequence[str]], labels: Sequence[str]) -> np.ndarray:
+    """[words] of `TAGGED`."""
+    words = np.empty(sum(map(len, targets)), TAGGED)
+    words["label"] = codes(labels)[flat(targets)]
+    words["group"] = np.repeat(np.arange(len(targets)), [len(part) for part in targets])
+    return words
+
+
+def _decode(outputs: np.ndarray, labels: Sequence[str], threshold: float) -> np.ndarray:
+    """Codes of tags. A word that was truncated has outputs of 0 and is outside of spans."""
+    return np.where((outputs == 0).all(axis=1), -1, codes(labels)[outputs.argmax(axis=1)])
+
+
+def _answer(
+    outputs: np.ndarray, labels: Sequence[str], threshold: float, words: Sequence[Words]
+) -> list[dict[str, Any]]:
+    """The spans of each text, with the mean probability of their words' tags."""
+    shifted = np.exp(outputs.astype(np.float64) - outputs.max(axis=1, keepdims=True, initial=-np.inf))
+    best = (shifted / shifted.sum(axis=1, keepdims=True)).max(axis=1, initial=0)
+    places = [place for _, part in words for place in part]
+    group = np.repeat(np.arange(len(words)), [len(part) for _, part in words])
+    answers: list[dict[str, Any]] = [{"spans": []} for _ in words]
+    types = types_of(labels)
+    for first, last, kind in spans(_decode(outputs, labels, threshold), group).tolist():
+        text, start, end = words[group[first]][0], places[first][0], places[last][1]
+        score = float(best[first : last + 1].mean())
+        answers[group[first]]["spans"].append(
+            {"text": text[start:end], "label": types[kind], "start": start, "end": end, "score": score}
+        )
+    return answers
+
+
+def _brief(answer: dict[str, Any]) -> str:
+    return ", ".join(f"{span['text']} ({span['label']})" for span in answer["spans"]) or "no span"
+
+
+def _same(predicted: np.ndarray, other: np.ndarray) -> np.ndarray:
+    equal: np.ndarray = predicted == (other if other.dtype.names is None else other["label"])
+    return equal
+
+
+def _recalls(predicted: np.ndarray, truth: np.ndarray, labels: Sequence[str]) -> dict[str, tuple[float, int]]:
+    """Recall of each type of spans."""
+    types = types_of(labels)
+    shared, _, true = counts(predicted, truth["label"], truth["group"], len(types))
+    return {types[n]: (float(100 * shared[n] / true[n]), int(true[n])) for n in np.flatnonzero(true)}
+
+
+TOKEN_CLASSIFICATION = Kind(
+    name="token_classification",
+    summary="finds spans with labels in a text",
+    problem="single_label_classification",
+    metrics=("span_f1",),
+    all_metrics=("span_f1", "accuracy"),
+    accepts=_accepts,
+    form="a list of tags for each word or of spans with start, end and label",
+    encode=_encode,
+    rows=_rows,
+    decode=_decode,
+    answer=_answer,
+    difference=total_variation,
+    brief=_brief,
+    same=_same,
+    loss_targets=flat,
+    truth=_truth,
+    names=_names,
+    order=_order,
+    recalls=_recalls,
+    architecture=TOKENS,
+    per_token=True,
+    divide=_divide,
+    pipeline="token-classification",
+    prepare=_prepare,
+    read=_read,
+)

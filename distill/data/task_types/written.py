@@ -1,0 +1,158 @@
+"""Labels as files write them: rows without one, and numbers with a fraction. What could be two things is refused."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from distill.data.task_types.task_type import Given, Stated, is_list, is_number, is_text
+from distill.runtime.quoting import setting
+
+WITHOUT = ("-", "no gold label", "no_gold_label", "no label", "unlabeled", "unlabelled", "not labeled")
+"""What stands in place of the label of a row without one, unless it is listed, or the teacher outputs it."""
+
+MINORITY = 0.5
+"""-1 beside 0, 1, 2 ... stands for no label if it is rarer than this share of the rarest of these."""
+
+WHOLE = r"^([+-]?\d+)\.0+$"
+"""A whole number that is written with a fraction."""
+
+
+def names(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The labels of a column as text, without surrounding spaces; null for a row without a label (NaN too).
+
+    Of numbers, 1 and 1.0 are the same label: pandas writes whole numbers with a fraction where a row has none. Of
+    texts they are not, because `401` and `401.0` are different codes.
+    """
+    floats = pa.types.is_floating(column.type)
+    if floats:
+        column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
+    text = pc.utf8_trim_whitespace(pc.cast(column, pa.string()))
+    text = whole(text) if floats else text
+    return pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
+
+
+def spelled_alike(name: str) -> str:
+    """A label without its case and with one space between words: labels that are equal after this are the same."""
+    return re.sub(r"[\s_-]+", " ", name.strip()).casefold()
+
+
+def whole(text: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Texts with whole numbers without a fraction: 1 in place of 1.0."""
+    return pc.replace_substring_regex(text, WHOLE, r"\1")
+
+
+def counts_of(columns: Given) -> Counter[str]:
+    """Label -> rows, of the training rows, or of all rows if there are none."""
+    chosen = [columns["train"]] if "train" in columns else [*columns.values()]
+    counted: Counter[str] = Counter()
+    for column in chosen:
+        for pair in pc.value_counts(names(column)).to_pylist():
+            if pair["values"] is not None:
+                counted[pair["values"]] += pair["counts"]
+    return counted
+
+
+def read_names(columns: Given, stated: Stated) -> tuple[Given, list[str]]:
+    """Given of one label for each row, and what is to be said about them."""
+    notes: list[str] = []
+    columns = {split: alone(column, stated) if is_list(column.type) else column for split, column in columns.items()}
+    columns = _with_whole_numbers(columns, stated, notes)
+    return without_labels(columns, stated, notes), notes
+
+
+def alone(column: pa.ChunkedArray, stated: Stated) -> pa.ChunkedArray:
+    """The labels of lists of one; null for an empty list."""
+    sizes = pc.list_value_length(column)
+    several = int(pc.sum(pc.greater(sizes, 1)).as_py() or 0)
+    if several:
+        raise stated.ambiguous(
+            f"lists of several labels in {several:,} rows",
+            "must be one label for classification",
+            f"set {setting(f'{stated.key}.kind', 'multi_label')}",
+        )
+    lists = column.combine_chunks()
+    lists = pa.concat_arrays(lists.chunks) if isinstance(lists, pa.ChunkedArray) else lists
+    flat, filled = lists.flatten(), np.asarray(pc.fill_null(pc.equal(lists.value_lengths(), 1), False))
+    places = pa.array(np.where(filled, np.cumsum(filled) - 1, 0), mask=~filled)
+    return pa.chunked_array([flat.take(places)])
+
+
+def _with_whole_numbers(columns: Given, stated: Stated, notes: list[str]) -> Given:
+    """Given with 1 in place of 1.0, where every label is written with this fraction: pandas does so where a row has
+    no label. A text column with 401 and 401.0 has two labels."""
+    texts = {split: names(column) for split, column in columns.items() if is_text(column.type)}
+    pure, mixed = set[str](), set[str]()
+    for split, text in texts.items():
+        values = {value for value in pc.unique(text).to_pylist() if value is not None}
+        fractions = {value for value in values if re.fullmatch(WHOLE, value)}
+        pure |= {split} if fractions and fractions == values else set()
+        twins = sorted(value for value in fractions if re.sub(WHOLE, r"\1", value) in values)
+        if fractions and fractions != values:
+            mixed.add(split)
+        if twins:
+            number = re.sub(WHOLE, r"\1", twins[0])
+            notes.append(f"{number} and {twins[0]} are different labels, because {stated.column} is text")
+    as_known = any(re.fullmatch(WHOLE, name) for name in stated.known)
+    if pure and not mixed and not as_known:
+        notes.append(f"the labels in {stated.column} are whole numbers that are written with a fraction: 1.0 is 1")
+        return {split: whole(texts[split]) if split in pure else column for split, column in columns.items()}
+    if any(pa.types.is_floating(column.type) for column in columns.values()):
+        notes.append(f"the labels in {stated.column} are numbers with a fraction: 1.0 is 1")
+    return columns
+
+
+def without_labels(columns: Given, stated: Stated, notes: list[str]) -> Given:
+    """Given with null in place of -1, a hyphen or the like, where these stand for no label."""
+    counted = counts_of(columns)
+    known = {name.strip().casefold() for name in (*stated.known, *stated.classes)}
+    nothing = [name for name in WITHOUT if name not in known]
+    if any(len(value) == 1 and not value.isalnum() and value != "-" for value in counted):
+        nothing = [name for name in nothing if name != "-"]  # + and - are labels
+    if _is_missing(counted, stated):
+        nothing.append("-1")
+    found, total = set[str](), 0
+    for split, column in columns.items():
+        if not is_text(column.type) and not is_number(column.type):
+            continue
+        text = names(column)
+        flags = pc.fill_null(pc.is_in(pc.utf8_lower(text), pa.array(nothing, pa.string())), False)
+        if not pc.any(flags).as_py():
+            continue
+        found |= {*pc.unique(pc.filter(text, flags)).to_pylist()}
+        total += int(pc.sum(flags).as_py())
+        columns = columns | {split: pc.if_else(flags, pa.scalar(None, pa.string()), text.cast(pa.string()))}
+    if found:
+        shown = " or ".join(sorted(found))
+        notes.append(f"{total:,} rows whose {stated.column} is {shown} have no label")
+    return columns
+
+
+def _is_missing(counted: Mapping[str, int], stated: Stated) -> bool:
+    """Whether -1 stands for no label: beside 0, 1, 2 ..., if it is rare."""
+    others = {value: count for value, count in counted.items() if value != "-1" and value.lower() not in WITHOUT}
+    if "-1" in stated.known or {*others} != {*map(str, range(len(others)))} or len(others) < 2:
+        return False
+    rare = len(others) > 2 and counted["-1"] < MINORITY * min(others.values())
+    if "-1" not in counted or (rare if not stated.known else len(stated.known) == len(others)):
+        return True
+    numbers = sorted(map(int, others))
+    got = f"-1 in {counted['-1']:,} rows, beside {', '.join(map(str, numbers))}"
+    if stated.outputs and not stated.listed:
+        names_of = ", ".join(stated.outputs[:20])
+        raise stated.ambiguous(
+            got,
+            f"-1 may be a label, or stand for rows without one, and the teacher's labels are {names_of}",
+            "write these in place of the numbers, and nothing in rows without a label",
+        )
+    raise stated.ambiguous(
+        got,
+        "-1 may be a label, or stand for rows without one, as in SNLI and GLUE; list the labels with it or without it",
+        f"set {setting(f'{stated.key}.labels', [str(number) for number in [-1, *numbers]])}, or "
+        f"{setting(f'{stated.key}.labels', [str(number) for number in numbers])}",
+    )

@@ -1,0 +1,1 @@
+"""What a user ships: exported folders, and loading them to predict."""

@@ -1,0 +1,109 @@
+"""A sentence embedder in the layout of sentence-transformers, and the embeddings that it must output."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+
+from distill.deploy.export.huggingface import model_files
+from distill.models import families
+from distill.models.families.embedding import pooled
+from distill.models.families.sentence import LENGTHS, MODEL, MODULES
+from distill.models.families.vectors import POOLING, Vectors, stated
+from distill.models.teacher import load_mlm
+from distill.runtime.storage.run_folder import writing
+
+PROJECTION = "projection"
+"""Subfolder, in a student's checkpoint, of the projection from its pooled vectors to the teacher's width."""
+
+
+@dataclass(frozen=True)
+class Embedder:
+    """A language model whose hidden states are pooled (mean, cls or max), projected and scaled to length 1.
+
+    The length is not used, because the loss compares directions only.
+    """
+
+    folder: Path
+    """Language model and tokenizer."""
+    pooling: str
+    max_length: int
+    """Longer texts are truncated to this number of tokens."""
+    given: Vectors = field(default_factory=Vectors)
+    """What the teacher's files state besides: prompts, the similarity, and whether texts are lower-cased."""
+
+    @property
+    def projection(self) -> torch.Tensor | None:
+        """Weight [D, H], or None if the model has the width of the teacher."""
+        file = self.folder / PROJECTION / "model.safetensors"
+        return load_file(file)["linear.weight"] if file.is_file() else None
+
+
+@torch.no_grad()
+def vectors(embedder: Embedder, tokenizer: Any, texts: Sequence[str]) -> np.ndarray:
+    """Embeddings float32 [n, D] of length 1, pooled and projected as in training, one text at a time."""
+    model, _ = load_mlm(embedder.folder)
+    rows, projection = [], embedder.projection
+    for text in texts:
+        batch = tokenizer(text, truncation=True, max_length=embedder.max_length, return_tensors="pt")
+        vector = pooled(families.encode(model, dict(batch)), batch["attention_mask"], embedder.pooling)
+        vector = vector if projection is None else vector @ projection.T
+        rows.append(torch.nn.functional.normalize(vector))
+    return torch.cat(rows).numpy()
+
+
+def export_embedder(embedder: Embedder, out: Path, card: str) -> None:
+    """Write the new folder `out` atomically: encoder without language-model head, tokenizer, pooling and projection.
+
+    The layout is the one that sentence-transformers loads since its version 2. `card` is the text of README.md.
+    """
+    source, projection = embedder.folder, embedder.projection
+    model, _ = load_mlm(source)
+    encoder: Any = families.encoder(model)
+    # Language models have no pooler: transformers would add a random one each time it loads the encoder.
+    without = {"add_pooling_layer": False} if "add_pooling_layer" in signature(type(encoder)).parameters else {}
+    width = families.width(model)
+    modules: list[tuple[str, str, dict[str, Any] | None]] = [
+        ("", "Transformer", None),
+        ("1_Pooling", "Pooling", {"word_embedding_dimension": width} | _modes(embedder.pooling)),
+    ]
+    if projection is not None:
+        described: dict[str, Any] = {"in_features": width, "out_features": len(projection), "bias": False}
+        described |= {"activation_function": "torch.nn.modules.linear.Identity"}
+        modules.append((f"{len(modules)}_Dense", "Dense", described))
+    modules.append((f"{len(modules)}_Normalize", "Normalize", None))
+    with writing(out) as temporary:
+        encoder.save_pretrained(temporary)
+        for path in model_files(source):
+            if path.suffix != ".safetensors" and path.name != "config.json":
+                shutil.copy2(path, temporary)
+        for name, _, settings in modules[1:]:
+            (temporary / name).mkdir()
+            if settings is not None:
+                _write(temporary / name / "config.json", settings)
+        if projection is not None:
+            shutil.copy2(source / PROJECTION / "model.safetensors", temporary / modules[2][0])
+        reading = {"max_seq_length": embedder.max_length, "do_lower_case": embedder.given.lower, "model_args": without}
+        _write(temporary / LENGTHS, reading)
+        _write(temporary / MODEL, stated(embedder.given))
+        kinds = [(name, f"sentence_transformers.models.{kind}") for name, kind, _ in modules]
+        listed = [{"idx": i, "name": str(i), "path": name, "type": kind} for i, (name, kind) in enumerate(kinds)]
+        _write(temporary / MODULES, listed)
+        (temporary / "README.md").write_text(card, encoding="utf-8")
+
+
+def _modes(pooling: str) -> dict[str, bool]:
+    return {key: name == pooling for name, key in POOLING.items()} | {"pooling_mode_mean_sqrt_len_tokens": False}
+
+
+def _write(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,171 @@
+"""A fine-tuned model as one ONNX file, and the proof that it outputs the same logits."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from distill.compression.pruning.ragged import squeezed
+from distill.errors import UserError
+from distill.inference.runners import LOGITS, Batch, Run, onnx_runner, torch_runner
+from distill.models.families import auto_class, input_names, max_length
+from distill.models.families.head import architecture_of
+from distill.models.families.record import ANSWERS, CHOICES, TEXTS, VECTORS
+from distill.models.teacher.load import read_config
+from distill.models.teacher.whole import load_whole
+from distill.runtime.storage import run_folder
+
+TOLERANCE = 1e-3
+"""Largest accepted difference of a logit; about 1e-5 is usual."""
+SHAPES = ((1, 1), (2, 16), (5, 33), (1, 256))
+"""(batch size, length) of the check. The last is longer than attention windows and position buckets; models with a
+smaller maximum are checked at that."""
+
+
+OUTPUTS = {ANSWERS: ["start_logits", "end_logits"], VECTORS: ["sentence_embedding"]}
+"""Architecture -> names of its outputs in the file. Others have `logits`."""
+
+
+def _example(shape: tuple[int, int], config: Any, padded: bool, seed: int = 0) -> Batch:
+    """Random tokens; if `padded`, every row but the first ends in padding, each of another length."""
+    rows, length = shape
+    ids = np.random.default_rng(seed).integers(min(5, config.vocab_size - 1), config.vocab_size, shape)
+    mask = np.ones(shape, np.int64)
+    if padded:
+        mask = (np.arange(length) < np.maximum(1, length - 3 * np.arange(rows))[:, None]).astype(np.int64)
+    batch = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros(shape, np.int64)}
+    return {name: batch[name] for name in input_names(config)}
+
+
+def loaded(folder: Path, dtype: Any) -> Any:
+    """The fine-tuned model of a folder, in eval mode."""
+    auto = auto_class(read_config(folder, "folder"), folder)
+    return load_whole(auto, folder, claimed=True, dtype=dtype)[0]
+
+
+def export_onnx(folder: Path, path: Path) -> None:
+    """Write `path`: float32, with dynamic sizes and the tokenizer's input names.
+
+    The output is `logits`, or those of `OUTPUTS`. Heads and FFN channels whose
+    output weights are all zero are removed.
+    """
+
+    import torch
+
+    model = squeezed(loaded(folder, torch.float32))
+    example = _example((2, 16), model.config, padded=True)
+    architecture = architecture_of([type(model).__name__]) or TEXTS
+    choices = architecture == CHOICES
+    rank = 3 if choices else 2
+    tensors = {key: torch.from_numpy(value) for key, value in example.items()}
+    if choices:  # another number of them than 1, which torch would take for a constant
+        tensors = {key: value[:, None].repeat(1, 3, 1) for key, value in tensors.items()}
+    sizes = dict.fromkeys(range(rank), torch.export.Dim.DYNAMIC)
+    _write(model, tensors, OUTPUTS.get(architecture, ["logits"]), dict.fromkeys(tensors, sizes), path)
+
+
+def _write(model: Any, tensors: dict[str, Any], outputs: list[str], sizes: dict[str, Any], path: Path) -> None:
+    """Write the ONNX file of a model. `tensors`: example inputs; `sizes`: the dynamic sizes of each."""
+    import torch
+
+    # It warns of missing torchvision operators and of deprecated calls of its own.
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    with run_folder.writing_file(path) as temporary, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*LeafSpec.* is deprecated", FutureWarning)
+        program = torch.onnx.export(
+            model,
+            kwargs=tensors,
+            f=temporary,
+            input_names=list(tensors),
+            output_names=outputs,
+            dynamic_shapes=sizes,
+            dynamo=True,
+            external_data=False,
+            verbose=False,
+        )
+        _release(program)
+        beside = temporary.with_name(f"{temporary.name}.data")
+        if beside.is_file():
+            beside.unlink()
+            raise UserError(
+                f"{path}: got a model too large for one ONNX file; must be below 1.5 GiB; remove the ONNX schemes"
+            )
+
+
+def _release(program: Any) -> None:
+    """Empty the caches of the shapes of a program. torch leaves them in circles of references that lead through its C++
+    objects, which Python cannot free, so that each export would keep them until the process ends."""
+    for node in program.exported_program.graph.nodes:
+        shapes = getattr(getattr(node.meta.get("val"), "fake_mode", None), "shape_env", None)
+        getattr(shapes, "fake_tensor_cache", {}).clear()  # no public part of torch: others may have no such cache
+
+
+def export_heads(folders: dict[str, Path], path: Path) -> None:
+    """Write `path`: the float32 models of several tasks with one encoder, which it contains once.
+
+    Args:
+        folders: task -> its model. The logits of task T are the output `logits_T`, in this order.
+    """
+    import torch
+
+    model = _heads(folders).eval()
+    tensors = {key: torch.from_numpy(value) for key, value in _example((2, 16), model.config, padded=True).items()}
+    sizes = dict.fromkeys(range(2), torch.export.Dim.DYNAMIC)
+    _write(model, tensors, [f"{LOGITS}{task}" for task in folders], dict.fromkeys(tensors, sizes), path)
+
+
+def _heads(folders: dict[str, Path]) -> Any:
+    """One module whose outputs are the logits of each folder's model, as a tuple."""
+    import torch
+
+    from distill.losses.shared_encoder import OnePass
+
+    class Heads(OnePass):
+        def forward(self, input_ids: Any, attention_mask: Any, token_type_ids: Any = None) -> Any:
+            return tuple(self.each(input_ids, attention_mask, token_type_ids))
+
+    return Heads([loaded(folder, torch.float32) for folder in folders.values()])
+
+
+def heads_parity(folders: dict[str, Path], path: Path) -> float:
+    """As `onnx_parity`, for a file of `export_heads`: each head is compared with the model of its task."""
+    torch_runs = [torch_runner("torch", f, scheme="fp32", device="cpu", threads=1).run for f in folders.values()]
+
+    def separately(batch: Batch) -> np.ndarray:
+        return np.concatenate([run(batch) for run in torch_runs], axis=-1)
+
+    return _parity(separately, next(iter(folders.values())), path)
+
+
+def onnx_parity(folder: Path, path: Path) -> float:
+    """Largest difference from torch's logits over several shapes, including one token and padded rows.
+
+    UserError above 1e-3.
+    """
+    return _parity(torch_runner("torch", folder, scheme="fp32", device="cpu", threads=1).run, folder, path)
+
+
+def _parity(torch_run: Run, folder: Path, path: Path) -> float:
+    """Largest difference of the logits of `path` from those of `torch_run`. `folder`: a model with their config."""
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    onnx_run = onnx_runner("onnx", path, scheme="fp32", threads=1).run
+    largest = 0.0
+    for seed, (rows, length) in enumerate(SHAPES):
+        for padded in (False, True):
+            batch = _example((rows, min(length, max_length(config))), config, padded, seed)
+            different = np.abs(torch_run(batch) - onnx_run(batch))
+            if different.ndim == 3:  # outputs at padding are arbitrary
+                different = different[batch["attention_mask"] == 1]
+            largest = max(largest, float(different.max()))
+    # NaN must fail too.
+    if not largest <= TOLERANCE:
+        raise UserError(
+            f"{path}: got logits that differ from torch's by {largest:.2g}; must be at most {TOLERANCE:g}; report it"
+        )
+    return largest

@@ -1,0 +1,249 @@
+"""`distill.json`: the task and the proved artifacts of an exported folder, for `distill.load`. Without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from distill import __version__
+from distill.config.backends import BACKENDS
+from distill.data.task import Task
+from distill.data.task_types import KINDS, Kind
+from distill.errors import ConfigError, DataError
+from distill.models.families.foreign import check_adapter
+from distill.runtime.storage import run_folder
+from distill.runtime.storage.strict_json import read_json
+
+FILE = "distill.json"
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An artifact of the folder."""
+
+    backend: str
+    scheme: str
+    path: str
+    """Its file or folder, below the exported folder; `.` for that folder itself."""
+    ms: float | None = None
+    """Median time of a batch; None if it was not timed."""
+    batch: int | None = None
+    length: int | None = None
+    """Shape of the timed batch."""
+    agreement: float | None = None
+    """Share of development rows with the same prediction as the float model; None for numbers."""
+    temperature: float | None = None
+    """What logits are divided by before they are made probabilities; None where none was chosen."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.backend} {self.scheme}"
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a user of an exported folder needs besides its models."""
+
+    task: str
+    kind: Kind
+    labels: tuple[str, ...]
+    """Names of the outputs; empty for a number."""
+    columns: tuple[str, ...]
+    """The text columns of the task's files; empty if they are unknown."""
+    max_length: int
+    artifacts: tuple[Entry, ...]
+    """The float32 model first."""
+    threshold: float = 0.5
+    range: tuple[float, float] | None = None
+    choices: tuple[str, ...] = ()
+    """The columns of multiple choice with the choices of each row."""
+    proved_on: str | None = None
+    """Flags of the processor on which the artifacts were proved; None if unknown."""
+
+
+def of_task(task: Task, longest: int, entries: Sequence[Entry], proved_on: str | None = None) -> Record:
+    """The record of a task's models. `longest`: number of tokens to which texts are truncated."""
+    return Record(
+        task.name,
+        task.kind,
+        task.labels,
+        task.columns[:1] if task.kind.separate else task.columns,
+        longest,
+        tuple(entries),
+        task.threshold,
+        task.range,
+        task.choices,
+        proved_on,
+    )
+
+
+@dataclass(frozen=True)
+class Heads:
+    """The record of a folder with one encoder and several heads, each in a subfolder with a `Record` of its own."""
+
+    heads: tuple[str, ...]
+    """Names of the subfolders, which are those of the tasks, in the order of the outputs."""
+    artifacts: tuple[Entry, ...]
+    """Artifacts with all heads; that of torch is the subfolders together."""
+    proved_on: str | None = None
+    """As in `Record`."""
+
+
+def located(folder: str | Path) -> Path:
+    """The model folder that a user means: the folder itself, or the only exported folder in it.
+
+    Raises:
+        DataError: for a folder with an adapter.
+        ConfigError: for a path without a folder, and for a folder that has no exported folder or several.
+    """
+    path = Path(folder)
+    if not path.is_dir():
+        raise ConfigError(f"folder: got {folder}; must be a local folder; check the path (from {Path.cwd()})")
+    check_adapter(path)
+    if any((path / name).exists() for name in (FILE, "config.json")):
+        return path
+    found = {file.parent for pattern in ("*", "*/*") for file in path.glob(f"{pattern}/{FILE}")}
+    inside = sorted(folder for folder in found if folder.parent not in found)  # without single heads
+    if len(inside) == 1:
+        return inside[0]
+    wanted = "must be one exported folder, or a folder that transformers loads"
+    if not inside:
+        raise ConfigError(f"folder: got {folder}, which has no config.json; {wanted}; choose another")
+    raise ConfigError(f"folder: got {folder}, with several exported folders; {wanted}; choose {_one_of(inside)}")
+
+
+def _one_of(names: Sequence[object]) -> str:
+    *most, last = map(str, names)
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+def write(folder: Path, record: Record | Heads) -> None:
+    """Write the file atomically. Values that are unknown are left out of its artifacts."""
+    artifacts = [
+        {key: value for key, value in asdict(entry).items() if value is not None} for entry in record.artifacts
+    ]
+    proved = {} if record.proved_on is None else {"proved_on": record.proved_on}
+    if isinstance(record, Heads):
+        stored = {"schema": SCHEMA, "version": __version__, "heads": record.heads}
+        run_folder.write_json(folder / FILE, stored | proved | {"artifacts": artifacts})
+        return
+    content: dict[str, Any] = {"schema": SCHEMA, "version": __version__, "task": record.task}
+    content |= {"kind": record.kind.name, "labels": record.labels, "columns": record.columns}
+    content |= {"max_length": record.max_length, "threshold": record.threshold, "range": record.range}
+    content |= {"choices": record.choices} if record.choices else {}
+    run_folder.write_json(folder / FILE, content | proved | {"artifacts": artifacts})
+
+
+def read(folder: Path) -> Record | None:
+    """The record of a folder; None if it has none.
+
+    Raises:
+        ConfigError: for a folder with several heads.
+        DataError: for a file that is damaged, or of another schema.
+    """
+    record = read_any(folder)
+    if isinstance(record, Heads):
+        raise ConfigError(
+            f"folder: got {folder}, with several heads; must be the folder of one of them; choose "
+            f"{_one_of([folder / head for head in record.heads])}"
+        )
+    return record
+
+
+def read_any(folder: Path) -> Record | Heads | None:
+    """The record of a folder with one head or with several; None if it has none.
+
+    Raises:
+        DataError: for a file that is damaged, or of another schema.
+    """
+    file = folder / FILE
+    if not file.exists():
+        return None
+    try:
+        content = read_json(file)
+        return _heads(content) if isinstance(content, dict) and "heads" in content else _record(content)
+    except KeyError as error:
+        problem = f"no {error}"
+    except (OSError, ValueError, TypeError) as error:
+        problem = " ".join(str(error).split())[:200]
+    raise DataError(
+        f"{file}: got {problem}; must be the file that the export stage of distill {__version__} writes; copy the "
+        "folder again, or install the version of distill that exported it"
+    )
+
+
+def _record(content: Any) -> Record:
+    """KeyError for a missing value, ValueError for a wrong one."""
+    if not isinstance(content, dict):
+        raise ValueError(f"a {type(content).__name__}")
+    _check("schema", content["schema"], content["schema"] == SCHEMA)
+    kind, labels, longest, threshold = (content[key] for key in ("kind", "labels", "max_length", "threshold"))
+    _check("task", content["task"], isinstance(content["task"], str))
+    _check("kind", kind, kind in list(KINDS))
+    _check("labels", labels, _texts(labels) and bool(labels) == KINDS[kind].named and len(set(labels)) == len(labels))
+    _check("columns", content["columns"], _texts(content["columns"]) and len(content["columns"]) in (1, 2))
+    _check("max_length", longest, type(longest) is int and longest > 0)
+    below = _number(threshold) and (threshold < 1 or KINDS[kind].extractive)  # 1: every question has an answer
+    _check("threshold", threshold, below and 0 < threshold <= 1)
+    ends, artifacts, choices = content["range"], content["artifacts"], content.get("choices", [])
+    _check("choices", choices, _texts(choices))
+    _check("range", ends, ends is None or (isinstance(ends, list) and len(ends) == 2 and all(map(_number, ends))))
+    _check("artifacts", artifacts, isinstance(artifacts, list) and bool(artifacts))
+    return Record(
+        content["task"],
+        KINDS[kind],
+        tuple(labels),
+        tuple(content["columns"]),
+        longest,
+        tuple(map(_entry, artifacts)),
+        float(threshold),
+        None if ends is None else (float(ends[0]), float(ends[1])),
+        tuple(choices),
+        _proved_on(content),
+    )
+
+
+def _proved_on(content: dict[str, Any]) -> str | None:
+    flags = content.get("proved_on")
+    _check("proved_on", flags, flags is None or isinstance(flags, str))
+    return flags
+
+
+def _heads(content: dict[str, Any]) -> Heads:
+    """KeyError for a missing value, ValueError for a wrong one."""
+    _check("schema", content["schema"], content["schema"] == SCHEMA)
+    heads, artifacts = content["heads"], content["artifacts"]
+    plain = _texts(heads) and all(name not in (".", "..") and "/" not in name and "\\" not in name for name in heads)
+    _check("heads", heads, plain and len(set(heads)) == len(heads) >= 2)
+    _check("artifacts", artifacts, isinstance(artifacts, list) and bool(artifacts))
+    return Heads(tuple(heads), tuple(map(_entry, artifacts)), _proved_on(content))
+
+
+def _entry(content: Any) -> Entry:
+    _check("artifact", content, isinstance(content, dict))
+    backend, scheme, path, ms = content["backend"], content["scheme"], content["path"], content.get("ms")
+    _check("backend", backend, backend in list(BACKENDS))
+    _check("scheme", scheme, isinstance(scheme, str))
+    inside = isinstance(path, str) and not PurePosixPath(path).is_absolute() and ".." not in PurePosixPath(path).parts
+    _check("path", path, inside)
+    _check("ms", ms, ms is None or (_number(ms) and ms > 0))
+    temperature = content.get("temperature")
+    _check("temperature", temperature, temperature is None or (_number(temperature) and temperature > 0))
+    shape = content.get("batch"), content.get("length")
+    return Entry(backend, scheme, path, ms, *shape, content.get("agreement"), temperature)
+
+
+def _check(key: str, value: Any, right: bool) -> None:
+    if not right:
+        raise ValueError(f"{key} {value!r}"[:100])
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,201 @@
+"""A loaded model: it checks texts, computes outputs in batches, and turns them into predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from distill.data.encode import encode_choices, encode_texts, encode_words
+from distill.data.questions import encode_questions
+from distill.data.task_types import Kind
+from distill.data.task_types.answers import COLUMNS
+from distill.errors import DataError
+from distill.inference.predict import predict
+from distill.inference.runners import Run
+
+Texts = Sequence[str] | Sequence[tuple[str, str]] | Sequence[Sequence[str]] | Sequence[tuple[Any, ...]]
+"""Texts, pairs of texts (for question answering a question and its context), for token classification also lists of the
+words of each text, or for multiple choice texts with a list of choices."""
+_MEND_CHOICES = "pass a list such as [('a question', ['a choice', 'another'])]"
+_MEND = "pass a list such as ['a text'] or [('a text', 'its pair')]"
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model in one scheme on one backend, from `distill.load`."""
+
+    folder: Path
+    kind: Kind
+    labels: tuple[str, ...]
+    """Names of the outputs; empty for a number."""
+    backend: str
+    scheme: str
+    max_length: int
+    """Number of tokens to which a text, or a pair of texts, is truncated."""
+    threshold: float
+    """Probability above which a label of multi-label classification is predicted."""
+    columns: tuple[str, ...]
+    """The text columns of the task's files; empty if they are unknown."""
+    tokenizer: Any = field(repr=False)
+    run: Run = field(repr=False)
+    """Batch -> outputs."""
+    row_by_row: bool
+    """Whether texts are run one at a time, because activations share one scale for the batch, so that the outputs of a
+    text would depend on the other texts."""
+    temperature: float = 1.0
+    """What logits are divided by before they are made probabilities, as the run chose it on development rows."""
+    prompt: str = ""
+    """What an embedder puts before every text that it predicts."""
+    activation: Callable[[np.ndarray], np.ndarray] | None = field(default=None, repr=False)
+    """What makes the output of a cross-encoder its score; None for the output itself."""
+
+    def outputs(self, texts: Texts, batch_size: int = 32) -> np.ndarray:
+        """Outputs float32 [n, outputs] of n texts or pairs, in their order. A batch has texts of similar length.
+
+        For token classification, of the words of all texts, with zeros for a word beyond `max_length`; for multiple
+        choice, the logits of the choices, with -10,000 where a question has fewer than another; for question answering,
+        first character and end of the best span, its score, that of no answer, and the span's probability.
+
+        Raises:
+            DataError: for texts of another form, and for outputs that are not finite.
+        """
+        return self._outputs(texts, self._rows(texts), batch_size)
+
+    def _rows(self, texts: Texts) -> list[Any]:
+        """The rows as `Kind.answer` takes them; empty for kinds whose rows are texts or pairs."""
+        if self.kind.divide is None:
+            return []
+        if self.kind.choices:
+            check_choices(texts)
+        elif self.kind.extractive:
+            columns_of(texts, 2)
+        else:
+            columns_of(joined(texts), 1)
+        return [self.kind.divide(text) for text in texts]
+
+    def _outputs(self, texts: Texts, rows: list[Any], batch_size: int) -> np.ndarray:
+        wanted = 1 if self.kind.separate else len(self.columns)
+        columns = [[text for text, _ in rows]] if self.kind.divide else columns_of(texts, wanted)
+        if not columns or not columns[0]:
+            return np.zeros((0, COLUMNS if self.kind.extractive else len(self.labels) or 1), np.float32)
+        if self.kind.per_token:
+            places = [np.array(part, np.int64).reshape(-1, 2) for _, part in rows]
+            encoded = encode_words(columns[0], places, self.tokenizer, self.max_length)
+        elif self.kind.choices:
+            encoded = encode_choices(rows, self.tokenizer, self.max_length)
+        elif self.kind.extractive:
+            questions, contexts = zip(*rows, strict=True)
+            encoded = encode_questions(questions, contexts, self.tokenizer, self.max_length)
+        else:
+            encoded = encode_texts(columns, self.tokenizer, self.max_length)
+        _check(encoded.lengths > 0, "no text", "a text with at least one token")
+        left, size = self.tokenizer.padding_side == "left", 1 if self.row_by_row else batch_size
+        outputs = predict(self.run, encoded, pad_id=self.tokenizer.pad_token_id, left=left, rows=size)
+        if not np.isfinite(outputs).all():
+            raise DataError(
+                f"{self.folder}: got outputs of {self.backend} {self.scheme} that are not finite; must be numbers; "
+                "choose another scheme"
+            )
+        return outputs
+
+    def predict(self, texts: Texts, batch_size: int = 32) -> list[dict[str, Any]]:
+        """The prediction for each text or pair, in their order, as JSON values.
+
+        `{"label": "billing", "score": 0.97, "scores": {"billing": 0.97, ...}}` for a classification,
+        `{"labels": ["billing"], "scores": {...}}` for several labels, `{"score": 3.2}` for a number, and
+        `{"spans": [{"text": "Oslo", "label": "LOC", "start": 7, "end": 11, "score": 0.97}]}` for token classification,
+        where a list of words stands for the text that has a space between them. An embedder takes single texts, and
+        returns `{"vector": [0.1, -0.2, ...]}` for each. For multiple choice, a text is
+        `(question, [choices])` or `(text, question, [choices])`, and the prediction is
+        `{"choice": "Oslo", "number": 1, "score": 0.97, "scores": [0.02, 0.97, 0.01]}`, numbered from 0. For question
+        answering, a pair is `(question, context)`, and the prediction is
+        `{"answer": "Oslo", "start": 7, "end": 11, "score": 0.97, "no_answer": 0.01}`, with an empty answer without a
+        place where the context has none. `score` is the probability of the best span, and `no_answer` that of none
+        against it.
+
+        Scores of labels are scaled by the export's temperature, where it has one; which label is output does not depend
+        on it. The default prompt of an embedder is put before its texts, and the number of a cross-encoder is that of
+        sentence-transformers: its activation of the output.
+        """
+        if self.prompt:
+            texts = [self.prompt + text for column in columns_of(texts, 1) for text in column]
+        rows = self._rows(texts)
+        outputs, threshold = scaled(self._outputs(texts, rows, batch_size), self.threshold, self.temperature)
+        if self.activation is not None:
+            outputs = self.activation(outputs)
+        return self.kind.answer(outputs, self.labels, threshold, rows)
+
+
+def scaled(outputs: np.ndarray, threshold: float, temperature: float) -> tuple[np.ndarray, float]:
+    """Logits [n, C] divided by a temperature, and the threshold of a probability with which the same labels are output.
+
+    Unchanged for a temperature of 1.
+    """
+    if temperature == 1:
+        return outputs, threshold
+    return outputs / temperature, float(1 / (1 + np.exp(-np.log(threshold / (1 - threshold)) / temperature)))
+
+
+def joined(texts: Texts) -> Texts:
+    """The same texts, with words joined by spaces; anything else unchanged."""
+    if isinstance(texts, str | bytes) or not hasattr(texts, "__iter__"):
+        return texts
+    return [" ".join(text) if _is_words(text) else text for text in texts]
+
+
+def _is_words(text: object) -> bool:
+    return isinstance(text, list | tuple) and all(isinstance(word, str) for word in text)
+
+
+def check_choices(texts: Texts) -> None:
+    """DataError unless each row is one text or two, and a list of at least two choices."""
+    if isinstance(texts, str | bytes) or not hasattr(texts, "__iter__"):
+        raise DataError(f"texts: got a {type(texts).__name__}; must be a list of texts with choices; {_MEND_CHOICES}")
+    for number, row in enumerate(texts, 1):
+        parts = row if isinstance(row, tuple | list) else ()
+        right = len(parts) in (2, 3) and all(isinstance(text, str) for text in parts[:-1]) and _is_words(parts[-1])
+        if not right or len(parts[-1]) < 2:
+            raise DataError(
+                f"texts, number {number}: got {repr(row)[:80]}; must be texts with two choices or more; {_MEND_CHOICES}"
+            )
+        _check([all(map(_unicode, (*parts[:-1], *parts[-1])))], "a lone surrogate", "Unicode text")
+
+
+def columns_of(texts: Texts, wanted: int = 0) -> list[list[str]]:
+    """The texts as one list, or the two texts of each pair as two. Empty if there are none.
+
+    Args:
+        wanted: 1 for texts, 2 for pairs, 0 for either.
+
+    Raises:
+        DataError: for anything else.
+    """
+    if isinstance(texts, str | bytes) or not hasattr(texts, "__iter__"):
+        raise DataError(f"texts: got a {type(texts).__name__}; must be a list of texts or of pairs of texts; {_MEND}")
+    rows = [(text,) if isinstance(text, str) else text for text in texts]
+    width = wanted or (len(rows[0]) if rows and isinstance(rows[0], tuple | list) else 1)
+    form = "texts" if width == 1 else "pairs of texts"
+    for number, row in enumerate(rows, 1):
+        if not (isinstance(row, tuple | list) and len(row) == width in (1, 2) and all(isinstance(t, str) for t in row)):
+            shown = repr(row[0] if isinstance(row, tuple) and len(row) == 1 else row)[:80]
+            raise DataError(f"texts, number {number}: got {shown}; must be {form}, as the others; {_MEND}")
+    _check([all(map(_unicode, row)) for row in rows], "a lone surrogate", "Unicode text, decoded from its own encoding")
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _check(right: Sequence[bool] | np.ndarray, problem: str, rule: str) -> None:
+    wrong = np.flatnonzero(~np.asarray(right, np.bool_))
+    if len(wrong):
+        raise DataError(f"texts, number {wrong[0] + 1}: got {problem}; must be {rule}; correct it, or leave it out")
+
+
+def _unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

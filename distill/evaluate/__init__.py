@@ -1,1 +1,0 @@
-"""Scores, retained %, calibration and latency of variants of a model."""

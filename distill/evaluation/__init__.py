@@ -1,0 +1,1 @@
+"""Scores and what they mean: metrics, resamples, retained %, significance, calibration and chance."""

@@ -1,0 +1,74 @@
+"""How well the confidence of a model matches its accuracy, before and after its logits are divided by a temperature.
+
+Guo et al. 2017, On Calibration of Modern Neural Networks, arXiv 1706.04599.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from distill.inference.mixture import log_probabilities
+
+BINS = 15
+LOWEST, HIGHEST = 0.05, 20.0
+"""Least and largest temperature. Without a bound, that of a model without an error would be 0."""
+
+Bin = tuple[float, float, int]
+"""Mean confidence and accuracy, 0 to 1, and number of the rows of a bin."""
+
+
+def reliability(logits: np.ndarray, labels: np.ndarray, temperature: float = 1.0, bins: int = BINS) -> list[Bin]:
+    """The bins of confidence with rows, of `bins` of equal width: a reliability diagram.
+
+    logits `[N, C]` with C > 1, labels `[N]`. Bin k is (k / bins, (k + 1) / bins], as in the paper.
+    """
+    if logits.ndim != 2 or logits.shape[1] < 2:
+        raise ValueError(f"logits: got shape {logits.shape}; must be [N, C], C > 1 (not a regression)")
+    confidence = np.exp(log_probabilities(logits / temperature).max(axis=1))
+    correct = logits.argmax(axis=1) == labels
+    bin_of_row = np.clip(np.ceil(confidence * bins).astype(np.int64) - 1, 0, bins - 1)
+    rows, sums, right = (np.bincount(bin_of_row, weights, bins) for weights in (None, confidence, correct))
+    return [(float(sums[k] / rows[k]), float(right[k] / rows[k]), int(rows[k])) for k in np.flatnonzero(rows)]
+
+
+def error_of(diagram: list[Bin]) -> float:
+    """Mean distance between confidence and accuracy over the bins, weighted by rows; a fraction, 0 to 1."""
+    total = sum(rows for *_, rows in diagram)
+    return sum(rows * abs(confidence - accuracy) for confidence, accuracy, rows in diagram) / total
+
+
+def expected_calibration_error(logits: np.ndarray, labels: np.ndarray, bins: int = BINS) -> float:
+    """Expected calibration error of logits `[N, C]` with C > 1 for labels `[N]`; a fraction, 0 to 1."""
+    return error_of(reliability(logits, labels, bins=bins))
+
+
+def temperature(logits: np.ndarray, labels: np.ndarray) -> float:
+    """The temperature by which logits `[N, C]`, divided, have the least mean negative log-likelihood of labels `[N]`.
+
+    From `LOWEST` to `HIGHEST`. The rows must not be those on which the calibration is then reported.
+    """
+    rows = np.arange(len(labels))
+
+    def loss(inverse: float) -> float:  # convex in the inverse, of which the logits are a multiple
+        return -float(log_probabilities(logits * inverse)[rows, labels].mean())
+
+    found = minimize_scalar(loss, bounds=(1 / HIGHEST, 1 / LOWEST), method="bounded", options={"xatol": 1e-5})
+    return 1 / float(found.x)
+
+
+def described(logits: np.ndarray, labels: np.ndarray, chosen: float | None) -> dict[str, Any]:
+    """The calibration of a task, as in results.json. `chosen`: the temperature from other rows; None without any."""
+    before = reliability(logits, labels)
+    result = {"ece": error_of(before), "temperature": chosen, "ece_scaled": None, "bins": _rounded(before)}
+    if chosen is None:
+        return result
+    after = reliability(logits, labels, chosen)
+    return result | {"ece_scaled": error_of(after), "bins_scaled": _rounded(after)}
+
+
+def _rounded(diagram: list[Bin]) -> list[list[float]]:
+    """With four decimals, because a report has thousands of bins."""
+    return [[round(confidence, 4), round(accuracy, 4), rows] for confidence, accuracy, rows in diagram]

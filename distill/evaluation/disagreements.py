@@ -1,0 +1,96 @@
+"""The rows on which a student's predictions differ from the teacher's, for a person to read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from distill.data.task import Task
+from distill.data.task_types import SECONDS, Kind, labelled
+from distill.data.tasks import targets_of
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+MOST = 50
+"""Maximum rows of a task."""
+CHARACTERS = 200
+"""Characters of a text that are shown."""
+
+
+def shown(row: Any) -> list[str]:
+    """The text, the texts of the row with its choices in one, or the words with spaces between them."""
+    if isinstance(row, tuple):
+        return [text if isinstance(text, str) else " | ".join(text) for text in row]
+    return [row] if isinstance(row, str) else [" ".join(row)]
+
+
+def short(text: str) -> str:
+    return text if len(text) <= CHARACTERS else f"{text[: CHARACTERS - 3]}..."
+
+
+def label_of(kind: Kind, target: np.ndarray, names: Sequence[str], divided: Any) -> str | float | None:
+    """The label of a row: names of labels, a number, a choice, or the answers in a context; None without one.
+
+    Args:
+        target: [1] or [1, labels] of the row, as the kind encodes it.
+        divided: the row as `Kind.answer` takes it, of kinds with `divide`.
+    """
+    if not labelled(target)[0]:
+        return None
+    if kind.choices:
+        return str(divided[1][target[0]])
+    if kind.extractive:
+        spans = np.asarray(target[0]).reshape(-1, 2).tolist()
+        return " | ".join(divided[1][first:end] for first, end in spans if first >= 0) or "no answer"
+    if kind.flags is None:
+        return float(target[0])
+    flags = kind.flags(target, len(names))[0]
+    return ", ".join(name for name, flag in zip(names, flags, strict=True) if flag)
+
+
+def readable(kind: Kind) -> bool:
+    """Whether the rows of a kind are listed: not those that are words, or pairs of vectors."""
+    return not kind.per_token and not kind.separate
+
+
+def disagreements(
+    task: Task, rows: Dataset, teacher: np.ndarray, student: np.ndarray, most: int = MOST
+) -> list[dict[str, Any]]:
+    """The rows with other predictions, in descending order of the difference of the outputs; of numbers, which are
+    seldom the same, the rows with the largest differences.
+
+    Args:
+        task: of a `readable` kind.
+        teacher, student: outputs [n, C] for the rows.
+
+    Returns:
+        For each row: its number from 0, text, predictions of both in a few words, and label.
+    """
+    kind = task.kind
+    distance = kind.difference(student, teacher)
+    if kind.same is not None:
+        differs = ~kind.same(task.predictions(student), task.predictions(teacher))
+        distance = np.where(differs, distance, -np.inf)
+    order = np.argsort(-distance, kind="stable")[:most]
+    numbers = order[distance[order] > (-np.inf if kind.same is not None else 0)]
+    if not len(numbers):
+        return []
+    part = rows.select(numbers)
+    columns = [*task.columns, SECONDS] if kind.choices else [*task.columns]
+    texts = list(zip(*(part[column][:] for column in columns), strict=True))
+    divided = [] if kind.divide is None else [kind.divide(row) for row in texts]
+    targets = targets_of(part)
+    answers = [kind.answer(each[numbers], task.labels, task.threshold, divided) for each in (teacher, student)]
+    return [
+        {
+            "row": int(number),
+            "text": " | ".join(map(short, shown(row))),
+            "teacher": kind.brief(of_teacher),
+            "student": kind.brief(of_student),
+            "label": label_of(kind, targets[place : place + 1], task.labels, divided[place] if divided else None),
+        }
+        for place, (number, row, of_teacher, of_student) in enumerate(zip(numbers, texts, *answers, strict=True))
+    ]

@@ -1,0 +1,44 @@
+"""Scores of short, middling and long rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from distill.data.encode import Encoded
+from distill.evaluation import metrics
+
+
+def terciles(lengths: np.ndarray) -> list[tuple[int, int, np.ndarray]]:
+    """(shortest, longest, numbers of the rows) of three groups by length; fewer where many rows are of one length."""
+    edges = np.quantile(lengths, [1 / 3, 2 / 3], method="inverted_cdf")
+    group = np.searchsorted(edges, lengths)
+    rows: Sequence[np.ndarray] = [np.flatnonzero(group == number) for number in range(3)]
+    return [(int(lengths[part].min()), int(lengths[part].max()), part) for part in rows if len(part)]
+
+
+def of_rows(encoded: Encoded) -> np.ndarray:
+    """[n] tokens of each row; of a question, those of all windows of its context."""
+    if encoded.spans is None:
+        return np.asarray(encoded.lengths)
+    return np.bincount(encoded.spans.owners, weights=encoded.lengths).astype(np.int64)
+
+
+def by_length(
+    names: Sequence[str], predicted: np.ndarray, labels: np.ndarray, lengths: np.ndarray
+) -> list[dict[str, Any]]:
+    """The scores in percent of each third of the rows by length, as in results.json.
+
+    Args:
+        names: of the metrics.
+        predicted, labels: of rows, as metrics take them, or of the words of texts.
+        lengths: [n] tokens of each row or text.
+    """
+    groups = []
+    for low, high, rows in terciles(lengths):
+        part = rows if labels.dtype.names is None else np.flatnonzero(np.isin(labels["group"], rows))
+        scores = metrics.score(names, predicted[part], labels[part]) if len(part) else {}
+        groups.append({"from": low, "to": high, "rows": len(rows), "scores": scores})
+    return groups

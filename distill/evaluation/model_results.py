@@ -1,0 +1,270 @@
+"""The rows of results.json: the measurements of each variant, and the tests between them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from distill.data.tasks import TaskData
+from distill.evaluation import calibration, chance, resamples, retained, significance
+from distill.evaluation.lengths import by_length
+from distill.inference import latency
+from distill.inference.cost import gmacs, parameters, size_mib, total
+from distill.inference.timing import TASK_LENGTHS, Timed, name_of
+from distill.inference.variants import REFERENCE, Variant, is_reference, same_backend
+
+Outputs = dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]
+"""(task, split) -> outputs [n, C] and labels."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All measurements of one evaluation."""
+
+    tasks: dict[str, TaskData]
+    variants: Sequence[Variant]
+    outputs: dict[str, Outputs]
+    timed: Timed
+    served: Mapping[str, Mapping[str, Any]]
+    """Variant -> `cold_start_ms` and `memory_mib` of a process that serves it; without variants that none served."""
+    largest: Sequence[int]
+    """The shape at which throughput is reported."""
+    cuda: bool
+    """Whether torch ran on a GPU."""
+    development: dict[str, Outputs] = field(default_factory=dict)
+    """Variant -> outputs and labels of rows that are not reported, on which its temperatures are chosen."""
+    lengths: Mapping[tuple[str, str], np.ndarray] = field(default_factory=dict)
+    """(task, split) -> [n] tokens of each row."""
+
+    @functools.cached_property
+    def names(self) -> dict[str, tuple[str, ...]]:
+        """Task -> its metrics."""
+        return {task: data.task.metrics for task, data in self.tasks.items()}
+
+    @functools.cached_property
+    def predictions(self) -> dict[str, retained.Predictions]:
+        """Variant -> its predictions; empty for one that is only timed."""
+        return {variant.name: _predictions(self, variant.name) for variant in self.variants}
+
+    @functools.cached_property
+    def drawn(self) -> dict[str, retained.Scores]:
+        """Variant -> its scores on resamples, for those that were scored on all tasks."""
+        every = self.predictions[REFERENCE].keys()
+        whole = {name: each for name, each in self.predictions.items() if each.keys() == every}
+        return retained.drawn(whole, self.names)
+
+    @functools.cached_property
+    def chance(self) -> dict[str, dict[str, float]]:
+        """The scores of the best constant predictors."""
+        labels = {key: labels for key, (_, labels) in self.predictions[REFERENCE].items()}
+        return chance.of_tasks(labels, self.names)
+
+
+def identity(variant: Variant) -> dict[str, Any]:
+    """The keys that identify a variant."""
+    row: dict[str, Any] = {"name": variant.label, "role": variant.role, "step": variant.step.stage}
+    row |= {"target": variant.target or None, "scheme": variant.scheme, "backend": variant.backend}
+    return row if variant.member is None else row | {"member": variant.member + 1}
+
+
+def row(
+    variant: Variant,
+    measured: Measured,
+    sources: Sequence[Path],
+    paths: Sequence[Path],
+    run: Path,
+    one_encoder: bool = False,
+) -> dict[str, Any]:
+    """One row of `models`.
+
+    Args:
+        sources: its float checkpoints.
+        paths: the files that are run.
+        run: the run folder.
+        one_encoder: whether the checkpoints have the same encoder, which then counts once.
+    """
+    own, times = measured.predictions[variant.name], measured.timed.times[variant.name]
+    scores = retained.scores(own, measured.names)
+    inside = paths[0] if len(paths) == 1 and paths[0].is_relative_to(run) else None
+    rate = 1000 * measured.largest[0] / float(np.median(times[name_of(measured.largest)]))
+    return {
+        "path": None if inside is None else str(inside.relative_to(run)),
+        "parameters": total(parameters, sources, one_encoder),
+        "size_mib": total(size_mib, paths, one_encoder and len(paths) > 1),
+        "gmacs": total(gmacs, sources, one_encoder),
+        "latency_ms": [_latency(inputs, values) for inputs, values in times.items()],
+        "throughput_per_second": rate,
+        "requests": latency.percentiles(measured.timed.requests[variant.name]),
+        **(measured.served.get(variant.name) or {"cold_start_ms": None, "memory_mib": None}),
+        **_energy(variant.name, measured.timed),
+        "scores": scores,
+        "glue": retained.glue_average(scores) if scores else None,
+        "calibration_error": _calibration_error(described := _calibration(variant.name, measured)),
+        **({"calibration": described} if described else {}),
+        **(_statistics(variant.name, measured) if scores else {}),
+        **({"recall": recall} if (recall := _recall(own, measured.tasks)) else {}),
+        "retained": _retained(variant.name, measured) if scores and variant.name != REFERENCE else None,
+        "speedup": _speedup(variant, measured),
+    }
+
+
+def _energy(name: str, timed: Timed) -> dict[str, Any]:
+    return {"energy_j": timed.energy.get(name)} | (
+        {} if timed.energy_missing is None else {"energy_missing": timed.energy_missing}
+    )
+
+
+def _latency(inputs: str, values: list[float]) -> dict[str, Any]:
+    summary = latency.summary(values)
+    if inputs == TASK_LENGTHS:
+        return {"batch": None, "length": None, "name": inputs, **summary}
+    batch, length = inputs.split("x")
+    return {"batch": int(batch), "length": int(length), **summary}
+
+
+def _predictions(measured: Measured, name: str) -> retained.Predictions:
+    """Predictions of the variant of this name."""
+    return _graded(measured, measured.outputs[name])
+
+
+def _graded(measured: Measured, every: Outputs) -> retained.Predictions:
+    return {
+        (task, split): (measured.tasks[task].task.graded(outputs, labels), labels)
+        for (task, split), (outputs, labels) in every.items()
+    }
+
+
+def _recall(own: retained.Predictions, tasks: dict[str, TaskData]) -> dict[str, dict[str, float]]:
+    """Task -> label, or type of spans -> percent of its rows that are predicted, on the first reported split."""
+    result: dict[str, dict[str, float]] = {}
+    for (name, _), (predicted, labels) in own.items():
+        if (recalls := (task := tasks[name].task).kind.recalls) is not None and name not in result:
+            by_label = recalls(predicted, labels, task.labels)
+            result[name] = {label: percent for label, (percent, _) in by_label.items()}
+    return result
+
+
+def _calibrated(outputs: Outputs, tasks: dict[str, TaskData]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Task -> logits [R, C] and labels [R] of all its splits, of tasks with classes or labels for texts."""
+    parts: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
+    for (name, _), (logits, labels) in outputs.items():
+        kind = tasks[name].task.kind
+        if kind.named and not kind.per_token:
+            parts.setdefault(name, []).append((kind.rows(logits), labels.ravel()))
+    return {
+        name: (np.concatenate([logits for logits, _ in each]), np.concatenate([labels for _, labels in each]))
+        for name, each in parts.items()
+    }
+
+
+def _calibration(name: str, measured: Measured) -> dict[str, dict[str, Any]]:
+    """Task -> calibration of a variant, with the temperature that fits its development rows best."""
+    own = _calibrated(measured.outputs[name], measured.tasks)
+    other = _calibrated(measured.development.get(name, {}), measured.tasks)
+    chosen = {task: calibration.temperature(*other[task]) for task in own if task in other}
+    return {task: calibration.described(*each, chosen.get(task)) for task, each in own.items()}
+
+
+def _calibration_error(described: Mapping[str, Mapping[str, Any]]) -> float | None:
+    """Mean over tasks with classes or labels; None if there is none with predictions."""
+    errors = [each["ece"] for each in described.values()]
+    return float(np.mean(errors)) if errors else None
+
+
+def _statistics(name: str, measured: Measured) -> dict[str, Any]:
+    """The keys of a scored variant that depend on its predictions alone."""
+    own, kinds = measured.predictions[name], {task: data.task.kind for task, data in measured.tasks.items()}
+    drawn = measured.drawn[name]
+    ends = {task: {key: resamples.interval(values) for key, values in each.items()} for task, each in drawn.items()}
+    thirds: dict[str, list[dict[str, Any]]] = {}
+    for (task, split), (predicted, labels) in own.items():
+        # A part of the rows of a query is another ranking.
+        if task not in thirds and (task, split) in measured.lengths and not kinds[task].grouped:
+            thirds[task] = by_length(measured.names[task], predicted, labels, measured.lengths[task, split])
+    constant = chance.near_constant(own, without=[task for task, kind in kinds.items() if kind.per_token])
+    return {
+        "near_constant": constant,
+        "score_ci95": {task: {key: list(both) for key, both in each.items() if both} for task, each in ends.items()},
+        **({"by_length": thirds} if thirds else {}),
+    }
+
+
+def _retained(name: str, measured: Measured) -> dict[str, Any]:
+    floor = measured.chance
+    ours, theirs = (retained.scores(measured.predictions[each], measured.names) for each in (name, REFERENCE))
+    both = retained.intervals(measured.drawn[name], measured.drawn[REFERENCE], theirs, floor)
+    ratio, above = (None if ends is None else list(ends) for ends in both)
+    kept = retained.retained(ours, theirs) | {"ci95": ratio}
+    kept |= {"above_chance": retained.above_chance(ours, theirs, floor), "above_chance_ci95": above}
+    return kept | {"development": _on_development(name, measured)}
+
+
+def _on_development(name: str, measured: Measured) -> float | None:
+    """The retained % of the headline on the rows on which choices are made; None unless all tasks have such rows."""
+    both = [_graded(measured, measured.development.get(each, {})) for each in (name, REFERENCE)]
+    if any({task for task, _ in each} != measured.tasks.keys() for each in both):
+        return None
+    ours, theirs = (retained.scores(each, measured.names) for each in both)
+    value: float | None = retained.retained(ours, theirs)["macro_without_wnli"]
+    return value
+
+
+def compared(measured: Measured) -> dict[str, Any]:
+    """The keys of results.json that compare the variants with chance and with each other."""
+    drawn = measured.drawn
+    scored = {v.name: _scored(v, measured) for v in measured.variants if v.name in drawn}
+    reference = scored[REFERENCE]
+    return {
+        "chance": measured.chance,
+        "near_chance": chance.near_chance(drawn[REFERENCE], measured.chance),
+        "tests": significance.every_test([*scored.values()], reference),
+        "detectable": significance.detectable([*scored.values()], reference),
+    }
+
+
+def _scored(variant: Variant, measured: Measured) -> significance.Scored:
+    own = measured.predictions[variant.name]
+    correct = {}
+    for task, data in measured.tasks.items():
+        of_task = {key: each for key, each in own.items() if key[0] == task}
+        if (found := significance.right(data.task.metrics, data.task.kind.same, of_task)) is not None:
+            correct[task] = found
+    return significance.Scored(
+        {"name": variant.label, "scheme": variant.scheme, "backend": variant.backend},
+        variant.role,
+        variant.target,
+        retained.scores(own, measured.names),
+        measured.drawn[variant.name],
+        correct,
+    )
+
+
+def _speedup(variant: Variant, measured: Measured) -> dict[str, Any]:
+    """Over the form of the teacher (`is_reference`) that is fastest on the same inputs.
+
+    The headline is at the tasks' own lengths: over all backends, and over the forms on the same backend.
+    """
+    times = measured.timed.times
+    teachers = [v for v in measured.variants if is_reference(v, measured.cuda) and times.get(v.name)]
+    same = [v for v in teachers if v.backend == same_backend(variant)]  # empty if the teacher does not run on it
+
+    def over(references: Sequence[Variant], inputs: str) -> dict[str, Any] | None:
+        if not references:
+            return None
+        fastest = min(references, key=lambda v: float(np.median(times[v.name][inputs])))
+        return latency.speedup(times[fastest.name][inputs], times[variant.name][inputs])
+
+    by_input = {inputs: over(teachers, inputs) for inputs in times[variant.name]}
+    headline, on_same = by_input[TASK_LENGTHS], over(same, TASK_LENGTHS)
+    assert headline is not None  # the reference is always timed
+    return {
+        "best_teacher": headline["median"],
+        "ci95": headline["ci95"],
+        "same_backend": on_same and on_same["median"],
+        "by_input": by_input,
+    }

@@ -1,0 +1,163 @@
+"""How much of the teacher's score a student retains, in five ways, with confidence intervals.
+
+The first four differ by more than most methods do: DistilBERT retains 96.9, 96.2, 95.7 or 86.4 percent of BERT's score.
+The fifth counts only what is above chance, because a ratio of scores is far above 0 for a model without any skill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from distill.evaluation import metrics, resamples
+
+Scores = Mapping[str, Mapping[str, Any]]
+"""Task -> metric -> percent, or [R] percent on each of R resamples."""
+Predictions = Mapping[tuple[str, str], tuple[np.ndarray, np.ndarray]]
+"""(task, split) -> (predictions, labels), as `distill.evaluation.metrics` takes them."""
+
+NOISE = "wnli"
+"""It has 71 validation rows, chosen to contradict the training rows: most papers leave it out."""
+
+
+def scores(predictions: Predictions, names: Mapping[str, Sequence[str]]) -> dict[str, dict[str, float]]:
+    """Scores of every task by its metrics `names[task]`, in percent.
+
+    A metric on split `validation_matched` is called e.g. `accuracy_matched`.
+    """
+    result: dict[str, dict[str, float]] = {}
+    for (task, split), (predicted, labels) in predictions.items():
+        for metric, value in metrics.score(names[task], predicted, labels).items():
+            result.setdefault(task, {})[key(metric, split)] = value
+    return result
+
+
+def key(metric: str, split: str) -> str:
+    """The key of a metric on a split among a task's scores."""
+    return metric + split.removeprefix("validation").removeprefix("test")
+
+
+def drawn(
+    predictions: Mapping[str, Predictions], names: Mapping[str, Sequence[str]], resampled: int = resamples.RESAMPLES
+) -> dict[str, Scores]:
+    """Model -> its scores on resamples of the rows, which are the same for all models (see `resamples`).
+
+    Args:
+        predictions: model -> its predictions, on the same tasks and splits for all models.
+
+    Raises:
+        ValueError: for labels that are not the same for all models.
+    """
+    result: dict[str, dict[str, dict[str, np.ndarray]]] = {model: {} for model in predictions}
+    for task, split in next(iter(predictions.values()), {}):
+        of_split = {model: each[task, split] for model, each in predictions.items()}
+        labels = next(iter(of_split.values()))[1]
+        if not all(np.array_equal(labels, other) for _, other in of_split.values()):
+            raise ValueError(f"{task} {split}: got other labels for one model; must be the same rows for all models")
+        predicted = {model: predicted for model, (predicted, _) in of_split.items()}
+        seed = resamples.seed_of(task, split)
+        for model, values in resamples.drawn(names[task], predicted, labels, seed, resampled).items():
+            result[model].setdefault(task, {}).update({key(metric, split): each for metric, each in values.items()})
+    return dict(result)
+
+
+def tasks(of_model: Scores, without: Collection[str] = ()) -> dict[str, Any]:
+    """Task -> mean of its metrics (and, for MNLI, of its two splits), or [R] of them on resamples."""
+    return {task: np.mean(list(values.values()), axis=0) for task, values in of_model.items() if task not in without}
+
+
+def glue_average(of_model: Scores, without: Collection[str] = ()) -> float:
+    """Mean over tasks of the mean of a task's metrics, in percent. ValueError if no task remains."""
+    return float(average(of_model, without))
+
+
+def average(of_model: Scores, without: Collection[str] = ()) -> Any:
+    """`glue_average` of scores, or [R] of scores on resamples."""
+    values = tasks(of_model, without)
+    if not values:
+        raise ValueError(f"scores: got {sorted(of_model)} without {sorted(without)}; must leave at least one task")
+    return np.mean(list(values.values()), axis=0)
+
+
+def _no_ratio(teacher: Scores) -> list[str]:
+    """Tasks on which the teacher scores 0 or less (e.g. a Matthews correlation of 0), so that no ratio is defined."""
+    return sorted(task for task, value in tasks(teacher).items() if value <= 0)
+
+
+def _macro(student: Scores, teacher: Scores, without: Collection[str]) -> float | None:
+    if not set(teacher) - set(without):
+        return None
+    denominator = glue_average(teacher, without)
+    return 100 * glue_average(student, without) / denominator if denominator > 0 else None
+
+
+def retained(student: Scores, teacher: Scores) -> dict[str, Any]:
+    """Retained percent of the teacher's scores. Student and teacher must be scored on the same tasks.
+
+    macro: ratio of the averages over all tasks;
+    macro_without_wnli: the same without WNLI (the headline);
+    mean_of_ratios: mean of the tasks' own ratios, without WNLI;
+    worst: the task with the smallest ratio, WNLI included;
+    left_out: tasks that are in none of these because the teacher's score is not above 0.
+    A value is None if no task remains for it.
+    """
+    if set(student) != set(teacher):
+        raise ValueError(f"scores: got student {sorted(student)}, teacher {sorted(teacher)}; must be the same")
+    left_out = _no_ratio(teacher)
+    ours, theirs = tasks(student, left_out), tasks(teacher, left_out)
+    ratios = {task: 100 * ours[task] / theirs[task] for task in theirs}
+    counted = [ratio for task, ratio in ratios.items() if task != NOISE]
+    worst = min(ratios, key=ratios.__getitem__, default=None)
+    return {
+        "macro": _macro(student, teacher, left_out),
+        "macro_without_wnli": _macro(student, teacher, [*left_out, NOISE]),
+        "mean_of_ratios": float(np.mean(counted)) if counted else None,
+        "worst": None if worst is None else {"task": worst, "percent": ratios[worst]},
+        "left_out": left_out,
+    }
+
+
+def above_chance(student: Scores, teacher: Scores, chance: Scores) -> float | None:
+    """Percent that a student retains of what the teacher's macro score is above chance, without WNLI.
+
+    100 (macro score of the student - that of the best constant predictors) / (the same of the teacher), over all tasks
+    but WNLI. Tasks on which the teacher scores no more than chance count too: their differences are about 0. None where
+    no task remains, or the teacher's macro score is not above chance.
+    """
+    if not set(teacher) - {NOISE}:
+        return None
+    floor = glue_average(chance, [NOISE])
+    skill = glue_average(teacher, [NOISE]) - floor
+    return 100 * (glue_average(student, [NOISE]) - floor) / skill if skill > 0 else None
+
+
+Interval = tuple[float, float]
+
+
+def intervals(
+    student: Scores, teacher: Scores, of_teacher: Scores, chance: Scores | None = None
+) -> tuple[Interval | None, Interval | None]:
+    """95% intervals of `macro_without_wnli` and, with `chance`, of `above_chance`; None where that is None.
+
+    They include the variance of the rows, and not that of training, for which several seeds are needed. The scores of
+    constant predictors are those on all rows.
+
+    Args:
+        student, teacher: scores on resamples of the same rows, as from `drawn`.
+        of_teacher: scores on all rows, which decide the tasks of the ratio, as in `retained`.
+    """
+    without = [*_no_ratio(of_teacher), NOISE]
+    ratio = _interval(student, teacher, without, 0.0)
+    if chance is None or above_chance(of_teacher, of_teacher, chance) is None:
+        return ratio, None
+    return ratio, _interval(student, teacher, [NOISE], glue_average(chance, [NOISE]))
+
+
+def _interval(student: Scores, teacher: Scores, without: Collection[str], floor: float) -> Interval | None:
+    if not set(teacher) - set(without):
+        return None
+    above, below = average(student, without) - floor, average(teacher, without) - floor
+    # The score of a teacher near the floor may be at the floor in a resample, which then has no ratio.
+    return resamples.interval(100 * np.divide(above, below, out=np.full(len(below), np.nan), where=below > 0))

@@ -1,0 +1,64 @@
+"""What each change from the teacher to the fastest student gave: a pure function of the rows of results.json."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from distill.config.backends import BACKENDS
+
+Row = Mapping[str, Any]
+
+
+def waterfall(models: Sequence[Row], changed: Sequence[str], target: str | None) -> list[dict[str, Any]]:
+    """Speedup and retained % after each change, cumulative, for the student of a target.
+
+    The teacher in float32 on torch comes first, then the student on torch, in float32 on the runtime of the fastest
+    scored form, and that form. Changes that no row measures apart are one step, such as `depth and width`; steps
+    without a row of their own are left out. Speedups are those at the tasks' own lengths, over the same reference as
+    all speedups, so that the teacher on torch may be below 1. Empty without the rows of teacher and student on torch.
+
+    Args:
+        models: rows of results.json.
+        changed: what was made smaller between teacher and student: depth, width, vocabulary, ...
+        target: label of the target; None for a run with one target or none.
+    """
+    measured = [m for m in models if m.get("speedup") and m["role"] in ("teacher", "student", "pruned")]
+    own = [m for m in measured if m["role"] != "teacher" and m["target"] == target]
+    teacher, student = _row(measured, "teacher", "torch", "fp32"), _row(own, "student", "torch", "fp32")
+    scored = [m for m in own if m["role"] == "student" and m.get("retained")]
+    if teacher is None or student is None or not scored:
+        return []
+    pruned = _row(own, "pruned", "torch", "fp32")
+    fastest = max(scored, key=lambda m: float(m["speedup"]["best_teacher"] or 0))
+    on_runtime = _row(own, "student", BACKENDS[fastest["backend"]].runtime, "fp32")
+    steps: list[tuple[str, Row]] = [("teacher", teacher), *_to_student(student, pruned, changed)]
+    if on_runtime is not None and on_runtime is not student:
+        steps.append(("runtime", on_runtime))
+    if fastest["scheme"] != "fp32":
+        steps.append((fastest["scheme"], fastest))
+    return [_step(name, row, target) for name, row in steps]
+
+
+def _to_student(student: Row, pruned: Row | None, changed: Sequence[str]) -> Iterator[tuple[str, Row]]:
+    """The steps from the teacher to the student; the pruned model is the student before it is trained again."""
+    if pruned is None:
+        yield _joined(changed) or "training", student
+        return
+    cut = [name for name in changed if name != "vocabulary"]
+    yield _joined(cut) or "pruning", pruned
+    yield _joined([*(name for name in changed if name not in cut), "recovery"]), student
+
+
+def _row(models: Sequence[Row], role: str, backend: str, scheme: str) -> Row | None:
+    return next((m for m in models if (m["role"], m["backend"], m["scheme"]) == (role, backend, scheme)), None)
+
+
+def _joined(names: Sequence[str]) -> str:
+    *most, last = names or [""]
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _step(name: str, row: Row, target: str | None) -> dict[str, Any]:
+    kept = 100.0 if row["role"] == "teacher" else (row.get("retained") or {}).get("macro_without_wnli")
+    return {"step": name, "speedup": row["speedup"]["best_teacher"], "retained": kept, "target": target}

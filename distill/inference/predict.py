@@ -1,0 +1,126 @@
+"""Logits of a whole data set, in batches of sequences of similar length."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from distill.data.collate import characters, pad, task_batch, word_positions
+from distill.data.encode import Encoded
+from distill.data.task_types import ABSENT
+from distill.data.task_types.answers import COLUMNS, best_spans, gathered
+from distill.data.windows import split, windows
+from distill.inference.mixture import average_by_text
+from distill.inference.runners import Batch, Run
+
+
+def batches(lengths: np.ndarray, tokens: int, rows: int | None = None) -> list[np.ndarray]:
+    """Row indexes of each batch, longest rows first, so that out-of-memory errors come at the start.
+
+    Rows times longest length is at most `tokens`, except for a single row that is longer. With `rows`, each batch has
+    that number of rows instead.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    parts, start = [], 0
+    while start < len(order):
+        size = rows or max(1, tokens // max(1, int(lengths[order[start]])))
+        parts.append(order[start : start + size])
+        start += size
+    return parts
+
+
+def predict(
+    run: Run, encoded: Encoded, *, pad_id: int, left: bool = False, tokens: int = 16384, rows: int | None = None
+) -> np.ndarray:
+    """Logits float32 [n, C] of every row, in their order. `tokens` and `rows` limit a batch, as in `batches`.
+
+    Of rows in words [W, C], with zeros for words without a token. Of rows with up to K sequences [n, K C], with
+    `ABSENT` where a row has fewer. Of windows [n, `COLUMNS`] for n questions.
+    """
+    parts = batches(np.asarray(encoded.lengths), tokens, rows)
+    if not parts:
+        raise ValueError("encoded: got no rows; must have at least one")
+    if encoded.words is not None:
+        return _of_words(run, encoded, parts, pad_id, left)
+    if encoded.spans is not None:
+        return _of_windows(run, encoded, parts, pad_id)
+    if encoded.groups is not None:
+        outputs = predict(run, encoded.sequences, pad_id=pad_id, left=left, tokens=tokens, rows=rows)
+        return grouped(outputs, encoded.groups)
+    first = run(pad(encoded, parts[0], pad_id, left))
+    result = np.empty((len(encoded), first.shape[1]), dtype=np.float32)
+    result[parts[0]] = first
+    for part in parts[1:]:
+        # Small arrays that are kept between large ones that are freed would fragment the memory.
+        result[part] = run(pad(encoded, part, pad_id, left))
+    return result
+
+
+def grouped(outputs: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Outputs [sequences, C] as [n, K C], for rows of up to K sequences. `groups`: as in `Encoded`."""
+    sizes = np.diff(groups)
+    place = np.arange(int(sizes.max(initial=0)))
+    has, numbers = place < sizes[:, None], groups[:-1, None] + place
+    result = np.full((*numbers.shape, outputs.shape[1]), ABSENT, np.float32)
+    result[has] = outputs[numbers[has]]
+    return result.reshape(len(sizes), -1)
+
+
+def _of_words(run: Run, encoded: Encoded, parts: list[np.ndarray], pad_id: int, left: bool) -> np.ndarray:
+    assert encoded.words is not None
+    outputs, numbers = [], []
+    for part in parts:
+        batch = pad(encoded, part, pad_id, left)
+        width = batch["input_ids"].shape[1]
+        positions, words = word_positions(encoded, part, width, left)
+        # By row and column, because the logits may lack columns of padding.
+        outputs.append(run(batch)[positions // width, positions % width])
+        numbers.append(words)
+    result = np.zeros((len(encoded.words.positions), outputs[0].shape[1]), dtype=np.float32)
+    result[np.concatenate(numbers)] = np.concatenate(outputs)
+    return result
+
+
+def _of_windows(run: Run, encoded: Encoded, parts: list[np.ndarray], pad_id: int) -> np.ndarray:
+    assert encoded.spans is not None
+    result = np.empty((len(encoded), COLUMNS), np.float32)
+    for part in parts:
+        logits = run(pad(encoded, part, pad_id))  # may lack columns of padding
+        result[part] = best_spans(logits, characters(encoded, part, logits.shape[1]))
+    return gathered(result, encoded.spans.owners)
+
+
+def window_logits(run: Run, encoded: Encoded, *, pad_id: int, tokens: int = 16384) -> np.ndarray:
+    """Logits float32 [windows, 2 W] of start, then of end, of each window, with `ABSENT` where there is no answer.
+
+    W is the number of tokens of the longest window, padded. `tokens`: as in `predict`.
+    """
+    parts = batches(np.asarray(encoded.lengths), tokens)
+    result = np.empty((0, 2, 0), np.float32)
+    for part in parts:  # the longest first
+        batch, _ = task_batch(encoded, part, pad_id)
+        places = batch.pop("places")
+        if not result.size:
+            result = np.full((len(encoded), 2, places.shape[1]), ABSENT, np.float32)
+        logits = np.where(places[:, :, None] == 1, run(batch), np.float32(ABSENT))
+        result[part, :, : places.shape[1]] = logits.transpose(0, 2, 1)
+    return result.reshape(len(encoded), -1)
+
+
+def in_windows(run: Run, tokenizer: Any, size: int | None) -> Run:
+    """A callable for texts of any length: it applies `run` to overlapping windows of at most `size` tokens and averages
+    the outputs of each text. `run` itself if `size` is None.
+    """
+    if size is None:
+        return run
+    layout, pad_left = windows(tokenizer, size), tokenizer.padding_side == "left"
+
+    def whole(batch: Batch) -> np.ndarray:
+        real = batch["attention_mask"].astype(bool)
+        offsets = np.cumsum([0, *real.sum(1)])
+        rows = Encoded(batch["input_ids"][real].astype(np.int32), offsets, batch["token_type_ids"][real], None)
+        parts, owner = split(rows, layout)
+        return average_by_text(run(pad(parts, range(len(parts)), tokenizer.pad_token_id, pad_left)), owner)
+
+    return whole

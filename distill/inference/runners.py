@@ -1,0 +1,265 @@
+"""One kind of callable for every variant of a model, so that the same code scores and times all of them."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from distill.config.backends import BACKENDS
+from distill.config.schemes import COMPILED, SCHEMES
+from distill.inference.mixture import average
+from distill.models.families import auto_class, logits
+from distill.models.teacher.load import read_config
+from distill.models.teacher.whole import load_whole
+from distill.runtime.machine import arithmetic
+
+Batch = dict[str, np.ndarray]
+"""int64 input_ids, attention_mask and token_type_ids, each [B, L]. A runner uses those that its model has."""
+Run = Callable[[Batch], np.ndarray]
+"""Batch -> logits float32 [B, C], or [B, L, C] of a model with outputs for each token, as `family.logits`."""
+
+
+@dataclass(frozen=True)
+class Runner:
+    """A variant of a model, loaded by its backend."""
+
+    name: str
+    backend: str
+    """torch, openvino, or onnxruntime, possibly with its provider."""
+    scheme: str
+    """fp32, bf16, int8, ..."""
+    run: Run
+
+
+FLOATS = ("fp32", "tf32", "bf16", "fp16")
+QUANTIZED = tuple(
+    dict.fromkeys(scheme.scheme for scheme in SCHEMES.values() if BACKENDS[scheme.backend].loads == "transformers")
+)
+"""Schemes of folders that transformers loads with their quantizer."""
+LOGITS = "logits_"
+"""Prefix of the outputs of an ONNX file with several heads, before the name of the task."""
+PROVIDERS = {
+    "onnxruntime": "CPUExecutionProvider",
+    "onnxruntime_cuda": "CUDAExecutionProvider",
+    "onnxruntime_tensorrt": "TensorrtExecutionProvider",
+}
+"""Backend -> the part of ONNX Runtime that runs it."""
+
+
+def torch_runner(name: str, folder: Path | str, *, scheme: str, device: str, threads: int) -> Runner:
+    """A sequence classifier, loaded by `load_whole`.
+
+    scheme: fp32 (strict float32), tf32 (matrix products of a GPU in TF32), bf16 and fp16 (weights too), int8 or nf4 (a
+    folder of a quantizer that transformers supports: bitsandbytes, torchao). Any of them with the suffix `COMPILED` is
+    compiled by torch.compile when it is first called, for any batch size and length.
+    """
+    # bitsandbytes logs, for every layer and call, that it casts the input.
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+
+    plain = scheme.removesuffix(COMPILED)
+    if plain not in FLOATS + QUANTIZED:
+        raise ValueError(
+            f"scheme: got {scheme}; must be {', '.join(FLOATS + QUANTIZED)}, or one of these with the suffix {COMPILED}"
+        )
+    model = _loaded(folder, plain, device)
+    if plain != scheme:
+        _compile(model)
+    return Runner(name, "torch", scheme, torch_run(model, scheme=scheme, device=device, threads=threads))
+
+
+def _compile(model: Any) -> None:
+    """Compile a model's forward pass in place, when it is first called."""
+    import torch
+
+    # torchao's tensors have no stable key for torch's compile cache: torch warns and compiles without the cache.
+    warnings.filterwarnings("ignore", ".*_stable_hash_for_caching", UserWarning)
+    model.forward = torch.compile(model.forward, dynamic=True)
+
+
+def _loaded(folder: Path | str, scheme: str, device: str) -> Any:
+    """The model of a folder on its device, in eval mode. DataError as from `load_whole`."""
+    import torch
+
+    config = read_config(folder, "folder")
+    model, _, _ = load_whole(
+        auto_class(config, folder),
+        folder,
+        claimed=True,
+        dtype={"bf16": torch.bfloat16, "fp16": torch.float16}.get(scheme, torch.float32),
+        device_map={"": device} if scheme in QUANTIZED else None,
+    )
+    return model if scheme in QUANTIZED else model.to(device)
+
+
+def one_pass(name: str, folders: Sequence[Path], *, scheme: str, device: str, threads: int) -> Runner:
+    """Models of several tasks with one encoder, in float, possibly compiled: its logits are those of all of them.
+
+    The encoder of the first folder runs once, and every head on its output; the others must have the same.
+    """
+    from distill.losses.shared_encoder import OnePass
+
+    plain = scheme.removesuffix(COMPILED)
+    model = OnePass([_loaded(folder, plain, device) for folder in folders])
+    if plain != scheme:
+        _compile(model)
+    return Runner(name, "torch", scheme, torch_run(model, scheme=scheme, device=device, threads=threads))
+
+
+def in_turn(name: str, runners: Sequence[Runner]) -> Runner:
+    """Models of several tasks that have nothing in common: each runs on the same batch, one after the other."""
+
+    def run(batch: Batch) -> np.ndarray:
+        return np.concatenate([runner.run(batch) for runner in runners], axis=-1)
+
+    return Runner(name, runners[0].backend, runners[0].scheme, run)
+
+
+def torch_run(model: Any, *, scheme: str, device: str, threads: int) -> Run:
+    """A sequence classifier in eval mode as a callable."""
+    import torch
+
+    precision = "high" if scheme.startswith("tf32") else "highest"
+
+    def run(batch: Batch) -> np.ndarray:
+        with torch.inference_mode(), arithmetic(precision, threads):
+            tensors = {key: torch.from_numpy(value).to(device) for key, value in batch.items()}
+            # Copying the logits to the CPU waits for the device, so that a timing covers the whole call.
+            outputs: np.ndarray = logits(model, tensors).float().cpu().numpy()
+        return outputs
+
+    return run
+
+
+def together(name: str, runners: Sequence[Runner], weights: Sequence[float]) -> Runner:
+    """An ensemble: the weighted mean of the runners' probabilities. Each gets its own part of a `joined` batch."""
+
+    def run(batch: Batch) -> np.ndarray:
+        own = [{k.removeprefix(start): v for k, v in batch.items() if k.startswith(start)} for start in starts]
+        return average([runner.run(part) for runner, part in zip(runners, own, strict=True)], weights)
+
+    starts = [f"{number}." for number in range(len(runners))]
+    return Runner(name, runners[0].backend, runners[0].scheme, run)
+
+
+def joined(parts: Sequence[Batch]) -> Batch:
+    """One batch from those of several runners: `0.input_ids` is the input of the first runner."""
+    return {f"{number}.{key}": value for number, part in enumerate(parts) for key, value in part.items()}
+
+
+def alone(run: Run) -> Run:
+    """`run`, called for each row of a batch alone, without its padding: for models of which a batch's activations share
+    one scale, so that other rows and padding would change a row's logits. `[B, L, C]` has zeros at padding."""
+
+    def one_by_one(batch: Batch) -> np.ndarray:
+        masks = batch["attention_mask"] == 1
+        parts = [run({k: v[row : row + 1, mask] for k, v in batch.items()}) for row, mask in enumerate(masks)]
+        if parts[0].ndim == 2:
+            return np.concatenate(parts)
+        result = np.zeros((*masks.shape, parts[0].shape[2]), parts[0].dtype)
+        for row, (mask, part) in enumerate(zip(masks, parts, strict=True)):
+            result[row, mask] = part[0]
+        return result
+
+    return one_by_one
+
+
+def providers() -> list[str]:
+    """Backends of ONNX Runtime that the installed package has for a GPU."""
+    import onnxruntime
+
+    available = onnxruntime.get_available_providers()
+    return [backend for backend, provider in PROVIDERS.items() if backend != "onnxruntime" and provider in available]
+
+
+def onnx_runner(name: str, path: Path | str, *, scheme: str, threads: int, backend: str = "onnxruntime") -> Runner:
+    """An ONNX file, run by ONNX Runtime on the CPU, or on a GPU by the provider of another `backend`.
+
+    `scheme` names the contents of the file (fp32, int8, ...). ValueError if the provider does not start.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    # Its threads would go on spinning after a call and slow down the next timing.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    session = onnxruntime.InferenceSession(str(path), options, providers=[PROVIDERS[backend]])
+    if PROVIDERS[backend] not in session.get_providers():  # it falls back to the CPU without an error
+        raise ValueError(f"ONNX Runtime does not start its {PROVIDERS[backend]}")
+    inputs = {entry.name: len(entry.shape) for entry in session.get_inputs()}
+    outputs = _wanted([entry.name for entry in session.get_outputs()])
+
+    def run(batch: Batch) -> np.ndarray:
+        return _combined(session.run(outputs, shaped(batch, inputs)), outputs)
+
+    return Runner(name, backend, scheme, run)
+
+
+def openvino_runner(name: str, path: Path | str, *, scheme: str, threads: int) -> Runner:
+    """An ONNX file, or a folder with OpenVINO's two files, run by OpenVINO on the CPU.
+
+    By default OpenVINO computes in bfloat16 what is not quantized, if the CPU supports it. That is done only for the
+    schemes that are named so: bf16, and int8_bf16.
+    """
+    path = Path(path)
+    file = next(path.glob("*.xml")) if path.is_dir() else path
+    settings = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
+    settings |= {"INFERENCE_PRECISION_HINT": "bf16" if scheme.endswith("bf16") else "f32"}
+    model = _openvino_core().compile_model(file, "CPU", settings)
+    inputs = {entry.get_any_name(): len(entry.partial_shape) for entry in model.inputs}
+    request = model.create_infer_request()
+    outputs = _wanted([entry.get_any_name() for entry in model.outputs])
+
+    def run(batch: Batch) -> np.ndarray:
+        found = request.infer(shaped(batch, inputs))
+        return _combined([found[number].copy() for number in range(len(outputs))], outputs)
+
+    return Runner(name, "openvino", scheme, run)
+
+
+@functools.cache
+def _openvino_core() -> Any:
+    """OpenVINO's Core, one for the whole process. Each one gives the process another stack for signals, and puts the
+    one before it back when it is freed: freed in another order than the reverse, the process uses a stack that is no
+    longer there, and Ctrl-C ends it with a segmentation fault (seen with OpenVINO 2026.4.1)."""
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # it sends usage reports by default
+    import openvino
+
+    return openvino.Core()
+
+
+def shaped(batch: Batch, inputs: Mapping[str, int]) -> Batch:
+    """The tensors of a batch [B, L] that an ONNX file takes. `inputs`: name -> number of dimensions, which are [B,
+    choices, L] for multiple choice: each text is then the only choice."""
+    return {name: batch[name] if rank == 2 else batch[name][:, None] for name, rank in inputs.items()}
+
+
+def _wanted(names: list[str]) -> list[str]:
+    """Names of a file's outputs that are those of its head. Seq2seq models have hidden states after their logits."""
+    return names[:1] if names[0] == "logits" else names
+
+
+def _combined(outputs: Sequence[np.ndarray], names: Sequence[str]) -> np.ndarray:
+    """The only output; logits of several tasks side by side; start and end [B, L] of answers as [B, L, 2]."""
+    if len(outputs) == 1:
+        return outputs[0]
+    return np.concatenate(outputs, axis=-1) if names[0].startswith(LOGITS) else np.stack(outputs, axis=-1)
+
+
+def load(name: str, path: Path | str, *, backend: str, scheme: str, device: str, threads: int) -> Runner:
+    """The model at `path`, loaded by the runtime of its backend. `device` is for torch."""
+    runtime = BACKENDS[backend].runtime
+    if runtime == "torch":
+        return torch_runner(name, path, scheme=scheme, device=device, threads=threads)
+    if runtime == "openvino":
+        return openvino_runner(name, path, scheme=scheme, threads=threads)
+    return onnx_runner(name, path, scheme=scheme, threads=threads, backend=runtime)

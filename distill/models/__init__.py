@@ -1,0 +1,1 @@
+"""Model families, teachers, students, and the hooks that read features from them."""

@@ -1,0 +1,14 @@
+"""Decoders with a classification head, as teachers on tasks: Qwen2, Qwen3, Gemma 2 and 3."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from distill.models.families.record import ANSWERS, CHOICES, TOKENS, VECTORS, Family
+
+QWEN2 = Family(
+    name="qwen2", encoder="model", layers="layers", embeddings="embed_tokens", head="score", without=(CHOICES, VECTORS)
+)
+QWEN3 = replace(QWEN2, name="qwen3")
+GEMMA2 = replace(QWEN2, name="gemma2", recordable=False, attention=("eager",), without=(CHOICES, ANSWERS, VECTORS))
+GEMMA3 = replace(QWEN2, name="gemma3_text", recordable=False, without=(TOKENS, CHOICES, ANSWERS, VECTORS))

@@ -1,0 +1,218 @@
+"""Sentence embedders: an encoder, a pooling, optionally a linear layer, and the division by the length.
+
+The modules and the files are those of sentence-transformers, which loads what `save_pretrained` writes. transformers
+has no class for such a model.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModel
+from transformers.modeling_outputs import SequenceClassifierOutput
+
+from distill.errors import ConfigError
+from distill.models.families import vectors as files
+from distill.models.families.records import family_of
+from distill.models.families.vectors import KEY, Vectors
+
+DENSE = "dense"
+"""Name of the linear layer."""
+
+_SKIPPED = ("llm_int8_skip_modules", "modules_to_not_convert")
+"""Settings of quantizers that name modules to leave in float."""
+_SET = ("num_labels", "problem_type", "legacy", "trust_remote_code")
+"""Arguments that only classifiers take, and one that is always false."""
+
+
+def pooled(hidden: Tensor, mask: Tensor, how: str) -> Tensor:
+    """One vector per text [B, H] of hidden states [B, L, H]: their mean, the first token's (cls) or the maximum (max).
+
+    mask: 1 at tokens, 0 at padding [B, L].
+    """
+    if how == "cls":
+        return hidden[torch.arange(len(hidden), device=hidden.device), mask.argmax(1)]
+    real = mask[:, :, None].bool()
+    if how == "max":
+        return hidden.masked_fill(~real, -torch.inf).amax(1)
+    return (hidden * real).sum(1) / real.sum(1)
+
+
+class EncoderForVectors(nn.Module):
+    """A model whose logits [B, D] are the vectors of texts. It has the methods of a transformers model that are used.
+
+    The encoder is the module that the family's record names, so that the parts of the model are found as in a
+    classifier. Its config has the settings of the other modules.
+    """
+
+    def __init__(self, config: Any, encoder: Any = None) -> None:
+        super().__init__()
+        self.config = config
+        self.vectors = files.of_config(config)
+        files.into_config(config, self.vectors)
+        self.base_model_prefix = family_of(config).encoder
+        setattr(
+            self, self.base_model_prefix, _class(config)(config, **_arguments(config)) if encoder is None else encoder
+        )
+        if self.vectors.width is not None:
+            setattr(self, DENSE, nn.Linear(config.hidden_size, self.vectors.width, bias=self.vectors.bias))
+
+    @property
+    def encoder(self) -> Any:
+        """The encoder, without its pooler."""
+        return getattr(self, self.base_model_prefix)
+
+    @property
+    def device(self) -> torch.device:
+        device: torch.device = self.encoder.device
+        return device
+
+    @property
+    def width(self) -> int:
+        """Number of components D of a vector."""
+        return int(self.vectors.width or self.config.hidden_size)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+    ) -> SequenceClassifierOutput:
+        """The vectors [B, D], as `logits`, of texts [B, L]."""
+        types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+        hidden = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **types).last_hidden_state
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        result = pooled(hidden, mask, self.vectors.pooling)
+        if self.vectors.width is not None:
+            result = getattr(self, DENSE)(result)
+            result = result.tanh() if self.vectors.tanh else result
+        return SequenceClassifierOutput(logits=F.normalize(result, dim=-1) if self.vectors.normalized else result)
+
+    def get_input_embeddings(self) -> Any:
+        return self.encoder.get_input_embeddings()
+
+    def set_attn_implementation(self, implementation: str) -> None:
+        self.encoder.set_attn_implementation(implementation)
+
+    def tie_weights(self) -> None:
+        """An encoder without a language-model head has no shared weights."""
+
+    def to_width(self, width: int, weight: Tensor | None = None) -> None:
+        """Add a linear layer without bias to `width` components, unless vectors have that width already.
+
+        Args:
+            weight: [width, H]. By default its columns are orthonormal and random, so that cosines do not change where
+                `width` is larger than H.
+
+        Raises:
+            ConfigError: if the model has a linear layer to another width.
+        """
+        if self.width == width and weight is None:
+            return
+        if self.vectors.width is not None:
+            raise ConfigError(
+                f"student.name: got an embedder of {self.width} dimensions; must have those of the teacher, {width}, "
+                "or no Dense after its pooling; choose another"
+            )
+        linear = nn.Linear(int(self.config.hidden_size), width, bias=False)
+        with torch.no_grad():
+            nn.init.orthogonal_(linear.weight) if weight is None else linear.weight.copy_(weight)
+        setattr(self, DENSE, linear.to(self.device))
+        self.vectors = Vectors(**{**vars(self.vectors), "width": width, "bias": False, "tanh": False})
+        files.into_config(self.config, self.vectors)
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write the encoder, which plain transformers loads too, and the other modules."""
+        self.encoder.save_pretrained(folder)
+        files.write(Path(folder), self.vectors, int(self.config.hidden_size), _arguments(self.config))
+        if self.vectors.width is not None:
+            weights = {
+                f"linear.{name}": value.contiguous() for name, value in getattr(self, DENSE).state_dict().items()
+            }
+            save_file(weights, Path(folder) / files.DENSE_FOLDER / "model.safetensors", {"format": "pt"})
+
+    @classmethod
+    def from_config(cls, config: Any, trust_remote_code: bool = False, **settings: Any) -> EncoderForVectors:
+        """A model with random weights. `settings`: those of `AutoModel.from_config`."""
+        encoder = AutoModel.from_config(config, trust_remote_code=False, **_arguments(config), **settings)
+        return cls(encoder.config, encoder)
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path, *, output_loading_info: bool = False, **settings: Any) -> Any:
+        """The embedder of a folder of sentence-transformers; of any other model, its encoder with mean pooling.
+
+        Args:
+            output_loading_info: whether to return also the loading info of transformers.
+            settings: those of `AutoModel.from_pretrained`. Those of heads are not used.
+        """
+        config = AutoConfig.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
+        stored = files.read(folder)
+        # Only `modules.json` counts: a classifier that was made from an embedder still has the embedder's setting.
+        files.into_config(config, stored or Vectors())
+        given = {name: value for name, value in settings.items() if name not in _SET}
+        if (quantizer := given.get("quantization_config")) is not None:
+            given["quantization_config"] = _of_encoder(quantizer, family_of(config).encoder)
+        encoder, info = AutoModel.from_pretrained(
+            str(folder),
+            config=config,
+            output_loading_info=True,
+            trust_remote_code=False,
+            **given,
+            **_arguments(config),
+        )
+        model = cls(encoder.config, encoder)
+        if stored is not None and stored.width is not None:
+            weights = load_file(files.dense_file(folder), device="cpu")
+            dense = getattr(model, DENSE)
+            dense.load_state_dict({name.removeprefix("linear."): value for name, value in weights.items()})
+            dense.to(encoder.device, settings.get("dtype"))
+        model.eval()
+        return (model, info) if output_loading_info else model
+
+
+def keeping_width(model: Any) -> Any:
+    """A copy of an embedder whose linear layer, the identity where it had none, keeps the width of its vectors when
+    hidden channels are pruned. Any other model, and an embedder with a linear layer, is returned as it is."""
+    if not isinstance(model, EncoderForVectors) or model.vectors.width is not None:
+        return model
+    result = copy.deepcopy(model)
+    result.to_width(model.width, torch.eye(model.width))
+    return result.train(model.training)
+
+
+def width_of(folder: str | Path) -> int:
+    """Number of components of the vectors of an embedder, or of the mean-pooled vectors of any other model."""
+    config = AutoConfig.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
+    return int((files.read(folder) or Vectors()).width or config.hidden_size)
+
+
+def _class(config: Any) -> Any:
+    return AutoModel._model_mapping[type(config)]
+
+
+def _arguments(config: Any) -> dict[str, bool]:
+    """The argument by which a family's encoder has no pooler, which vectors do not need."""
+    return {"add_pooling_layer": False} if "add_pooling_layer" in inspect.signature(_class(config)).parameters else {}
+
+
+def _of_encoder(quantizer: Any, prefix: str) -> Any:
+    """The settings of a quantizer with the names of modules as they are in the encoder alone.
+
+    Without any name transformers would leave the last module, which has all layers, in float.
+    """
+    result = copy.copy(quantizer)
+    for key in _SKIPPED:
+        if hasattr(result, key):
+            names = [name.removeprefix(f"{prefix}.") for name in getattr(result, key) or []]
+            setattr(result, key, [name for name in names if name != DENSE] or ["pooler"])
+    return result
+
+
+__all__ = ["DENSE", "KEY", "EncoderForVectors", "keeping_width", "pooled", "width_of"]

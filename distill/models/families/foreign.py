@@ -1,0 +1,153 @@
+"""Folders that other libraries wrote, and what makes a model of transformers of them. Without torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+from distill.errors import DataError
+from distill.models.families.records import FAMILIES
+from distill.runtime import quoting
+
+ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+"""Files of peft."""
+PEFT_CLASSES = {
+    "SEQ_CLS": "AutoPeftModelForSequenceClassification",
+    "TOKEN_CLS": "AutoPeftModelForTokenClassification",
+    "QUESTION_ANS": "AutoPeftModelForQuestionAnswering",
+    "FEATURE_EXTRACTION": "AutoPeftModelForFeatureExtraction",
+    "CAUSAL_LM": "AutoPeftModelForCausalLM",
+    "SEQ_2_SEQ_LM": "AutoPeftModelForSeq2SeqLM",
+}
+"""`task_type` of an adapter -> the class of peft that loads it with its base."""
+LABELLED = ("SEQ_CLS", "TOKEN_CLS")
+
+PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+OTHER_FRAMEWORKS = {"tf_model.h5": "TensorFlow", "tf_model.h5.index.json": "TensorFlow", "flax_model.msgpack": "Flax"}
+HEADS = ("model_head.pkl", "model_head.joblib", "config_setfit.json")
+"""Files of SetFit, whose models have a head that is pickled, which can run code when it is loaded."""
+
+
+def check_adapter(folder: Path) -> None:
+    """DataError for a folder with an adapter, alone or beside its base: the weights of the model are those of both."""
+    file = folder / ADAPTER
+    if not file.is_file():
+        return
+    settings = _json(file)
+    base = settings.get("base_model_name_or_path")
+    beside = (
+        " beside weights" if any((folder / name).is_file() for name in ("model.safetensors", "config.json")) else ""
+    )
+    kept = ", or remove this file if the weights contain it already" if beside else ""
+    got = f"{file}: got an adapter of peft{beside}, trained on {base}; must be one model, which an adapter alone is not"
+    if (lost := _lost(folder, settings, base)) is not None:
+        raise DataError(
+            f"{got}; neither the adapter nor its base has {lost}, which was random when it was trained, so that it "
+            f"cannot be merged; train it again with modules_to_save=['{lost.rpartition('.')[2]}', 'classifier']"
+        )
+    raise DataError(f"{got}{kept}; merge it with {python(_merging(folder, settings, base))}")
+
+
+def _lost(folder: Path, settings: dict[str, Any], base: Any) -> str | None:
+    """The pooler of a classifier that is neither in an adapter nor in its base, a local folder; None without."""
+    source = Path(str(base))
+    record = FAMILIES.get(str(_json(source / "config.json").get("model_type")))
+    if settings.get("task_type") != "SEQ_CLS" or record is None or record.layer is None:
+        return None
+    lost = "pre_classifier" if record.name == "distilbert" else record.pooler
+    files = [folder / ADAPTER_WEIGHTS, *source.glob("*.safetensors")]
+    last = None if lost is None else lost.rpartition(".")[2]
+    return None if last is None or any(f".{last}." in f".{name}" for name in _names(files)) else lost
+
+
+def _names(files: Iterable[Path]) -> Iterator[str]:
+    """Names of the tensors of files; none of a damaged one."""
+    for file in files:
+        with suppress(SafetensorError, OSError), safe_open(file, framework="np") as tensors:
+            yield from tensors.keys()
+
+
+def _merging(folder: Path, settings: dict[str, Any], base: Any) -> str:
+    """The program that merges an adapter into its base."""
+    task = str(settings.get("task_type"))
+    name = PEFT_CLASSES.get(task, "AutoPeftModel")
+    source, target = str(folder), f"{str(folder).rstrip('/')}-merged"
+    outputs = _outputs(folder) if task in LABELLED else None
+    labels = "" if outputs is None else f", num_labels={outputs}"
+    own = any((folder / file).is_file() for file in ("tokenizer.json", "vocab.txt", "tokenizer_config.json"))
+    tokenizer = source if own or not base else str(base)
+    return (
+        f"from peft import {name} as M; from transformers import AutoTokenizer as T; "
+        f"M.from_pretrained({source!r}{labels}).merge_and_unload().save_pretrained({target!r}); "
+        f"T.from_pretrained({tokenizer!r}).save_pretrained({target!r})"
+    )
+
+
+def _outputs(folder: Path) -> int | None:
+    """Number of outputs of the head that was trained with an adapter; None if none was."""
+    heads = ("classifier", "score", "out_proj", "logits_proj")
+    try:
+        with safe_open(folder / ADAPTER_WEIGHTS, framework="np") as tensors:
+            for name in tensors.keys():
+                parts = [part for part in name.split(".") if part not in ("modules_to_save", "default")]
+                if parts[-1] == "weight" and parts[-2] in heads:
+                    return int(tensors.get_slice(name).get_shape()[0])
+    except (SafetensorError, OSError):
+        pass
+    return None
+
+
+def check_pickled_head(folder: Path) -> None:
+    """DataError for a model of SetFit."""
+    found = [name for name in HEADS if (folder / name).is_file()]
+    if found:
+        raise DataError(
+            f"{folder / found[0]}: got a model of SetFit, whose head is pickled and could run code; must have a head "
+            "in safetensors, or none; train a classifier on the same rows with recipe=task, or remove "
+            f"{' and '.join(found)} from a copy of the folder to use the embedder without its head"
+        )
+
+
+def check_formats(folder: Path, has_weights: bool) -> None:
+    """DataError for a pickled head, and for a folder whose weights are in another format than safetensors."""
+    check_pickled_head(folder)
+    if has_weights:
+        return
+    if any((folder / name).is_file() for name in PICKLED):
+        # Of the file and not of the model: a class that lacks some of its tensors would lose them, or invent others.
+        files = PICKLED[0] if (folder / PICKLED[0]).is_file() else "pytorch_model-*.bin"
+        program = (
+            f"import torch; from pathlib import Path as P; from safetensors.torch import save_file as s; "
+            f"d, t = P({str(folder)!r}), {{}}; "
+            f"[t.update(torch.load(f, 'cpu', weights_only=True)) for f in sorted(d.glob({files!r}))]; "
+            "s({k: v.clone().contiguous() for k, v in t.items()}, d / 'model.safetensors', {'format': 'pt'})"
+        )
+        raise DataError(
+            f"{folder}: got no *.safetensors, but {PICKLED[0]}, which is pickled and could run code; must contain the "
+            f"model's weights as safetensors; if you trust who made it, convert it with {python(program)}"
+        )
+    for name, library in OTHER_FRAMEWORKS.items():
+        if (folder / name).is_file():
+            raise DataError(
+                f"{folder}: got no *.safetensors, but {name} of {library}; must contain the model's weights as "
+                f"safetensors; convert it with transformers 4, from_pretrained(FOLDER, from_"
+                f"{'tf' if library == 'TensorFlow' else 'flax'}=True) and save_pretrained"
+            )
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def python(program: str) -> str:
+    """The command that runs a program of one line."""
+    return f"python -c {quoting.path(program)}"

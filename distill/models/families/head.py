@@ -1,0 +1,192 @@
+"""The classifier in a model folder, read from its config and from the headers of its weights. Without torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distill.errors import DataError
+from distill.models.families import vectors
+from distill.models.families.names import check_names
+from distill.models.families.record import ANSWERS, CHOICES, TEXTS, TOKENS, VECTORS
+from distill.models.families.records import FAMILIES
+from distill.models.families.sentence import check_no_prompt
+from distill.models.families.weights import CONFIG, Tensor, config_of, tensors_of, weight_files
+
+HEADS: dict[str, tuple[str, ...]] = {
+    TEXTS: tuple(sorted({family.head for family in FAMILIES.values()})),
+    TOKENS: ("classifier", "score"),
+    CHOICES: ("classifier", "logits_proj"),
+    ANSWERS: ("qa_outputs", "classifier"),
+    VECTORS: ("dense",),
+}
+"""Architecture -> names of its last linear layer, which depend on the family. Many embedders have none."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """The head of a fine-tuned model; also what makes an encoder an embedder."""
+
+    outputs: int
+    labels: tuple[str, ...]
+    """Names of the outputs; empty where the config has none but `LABEL_0` and so on, transformers' defaults."""
+    problem: str | None
+    """`problem_type` of the config."""
+    architecture: str = TEXTS
+    """Of `HEADS`."""
+    prompts: tuple[str, str] = ("", "")
+    """What an embedder puts before a query and before a document."""
+    prompt: str = ""
+    """What an embedder puts before any other text."""
+
+
+OF_TASKS = (TEXTS, TOKENS, CHOICES, ANSWERS)
+"""The architectures of transformers."""
+REGRESSION, ONE_OF_SEVERAL, SEVERAL = "regression", "single_label_classification", "multi_label_classification"
+"""Values of `problem_type`."""
+
+
+def stored_head(folder: str | Path) -> Head | None:
+    """The head in a model folder; None for a model without one.
+
+    Raises:
+        DataError: for a folder that cannot be read, and for a head that cannot be used or is stated in two ways.
+    """
+    if not (Path(folder) / CONFIG).is_file():
+        vectors.read(folder)  # which has a message about a model in a sub-folder
+    config = config_of(folder)
+    if architecture_of(config.get("architectures")):
+        check_no_prompt(folder)
+    elif (embedder := vectors.read(folder)) is not None:
+        return _embedder(folder, config, embedder)
+    found = _found(Path(folder), config)
+    if found is None:
+        return None
+    architecture, outputs = found
+    problem = config.get("problem_type")
+    if architecture == TEXTS:
+        _check_problem(Path(folder) / CONFIG, problem, outputs)
+    labels = _names(Path(folder) / CONFIG, config, outputs, architecture)
+    return Head(outputs, labels, problem, architecture)
+
+
+def _embedder(folder: str | Path, config: Mapping[str, Any], found: vectors.Vectors) -> Head:
+    """What makes an encoder an embedder."""
+    weight_files(folder)
+    width = found.width or config.get("hidden_size") or config.get("dim") or 1
+    return Head(int(width), (), None, VECTORS, found.pair_of_prompts, found.prompt)
+
+
+def architecture_of(names: Sequence[Any] | None) -> str | None:
+    """The architecture of the first of these class names that has one of `HEADS`. A name of another class counts if it
+    contains what the architecture is for, as in `BertForMultiLabelSequenceClassification`."""
+    listed = [str(name) for name in names] if isinstance(names, list | tuple) else []
+    exact = next((head for name in listed for head in HEADS if head in name), None)
+    return exact or next((head for name in listed for head in OF_TASKS if head.removeprefix("For") in name), None)
+
+
+def architecture_in(folder: str | Path) -> str | None:
+    """The architecture of the head in a folder, also of one that cannot be used; None without a head.
+
+    Raises:
+        DataError: for a folder that cannot be read.
+    """
+    config = config_of(folder)
+    if not architecture_of(config.get("architectures")) and vectors.embeds(folder):
+        return VECTORS
+    found = _found(Path(folder), config)
+    return None if found is None else found[0]
+
+
+def _found(folder: Path, config: Mapping[str, Any]) -> tuple[str, int] | None:
+    """Architecture and number of outputs of the head in a folder; None without a head."""
+    tensors, file, names = tensors_of(folder), folder / CONFIG, class_names(config)
+    check_names(folder, config, tensors)
+    parts = {architecture_of([name]) for name in names} - {None}
+    if len(parts) > 1:
+        raise DataError(
+            f"{file}: got architectures {', '.join(names)}; must be one class, because the head is read by its name; "
+            "keep the one that was trained"
+        )
+    architecture = next(iter(parts), None)
+    if architecture is None:
+        found = {kind: outputs for kind in OF_TASKS if (outputs := _outputs(tensors, kind)) is not None}
+        if found and names:
+            raise DataError(
+                f"{file}: got architectures {', '.join(names)}, and weights of a head ({_last(tensors, found)}); must "
+                f"be the class of the head, e.g. {_example(config)}, or weights without a head; correct architectures, "
+                "or save the encoder alone"
+            )
+        return next(iter(found.items()), None)
+    rows = _outputs(tensors, architecture)
+    if rows is None:
+        record = FAMILIES.get(str(config.get("model_type")))
+        last = (record.head,) if record is not None and architecture == TEXTS else HEADS[architecture]
+        wanted = " or ".join(f"{name}.weight" for name in last)
+        raise DataError(
+            f"{folder}: got no {wanted} in the weights; must have it, because {CONFIG} states {', '.join(names)}; save "
+            "the whole model again with save_pretrained"
+        )
+    return architecture, rows
+
+
+def class_names(config: Mapping[str, Any]) -> list[str]:
+    """The classes that a config states."""
+    stated = config.get("architectures") or []
+    return [str(name) for name in stated] if isinstance(stated, list | tuple) else [str(stated)]
+
+
+def _last(tensors: Mapping[str, Tensor], found: Mapping[str, int]) -> str:
+    """Name of the weights of the last layer of a head."""
+    names = (f"{name}.weight" for kind in found for name in HEADS[kind])
+    return next(name for name in names if name in tensors)
+
+
+def _example(config: Mapping[str, Any]) -> str:
+    record = FAMILIES.get(str(config.get("model_type")))
+    return f"{(record.name if record else 'bert').title().replace('-', '')}{TEXTS}"
+
+
+def _check_problem(file: Path, problem: Any, outputs: int) -> None:
+    """DataError for numbers of outputs that a problem cannot have."""
+    if problem == REGRESSION and outputs > 1:
+        raise DataError(
+            f"{file}: got {outputs} outputs of a regression (problem_type); must be one, because several numbers for a "
+            "text are no kind of task here; train a model with one output for each number, or set teacher.head=new to "
+            "use its encoder alone"
+        )
+    if problem == ONE_OF_SEVERAL and outputs == 1:
+        raise DataError(
+            f"{file}: got one output with problem_type {ONE_OF_SEVERAL}; must be {REGRESSION} if it is a number, or "
+            f"{SEVERAL} if its sigmoid is a probability; correct problem_type"
+        )
+
+
+def _names(file: Path, config: Mapping[str, Any], outputs: int, architecture: str) -> tuple[str, ...]:
+    """Names of the outputs; none where they are transformers' defaults."""
+    stored = config.get("id2label") or {}
+    try:
+        names = {int(number): str(name) for number, name in stored.items()}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise DataError(
+            f"{file}: got id2label that is no list of names by number ({error}); must name each output; correct it"
+        ) from error
+    if names and sorted(names) != list(range(outputs)) and architecture in (TEXTS, TOKENS):
+        raise DataError(
+            f"{file}: got names of {len(names)} outputs in id2label, and a head of {outputs}; must be a name for each "
+            "output, numbered from 0; correct id2label and label2id"
+        )
+    labels = tuple(names[number] for number in range(outputs)) if sorted(names) == list(range(outputs)) else ()
+    return () if all(re.fullmatch(r"LABEL_\d+", label) for label in labels) else labels
+
+
+def _outputs(tensors: Mapping[str, Tensor], architecture: str) -> int | None:
+    """Number of rows of the weight matrix of the last layer of a head; None without one."""
+    for name in HEADS[architecture]:
+        tensor = tensors.get(f"{name}.weight")
+        if tensor is not None and tensor.shape:
+            return tensor.shape[0]
+    return None

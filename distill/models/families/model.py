@@ -1,0 +1,147 @@
+"""Parts, sizes, inputs and outputs of a loaded model, found by its family's record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distill.models.families.head import HEADS, architecture_of
+from distill.models.families.record import ANSWERS, CHOICES, TEXTS, UNBOUNDED, VECTORS
+from distill.models.families.records import family_of
+from distill.models.families.vectors import KEY, embeds
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+def encoder(model: nn.Module) -> nn.Module:
+    """The encoder of a model with a head."""
+    return model.get_submodule(family_of(model).encoder)
+
+
+def layers(model: nn.Module) -> list[nn.Module]:
+    """The layers of a model with a head, first to last. A shared layer is listed once for each time it is applied."""
+    stack = list(encoder(model).get_submodule(family_of(model).layers).children())
+    count = int(model.config.num_hidden_layers)  # type: ignore[union-attr, arg-type]
+    return [stack[number * len(stack) // count] for number in range(count)]
+
+
+def token_types(config: Any) -> bool:
+    """Whether models of this config distinguish the two texts of a pair by `token_type_ids`."""
+    return family_of(config).token_types and getattr(config, "type_vocab_size", 2) > 1
+
+
+def input_names(config: Any) -> tuple[str, ...]:
+    """Names of the encoder's input tensors."""
+    names = ("input_ids", "attention_mask")
+    return (*names, "token_type_ids") if token_types(config) else names
+
+
+def inputs(model: nn.Module, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of `batch` that are inputs of the model: no labels, and token types only if it has them."""
+    return {name: batch[name] for name in input_names(model.config) if name in batch}
+
+
+def depth(model: nn.Module) -> int:
+    """Number of layers."""
+    count: int = model.config.num_hidden_layers  # type: ignore[union-attr, assignment]
+    return count
+
+
+def heads(model: nn.Module) -> int:
+    """Number of attention heads in a layer."""
+    count: int = model.config.num_attention_heads  # type: ignore[union-attr, assignment]
+    return count
+
+
+def width(model: nn.Module) -> int:
+    """Hidden size H."""
+    hidden: int = model.config.hidden_size  # type: ignore[union-attr, assignment]
+    return hidden
+
+
+def encode(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    """Last hidden states [B, L, H] for `input_ids` and `attention_mask` [B, L], without running a head."""
+    hidden: Tensor = encoder(model)(**inputs(model, batch)).last_hidden_state
+    return hidden
+
+
+def logits(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    """Outputs of a model's head: [B, C] of texts, [B, L, C] of tokens, [B, 1] of a question with one choice, and [B, L,
+    2], the start and the end of an answer, of a question with its context."""
+    import torch
+
+    architecture, given = architecture_of([type(model).__name__]), inputs(model, batch)
+    if architecture == CHOICES:  # [B, choices, L], of which each text is the only choice
+        given = {name: values.unsqueeze(1) for name, values in given.items()}
+    outputs = model(**given)
+    if architecture == ANSWERS:
+        return torch.stack((outputs.start_logits, outputs.end_logits), dim=-1)
+    result: Tensor = outputs.logits
+    return result
+
+
+def has_mlm_head(model: nn.Module) -> bool:
+    """Whether the model has a language-model head, which `mlm_logits` needs."""
+    head = family_of(model).mlm_head
+    return bool(head) and hasattr(model, head[-1])
+
+
+def mlm_logits(model: nn.Module, hidden: Tensor) -> Tensor:
+    """Vocabulary logits [..., V] of last hidden states [..., H].
+
+    The head processes each position independently, so that `hidden` may hold only some positions of a batch.
+    """
+    for path in family_of(model).mlm_head:
+        hidden = model.get_submodule(path)(hidden)
+    return hidden
+
+
+def freeze_mlm_head(model: nn.Module) -> None:
+    """Freeze the language-model head, except for parameters that it shares with the encoder."""
+    shared = {id(parameter) for parameter in encoder(model).parameters()}
+    for path in family_of(model).mlm_head:
+        for parameter in model.get_submodule(path).parameters():
+            parameter.requires_grad_(id(parameter) in shared and parameter.requires_grad)
+
+
+def max_length(config: Any) -> int:
+    """Maximum number of tokens in a sequence, special tokens included; `record.UNBOUNDED` if there is none."""
+    return family_of(config).max_length(config)
+
+
+def trained_length(config: Any) -> int:
+    """Maximum number of tokens of the texts that a model was trained on, as far as its config tells: where positions
+    are relative, what it states as their number, and 512 where it states none."""
+    stated = getattr(config, "max_position_embeddings", None)
+    positions = stated if isinstance(stated, int) and stated > 0 else 512
+    longest = max_length(config)
+    return positions if longest >= UNBOUNDED else longest
+
+
+def head_of(model: nn.Module) -> str:
+    """Path of the last linear module of a fine-tuned model; that of an embedder without one is not there."""
+    architecture = architecture_of([type(model).__name__]) or TEXTS
+    if architecture == TEXTS:
+        return family_of(model).head
+    return next((name for name in HEADS[architecture] if hasattr(model, name)), HEADS[architecture][0])
+
+
+def auto_class(config: Any, folder: str | Path | None = None) -> Any:
+    """The class that loads the fine-tuned model of a config: a classifier of texts if it names no other head, and
+    neither it nor its folder has the settings of an embedder."""
+    other = VECTORS if hasattr(config, KEY) or (folder is not None and embeds(folder)) else TEXTS
+    return class_of(architecture_of(getattr(config, "architectures", None)) or other)
+
+
+def class_of(architecture: str) -> Any:
+    """The class that loads models of an architecture: of transformers, e.g. AutoModelForTokenClassification, or of
+    embedders."""
+    import transformers
+
+    if architecture == VECTORS:
+        from distill.models.families.embedding import EncoderForVectors
+
+        return EncoderForVectors
+
+    return getattr(transformers, f"AutoModel{architecture}")

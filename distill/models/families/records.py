@@ -1,0 +1,57 @@
+"""All families: model type -> record. Importing this needs no torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distill.errors import ConfigError
+from distill.models.families.albert import ALBERT
+from distill.models.families.bert import BERT, ERNIE
+from distill.models.families.deberta import DEBERTA, DEBERTA_V2
+from distill.models.families.decoder import GEMMA2, GEMMA3, QWEN2, QWEN3
+from distill.models.families.distilbert import DISTILBERT
+from distill.models.families.electra import ELECTRA
+from distill.models.families.modernbert import MODERNBERT
+from distill.models.families.mpnet import MPNET
+from distill.models.families.record import Family
+from distill.models.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
+from distill.models.families.seq2seq import BART, T5
+from distill.models.families.xlnet import XLNET
+
+FAMILIES: dict[str, Family] = {
+    family.name: family
+    for family in (
+        BERT,
+        ERNIE,
+        ROBERTA,
+        XLM_ROBERTA,
+        CAMEMBERT,
+        DISTILBERT,
+        ELECTRA,
+        ALBERT,
+        MPNET,
+        DEBERTA,
+        DEBERTA_V2,
+        MODERNBERT,
+        XLNET,
+        BART,
+        T5,
+        QWEN2,
+        QWEN3,
+        GEMMA2,
+        GEMMA3,
+    )
+}
+
+STUDENTS: dict[str, Family] = {name: family for name, family in FAMILIES.items() if family.layer is not None}
+"""Families that a student can have. Terms can also compare hidden states and attention of their models."""
+
+
+def family_of(model_or_config: Any, key: str = "teacher.name") -> Family:
+    """The record of a transformers model or config. ConfigError about the setting `key` for an unknown type."""
+    model_type = getattr(model_or_config, "config", model_or_config).model_type
+    if model_type not in FAMILIES:
+        raise ConfigError(
+            f"{key}: got a model of type {model_type}; must be one of {', '.join(FAMILIES)}; choose such a model"
+        )
+    return FAMILIES[model_type]

@@ -1,0 +1,65 @@
+"""Settings of a model's config that change its outputs and that this version of transformers ignores. Without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distill.errors import DataError
+from distill.models.families.records import FAMILIES
+
+
+@dataclass(frozen=True)
+class Needed:
+    """A setting that must have one of some values, as it has where it is absent."""
+
+    values: tuple[Any, ...]
+    shown: str
+    """The value that a message names."""
+    why: str
+    encoders: bool = False
+    """Whether only encoders need it, whose families have records of layers."""
+
+
+NEEDED = {
+    "position_embedding_type": Needed((None, "absolute"), "absolute", "which transformers 5 computes whatever is set"),
+    "pruned_heads": Needed((None, {}), "none", "because transformers 5 has no models with pruned heads"),
+    "is_decoder": Needed(
+        (None, False), "false", "because a decoder does not see the words after a word", encoders=True
+    ),
+    "add_cross_attention": Needed((None, False), "false", "because an encoder has no second input", encoders=True),
+}
+"""Setting -> the values that it may have."""
+
+
+def check_settings(file: Path, config: Mapping[str, Any]) -> None:
+    """DataError for a setting with another value than it must have."""
+    record = FAMILIES.get(str(config.get("model_type")))
+    encoder = record is not None and record.layer is not None
+    for name, needed in NEEDED.items():
+        got = config.get(name)
+        if got not in needed.values and (encoder or not needed.encoders):
+            raise DataError(
+                f"{file}: got {name} {got}; must be {needed.shown}, {needed.why}; use another model, "
+                "or one trained without it"
+            )
+
+
+def own_code(config: Mapping[str, Any]) -> list[str]:
+    """Names of the classes of a folder's own code that a config names for its models. This code is never run."""
+    named = config.get("auto_map")
+    if not isinstance(named, Mapping):
+        return []
+    return sorted({str(value) for key, value in named.items() if str(key).startswith("AutoModel")})
+
+
+def quantizer_of(config: Mapping[str, Any]) -> str | None:
+    """Name of the method by which the weights of a folder are quantized; None for float weights."""
+    settings = config.get("quantization_config")
+    if settings is None and "compression_config" not in config:
+        return None
+    if isinstance(settings, Mapping):
+        return str(settings.get("quant_method", "an unnamed method"))
+    return "an unnamed method"

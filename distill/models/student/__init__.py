@@ -1,0 +1,137 @@
+"""Builds a student from a teacher: fewer or narrower layers, narrower embeddings, or another family."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from distill.errors import ConfigError
+from distill.models import families
+from distill.models.families.head import architecture_of
+from distill.models.families.record import TEXTS, VECTORS
+from distill.models.student.shape import SIZES, check_layers, half_depth, projects, setting, student_config
+from distill.models.student.transfer import can_transfer, transfer
+from distill.models.student.vocabulary import config_for, pieces, with_vocabulary
+from distill.runtime import quoting
+
+__all__ = [
+    "SIZES",
+    "check_layers",
+    "check_transfer",
+    "config_for",
+    "from_teacher",
+    "half_depth",
+    "pieces",
+    "set_dropout",
+    "student_config",
+    "with_vocabulary",
+]
+
+
+def from_teacher(
+    model: Any,
+    layers: Sequence[int],
+    *,
+    init: str,
+    seed: int,
+    dropout: float | None = None,
+    kind: str | None = None,
+    sizes: Mapping[str, int | None] | None = None,
+) -> Any:
+    """A new student with `len(layers)` layers, in float32, on the teacher's device.
+
+    Args:
+        model: the teacher, a transformers language model or classifier; it is not changed.
+        layers: the teacher's layers that the student starts from, counted from 0.
+        init: `teacher_layers` copies these layers, the embeddings and the head (of another family, only the
+            language-model head); `random` initializes all weights.
+        seed: of the random initialization.
+        dropout: probability of every dropout; None for the values in the config.
+        kind: the student's family; None for the teacher's.
+        sizes: see `student_config`.
+
+    Raises:
+        ConfigError: layers or sizes that the teacher or the family does not allow.
+    """
+    config = student_config(model.config, layers, kind, sizes or {})
+    if init == "teacher_layers":
+        check_transfer(model.config, config)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        student = _class(model, config)(config)
+    if init == "teacher_layers":
+        transfer(model, student, layers)
+    if dropout is not None:
+        set_dropout(student, dropout)
+    return student.to(model.device)
+
+
+def check_transfer(teacher: Any, student: Any) -> None:
+    """ConfigError when a student of config `student` cannot start from the weights of a teacher of config `teacher`."""
+    errors = [f"{line}; or set student.init=random" for line in _misfits(teacher, student)]
+    if errors:
+        raise ConfigError(errors)
+
+
+def _misfits(teacher: Any, student: Any) -> Iterator[str]:
+    if not can_transfer(teacher.model_type, student.model_type):
+        yield (
+            f"student.init: got teacher_layers; must be random for a student of type {student.model_type}, whose "
+            f"architecture has no place for the weights of type {teacher.model_type}; choose another student.family"
+        )
+        return
+    for name in ("hidden_size", "intermediate_size"):
+        size, largest = setting(student, name), setting(teacher, name)
+        if size > largest:
+            yield f"student.{name}: got {size}; must be <= {largest}, the teacher's; set a smaller value"
+    head, own_head = (config.hidden_size // config.num_attention_heads for config in (teacher, student))
+    if own_head != head:
+        yield (
+            f"student.num_attention_heads: got {student.num_attention_heads}, for heads of size {own_head}; must give "
+            f"the teacher's head size, {head}; set {max(student.hidden_size // head, 1)}"
+        )
+    if projects(teacher):
+        if not projects(student):
+            yield (
+                f"student.family: got {student.model_type} with embeddings as wide as its layers; must have a "
+                f"projection after its embeddings, as the teacher has; set "
+                f"{quoting.setting('student.family', teacher.model_type)}"
+            )
+        elif student.embedding_size != teacher.embedding_size:
+            yield (
+                f"student.embedding_size: got {student.embedding_size}; must be {teacher.embedding_size}, as in the "
+                "teacher; leave it out"
+            )
+    elif projects(student) and student.embedding_size > student.hidden_size:
+        yield (
+            f"student.embedding_size: got {student.embedding_size}; must be <= {student.hidden_size}, the width of the "
+            "layers; set a smaller value"
+        )
+
+
+def _class(model: Any, config: Any) -> Any:
+    """The student's class: the teacher's, or in another family the class with the same kind of head."""
+    from transformers.models.auto import modeling_auto
+
+    architecture = architecture_of([type(model).__name__]) or TEXTS
+    if config.model_type == model.config.model_type or architecture == VECTORS:
+        return type(model)
+    if families.has_mlm_head(model):
+        return modeling_auto.MODEL_FOR_MASKED_LM_MAPPING[type(config)]
+    return families.class_of(architecture)._model_mapping[type(config)]
+
+
+def set_dropout(model: nn.Module, p: float) -> None:
+    """Set every dropout of the model, that of the attention weights included, to probability `p`.
+
+    The config is not changed, so that a checkpoint keeps the model's own dropout.
+    """
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):  # attention kernels take p from such a module
+            module.p = p
+        for name in ("attention_dropout", "activation_dropout", "dropout"):  # or from a plain number
+            if type(getattr(module, name, None)) in (int, float):
+                setattr(module, name, p)

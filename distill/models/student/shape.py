@@ -1,0 +1,156 @@
+"""The student's config, from the teacher's config and the sizes in `student.*`."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from distill.errors import ConfigError
+from distill.models import families
+from distill.models.families.record import UNBOUNDED
+from distill.models.families.vectors import KEY
+from distill.runtime import quoting
+
+SIZES = ("hidden_size", "num_attention_heads", "intermediate_size", "embedding_size")
+"""Settings of `student.*` that are sizes."""
+
+_ALIKE = ("hidden_act", "hidden_dropout_prob", "attention_probs_dropout_prob", "layer_norm_eps", "initializer_range")
+"""Settings that a student of another family copies from the teacher where both families have BERT's architecture."""
+
+_TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
+
+_LONGEST = 512
+"""Rows of the student's position embedding where the teacher has none."""
+
+
+def student_config(teacher: Any, layers: Sequence[int], kind: str | None, sizes: Mapping[str, int | None]) -> Any:
+    """Config of a student that starts from the layers `layers` of a teacher with config `teacher`.
+
+    `kind` is the student's family; None for the teacher's. `sizes` has values for the names in SIZES. A missing or None
+    `hidden_size` is the teacher's; heads and FFN channels are then in proportion to the hidden size. ConfigError for
+    layers that the teacher does not have and for sizes that the family does not allow.
+    """
+    check_layers(layers, teacher)
+    record = _record(teacher, kind)
+    values = _sizes(teacher, record, sizes) | {"num_hidden_layers": len(layers)}
+    if record.name == teacher.model_type:
+        config = copy.deepcopy(teacher)
+        for key, value in values.items():
+            setattr(config, record.settings.get(key, key), value)
+        if getattr(config, "layer_types", None):
+            config.layer_types = [config.layer_types[number] for number in layers]
+        # DeBERTa's config stores these in addition to the sizes that they follow from.
+        if hasattr(config, "pooler_hidden_size"):
+            config.pooler_hidden_size = config.hidden_size
+        if hasattr(config, "attention_head_size"):
+            config.attention_head_size = config.hidden_size // config.num_attention_heads
+        return config
+    return _of_another_family(teacher, record, values)
+
+
+def setting(config: Any, name: str) -> Any:
+    """Value of a config's setting by its common name (`hidden_size`), whatever the family calls it (`dim`)."""
+    return getattr(config, families.family_of(config).settings.get(name, name))
+
+
+def check_layers(layers: Sequence[int], config: Any) -> None:
+    """ConfigError unless `layers` are distinct ascending numbers of layers that a model of this config has."""
+    depth, record = int(config.num_hidden_layers), families.family_of(config)
+    shown = ",".join(map(str, layers))
+    if record.first_layer and layers and layers[0] != 0:
+        raise ConfigError(
+            f"student.layers: got [{shown}]; must begin with 0, because the first layer of {record.name} has other "
+            "modules than the others; put 0 in front"
+        )
+    ascending = list(layers) == sorted(set(layers))
+    if not layers or not ascending or layers[0] < 0 or layers[-1] >= depth:
+        example = quoting.setting("student.layers", [*half_depth(depth)])
+        raise ConfigError(
+            f"student.layers: got [{shown}]; must be distinct ascending layer numbers of the "
+            f"teacher, 0 to {depth - 1}; leave it out for half of them, or set {example}"
+        )
+
+
+def half_depth(n: int) -> list[int]:
+    """Half of `n` layers, evenly spaced from the first to the last: 12 -> [0, 2, 4, 7, 9, 11].
+
+    After Sanh et al. 2019, arXiv 1910.01108, section 3, who take one layer out of two.
+    """
+    count = max(n // 2, 1)
+    return [round(i * (n - 1) / max(count - 1, 1)) for i in range(count)]
+
+
+def _record(teacher: Any, kind: str | None) -> families.Family:
+    if kind is not None and kind not in families.STUDENTS:
+        raise ConfigError(
+            f"student.family: got {kind}; must be one of {', '.join(families.STUDENTS)}; set null for the teacher's"
+        )
+    record = families.FAMILIES[kind] if kind is not None else families.family_of(teacher)
+    if record.padding not in (None, teacher.pad_token_id):
+        raise ConfigError(
+            f"student.family: got {record.name}; must be a family that can pad with token {teacher.pad_token_id}, as "
+            f"the tokenizer does ({record.name} pads with {record.padding}); choose another family or student.tokenizer"
+        )
+    return record
+
+
+def _sizes(teacher: Any, record: families.Family, given: Mapping[str, int | None]) -> dict[str, int]:
+    hidden = given.get("hidden_size") or teacher.hidden_size
+    heads, size = given.get("num_attention_heads"), teacher.hidden_size // teacher.num_attention_heads
+    if heads is not None and hidden % heads:
+        raise ConfigError(
+            f"student.num_attention_heads: got {heads}; must divide the student's width, {hidden}; set "
+            f"{max(hidden // size, 1)} to keep the size of the teacher's heads"
+        )
+    if heads is None and hidden % size:
+        raise ConfigError(
+            f"student.hidden_size: got {hidden}; must be a multiple of {size}, the size of the teacher's heads; set a "
+            "multiple, or student.num_attention_heads as well"
+        )
+    ffn = given.get("intermediate_size") or setting(teacher, "intermediate_size") * hidden // teacher.hidden_size
+    sizes = {"hidden_size": hidden, "num_attention_heads": heads or hidden // size, "intermediate_size": ffn}
+    embedding = given.get("embedding_size")
+    if record.bert_like is not None and record.bert_like.projection is not None:
+        return sizes | {"embedding_size": embedding or (teacher.embedding_size if projects(teacher) else hidden)}
+    if embedding not in (None, hidden):
+        others = (r.name for r in families.FAMILIES.values() if r.bert_like and r.bert_like.projection)
+        raise ConfigError(
+            f"student.embedding_size: got {embedding}; must be null in family {record.name}, whose embeddings are as "
+            f"wide as its layers; set {quoting.setting('student.family', next(others))}"
+        )
+    return sizes
+
+
+def projects(config: Any) -> bool:
+    """Whether models of this config have a linear projection between embeddings and layers."""
+    shape = families.family_of(config).bert_like
+    if shape is None or shape.projection is None:
+        return False
+    return shape.always_projects or config.embedding_size != config.hidden_size
+
+
+def _of_another_family(teacher: Any, record: families.Family, sizes: Mapping[str, int]) -> Any:
+    from transformers import AutoConfig
+
+    blank = AutoConfig.for_model(record.name)
+    values: dict[str, Any] = {"vocab_size": teacher.vocab_size, **sizes}
+    values |= {name: getattr(teacher, name, None) for name in _TOKENS if hasattr(blank, name)}
+    if record.bert_like and families.family_of(teacher).bert_like:
+        values |= {name: setting(teacher, name) for name in _ALIKE if _has(teacher, name) and _has(blank, name)}
+    if record.token_types:
+        values["type_vocab_size"] = max(getattr(teacher, "type_vocab_size", 2), 2)
+    named = {record.settings.get(name, name): value for name, value in values.items()}
+    config = AutoConfig.for_model(record.name, **(named | dict(record.published)))
+    longest = families.max_length(teacher)
+    longest = _LONGEST if longest >= UNBOUNDED else longest
+    if families.max_length(config) < UNBOUNDED:
+        config.max_position_embeddings += longest - families.max_length(config)
+    config.num_labels = teacher.num_labels
+    if hasattr(teacher, KEY):
+        setattr(config, KEY, getattr(teacher, KEY))
+    return config
+
+
+def _has(config: Any, name: str) -> bool:
+    return hasattr(config, families.family_of(config).settings.get(name, name))

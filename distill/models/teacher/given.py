@@ -1,0 +1,120 @@
+"""Checks a model that a user gives before anything is trained, and tells what of its files is not used."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from distill.errors import ConfigError
+from distill.models import families
+from distill.models.families.head import Head, class_names, stored_head
+from distill.models.families.record import ANSWERS, CHOICES, TEXTS, TOKENS, VECTORS
+from distill.models.families.sentence import of_cross_encoder
+from distill.models.families.settings import own_code, quantizer_of
+from distill.models.families.weights import CONFIG, config_of, opened, unread, weight_files
+from distill.models.teacher.load import read_config
+from distill.models.teacher.whole import BUFFERS, load_whole, not_finite
+from distill.runtime import quoting
+
+_SHOWN = 3
+"""Maximum number of tensors in a line."""
+WORDS = {
+    TEXTS: "a classifier of texts",
+    TOKENS: "a classifier of tokens",
+    CHOICES: "a model of multiple choice",
+    ANSWERS: "a model of question answering",
+    VECTORS: "an embedder",
+}
+"""Architecture -> what such a model is."""
+
+
+def check_given(path: str | Path, key: str) -> list[str]:
+    """Refuse a model that is not whole, or not of float weights. Its weights are read once, but not kept.
+
+    Returns:
+        What was concluded from its files, and what of them is not used, in lines for the user.
+
+    Raises:
+        ConfigError: about the setting `key`, for a model of an unknown family or of quantized weights.
+        DataError: for a folder as from `stored_head` and `load_whole`.
+    """
+    read_config(path, key)
+    stated = config_of(path)
+    if (quantizer := quantizer_of(stated)) is not None:
+        raise ConfigError(
+            f"{key}: got {path}, a quantized model ({quantizer}); must have float weights; name the folder that it was "
+            f"made from{_made_from(Path(path), key)}"
+        )
+    unused = unused_in(path)
+    for file in weight_files(path):
+        with opened(file, "pt") as tensors:
+            for name in tensors.keys():
+                if name not in unused and not bool(torch.isfinite(tensors.get_tensor(name)).all()):
+                    raise not_finite(file, name)
+    return list(notes(path, unused))
+
+
+def unused_in(path: str | Path) -> set[str]:
+    """Names of the tensors of a folder that its model does not use. DataError as from `load_whole`."""
+    head = stored_head(path)
+    # Without storage, and without a draw of random numbers, by which a run would differ.
+    with torch.random.fork_rng(devices=[]):
+        _, _, unused = load_whole(
+            _class(head),
+            path,
+            claimed=head is not None,
+            device_map="meta",
+            dtype=torch.float32,
+            **({} if head is None else {"num_labels": head.outputs}),
+        )
+    return unused
+
+
+def _made_from(path: Path, key: str) -> str:
+    """The folder above a quantized model, where an export has its float model."""
+    above = path.resolve().parent
+    if not (above / CONFIG).is_file():
+        return ""
+    return f"; set {quoting.setting(key, str(above)) if '.' in key else quoting.path(above)}"
+
+
+def _class(head: Head | None) -> Any:
+    """The class that loads a model with this head, or an encoder without one."""
+    from transformers import AutoModel
+
+    return AutoModel if head is None else families.class_of(head.architecture)
+
+
+def notes(path: str | Path, unused: Collection[str]) -> Iterator[str]:
+    """What a user may want to know of a model's files. `unused`: names of tensors that are not used."""
+    import transformers
+
+    stated, head, file = config_of(path), stored_head(path), Path(path) / CONFIG
+    names = class_names(stated)
+    unknown = [name for name in names if not hasattr(transformers, name)]
+    if unknown:
+        read = "its head is not used" if head is None else f"it is used as {WORDS[head.architecture]}"
+        yield f"{file}: {', '.join(unknown)} is no class of transformers; {read}"
+    if not names and head is not None and head.architecture != VECTORS:
+        yield f"{file}: no class in architectures; the model is used as {WORDS[head.architecture]}, by its tensors"
+    if code := own_code(stated):
+        yield f"{file}: the folder's own code ({', '.join(code)}) is not run; the class of transformers is used"
+    number = head is not None and (head.architecture, head.outputs, head.problem) == (TEXTS, 1, None)
+    if number and not of_cross_encoder(path):
+        yield (
+            f"{file}: one output and no problem_type; it is used as a number. If it is the log-odds of a yes, whose "
+            "sigmoid is a probability, set problem_type to multi_label_classification there"
+        )
+    # Embedders have their own pooling, so that the pooler of the encoder and its position numbers are never used.
+    if head is not None and head.architecture == VECTORS:
+        unused = [name for name in unused if "pooler." not in name and not BUFFERS.search(name)]
+    if unused:
+        shown = ", ".join(sorted(unused)[:_SHOWN]) + (
+            f" and {len(unused) - _SHOWN} more" if len(unused) > _SHOWN else ""
+        )
+        yield f"{path}: tensors that are not used: {shown}"
+    if others := unread(path, weight_files(path)):
+        yield f"{path}: files that are not read: {', '.join(others)}"

@@ -1,0 +1,166 @@
+"""Loads models and tokenizers from local folders: weights from safetensors only, and no code of a model's folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from distill.errors import ConfigError, DataError
+from distill.models import families
+from distill.models.families.head import class_names, stored_head
+from distill.models.families.record import TEXTS, position_table_after_padding
+from distill.models.families.weights import check_links, config_of
+from distill.models.teacher.embedder import lower_cased
+from distill.models.teacher.files import quiet, readable, stored
+from distill.models.teacher.whole import load_whole
+
+TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spm.model", "spiece.model", "sentencepiece.bpe.model")
+
+
+def load_tokenizer(path: str | Path) -> Any:
+    """The tokenizer of a folder, without the truncation and padding that its files may switch on, and with the lower
+    case that sentence-transformers puts before it.
+
+    These would silently cut or pad every text to one length. They stay off when the tokenizer is saved again.
+
+    Raises:
+        DataError: if the folder has no tokenizer, or one that cannot be loaded.
+    """
+    from transformers import AutoTokenizer
+
+    # Without these files transformers silently builds a tokenizer that has only special tokens.
+    if not any((Path(path) / name).is_file() for name in TOKENIZER_FILES):
+        raise DataError(
+            f"{path}: got no tokenizer; must contain one of {', '.join(TOKENIZER_FILES)}; "
+            "save the model's tokenizer into it with save_pretrained"
+        )
+    check_links(path)
+    with readable(path), quiet():
+        tokenizer = AutoTokenizer.from_pretrained(str(path), trust_remote_code=False, local_files_only=True)
+        if not getattr(tokenizer, "is_fast", False):
+            raise DataError(
+                f"{path}: got a tokenizer of class {type(tokenizer).__name__}, which has no fast version; must be one "
+                "of the library tokenizers (tokenizer.json), which counts the characters of tokens; choose a model "
+                "with such a tokenizer"
+            )
+        tokenizer.backend_tokenizer.no_truncation()
+        tokenizer.backend_tokenizer.no_padding()
+        for texts in (("a",), ("a", "a")):  # of a damaged file only the use of a part may fail
+            tokenizer(*texts)
+    longest = tokenizer.model_max_length
+    if isinstance(longest, bool) or not isinstance(longest, int | float) or not longest >= 1:
+        raise DataError(
+            f"{path}: got model_max_length {longest!r}; must be a number of tokens; correct it in tokenizer_config.json"
+        )
+    return lower_cased(path, tokenizer)
+
+
+def load_mlm(path: str | Path) -> tuple[Any, bool]:
+    """The masked language model of a folder, float32 in eval mode, and whether its head was stored.
+
+    A head that is not stored is initialized at random by torch's default generator: seed it first.
+    """
+    from transformers import AutoModelForMaskedLM
+
+    stated = config_of(path)
+    claimed = stated.get("legacy") is not False and any("ForMaskedLM" in name for name in class_names(stated))
+    model, missing = _load(AutoModelForMaskedLM, path, claimed)
+    heads = tuple(f"{module}." for module in families.family_of(model).mlm_head)
+    return model, not any(key.startswith(heads) for key in missing)
+
+
+def load_classifier(
+    path: str | Path,
+    num_labels: int,
+    pooler: str | Path | None = None,
+    pad_id: int | None = None,
+    problem: str | None = "single_label_classification",
+    architecture: str = TEXTS,
+) -> Any:
+    """A model with a head, by default a classifier of texts, on the encoder of a folder, float32 in eval mode.
+
+    A head that is not stored is initialized at random by torch's default generator: seed it first.
+
+    Args:
+        num_labels: number of outputs.
+        pooler: folder whose pooler is used if `path` has none, because language models are saved without one.
+        pad_id: padding token of the tokenizer, by which a decoder finds the last token of a text.
+        problem: `problem_type` of its config.
+        architecture: of `family.head.HEADS`.
+    """
+    head = stored_head(path)
+    claimed = head is not None and head.architecture == architecture
+    model, missing = _load(families.class_of(architecture), path, claimed, num_labels=num_labels, problem_type=problem)
+    record = families.family_of(model)
+    for name in record.unused:
+        model.get_parameter(name).requires_grad_(False)
+    if record.layer is None:
+        model.config.pad_token_id = model.config.pad_token_id if pad_id is None else pad_id
+        for name in ("use_cache", "use_mems_eval"):  # outputs that are not used
+            if getattr(model.config, name, False):
+                setattr(model.config, name, False)
+    if pooler is not None:
+        keys = {key for key in missing if record.pooler and key.startswith(f"{record.pooler}.")}
+        names = {key.removeprefix(f"{record.encoder}."): key for key in keys} | {key: key for key in keys}
+        with torch.no_grad():
+            for key, value in stored(pooler, names):
+                parameter = model.get_parameter(names[key])
+                if parameter.shape == value.shape:
+                    parameter.copy_(value)
+    return model
+
+
+def read_config(path: str | Path, key: str = "teacher.name") -> Any:
+    """The config of a model folder.
+
+    Raises:
+        ConfigError: about the setting `key`, for a model of an unknown family.
+        DataError: for a config that cannot be loaded.
+    """
+    from transformers import AutoConfig
+
+    config_of(path)
+    with readable(path), quiet():
+        loaded = AutoConfig.from_pretrained(str(path), trust_remote_code=False, local_files_only=True)
+    families.family_of(loaded, key)
+    if getattr(loaded, "inner_group_num", 1) != 1:
+        raise ConfigError(
+            f"{key}: got {path}, with inner_group_num {loaded.inner_group_num}; must be 1, as in the published "
+            "models of type albert; choose such a teacher"
+        )
+    return loaded
+
+
+def check_vocabulary(tokenizer: Any, config: Any, key: str = "teacher.name") -> None:
+    """Check that the tokenizer belongs to the model.
+
+    Raises:
+        ConfigError: about the setting `key`, if the model lacks an embedding for a token, if one of the two has no
+            padding token, or if these differ in a family that counts positions from it.
+    """
+    if len(tokenizer) > config.vocab_size:
+        raise ConfigError(
+            f"{key}: got a tokenizer of {len(tokenizer)} tokens and a model of "
+            f"{config.vocab_size}; must be a model with an embedding for every token; "
+            "use the tokenizer that belongs to the model"
+        )
+    if tokenizer.pad_token_id is None:
+        raise ConfigError(f"{key}: got a tokenizer without a padding token; must have one; set pad_token and save it")
+    if families.family_of(config).layer is not None and config.pad_token_id is None:
+        raise ConfigError(f"{key}: got a config without pad_token_id; must have one; set it and save the config")
+    after_padding = families.family_of(config).max_length is position_table_after_padding
+    if after_padding and tokenizer.pad_token_id != config.pad_token_id:
+        raise ConfigError(
+            f"{key}: got a tokenizer that pads with token {tokenizer.pad_token_id} and a model that counts "
+            f"positions from token {config.pad_token_id}; must be the same; use the tokenizer that belongs to the model"
+        )
+
+
+def _load(auto: Any, path: str | Path, claimed: bool, **settings: Any) -> tuple[Any, set[str]]:
+    """Model of a folder, and the names of its parameters that are new, as from `load_whole`."""
+    if getattr(read_config(path), "legacy", None) is False:
+        settings["legacy"] = True  # DeBERTa's other language-model head also needs the embeddings as input
+    model, missing, _ = load_whole(auto, path, claimed=claimed, dtype=torch.float32, **settings)
+    return model, missing

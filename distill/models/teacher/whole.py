@@ -1,0 +1,219 @@
+"""Loads a model as transformers does, and refuses a folder whose files are not that model, whole.
+
+transformers initializes at random what a file does not have, and leaves out what the model does not have.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from distill.errors import DataError
+from distill.models import families
+from distill.models.families.head import HEADS, architecture_of
+from distill.models.families.names import check_names, one_name
+from distill.models.families.record import ANSWERS, CHOICES, TEXTS, TOKENS, VECTORS
+from distill.models.families.settings import quantizer_of
+from distill.models.families.weights import FLOATS, Tensor, config_of, tensors_of
+from distill.models.teacher.files import quiet, readable
+
+BUFFERS = re.compile(r"(^|\.)(embeddings\.(position_ids|token_type_ids)|rotary_emb\.inv_freq)$")
+"""What older versions of transformers stored although it follows from the config."""
+UNUSED = re.compile(
+    r"(.*\.)?pooler\.|cls\.(predictions|seq_relationship)\.|lm_head\.|vocab_(transform|layer_norm|projector)\.|"
+    r"generator_(predictions|lm_head)\.|discriminator_predictions\.|lm_predictions\.|mask_predictions\.|predictions\.|"
+    r"sop_classifier\.|lm_loss\.|final_logits_bias$|decoder\.(weight|bias)$|head\.(dense|norm)\.|classifier\.|"
+    r"pre_classifier\.|score\.|logits_proj\.|sequence_summary\.|classification_head\.|qa_outputs\."
+)
+"""Tensors of poolers and of heads for other tasks, which a model may have besides its own."""
+
+
+def load_whole(auto: Any, path: str | Path, *, claimed: bool, **settings: Any) -> tuple[Any, set[str], set[str]]:
+    """A model in eval mode, loaded by `auto.from_pretrained` from the safetensors of a folder.
+
+    Args:
+        auto: a class of transformers such as AutoModelForMaskedLM, or `EncoderForVectors`.
+        claimed: whether the folder must have the head of the class. Otherwise a head of which it has nothing is new,
+            and so is a pooler.
+        settings: further arguments of `from_pretrained`.
+
+    Returns:
+        The model, the names of its tensors that are new, and those of the folder that it does not use.
+
+    Raises:
+        DataError: for a folder that lacks other tensors, that has tensors which no part of a model uses, of other
+            shapes, or with values that are no numbers.
+    """
+    stored, config = tensors_of(path), config_of(path)
+    check_names(path, config, stored)
+    with readable(path), quiet():
+        try:
+            model, info = auto.from_pretrained(
+                str(path),
+                use_safetensors=True,
+                trust_remote_code=False,
+                local_files_only=True,
+                output_loading_info=True,
+                **settings,
+            )
+        except RuntimeError as error:
+            raise _misshapen(auto, path, stored, settings, error) from error
+    missing, unused = set(info["missing_keys"]), set(info["unexpected_keys"])
+    # transformers loads the encoder alone of an embedder.
+    part = model.encoder if architecture_of([type(model).__name__]) == VECTORS else model
+    wrong = sorted(missing) if claimed else _not_new(part, missing)
+    strange = {name for name in unused if not _is_leftover(part, name)}
+    if wrong or strange:
+        raise _incomplete(path, part, wrong, sorted(strange))
+    _check_names(path, model, stored)
+    if quantizer_of(config) is None and "quantization_config" not in settings:
+        _check_formats(path, stored, unused)
+        _check_numbers(path, model)
+    return model, missing, {*unused, *(name for name in stored if BUFFERS.search(name))}
+
+
+def _incomplete(path: str | Path, model: Any, missing: Sequence[str], strange: Sequence[str]) -> DataError:
+    """The error for a folder without some of its model's tensors, or with tensors that no part of it uses."""
+    without, besides = _first(missing, "no "), _first(strange, "")
+    besides = f"{besides}, which the model has no place for" if besides else ""
+    return DataError(
+        f"{path}: got {' and '.join(filter(None, (without, besides)))}; must have every tensor of "
+        f"{type(model).__name__} in the size of config.json, and no other; save the whole model again with "
+        "save_pretrained"
+    )
+
+
+def _first(names: Sequence[str], before: str) -> str:
+    """The first of some names and the number of the others; empty without names."""
+    return f"{before}{names[0]}{f' (and {len(names) - 1} more)' if len(names) > 1 else ''}" if names else ""
+
+
+def _with_weights(model: Any, missing: Collection[str]) -> set[str]:
+    """The tensors that a folder must contain. Tied tensors, which share the values of another tensor, are left out."""
+    tied = set(getattr(model, "all_tied_weights_keys", None) or {}) - set(missing)
+    return {*model.state_dict()} - tied
+
+
+def _not_new(model: Any, missing: Collection[str]) -> list[str]:
+    """The missing tensors that are not those of a whole new head or pooler."""
+    parts: dict[str, set[str]] = {}
+    for name in _with_weights(model, missing):
+        parts.setdefault(_part(model, name), set()).add(name)
+    return sorted(
+        name for part, names in parts.items() for name in names & {*missing} if not part or names - {*missing}
+    )
+
+
+def _part(model: Any, name: str) -> str:
+    """The part of a model that is new or not, as a whole, to which a tensor belongs; empty for the encoder."""
+    record, base = families.family_of(model), _base(model)
+    pooler = record.pooler or f"{record.encoder}.pooler"
+    if name.startswith(f"{pooler}.") or (name.startswith("pooler.") and not base):
+        return pooler
+    if name.startswith(base):
+        return ""
+    last = next((last for last in HEADS[architecture_of([type(model).__name__]) or TEXTS] if name in _both(last)), None)
+    return last or name.partition(".")[0]
+
+
+def _base(model: Any) -> str:
+    """The prefix of the tensors of a model's encoder, and of its decoder if it has one; empty for a model without a
+    head."""
+    names = (families.family_of(model).encoder.partition(".")[0], str(getattr(model, "base_model_prefix", "")))
+    return next((f"{name}." for name in names if name and hasattr(model, name)), "")
+
+
+def _both(layer: str) -> tuple[str, str]:
+    return f"{layer}.weight", f"{layer}.bias"
+
+
+def _is_leftover(model: Any, name: str) -> bool:
+    """Whether a tensor that the model does not use is of a head for another task, or follows from the config."""
+    if BUFFERS.search(name):
+        return True
+    found = UNUSED.match(name)
+    return found is not None and not _has(model, found[0].rstrip("."))
+
+
+def _has(model: Any, path: str) -> bool:
+    """Whether a model has a module, so that a tensor below it is none of another head."""
+    try:
+        model.get_submodule(path)
+    except AttributeError:
+        return False
+    return True
+
+
+def _check_names(path: str | Path, model: Any, stored: Iterable[str]) -> None:
+    """DataError for two tensors that transformers takes for one."""
+    prefix, seen = f"{families.family_of(model).encoder}.", dict[str, str]()
+    for name in stored:
+        if (other := seen.setdefault(one_name(name, prefix), name)) != name:
+            raise DataError(
+                f"{path}: got the tensors {other} and {name}, which are two names of one; must be one of them; save "
+                "the model again with save_pretrained"
+            )
+
+
+def _check_formats(path: str | Path, stored: Mapping[str, Tensor], unused: Collection[str]) -> None:
+    for name, tensor in stored.items():
+        if tensor.dtype not in FLOATS and name not in unused and not BUFFERS.search(name):
+            raise DataError(
+                f"{tensor.file}: got {name} of format {tensor.dtype}, and no quantization_config; must be float "
+                "weights, because others need scales; save the float model with save_pretrained"
+            )
+
+
+def _check_numbers(path: str | Path, model: Any) -> None:
+    for name, value in model.named_parameters():
+        plain = type(value.data) is torch.Tensor and value.device.type != "meta" and value.dtype == torch.float32
+        if plain and not bool(torch.isfinite(value).all()):
+            raise not_finite(path, name)
+
+
+def not_finite(path: str | Path, name: str) -> DataError:
+    return DataError(
+        f"{path}: got {name} with values that are not finite (NaN or infinite); must be numbers; use an earlier "
+        "checkpoint of the training that wrote it"
+    )
+
+
+def _misshapen(
+    auto: Any, path: str | Path, stored: Mapping[str, Tensor], settings: Mapping[str, Any], error: RuntimeError
+) -> DataError:
+    """The message for weights of other shapes than those of the model of the config."""
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(str(path), trust_remote_code=False, local_files_only=True)
+    for key in ("num_labels", "problem_type"):
+        if settings.get(key) is not None:
+            setattr(config, key, settings[key])
+    with torch.device("meta"):
+        model = auto.from_config(config, trust_remote_code=False)
+    prefix = f"{families.family_of(config).encoder}."
+    expected = {one_name(name, prefix): tuple(value.shape) for name, value in model.state_dict().items()}
+    wrong = [
+        (name, tensor.shape, expected[one_name(name, prefix)])
+        for name, tensor in stored.items()
+        if expected.get(one_name(name, prefix), tensor.shape) != tensor.shape
+    ]
+    if not wrong:
+        return DataError(
+            f"{path}: got weights that cannot be loaded ({error}); must be those of config.json; use others"
+        )
+    name, got, needed = wrong[0]
+    more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+    heads = tuple(f"{last}." for kind in (TEXTS, TOKENS, CHOICES, ANSWERS) for last in HEADS[kind])
+    if all(other.startswith(heads) for other, *_ in wrong):
+        return DataError(
+            f"{path}: got {name} of shape {list(got)}; must be {list(needed)}, for the number of classes of the task "
+            "or of id2label in config.json; use a model of that number of classes, or the one it was fine-tuned from"
+        )
+    return DataError(
+        f"{path}: got {name} of shape {list(got)}{more}; must be {list(needed)}, as config.json states; use the "
+        "config.json that was saved with the weights"
+    )

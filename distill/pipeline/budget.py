@@ -1,0 +1,247 @@
+"""With `budget.minutes`: models of targets are made one by one, until one retains too little or the time is spent.
+
+The teacher in the form that serves is measured first, because often it is enough. Then, from the slowest target that is
+faster than it on, models are pruned, distilled, quantized and scored on the development rows, each cut from the student
+that recovered before it. A faster model is taken to retain less.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any
+
+from distill.compression.pruning.search import out_of_reach
+from distill.config import Evaluate, Export, Prune, Quantize, Train
+from distill.config.plan import TEACHER, Plan, Step
+from distill.evaluation.retained import NOISE
+from distill.models import teacher
+from distill.pipeline.context import Context
+from distill.pipeline.stages.prune import search_of
+from distill.pipeline.stages.quantize import FLOAT32
+from distill.pipeline.stages.serving_variant import Form, form_of
+from distill.pipeline.train_steps import time_estimate
+from distill.runtime.storage import run_folder
+
+RESERVE = 0.15
+"""Share of the budget that is kept for the evaluation and the export."""
+
+LEAST_SHARE = 0.3
+"""Least share of the epochs of a recovery. Where the time is enough for less, the target is not tried."""
+
+OVERHEAD = 1.2
+"""What a target takes over its training steps: cutting, verifying and quantizing. After the first target, what it took
+over what was estimated stands in for it."""
+
+Run = Callable[[Step], None]
+"""Runs a step, unless it is finished."""
+Runner = Callable[[Context, Sequence[Step]], Run]
+"""Finds which of the steps are finished."""
+
+
+def share_of(estimated: float, left: float) -> float:
+    """The share of its epochs with which a training of `estimated` seconds takes no more than `left`; 0 for less than
+    `LEAST_SHARE`."""
+    share = min(1.0, left / estimated) if estimated > 0 else 1.0
+    return share if share >= LEAST_SHARE else 0.0
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """The targets of a run, and what is stored of them, so that a stopped run decides as it would have."""
+
+    ctx: Context
+    teacher: Step
+    """The step that quantizes the teacher."""
+    targets: Mapping[str, Sequence[Step]]
+    """Label of a target -> the steps of its model: to prune, to train and to quantize it."""
+
+    @property
+    def form(self) -> Form:
+        return form_of(self.ctx)
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        """By label of a target the seconds that training was `estimated` to take, the `shares` of its epochs, and the
+        seconds that the target `took`; and what is `measured` of all."""
+        file = self.ctx.folder.ladder
+        empty: dict[str, Any] = {"estimated": {}, "shares": {}, "took": {}}
+        return empty | (run_folder.read_json(file) if file.is_file() else {})
+
+    def store(self, key: str, label: str, value: Callable[[], Any]) -> Any:
+        """The stored value of a label; computed by the main process if there is none."""
+        with self.ctx.machine.main_first():
+            stored = self.stored
+            if label not in stored.setdefault(key, {}):
+                assert self.ctx.machine.main
+                stored[key][label] = value()
+                run_folder.write_json(self.ctx.folder.ladder, stored)
+        return self.stored[key][label]
+
+    @contextmanager
+    def clock(self, label: str, began: float | None = None) -> Iterator[None]:
+        """Add the seconds of the block to those that a target took, in stopped runs too."""
+        began = time.monotonic() if began is None else began
+        try:
+            yield
+        finally:
+            if self.ctx.machine.main:
+                stored = self.stored
+                stored["took"][label] = stored["took"].get(label, 0.0) + time.monotonic() - began
+                run_folder.write_json(self.ctx.folder.ladder, stored)
+        self.ctx.machine.wait()
+
+    def write_account(self, sentences: list[str]) -> None:
+        """Store the sentences on what was tried, in place of those of a stopped run."""
+        if self.ctx.machine.main:
+            run_folder.write_json(self.ctx.folder.ladder, self.stored | {"account": sentences})
+        self.ctx.machine.wait()
+
+    def left(self) -> float:
+        """Seconds of the budget for further targets."""
+        minutes = self.ctx.config.budget.minutes
+        assert minutes is not None
+        return (1 - RESERVE) * 60 * minutes - sum(self.stored["took"].values())
+
+    def speedups(self) -> tuple[float, float]:
+        """Speedups of the whole model in the form that serves, and of the fastest shape."""
+
+        def measured() -> dict[str, float]:
+            prunes = [step for steps in self.targets.values() for step in steps if isinstance(step.settings, Prune)]
+            slowest = min(prunes, key=lambda step: step.goal.speedup)
+            config = teacher.read_config(self.ctx.checkpoint(slowest.start, next(iter(self.ctx.tasks))))
+            search = search_of(self.ctx, slowest, config)
+            fastest = max(map(search.times.speedup, search.shapes))
+            if search.checked and max(fastest, search.times.speedup(search.full)) < slowest.goal.speedup:
+                raise out_of_reach(slowest.goal, search.shapes, search.times, search.full, search.size)
+            return {"whole": search.times.speedup(search.full), "fastest": fastest}
+
+        found = self.store("measured", "speedups", measured)
+        return found["whole"], found["fastest"]
+
+    def retained(self, quantized: Step) -> float | None:
+        """Percent of the teacher's score on the development rows that the models of a quantize step retain in the form
+        that serves; None if they were not scored, or that form failed."""
+        key = self.form.key or FLOAT32
+        whole, models = (self.ctx.folder.manifest(step)["development"] for step in (self.teacher, quantized))
+        tasks = [task for task in self.ctx.tasks if task != NOISE]
+        if not tasks or any(key not in models.get(task, {}) or FLOAT32 not in whole.get(task, {}) for task in tasks):
+            return None
+        before, after = fmean(whole[task][FLOAT32] for task in tasks), fmean(models[task][key] for task in tasks)
+        return 100 * after / before if before > 0 else None
+
+    def enough(self, retained: float | None) -> bool:
+        """Whether it meets `target.retained`. Under limit=smoke nothing is scored, and all do."""
+        least = self.ctx.config.target.retained
+        return least is None or self.ctx.config.limit.smoke or (retained is not None and retained >= least)
+
+    def estimate(self, label: str) -> float:
+        """Estimated seconds of all steps of a target, whose model is pruned."""
+        trainings = [step for step in self.targets[label] if isinstance(step.settings, Train)]
+        trained = self.store(
+            "estimated", label, lambda: sum(time_estimate.seconds(self.ctx, step) for step in trainings)
+        )
+        stored = self.stored
+        made = [name for name in stored["shares"] if name != label]
+        ratios = [stored["took"][name] / (stored["estimated"][name] * stored["shares"][name]) for name in made]
+        return float(trained) * (fmean(ratios) if ratios else OVERHEAD)
+
+    def share(self, label: str) -> float:
+        """The share of its epochs with which a target's model is trained; 0 if there is no time for it."""
+        if label in (shares := self.stored["shares"]):
+            return float(shares[label])
+        share = share_of(self.estimate(label), self.left())
+        return float(self.store("shares", label, lambda: share)) if share else 0.0
+
+
+def climb(ctx: Context, runner: Runner, began: float) -> Plan:
+    """Make the models of the targets for which there is time, one after the other, until one retains too little.
+
+    The steps before them have run. Returns the plan of the targets whose models were made. What was tried, and why, is
+    stored for the report.
+
+    Args:
+        began: when the run began, as `time.monotonic`.
+    """
+    account, made, best = list[str](), list[str](), None
+
+    def say(sentence: str) -> None:
+        account.append(sentence)
+        ctx.machine.log(f"budget: {sentence}")
+
+    ladder, goal, smoke = _ladder(ctx), ctx.config.target, ctx.config.limit.smoke
+    with ladder.clock("teacher", began):
+        whole, fastest = ladder.speedups()
+    kept = ladder.retained(ladder.teacher)
+    say(f"The teacher in {_name(ladder.form)} is estimated at {whole:.2f}x, and {_retains(kept)}.")
+    best = TEACHER.name if ladder.enough(kept) else None
+    labels = {label: float(target.speedup) for label, target in ctx.plan.targets.items()}
+    within = [label for label in sorted(labels, key=labels.__getitem__) if labels[label] <= fastest or smoke]
+    within = [label for label in within if best is None or labels[label] > whole]
+    if beyond := [label for label in labels if labels[label] > fastest and not smoke]:
+        say(f"Out of reach: {', '.join(beyond)}. The smallest model is estimated at {fastest:.1f}x.")
+    if within:
+        ctx = replace(ctx, plan=ctx.plan.only(within).chained())
+        ladder = _ladder(ctx)
+        run = runner(ctx, [step for label in within for step in ladder.targets[label]])
+    for label in within:
+        if not _made(ladder, label, run, say):
+            break
+        made.append(label)
+        kept = ladder.retained(next(step for step in ladder.targets[label] if isinstance(step.settings, Quantize)))
+        say(f"{label} {_retains(kept)}, in {_name(ladder.form)}; it took {_minutes(ladder.stored['took'][label])}.")
+        if not ladder.enough(kept):
+            break
+        best = label
+    wish = "" if goal.retained is None else f" that retains at least {goal.retained:g}% on the development rows"
+    say(f"No model was made{wish}." if best is None else f"The fastest{wish} is {_titled(best)}.")
+    ladder.write_account(account)
+    return ctx.plan.only(made, teacher=best == TEACHER.name)
+
+
+def _ladder(ctx: Context) -> Ladder:
+    steps = [step for step in ctx.plan.steps if not isinstance(step.settings, Evaluate | Export)]
+    quantized = next(step for step in steps if isinstance(step.settings, Quantize) and not step.target)
+    return Ladder(ctx, quantized, {label: [s for s in steps if s.target == label] for label in ctx.plan.targets})
+
+
+def _made(ladder: Ladder, label: str, run: Run, say: Callable[[str], None]) -> bool:
+    """Make the model of a target. False if there is no time for it."""
+    cuts = [step for step in ladder.targets[label] if isinstance(step.settings, Prune)]
+    with ladder.clock(label):
+        for step in cuts:
+            run(step)
+        ladder.estimate(label)
+    share = ladder.share(label)
+    minutes, left = _minutes(ladder.estimate(label) * (share or 1.0)), _minutes(ladder.left())
+    if share == 0.0:
+        say(f"{label} is not trained: that would take an estimated {minutes}, and {left} were left.")
+        return False
+    if share < 1.0:
+        say(f"{label} is trained for {100 * share:.0f}% of its epochs, for which there is time.")
+    ladder.ctx.machine.log(f"budget: {label} takes an estimated {minutes}; {left} are left")
+    ladder.ctx.epochs[label] = share
+    with ladder.clock(label):
+        for step in ladder.targets[label]:
+            if step not in cuts:
+                run(step)
+    return True
+
+
+def _titled(best: str) -> str:
+    return "the teacher itself" if best == TEACHER.name else best
+
+
+def _name(form: Form) -> str:
+    return f"{form.backend} {form.scheme}"
+
+
+def _retains(kept: float | None) -> str:
+    return "was not scored" if kept is None else f"retains {kept:.1f}% on the development rows"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{max(seconds, 0) / 60:.1f} minutes"

@@ -1,0 +1,243 @@
+"""State that the stages of a run share: machine, run folder, given models, tasks and encoded corpus."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from distill.config import Config, Train
+from distill.config.plan import SHARED_HEADS, STUDENT, TEACHER, Given, Plan, Source, Step, tokenizer_of
+from distill.data import align, corpus, encode, sequences
+from distill.data.files import Table
+from distill.data.tasks import Loaded, TaskData, load_tasks, read_unlabelled
+from distill.errors import UserError
+from distill.models import teacher
+from distill.models.families.head import stored_head
+from distill.pipeline.context import fingerprints
+from distill.pipeline.context.folder import CORPUS, RunFolder
+from distill.pipeline.context.given import GivenModels
+from distill.runtime import progress
+from distill.runtime.machine import Machine
+from distill.runtime.storage import cache, run_folder
+
+
+@dataclass(frozen=True)
+class Context:
+    """One run."""
+
+    config: Config
+    plan: Plan
+    recipe: str
+    """Name of the recipe."""
+    command: str
+    """Command line that started the run."""
+    machine: Machine
+    folder: RunFolder
+    epochs: dict[str, float] = field(default_factory=dict)
+    """Label of a target -> share of the epochs of its trainings that the budget of the run is enough for."""
+    _fingerprints: dict[str, str] = field(default_factory=dict)
+    """Cache: name of a given model or data set -> its fingerprint."""
+    _cut_tokenizers: dict[Step, Any] = field(default_factory=dict)
+    """Cache: vocabulary step -> its tokenizer."""
+
+    @functools.cached_property
+    def given(self) -> GivenModels:
+        """Teachers and student that the user gives, with their tokenizers."""
+        return GivenModels(self.config, self.machine, self.folder.path, lambda: self.texts[0], self.plan.given_student)
+
+    def alone(self) -> Context:
+        """This run for a process that works by itself while the others do other work: it waits for none of them."""
+        own = copy.copy(self)
+        given, machine = copy.copy(self.given), self.machine.alone()
+        object.__setattr__(own, "machine", machine)
+        object.__setattr__(given, "machine", machine)
+        own.__dict__["given"] = given
+        return own
+
+    def fingerprints(self, step: Step) -> dict[str, str]:
+        """Name -> fingerprint of the given models and data that the step itself reads."""
+        return {name: self.fingerprint(name) for name in fingerprints.needed(step, self.config)}
+
+    def fingerprint(self, name: str) -> str:
+        """Fingerprint of a given model or of data, named in `fingerprints.NAMES`."""
+        if name not in self._fingerprints:
+            self._fingerprints[name] = self._fingerprint(name)
+        return self._fingerprints[name]
+
+    def _fingerprint(self, name: str) -> str:
+        if name == "tasks":
+            return fingerprints.of_tasks(self.tasks)
+        if name == "unlabelled":
+            assert self.unlabelled is not None
+            return fingerprints.of_rows(self.unlabelled.rows)
+        if name == "corpus":
+            return fingerprints.of_corpus(self.config.corpus)
+        given = self.given
+        folders = {"teacher": lambda: given.teachers, "student": lambda: [given.student]}
+        return fingerprints.of_models(folders.get(name, lambda: [given.tokenizer_folder])())
+
+    @property
+    def shared(self) -> bool:
+        """Whether the student of all tasks has one encoder."""
+        return self.config.student.heads == SHARED_HEADS
+
+    def shares_encoder(self, settings: Any) -> bool:
+        """Whether the models that a stage trains, one for each task, have one encoder."""
+        on_tasks = isinstance(settings, Train) and settings.data == "tasks"
+        return self.shared and on_tasks and settings.role != "teacher"
+
+    def columns(self, task: str) -> slice:
+        """The columns of a task among the outputs of all heads of a student with one encoder."""
+        sizes = {name: data.task.outputs for name, data in self.tasks.items()}
+        before = sum(list(sizes.values())[: list(sizes).index(task)])
+        return slice(before, before + sizes[task])
+
+    @functools.cached_property
+    def tasks(self) -> dict[str, TaskData]:
+        """Name -> rows of every task, in order."""
+        return self._loaded.tasks
+
+    @property
+    def coverage(self) -> list[dict[str, Any]]:
+        """A row for each split of each task: the number of rows it has, and officially should have."""
+        return self._loaded.coverage
+
+    @property
+    def held_out(self) -> frozenset[str]:
+        """Normalized texts that no transfer set may have: those of all development and reported splits."""
+        return self._loaded.held_out
+
+    @property
+    def notes(self) -> list[str]:
+        """How files were read, which columns and labels of own tasks were chosen, and which rows were left out."""
+        unlabelled = () if self.unlabelled is None else self.unlabelled.notes
+        return [*self._loaded.notes, *unlabelled]
+
+    @functools.cached_property
+    def _loaded(self) -> Loaded:
+        folder = self.given.teacher  # on every process, because finding the teacher synchronizes them
+        # The embedded teacher is an embedder, but nobody chose it as one: it does not decide the kind of a task.
+        head = None if self.config.teacher.kind == "embedded" else stored_head(folder)
+        with self.machine.main_first():
+            transfer = self.config.transfer.times > 0
+            return load_tasks(self.config.tasks, self.config.limit, self.config.seed, head, transfer=transfer)
+
+    @functools.cached_property
+    def unlabelled(self) -> Table | None:
+        """The rows of `transfer.files`; None without."""
+        return read_unlabelled(self.config)
+
+    @functools.cached_property
+    def texts(self) -> tuple[Sequence[str], dict[str, Any]]:
+        """Documents of the corpus, and a description of its source. Only the main process loads them."""
+        return corpus.load_corpus(self.config.corpus, self.config.limit, self.config.seed)
+
+    def corpus(self, step: Step) -> tuple[encode.Encoded | align.Aligned, dict[str, Any]]:
+        """The encoded corpus for a step, with no more tokens than the longest stage uses, and its source.
+
+        Encoded once for all stages and processes, kept on disk until the run is finished, and in the user's cache.
+        """
+        # A baseline has no teacher, but gets the same aligned sequences as its student.
+        aligned = step.tokenizer is STUDENT
+        owner = "student" if aligned else "teacher"
+        folder = self.folder.path / CORPUS / owner
+        tokenizers = [self.tokenizer(step), *([self.given.tokenizer] if aligned else [])]
+        sizes = (self.config.corpus.max_length, self.corpus_tokens)
+        with self.machine.main_first():
+            if not run_folder.finished(folder):
+                texts = [self.fingerprint("corpus"), self.config.limit.documents, self.config.seed]
+                texts += corpus.revisions(self.config.corpus)
+                key = None if self.config.limit.smoke else fingerprints.of_encoded(texts, tokenizers, sizes)
+                with cache.making(
+                    "corpora", key, lambda end: self.machine.log(f"corpus: another run encodes it; waiting{end}")
+                ):
+                    if cache.take("corpora", key, folder):
+                        self.machine.log(f"corpus: encoded by an earlier run, in the {owner}'s tokens")
+                    else:
+                        self._encode(folder, owner, tokenizers, sizes)
+                        cache.keep("corpora", key, folder)
+        stored = align.stored_aligned if aligned else sequences.stored_corpus
+        return stored(folder), run_folder.read_json(folder / run_folder.MANIFEST)
+
+    def _encode(self, folder: Path, owner: str, tokenizers: list[Any], sizes: tuple[int, int | None]) -> None:
+        texts, source = self.texts
+        self.machine.log(f"corpus: {len(texts)} documents, in the {owner}'s tokens")
+        encode_all: Callable[..., int] = align.encode_aligned if len(tokenizers) > 1 else sequences.encode_corpus
+        with run_folder.writing(folder) as temporary:
+            with progress.counted("encoding the corpus", len(texts)) as done:
+                count = encode_all(temporary, progress.counting(texts, done), *tokenizers, *sizes)
+            if not count:
+                raise UserError(
+                    f"corpus.path: got no sequence of {sequences.SHORTEST} tokens or more; must contain prose; "
+                    "choose another corpus"
+                )
+            run_folder.write_json(temporary / run_folder.MANIFEST, source)
+
+    @property
+    def corpus_tokens(self) -> int | None:
+        """Maximum tokens that a stage on the corpus trains on; None if a stage has no maximum."""
+        stages = [s for s in self.config.stages.values() if isinstance(s, Train) and s.data == "corpus"]
+        most = [s.steps * s.batch.tokens if s.steps else None for s in stages]
+        if self.config.limit.steps:
+            most = [self.config.limit.steps * s.batch.tokens for s in stages]
+        return None if None in most else max(m for m in most if m is not None)
+
+    def checkpoint(self, source: Source, task: str | None = None) -> Path:
+        """Model folder of a finished step, or of a given model; that of `task` if the step has one for each task.
+
+        The first of them if the step has a model for each teacher of an ensemble.
+        """
+        return self.checkpoints(source, task)[0]
+
+    def checkpoints(self, source: Source, task: str | None = None) -> list[Path]:
+        """Model folders as from `checkpoint`, one for each teacher of an ensemble."""
+        if isinstance(source, Given):
+            return [Path(name) for name in (self.given.teachers if source is TEACHER else [self.given.student])]
+        folder, members = self.folder.of(source), self.folder.manifest(source).get("members", [])
+        parts = [folder / member for member in members] or [folder]
+        return [self._model_folder(source, part, number, task) for number, part in enumerate(parts)]
+
+    def _model_folder(self, step: Step, folder: Path, number: int, task: str | None) -> Path:
+        """Model folder below a step's folder, or below that of one teacher; for a skipped step, the one it starts from.
+
+        Args:
+            number: index of the teacher in an ensemble.
+        """
+        if "skipped" in run_folder.read_json(folder / run_folder.MANIFEST):
+            return self.checkpoints(step.start, task)[number]
+        names = [] if task is None else [task, SHARED_HEADS] if self.shared else [task]
+        return next((folder / name for name in names if (folder / name).is_dir()), folder)
+
+    def shares(self, source: Source, task: str | None = None) -> list[float]:
+        """Weight of each teacher of a step in the mean of their probabilities for a task."""
+        if len(self.checkpoints(source, task)) == 1:
+            return [1.0]
+        manifest = self.folder.manifest(source) if isinstance(source, Step) else {}
+        learned: list[float] | None = manifest.get("weights", {}).get(task)
+        weights = self.config.teacher.weights
+        equal = [1.0] * len(self.given.teachers)
+        return learned or (equal if weights in (None, "learned") else list(weights))
+
+    def tokenizer(self, source: Source, member: int = 0) -> Any:
+        """The tokenizer of a step's models. `member`: index of the teacher in an ensemble."""
+        owner = tokenizer_of(source)
+        if isinstance(owner, Step):
+            return self._cut_tokenizer(owner)
+        return self.given.student_tokenizer if owner is STUDENT else self.given.tokenizers[member]
+
+    @property
+    def every_tokenizer(self) -> list[Any]:
+        """All tokenizers of the run's models: each teacher's, the student's, and those of vocabulary steps."""
+        cut = dict.fromkeys(step.tokenizer for step in self.plan.steps if isinstance(step.tokenizer, Step))
+        return [*self.given.tokenizers, self.given.student_tokenizer, *map(self.tokenizer, cut)]
+
+    def _cut_tokenizer(self, step: Step) -> Any:
+        if step not in self._cut_tokenizers:
+            tokenizer = teacher.load_tokenizer(self.folder.of(step) / next(iter(self.tasks)))
+            tokenizer.padding_side = self.tokenizer(step.start).padding_side
+            self._cut_tokenizers[step] = tokenizer
+        return self._cut_tokenizers[step]

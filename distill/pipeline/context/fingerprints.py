@@ -1,0 +1,161 @@
+"""Fingerprints of the given models and data, by content, so that a run notices when one was replaced."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from distill.config import Config, Corpus, Vocabulary
+from distill.config.plan import STUDENT, TEACHER, Step
+from distill.data import corpus
+from distill.data.task import Task
+from distill.data.task_types import SECONDS, WORDS
+from distill.data.tasks import TaskData
+from distill.data.tokens import identity
+from distill.models.families.sentence import MODULES
+from distill.models.families.weights import READ
+from distill.models.teacher.folders import CARD
+from distill.runtime.storage import file_hashes, run_folder
+from distill.runtime.versions import source_hash
+
+_AT_ONCE = 8192
+"""Rows of tasks that are hashed at once."""
+NAMES = {
+    "teacher": "the teacher",
+    "student": "the given student",
+    "tokenizer": "the student's tokenizer",
+    "tasks": "the rows of the tasks",
+    "corpus": "the corpus",
+    "unlabelled": "the rows without labels",
+}
+"""Name of a given model or data set -> its name in messages."""
+
+
+def needed(step: Step, config: Config) -> list[str]:
+    """Names, in `NAMES`, of the given models and data that a step itself reads.
+
+    A change of those that only earlier steps read changes the models of these steps.
+    """
+    direct = [source for sources in step.sources.values() for source in sources]
+    texts = step.settings.texts if isinstance(step.settings, Vocabulary) else ()
+    transfer = getattr(step.settings, "transfer", False) and config.transfer.times > 0
+    reads = {
+        "teacher": TEACHER in direct,
+        "student": STUDENT in direct,
+        "tokenizer": step.builder is step and config.student.tokenizer is not None,
+        "tasks": not step.on_corpus,
+        "corpus": step.on_corpus or "corpus" in texts or (transfer and config.transfer.sources.get("corpus", 0) > 0),
+        "unlabelled": transfer and config.transfer.files is not None,
+    }
+    return [name for name, reads_it in reads.items() if reads_it]
+
+
+def of_tasks(tasks: Mapping[str, TaskData]) -> str:
+    """Hash of all rows of all tasks, in order."""
+    digest = hashlib.sha256()
+    for task, data in tasks.items():
+        digest.update(f"{data.task.kind.name} {data.task.labels} {data.task.metrics}".encode())
+        if others := _others(data.task):
+            digest.update(repr(others).encode())
+        for split, rows in {"train": data.train, **data.development, **data.reported}.items():
+            digest.update(f"{task} {split}".encode())
+            for part in rows.with_format("arrow").iter(_AT_ONCE):
+                digest.update(_bytes(part))
+    return digest.hexdigest()[:16]
+
+
+def _others(task: Task) -> list[tuple[str, Any]]:
+    """Name and value of what else says what a task's rows mean, of what is not left out."""
+    return [(name, value) for name in ("prompts", "choices", "range") if (value := getattr(task, name))]
+
+
+def of_inputs(data: TaskData) -> str:
+    """Hash of what a task's model reads and outputs: the texts of all training rows, in order, what is put before them,
+    and the labels in the order of the outputs."""
+    task, digest = data.task, hashlib.sha256()
+    digest.update(repr([task.kind.name, task.columns, task.labels, task.outputs, _others(task)]).encode())
+    columns = [*task.columns, *(name for name in (WORDS, SECONDS) if name in data.train.column_names)]
+    for part in data.train.select_columns(columns).with_format("arrow").iter(_AT_ONCE):
+        digest.update(_bytes(part))
+    return digest.hexdigest()[:16]
+
+
+def of_encoded(texts: list[Any], tokenizers: Iterable[Any], sizes: tuple[int, int | None]) -> str:
+    """Hash of what an encoded corpus follows from.
+
+    Args:
+        texts: what its texts follow from.
+        sizes: maximum tokens of a sequence, and of all.
+    """
+    return run_folder.fingerprint([texts, [identity(tokenizer) for tokenizer in tokenizers], sizes, source_hash()])
+
+
+def of_rows(rows: pa.Table) -> str:
+    """Hash of all rows of a table, in order."""
+    digest = hashlib.sha256()
+    for start in range(0, rows.num_rows, _AT_ONCE):
+        digest.update(_bytes(rows.slice(start, _AT_ONCE)))
+    return digest.hexdigest()[:16]
+
+
+def _bytes(part: pa.Table) -> memoryview:
+    stream = pa.BufferOutputStream()
+    with pa.ipc.new_stream(stream, part.schema.remove_metadata()) as writer:
+        writer.write_table(part.replace_schema_metadata(None).combine_chunks())
+    return memoryview(stream.getvalue())
+
+
+def of_models(folders: Iterable[str]) -> str:
+    """Hash of the files that determine the outputs of models or tokenizers."""
+    return run_folder.fingerprint([[_hashed(file) for file in model_files(Path(folder))] for folder in folders])
+
+
+def of_corpus(settings: Corpus) -> str:
+    """Hash of the corpus's files, or of the names and versions that determine its texts."""
+    if settings.kind in ("parquet", "text"):
+        return run_folder.fingerprint([_hashed(file) for file in corpus.files(settings)])
+    return run_folder.fingerprint(corpus.versions(settings))
+
+
+def _hashed(file: Path) -> list[str]:
+    """Name and content hash of a file."""
+    return [file.name, file_hashes.sha256(file)]
+
+
+def model_files(folder: Path) -> list[Path]:
+    """The files of a model or tokenizer that loading it may read: those in its folder, of the endings in `READ`, then
+    all that an embedder's modules consist of, and the parts of its weights. Nothing else in it, such as the other
+    checkpoints of a training, changes the model."""
+    top = [file for file in sorted(folder.iterdir()) if file.suffix in READ and file.name != run_folder.MANIFEST]
+    inside = {*folder.glob("1_Pooling/config.json"), *_parts_of_weights(folder)}
+    for module in _modules(folder):
+        inside |= {file for file in module.rglob("*") if not file.name.startswith(".") and file.name != CARD}
+    return [file for file in [*top, *sorted(inside - {*top})] if file.is_file()]
+
+
+def _modules(folder: Path) -> Iterator[Path]:
+    """Folders of an embedder's modules, as far as they are inside of its own."""
+    for module in _listed(folder / MODULES, list):
+        path = folder / str(module.get("path", "")) if isinstance(module, dict) else folder
+        if folder.resolve() in path.resolve().parents:
+            yield path
+
+
+def _parts_of_weights(folder: Path) -> Iterator[Path]:
+    """The files that an index of weights names, wherever they are."""
+    for index in folder.glob("*.index.json"):
+        parts = _listed(index, dict).get("weight_map")
+        yield from {folder / str(part) for part in (parts.values() if isinstance(parts, dict) else ())}
+
+
+def _listed(file: Path, kind: Callable[[], Any]) -> Any:
+    """The content of a JSON file; an empty `kind` if it has another, or none. Loading the model refuses it."""
+    try:
+        content = run_folder.read_json(file)
+    except (OSError, ValueError, RecursionError):
+        return kind()
+    return content if isinstance(content, type(kind())) else kind()

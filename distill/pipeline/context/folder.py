@@ -1,0 +1,129 @@
+"""The run folder: paths of each step's models, manifest and temporary files."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distill.config.plan import Step
+from distill.runtime.storage import run_folder
+from distill.runtime.storage.run_folder import STATE
+
+TARGETS = ".targets"
+"""Suffix of the folder with a teacher's logits for the training rows of every task."""
+MEASURED = ".measured"
+"""Suffix of the folder with the measurements of a prune stage, which all its targets share."""
+CORPUS = "corpus.tokens"
+"""Folder of the encoded corpus."""
+TRANSFER = "transfer.rows"
+"""Folder of the transfer set of every task."""
+BEGUN = ".given.json"
+"""File with the fingerprints of given models and data for each pending step, from when the run last started."""
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    path: Path
+
+    def check_links(self) -> None:
+        """Refuse folders that are symbolic links, before anything is made that could not be written there.
+
+        Raises:
+            UserError: for the first of them.
+        """
+        for parent, folders, _ in os.walk(self.path):
+            for name in folders:
+                run_folder.no_links(Path(parent, name, "file"))
+
+    @property
+    def ladder(self) -> Path:
+        return self.path / run_folder.LADDER
+
+    def of(self, step: Step) -> Path:
+        """Folder of a step."""
+        return self.path / step.folder
+
+    def finished(self, step: Step) -> bool:
+        return run_folder.finished(self.of(step))
+
+    def manifest(self, step: Step) -> dict[str, Any]:
+        """Manifest of a step; empty if the step is not finished."""
+        if not self.finished(step):
+            return {}
+        manifest: dict[str, Any] = run_folder.read_json(self.of(step) / run_folder.MANIFEST)
+        return manifest
+
+    def inputs(self, step: Step) -> dict[str, str]:
+        """Folder -> fingerprint of the manifest, for every finished step that is an input of the step."""
+        finished = filter(self.finished, step.inputs)
+        return {other.folder: run_folder.fingerprint(self.manifest(other)) for other in finished}
+
+    def complete(self, step: Step, manifest: dict[str, Any]) -> None:
+        """Write the manifest of a step with the fingerprints of its inputs, by which the step is finished."""
+        run_folder.write_json(self.of(step) / run_folder.MANIFEST, manifest | {"inputs": self.inputs(step)})
+
+    def begun(self, step: Step) -> dict[str, str] | None:
+        """Fingerprints of given models and data when a run last started with this step pending; None if none has."""
+        return self._begun.get(step.folder)
+
+    @property
+    def _begun(self) -> dict[str, dict[str, str]]:
+        file = self.path / BEGUN
+        found: dict[str, dict[str, str]] = run_folder.read_json(file) if file.is_file() else {}
+        return found
+
+    def begin(self, given: dict[str, dict[str, str]]) -> None:
+        """Store the fingerprints of given models and data, by the folder of each pending step."""
+        run_folder.write_json(self.path / BEGUN, self._begun | given)
+
+    def targets(self, name: str) -> Path:
+        """Folder of teacher logits. `name`: the teacher step's folder, or the name of the given model."""
+        return self.path / f"{name}{TARGETS}"
+
+    def times(self, step: Step) -> Path:
+        """Folder of the times that a prune stage measured, which all its targets share."""
+        return self.path / f"{step.stage}{MEASURED}"
+
+    def measured(self, step: Step) -> Path:
+        """Folder of the other measurements of a prune step, which targets share if they prune the same models."""
+        start = step.source("start")
+        alone = step.cutter is step and isinstance(start, Step) and start.target
+        return self.path / f"{step.folder}{MEASURED}" if alone else self.times(step)
+
+    def started(self, step: Step) -> bool:
+        """Whether there are files of a step."""
+        state = self.path / f"{step.folder}{STATE}"
+        return any(path.exists() for path in (self.of(step), state, self.measured(step)))
+
+    def forget(self, step: Step) -> None:
+        """Remove all files of a step, the measurements of its stage, and the decisions that follow from them."""
+        for ending in ("", STATE, TARGETS):
+            run_folder.remove(self.path / f"{step.folder}{ending}", self.path)
+        run_folder.remove(self.measured(step), self.path)
+        if step.first_pruner is step:
+            run_folder.remove(self.ladder, self.path)
+
+    def forget_state(self, step: Step) -> None:
+        """Remove the state from which a step's training resumes."""
+        run_folder.remove(self.path / f"{step.folder}{STATE}", self.path)
+
+    def forget_corpus(self) -> None:
+        """Remove the encoded corpus."""
+        run_folder.remove(self.path / CORPUS, self.path)
+
+    def forget_given(self) -> None:
+        """Remove data computed from given models and data for several steps: the encoded corpus, transfer sets and
+        teachers' logits."""
+        self.forget_corpus()
+        run_folder.remove(self.path / TRANSFER, self.path)
+        # Those of a step with a target are one level deeper.
+        for pattern in (f"*{TARGETS}", f"*/*{TARGETS}"):
+            for folder in self.path.glob(pattern):
+                run_folder.remove(folder, self.path)
+
+    def finish(self) -> None:
+        """Remove what only a run that is not finished needs."""
+        self.forget_given()
+        run_folder.remove(self.path / BEGUN, self.path)

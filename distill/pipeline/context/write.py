@@ -1,0 +1,66 @@
+"""Writes model folders, the same way for every stage."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from distill.models import families
+from distill.runtime.storage import run_folder
+
+_CODE = ("auto_map", "custom_pipelines")
+_ASKED = "should_save_on_this_rank"
+"""Method of transformers' models. Earlier versions do not have it, and write in any process."""
+
+
+@contextmanager
+def write_model(folder: Path, model: Any, tokenizer: Any, manifest: dict[str, Any]) -> Iterator[Path]:
+    """Write a folder that plain transformers loads, with model, tokenizer and manifest, atomically.
+
+    Yields the temporary folder, to which the block may add files. If the block raises an error, no folder is written.
+    """
+    tokenizer = copy.copy(tokenizer)
+    # The saved tokenizer then outputs exactly the inputs that the model was trained with.
+    tokenizer.model_input_names = list(families.input_names(model.config))
+    # A teacher's references to Python code, which a user's transformers would offer to run.
+    tokenizer.init_kwargs = {name: value for name, value in tokenizer.init_kwargs.items() if name not in _CODE}
+    for name in _CODE:
+        if hasattr(model.config, name):
+            delattr(model.config, name)
+    with run_folder.writing(folder) as temporary:
+        with _in_any_process(model):
+            model.save_pretrained(temporary)
+        if not any(temporary.glob("*.safetensors")):
+            raise RuntimeError(f"{folder}: save_pretrained wrote no weights")
+        if families.family_of(model).layer is None:
+            _keep_labels(temporary / "config.json", model.config)
+        tokenizer.save_pretrained(temporary)
+        yield temporary
+        run_folder.write_json(temporary / run_folder.MANIFEST, manifest)
+
+
+@contextmanager
+def _in_any_process(model: Any) -> Iterator[None]:
+    """Within the context, transformers writes a model whatever process calls it: it would write in the first one alone.
+
+    Processes that train different models write what they have trained.
+    """
+    parts = [part for part in model.modules() if hasattr(part, _ASKED)]
+    for part in parts:
+        setattr(part, _ASKED, lambda is_main_process: is_main_process)
+    try:
+        yield
+    finally:
+        for part in parts:
+            delattr(part, _ASKED)
+
+
+def _keep_labels(file: Path, config: Any) -> None:
+    """Store the labels of a binary classifier, which transformers omits although BART's default is three labels."""
+    stored = run_folder.read_json(file)
+    if "id2label" not in stored and config.num_labels == 2:
+        names = {"id2label": config.id2label, "label2id": config.label2id}
+        run_folder.write_json(file, stored | names)

@@ -1,0 +1,395 @@
+"""Runs the pipeline of a recipe: skips finished steps, runs or resumes the others, and writes the report."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from distill.config import Config, Evaluate, Export, load_config, words
+from distill.config.plan import EMBEDDER, SHARED_HEADS, Step, resolve
+from distill.data.tasks import check_files
+from distill.errors import ConfigError, UserError, discreet, printable
+from distill.models.families.head import stored_head
+from distill.pipeline import validation
+from distill.pipeline.validation import hydra_errors
+from distill.pipeline.validation import words as command_line
+from distill.pipeline.validation.launch import launch
+from distill.pipeline.validation.place import place
+from distill.pipeline.validation.rules import flatten
+from distill.runtime import progress, quoting
+from distill.runtime.storage import cache, checksums, disk_errors, run_folder
+
+if TYPE_CHECKING:
+    from distill.pipeline.context import Context
+
+SETTINGS = "config.json"
+"""File in the run folder with the settings of the run."""
+FREE = (
+    *("output", "cache.dir", "cache.max_gib", "threads", "device", "push", "push_private", "push_dry_run"),
+    *("tracker", "report.hourly_rate"),
+)
+"""Settings that may differ when a run is resumed, because they do not change what is trained."""
+
+
+def run(*settings: str) -> dict[str, Any] | None:
+    """Run a recipe as `python -m distill` does with the same settings: `run("recipe=distilbert", "seed=1")`.
+
+    Returns the content of results.json, or None if the pipeline evaluates nothing. A finished run is not repeated.
+
+    Raises:
+        UserError: for every error that the user can correct. `messages` contains one line per problem.
+    """
+    recipe = next((word.partition("=")[2] for word in settings if word.startswith("recipe=")), None)
+    if problems := list(command_line.problems(settings)):
+        raise ConfigError(problems)
+    overrides = words(settings)
+    try:
+        config = load_config(overrides)
+    except Exception as error:
+        lines = hydra_errors.messages(error, overrides)
+        if lines is None:
+            raise
+        raise ConfigError(lines) from error
+    if problems := validation.settings(config, recipe):
+        raise ConfigError(problems)
+    assert recipe is not None
+    try:
+        return walk(config, recipe, overrides)
+    except OSError as error:
+        if (line := disk_errors.problem(error)) is None:
+            raise
+        raise UserError(line) from error
+
+
+def walk(config: Config, recipe: str, overrides: list[str]) -> dict[str, Any] | None:
+    """Run the pipeline of a config that `distill.pipeline.validation` has accepted, and write its report.
+
+    Returns the content of results.json, or None if the pipeline evaluates nothing.
+
+    Raises:
+        UserError: for every error that the user can correct.
+    """
+    began = time.monotonic()
+    folder = run_folder.run_folder(recipe, overrides, config.output)
+    if problems := [*launch(os.environ), *place(config, folder)]:
+        raise ConfigError(problems)
+    run_folder.claim(folder)
+    with run_folder.locked(folder), cache.using(config.cache.dir, config.cache.max_gib):
+        _same_settings(folder, config)
+        _sweep(folder)
+        _print(cache.note())
+        _check_files(config)
+        ctx = _context(config, recipe, overrides, folder)
+        from distill import report
+        from distill.pipeline.collect import results
+        from distill.pipeline.validation.preflight import prepare
+
+        ctx.machine.log(f"run folder: {folder}")
+        if config.limit.smoke:
+            ctx.machine.log(
+                "limit=smoke: a tiny random teacher, to test that everything runs. The results mean nothing."
+            )
+        with progress.shown_on(ctx.machine.console if ctx.machine.main else None):
+            if config.budget.minutes is None:
+                pending = _pending(ctx, ctx.plan.steps)
+                repositories = _begin(ctx, pending, pending, prepare)
+                ctx.machine.tracker.start(folder.name, folder, flatten(asdict(config)))
+                for step in ctx.plan.steps:
+                    _run_pending(ctx, step, pending)
+            else:
+                ctx, repositories = _within_budget(ctx, prepare, began)
+        if ctx.machine.main:
+            ctx.folder.finish()
+        measured = results(ctx)  # on every process, because loading data and models synchronizes the processes
+        if measured is not None and ctx.machine.main:
+            paths = report.write(measured, folder)
+            report.show(measured, {**paths, **_artifacts(ctx)}, ctx.machine.console)
+            ctx.machine.tracker.results(measured["models"])
+        ctx.machine.tracker.end()
+        _push(ctx, repositories)
+        return measured
+
+
+Prepare = Callable[["Context", list[Step]], None]
+
+
+def _within_budget(ctx: Context, prepare: Prepare, began: float) -> tuple[Context, dict[str, Path]]:
+    """Run the steps for which the budget is enough. Returns the context with the plan of these, and the repositories
+    of `push`."""
+    from distill.pipeline.budget import climb
+
+    def runner(ctx: Context, steps: Sequence[Step]) -> Callable[[Step], None]:
+        pending = _pending(ctx, steps)
+        if ctx.machine.main:
+            ctx.folder.begin({step.folder: ctx.fingerprints(step) for step in pending})
+        return lambda step: _run_pending(ctx, step, pending)
+
+    first = [step for step in ctx.plan.steps if not step.target and not isinstance(step.settings, Evaluate | Export)]
+    others = [step for step in ctx.plan.steps if step not in first]
+    pending = _pending(ctx, first)
+    for step in others:
+        if pending and ctx.machine.main and ctx.folder.started(step):
+            ctx.folder.forget(step)
+    repositories = _begin(ctx, pending, [*pending, *others], prepare)
+    ctx.machine.tracker.start(ctx.folder.path.name, ctx.folder.path, flatten(asdict(ctx.config)))
+    for step in first:
+        _run_pending(ctx, step, pending)
+    ctx = replace(ctx, plan=climb(ctx, runner, began))
+    last = ctx.plan.of(Evaluate, Export)
+    run = runner(ctx, last)
+    for step in last:
+        run(step)
+    return ctx, repositories
+
+
+def _begin(ctx: Context, pending: list[Step], checked: list[Step], prepare: Prepare) -> dict[str, Path]:
+    """Load and check the inputs of the steps `checked`, then record the settings of the run in its folder.
+
+    Returns the repositories of `push` and the folders for them.
+    """
+    settings = ctx.folder.path / SETTINGS
+    if ctx.machine.main and not settings.is_file():
+        ctx.folder.forget_corpus()  # a refused run with other settings may have encoded it
+    given = {step.folder: ctx.fingerprints(step) for step in pending}  # loads models, which synchronizes the processes
+    # Recorded before anything is computed from it, so that another try notices what has been replaced since.
+    if ctx.machine.main and pending:
+        ctx.folder.begin(given)
+    prepare(ctx, checked)
+    repositories = _repositories(ctx)
+    # No process writes before all of them have read the folder, so that they agree on the pending steps.
+    ctx.machine.wait()
+    # Recorded last: after a refusal the user can start again in this folder with other settings.
+    if ctx.machine.main and not settings.is_file():
+        run_folder.write_json(settings, asdict(ctx.config))
+    return repositories
+
+
+def _check_files(config: Config) -> None:
+    """Refuse own files with errors before torch is imported, which takes longer than to find them."""
+    if any(step for step in resolve(config).steps if not step.on_corpus):
+        name = config.teacher.name
+        local = name is not None and Path(name).is_dir() and config.teacher.head == "given"
+        check_files(config, stored_head(str(name)) if local else None)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove temporary files of killed runs, and damaged files, on the main process only.
+
+    Raises:
+        ConfigError: if the file with the decisions of a run with a budget is damaged.
+    """
+    if int(os.environ.get("RANK", "0")) != 0:
+        return
+    run_folder.sweep(folder)
+    if checksums.changed(folder / run_folder.LADDER):
+        raise ConfigError(
+            f"{folder / run_folder.LADDER}: got another content than the run wrote; must be unchanged, because it has "
+            "what the run measured and decided; set output=NEW_FOLDER"
+        )
+    for line in run_folder.mend(folder):
+        _print(line)
+
+
+def _print(line: str | None) -> None:
+    """Print a line, if there is one, before the machine is known, on the main process only."""
+    if line and int(os.environ.get("RANK", "0")) == 0:
+        Console(soft_wrap=True).print(printable(line), highlight=False, markup=False)
+
+
+def _run_pending(ctx: Context, step: Step, pending: list[Step]) -> None:
+    """Run a step, unless it finished earlier."""
+    if step in pending:
+        _run_step(ctx, step)
+    else:
+        ctx.machine.log(f"{step.folder}: finished earlier, skipped")
+
+
+def _run_step(ctx: Context, step: Step) -> None:
+    """Run one step and complete its manifest, or take its models from the cache if an equal step ran before."""
+    from distill.pipeline.train_steps import cache_key
+    from distill.runtime.versions import versions
+
+    began, key = time.monotonic(), cache_key.of_step(ctx, step)
+    own = {"given": ctx.fingerprints(step), "versions": versions()} | ({} if key is None else {cache_key.KEY: key})
+
+    def waits(end: str) -> None:
+        ctx.machine.log(f"{step.folder}: another run is making the same; waiting for it{end}")
+
+    with cache.making("models", key if ctx.machine.main else None, waits):
+        if ctx.machine.main and cache.take("models", key, ctx.folder.of(step)):
+            ctx.folder.forget_state(step)  # of a training that was stopped, before another run finished the same
+            ctx.folder.complete(step, {**ctx.folder.manifest(step), **own, "reused": True})
+        ctx.machine.wait()
+        if ctx.folder.manifest(step).get("reused"):
+            ctx.machine.log(f"{step.folder}: made by an earlier run from the same settings and data, not run again")
+        else:
+            manifest = _made(ctx, step, own)
+            if ctx.machine.main and "skipped" not in manifest:
+                cache.keep("models", key, ctx.folder.of(step))
+            ctx.machine.log(f"{step.folder}: {manifest.get('skipped') or f'{time.monotonic() - began:.0f} s'}")
+    ctx.machine.wait()
+
+
+def _made(ctx: Context, step: Step, own: dict[str, Any]) -> dict[str, Any]:
+    """Run the function of a step's kind. Returns the manifest, which is empty where the process runs nothing.
+
+    Args:
+        own: what the manifest records besides.
+    """
+    from distill.inference import memory
+    from distill.pipeline.stages import RUN
+
+    together = step.kind == "train"
+    if not together and not ctx.machine.main:
+        return {}
+    with memory.peak(ctx.machine.device.type) as used, ctx.machine.working(together):
+        manifest = RUN[step.kind](ctx, step)
+    if ctx.machine.main:
+        ctx.folder.complete(step, manifest | {"peak_memory_mib": used()} | own)
+    return manifest
+
+
+def _pending(ctx: Context, steps: Sequence[Step]) -> list[Step]:
+    """Those of the steps to run: unfinished ones, and those with an input that changed or is computed again.
+
+    Removes the outdated files of these steps.
+    """
+    from distill.pipeline.context.fingerprints import NAMES
+
+    pending: list[Step] = []
+    outdated: list[Step] = []
+    finished: list[Step] = []
+    given_changed = False
+    for step in steps:
+        manifest, changed = ctx.folder.manifest(step), _changed(ctx, step, pending)
+        if "inputs" not in manifest:  # written last
+            pending.append(step)
+            outdated += [step] if changed else []  # partial results of a stopped run, from inputs that changed
+            replaced = [name for name in changed if name in NAMES.values()]
+            if replaced and ctx.folder.started(step):
+                ctx.machine.log(f"{step.folder}: starts again, because {', '.join(replaced)} changed")
+        elif changed:
+            ctx.machine.log(f"{step.folder}: runs again, because {', '.join(changed)} changed")
+            pending.append(step)
+            outdated.append(step)
+        else:
+            finished.append(step)
+        given_changed |= any(name in NAMES.values() for name in changed)
+    _print_versions(ctx, finished)
+    ctx.machine.wait()
+    if ctx.machine.main:
+        for step in outdated:
+            ctx.folder.forget(step)
+        if given_changed:
+            ctx.folder.forget_given()
+    ctx.machine.wait()
+    return pending
+
+
+def _changed(ctx: Context, step: Step, pending: list[Step]) -> list[str]:
+    """Names of the inputs of a step that changed since it ran: earlier steps, and given models and data."""
+    from distill.pipeline.context.fingerprints import NAMES
+
+    running = [other.folder for other in step.inputs if other in pending]
+    manifest = ctx.folder.manifest(step)
+    finished = "inputs" in manifest
+    before = manifest["given"] if finished else ctx.folder.begun(step)
+    if before is None:
+        return running
+    given = ctx.fingerprints(step)
+    replaced = [NAMES[name] for name in given if before.get(name) != given[name]]
+    now = ctx.folder.inputs(step) if finished else {}
+    rerun = [folder for folder in now if folder not in running and manifest["inputs"].get(folder) != now[folder]]
+    return [*sorted(running), *rerun, *replaced]
+
+
+def _print_versions(ctx: Context, finished: list[Step]) -> None:
+    """Print which finished steps were run by other versions of distill, torch or transformers. They are kept."""
+    from distill.runtime.versions import versions
+
+    now = versions()
+    for package in now:
+        before: dict[str, list[str]] = {}
+        for step in finished:
+            if (other := ctx.folder.manifest(step)["versions"][package]) != now[package]:
+                before.setdefault(str(other), []).append(step.folder)
+        for version, steps in before.items():
+            ctx.machine.log(
+                f"{', '.join(steps)}: run with {package} {version}, now {now[package]}; kept (set output=NEW_FOLDER "
+                "to run everything again)"
+            )
+
+
+def _same_settings(folder: Path, config: Config) -> None:
+    """ConfigError if the run in the folder has other settings."""
+    file = folder / SETTINGS
+    now = {k: v for k, v in flatten(asdict(config)).items() if k not in FREE}
+    if file.is_file():
+        if checksums.changed(file):
+            raise ConfigError(
+                f"{file}: got another content than the run wrote; must be unchanged, because it has the settings of "
+                "the run; remove it if this is the command that began the run, else set output=NEW_FOLDER"
+            )
+        before = {k: v for k, v in flatten(run_folder.read_json(file)).items() if k not in FREE}
+        changed = sorted(k for k in now.keys() | before.keys() if now.get(k) != before.get(k))
+        if changed:
+            raise ConfigError(
+                f"{k}: got {now.get(k)}; must be {before.get(k)} as when {folder} was begun; set output=NEW_FOLDER"
+                for k in changed
+            )
+
+
+def _context(config: Config, recipe: str, overrides: list[str], folder: Path) -> Context:
+    # These imports are slow, so they are done only for a checked run.
+    from distill.pipeline.context import Context
+    from distill.pipeline.context.folder import RunFolder
+    from distill.runtime.machine import start
+
+    command = quoting.command(["python", "-m", "distill", *map(discreet, overrides)])
+    machine = start(config.device, config.precision, config.threads, config.tracker, folder)
+    machine.check_shared(folder)
+    inside = RunFolder(folder)
+    inside.check_links()
+    return Context(config, resolve(config), recipe, command, machine, inside)
+
+
+def _repositories(ctx: Context) -> dict[str, Path]:
+    """Create the repositories for `push`. Returns repository -> folder to upload to it."""
+    from distill.deploy.export.push import create, exported, looked_at, repositories
+
+    if ctx.config.push is None:
+        return {}
+    repos = repositories(ctx.config.push, exported(ctx.plan, [SHARED_HEADS] if ctx.shared else list(ctx.tasks)))
+    if ctx.machine.main and ctx.config.push_dry_run:
+        looked_at(repos)
+    elif ctx.machine.main:
+        for name, visibility in create(repos, ctx.config.push_private).items():
+            ctx.machine.log(f"push: {name} is {visibility}")
+    return {repo: ctx.folder.path / folder for repo, folder in repos.items()}
+
+
+def _push(ctx: Context, repos: dict[str, Path]) -> None:
+    from distill.deploy.export.push import preview, upload
+
+    if ctx.machine.main and ctx.config.push_dry_run:
+        for line in preview(repos, ctx.config.push_private):
+            ctx.machine.log(line)
+    elif ctx.machine.main:
+        for repository, address in upload(repos, f"distill {ctx.recipe}, seed {ctx.config.seed}").items():
+            ctx.machine.log(f"{repository}: {address}")
+
+
+def _artifacts(ctx: Context) -> dict[str, Path]:
+    """Label of each artifact to deploy -> its folder."""
+    paths = {}
+    for step in ctx.plan.of(Export):
+        of_tasks = SHARED_HEADS if ctx.shared else "TASK"
+        model, inside = ("embedder", EMBEDDER) if step.embeds else ("student", of_tasks)
+        paths[f"deployable {model} ({step.folder}/{inside})"] = ctx.folder.of(step)
+    return paths

@@ -1,0 +1,231 @@
+"""Evaluate stage: scores and timings of teacher, student, quantized variants and baseline, measured together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from distill import __version__
+from distill.config import Evaluate
+from distill.config.plan import Step
+from distill.data.development_split import aside
+from distill.data.encode import Encoded
+from distill.data.tasks import TaskData
+from distill.errors import reason
+from distill.evaluation import disagreements, model_results
+from distill.evaluation.lengths import of_rows
+from distill.inference import energy, latency, runners, timing, variants
+from distill.inference.mixture import average
+from distill.inference.predict import predict
+from distill.inference.variants import Variant
+from distill.pipeline.context import Context
+from distill.pipeline.stages import cold_start
+from distill.pipeline.stages.load_variants import Loader, variants_of
+from distill.report import headline
+from distill.runtime import progress
+from distill.runtime.storage import run_folder
+from distill.runtime.versions import environment
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+
+def run(ctx: Context, step: Step) -> dict[str, Any]:
+    """Score and time every variant of the models that the step compares. Returns the manifest."""
+    settings: Evaluate = step.settings
+    began, folder, all_variants = time.monotonic(), ctx.folder.of(step), variants_of(ctx, step)
+    _same_conditions(ctx, step, folder)
+    loader = Loader(ctx, step, all_variants)
+    failed: dict[str, str] = dict(loader.failures())
+    outputs, development = ({variant.name: dict[Any, Any]() for variant in all_variants} for _ in range(2))
+    lengths: dict[tuple[str, str], np.ndarray] = {}
+    for task, data in ctx.tasks.items():
+        scored = [variant for variant in all_variants if variant.scored and variant.name not in failed]
+        file, of_choice = folder / f"{task}.npz", aside(data)
+        for name, split, logits, labels in _predictions(loader, file, scored, data, data.reported, failed):
+            outputs[name][task, split] = (logits, labels)
+        scored = [variant for variant in scored if variant.name not in failed]
+        for name, split, logits, labels in _predictions(loader, file, scored, data, of_choice, failed):
+            development[name][task, split] = (logits, labels)
+        lengths |= {(task, s): of_rows(e) for s, e in _encoded(ctx, data, ctx.given.tokenizer, data.reported).items()}
+    fixed = ctx.plan.has_target and ctx.config.target.shape != timing.OWN
+    shapes = timing.shapes(settings.shapes, ctx.config.target.shape if fixed else None)
+    working = [variant for variant in all_variants if variant.name not in failed]
+    timed = _times(loader, settings, shapes, working, failed)
+    working = [variant for variant in working if variant.name not in failed]
+    served, cuda = cold_start.served(loader, working), ctx.machine.device.type == "cuda"
+    measured = model_results.Measured(
+        ctx.tasks, working, outputs, timed, served, settings.shapes[-1], cuda, development, lengths
+    )
+    models = []
+    for variant in all_variants:
+        if variant.name in failed:
+            models.append(model_results.identity(variant) | {"failed": failed[variant.name]})
+            continue
+        tasks, one_encoder = loader.timed_tasks(variant), ctx.shares_encoder(variant.step.settings)
+        paths = _unique(path for task in tasks for path in loader.paths(variant, task))
+        every = list(ctx.tasks) if ctx.shared else tasks
+        sources = _unique(path for task in every for path in loader.folders(variant, task))
+        row = model_results.row(variant, measured, sources, paths, ctx.folder.path, one_encoder)
+        models.append(model_results.identity(variant) | row)
+    manifest = {"seconds": time.monotonic() - began, "environment": environment(ctx.machine), "command": ctx.command}
+    manifest |= {"version": __version__, "models": models, "coverage": ctx.coverage}
+    manifest |= {"kept": {name: made["kept"] for name, made in loader.made.items()}}
+    manifest |= {"statistics": model_results.compared(measured)}
+    run_folder.write_json(ctx.folder.path / run_folder.DISAGREEMENTS, list(_disagreements(measured, manifest)))
+    return manifest
+
+
+def _disagreements(measured: model_results.Measured, manifest: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The rows on which the student of each target, in the headline's variant, and the teacher disagree."""
+    known = {"models": manifest["models"], "coverage": manifest["coverage"], **manifest["statistics"]}
+    best = [model for target in headline.targets(known) if (model := headline.chosen(known, target)) is not None]
+    for model in best:
+        identity = {key: model[key] for key in ("name", "scheme", "backend")}
+        name = " ".join((model["name"], model["backend"], model["scheme"]))
+        for task, data in measured.tasks.items():
+            found: list[dict[str, Any]] = []
+            for split, split_rows in data.reported.items() if disagreements.readable(data.task.kind) else ():
+                teacher, student = (measured.outputs[each][task, split][0] for each in (variants.REFERENCE, name))
+                most = disagreements.MOST - len(found)
+                listed = disagreements.disagreements(data.task, split_rows, teacher, student, most)
+                found += [{"task": task, "split": split, **identity, **row} for row in listed]
+            yield from found
+
+
+def _same_conditions(ctx: Context, step: Step, folder: Path) -> None:
+    """Remove predictions and timings of a stopped run that had other models or ran on another machine."""
+    file, now = folder / "conditions.json", {"inputs": ctx.folder.inputs(step), "environment": environment(ctx.machine)}
+    before = run_folder.read_json(file) if file.is_file() else None
+    if before != now and folder.is_dir():
+        ctx.machine.log(f"{step.folder}: starts again, because models or machine changed")
+        run_folder.remove(folder, ctx.folder.path)
+    run_folder.write_json(file, now)
+
+
+def _encoded(ctx: Context, data: TaskData, tokenizer: Any, splits: Mapping[str, Dataset]) -> dict[str, Encoded]:
+    """Split -> its encoded rows."""
+    return {
+        split: replace(
+            data.encoded(split_rows, tokenizer, ctx.config.tasks.max_length),
+            labels=data.truth(split_rows),
+        )
+        for split, split_rows in splits.items()
+    }
+
+
+def _predictions(
+    loader: Loader,
+    file: Path,
+    scored: list[Variant],
+    data: TaskData,
+    splits: Mapping[str, Dataset],
+    failed: dict[str, str],
+) -> Iterator[tuple[str, str, np.ndarray, np.ndarray]]:
+    """(variant, split, logits, labels) of one task. Logits are stored in `file`, from which a stopped run resumes."""
+    ctx = loader.ctx
+    logits: dict[str, np.ndarray] = {}
+    encoded = {id(t): _encoded(ctx, data, t, splits) for t in ctx.every_tokenizer}
+    if file.is_file():
+        with np.load(file, allow_pickle=False) as stored:
+            logits = dict(stored)
+    for variant in scored:
+        for split, rows_of_split in splits.items():
+            inputs = [encoded[id(tokenizer)][split] for tokenizer in loader.tokenizers(variant)]
+            if (key := f"{variant.name}|{split}") in logits:
+                continue
+            ctx.machine.log(f"evaluate/{data.task.name}: {variant.name}, {len(rows_of_split)} rows of {split}")
+            try:
+                logits[key] = _logits(loader, variant, data.task.name, inputs)
+            except Exception as error:
+                # The report shows a failed variant as such, but needs the reference.
+                if variant.name == variants.REFERENCE or isinstance(error, OSError):
+                    raise
+                failed[variant.name] = reason(error)
+                break
+            run_folder.write_arrays(file, logits)
+    for variant in scored:
+        for split, split_rows in encoded[id(ctx.given.tokenizer)].items():
+            assert split_rows.labels is not None
+            if variant.name not in failed:
+                yield variant.name, split, logits[f"{variant.name}|{split}"], split_rows.labels
+
+
+def _logits(loader: Loader, variant: Variant, task: str, inputs: list[Encoded]) -> np.ndarray:
+    """Logits [rows, C] of a variant, in batches of the size at which it is timed at the tasks' own lengths.
+
+    `inputs`: the task's rows, encoded for each of the variant's models. ValueError for logits that are not finite.
+    """
+    ctx, by_model = loader.ctx, []
+    for runner, tokenizer, encoded in zip(loader.parts(variant, task), loader.tokenizers(variant), inputs, strict=True):
+        with progress.counted(f"scoring {variant.name}", len(encoded.sequences)) as done:
+            run, left = _counting(runner.run, done), tokenizer.padding_side == "left"
+            outputs = predict(run, encoded, pad_id=tokenizer.pad_token_id, left=left, rows=timing.TASK_BATCH)
+        by_model.append(outputs[:, ctx.columns(task)] if loader.whole(variant) else outputs)
+    logits = average(by_model, ctx.shares(variant.step, task) if len(by_model) > 1 else None)
+    if not np.isfinite(logits).all():
+        raise ValueError("its logits are not finite")
+    return logits
+
+
+def _counting(run: runners.Run, done: Callable[[int], None]) -> runners.Run:
+    """`run`, which calls `done` with the rows of each batch."""
+
+    def counted(batch: runners.Batch) -> np.ndarray:
+        outputs = run(batch)
+        done(len(outputs))
+        return outputs
+
+    return counted
+
+
+def _times(
+    loader: Loader, settings: Evaluate, shapes: list[list[int]], compared: list[Variant], failed: dict[str, str]
+) -> timing.Timed:
+    """Times of all variants. They are stored, so that a stopped run resumes."""
+    ctx, file = loader.ctx, loader.folder / "latency.json"
+    if file.is_file():
+        stored = run_folder.read_json(file)
+        failed |= stored.pop("failed")
+        return timing.Timed(**stored)
+    tokenizers = {variant.name: loader.tokenizers(variant) for variant in compared}
+    readers, loaded = timing.Readers(tokenizers, ctx.every_tokenizer), list[runners.Runner]()
+    for variant in compared:
+        try:
+            runner = loader.timed(variant)
+            runner.run(readers.synthetic(variant.name, [1, settings.shapes[0][1]]))
+            loaded.append(runner)
+        except Exception as error:
+            if variant.name == variants.REFERENCE or isinstance(error, OSError):
+                raise
+            failed[variant.name] = reason(error)
+
+    def own_rows(tokenizer: Any) -> list[tuple[int, Encoded]]:
+        return [
+            (d.texts, next(iter(_encoded(ctx, d, tokenizer, d.reported).values())).sequences)
+            for d in ctx.tasks.values()
+        ]
+
+    limit, meter = ctx.config.limit, energy.meter(ctx.machine.device.type == "cuda")
+    timed = timing.timed(
+        loaded,
+        readers,
+        shapes,
+        own_rows,
+        repeats=min(settings.repeats, limit.repeats or settings.repeats),
+        requests=timing.SMOKE_REQUESTS if limit.smoke else timing.REQUESTS,
+        least_ms=latency.SMOKE_MS if limit.smoke else latency.LEAST_MS,
+        meter=meter,
+        log=lambda text: ctx.machine.log(f"evaluate: {text}"),
+    )
+    run_folder.write_json(file, asdict(timed) | {"failed": failed})
+    return timed
+
+
+def _unique(paths: Iterable[Path]) -> list[Path]:
+    return list(dict.fromkeys(paths))

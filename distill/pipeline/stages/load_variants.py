@@ -1,0 +1,190 @@
+"""What an evaluate step runs: the variants, their files, and each of them as a runner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from distill.config import Quantize
+from distill.config.plan import SHARED_HEADS, Step, compared
+from distill.config.schemes import ONNX, SCHEMES
+from distill.inference import runners, variants
+from distill.inference.predict import in_windows
+from distill.inference.variants import Variant
+from distill.pipeline.context import Context
+from distill.pipeline.stages import quantize
+from distill.runtime.machine import detect_precision
+
+
+def variants_of(ctx: Context, step: Step) -> list[Variant]:
+    """All variants that an evaluate step compares."""
+
+    def schemes(quantized: Step | None) -> list[str]:
+        return [] if quantized is None else list(ctx.folder.manifest(quantized)["schemes"])
+
+    teacher, device = step.teacher, ctx.machine.device
+    assert isinstance(teacher, Step)
+    cuda = device.type == "cuda"
+    forms = variants.forms(
+        bf16=detect_precision("auto", device) == "bf16",
+        cuda=cuda,
+        compiled=not ctx.config.limit.smoke,  # compiling takes longer than all else in a smoke run
+        openvino=find_spec("openvino") is not None,
+        providers=runners.providers() if cuda else (),
+    )
+    # Exporting and quantizing the models of several tasks takes longer than all else in a smoke run.
+    references = not ctx.config.limit.smoke or len(ctx.tasks) == 1
+    members = len(ctx.given.teachers)
+    return variants.variants(teacher, compared(step), schemes, members=members, forms=forms, references=references)
+
+
+@dataclass(frozen=True)
+class Loader:
+    """Finds and loads the files of an evaluate step's variants."""
+
+    ctx: Context
+    step: Step
+    variants: Sequence[Variant]
+
+    @property
+    def folder(self) -> Path:
+        return self.ctx.folder.of(self.step)
+
+    @cached_property
+    def made(self) -> dict[str, dict[str, Any]]:
+        """Folder below the step's -> what `quantize.made` returns for it: the step makes its missing files first."""
+        return {made: self._make(made) for made in dict.fromkeys(v.made for v in self.variants if v.made is not None)}
+
+    def _make(self, made: str) -> dict[str, Any]:
+        """The quantized files and ONNX files of the models that no quantize step quantizes.
+
+        The teacher is quantized without limits on what it loses, the baseline with those of its student.
+        """
+        ctx, group = self.ctx, [variant for variant in self.variants if variant.made == made]
+        start, settings = group[0].step, self._quantization
+        schemes = tuple(dict.fromkeys(variant.key for variant in group if variant.key in SCHEMES))
+        onnx, members = any(variant.file == ONNX for variant in group), len(ctx.checkpoints(start))
+        results = [
+            quantize.made(
+                ctx,
+                quantize.Models(
+                    start, self.folder / part, f"{self.step.folder}/{part}", settings, schemes, number,
+                    limited=group[0].role != "teacher", onnx=onnx,
+                ),
+                None if schemes else self._timed(group[0], {}),
+            )
+            for number, part in enumerate(_parts(made, members))
+        ]  # fmt: skip
+        return results[0] | {"failed": {name: text for result in results for name, text in result["failed"].items()}}
+
+    @property
+    def _quantization(self) -> Quantize:
+        """Settings with which the compared students are quantized."""
+        steps = [each.quantized for each in compared(self.step) if each.quantized is not None]
+        settings: Quantize = steps[0].settings if steps else Quantize()
+        return settings
+
+    def manifest(self, variant: Variant) -> dict[str, Any]:
+        """Which schemes failed, and which modules are in float, of the files that a variant is one of."""
+        if variant.quantized is not None:
+            return self.ctx.folder.manifest(variant.quantized)
+        return {"failed": {}, "kept": {}} if variant.made is None else self.made[variant.made]
+
+    def failures(self) -> Iterator[tuple[str, str]]:
+        """(name, reason) of each variant whose file could not be made."""
+        for variant in self.variants:
+            if variant.key in (failed := self.manifest(variant)["failed"]):
+                yield variant.name, failed[variant.key]
+
+    def tokenizers(self, variant: Variant) -> list[Any]:
+        """Tokenizer of each model of a variant: several for an ensemble."""
+        if variant.role == "teacher":
+            return [self.ctx.tokenizer(variant.step, number) for number in range(self._members(variant))]
+        return [self.ctx.tokenizer(variant.step, variant.member or 0)]
+
+    def _members(self, variant: Variant) -> int:
+        return len(self.ctx.checkpoints(variant.step))
+
+    def folders(self, variant: Variant, task: str) -> list[Path]:
+        """The float checkpoints of a variant for a task: several for an ensemble, one for a member of it."""
+        found = self.ctx.checkpoints(variant.step, task)
+        return found if variant.member is None else [found[variant.member]]
+
+    def whole(self, variant: Variant) -> bool:
+        """Whether one file of the variant has the heads of all tasks."""
+        return variant.file is not None and self.ctx.shares_encoder(variant.step.settings)
+
+    def paths(self, variant: Variant, task: str) -> list[Path]:
+        """Files or folders that are loaded to run a variant."""
+        if variant.file is None:
+            return self.folders(variant, task)
+        if variant.made is not None:
+            part = SHARED_HEADS if self.whole(variant) else task
+            parts = _parts(variant.made, self._members(variant))
+            return [self.folder / name / part / variant.file for name in parts]
+        assert variant.quantized is not None
+        return [folder / variant.file for folder in self.ctx.checkpoints(variant.quantized, task)]
+
+    def parts(self, variant: Variant, task: str) -> list[runners.Runner]:
+        """Each model of a variant for a task: several for an ensemble."""
+        models = zip(self.paths(variant, task), self.tokenizers(variant), strict=True)
+        return [self._runner(variant, path, tokenizer) for path, tokenizer in models]
+
+    def _runner(self, variant: Variant, path: Path, tokenizer: Any) -> runners.Runner:
+        machine = self.ctx.machine
+        runner = runners.load(
+            variant.name,
+            path,
+            backend=variant.backend,
+            scheme=variant.scheme,
+            device=machine.device.type,
+            threads=machine.threads,
+        )
+        run = runners.alone(runner.run) if variant.row_by_row else runner.run
+        return replace(runner, run=in_windows(run, tokenizer, self.window(variant)))
+
+    def window(self, variant: Variant) -> int | None:
+        """Number of tokens of the windows in which a variant reads long texts; None if it reads whole texts."""
+        return self.ctx.config.teacher.window if variant.role in ("teacher", "member") else None
+
+    def timed(self, variant: Variant) -> runners.Runner:
+        """A variant as one runner: its model of one task or, where the student has one encoder for all tasks, of all.
+
+        One encoder then runs once; models with encoders of their own run one after the other, on the same batch.
+        """
+        tasks, machine = self.timed_tasks(variant), self.ctx.machine
+        if len(tasks) == 1:
+            return self._timed_on(variant, tasks[0])
+        if not self.ctx.shares_encoder(variant.step.settings):
+            return runners.in_turn(variant.name, [self._timed_on(variant, task) for task in tasks])
+        folders = [path for task in tasks for path in self.paths(variant, task)]
+        device, threads = machine.device.type, machine.threads
+        return runners.one_pass(variant.name, folders, scheme=variant.scheme, device=device, threads=threads)
+
+    def _timed_on(self, variant: Variant, task: str) -> runners.Runner:
+        parts = self.parts(variant, task)
+        return (
+            parts[0] if len(parts) == 1 else runners.together(variant.name, parts, self.ctx.shares(variant.step, task))
+        )
+
+    def timed_tasks(self, variant: Variant) -> list[str]:
+        """The tasks whose models' time and size are reported together: all where the student has one encoder for all.
+
+        Else the one with most modules in float, the first of equals. A file with all heads is timed once.
+        """
+        return self._timed(variant, self.manifest(variant)["kept"])
+
+    def _timed(self, variant: Variant, in_float: dict[str, dict[str, list[str]]]) -> list[str]:
+        tasks = list(self.ctx.tasks)
+        if self.ctx.shared:
+            return tasks[: 1 if self.whole(variant) else None]
+        return [max(tasks, key=lambda task: len(in_float.get(task, {}).get(variant.key or "", [])))]
+
+
+def _parts(made: str, members: int) -> list[str]:
+    """Folders below the step's: one for each teacher of an ensemble."""
+    return [made] if members == 1 else [f"{made}/{number + 1}" for number in range(members)]

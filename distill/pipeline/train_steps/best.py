@@ -1,0 +1,112 @@
+"""The best of several moments of a training, by what a task's model scores on the development rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from distill.config import Train
+from distill.data.development_split import aside
+from distill.data.tasks import TaskData
+from distill.evaluation import metrics
+from distill.inference.predict import in_windows, predict
+from distill.pipeline.context import Context
+from distill.pipeline.train_steps.prepare import state_folder
+from distill.pipeline.train_steps.teacher_logits import running
+from distill.runtime.storage import run_folder
+
+WEIGHTS = "weights.safetensors"
+"""File with the weights of the best moment so far."""
+
+
+@dataclass
+class Best:
+    """Scores a model at some moments of its training, and stores the weights of the best of them."""
+
+    model: nn.Module
+    moments: frozenset[int]
+    """Numbers of steps after which the model is scored; none where the model at the end is kept."""
+    score: Callable[[], float]
+    folder: Path
+    """Where the weights are stored, so that a stopped training resumes with them."""
+    tokens: list[int]
+    """Tokens of the rows on which the model is scored."""
+    main: bool = True
+    """Whether this process scores the model; one does."""
+    last: float = 0.0
+    """Score of the newest moment, in percent."""
+
+    def after_step(self, step: int) -> None:
+        """Score the model if this is one of the moments. Of equal scores the later counts."""
+        if step not in self.moments or not self.main:
+            return
+        self.last, before = self.score(), self.stored()
+        if before is not None and before["step"] != step and self.last < before["score"]:
+            return
+        with run_folder.writing(self.folder) as temporary:
+            weights = {name: value.detach().contiguous() for name, value in self.model.named_parameters()}
+            save_file(weights, temporary / WEIGHTS)
+            run_folder.write_json(temporary / run_folder.MANIFEST, {"step": step, "score": self.last})
+
+    def stored(self) -> dict[str, Any] | None:
+        """Step and score of the best moment so far; None before the first."""
+        if not run_folder.finished(self.folder):
+            return None
+        manifest: dict[str, Any] = run_folder.read_json(self.folder / run_folder.MANIFEST)
+        return manifest
+
+    def restore(self, log: Callable[[str], None]) -> dict[str, Any]:
+        """Give the model the weights of the best moment, in the process that scores and writes it. Returns the entry of
+        the manifest with the step and score of that moment, and the score at the end; empty without moments."""
+        if not self.moments or not self.main:
+            return {}
+        weights = load_file(self.folder / WEIGHTS)
+        with torch.no_grad():
+            for name, parameter in self.model.named_parameters():
+                parameter.copy_(weights[name])
+        found = {**(self.stored() or {}), "score_at_end": self.last}
+        log(
+            f"the model after {found['step']} of {max(self.moments)} steps is kept, which scores "
+            f"{found['score']:.1f} on the development rows; {self.last:.1f} at the end"
+        )
+        return {"best": found}
+
+
+def moments(total: int, count: int) -> frozenset[int]:
+    """Steps of `count` moments of a training of `total` steps, evenly spaced over its second half, with its end."""
+    return frozenset(max(1, round(total * (1 + number / count) / 2)) for number in range(1, count + 1))
+
+
+def best(
+    ctx: Context, settings: Train, model: nn.Module, data: TaskData, tokenizer: Any, total: int, name: str
+) -> Best:
+    """What `Train.best_of` asks for, of the model that is trained in folder `name` for `total` steps. A task whose
+    development rows are the reported ones has no moments."""
+    splits = aside(data) if settings.best_of > 1 else {}
+    if settings.best_of > 1 and not splits:
+        ctx.machine.log(f"{name}: there are no development rows but the reported ones; the model at the end is kept")
+    longest, window = ctx.config.tasks.max_length, ctx.config.teacher.window if settings.role == "teacher" else None
+    parts = [(data.encoded(rows, tokenizer, longest), data.truth(rows)) for rows in splits.values()]
+    run = in_windows(running(ctx, model), tokenizer, window)
+
+    def score() -> float:
+        training, scores = model.training, []
+        model.eval()
+        for encoded, truth in parts:
+            outputs = predict(run, encoded, pad_id=tokenizer.pad_token_id, left=tokenizer.padding_side == "left")
+            graded = data.task.graded(outputs, truth)
+            scores.append(fmean(metrics.score(data.task.metrics, graded, truth).values()))
+        model.train(training)
+        return fmean(scores)
+
+    tokens = [token for encoded, _ in parts for token in np.unique(encoded.ids).tolist()]
+    steps = moments(total, settings.best_of) if parts else frozenset[int]()
+    return Best(model, steps, score, state_folder(ctx, name) / run_folder.BEST, tokens, ctx.machine.main)

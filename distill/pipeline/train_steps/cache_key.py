@@ -1,0 +1,96 @@
+"""What a stage is made from, as a hash: the name of its entry in the cache."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from distill.config import Config, Train
+from distill.config.plan import TEACHER, Given, Source, Step
+from distill.data import corpus
+from distill.pipeline.context import Context
+from distill.runtime.storage import file_hashes, run_folder
+from distill.runtime.versions import installed, processor, source_hash, versions
+
+KEY = "made_from"
+"""Key of a manifest with the hash of what the stage was made from."""
+
+_OF_NO_STAGE = (
+    *("stages", "pipeline", "temperature", "report", "budget", "cache"),
+    *("output", "threads", "device", "precision", "push", "push_private", "push_dry_run", "tracker"),
+)
+"""Settings that are left out of the hash of a trained stage: no training reads them, or the hash has them already, as
+settings of the stage or as `arithmetic`."""
+_OF_STUDENTS = ("student", "target", "transfer")
+"""Settings that the training of a teacher does not read."""
+
+
+def of_step(ctx: Context, step: Step) -> str | None:
+    """Hash of what a train step's models follow from: its settings, what it starts from and learns from, the data, the
+    code, and the arithmetic. Threads and processor are left out, because they change the last bits alone, but for gates
+    that are trained to reach a time, which was measured.
+
+    None for a step whose result is not kept for other runs: it is not a training, or `limit.smoke` is set.
+    """
+    settings = step.settings
+    if not isinstance(settings, Train) or ctx.config.limit.smoke:
+        return None
+    given = ctx.fingerprints(step)
+    return run_folder.fingerprint(
+        {
+            "folder": step.folder,
+            "settings": _own(step),
+            "config": _config(ctx.config, settings),
+            "revisions": corpus.revisions(ctx.config.corpus) if "corpus" in given else None,
+            "corpus_tokens": ctx.corpus_tokens if step.on_corpus else None,
+            "epochs": ctx.epochs.get(step.target),
+            "inputs": {other.folder: identity(ctx, other) for other in step.inputs},
+            "given": given,
+            "edits_by": ctx.fingerprint("teacher") if _edits(ctx.config, settings) else None,
+            "processes": ctx.machine.accelerator.num_processes,
+            "timed_on": [processor(ctx.machine), ctx.machine.threads] if settings.gates.trained else None,
+            **arithmetic(ctx),
+        }
+    )
+
+
+def _edits(config: Config, settings: Train) -> bool:
+    """Whether a stage trains on texts in which words are replaced by those that the given teacher takes for similar."""
+    return settings.transfer and config.transfer.times > 0 and config.transfer.sources.get("edits", 0) > 0
+
+
+def _own(step: Step) -> dict[str, Any]:
+    """The settings of a stage that its models depend on."""
+    left_out = {"checkpoint_seconds", *(() if step.teacher else ("temperature",))}
+    return {name: value for name, value in asdict(step.settings).items() if name not in left_out}
+
+
+def _config(config: Config, settings: Train) -> dict[str, Any]:
+    """The settings outside of its own that a train stage may read."""
+    of_teacher = settings.role == "teacher" and settings.shape_of is None and not settings.build_student
+    left_out = {*_OF_NO_STAGE, *(_OF_STUDENTS if of_teacher else ())}
+    left_out |= {"corpus"} if of_teacher and settings.data == "tasks" else set()
+    return {name: value for name, value in asdict(config).items() if name not in left_out}
+
+
+def arithmetic(ctx: Context) -> dict[str, Any]:
+    """How models compute on this machine, and by which code. Threads and processor are left out."""
+    machine = ctx.machine
+    packages = versions() | {"distill": source_hash()} | installed(("tokenizers", "accelerate", "bitsandbytes"))
+    return {"arithmetic": [machine.device.type, machine.precision, machine.fast_float32], "versions": packages}
+
+
+def identity(ctx: Context, source: Source) -> str:
+    """Hash that is equal for equal models: of the files of a given model, of what a finished training was made from, or
+    of the files of another finished step, whose settings are in no manifest."""
+    if isinstance(source, Given):
+        return ctx.fingerprint("teacher" if source is TEACHER else "student")
+    manifest = ctx.folder.manifest(source)
+    return str(manifest.get(KEY) or run_folder.fingerprint([manifest, _files(ctx.folder.of(source))]))
+
+
+def _files(folder: Path) -> list[list[str]]:
+    """Path and content hash of all files of a finished step but the hidden ones."""
+    every = (file for file in sorted(folder.rglob("*")) if file.is_file() and not file.name.startswith("."))
+    return [[file.relative_to(folder).as_posix(), file_hashes.sha256(file)] for file in every]

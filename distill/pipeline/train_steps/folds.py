@@ -1,0 +1,87 @@
+"""Cross-fitted outputs of a teacher: what it outputs for a training row when it was not trained on this row.
+
+A model that was fine-tuned on a row outputs little more for it than its label. With K folds, K further models are
+trained, each on all rows but those of one fold: the cross-fitting of Dao et al. 2021, arXiv 2104.09732. Deviation: rows
+of a transfer set, which no model was trained on, are labelled by the model of all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from distill.data.splits import Split, hashes
+from distill.data.tasks import TaskData
+from distill.pipeline.context import Context
+from distill.pipeline.train_steps.prepare import FOLDS, forget_training, summary
+from distill.pipeline.train_steps.teacher_logits import LOGITS, logits_of
+from distill.runtime.storage import run_folder
+from distill.training import Trained
+
+Fit = Callable[[TaskData, str], tuple[Any, Trained]]
+"""(a task with a part of its training rows, a folder relative to the run folder) -> a model trained on these rows."""
+
+
+@dataclass(frozen=True)
+class CrossFitted:
+    logits: np.ndarray
+    """[rows, C] of the task's training rows, each of the model that was not trained on it."""
+    seconds: float
+    """Time that the models of all folds took."""
+    tokens: int
+    """Tokens on which they were trained."""
+    rows: list[int]
+    """Number of rows of each fold."""
+
+
+def texts(data: TaskData) -> np.ndarray:
+    """[rows] hash of the first text of each training row."""
+    columns = data.task.columns[:1]
+    rows = data.train.select_columns(list(columns)).with_format("arrow")[:]
+    return hashes(Split(rows, np.arange(len(data.train))), columns)
+
+
+def fold_of(data: TaskData, count: int) -> np.ndarray:
+    """[rows] fold of each training row, from 0. Rows with the same first text are in the same fold, and folds have
+    about the same number of first texts."""
+    # By the order of the hashes: a remainder of the hashes themselves would leave folds of small tasks empty.
+    return np.unique(texts(data), return_inverse=True)[1] % count
+
+
+def in_folds(ctx: Context, name: str, data: TaskData, count: int, tokenizer: Any, fit: Fit) -> CrossFitted:
+    """Train a model for each fold on the rows of the others. What each outputs for its fold is stored, so that a
+    stopped run does not train it again. `name`: folder of the task's model, relative to the run folder.
+    """
+    numbers = fold_of(data, count)
+    for fold in range(count):
+        folder = f"{name}{FOLDS}/{fold + 1}"
+        if not run_folder.finished(ctx.folder.path / folder):
+            _of_fold(ctx, folder, data, numbers == fold, tokenizer, fit)
+    folders = [ctx.folder.path / f"{name}{FOLDS}" / str(fold + 1) for fold in range(count)]
+    parts = [np.load(folder / LOGITS) for folder in folders]
+    manifests = [run_folder.read_json(folder / run_folder.MANIFEST) for folder in folders]
+    logits = np.empty((len(numbers), parts[0].shape[1]), np.float32)
+    for fold, part in enumerate(parts):
+        logits[numbers == fold] = part
+    return CrossFitted(
+        logits,
+        sum(manifest["seconds"] for manifest in manifests),
+        sum(manifest["tokens"] for manifest in manifests),
+        [len(part) for part in parts],
+    )
+
+
+def _of_fold(ctx: Context, name: str, data: TaskData, own: np.ndarray, tokenizer: Any, fit: Fit) -> None:
+    """Train the model of a fold, whose rows are flagged by `own` [rows], and store what it outputs for them."""
+    model, done = fit(replace(data, train=data.train.select(np.flatnonzero(~own))), name)
+    if ctx.machine.main:
+        rows, window = data.train.select(np.flatnonzero(own)), ctx.config.teacher.window
+        logits = logits_of(ctx, model, tokenizer, data, rows, window)
+        with run_folder.writing(ctx.folder.path / name) as temporary:
+            np.save(temporary / LOGITS, logits, allow_pickle=False)
+            run_folder.write_json(temporary / run_folder.MANIFEST, summary(done))
+    forget_training(ctx, name)
+    ctx.machine.wait()

@@ -1,0 +1,203 @@
+"""Parts that training on the corpus and on tasks share: the trained model, the teachers, the terms and the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from distill import training
+from distill.compression.pruning.gates import parameter_groups
+from distill.compression.pruning.search import Shape
+from distill.compression.pruning.target import shape_of
+from distill.config import Train
+from distill.config.feature_kinds import KINDS
+from distill.config.instantiate import bind
+from distill.config.plan import STUDENT, Step
+from distill.config.stages import BASE_WIDTH
+from distill.losses.distillation_loss import BoundTerm
+from distill.losses.shared_encoder import Trainable
+from distill.models import families, student, teacher
+from distill.models.student.shape import setting
+from distill.models.student.training import aligned_vocabulary, quick_on_cpu
+from distill.pipeline.context import Context
+from distill.pipeline.train_steps.layer_map import cut_for_all
+from distill.runtime.storage import run_folder
+from distill.runtime.storage.run_folder import STATE
+from distill.training import batching
+
+FOLDS = ".folds"
+"""Suffix of the folder with the logits of each fold, until those of all folds are stored beside the model."""
+
+Arrays = dict[str, np.ndarray]
+Collate = Callable[[np.ndarray, int], Arrays]
+
+
+def prepared(ctx: Context, step: Step, settings: Train, model: Any) -> Any:
+    """The model to train: `model`, or what is built or cut from it, with the stage's dropout and frozen parameters."""
+    if settings.shape_of is not None:
+        model = cut_for_all(ctx, step, model)
+    if settings.build_student:
+        shape = ctx.config.student
+        if shape.tokenizer is not None:
+            own = ctx.given.student_tokenizer
+            model = student.with_vocabulary(model, own, student.pieces(own, ctx.given.tokenizer))
+        layers = shape.layers or student.half_depth(model.config.num_hidden_layers)
+        sizes = {name: getattr(shape, name) for name in student.SIZES}
+        model = student.from_teacher(
+            model, layers, init=shape.init, seed=ctx.config.seed, kind=shape.family, sizes=sizes
+        )
+    if settings.dropout is not None:
+        student.set_dropout(model, settings.dropout)
+    if settings.data == "corpus" and not uses_head(settings):
+        families.freeze_mlm_head(model)
+    if settings.only_head:
+        families.encoder(model).requires_grad_(False)
+    return model.to(ctx.machine.device)
+
+
+def uses_head(settings: Train) -> bool:
+    """Whether a term with a weight needs the output of the model's head."""
+    return any(KINDS[term.features].head and term.weight > 0 for term in settings.terms.values())
+
+
+def frozen(ctx: Context, model: nn.Module) -> nn.Module:
+    """The model as a teacher: eval mode, no gradients, on the device, weights in the training precision."""
+    bf16 = ctx.machine.precision == "bf16" and families.family_of(model).bf16
+    dtype = torch.bfloat16 if bf16 else torch.float32
+    return model.eval().requires_grad_(False).to(ctx.machine.device, dtype)
+
+
+def terms(settings: Train) -> dict[str, BoundTerm]:
+    """Name -> term, for all terms with a weight above 0, with loss functions bound to their hyper-parameters."""
+    return {
+        name: BoundTerm(
+            t.weight, t.features, t.against, t.positions, bind(t.loss, "loss"), t.layers, t.teacher_layer, t.heads
+        )
+        for name, t in settings.terms.items()
+        if t.weight > 0
+    }
+
+
+def total_steps(
+    ctx: Context, step: Step, settings: Train, lengths: np.ndarray, groups: np.ndarray | None = None
+) -> int:
+    """Number of optimizer steps of a training on rows of these `lengths` [rows]: see `Train.epochs`."""
+    share = ctx.epochs.get(step.target, 1.0)
+    epochs = share * settings.epochs * cut(ctx, step) ** settings.per_cut.epochs
+    limits = [steps for steps in (settings.steps, ctx.config.limit.steps) if steps is not None]
+    return batching.total_steps(
+        lengths,
+        settings.batch,
+        seed=ctx.config.seed,
+        epochs=epochs,
+        most=min(limits, default=None),
+        least=round(share * settings.min_steps),
+        groups=groups,
+    )
+
+
+def cut(ctx: Context, step: Step) -> float:
+    """How many times as many weights the layers of a step's models had before they were pruned; 1 if they were not.
+
+    Weights are those of the matrices of attention and of the feed-forward part: layers x width x (4 width + 2 FFN).
+    """
+    pruner, first = step.pruner, step.first_pruner
+    if pruner is None or first is None or pruner is step:
+        return 1.0
+    before = shape_of(teacher.read_config(ctx.checkpoint(first.start, next(iter(ctx.tasks)))))
+    return before.weights / Shape(**ctx.folder.manifest(pruner)["shape"]).weights
+
+
+def trained(
+    ctx: Context,
+    step: Step,
+    name: str,
+    settings: Train,
+    objective: Trainable,
+    lengths: np.ndarray,
+    collate: Collate,
+    seed: int,
+    total: int,
+    groups: np.ndarray | None = None,
+    together: bool = False,
+    after_step: Callable[[int], None] = lambda step: None,
+) -> training.Trained:
+    """Train the student of an objective in place. `name`: its folder, relative to the run folder.
+
+    `total`: number of optimizer steps. Rows with the same of `groups` [rows] are batched together. `together` and
+    `after_step`: see `engine.train`.
+    """
+    lr = learning_rate(ctx, step, settings)
+    ctx.machine.log(f"{name}: learning rate {lr:.2g}")
+    named = [(name, p) for name, p in objective.named_parameters() if p.requires_grad]
+    named = [(name, p) for name, p in named if not name.startswith("gates.")]
+    # Norms and biases are not decayed, as in BERT.
+    parameters = [
+        {"params": [p for _, p in named if p.ndim > 1]},
+        {"params": [p for _, p in named if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+    if objective.gates is not None:
+        parameters += parameter_groups(objective.gates, settings.gates.lr)
+    on_gpu = ctx.machine.device.type == "cuda"
+    quick = aligned_vocabulary(objective.models) if on_gpu else quick_on_cpu(objective.student, lengths)
+    with quick:
+        return training.train(
+            objective,
+            lengths,
+            collate,
+            name=name,
+            settings=settings,
+            seed=seed,
+            total=total,
+            optimizer=bind(settings.optimizer | {"lr": lr}, "optimizer")(parameters),
+            schedule=bind(settings.schedule, "schedule"),
+            accelerator=ctx.machine.accelerator,
+            state_folder=state_folder(ctx, name),
+            console=ctx.machine.console,
+            groups=groups,
+            together=together,
+            tracker=ctx.machine.tracker,
+            after_step=after_step,
+        )
+
+
+def learning_rate(ctx: Context, step: Step, settings: Train) -> float:
+    """`optimizer.lr` if it is set, else base_lr x 384 / width of the given model that the step's lineage starts from,
+    and for pruned models this x `cut` to the power of `per_cut.lr`.
+
+    The best learning rate of Adam for weight matrices is inversely proportional to the width (Yang et al. 2022, arXiv
+    2203.03466, table 8). Deviation: the embeddings, norms and biases, for which it is constant there, get the same.
+    """
+    if (lr := settings.optimizer.get("lr")) is not None:
+        return float(lr)
+    given = ctx.given.student if step.lineage[-1] is STUDENT else ctx.given.teacher
+    width = int(setting(teacher.read_config(given), "hidden_size"))
+    return settings.base_lr * BASE_WIDTH / width * cut(ctx, step) ** settings.per_cut.lr
+
+
+def state_folder(ctx: Context, name: str) -> Path:
+    """Folder with the state from which the training of the model in folder `name` resumes."""
+    return ctx.folder.path / f"{name}{STATE}"
+
+
+def forget_training(ctx: Context, name: str) -> None:
+    """Remove what only a training that is not finished needs. `name` is the folder of its model, which is whole."""
+    if ctx.machine.main:
+        for ending in (STATE, FOLDS):
+            run_folder.remove(ctx.folder.path / f"{name}{ending}", ctx.folder.path)
+
+
+def summary(done: training.Trained) -> dict[str, Any]:
+    """Entries of a manifest about a training."""
+    return {
+        "steps": done.steps,
+        "tokens": done.tokens,
+        "seconds": done.seconds,
+        "tokens_per_second": done.tokens / max(done.seconds, 1e-9),
+        "log": done.log,
+    }

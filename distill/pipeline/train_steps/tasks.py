@@ -1,0 +1,370 @@
+"""Training on a task: on its labels, and on a teacher's outputs for the same rows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from torch import nn
+
+from distill.compression.pruning.gates import L0, Gates, gates_for
+from distill.compression.pruning.goal import Goal
+from distill.compression.pruning.importance import SCORES, write
+from distill.compression.pruning.masks import merge
+from distill.compression.quantization.fake_quantization import faked
+from distill.compression.quantization.quantize import linears
+from distill.config import NO_TEACHER, Train, Transfer
+from distill.config.feature_kinds import LOGITS, VECTORS
+from distill.config.plan import TEACHER, Step
+from distill.data.collate import pairs, task_batch
+from distill.data.encode import Encoded
+from distill.data.task_model import load_for
+from distill.data.task_types import labelled
+from distill.data.task_types.answers import narrowed
+from distill.data.task_types.retrieval import no_negatives
+from distill.data.task_types.task_type import Kind, group_numbers
+from distill.data.tasks import TaskData, soft_outputs_of
+from distill.data.windows import split, windows
+from distill.losses.distillation_loss import BoundTerm, Objective
+from distill.losses.shared_encoder import SharedObjective, joined, share_encoder
+from distill.models import teacher
+from distill.models.families.embedding import width_of
+from distill.models.families.head import stored_head
+from distill.models.student.training import only_used_embeddings
+from distill.pipeline.context import Context
+from distill.pipeline.context.write import write_model
+from distill.pipeline.train_steps.best import best
+from distill.pipeline.train_steps.folds import CrossFitted, in_folds
+from distill.pipeline.train_steps.layer_map import UNKNOWN, origin, with_head
+from distill.pipeline.train_steps.prepare import (
+    Arrays,
+    Collate,
+    forget_training,
+    frozen,
+    prepared,
+    summary,
+    terms,
+    total_steps,
+    trained,
+)
+from distill.pipeline.train_steps.teacher_logits import CROSS_FITTED, cross_fitted, held_out, learned_outputs
+from distill.pipeline.train_steps.transfer import extended, makes
+from distill.training import Trained, batching
+
+
+def on_task(
+    ctx: Context, step: Step, settings: Train, data: TaskData, member: int, name: str, goal: Goal | None = None
+) -> None:
+    """Train a step's model of one task and write it to the folder `name`.
+
+    Args:
+        member: index of the teacher in an ensemble, if teachers are trained.
+        goal: what the step's gates are trained to reach; None without gates.
+    """
+    torch.manual_seed(ctx.config.seed + member)
+    tokenizer = ctx.tokenizer(step, member)
+    head = stored_head(ctx.checkpoints(step.start, data.task.name)[member])
+    if settings.skip_if_head and head is not None and head.architecture == data.task.kind.architecture:
+        ctx.machine.log(f"{name}: the given model has a head for this task and is used as it is")
+        if settings.folds > 1:
+            ctx.machine.log(f"{name}: no model is trained, so there are no folds, and students learn its own outputs")
+        untrained = dict.fromkeys(("steps", "tokens", "seconds"), 0)
+        _save(ctx, name, _start(ctx, step, data, member, tokenizer), untrained | {"given": True}, tokenizer)
+        return
+
+    def fit(part: TaskData, folder: str) -> tuple[Any, Trained]:
+        model, done, *_ = _fitted(ctx, step, settings, part, member, folder, tokenizer, None)
+        return model, done
+
+    # First the folds: the state from which the whole model's training resumes is not the one at its end.
+    folds = in_folds(ctx, name, data, settings.folds, tokenizer, fit) if settings.folds > 1 else None
+    model, done, gates, manifest = _fitted(ctx, step, settings, data, member, name, tokenizer, goal)
+    if folds is not None:
+        done.seconds, done.tokens = done.seconds + folds.seconds, done.tokens + folds.tokens
+        manifest = manifest | {"folds": {"rows": folds.rows, "seconds": folds.seconds}}
+    _save(ctx, name, model, summary(done) | manifest, tokenizer, gates, folds)
+
+
+def _fitted(
+    ctx: Context,
+    step: Step,
+    settings: Train,
+    data: TaskData,
+    member: int,
+    name: str,
+    tokenizer: Any,
+    goal: Goal | None,
+) -> tuple[Any, Trained, Gates | None, dict[str, Any]]:
+    """A trained model of a task, the result of its training, its gates, which are folded into its weights, and entries
+    of the manifest about its transfer set, the sizes that random gates leave open and the moment that is kept."""
+    # Teachers of an ensemble differ in their seed, so that naming a model twice gives two different teachers.
+    seed = ctx.config.seed + member
+    torch.manual_seed(seed)
+    model = prepared(ctx, step, settings, _start(ctx, step, data, member, tokenizer))
+    if data.task.kind.separate and settings.role != "teacher":
+        model.to_width(width_of(ctx.given.teacher))
+    lesson = lesson_of(ctx, step, settings, data, tokenizer)
+    gates = None if goal is None else gates_for(settings.gates.kind, model, goal)
+    if goal is not None and gates is None:
+        ctx.machine.log(f"{name}: the target cuts nothing that {settings.gates.kind} has gates on, so none are trained")
+    in_int8 = linears(model) if settings.quantization_aware else []
+    ids, total = lesson.rows.encoded.ids, lesson.rows.steps
+    kept = best(ctx, settings, model, data, tokenizer, total, name)
+    with only_used_embeddings(model, ids, [tokenizer.pad_token_id, *kept.tokens]), faked(model, in_int8):
+        objective, collate, after = lesson.objective(model, gates), lesson.collate, kept.after_step
+        lengths, groups, together = lesson.rows.encoded.lengths, lesson.rows.groups, lesson.together
+        done = trained(ctx, step, name, settings, objective, lengths, collate, seed, total, groups, together, after)
+        moment = kept.restore(lambda text: ctx.machine.log(f"{name}: {text}"))
+    done.seconds += lesson.seconds
+    if gates is not None:
+        merge(model, gates.eval().masks(1.0))
+    sizes = {"expected": gates.expected()} if isinstance(gates, L0) else {}
+    return model, done, gates, lesson.rows.transfer | sizes | moment
+
+
+def on_all_tasks(ctx: Context, step: Step, settings: Train, name: str) -> dict[str, Any]:
+    """Train one encoder with a head for each task on all tasks at once. Returns the manifest of each task's model.
+
+    The models are written to folders below `name`, whole and with the same encoder in each, so that all other code
+    loads them as those of single tasks. Rows of all tasks are in the same batches.
+    """
+    tokenizer, models, lessons = ctx.tokenizer(step), [], []
+    for data in ctx.tasks.values():
+        torch.manual_seed(ctx.config.seed)
+        models.append(prepared(ctx, step, settings, _start(ctx, step, data, 0, tokenizer)))
+        lessons.append(lesson_of(ctx, step, settings, data, tokenizer))
+    share_encoder(models)
+    lengths = [lesson.rows.encoded.lengths for lesson in lessons]
+    ends = np.cumsum([0, *map(len, lengths)])
+
+    def collate(rows: np.ndarray, epoch: int) -> Arrays:
+        owner = np.searchsorted(ends, rows, side="right") - 1
+        return joined({n: lessons[n].collate(rows[owner == n] - ends[n], epoch) for n in np.unique(owner).tolist()})
+
+    ids = np.concatenate([lesson.rows.encoded.ids for lesson in lessons])
+    with only_used_embeddings(models[0], ids, [tokenizer.pad_token_id]):
+        objective = SharedObjective([each.objective(model, None) for each, model in zip(lessons, models, strict=True)])
+        seed, groups = ctx.config.seed, _together([lesson.rows.groups for lesson in lessons])
+        every = np.concatenate(lengths)
+        own = np.concatenate(
+            [np.arange(len(part)) < lesson.rows.own for part, lesson in zip(lengths, lessons, strict=True)]
+        )
+        total = total_steps(ctx, step, settings, every[own], None if groups is None else groups[own])
+        done = trained(ctx, step, name, settings, objective, every, collate, seed, total, groups)
+    done.seconds += sum(lesson.seconds for lesson in lessons)
+    for task, model, lesson in zip(ctx.tasks, models, lessons, strict=True):
+        if ctx.machine.main:
+            manifest = summary(done) | lesson.rows.transfer
+            with write_model(ctx.folder.path / name / task, model, tokenizer, manifest):
+                pass
+    ctx.machine.wait()
+    return summary(done)
+
+
+def _together(groups: list[np.ndarray | None]) -> np.ndarray | None:
+    """The groups of the rows of all tasks, with other numbers for each task; None if terms compare no groups."""
+    given = [group for group in groups if group is not None]
+    if not given:
+        return None
+    assert len(given) == len(groups)
+    starts = np.cumsum([0, *(int(group.max()) + 1 for group in given[:-1])])
+    return np.concatenate([group + start for group, start in zip(given, starts, strict=True)])
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """The rows that a task's model is trained on, and what it is compared with."""
+
+    rows: LessonRows
+    collate: Collate
+    objective: Callable[[Any, Gates | None], Objective]
+    """(model, gates) -> its loss."""
+    seconds: float
+    """Time that the teacher's logits took."""
+    together: bool
+    """Whether each process computes the loss of all rows of a step, of which it encodes a part."""
+
+
+@dataclass(frozen=True)
+class LessonRows:
+    """The rows of a lesson: those of the task and, after them, those of its transfer set."""
+
+    data: TaskData
+    rows: Dataset
+    encoded: Encoded
+    own: int
+    """Number of the encoded rows that are the task's."""
+    steps: int
+    """Optimizer steps of a training on the task alone. They follow from its own rows."""
+    groups: np.ndarray | None
+    """[rows] number of the query of each row, if a term compares the documents of a query."""
+    transfer: dict[str, Any]
+    """Entry of the manifest about the transfer set; empty without."""
+
+
+def rows_of(ctx: Context, step: Step, settings: Train, data: TaskData, tokenizer: Any, paired: bool) -> LessonRows:
+    """The rows that a step's model of a task is trained on. `paired`: whether a term compares the rows of a query."""
+    longest, kind = ctx.config.tasks.max_length, data.task.kind
+    rows = held_out(ctx, data)[0] if settings.role == "teacher" else data.train
+    encoded = data.encoded(rows, tokenizer, longest)
+    if settings.role == "teacher" and ctx.config.teacher.window is not None:
+        encoded, _ = split(encoded, windows(tokenizer, ctx.config.teacher.window))
+    groups = group_numbers(rows[data.task.columns[0]]) if paired else None
+    total = total_steps(ctx, step, settings, encoded.lengths, groups)
+    own = LessonRows(data, rows, encoded, len(encoded), total, groups, {})
+    taught = step.teacher is not None and ctx.config.teacher.kind != NO_TEACHER
+    if not settings.transfer or not taught or not makes(kind) or ctx.config.transfer.times == 0:
+        return own
+    per_epoch = len(batching.epoch_batches(encoded.lengths, settings.batch, seed=0, epoch=0, groups=groups))
+    spare = round((total / per_epoch - _own_passes(ctx.config.transfer)) * len(rows))
+    if spare <= 0:
+        return own
+    data, made = extended(ctx, data, spare)
+    return replace(
+        own,
+        data=data,
+        rows=data.train,
+        encoded=data.encoded(data.train, tokenizer, longest),
+        groups=group_numbers(data.train[data.task.columns[0]]) if paired else None,
+        transfer={"transfer": {"used": len(data.train) - len(rows), **made}},
+    )
+
+
+def _own_passes(transfer: Transfer) -> float:
+    """Passes over the training rows whose steps rows of a transfer set never take."""
+    # Rows that were made are worth less than the task's own, and of these few passes are too few.
+    if transfer.passes is None:
+        return 3.0 if transfer.files is None else 1.0
+    return transfer.passes
+
+
+def lesson_of(ctx: Context, step: Step, settings: Train, data: TaskData, tokenizer: Any) -> Lesson:
+    """The lesson of a task for a step's model."""
+    kind = data.task.kind
+    bound_terms = terms_of(kind, settings)
+    paired = any(term.kind.paired for term in bound_terms.values())
+    rows = rows_of(ctx, step, settings, data, tokenizer, paired)
+    data, encoded, groups = rows.data, rows.encoded, rows.groups
+    inside, began = any(term.kind.inside for term in bound_terms.values()), time.monotonic()
+    teachers, targets = _teachers_or_logits(ctx, step, data, bound_terms, inside, tokenizer)
+    seconds = time.monotonic() - began
+
+    in_batch = kind.separate and kind.grouped and any(term.against == "labels" for term in bound_terms.values())
+    texts = [group_numbers(rows.rows[column]) for column in data.task.columns] if in_batch else None
+    if targets is not None and encoded.words is not None:
+        # A teacher with another tokenizer may have truncated words that the student has.
+        encoded = replace(encoded, words=encoded.words.only(np.asarray(targets.any(axis=1))))
+        rows = replace(rows, encoded=encoded)
+
+    # The texts of all rows are compared, whichever process encodes them.
+    rank, world = ctx.machine.accelerator.process_index, ctx.machine.accelerator.num_processes
+    together = kind.separate and world > 1
+
+    def collate(rows: np.ndarray, epoch: int) -> Arrays:
+        assert encoded.labels is not None
+        own = np.arange(rank, len(rows), world) if together else np.arange(len(rows))
+        encoded_rows = rows[own] if len(own) else rows[:1]
+        padded, numbers = task_batch(encoded, encoded_rows, tokenizer.pad_token_id, tokenizer.padding_side == "left")
+        batch: Arrays = dict(padded)
+        if together:
+            batch["own"], numbers = own, rows
+        batch["labels"] = kind.loss_targets(encoded.labels[numbers])
+        if not (given := labelled(batch["labels"])).all():
+            batch["labelled"] = np.flatnonzero(given)
+        if inside:
+            batch["real"] = np.flatnonzero(batch["attention_mask"])[: None if len(own) else 0]
+        if targets is not None:
+            width = padded["input_ids"].shape[1]
+            batch["teacher_logits"] = targets[numbers] if encoded.spans is None else narrowed(targets[numbers], width)
+        if texts is not None:
+            batch["no_negatives"] = no_negatives(texts[0][rows], texts[1][rows], encoded.labels[numbers])
+        if groups is not None:
+            batch["pairs"] = pairs(groups[rows])
+        return batch
+
+    pooling = teacher.pooling(ctx.given.teacher) if teachers else "mean"
+    copied = origin(ctx, step, data.task.name) if teachers else UNKNOWN
+
+    def objective(model: Any, gates: Gates | None) -> Objective:
+        return Objective(
+            model,
+            bound_terms,
+            teachers,
+            pooling,
+            gates=gates,
+            kept=copied.layers,
+            channels=copied.channels,
+            rows=kind.rows,
+            label_rows=kind.label_rows,
+        )
+
+    return Lesson(rows, collate, objective, seconds, together)
+
+
+def terms_of(kind: Kind, settings: Train) -> dict[str, BoundTerm]:
+    """The terms of a stage on a task of a kind."""
+    return {
+        name: replace(term, weight=term.weight * kind.teacher_weight)
+        if term.kind is LOGITS and term.against == "teacher"
+        else term
+        for name, term in terms(settings).items()
+        if kind.separate or term.kind is not VECTORS
+    }
+
+
+def _start(ctx: Context, step: Step, data: TaskData, member: int, tokenizer: Any) -> Any:
+    """The classifier that training starts from."""
+    if step.cutter is not None and isinstance(step.start, Step) and step.start.on_corpus:
+        return with_head(ctx, step.cutter, data, ctx.checkpoint(step.start), tokenizer.pad_token_id)
+    # A given or random student has no weights of the teacher.
+    copied = ctx.config.student.init == "teacher_layers" and not ctx.plan.given_student
+    return load_for(
+        data.task,
+        ctx.checkpoints(step.start, data.task.name)[member],
+        ctx.given.teachers[member] if copied or step.start is TEACHER else None,
+        tokenizer.pad_token_id,
+    )
+
+
+def _teachers_or_logits(
+    ctx: Context, step: Step, data: TaskData, bound_terms: dict[str, Any], inside: bool, tokenizer: Any
+) -> tuple[list[nn.Module], np.ndarray | None]:
+    """The teacher, to run in each training step if terms compare layers (`inside`), or else the outputs [rows, C] that
+    are learned. Both if the data has soft labels, or the teacher was trained in folds. Soft labels alone where they
+    stand in for a teacher."""
+    outputs = any(term.kind.head and term.against == "teacher" for term in bound_terms.values())
+    if step.teacher is None:
+        return [], soft_outputs_of(data.train) if outputs else None
+    if inside:
+        others = soft_outputs_of(data.train), cross_fitted(ctx, step.teacher, data.task.name)
+        differ = outputs and any(part is not None for part in others)
+        # It runs in each step, because stored hidden states of all rows would fill a disk.
+        folder = ctx.checkpoint(step.teacher, data.task.name)
+        model = load_for(data.task, folder, pad_id=tokenizer.pad_token_id)
+        return [frozen(ctx, model)], learned_outputs(ctx, step.teacher, data) if differ else None
+    return [], learned_outputs(ctx, step.teacher, data) if outputs else None
+
+
+def _save(
+    ctx: Context,
+    name: str,
+    model: Any,
+    manifest: dict[str, Any],
+    tokenizer: Any,
+    gates: Gates | None = None,
+    folds: CrossFitted | None = None,
+) -> None:
+    """Write the model, and beside it the scores of its gates and the logits of the models of its folds."""
+    if ctx.machine.main:
+        with write_model(ctx.folder.path / name, model, tokenizer, manifest) as temporary:
+            if gates is not None:
+                write(gates.scores(), temporary / SCORES)
+            if folds is not None:
+                np.save(temporary / CROSS_FITTED, folds.logits, allow_pickle=False)
+    forget_training(ctx, name)
+    ctx.machine.wait()

@@ -1,0 +1,176 @@
+"""The transfer set of each task of a run: made once, stored in the run folder, and added to the rows of a training."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from distill.config.plan import TEACHER
+from distill.data.similar import similar_words
+from distill.data.task_model import load_for
+from distill.data.task_types import MISSING, Kind
+from distill.data.task_types.task_type import SOFT
+from distill.data.tasks import TaskData
+from distill.data.transfer import Pool, Row, made
+from distill.models.families.record import TEXTS
+from distill.pipeline.context import Context
+from distill.pipeline.context.folder import TRANSFER
+from distill.runtime import progress
+from distill.runtime.storage import run_folder
+
+MOST_OWN = 50_000
+"""Rows of each task from which transfer sets are made, drawn at random from more."""
+
+MOST_SENTENCES = 100_000
+SENTENCE = (20, 300)
+"""Least and most characters of a sentence of the corpus."""
+
+MOST_WORDS = 20_000
+"""Words, the most frequent first, for which similar ones are found."""
+
+SIMILAR = 8
+"""Number of similar words for each word."""
+
+ROWS = "rows.json"
+
+
+def makes(kind: Kind) -> bool:
+    """Whether transfer sets are made for a kind of task: one whose rows are texts or pairs."""
+    return kind.architecture == TEXTS
+
+
+def extended(ctx: Context, data: TaskData, count: int) -> tuple[TaskData, dict[str, Any]]:
+    """The task with at most `count` rows of its transfer set after its training rows, and a description of the set."""
+    every, manifest = transfer_rows(ctx, data)
+    rows = every[:count]
+    if not rows:
+        return data, manifest
+    from datasets import Dataset, concatenate_datasets
+
+    schema = data.train.data.table.schema
+    columns: dict[str, Any] = {
+        name: pa.array(texts, schema.field(name).type)
+        for name, texts in zip(data.task.columns, zip(*rows, strict=True), strict=True)
+    }
+    for name in ("label", *([SOFT] if SOFT in schema.names else [])):
+        columns[name] = _missing(schema.field(name).type, len(rows))
+    table = pa.table(columns)
+    own = data.train.select_columns(table.column_names)
+    added = Dataset(table, info=own.info, fingerprint=f"transfer-{len(rows)}")
+    return replace(data, train=concatenate_datasets([own, added])), manifest
+
+
+def _missing(kind: pa.DataType, count: int) -> pa.Array:
+    """Targets of rows without a label."""
+    if pa.types.is_fixed_size_list(kind):
+        return pa.FixedSizeListArray.from_arrays(_missing(kind.value_type, count * kind.list_size), kind.list_size)
+    return pa.array(np.full(count, np.nan if pa.types.is_floating(kind) else MISSING), kind)
+
+
+def transfer_rows(ctx: Context, data: TaskData) -> tuple[list[Row], dict[str, Any]]:
+    """The rows of a task's transfer set, and where they come from. The main process makes them, on first use."""
+    name, folder = data.task.name, ctx.folder.path / TRANSFER / data.task.name
+    with ctx.machine.main_first():
+        if not run_folder.finished(folder):
+            settings = ctx.config.transfer
+            count = min(round(settings.times * len(data.train)), settings.most)
+            with progress.waiting(f"{name}: making rows without labels"):
+                pool = _pool(ctx, data)
+                result = made(pool, settings.sources, count, ctx.held_out, np.random.default_rng(ctx.config.seed))
+            with run_folder.writing(folder) as temporary:
+                run_folder.write_json(temporary / ROWS, result.rows)
+                counts = {"own": len(data.train), "sources": result.counts, "held_out": result.held_out}
+                run_folder.write_json(temporary / run_folder.MANIFEST, counts)
+            ctx.machine.log(described(name, counts))
+    return [tuple(row) for row in run_folder.read_json(folder / ROWS)], run_folder.read_json(
+        folder / run_folder.MANIFEST
+    )
+
+
+def described(task: str, manifest: dict[str, Any]) -> str:
+    """What a transfer set is made of, in a line."""
+    counts = manifest["sources"]
+    named = {
+        "files": "of transfer.files",
+        "tasks": "of the other tasks",
+        "corpus": "of the corpus",
+        "pairs": "of its texts paired anew",
+        "edits": "of its texts edited",
+    }
+    parts = ", ".join(f"{count:,} {named[source]}" for source, count in counts.items())
+    return (
+        f"{task}: besides {manifest['own']:,} training rows, there are {sum(counts.values()):,} rows without labels, "
+        f"which the teacher labels for the student: {parts or 'none'}; {manifest['held_out']:,} others are left out, "
+        "because they have a text of a development or reported split"
+    )
+
+
+def _pool(ctx: Context, data: TaskData) -> Pool:
+    """What the rows of a task are made from."""
+    shares, count = ctx.config.transfer.sources, len(data.task.columns)
+    own = _rows(data, ctx.config.seed)
+    others = [other for other in ctx.tasks.values() if other is not data and makes(other.task.kind)]
+    of_others = [row for other in others for row in _fitting(_rows(other, ctx.config.seed), count)]
+    return Pool(
+        own,
+        _of_files(ctx, data.task.columns),
+        of_others,
+        _sentences(ctx) if shares.get("corpus") else (),
+        _words(ctx, data, own) if shares.get("edits") else None,
+    )
+
+
+def _rows(data: TaskData, seed: int) -> list[Row]:
+    """Texts of a task's training rows, of a random part if there are very many."""
+    rows = data.train
+    if len(rows) > MOST_OWN:
+        rows = rows.select(np.sort(np.random.default_rng(seed).permutation(len(rows))[:MOST_OWN]))
+    return list(zip(*(rows[column][:] for column in data.task.columns), strict=True))
+
+
+def _fitting(rows: list[Row], count: int) -> list[Row]:
+    """Rows of `count` texts: pairs have no use of single texts, but each text of a pair is a text."""
+    if count == 1:
+        return [(text,) for text in dict.fromkeys(text for row in rows for text in row)]
+    return [row for row in rows if len(row) == count]
+
+
+def _of_files(ctx: Context, columns: tuple[str, ...]) -> list[Row]:
+    """Rows of `transfer.files` for a task with these text columns; none if the files lack them."""
+    table = ctx.unlabelled
+    if table is None or not {*columns} <= {*table.rows.column_names}:
+        return []
+    values = zip(*(table.rows[column].to_pylist() for column in columns), strict=True)
+    return [row for row in values if all(isinstance(text, str) and text.strip() for text in row)]
+
+
+def _sentences(ctx: Context) -> list[str]:
+    """Sentences of the corpus, of suitable length."""
+    least, most = SENTENCE
+    found: dict[str, None] = {}
+    for text in ctx.texts[0]:
+        parts = (part.strip() for part in re.split(r"(?<=[.!?])\s+", text))
+        found |= dict.fromkeys(part for part in parts if least <= len(part) <= most)
+        if len(found) >= MOST_SENTENCES:
+            break
+    return list(found)[:MOST_SENTENCES]
+
+
+def _words(ctx: Context, data: TaskData, own: list[Row]) -> dict[str, list[str]]:
+    """Word of the task -> words of the task with similar embeddings in the teacher; only words of a single token."""
+    tokenizer = ctx.given.tokenizer
+    counted = Counter(word for row in own for text in row for word in re.findall(r"[^\W\d_]{2,}", text))
+    words = [word for word, _ in counted.most_common(MOST_WORDS)]
+    # With the space before a word, byte-level tokenizers encode it as inside a text.
+    ids = tokenizer([f" {word}" for word in words], add_special_tokens=False)["input_ids"]
+    single = {word: tokens[0] for word, tokens in zip(words, ids, strict=True) if len(tokens) == 1}
+    single = {word: token for word, token in single.items() if token != tokenizer.unk_token_id}
+    folder = ctx.checkpoint(TEACHER)
+    model = load_for(data.task, folder, pad_id=tokenizer.pad_token_id)
+    matrix = model.get_input_embeddings().weight.detach().float().numpy()
+    return similar_words(list(single), matrix[list(single.values())], SIMILAR)

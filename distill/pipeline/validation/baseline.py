@@ -1,0 +1,29 @@
+"""Checks of baseline stages against the train stages of their students."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from distill.config import Baseline, Config, Train
+from distill.pipeline.validation.rules import nearest
+
+
+def baselines(config: Config) -> Iterator[str]:
+    """Problems of the baseline stages in the pipeline of a config as the user wrote it."""
+    students = [name for name, stage in config.stages.items() if isinstance(stage, Train) and stage.role != "teacher"]
+    for name in dict.fromkeys(config.pipeline):
+        stage = config.stages.get(name)
+        if not isinstance(stage, Baseline):
+            continue
+        key = f"stages.{name}"
+        if stage.baseline_of not in students:
+            yield (
+                f"{key}.baseline_of: got {stage.baseline_of}; must be a train stage of role student; "
+                f"{nearest(stage.baseline_of, students)}"
+            )
+        for label, term in stage.terms.items():
+            if term.weight > 0 and term.against == "teacher":
+                yield (
+                    f"{key}.terms.{label}.against: got teacher; must be labels, because a baseline has no teacher; "
+                    f"drop the term with ~{key}.terms.{label}"
+                )

@@ -1,0 +1,124 @@
+"""Checks of the terms of a train stage against its data, its teacher and its student."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from distill.config import Term, Train
+from distill.config.feature_kinds import KINDS, Kind
+
+
+@dataclass(frozen=True)
+class TermFacts:
+    """Facts about a stage's models that its terms depend on, beyond the stage's own settings."""
+
+    own_tokens: bool = False
+    """Whether student and teacher have different tokenizers."""
+    several_teachers: bool = False
+    """Whether the teacher is an ensemble."""
+    windows: bool = False
+    """Whether the teacher reads long texts in windows."""
+    pruned: bool = False
+    """Whether the student was pruned, so that it may have fewer heads than its teacher."""
+    soft_labels: bool = False
+    """Whether soft labels stand in for the stage's teacher."""
+
+
+def terms(key: str, stage: Train, facts: TermFacts) -> Iterator[str]:
+    """All problems of the terms of a stage, one line each. `key` is the key of the stage's settings."""
+    weighted = {label: term for label, term in stage.terms.items() if term.weight > 0}
+    if not weighted:
+        yield f"{key}.terms: got none with a weight; must be at least one; e.g. +term@{key}.terms.mlm=mlm"
+    for label, term in weighted.items():
+        # An unknown kind is refused by the rule of `features`.
+        if (kind := KINDS.get(term.features)) is None:
+            continue
+        where = f"{key}.terms.{label}"
+        yield from _against(where, key, term, kind, stage, facts)
+        yield from _positions(where, term, kind, stage, facts)
+        yield from _layers(where, term, kind)
+        if kind.inside and stage.data == "tasks":
+            yield from _inside_on_tasks(where, term, kind, facts)
+        if term.against == "teacher":
+            yield from _teacher(where, term, kind, stage, facts)
+
+
+def _against(where: str, key: str, term: Term, kind: Kind, stage: Train, facts: TermFacts) -> Iterator[str]:
+    taught = stage.teacher is not None or (facts.soft_labels and kind.head)
+    if term.against == "teacher" and not taught and stage.role != "baseline":
+        yield f"{where}.against: got teacher; must be labels where {key}.teacher is null; set {key}.teacher=STAGE"
+    if not kind.labels and term.against == "labels" and stage.role == "baseline":
+        yield f"{where}.features: got {kind.name}; must be logits in a baseline; drop the term with ~{where}"
+    elif not kind.labels and term.against == "labels":
+        yield f"{where}.against: got labels; must be teacher with features {kind.name}; set {where}.against=teacher"
+
+
+def _positions(where: str, term: Term, kind: Kind, stage: Train, facts: TermFacts) -> Iterator[str]:
+    reason = None
+    if not kind.rows and stage.data == "corpus":
+        yield f"{where}.features: got {kind.name}; must be of a stage on tasks; drop the term with ~{where}"
+        return
+    if "masked" not in kind.rows:
+        reason = f"with features {kind.name}"
+    elif kind.inside and stage.data == "tasks":
+        reason = "on tasks"
+    elif kind.own_tokens is not None and facts.own_tokens and stage.data == "corpus":
+        reason = "where student.tokenizer is set, because only the student's tokens are masked"
+    if reason and term.positions == "masked":
+        yield f"{where}.positions: got masked; must be all {reason}; set {where}.positions=all"
+    if not kind.inside and term.against == "labels" and term.positions == "all" and stage.data == "corpus":
+        yield f"{where}.positions: got all; must be masked with labels; only masked positions have a label"
+
+
+def _layers(where: str, term: Term, kind: Kind) -> Iterator[str]:
+    if not (term.layers in ("last", "uniform") or _are_pairs(term.layers)):
+        yield (
+            f"{where}.layers: got {term.layers}; must be last, uniform or pairs [student's layer, teacher's layer] "
+            "counted from 0; e.g. [[0,1],[1,3]]"
+        )
+    elif not kind.layers and term.layers != "last":
+        yield f"{where}.layers: got {term.layers}; must be last with features {kind.name}; leave it out"
+    elif term.teacher_layer is not None and term.layers != "last":
+        yield (
+            f"{where}.teacher_layer: got {term.teacher_layer}; must be null with layers {term.layers}, which set the "
+            "teacher's layers; leave it out"
+        )
+
+
+def _are_pairs(layers: Any) -> bool:
+    """Whether this is a list, not empty, of two layer numbers each."""
+    if not isinstance(layers, list) or not layers:
+        return False
+    return all(
+        isinstance(pair, list) and len(pair) == 2 and all(type(layer) is int and layer >= 0 for layer in pair)
+        for pair in layers
+    )
+
+
+def _inside_on_tasks(where: str, term: Term, kind: Kind, facts: TermFacts) -> Iterator[str]:
+    """On tasks, both models must read the same tokens for their layers to be compared."""
+    if facts.own_tokens or facts.windows:
+        reason = "with teacher.window" if facts.windows else "where the student has a tokenizer of its own"
+        yield f"{where}.features: got {kind.name}; must be logits on tasks {reason}; drop the term with ~{where}"
+    if facts.pruned and (kind.equal_heads or (kind.splits_heads and term.heads is None)):
+        advice = f"set {where}.heads to a divisor of any width" if kind.splits_heads else "use hidden instead"
+        yield (
+            f"{where}.features: got {kind.name}; must not need all of the teacher's heads after pruning; "
+            f"{advice}, or drop the term with ~{where}"
+        )
+
+
+def _teacher(where: str, term: Term, kind: Kind, stage: Train, facts: TermFacts) -> Iterator[str]:
+    if facts.own_tokens and stage.data == "corpus" and kind.own_tokens is None:
+        names = " or ".join(other.name for other in KINDS.values() if other.own_tokens is not None)
+        yield (
+            f"{where}.features: got {kind.name}; must be {names} where student.tokenizer is set: the "
+            f"tokens differ, and so do {kind.name}; drop the term with ~{where}"
+        )
+    if facts.several_teachers and kind.inside:
+        yield (
+            f"{where}.features: got {kind.name}; must be logits with teacher=ensemble, whose members' layers "
+            f"differ; drop the term with ~{where}"
+        )

@@ -1,0 +1,73 @@
+"""Checks of the words of a command line, before Hydra reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from distill.config import Config, bounds, typed, words
+from distill.runtime import quoting
+
+
+def problems(command: Sequence[str]) -> Iterator[str]:
+    """A line for each word that is no setting as Hydra reads one, though it was written as it was meant.
+
+    Args:
+        command: the words as they were typed.
+    """
+    if found := list(bounds.of_words(command)):
+        yield from found
+        return
+    before = ""
+    for number, (word, meant) in enumerate(zip(command, words(command), strict=True)):
+        if before not in typed.FLAGS_WITH_VALUE and not word.startswith("-"):
+            if "=" not in word and not word.startswith("~"):
+                # Of several such words, one line with all of them.
+                if number + 1 == len(command) or "=" in command[number + 1] or command[number + 1].startswith("-"):
+                    yield _no_setting(word, command[:number])
+            elif typed.parsed(meant) is None:
+                yield _unreadable(word)
+        before = word
+
+
+def _no_setting(word: str, before: Sequence[str]) -> str:
+    """The line for a word without `=`, which may belong to the one before: the shell divides a value at its spaces."""
+    line = f"command line: got {word}; must be KEY=VALUE"
+    last = next((number for number in reversed(range(len(before))) if "=" in before[number]), None)
+    if last is None or any(each.startswith("-") for each in before[last:]):
+        return f"{line}; add the key"
+    return f"{line}; if it belongs to the value before it, type {quoting.command([' '.join([*before[last:], word])])}"
+
+
+def _unreadable(word: str) -> str:
+    key, equals, value = word.partition("=")
+    if typed.parsed(f"{key}=x") is None and not key.startswith("~"):
+        return (
+            f"command line: got the key {key}; must be names of A-Z, a-z, 0-9, _ and - between dots; write other names "
+            "in a recipe of your own, see docs/data.md"
+        )
+    if not equals or key.startswith("~"):
+        return f"command line: got {word}; must be KEY=VALUE, or ~KEY; correct it"
+    if len(typed.elements(value)) > 1:
+        return several(word)
+    if value.startswith("{"):
+        return (
+            f"{key}: got a mapping with a name that is not of A-Z, a-z, 0-9, _ and -; must have such names on the "
+            "command line; write other names in a recipe of your own, see docs/data.md"
+        )
+    plain = typed.unescaped(value)
+    return (
+        f"{key}: got {value}; must be {value} with or without its backslashes; set {quoting.setting(key, plain)}, or "
+        f"{quoting.setting(key, value)}"
+    )
+
+
+def several(word: str) -> str:
+    """The line for a value with commas where it must be one value."""
+    key, _, value = word.partition("=")
+    kind = typed.texts(Config, key.lstrip("+").split("."))
+    ways = ["add -m to run each in turn"]
+    if typed.holds_list(kind):
+        ways.append(f"for a list set {quoting.command(words([f'{key}=[{value}]']))}")
+    if typed.holds_text(kind):
+        ways.append(f"for one value with a comma set {quoting.setting(key, value)}")
+    return f"{key}: got {value}; must be one value; {', or '.join(ways)}"

@@ -1,0 +1,221 @@
+"""The machine that a run uses: its device, its arithmetic, its processes, and its console."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import os
+import secrets
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from logging import ERROR, getLogger
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from accelerate.utils import InitProcessGroupKwargs
+from rich.console import Console
+
+from distill.errors import ConfigError, discreet, printable_lines
+from distill.runtime.single_process import alone
+from distill.runtime.tracker import Tracker
+
+STEP = datetime.timedelta(minutes=30)
+"""Time after which a process stops that waits in a training step for another one, which may hang."""
+STAGE = datetime.timedelta(days=7)
+"""Time that a stage of the main process may take, for which the others wait. If a process ends, they do not wait."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    accelerator: Accelerator
+    console: Console
+    precision: str
+    """Arithmetic of training: bf16 or fp32."""
+    threads: int
+    """CPU threads of a stage that the main process runs alone, while the others sleep."""
+    shared_threads: int
+    """CPU threads of each process where all of them work."""
+    fast_float32: bool
+    """Whether torch's fast float32 matrix product ("medium") is real float32 on this machine: training then uses it."""
+    waiting: Any = None
+    """The group of all processes, in which they wait for each other; None of a single one."""
+
+    @property
+    def device(self) -> torch.device:
+        return self.accelerator.device
+
+    @functools.cached_property
+    def tracker(self) -> Tracker:
+        """What gets losses and results while the run goes on."""
+        return Tracker(self.accelerator, self.log)
+
+    @property
+    def main(self) -> bool:
+        """Whether this is the main process, the only one that writes and prints."""
+        return self.accelerator.is_main_process
+
+    def log(self, text: str) -> None:
+        """Print a line, on the main process only."""
+        if self.main:
+            self.console.print(printable_lines(discreet(text)), highlight=False, markup=False, soft_wrap=True)
+
+    def wait(self) -> None:
+        """Wait for every process. Those that wait sleep, so that they do not slow down what the others time, and fail
+        soon after another one ended."""
+        if self.waiting is not None:
+            torch.distributed.barrier(group=self.waiting)
+
+    def alone(self) -> Machine:
+        """The machine for a process that works by itself while the others do other work, and prints only if it is the
+        main process."""
+        console = self.console if self.main else Console(quiet=True)
+        own = replace(self, accelerator=alone(self.accelerator), console=console, waiting=None)
+        own.__dict__["tracker"] = self.tracker  # it counts the steps of all trainings
+        return own
+
+    def check_shared(self, folder: Path, seconds: float = 60) -> None:
+        """ConfigError, in every process, if one of them does not see within `seconds` what the main process writes
+        into the folder. Network file systems may show a new file some seconds later."""
+        if self.waiting is None:
+            return
+        number = torch.randint(2**62, (1,), generator=torch.Generator().manual_seed(secrets.randbits(62)))
+        torch.distributed.broadcast(number, 0, group=self.waiting)
+        file = folder / f".processes.{number.item()}.distill-tmp"  # removed as a temporary file if the run is killed
+        if self.main:
+            file.touch()
+        end = time.monotonic() + seconds
+        while not (seen := file.is_file()) and time.monotonic() < end:
+            time.sleep(0.1)
+        everywhere = torch.tensor([float(seen)])
+        torch.distributed.all_reduce(everywhere, torch.distributed.ReduceOp.MIN, group=self.waiting)
+        if self.main:
+            file.unlink()
+        if not everywhere.item():
+            raise ConfigError(
+                f"output: got {folder}, which is not the same folder for all processes; must lie on a file system that "
+                "their machines share; set output=FOLDER"
+            )
+
+    @contextmanager
+    def working(self, together: bool) -> Iterator[None]:
+        """Use as many threads within the block as belong to one of all processes, or to the main process alone."""
+        torch.set_num_threads(self.shared_threads if together else self.threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(self.shared_threads)
+
+    @contextmanager
+    def main_first(self) -> Iterator[None]:
+        """Run the block on the main process before all others, which can then read the files that it wrote."""
+        if not self.main:
+            self.wait()
+        yield
+        if self.main:
+            self.wait()
+
+
+def start(
+    device: str = "auto",
+    precision: str = "auto",
+    threads: int | None = None,
+    tracker: str | None = None,
+    folder: Path | None = None,
+) -> Machine:
+    """Set up device, threads and precision. ConfigError for a device that the machine does not have.
+
+    Args:
+        device: `cpu`, `cuda`, or `auto` for a GPU if there is one.
+        precision: `fp32`, `bf16`, or `auto` for bf16 where the hardware has fast matrix products of it.
+        threads: number of CPU threads of each process; None divides those of the machine.
+        tracker: name of an experiment tracker that Accelerate knows.
+        folder: the run folder, in which trackers write their files.
+    """
+    silence()
+    world = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    shared_threads = threads or max(1, cores() // world)
+    torch.set_num_threads(shared_threads)
+    chosen = torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
+    if device == "cuda" and chosen.type != "cuda":
+        raise ConfigError("device: got cuda; must be a device that this machine has; set device=cpu")
+    found = detect_precision(precision, chosen)
+    timeout = InitProcessGroupKwargs(timeout=STEP)
+    if world == 1:
+        AcceleratorState._reset_state(reset_partial_state=True)  # `distill.run` may be called again
+    accelerator = Accelerator(
+        cpu=chosen.type == "cpu",
+        mixed_precision="bf16" if found == "bf16" else "no",
+        kwargs_handlers=[timeout],
+        log_with=tracker,
+        project_dir=None if folder is None else str(folder / "tracker"),
+    )
+    fast = fast_path_is_float32(chosen.type)
+    torch.set_float32_matmul_precision("medium" if fast else "highest")
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    several = accelerator.num_processes > 1
+    waiting = torch.distributed.new_group(backend="gloo", timeout=STAGE) if several else None
+    most = threads or cores()
+    machine = Machine(accelerator, console, found, most, shared_threads, fast, waiting)
+    machine.log(
+        f"{accelerator.num_processes} process(es) on {accelerator.device}, {shared_threads} threads, "
+        f"training in {found}"
+    )
+    return machine
+
+
+def silence() -> None:
+    """Turn off progress bars and warnings of libraries, for a command line that prints its own."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    # transformers imports torchao where it is installed, and torchao warns about absent GPUs.
+    for noisy in ("torchao", "torch.utils._pytree"):
+        getLogger(noisy).setLevel(ERROR)
+
+
+def detect_precision(setting: str, device: torch.device) -> str:
+    """The setting `precision`; for auto, bf16 if the hardware has fast bf16 matrix products, else fp32."""
+    if setting != "auto":
+        return setting
+    if device.type == "cuda":
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+    capabilities = torch.cpu.get_capabilities()
+    return "bf16" if capabilities.get("avx512_bf16") or capabilities.get("amx_bf16") else "fp32"
+
+
+def cores() -> int:
+    """Number of CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def arithmetic(precision: str, threads: int) -> Iterator[None]:
+    """Set torch's float32 matmul precision and its number of CPU threads within the block."""
+    before, threads_before = torch.get_float32_matmul_precision(), torch.get_num_threads()
+    torch.set_float32_matmul_precision(precision)
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+        torch.set_num_threads(threads_before)
+
+
+def fast_path_is_float32(device: str) -> bool:
+    """Whether torch's fast float32 matrix product ("medium") is real float32 on this hardware.
+
+    It is on most CPUs (oneDNN). Hardware that multiplies in bf16 or TF32 instead must not be reported as float32.
+    """
+    generator = torch.Generator().manual_seed(0)
+    a, b = torch.randn(256, 384, generator=generator).to(device), torch.randn(384, 1536, generator=generator).to(device)
+    with arithmetic("medium", torch.get_num_threads()):
+        fast = (a @ b).double().cpu()
+    exact = a.double().cpu() @ b.double().cpu()
+    return bool((fast - exact).abs().max() < 1e-3)

@@ -1,0 +1,58 @@
+"""Training in bfloat16 on a GPU, with weights, gradients and optimizer in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from distill.config import Train
+from distill.losses.shared_encoder import Trainable
+from distill.models import families
+
+
+class InBf16(nn.Module):
+    """An objective whose forward pass uses copies of its parameters in bfloat16. Their gradients are in float32.
+
+    Autocast keeps norms, and what is added to their outputs, in float32 on a GPU, and converts before and after each.
+    """
+
+    def __init__(self, objective: Trainable) -> None:
+        super().__init__()
+        self.objective = objective
+
+    def forward(self, batch: dict[str, Tensor]) -> Tensor:
+        device = next(iter(batch.values())).device
+        with torch.autocast(device.type, enabled=False), _in_bf16(self.objective):
+            sums: Tensor = self.objective(batch)
+        return sums
+
+
+@contextmanager
+def _in_bf16(module: nn.Module) -> Iterator[None]:
+    """Within the context, the parameters of a module are copies in bfloat16, through which gradients reach them."""
+    # torch.func.functional_call leaves copies in modules that have several parents, as an encoder of several tasks has.
+    before = [(part, dict(part._parameters)) for part in module.modules()]
+    copies: dict[nn.Parameter, Tensor] = {p: p.to(torch.bfloat16) for p in module.parameters()}
+    try:
+        for part, own in before:
+            part._parameters.update({name: p if p is None else copies[p] for name, p in own.items()})  # type: ignore[misc]
+        yield
+    finally:
+        for part, own in before:
+            part._parameters.update(own)
+
+
+def in_arithmetic(objective: Trainable, settings: Train, accelerator: Accelerator) -> nn.Module:
+    """The objective as it is trained: as `InBf16` on a GPU that trains in bf16, else unchanged, under autocast.
+
+    Gates and simulated quantization compute in float32 next to the model, which autocast combines; vocabulary logits of
+    all positions are computed again in the backward pass, when the parameters are in float32 again.
+    """
+    halved = accelerator.device.type == "cuda" and accelerator.mixed_precision == "bf16"
+    every = settings.data == "corpus" and any(t.kind.head and t.positions == "all" for t in objective.terms.values())
+    plain = objective.gates is None and not settings.quantization_aware and not every
+    return InBf16(objective) if halved and plain and families.family_of(objective.student).bf16 else objective

@@ -1,0 +1,124 @@
+"""The batches of each step, collated one step ahead; in smaller parts where a device has too little memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+
+from distill.config import Batch
+from distill.errors import UserError
+from distill.training import batching
+
+Arrays = dict[str, np.ndarray]
+Collate = Callable[[np.ndarray, int], Arrays]
+"""(row numbers, epoch) -> arrays of a batch, as the objective takes them."""
+ON_A_CPU = "can't allocate memory"
+"""Part of torch's message where a CPU has too little memory."""
+
+
+@dataclass(frozen=True)
+class Fed:
+    """What a process computes in a step."""
+
+    step: int
+    epoch: int
+    rows: np.ndarray
+    """Numbers of the step's rows, over all processes."""
+    parts: list[Arrays]
+    """The batches of this process, whose gradients are accumulated."""
+    scale: float
+    """0 for a process without rows of its own, which computes the first row because it must take part; else 1."""
+    device_tokens: int | None
+    """Maximum tokens of a part."""
+
+
+class Feed:
+    """Collates the batches of steps.
+
+    Args:
+        together: whether `collate` gets the rows of all processes, and encodes those of its own process.
+        device_tokens: that of the batch, or a smaller one that a training which is resumed came to.
+    """
+
+    def __init__(
+        self,
+        collate: Collate,
+        lengths: np.ndarray,
+        batch: Batch,
+        groups: np.ndarray | None,
+        accelerator: Accelerator,
+        together: bool,
+        device_tokens: int | None = None,
+    ) -> None:
+        self._collate, self._lengths, self._groups = collate, lengths, groups
+        self._rank: int = 0 if together else accelerator.process_index
+        self._world: int = 1 if together else accelerator.num_processes
+        self._alone = accelerator.num_processes == 1
+        self.device_tokens = device_tokens or batch.device_tokens
+
+    def ahead(self, plan: Iterator[tuple[int, int, np.ndarray]]) -> Iterator[Fed]:
+        """The steps of a plan, (step, epoch, rows) each, collated in a thread so that a GPU does not wait for numpy."""
+        pending: Future[Fed] | None = None
+        with ThreadPoolExecutor(1) as pool:
+            for planned in plan:
+                following = pool.submit(self._fed, *planned)
+                if pending is not None:
+                    yield self._current(pending.result())
+                pending = following
+            if pending is not None:
+                yield self._current(pending.result())
+
+    def smaller(self, fed: Fed) -> Fed:
+        """The step in parts of half as many tokens, as all later ones will be.
+
+        Raises:
+            UserError: if no part can be smaller, because it is one row or one group of rows; and with several
+                processes, which must all have equally many parts.
+        """
+        before = self._largest(fed.rows)
+        if self._alone:
+            self.device_tokens = max(batching.ROUND, before // 2)
+            if self._largest(fed.rows) < before:
+                return self._fed(fed.step, fed.epoch, fed.rows)
+        advice = "lower tasks.max_length or corpus.max_length" if self._alone else "lower its batch.device_tokens"
+        raise UserError(
+            f"memory: got too little for {before} tokens at once, in texts of up to "
+            f"{int(self._lengths[fed.rows].max())}; must be enough for a part of a step; {advice}, or use a smaller "
+            "model"
+        )
+
+    def _current(self, fed: Fed) -> Fed:
+        """The step, collated anew if it was before parts became smaller."""
+        return fed if fed.device_tokens == self.device_tokens else self._fed(fed.step, fed.epoch, fed.rows)
+
+    def _fed(self, step: int, epoch: int, rows: np.ndarray) -> Fed:
+        device_tokens = self.device_tokens
+        own = self._share(rows)
+        parts = [self._collate(part, epoch) for part in own or [rows[:1]]]
+        return Fed(step, epoch, rows, parts, float(bool(own)), device_tokens)
+
+    def _share(self, rows: np.ndarray) -> list[np.ndarray]:
+        return batching.share(
+            rows,
+            self._lengths,
+            rank=self._rank,
+            world=self._world,
+            device_tokens=self.device_tokens,
+            groups=self._groups,
+        )
+
+    def _largest(self, rows: np.ndarray) -> int:
+        """Tokens of the largest part of a step, padding included; 0 for a process without rows."""
+        return max(
+            (len(part) * batching.padded(int(self._lengths[part].max())) for part in self._share(rows)), default=0
+        )
+
+
+def out_of_memory(error: RuntimeError) -> bool:
+    """Whether a device, or the host as one, had too little memory."""
+    return isinstance(error, torch.OutOfMemoryError) or ON_A_CPU in str(error)

@@ -1,0 +1,68 @@
+"""Checkpoints of a training stage from which it resumes exactly: safetensors and JSON, no pickle.
+
+All random numbers are seeded by (seed, epoch, sample) or (seed, step, rank), so that weights, optimizer state and step
+are sufficient.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from distill.runtime.storage import run_folder
+
+KEEP = 2
+"""Number of states that are kept: the one before is used if the newest is damaged."""
+WEIGHTS, OPTIMIZER, STATE = "weights.safetensors", "optimizer.safetensors", "state.json"
+
+
+def save(folder: Path, step: int, module: nn.Module, optimizer: torch.optim.Optimizer, extra: dict[str, Any]) -> None:
+    """Write `folder/<step>` atomically, then remove all but the newest `KEEP`. `extra` is stored in its JSON file."""
+    with run_folder.writing(folder / str(step)) as temporary:
+        weights = {name: value.detach().contiguous() for name, value in module.named_parameters()}
+        save_file(weights, temporary / WEIGHTS)
+        state = optimizer.state_dict()["state"]
+        tensors = {
+            f"{i}.{key}": torch.as_tensor(value).contiguous()
+            for i, values in state.items()
+            for key, value in values.items()
+        }
+        save_file(tensors, temporary / OPTIMIZER)
+        run_folder.write_json(temporary / STATE, {"step": step, **extra})
+    for other in _complete(folder)[:-KEEP]:
+        run_folder.discard(folder / str(other))
+
+
+def _complete(folder: Path) -> list[int]:
+    if not folder.is_dir():
+        return []
+    return sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit() and (p / STATE).is_file())
+
+
+def load(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any] | None:
+    """Restore the newest state into `module` and `optimizer`, in place. Damaged ones were removed at the run's start.
+
+    Returns its JSON file (`step` and what `save` was given as `extra`), or None if there is none.
+    """
+    steps = _complete(folder)
+    if not steps:
+        return None
+    _restore(folder / str(steps[-1]), module, optimizer)
+    loaded: dict[str, Any] = run_folder.read_json(folder / str(steps[-1]) / STATE)
+    return loaded
+
+
+def _restore(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    weights = load_file(folder / WEIGHTS)
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            parameter.copy_(weights[name])
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, value in load_file(folder / OPTIMIZER).items():
+        index, _, name = key.partition(".")
+        state.setdefault(int(index), {})[name] = value
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
