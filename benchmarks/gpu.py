@@ -31,7 +31,8 @@ from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassificat
 from benchmarks import step
 from distill import losses
 from distill.config import Train
-from distill.losses.distillation_loss import BoundTerm, Objective
+from distill.losses.objective import Objective
+from distill.losses.terms import Term
 from distill.models import families
 from distill.models.student.training import aligned_vocabulary
 from distill.runtime.storage.run_folder import write_json
@@ -190,7 +191,7 @@ def on_task(shape: tuple[int, int]) -> tuple[Train, Objective, dict[str, np.ndar
         "teacher_logits": random.normal(size=(shape[0], 3)).astype(np.float32),
     }
     batch["attention_mask"] = batch["attention_mask"].astype(np.int64)
-    soft = BoundTerm(1.0, "logits", "teacher", "all", _soft_targets)
+    soft = Term(1.0, "logits", "teacher", "all", _soft_targets)
     return Train(data="tasks", optimizer=step.settings().optimizer), Objective(model, {"soft_targets": soft}), batch
 
 

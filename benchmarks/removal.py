@@ -22,7 +22,7 @@ from transformers import BertConfig, BertForSequenceClassification
 from distill.compression.pruning.importance import Batch, Loss
 from distill.compression.pruning.prune import everything, pruned
 from distill.compression.pruning.select_kept import mean_loss, without_each
-from distill.compression.quantization.sensitivity import in_precision
+from distill.compression.pruning.sensitivity import in_precision
 from distill.data.task_types import KINDS
 from distill.runtime.machine import cores, detect_precision
 from distill.runtime.storage.run_folder import write_json

@@ -32,7 +32,8 @@ from distill.config import Train, load_config
 from distill.data.collate import mask_tokens
 from distill.inference import latency
 from distill.inference.runners import Batch, Run, Runner
-from distill.losses.distillation_loss import BoundTerm, Objective
+from distill.losses.objective import Objective
+from distill.losses.terms import Term
 from distill.models import student
 from distill.report import terminal
 from distill.runtime.machine import Machine, cores, detect_precision, fast_path_is_float32
@@ -198,8 +199,7 @@ def engine_step(objective: Objective, stage: Train, accelerator: Accelerator, ma
 
 def objective(teacher: nn.Module, model: nn.Module, stage: Train) -> Objective:
     terms = {
-        name: BoundTerm(t.weight, t.features, t.against, t.positions, instantiate(t.loss))
-        for name, t in stage.terms.items()
+        name: Term(t.weight, t.features, t.against, t.positions, instantiate(t.loss)) for name, t in stage.terms.items()
     }
     return Objective(model, terms, [teacher])
 

@@ -9,23 +9,41 @@ from typing import Any
 __version__ = "0.1.0"
 
 _PUBLIC = {
-    "load_config": "distill.config",
     "Config": "distill.config",
+    "DistillationLoss": "distill.losses.distillation_loss",
+    "DistillationTrainer": "distill.training.trainer",
     "load": "distill.deploy.serve",
+    "load_config": "distill.config",
     "run": "distill.pipeline.run",
 }
+"""Name -> the module that it is imported from when it is first used."""
+_MODULES = {"losses": "distill.losses", "terms": "distill.losses.terms"}
 
 # From version 1.29 on, ONNX Runtime reports its use to its makers unless this is set before its import. The processes
 # that a run starts inherit it.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
-__all__ = ["Config", "__version__", "load", "load_config", "losses", "run"]
+__all__ = [
+    "Config",
+    "DistillationLoss",
+    "DistillationTrainer",
+    "__version__",
+    "load",
+    "load_config",
+    "losses",
+    "run",
+    "terms",
+]
 
 
 def __getattr__(name: str) -> Any:
     # Imported on first use, so that `python -m distill --help` does not wait for torch.
-    if name == "losses":
-        return importlib.import_module("distill.losses")
+    if name in _MODULES:
+        return importlib.import_module(_MODULES[name])
     if name in _PUBLIC:
         return getattr(importlib.import_module(_PUBLIC[name]), name)
     raise AttributeError(f"module 'distill' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,6 +1,6 @@
 """Records of the kinds of training-loss terms: what each compares, over which rows, and what it needs. Without torch.
 
-`distill.losses.distillation_loss`, which computes the terms, uses these records, and so does
+`distill.losses.objective`, which computes the terms, uses these records, and so does
 `distill.pipeline.validation`, which refuses invalid ones.
 """
 

@@ -1,6 +1,6 @@
 """Losses: pure functions of tensors that return one value per row, without reduction.
 
-`distill.losses.distillation_loss` selects the rows (masked positions, tokens or examples), sums the values and weights
+`distill.losses.objective` selects the rows (masked positions, tokens or examples), sums the values and weights
 the terms.
 Every function exported here is tested against an oracle.
 """

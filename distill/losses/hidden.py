@@ -21,7 +21,7 @@ def mse(student: Tensor, teacher: Tensor) -> Tensor:
     """Mean over features of the squared difference [N] of hidden states or logits [N, H].
 
     The hint loss of Romero et al. 2015, arXiv 1412.6550, equation 3; its regressor is part of
-    `distill.losses.distillation_loss`. No gradient reaches the teacher. Deviation: the mean over features in place of
+    `distill.losses.objective`. No gradient reaches the teacher. Deviation: the mean over features in place of
     half their sum.
     """
     return (working(student) - working(teacher.detach())).square().mean(dim=-1)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from distill.losses.distillation_loss import Objective
+from distill.losses.objective import Objective
 from distill.models import families
 
 Values = TypeVar("Values", np.ndarray, Tensor)

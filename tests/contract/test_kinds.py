@@ -21,7 +21,8 @@ from distill.data.task_types.token_classification import words_of
 from distill.inference.predict import predict
 from distill.inference.runners import torch_run
 from distill.losses import soft_targets, supervised
-from distill.losses.distillation_loss import BoundTerm, Objective
+from distill.losses.objective import Objective
+from distill.losses.terms import Term
 from distill.models import families, teacher
 from distill.models.hooks import outputs_of
 from distill.pipeline.context.write import write_model
@@ -95,8 +96,8 @@ def test_a_kind_trains_saves_loads_and_predicts(kind: str, name: str, tmp_path: 
         batch["teacher_logits"][batch["groups"] < 0] = ABSENT
     tensors = {key: torch.from_numpy(value) for key, value in batch.items()}
     terms = {
-        "supervised": BoundTerm(1.0, "logits", "labels", "all", supervised),
-        "soft": BoundTerm(1.0, "logits", "teacher", "all", lambda s, t: soft_targets(s, t, temperature=2.0)),
+        "supervised": Term(1.0, "logits", "labels", "all", supervised),
+        "soft": Term(1.0, "logits", "teacher", "all", lambda s, t: soft_targets(s, t, temperature=2.0)),
     }
     objective = Objective(model.train(), terms, rows=record.rows, label_rows=record.label_rows)
     optimizer, losses = torch.optim.AdamW(model.parameters(), lr=3e-3), []

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from distill import config
-from distill.compression.quantization import sensitivity
+from distill.compression.pruning import sensitivity
 from distill.errors import ConfigError
 from distill.models import families
 from distill.pipeline import validation

@@ -20,9 +20,10 @@ from distill.compression.pruning.masks import Masks, merge
 from distill.compression.pruning.target import shape_of
 from distill.data.collate import pairs
 from distill.errors import ConfigError
-from distill.losses import distillation_loss as objective
-from distill.losses.distillation_loss import BoundTerm, Objective, counts
+from distill.losses import objective as objective
 from distill.losses.feature_rows import relations
+from distill.losses.objective import Objective, counts
+from distill.losses.terms import Term
 from distill.models import families
 from distill.models.hooks import capture
 
@@ -30,12 +31,12 @@ TEMPERATURE = 2.0
 SOFT = partial(losses.soft_targets, temperature=TEMPERATURE)
 
 
-def terms(positions: str = "masked") -> dict[str, BoundTerm]:
+def terms(positions: str = "masked") -> dict[str, Term]:
     return {
-        "soft_targets": BoundTerm(5.0, "logits", "teacher", positions, SOFT),
-        "mlm": BoundTerm(2.0, "logits", "labels", "masked", losses.mlm),
-        "cosine": BoundTerm(1.0, "hidden", "teacher", "all", losses.cosine),
-        "mse": BoundTerm(0.5, "hidden", "teacher", "masked", losses.mse),
+        "soft_targets": Term(5.0, "logits", "teacher", positions, SOFT),
+        "mlm": Term(2.0, "logits", "labels", "masked", losses.mlm),
+        "cosine": Term(1.0, "hidden", "teacher", "all", losses.cosine),
+        "mse": Term(0.5, "hidden", "teacher", "masked", losses.mse),
     }
 
 
@@ -145,7 +146,7 @@ def test_no_gradient_reaches_the_teacher(pair, batch) -> None:
 
     student, teacher = pair("bert")
     every_term = {
-        f"{features} {positions}": BoundTerm(1.0, features, "teacher", positions, forgetful)
+        f"{features} {positions}": Term(1.0, features, "teacher", positions, forgetful)
         for features in ("logits", "hidden")
         for positions in ("masked", "all")
     }
@@ -172,8 +173,8 @@ def test_task_terms_equal_the_models_own_loss(num_labels: int, tiny_model, tiny_
     labels = torch.tensor([0, 2]) if num_labels > 1 else torch.tensor([0.5, 4.0], dtype=torch.float64)
     teacher = torch.tensor([[0.3, 2.0, -1.0], [0.5, 0.1, 0.2]], dtype=torch.float64)[:, :num_labels]
     both = {
-        "soft_targets": BoundTerm(1.0, "logits", "teacher", "masked", SOFT),
-        "supervised": BoundTerm(1.0, "logits", "labels", "masked", losses.supervised),
+        "soft_targets": Term(1.0, "logits", "teacher", "masked", SOFT),
+        "supervised": Term(1.0, "logits", "labels", "masked", losses.supervised),
     }
     sums = Objective(student, both)(tiny_batch | {"labels": labels, "teacher_logits": teacher})
     out = student(**tiny_batch | {"labels": labels})
@@ -208,8 +209,8 @@ def test_hidden_states_of_another_width_are_compared_through_a_trained_map(tiny_
     assert len(Objective(tiny_model("bert"), terms(), [teacher]).projections) == 0
 
 
-def single(features: str, loss: Any, **settings: Any) -> dict[str, BoundTerm]:
-    return {features: BoundTerm(1.0, features, "teacher", "all", loss, **settings)}
+def single(features: str, loss: Any, **settings: Any) -> dict[str, Term]:
+    return {features: Term(1.0, features, "teacher", "all", loss, **settings)}
 
 
 def wider(batch: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -325,10 +326,10 @@ def test_padding_changes_no_term_on_layers(name: str, features: str, loss: Any, 
 def test_terms_are_zero_for_equal_models(tiny_model, batch: Any) -> None:
     model, same = tiny_model("modernbert"), tiny_model("modernbert")
     every = {
-        "relations": BoundTerm(1, "relations", "teacher", "all", partial(losses.soft_targets, temperature=1.0)),
-        "scores": BoundTerm(1, "scores", "teacher", "all", losses.mse, "uniform"),
-        "hidden": BoundTerm(1, "hidden", "teacher", "all", losses.mse, "uniform"),
-        "pooled": BoundTerm(1, "pooled", "teacher", "all", losses.cosine),
+        "relations": Term(1, "relations", "teacher", "all", partial(losses.soft_targets, temperature=1.0)),
+        "scores": Term(1, "scores", "teacher", "all", losses.mse, "uniform"),
+        "hidden": Term(1, "hidden", "teacher", "all", losses.mse, "uniform"),
+        "pooled": Term(1, "pooled", "teacher", "all", losses.cosine),
     }
     torch.testing.assert_close(Objective(model, every, [same])(batch), torch.zeros(4), rtol=0, atol=1e-5)
 
@@ -402,7 +403,7 @@ def test_aligned_tokens_of_two_tokenizers_are_compared(tiny_model, batch: Any) -
     own["token_type_ids"] = torch.zeros_like(own["input_ids"])
     places = {"aligned": torch.tensor([1, 4, 8, 9]), "teacher_aligned": torch.tensor([2, 5, 10, 13])}
     both = batch | {f"teacher_{key}": value for key, value in own.items()} | places
-    every = single("hidden", losses.mse) | {"mlm": BoundTerm(1.0, "logits", "labels", "masked", losses.mlm)}
+    every = single("hidden", losses.mse) | {"mlm": Term(1.0, "logits", "labels", "masked", losses.mlm)}
     module = Objective(student, every, [teacher])
     with torch.no_grad():
         h, g = families.encode(student, batch).flatten(0, 1), families.encode(teacher, own).flatten(0, 1)
@@ -416,7 +417,7 @@ def test_probabilities_of_several_teachers_are_averaged(tiny_model, batch) -> No
     """Against a mean of softmaxes in float64, with two different pairs of weights."""
     student = tiny_model("bert", layers=1)
     teachers = [tiny_model("bert", layers=2, seed=1), tiny_model("bert", layers=3, seed=2)]
-    soft = {"soft": BoundTerm(1.0, "logits", "teacher", "masked", partial(losses.soft_targets, temperature=1.0))}
+    soft = {"soft": Term(1.0, "logits", "teacher", "masked", partial(losses.soft_targets, temperature=1.0))}
     sums = [Objective(student, soft, teachers, weights=weights)(batch).item() for weights in ((3.0, 1.0), (1.0, 3.0))]
     inputs = families.inputs(student, batch)
     z, t, u = (model(**inputs).logits.flatten(0, 1)[batch["masked"]].double() for model in (student, *teachers))
@@ -433,9 +434,9 @@ def test_hidden_states_on_a_task_are_compared_in_every_layer_without_padding(nam
     real = tiny_batch["attention_mask"].flatten().nonzero().squeeze(1)
     batch = tiny_batch | {"real": real, "labels": torch.tensor([1, 0])}
     bound = {
-        "soft_targets": BoundTerm(1.0, "logits", "teacher", "masked", SOFT),
-        "hidden": BoundTerm(1.0, "hidden", "teacher", "all", losses.mse, "uniform"),
-        "supervised": BoundTerm(1.0, "logits", "labels", "masked", losses.supervised),
+        "soft_targets": Term(1.0, "logits", "teacher", "masked", SOFT),
+        "hidden": Term(1.0, "hidden", "teacher", "all", losses.mse, "uniform"),
+        "supervised": Term(1.0, "logits", "labels", "masked", losses.supervised),
     }
     module = Objective(student, bound, [teacher])
     out, theirs = (m(**families.inputs(m, tiny_batch), output_hidden_states=True) for m in (student, teacher))
@@ -453,7 +454,7 @@ def test_hidden_states_on_a_task_are_compared_in_every_layer_without_padding(nam
 @pytest.mark.parametrize("kind", ["l0", "movement"])
 def test_gates_mask_the_student_and_add_a_term(kind: str, tiny_model, tiny_batch) -> None:
     student, batch = tiny_model("bert", "SequenceClassification"), tiny_batch | {"labels": torch.tensor([1, 0])}
-    bound = {"supervised": BoundTerm(1.0, "logits", "labels", "masked", losses.supervised)}
+    bound = {"supervised": Term(1.0, "logits", "labels", "masked", losses.supervised)}
     shape = shape_of(student.config)
     gates = gates_for(kind, student, Goal([replace(shape, ffn=shape.ffn // 2)]))
     assert gates is not None

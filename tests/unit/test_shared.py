@@ -17,15 +17,16 @@ from torch import Tensor
 from distill import losses
 from distill.config import Batch, Train
 from distill.errors import Stopped
-from distill.losses.distillation_loss import BoundTerm, Objective
+from distill.losses.objective import Objective
 from distill.losses.shared_encoder import OnePass, SharedObjective, joined, parted, share_encoder, tokens_in
+from distill.losses.terms import Term
 from distill.models import families
 from distill.training import schedule, train
 from distill.training.train import gradients
 
 TERMS = {
-    "soft": BoundTerm(1.0, "logits", "teacher", "masked", partial(losses.soft_targets, temperature=2.0)),
-    "hard": BoundTerm(0.5, "logits", "labels", "masked", losses.supervised),
+    "soft": Term(1.0, "logits", "teacher", "masked", partial(losses.soft_targets, temperature=2.0)),
+    "hard": Term(0.5, "logits", "labels", "masked", losses.supervised),
 }
 WEIGHTS = torch.tensor([1.0, 0.5])
 LABELS = (3, 2)

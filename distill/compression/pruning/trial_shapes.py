@@ -20,8 +20,8 @@ from distill import losses
 from distill.compression.pruning.importance import Batch
 from distill.compression.pruning.search import Shape
 from distill.compression.pruning.select_kept import mean_loss
+from distill.compression.pruning.sensitivity import Sensitivity, Subject, autocast, cut, retrained
 from distill.compression.pruning.target import shape_of
-from distill.compression.quantization.sensitivity import Sensitivity, Subject, autocast, cut, retrained
 from distill.config.stages import BASE_WIDTH
 from distill.models import families
 from distill.models.hooks import outputs_of

@@ -17,6 +17,7 @@ from distill.compression.pruning.ragged import anywhere, zeroed
 from distill.compression.pruning.reconstruct import gram_matrices, refitted
 from distill.compression.pruning.search import Shape, distance, estimated, evenness, margin_lost
 from distill.compression.pruning.select_kept import mean_loss, top
+from distill.compression.pruning.sensitivity import Sensitivity, Subject, cut, in_precision, sensitivity, stored
 from distill.compression.pruning.target import (
     PARTS,
     SMOKE_PARTS,
@@ -28,7 +29,6 @@ from distill.compression.pruning.target import (
 )
 from distill.compression.pruning.times import timer
 from distill.compression.pruning.trial_shapes import trial
-from distill.compression.quantization.sensitivity import Sensitivity, Subject, cut, in_precision, sensitivity, stored
 from distill.config import Prune
 from distill.config.plan import Step
 from distill.data.task_model import load_for

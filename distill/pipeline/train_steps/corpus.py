@@ -16,7 +16,7 @@ from distill.data.align import Aligned, pad_aligned
 from distill.data.collate import mask_tokens, pad, token_weights
 from distill.data.encode import Encoded
 from distill.deploy.export.embedder import PROJECTION
-from distill.losses.distillation_loss import Objective
+from distill.losses.objective import Objective
 from distill.models import teacher
 from distill.pipeline.context import Context
 from distill.pipeline.context.write import write_model

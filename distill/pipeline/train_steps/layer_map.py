@@ -13,7 +13,7 @@ from distill.compression.pruning.importance import Importance
 from distill.compression.pruning.prune import pruned
 from distill.compression.pruning.search import Shape
 from distill.compression.pruning.select_kept import most_important, top
-from distill.compression.quantization.sensitivity import Sensitivity, read
+from distill.compression.pruning.sensitivity import Sensitivity, read
 from distill.config.plan import Given, Step
 from distill.data.task_model import load_for
 from distill.data.tasks import TaskData

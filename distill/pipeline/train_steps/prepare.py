@@ -19,8 +19,8 @@ from distill.config.feature_kinds import KINDS
 from distill.config.instantiate import bind
 from distill.config.plan import STUDENT, Step
 from distill.config.stages import BASE_WIDTH
-from distill.losses.distillation_loss import BoundTerm
 from distill.losses.shared_encoder import Trainable
+from distill.losses.terms import Term
 from distill.models import families, student, teacher
 from distill.models.student.shape import setting
 from distill.models.student.training import aligned_vocabulary, quick_on_cpu
@@ -72,10 +72,10 @@ def frozen(ctx: Context, model: nn.Module) -> nn.Module:
     return model.eval().requires_grad_(False).to(ctx.machine.device, dtype)
 
 
-def terms(settings: Train) -> dict[str, BoundTerm]:
+def terms(settings: Train) -> dict[str, Term]:
     """Name -> term, for all terms with a weight above 0, with loss functions bound to their hyper-parameters."""
     return {
-        name: BoundTerm(
+        name: Term(
             t.weight, t.features, t.against, t.positions, bind(t.loss, "loss"), t.layers, t.teacher_layer, t.heads
         )
         for name, t in settings.terms.items()

@@ -30,8 +30,9 @@ from distill.data.task_types.retrieval import no_negatives
 from distill.data.task_types.task_type import Kind, group_numbers
 from distill.data.tasks import TaskData, soft_outputs_of
 from distill.data.windows import split, windows
-from distill.losses.distillation_loss import BoundTerm, Objective
+from distill.losses.objective import Objective
 from distill.losses.shared_encoder import SharedObjective, joined, share_encoder
+from distill.losses.terms import Term
 from distill.models import teacher
 from distill.models.families.embedding import width_of
 from distill.models.families.head import stored_head
@@ -306,7 +307,7 @@ def lesson_of(ctx: Context, step: Step, settings: Train, data: TaskData, tokeniz
     return Lesson(rows, collate, objective, seconds, together)
 
 
-def terms_of(kind: Kind, settings: Train) -> dict[str, BoundTerm]:
+def terms_of(kind: Kind, settings: Train) -> dict[str, Term]:
     """The terms of a stage on a task of a kind."""
     return {
         name: replace(term, weight=term.weight * kind.teacher_weight)

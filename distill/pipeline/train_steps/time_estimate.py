@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from distill.compression.quantization.sensitivity import autocast
+from distill.compression.pruning.sensitivity import autocast
 from distill.config import Train
 from distill.config.plan import Source, Step
 from distill.data.collate import task_batch

@@ -12,7 +12,7 @@ from torch import Tensor
 from distill.compression.pruning.importance import Importance, fisher, magnitude, masked, taylor
 from distill.compression.pruning.prune import everything, pruned
 from distill.compression.pruning.select_kept import by_loss, mean_loss, most_important, without_each
-from distill.compression.quantization.sensitivity import row_loss as loss_of_kind
+from distill.compression.pruning.sensitivity import row_loss as loss_of_kind
 from distill.data.task_types import KINDS
 from distill.models import families
 

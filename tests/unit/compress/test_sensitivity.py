@@ -17,8 +17,8 @@ from distill.compression.pruning.importance import SCORES, magnitude, write
 from distill.compression.pruning.reconstruct import gram_matrices
 from distill.compression.pruning.search import Shape
 from distill.compression.pruning.select_kept import mean_loss
-from distill.compression.quantization.sensitivity import LESSON, Sensitivity, Subject, cut, retrained, sensitivity
-from distill.compression.quantization.sensitivity import row_loss as loss_of_kind
+from distill.compression.pruning.sensitivity import LESSON, Sensitivity, Subject, cut, retrained, sensitivity
+from distill.compression.pruning.sensitivity import row_loss as loss_of_kind
 from distill.config import Prune
 from distill.data.task import Task
 from distill.data.task_types import KINDS

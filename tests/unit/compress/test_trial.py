@@ -13,8 +13,8 @@ from datasets import Dataset
 
 from distill.compression.pruning.importance import magnitude
 from distill.compression.pruning.search import Shape, finalists
+from distill.compression.pruning.sensitivity import Sensitivity, Subject, cut
 from distill.compression.pruning.trial_shapes import LEAST, TEMPERATURE, trial
-from distill.compression.quantization.sensitivity import Sensitivity, Subject, cut
 from distill.data.task import Task
 from distill.data.task_types import KINDS
 from distill.data.tasks import TaskData

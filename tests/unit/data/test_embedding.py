@@ -30,7 +30,8 @@ from distill.errors import ConfigError, DataError
 from distill.evaluation.metrics import METRICS
 from distill.inference.predict import predict
 from distill.losses import cosine, soft_targets, supervised
-from distill.losses.distillation_loss import BoundTerm, Objective, counts
+from distill.losses.objective import Objective, counts
+from distill.losses.terms import Term
 from distill.models.families.head import Head
 from distill.models.families.record import VECTORS
 
@@ -230,9 +231,9 @@ def test_terms_of_an_embedder_are_summed_over_pairs(tmp_path: Path) -> None:
     batch["teacher_logits"] = np.random.default_rng(0).normal(size=(8, 32)).astype(np.float32)
     tensors = {name: torch.from_numpy(value) for name, value in batch.items()}
     terms = {
-        "vectors": BoundTerm(1.0, "vectors", "teacher", "all", cosine),
-        "soft": BoundTerm(1.0, "logits", "teacher", "all", lambda s, t: soft_targets(s, t, temperature=2.0)),
-        "labels": BoundTerm(1.0, "logits", "labels", "all", supervised),
+        "vectors": Term(1.0, "vectors", "teacher", "all", cosine),
+        "soft": Term(1.0, "logits", "teacher", "all", lambda s, t: soft_targets(s, t, temperature=2.0)),
+        "labels": Term(1.0, "logits", "labels", "all", supervised),
     }
     assert counts(terms, tensors).tolist() == [8, 8, 5]
     objective = Objective(model, terms, rows=RETRIEVAL.rows, label_rows=RETRIEVAL.label_rows)
@@ -380,7 +381,7 @@ def test_texts_without_labels_that_are_refused(tables: dict[str, Table], message
 
 
 def test_drawn_labels_are_cosines_with_noise(tmp_path: Path) -> None:
-    from distill.compression.quantization.sensitivity import NOISE, Subject
+    from distill.compression.pruning.sensitivity import NOISE, Subject
     from distill.models import teacher
 
     folder = TINY["save"](tmp_path, "bert", "", std=0.3)

@@ -16,7 +16,8 @@ from distill.data.task_types.question_answering import QUESTION_ANSWERING as KIN
 from distill.inference.predict import predict, window_logits
 from distill.inference.runners import torch_run
 from distill.losses import soft_targets, supervised
-from distill.losses.distillation_loss import BoundTerm, Objective
+from distill.losses.objective import Objective
+from distill.losses.terms import Term
 from distill.models.hooks import outputs_of
 from tests import tiny
 
@@ -236,8 +237,8 @@ def test_the_loss_is_the_mean_over_start_and_end_and_soft_targets_ignore_other_p
     with torch.no_grad():
         given["teacher_logits"] = outputs_of(teacher, given)
     terms = {
-        "supervised": BoundTerm(1.0, "logits", "labels", "all", supervised),
-        "soft": BoundTerm(1.0, "logits", "teacher", "all", lambda s, t: soft_targets(s, t, temperature=2.0)),
+        "supervised": Term(1.0, "logits", "labels", "all", supervised),
+        "soft": Term(1.0, "logits", "teacher", "all", lambda s, t: soft_targets(s, t, temperature=2.0)),
     }
     objective = Objective(student, terms, rows=KIND.rows, label_rows=KIND.label_rows)
     with torch.no_grad():

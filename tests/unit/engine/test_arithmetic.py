@@ -10,12 +10,13 @@ import torch
 
 from distill import losses
 from distill.config import Train
-from distill.losses.distillation_loss import BoundTerm, Objective
+from distill.losses.objective import Objective
 from distill.losses.shared_encoder import SharedObjective, share_encoder
+from distill.losses.terms import Term
 from distill.models import families
 from distill.training.arithmetic import InBf16, in_arithmetic
 
-TERMS = {"supervised": BoundTerm(1.0, "logits", "labels", "all", losses.supervised)}
+TERMS = {"supervised": Term(1.0, "logits", "labels", "all", losses.supervised)}
 GPU: Any = SimpleNamespace(device=torch.device("cuda"), mixed_precision="bf16")
 IN_BF16 = [name for name, record in families.FAMILIES.items() if record.bf16]
 

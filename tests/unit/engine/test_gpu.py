@@ -16,7 +16,8 @@ from accelerate.state import AcceleratorState
 from distill import losses
 from distill.config import Batch, Train
 from distill.losses import logits
-from distill.losses.distillation_loss import BoundTerm, Objective
+from distill.losses.objective import Objective
+from distill.losses.terms import Term
 from distill.models import families
 from distill.training import graphs, schedule, train
 from distill.training.arithmetic import in_arithmetic
@@ -28,8 +29,8 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 LENGTHS = np.array([8, 16] * 24)
 SOFT = partial(losses.soft_targets, temperature=2.0)
 TERMS = {
-    "soft_targets": BoundTerm(1.0, "logits", "teacher", "all", SOFT),
-    "supervised": BoundTerm(1.0, "logits", "labels", "all", losses.supervised),
+    "soft_targets": Term(1.0, "logits", "teacher", "all", SOFT),
+    "supervised": Term(1.0, "logits", "labels", "all", losses.supervised),
 }
 
 

@@ -27,14 +27,15 @@ from distill.compression.pruning.goal import Goal
 from distill.compression.pruning.target import shape_of
 from distill.config import Batch, Train
 from distill.errors import Interrupted, Stopped, UserError
-from distill.losses.distillation_loss import BoundTerm, Objective
+from distill.losses.objective import Objective
+from distill.losses.terms import Term
 from distill.training import feed, schedule, state, train
 from distill.training.train import check_weights, clip
 
 LENGTHS = np.array([9, 4, 7, 12, 5, 9, 3, 8, 6, 10, 11, 4])
-MLM = BoundTerm(2.0, "logits", "labels", "masked", losses.mlm)
-SOFT = BoundTerm(5.0, "logits", "teacher", "masked", partial(losses.soft_targets, temperature=2.0))
-COSINE = BoundTerm(1.0, "hidden", "teacher", "all", losses.cosine)
+MLM = Term(2.0, "logits", "labels", "masked", losses.mlm)
+SOFT = Term(5.0, "logits", "teacher", "masked", partial(losses.soft_targets, temperature=2.0))
+COSINE = Term(1.0, "hidden", "teacher", "all", losses.cosine)
 TERMS = {"soft_targets": SOFT, "mlm": MLM, "cosine": COSINE}
 
 
@@ -70,7 +71,7 @@ def run(objective: Objective, folder: Path, *, collate: Any = collate, **setting
 
 @pytest.fixture
 def models(tiny_model) -> Callable[..., Objective]:
-    def make(terms: dict[str, BoundTerm] = TERMS, dropout: float = 0.0, double: bool = False) -> Objective:
+    def make(terms: dict[str, Term] = TERMS, dropout: float = 0.0, double: bool = False) -> Objective:
         student, teacher = tiny_model("bert", layers=1, seed=0), tiny_model("bert", layers=2, seed=1)
         for module in student.modules():
             if isinstance(module, torch.nn.Dropout):
@@ -258,7 +259,7 @@ def test_randomness_depends_only_on_the_step(models, tmp_path: Path) -> None:
             found.append(torch.initial_seed())
             return losses.mlm(logits, labels)
 
-        run(models({"mlm": BoundTerm(1.0, "logits", "labels", "masked", noting)}), tmp_path / folder)
+        run(models({"mlm": Term(1.0, "logits", "labels", "masked", noting)}), tmp_path / folder)
         return found
 
     first = seeds("a")
@@ -380,7 +381,7 @@ def test_processes_agree_on_weights_that_are_not_finite(models) -> None:
 
 def test_gates_are_clipped_apart_from_the_student(tiny_model) -> None:
     student = tiny_model("bert", "SequenceClassification")
-    terms = {"supervised": BoundTerm(1.0, "logits", "labels", "masked", losses.supervised)}
+    terms = {"supervised": Term(1.0, "logits", "labels", "masked", losses.supervised)}
     objective = Objective(student, terms, gates=L0(student, Goal([replace(shape_of(student.config), ffn=8)])))
     for parameter in objective.parameters():
         parameter.grad = torch.full_like(parameter, 1e-6)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from distill.compression.pruning.importance import Importance, magnitude
-from distill.compression.quantization.sensitivity import Sensitivity, stored
+from distill.compression.pruning.sensitivity import Sensitivity, stored
 from distill.config import Prune, Student, Train
 from distill.config.plan import TEACHER, Source, Step
 from distill.data.task import Task

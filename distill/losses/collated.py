@@ -1,0 +1,169 @@
+"""Batches as collators of transformers return them, in the form in which the training loss takes them.
+
+A collator pads and marks with -100 what has no label; the loss is told which rows there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from distill.data.task_types import MISSING, Kind, kind_of_model
+from distill.errors import ConfigError, DataError
+from distill.models import families
+from distill.models.families.head import architecture_of
+from distill.models.families.record import ANSWERS, CHOICES, TEXTS, TOKENS
+
+Batch = dict[str, Tensor]
+
+_DIMENSIONS = {TEXTS: 2, TOKENS: 2, ANSWERS: 2, CHOICES: 3}
+"""Architecture -> number of dimensions of `input_ids`."""
+
+
+def kind_of(model: nn.Module) -> Kind | None:
+    """The kind of task that a model of transformers has a head for; None for a masked language model.
+
+    Raises:
+        ConfigError: for a model with another head, or without one.
+    """
+    architecture = architecture_of([type(model).__name__])
+    if architecture in _DIMENSIONS:
+        config: Any = model.config
+        return kind_of_model(config.problem_type, config.num_labels, architecture)
+    if families.has_mlm_head(model):
+        return None
+    raise ConfigError(
+        f"student: got a {type(model).__name__}; must be a model with a head: AutoModelForMaskedLM, or AutoModelFor "
+        "SequenceClassification, TokenClassification, MultipleChoice or QuestionAnswering; load it as one of these"
+    )
+
+
+def batch_of(kind: Kind | None, outputs: int, batch: Mapping[str, Tensor]) -> Batch:
+    """A batch for `Objective`, from a batch with `input_ids` [B, L] ([B, choices, L] of multiple choice),
+    `attention_mask`, which is all ones if it is left out, and:
+
+    - `labels` with -100 where there is no label: class numbers [B], numbers [B], 0 and 1 [B, labels], or class numbers
+      of tokens [B, L]. Of question answering, `start_positions` and `end_positions` [B]; an answer at another position
+      than those of the batch does not count. Without labels, terms against labels are 0.
+    - `teacher_logits`, in place of a teacher: outputs of the shape of the model's own, but not of question answering.
+
+    Args:
+        kind: as from `kind_of`.
+        outputs: number of the model's outputs.
+
+    Raises:
+        DataError: for tensors of other shapes or types.
+    """
+    if "input_ids" not in batch:
+        raise DataError("batch: got no input_ids; must have them; pass what a collator of transformers returns")
+    ids = batch["input_ids"]
+    dimensions = 2 if kind is None else _DIMENSIONS[kind.architecture]
+    if ids.ndim != dimensions:
+        raise DataError(
+            f"batch: got input_ids of shape {[*ids.shape]}; must have {dimensions} dimensions for "
+            f"{'a masked language model' if kind is None else kind.name}; use the collator of that task"
+        )
+    inputs = {name: batch[name] for name in ("input_ids", "attention_mask", "token_type_ids") if name in batch}
+    inputs.setdefault("attention_mask", torch.ones_like(ids))
+    inputs = {name: values.reshape(-1, ids.shape[-1]) for name, values in inputs.items()}
+    inputs["real"] = inputs["attention_mask"].flatten().nonzero().squeeze(1)
+    return inputs | (_masked if kind is None else _TARGETS[kind.name])(batch, inputs["real"], outputs)
+
+
+def _masked(batch: Mapping[str, Tensor], real: Tensor, outputs: int) -> Batch:
+    """The masked tokens of a language model, which are the tokens with a label."""
+    ids = batch["input_ids"]
+    labels = _shaped("labels", batch.get("labels", torch.full_like(ids, MISSING)), ids.shape).flatten()
+    masked = (labels != MISSING).nonzero().squeeze(1)
+    return {"masked": masked, "labels": labels[masked]}
+
+
+def _classes(batch: Mapping[str, Tensor], real: Tensor, outputs: int) -> Batch:
+    count = len(batch["input_ids"])
+    labels = _shaped("labels", batch.get("labels", torch.full_like(real[:1], MISSING).expand(count)), (count,))
+    if labels.is_floating_point():
+        raise DataError(
+            "labels: got numbers with a fraction; must be class numbers; set problem_type of the model's config to "
+            "multi_label_classification, or num_labels to 1 for a regression"
+        )
+    return _labelled(labels, labels != MISSING) | _learned(batch, (count, outputs))
+
+
+def _numbers(batch: Mapping[str, Tensor], real: Tensor, outputs: int) -> Batch:
+    count = len(batch["input_ids"])
+    given = batch.get("labels", torch.full((count,), torch.nan, device=real.device))
+    labels = _shaped("labels", given.squeeze(-1) if given.ndim == 2 else given, (count,)).float()
+    return _labelled(labels, ~labels.isnan()) | _learned(batch, (count, outputs))
+
+
+def _flags(batch: Mapping[str, Tensor], real: Tensor, outputs: int) -> Batch:
+    shape = (len(batch["input_ids"]), outputs)
+    given = batch.get("labels", torch.full(shape, MISSING, device=real.device))
+    labels = _shaped("labels", given, shape).long().flatten()
+    return _labelled(labels, labels != MISSING) | _learned(batch, shape)
+
+
+def _tokens(batch: Mapping[str, Tensor], real: Tensor, outputs: int) -> Batch:
+    """Rows are the tokens with a label; of a batch without labels, all tokens."""
+    shape = batch["input_ids"].shape
+    if "labels" in batch:
+        flat = _shaped("labels", batch["labels"], shape).flatten()
+        words = (flat != MISSING).nonzero().squeeze(1)
+        parts = {"words": words, "labels": flat[words]}
+    else:
+        parts = {"words": real} | _labelled(torch.full_like(real, MISSING), torch.zeros_like(real, dtype=torch.bool))
+    learned = _learned(batch, (*shape, outputs))
+    return parts | {name: values.flatten(0, 1)[parts["words"]] for name, values in learned.items()}
+
+
+def _choices(batch: Mapping[str, Tensor], real: Tensor, outputs: int) -> Batch:
+    count, most = batch["input_ids"].shape[:2]
+    groups = torch.arange(count * most, device=real.device).view(count, most)
+    return {"groups": groups} | _classes(batch, real, most)
+
+
+def _answers(batch: Mapping[str, Tensor], real: Tensor, outputs: int) -> Batch:
+    """Rows are the starts and the ends of the answers, in turn. Every token may be one."""
+    if "teacher_logits" in batch:
+        raise DataError("batch: got teacher_logits; must be left out of question answering; pass the teacher itself")
+    ids = batch["input_ids"]
+    mask = batch.get("attention_mask", torch.ones_like(ids))
+    none = torch.full((len(ids),), MISSING, device=ids.device)
+    both = [_shaped(name, batch.get(name, none).view(-1), (len(ids),)) for name in ("start_positions", "end_positions")]
+    labels = torch.stack(both, dim=1).flatten()
+    return {"places": mask} | _labelled(labels, (labels >= 0) & (labels < ids.shape[1]))
+
+
+_TARGETS = {
+    "classification": _classes,
+    "regression": _numbers,
+    "multi_label": _flags,
+    "token_classification": _tokens,
+    "multiple_choice": _choices,
+    "question_answering": _answers,
+}
+"""Kind of task -> function of (batch, flat positions of all tokens, number of the model's outputs)."""
+
+
+def _labelled(labels: Tensor, given: Tensor) -> Batch:
+    """The labels of all rows [R], and the numbers of those that have one. 0 stands where there is none."""
+    numbers = given.nonzero().squeeze(1)
+    return {"labels": labels.masked_fill(~given, 0), "labelled": numbers}
+
+
+def _learned(batch: Mapping[str, Tensor], shape: tuple[int, ...]) -> Batch:
+    """The stored outputs of the teacher."""
+    if "teacher_logits" not in batch:
+        return {}
+    return {"teacher_logits": _shaped("teacher_logits", batch["teacher_logits"], shape)}
+
+
+def _shaped(name: str, values: Tensor, shape: tuple[int, ...]) -> Tensor:
+    if values.shape != shape:
+        raise DataError(
+            f"batch: got {name} of shape {[*values.shape]}; must be {[*shape]}; use the collator of this task"
+        )
+    return values

@@ -1,0 +1,366 @@
+"""The training loss: a weighted sum of terms over one batch.
+
+It is a module, so that data-parallel training wraps student and loss together. It returns the **sum** of each term over
+the batch. The engine divides these by the rows of all processes and parts of a step, so that neither accumulation nor
+the number of processes changes a gradient.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from distill import losses
+from distill.config.feature_kinds import GATES, LOGITS, VECTORS
+from distill.data.task_types import ABSENT
+from distill.errors import ConfigError
+from distill.losses.all_gather import of_all_processes
+from distill.losses.feature_rows import ROWS, Part, margins
+from distill.losses.terms import Term
+from distill.models import families
+from distill.models.hooks import Features, capture, outputs_of
+from distill.runtime.precision import working
+
+CHUNK = 1024
+"""Number of positions whose vocabulary logits are in memory at once for terms with `positions: all`."""
+
+
+def counts(terms: Mapping[str, Term], batch: Mapping[str, Sized]) -> Tensor:
+    """Number of rows that each term sums over in this batch, float32 `[terms]`.
+
+    Only the lengths of its arrays are read, so that a batch that is not yet on a device need not be waited for.
+    """
+    return torch.tensor([_count(term, batch) for term in terms.values()], dtype=torch.float32)
+
+
+def _count(term: Term, batch: Mapping[str, Sized]) -> int:
+    if term.kind is GATES:
+        return 1
+    if "labelled" in batch and term.kind.head and term.against == "labels":
+        return len(batch["labelled"])
+    return len(batch[_rows(term, batch)])
+
+
+def _rows(term: Term, batch: Mapping[str, Sized]) -> str:
+    """Name of the batch tensor that has one entry for each row that a term sums over."""
+    if "masked" not in batch:
+        return term.kind.task_rows
+    if "aligned" in batch and term.kind.own_tokens is not None:
+        return term.kind.own_tokens
+    return term.kind.rows[term.positions]
+
+
+class Objective(nn.Module):
+    """Student, teachers and terms. `forward` returns the sum of each term over a batch.
+
+    On a corpus, logits are compared with the mean, weighted by `weights`, of the vocabulary probabilities of all
+    teachers. Other features are compared with those of the first teacher.
+
+    A corpus batch has `input_ids` and `attention_mask` `[B, L]`, the flat positions `masked` `[M]` of masked tokens and
+    `real` `[R]` of all tokens but padding, and `labels` `[M]`. If student and teacher have different tokenizers it also
+    has `teacher_input_ids`, `teacher_attention_mask` and so on `[B, L']`, without masks, and the flat positions
+    `aligned` and `teacher_aligned` `[P]` of tokens that end at the same character, where hidden states are compared.
+    A task batch has `labels` `[R]`, one for each row that `rows` makes of the model's outputs, and no `masked`. It has
+    `teacher_logits` `[B, outputs]` if a term needs them and no teacher runs, or if they stand in for the teacher's.
+    If some of them have no label, `labelled` `[N]` are the numbers of those that have one, and terms against labels
+    leave out the others. Where rows compare a text with all texts of the batch,
+    `no_negatives` `[R, R]` flags those to leave out of the terms against labels. Terms on margins need `pairs`
+    `[P, 2]`, the pairs of its rows with the same query, which may be none. If a process encodes only some of the rows
+    whose targets the batch has, `own` are their numbers. If it has flat positions `words` `[W]`,
+    outputs are `[W, outputs]`, those at these positions.
+
+    Args:
+        pooling: how the hidden states of a text become one vector: mean, cls or max.
+        weights: weight of each teacher.
+        gates: masks parts of the student (`gates.on(student, progress)`) and adds a term (`gates.cost(progress)`). The
+            training loop sets `progress`, the share of training steps that are done.
+        kept: for each layer of the student, the teacher's layer that it was copied from; None if none was copied.
+        channels: the same for hidden channels.
+        rows: outputs of a task's model `[B, outputs]` -> the rows `[R, C]` that terms compare.
+        label_rows: the same for terms against labels; `rows` when None.
+
+    Raises:
+        ConfigError: a term cannot compare these two models.
+    """
+
+    def __init__(
+        self,
+        student: nn.Module,
+        terms: Mapping[str, Term],
+        teachers: Sequence[nn.Module] = (),
+        pooling: str = "mean",
+        weights: Sequence[float] = (1.0,),
+        gates: Any = None,
+        kept: Sequence[int] | None = None,
+        channels: Sequence[int] | None = None,
+        rows: Callable[[Tensor], Tensor] = lambda outputs: outputs,
+        label_rows: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        super().__init__()
+        self.rows, self.label_rows = rows, label_rows or rows
+        self.student, self.gates, self.progress = student, gates, 0.0
+        self.terms = dict(terms)
+        if gates is not None:
+            self.terms[GATES.name] = Term(1.0, GATES.name, "labels", "all", losses.mse)
+        self.pooling = pooling
+        # A tuple, so that teachers are not submodules: they get no gradients, no synchronization and no train mode.
+        self.teachers = tuple(teachers)
+        self.weights = tuple(weights)
+        self._pairs = _pairs(self.terms, student, teachers[0], kept) if teachers else {}
+        self.projections = _projections(student, teachers[0] if teachers else None, self.terms, channels)
+
+    @property
+    def models(self) -> tuple[nn.Module, ...]:
+        """The student and the teachers."""
+        return self.student, *self.teachers
+
+    def counts(self, batch: Mapping[str, Sized]) -> Tensor:
+        """Number of rows that each term sums over in this batch, float32 `[terms]`."""
+        return counts(self.terms, batch)
+
+    def forward(self, batch: dict[str, Tensor]) -> Tensor:
+        """Sum of each term over this batch, unweighted, float32 `[terms]`."""
+        gated = contextlib.nullcontext() if self.gates is None else self.gates.on(self.student, self.progress)
+        with _arithmetic(self.student, batch["input_ids"]), gated:
+            sums = self._corpus(batch) if "masked" in batch else self._task(batch)
+        if self.gates is not None:
+            sums[GATES.name] = self.gates.cost(self.progress)
+        return torch.stack([sums[name].float() for name in self.terms])
+
+    def _task(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        layer_sums, soft = dict[str, Tensor](), batch.get("teacher_logits")
+        if not self._pairs:
+            outputs = outputs_of(self.student, batch)
+            if soft is None and self.teachers and self._learns_outputs:
+                soft = self._outputs_of_teacher(batch)
+        else:
+            student, (teacher, *_) = self._captured(self.student, batch, side=0), self._of_teachers(batch)
+            assert student.logits is not None
+            outputs, soft = student.logits, teacher.logits if soft is None else soft
+            layer_sums = self._layer_sums(student, teacher, batch)
+        labels = batch["labels"]
+        if "own" in batch:
+            outputs = of_all_processes(outputs, batch["own"], len(labels))
+            if soft is not None and "teacher_logits" not in batch:
+                soft = of_all_processes(soft, batch["own"], len(labels))
+        sums = {}
+        for name, term in self.terms.items():
+            if term.kind.head and term.against == "labels":
+                rows = self.label_rows(outputs)
+                if "no_negatives" in batch:
+                    rows = rows.masked_fill(batch["no_negatives"], ABSENT)
+                given = batch.get("labelled")
+                both = (rows, labels) if given is None else (rows[given], labels[given])
+                sums[name] = term.loss(*both).sum()
+            elif term.kind.head:
+                assert soft is not None
+                # An embedder's vectors are compared as they are.
+                both = (outputs, soft) if term.kind is VECTORS else (self.rows(outputs), self.rows(soft))
+                if term.kind.paired:
+                    both = margins(both[0], batch["pairs"]), margins(both[1], batch["pairs"])
+                sums[name] = term.loss(*both).sum()
+        return layer_sums | sums
+
+    @property
+    def _learns_outputs(self) -> bool:
+        return any(term.kind.head and term.against == "teacher" for term in self.terms.values())
+
+    @torch.no_grad()
+    def _outputs_of_teacher(self, batch: dict[str, Tensor]) -> Tensor:
+        with _arithmetic(self.teachers[0], batch["input_ids"]):
+            return outputs_of(self.teachers[0], batch)
+
+    def _corpus(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        student, teachers = self._captured(self.student, batch, side=0), self._of_teachers(batch)
+        student_hidden = student.hidden[max(student.hidden)].flatten(0, 1)
+        teacher_hidden = [teacher.hidden[max(teacher.hidden)].flatten(0, 1) for teacher in teachers]
+        sums: dict[str, Tensor] = {}
+        for positions, name in LOGITS.rows.items():
+            terms = {n: term for n, term in self.terms.items() if term.kind.head and term.positions == positions}
+            if terms:
+                rows = batch[name]
+                teacher_rows = [] if "aligned" in batch else [hidden[rows] for hidden in teacher_hidden]
+                chunk = positions == "all"
+                sums |= self._logits(terms, student_hidden[rows], teacher_rows, batch["labels"], chunk=chunk)
+        return sums | (self._layer_sums(student, teachers[0], batch) if self._pairs else {})
+
+    def _layer_sums(self, student: Features, teacher: Features, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Sum of each term that compares layers."""
+        return {
+            name: torch.stack(
+                [self._layer_sum(name, self.terms[name], student, teacher, pair, batch) for pair in pairs]
+            ).sum()
+            for name, pairs in self._pairs.items()
+        }
+
+    def _layer_sum(
+        self,
+        name: str,
+        term: Term,
+        student: Features,
+        teacher: Features,
+        pair: tuple[int, int],
+        batch: dict[str, Tensor],
+    ) -> Tensor:
+        """Sum of a term over its rows, for one pair of layers."""
+        rows, heads = _rows(term, batch), term.heads or families.heads(self.student)
+        positions = batch[rows], batch.get(f"teacher_{rows}", batch[rows])
+        sides = zip((student, teacher), pair, positions, strict=True)
+        student_rows, teacher_rows = (ROWS[term.kind.name](Part(*side, heads, self.pooling)) for side in sides)
+        both = zip(student_rows, teacher_rows, strict=True)
+        total = torch.stack([term.loss(self._projected(name, mine), target).sum() for mine, target in both]).sum()
+        return total / heads if term.kind.by_head else total
+
+    def _projected(self, name: str, student: Tensor) -> Tensor:
+        return self.projections[name](student) if name in self.projections else student
+
+    @torch.no_grad()
+    def _of_teachers(self, batch: dict[str, Tensor]) -> list[Features]:
+        # A teacher with its own tokenizer gets the same texts as other tokens.
+        own = {key.removeprefix("teacher_"): value for key, value in batch.items() if key.startswith("teacher_")}
+        own.pop("logits", None)
+        features = []
+        for teacher in self.teachers:
+            with _arithmetic(teacher, batch["input_ids"]):
+                features.append(self._captured(teacher, own or batch, side=1))
+        return features
+
+    def _captured(self, model: nn.Module, batch: dict[str, Tensor], side: int) -> Features:
+        """Features that the terms need of the student (side 0) or of a teacher (side 1): at least its last layer."""
+        needs: dict[str, set[int]] = {"hidden": {families.depth(model) - 1}}
+        for name, pairs in self._pairs.items():
+            for feature in self.terms[name].kind.fields:
+                needs.setdefault(feature, set()).update(pair[side] for pair in pairs)
+        if needs == {"hidden": {families.depth(model) - 1}} and "masked" in batch:
+            return Features(None, batch["attention_mask"], {families.depth(model) - 1: families.encode(model, batch)})
+        return capture(model, batch, {feature: sorted(layers) for feature, layers in needs.items()})
+
+    def _logits(
+        self, terms: dict[str, Term], student: Tensor, teachers: list[Tensor], labels: Tensor, *, chunk: bool
+    ) -> dict[str, Tensor]:
+        """Sums of terms on vocabulary logits, from the last hidden states [N, H] of the rows to compare.
+
+        With `chunk`, the head runs on `CHUNK` rows at a time, and again in the backward pass, to save memory.
+        """
+        head_sums = partial(self._head_sums, terms)
+        if not chunk:
+            return dict(zip(terms, head_sums(student, teachers, labels), strict=True))
+        total = student.new_zeros(len(terms), dtype=torch.float32)
+        for start in range(0, len(student), CHUNK):
+            rows = slice(start, start + CHUNK)
+            part = [teacher[rows] for teacher in teachers]
+            total = total + checkpoint(head_sums, student[rows], part, labels, use_reentrant=False)
+        return dict(zip(terms, total, strict=True))
+
+    def _head_sums(self, terms: dict[str, Term], student: Tensor, teachers: list[Tensor], labels: Tensor) -> Tensor:
+        logits = families.mlm_logits(self.student, student)
+        targets = {"labels": labels}
+        if any(term.against == "teacher" for term in terms.values()):
+            pairs = zip(self.teachers, teachers, strict=True)
+            targets["teacher"] = averaged([_teacher_logits(*pair) for pair in pairs], self.weights)
+        return torch.stack([term.loss(logits, targets[term.against]).sum().float() for term in terms.values()])
+
+
+def _arithmetic(model: nn.Module, like: Tensor) -> AbstractContextManager[Any]:
+    """Float32 on the device of `like` for a family whose code fails under bf16 autocast; else no change."""
+    bf16 = families.family_of(model).bf16
+    return contextlib.nullcontext() if bf16 else torch.autocast(like.device.type, enabled=False)
+
+
+@torch.no_grad()
+def _teacher_logits(teacher: nn.Module, hidden: Tensor) -> Tensor:
+    with _arithmetic(teacher, hidden):
+        return families.mlm_logits(teacher, hidden)
+
+
+def averaged(logits: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+    """Logits [N, V] of the weighted mean of several models' probabilities; the logits of a single model are unchanged.
+
+    The same as `distill.inference.mixture.average`, in torch.
+    """
+    if len(logits) == 1:
+        return logits[0]
+    total = math.log(sum(weights))
+    shares = [math.log(weight) - total for weight in weights]
+    parts = [working(z).log_softmax(-1) + share for z, share in zip(logits, shares, strict=True)]
+    mean = torch.stack(parts).logsumexp(0)
+    return mean - mean.mean(-1, keepdim=True)
+
+
+def _pairs(
+    terms: Mapping[str, Term], student: nn.Module, teacher: nn.Module, kept: Sequence[int] | None
+) -> dict[str, list[tuple[int, int]]]:
+    """Pairs of layers that each term compares. ConfigError for terms that cannot compare these two models."""
+    depths = families.depth(student), families.depth(teacher)
+    assert kept is None or (len(kept) == depths[0] and max(kept) < depths[1]), (kept, depths)
+    pairs = {name: term.pairs(*depths, kept) for name, term in terms.items() if term.kind.inside}
+    errors = [e for name in pairs for e in _problems(f"terms.{name}", terms[name], pairs[name], student, teacher)]
+    if errors:
+        raise ConfigError(errors)
+    return pairs
+
+
+def _problems(
+    key: str, term: Term, pairs: list[tuple[int, int]], student: nn.Module, teacher: nn.Module
+) -> Iterator[str]:
+    """A line for each reason why the term, of setting `key`, cannot compare these two models."""
+    both = student, teacher
+    depths, heads, widths = ([f(model) for model in both] for f in (families.depth, families.heads, families.width))
+    if any(student_layer >= depths[0] or teacher_layer >= depths[1] for student_layer, teacher_layer in pairs):
+        if isinstance(term.layers, str):
+            yield f"{key}.teacher_layer: got {term.teacher_layer}; must be < {depths[1]}, the teacher's layers"
+        else:
+            yield (
+                f"{key}.layers: got {[list(pair) for pair in pairs]}; must be pairs of a student's layer < "
+                f"{depths[0]} and a teacher's layer < {depths[1]}, counted from 0; leave the others out"
+            )
+    if term.kind.equal_heads and heads[0] != heads[1]:
+        yield (
+            f"{key}.features: got {term.features}; must be relations where student and teacher have {heads[0]} and "
+            f"{heads[1]} heads; use the term relations instead"
+        )
+    split = term.heads or heads[0]
+    if term.kind.splits_heads and any(width % split for width in widths):
+        yield (
+            f"{key}.heads: got {split}; must divide the widths of student and teacher, {widths[0]} and "
+            f"{widths[1]}; set {math.gcd(*widths)} or a divisor of it"
+        )
+
+
+def _projections(
+    student: nn.Module,
+    teacher: nn.Module | None,
+    terms: Mapping[str, Term],
+    channels: Sequence[int] | None = None,
+) -> nn.ModuleDict:
+    """A trained linear map for each term on hidden states, if student and teacher have different widths.
+
+    The regressor of Romero et al. 2015, arXiv 1412.6550, section 2.2, and W_h of Jiao et al. 2020, arXiv 1909.10351,
+    equation 8. With `channels`, those of the teacher that the student's were copied from, a map starts by comparing
+    each channel with that one (CoFi, Xia et al. 2022, arXiv 2204.00408, starts from the identity). The maps are not
+    part of the saved student.
+    """
+    if teacher is None:
+        return nn.ModuleDict()
+    width, teacher_width = families.width(student), families.width(teacher)
+    if width == teacher_width:
+        return nn.ModuleDict()
+    like = next(student.parameters())
+    maps = {
+        name: nn.Linear(width, teacher_width, bias=False, device=like.device, dtype=like.dtype)
+        for name, term in terms.items()
+        if term.kind.projected
+    }
+    if channels is not None:
+        for linear in maps.values():
+            nn.init.zeros_(linear.weight)
+            linear.weight.data[list(channels), range(width)] = 1.0
+    return nn.ModuleDict(maps)

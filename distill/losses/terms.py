@@ -1,0 +1,169 @@
+"""The terms of a training loss: what each compares, with its weight and its function.
+
+A term may also be a plain function `f(student, teacher) -> [rows]` of logits, or any of these terms with a function of
+its own as `loss`. The defaults are those of `conf/term/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from distill import losses
+from distill.config.feature_kinds import GATES, KINDS, Kind
+from distill.errors import ConfigError
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""(rows of the student, rows of the teacher or labels) -> the loss of each row [rows], not reduced."""
+
+Layers = str | Sequence[Sequence[int]]
+"""`last`; `uniform`, which is every layer of the student with the teacher's layer that it was copied from or, if that
+is not known, with the one at the same relative depth; or pairs [student's layer, teacher's layer], counted from 0."""
+
+
+@dataclass(frozen=True)
+class Term:
+    """A weight, the features that are compared, and a function bound to its hyper-parameters. Fields as in
+    `distill.config.stages.Term`."""
+
+    weight: float
+    features: str
+    against: str
+    positions: str
+    loss: Loss
+    layers: Layers = "last"
+    teacher_layer: int | None = None
+    heads: int | None = None
+
+    @property
+    def kind(self) -> Kind:
+        return GATES if self.features == GATES.name else KINDS[self.features]
+
+    def pairs(self, student: int, teacher: int, kept: Sequence[int] | None = None) -> list[tuple[int, int]]:
+        """Pairs (student's layer, teacher's layer) that are compared, counted from 0, for models of these depths.
+
+        With `uniform`, layer m of the student is paired with layer `kept[m]` of the teacher, which it was copied from;
+        if `kept` is None, by the mapping g(m) = m N / M of Jiao et al. 2020, arXiv 1909.10351, section 3.1.
+        """
+        if not isinstance(self.layers, str):
+            return [(student_layer, teacher_layer) for student_layer, teacher_layer in self.layers]
+        if self.layers == "uniform":
+            return list(enumerate(kept or [round((m + 1) * teacher / student) - 1 for m in range(student)]))
+        return [(student - 1, teacher - 1 if self.teacher_layer is None else self.teacher_layer)]
+
+
+def SoftTargets(weight: float = 1.0, temperature: float = 2.0, *, positions: str = "masked") -> Term:
+    """KL between the softened probabilities of teacher and student: `losses.soft_targets` (Hinton et al. 2015, arXiv
+    1503.02531, section 2).
+
+    Args:
+        temperature: by which logits are divided before the softmax.
+        positions: of a language model, `masked` compares the masked tokens and `all` every token but padding.
+    """
+    return Term(weight, "logits", "teacher", positions, partial(losses.soft_targets, temperature=temperature))
+
+
+def Supervised(weight: float = 1.0) -> Term:
+    """Cross-entropy with the labels, or squared error where the model outputs one number: `losses.supervised`."""
+    return Term(weight, "logits", "labels", "masked", losses.supervised)
+
+
+def MaskedLM(weight: float = 1.0) -> Term:
+    """Cross-entropy of the masked tokens: `losses.mlm` (Devlin et al. 2019, arXiv 1810.04805, section 3.1)."""
+    return Term(weight, "logits", "labels", "masked", losses.mlm)
+
+
+def Hidden(
+    weight: float = 1.0, layers: Layers = "last", *, loss: Loss = losses.mse, teacher_layer: int | None = None
+) -> Term:
+    """Hidden states [rows, H] of student and teacher. Where their widths differ, a linear map is trained along, as in
+    Jiao et al. 2020, arXiv 1909.10351, equation 8.
+
+    Args:
+        layers: which layers are compared.
+        loss: `losses.mse`, `losses.cosine` or a function of your own.
+        teacher_layer: with layers="last", the teacher's layer, counted from 0; its last when None.
+    """
+    return Term(weight, "hidden", "teacher", "all", loss, layers, teacher_layer)
+
+
+def Pooled(weight: float = 1.0, *, loss: Loss = losses.cosine) -> Term:
+    """One vector per text [texts, H]: the hidden states of the last layer, pooled."""
+    return Term(weight, "pooled", "teacher", "all", loss)
+
+
+def Relations(
+    weight: float = 1.0,
+    layers: Layers = "last",
+    *,
+    heads: int | None = None,
+    teacher_layer: int | None = None,
+    loss: Loss | None = None,
+) -> Term:
+    """KL between self-attention relations, which are scaled dot products of tokens among queries, among keys and among
+    values (MiniLMv2, Wang et al. 2021, arXiv 2012.15828, equation 5).
+
+    Args:
+        heads: relation heads that the projections of both models are split into; the student's heads when None.
+        teacher_layer: with layers="last", the teacher's layer, counted from 0; its last when None.
+    """
+    return Term(
+        weight,
+        "relations",
+        "teacher",
+        "all",
+        loss or partial(losses.soft_targets, temperature=1.0),
+        layers,
+        teacher_layer,
+        heads,
+    )
+
+
+def Attention(weight: float = 1.0, layers: Layers = "uniform", *, loss: Loss = losses.mse) -> Term:
+    """Attention scores before the softmax [rows, tokens], head by head (Jiao et al. 2020, arXiv 1909.10351, equation
+    7). Student and teacher must have the same number of heads."""
+    return Term(weight, "scores", "teacher", "all", loss, layers)
+
+
+def Logits(loss: Loss, weight: float = 1.0, *, positions: str = "masked") -> Term:
+    """A function of your own of the logits [rows, C] of student and teacher."""
+    return Term(weight, "logits", "teacher", positions, loss)
+
+
+def named(terms: Mapping[str, Term | Loss] | Sequence[Term | Loss]) -> dict[str, Term]:
+    """The terms by name. Plain functions become `Logits`. Terms of a list are named after their functions, with `_2`
+    and so on where a name comes again.
+
+    Raises:
+        ConfigError: no term, or something that is neither a term nor a function.
+    """
+    given = terms if isinstance(terms, Mapping) else _by_function(terms)
+    if not given:
+        raise ConfigError("terms: got none; must be at least one, such as distill.terms.SoftTargets()")
+    return {name: _term(term) for name, term in given.items()}
+
+
+def _by_function(terms: Sequence[Term | Loss]) -> dict[str, Term | Loss]:
+    by_name: dict[str, Term | Loss] = {}
+    for term in map(_term, terms):
+        function: Any = term.loss
+        function = getattr(function, "func", function)
+        name = getattr(function, "__name__", type(function).__name__)
+        name = name if term.features == "logits" else f"{term.features}_{name}"
+        count = sum(other == name or other.startswith(f"{name}_") for other in by_name)
+        by_name[name if name not in by_name else f"{name}_{count + 1}"] = term
+    return by_name
+
+
+def _term(term: Any) -> Term:
+    if isinstance(term, Term):
+        return term
+    if callable(term):
+        return Logits(term)
+    raise ConfigError(
+        f"terms: got {term!r}; must be a term of distill.terms, or a function of the student's and the teacher's logits"
+    )
