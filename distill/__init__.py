@@ -12,9 +12,14 @@ _PUBLIC = {
     "Config": "distill.config",
     "DistillationLoss": "distill.losses.distillation_loss",
     "DistillationTrainer": "distill.training.trainer",
+    "benchmark": "distill.api",
+    "evaluate": "distill.api",
     "load": "distill.deploy.serve",
     "load_config": "distill.config",
+    "prune": "distill.api",
+    "quantize": "distill.api",
     "run": "distill.pipeline.run",
+    "student": "distill.api",
 }
 """Name -> the module that it is imported from when it is first used."""
 _MODULES = {"losses": "distill.losses", "terms": "distill.losses.terms"}
@@ -28,10 +33,15 @@ __all__ = [
     "DistillationLoss",
     "DistillationTrainer",
     "__version__",
+    "benchmark",
+    "evaluate",
     "load",
     "load_config",
     "losses",
+    "prune",
+    "quantize",
     "run",
+    "student",
     "terms",
 ]
 

@@ -93,7 +93,7 @@ def export_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path, Pat
 @pytest.fixture(scope="session")
 def shapes_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Models with random weights, which are only timed, are exported once for each shape."""
-    from distill.pipeline.stages import serving_variant
+    from distill.deploy.export import untrained
 
     def shape(folder: Path) -> bytes:
         config = json.loads((folder / "config.json").read_bytes())
@@ -102,8 +102,8 @@ def shapes_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         return json.dumps([labels, others]).encode()
 
     with pytest.MonkeyPatch.context() as patch:
-        once = _once(serving_variant.export_onnx, shape, tmp_path_factory.mktemp("shapes"))
-        patch.setattr(serving_variant, "export_onnx", once)
+        once = _once(untrained.export_onnx, shape, tmp_path_factory.mktemp("shapes"))
+        patch.setattr(untrained, "export_onnx", once)
         yield
 
 

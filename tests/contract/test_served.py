@@ -17,9 +17,10 @@ from distill.config.backends import BACKENDS
 from distill.config.plan import resolve
 from distill.config.schemes import SCHEMES
 from distill.data.encode import Encoded
+from distill.deploy.export import untrained
+from distill.deploy.export.untrained import Form
 from distill.inference.timing import TASK_ROWS
 from distill.pipeline.stages import serving_variant
-from distill.pipeline.stages.serving_variant import Form
 
 TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
 FLOATS = [Form("torch", "fp32"), Form("torch", "bf16")]
@@ -73,10 +74,10 @@ def test_the_form_that_will_serve(given: list[str], device: str, form: Form) -> 
 
 
 def test_speedups_of_a_quantized_form_are_over_the_fastest_in_float32() -> None:
-    found = serving_variant.references(EVERY[-1])
+    found = untrained.references(EVERY[-1])
     assert {form.scheme for form in found} == {"fp32"}
     assert {"torch", "onnxruntime"} <= {form.backend for form in found} <= {"torch", "onnxruntime", "openvino"}
-    assert serving_variant.references(FLOATS[1]) == [FLOATS[1]]
+    assert untrained.references(FLOATS[1]) == [FLOATS[1]]
 
 
 @pytest.mark.parametrize(("target", "most"), [("target.speedup=2", 8), ("target.latency_ms=3", 1)])
@@ -91,7 +92,7 @@ def test_inputs_are_as_long_as_the_texts_of_the_tasks(target: str, most: int, mo
     assert len(rows) == TASK_ROWS
     assert {*rows} <= {3, 5, 9}
     assert max(len(batch["input_ids"]) for batch in found) == most
-    assert all(batch["input_ids"].max() < serving_variant.VOCABULARY for batch in found)
+    assert all(batch["input_ids"].max() < untrained.VOCABULARY for batch in found)
 
 
 def test_inputs_of_a_given_shape() -> None:

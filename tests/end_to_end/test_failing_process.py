@@ -13,7 +13,8 @@ pytestmark = pytest.mark.slow
 SCRIPT = """
 import os, signal, sys, threading, time
 
-from distill import __main__, engine, stages
+from distill import __main__, training
+from distill.pipeline import stages
 from distill.errors import UserError
 
 how, rank = sys.argv.pop(1), os.environ["RANK"]

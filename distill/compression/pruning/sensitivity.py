@@ -5,7 +5,7 @@ The measurements are stored, so that an interrupted run resumes and all targets 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -156,63 +156,121 @@ def sensitivity(
     retrain_steps: int,
     log: Callable[[str], None],
 ) -> Sensitivity:
-    """Measure a task's model on its training rows.
+    """Measure a task's model on its training rows: see `measured`."""
+    trained = read_scores(file) if (file := subject.folder / SCORES).is_file() else None
+    return measured(
+        subject.model,
+        subject.sample(settings.examples),
+        lambda: subject.sample(settings.examples, then=retrain_steps),
+        shapes,
+        importance=bind(settings.importance, "importance"),
+        row_loss=partial(row_loss, subject.data.task.kind),
+        loss=loss,
+        layers=layers,
+        gates=trained,
+        refit=settings.refit,
+        search=search,
+        retrain_steps=retrain_steps,
+        name=subject.name,
+        log=log,
+    )
 
-    `layers` are the layers to keep, if the settings list them; otherwise those with the highest gates are kept, where
-    layers have trained gates. With `search`, also the loss for some sizes of each dimension is measured, after
-    `retrain_steps` steps of training.
+
+def measured(
+    model: Any,
+    batches: list[Batch],
+    lessons: Callable[[], Sequence[Batch]],
+    shapes: Sequence[Shape],
+    *,
+    importance: Callable[[Any, list[Batch], Loss], Importance],
+    row_loss: Loss,
+    loss: Loss,
+    layers: Sequence[int] | None = None,
+    gates: Importance | None = None,
+    refit: bool = False,
+    search: bool = True,
+    retrain_steps: int = 0,
+    name: str = "prune",
+    log: Callable[[str], None] = lambda text: None,
+) -> Sensitivity:
+    """Measure the importance of a model's parts, which layers to keep, and its loss at some sizes.
+
+    Args:
+        batches: on which importance and loss are measured, with `labels`.
+        lessons: makes the batches of the training before a smaller model's loss is measured.
+        shapes: the shapes that the model may be pruned to.
+        importance: such as `importance.fisher`.
+        row_loss: (model, batch) -> the loss of each row [R], in float32, for the importance.
+        loss: the same, in the precision of training.
+        layers: the layers to keep, counted from 0. By default, those with the highest gates where layers have trained
+            gates, else those without which the loss is least.
+        gates: scores of trained gates, which are importance where they are not zero.
+        refit: whether the remaining weights are to be refitted after pruning.
+        search: whether the loss for some sizes of each dimension is measured, after `retrain_steps` steps of training.
+        name: of the model, in messages.
     """
-    model, measured_on = subject.model, subject.sample(settings.examples)
-    rows = sum(len(batch["labels"]) for batch in measured_on)
-    log(f"{subject.name}: importance of layers, heads and channels on {rows} rows")
-    with progress.waiting(f"{subject.name}: importance"):
-        scores = bind(settings.importance, "importance")(model, measured_on, partial(row_loss, subject.data.task.kind))
-    layer_gates = None
-    if (gates := subject.folder / SCORES).is_file():
-        trained = vars(read_scores(gates))
+    rows = sum(len(batch["labels"]) for batch in batches)
+    log(f"{name}: importance of layers, heads and channels on {rows} rows")
+    with progress.waiting(f"{name}: importance"):
+        scores = importance(model, batches, row_loss)
+    if gates is not None:
+        trained = vars(gates)
         scores = replace(scores, **{kind: trained[kind] for kind in ("heads", "ffn", "hidden") if trained[kind].any()})
-        layer_gates = trained["layers"]
     # Without the Gram matrices, which are as large as the model; they are computed again when the model is pruned.
-    stored_scores, refit = replace(scores, grams=None), settings.refit or scores.grams is not None
+    stored_scores, refit = replace(scores, grams=None), refit or scores.grams is not None
     depth, fewest = families.depth(model), min(shape.layers for shape in shapes)
     if layers is not None:
-        return Sensitivity(stored_scores, refit, {len(layers): layers}, None)
-    if layer_gates is not None:
-        open_gates = {count: top(layer_gates, count).tolist() for count in range(fewest, depth + 1)}
+        return Sensitivity(stored_scores, refit, {len(layers): list(layers)}, None)
+    if gates is not None and gates.layers is not None:
+        open_gates = {count: top(gates.layers, count).tolist() for count in range(fewest, depth + 1)}
         return Sensitivity(stored_scores, refit, open_gates, None)
-    with progress.waiting(f"{subject.name}: loss without each layer"):
-        kept = by_loss(model, measured_on, loss, fewest) if fewest < depth else {}
+    with progress.waiting(f"{name}: loss without each layer"):
+        kept = by_loss(model, batches, loss, fewest) if fewest < depth else {}
     chosen = {count: numbers for count, (numbers, _) in kept.items()} | {depth: list(range(depth))}
     if not search:
         return Sensitivity(stored_scores, refit, chosen, None)
     if refit and scores.grams is None:
-        scores = replace(scores, grams=gram_matrices(model, measured_on))
-    log(f"{subject.name}: loss by size, after {retrain_steps} steps of training")
-    lessons = subject.sample(settings.examples, then=retrain_steps)
-    width, inner = families.width(model), setting(model.config, "intermediate_size")
+        scores = replace(scores, grams=gram_matrices(model, batches))
+    log(f"{name}: loss by size, after {retrain_steps} steps of training")
+    losses = _by_size(model, batches, lessons(), shapes, chosen, scores, loss, retrain_steps, name)
+    return Sensitivity(stored_scores, refit, chosen, losses)
+
+
+def _by_size(
+    model: Any,
+    batches: list[Batch],
+    lessons: Sequence[Batch],
+    shapes: Sequence[Shape],
+    chosen: Mapping[int, Sequence[int]],
+    scores: Importance,
+    loss: Loss,
+    retrain_steps: int,
+    name: str,
+) -> Losses:
+    """The loss of models with a single dimension pruned, for some sizes of each. `chosen`: number -> its layers."""
+    depth, width, inner = families.depth(model), families.width(model), setting(model.config, "intermediate_size")
 
     def loss_of(smaller: Any) -> float:
         done(1)
-        return mean_loss(retrained(smaller, lessons, loss, retrain_steps, RATE * BASE_WIDTH / width), measured_on, loss)
+        return mean_loss(retrained(smaller, lessons, loss, retrain_steps, RATE * BASE_WIDTH / width), batches, loss)
 
     def loss_of_widths(hidden: int, ffn: int) -> float:
         return loss_of(cut(model, range(depth), scores, hidden, ffn))
 
-    scale = _constant_loss(measured_on)
+    scale = _constant_loss(batches)
     hiddens, inners = {shape.hidden for shape in shapes}, {shape.ffn for shape in shapes}
-    numbers, hidden, ffn = (spaced(sizes) for sizes in ({*kept, depth}, {*hiddens, width}, {*inners, inner}))
+    numbers, hidden, ffn = (spaced(sizes) for sizes in (chosen, {*hiddens, width}, {*inners, inner}))
     smaller = len(numbers) + len(hidden) + len(ffn) - 3
-    with progress.counted(f"{subject.name}: loss by size", 1 + smaller) as done:
+    with progress.counted(f"{name}: loss by size", 1 + smaller) as done:
         # Training may also harm a model that has converged, which would make all smaller sizes look as good.
-        before = min(mean_loss(model, measured_on, loss), loss_of_widths(width, inner))
-        losses = Losses(
+        before = min(mean_loss(model, batches, loss), loss_of_widths(width, inner))
+        return Losses(
             before,
             falling(depth, before, scale, numbers, lambda n: loss_of(pruned(model, everything(model, chosen[n])))),
             falling(width, before, scale, hidden, lambda size: loss_of_widths(size, inner)),
             falling(inner, before, scale, ffn, lambda size: loss_of_widths(width, size)),
             scale,
         )
-    return Sensitivity(stored_scores, refit, chosen, losses)
 
 
 def cut(model: Any, layers: Sequence[int], scores: Importance, hidden: int, ffn: int) -> Any:

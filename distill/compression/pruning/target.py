@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from distill.compression.pruning.goal import Goal
 from distill.compression.pruning.search import Shape, Table, choose, finalists, fits_target, grid, out_of_reach
 from distill.compression.pruning.times import FFN_SIZES, HIDDEN_SIZES, Build, Times, measure
-from distill.config import Prune, Student, Target
+from distill.config import Student, Target
 from distill.inference.cost import size_mib_of
 from distill.inference.runners import Runner
 from distill.models import families, student
@@ -57,10 +57,11 @@ def requested_shape(config: Any, student: Student) -> Shape:
     return Shape(layers, hidden, student.intermediate_size or full.ffn * hidden // full.hidden)
 
 
-def candidates(config: Any, settings: Prune, parts: int) -> list[Shape]:
-    """All candidate shapes for a target, for models with this config; `parts` sizes for each width."""
+def candidates(config: Any, dimensions: Collection[str], parts: int) -> list[Shape]:
+    """All candidate shapes for a target, for models with this config: smaller in these of layers, hidden and ffn, with
+    `parts` sizes for each width."""
     full, head = shape_of(config), config.hidden_size // config.num_attention_heads
-    dimensions = {name: name in settings.dimensions for name in ("layers", "hidden", "ffn")}
+    smaller = {name: name in dimensions for name in ("layers", "hidden", "ffn")}
 
     def expressible(shape: Shape) -> bool:
         return projects(config_of(config, shape)) == projects(config)
@@ -68,7 +69,7 @@ def candidates(config: Any, settings: Prune, parts: int) -> list[Shape]:
     widths = {
         shape.hidden: expressible(shape) for shape in grid(full, head, parts, layers=False, hidden=True, ffn=False)
     }
-    return [shape for shape in grid(full, head, parts, **dimensions) if widths.get(shape.hidden, True)]
+    return [shape for shape in grid(full, head, parts, **smaller) if widths.get(shape.hidden, True)]
 
 
 @dataclass(frozen=True)

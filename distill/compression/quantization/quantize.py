@@ -63,6 +63,12 @@ def always_float(model: Any) -> list[str]:
     ]
 
 
+def floats_of(model: Any, scheme: str) -> list[str]:
+    """Modules that a scheme leaves in float: those that always are, and linear ones whose sizes it does not support."""
+    fits = FITS.get(scheme, lambda module: True)
+    return [*always_float(model), *(name for name in linears(model) if not fits(model.get_submodule(name)))]
+
+
 def without_weights(folder: Path) -> Any:
     """The classifier of a folder on the meta device, without weights, for the names and sizes of its modules."""
     import torch

@@ -9,15 +9,22 @@ from typing import Any
 
 from distill import __version__
 from distill.config.backends import BACKENDS
+from distill.config.schemes import Scheme
 from distill.data.task import Task
-from distill.data.task_types import KINDS, Kind
+from distill.data.task_types import KINDS, Kind, kind_of_model
 from distill.errors import ConfigError, DataError
+from distill.models.families import max_length
 from distill.models.families.foreign import check_adapter
+from distill.models.families.head import architecture_of
+from distill.models.families.record import TEXTS, TOKENS
 from distill.runtime.storage import run_folder
 from distill.runtime.storage.strict_json import read_json
 
 FILE = "distill.json"
 SCHEMA = 1
+
+LONGEST = 512
+"""Most tokens of a text for a model whose lengths nobody stated."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +97,19 @@ class Heads:
     """Artifacts with all heads; that of torch is the subfolders together."""
     proved_on: str | None = None
     """As in `Record`."""
+
+
+def write_quantized(folder: Path, name: str, model: Any, tokenizer: Any, scheme: Scheme) -> None:
+    """Write the file for a folder with a classifier of texts or of tokens, its tokenizer, and its quantized form. For
+    other models there is none, and the folder is one that transformers loads."""
+    config, architecture = model.config, architecture_of([type(model).__name__])
+    if architecture not in (TEXTS, TOKENS):
+        return
+    kind = kind_of_model(getattr(config, "problem_type", None), config.num_labels, architecture)
+    labels = tuple(str(config.id2label[number]) for number in range(config.num_labels)) if kind.named else ()
+    entries = (Entry("torch", "fp32", "."), Entry(scheme.backend, scheme.scheme, scheme.file))
+    longest = min(tokenizer.model_max_length, max_length(config), LONGEST)
+    write(folder, Record(name, kind, labels, ("text",), longest, entries))
 
 
 def located(folder: str | Path) -> Path:

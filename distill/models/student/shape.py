@@ -77,7 +77,11 @@ def half_depth(n: int) -> list[int]:
 
     After Sanh et al. 2019, arXiv 1910.01108, section 3, who take one layer out of two.
     """
-    count = max(n // 2, 1)
+    return evenly(n, max(n // 2, 1))
+
+
+def evenly(n: int, count: int) -> list[int]:
+    """`count` of `n` layers, evenly spaced from the first to the last."""
     return [round(i * (n - 1) / max(count - 1, 1)) for i in range(count)]
 
 

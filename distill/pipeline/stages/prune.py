@@ -33,6 +33,7 @@ from distill.config import Prune
 from distill.config.plan import Step
 from distill.data.task_model import load_for
 from distill.data.tasks import TaskData
+from distill.deploy.export import untrained
 from distill.deploy.export.proof import plain_logits, prove_reload, prove_same
 from distill.inference import latency, timing
 from distill.inference.runners import Runner
@@ -43,9 +44,6 @@ from distill.pipeline.stages import serving_variant
 from distill.runtime import progress
 from distill.runtime.storage import run_folder
 from distill.runtime.versions import processor
-
-REPEATS = 5
-"""Rounds of timing."""
 
 CHOICE = "choice.json"
 """File of the shape that movement gates are trained for."""
@@ -105,7 +103,7 @@ def search_of(ctx: Context, step: Step, whole: Any, start: Any = None) -> Search
     parts = SMOKE_PARTS if ctx.config.limit.smoke else PARTS
     searches, config = ctx.plan.has_target, start or whole
     if searches:  # of the sizes that the unpruned models may be cut to, so that they are timed once for all targets
-        shapes = [shape for shape in candidates(whole, settings, parts) if shape.within(shape_of(config))]
+        shapes = [shape for shape in candidates(whole, settings.dimensions, parts) if shape.within(shape_of(config))]
     else:
         shapes = [requested_shape(config, ctx.config.student)]
     limit, machine, form = ctx.config.limit, ctx.machine, serving_variant.form_of(ctx)
@@ -119,10 +117,8 @@ def search_of(ctx: Context, step: Step, whole: Any, start: Any = None) -> Search
     def references() -> list[Runner]:
         of_teacher = teacher.read_config(ctx.given.teacher)
         whole = config_of(of_teacher, shape_of(of_teacher))
-        return [
-            serving_variant.runner(ctx, f"{each.backend} {each.scheme}", each, whole)
-            for each in serving_variant.references(form)
-        ]
+        forms = untrained.references(form)
+        return [serving_variant.runner(ctx, f"{each.backend} {each.scheme}", each, whole) for each in forms]
 
     inputs, own = serving_variant.batches(ctx) if searches else [], ctx.config.target.shape == timing.OWN
     sizes = [batch["attention_mask"].sum(1).tolist() for batch in inputs]
@@ -134,7 +130,7 @@ def search_of(ctx: Context, step: Step, whole: Any, start: Any = None) -> Search
         timer(
             inputs,
             timing.TASK_ROWS if own else 1,
-            repeats=min(REPEATS, limit.repeats or REPEATS),
+            repeats=min(untrained.REPEATS, limit.repeats or untrained.REPEATS),
             least_ms=latency.SMOKE_MS if limit.smoke else latency.LEAST_MS,
             log=lambda text: machine.log(f"{step.stage}: {text}"),
         ),

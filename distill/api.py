@@ -1,0 +1,401 @@
+"""The functions of `distill` on plain models of transformers, folders and batches: without settings or a run folder."""
+
+from __future__ import annotations
+
+import copy
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from distill.compression.pruning.calibration import with_loss
+from distill.compression.pruning.importance import fisher
+from distill.compression.pruning.reconstruct import gram_matrices
+from distill.compression.pruning.search import Shape, estimated, margin_lost
+from distill.compression.pruning.sensitivity import Sensitivity, cut, measured
+from distill.compression.pruning.target import PARTS, candidates, shape_of
+from distill.compression.quantization.quantize import MAKE, floats_of
+from distill.config import Target
+from distill.config.schemes import ONNX
+from distill.deploy.export import record, untrained
+from distill.deploy.export.onnx import export_onnx, loaded, onnx_parity
+from distill.deploy.export.untrained import VOCABULARY, Form, search_in
+from distill.errors import ConfigError
+from distill.evaluation.comparison import compared, outputs_of, task_of, truth_of
+from distill.inference import latency
+from distill.inference.artifact import (
+    Artifact,
+    Model,
+    batches_of,
+    by_length,
+    config_of,
+    rows_in,
+    runner_of,
+    scheme_named,
+)
+from distill.inference.timing import TASK_BATCH, TASK_ROWS
+from distill.models import families
+from distill.models.student import from_teacher
+from distill.models.student.shape import evenly
+from distill.models.teacher.load import load_tokenizer
+from distill.report.rows import Rows
+from distill.runtime.machine import cores
+from distill.runtime.storage import run_folder
+
+Log = Callable[[str], None]
+Batches = Iterable[Mapping[str, Any]]
+"""Batches as a collator returns them, such as a DataLoader, or tokenized rows, which are padded."""
+
+
+def student(
+    teacher: Any,
+    layers: int | Sequence[int] | None = None,
+    *,
+    hidden: int | None = None,
+    ffn: int | None = None,
+    heads: int | None = None,
+    family: str | None = None,
+    init: str = "teacher_layers",
+    dropout: float | None = None,
+    seed: int = 0,
+) -> Any:
+    """A student of a teacher: fewer layers, smaller sizes, or another family. The teacher is not changed.
+
+        student = distill.student(teacher, layers=6)
+
+    Args:
+        teacher: a model of transformers with a head.
+        layers: how many layers of the teacher the student starts from, evenly spaced from the first to the last, or
+            their numbers, counted from 0. Half of them when None.
+        hidden: width of the hidden states. The other sizes are in proportion to it when they are None.
+        ffn: width inside of the feed-forward part.
+        heads: number of attention heads.
+        family: `model_type` of the student, such as distilbert; the teacher's when None.
+        init: `teacher_layers` starts from the teacher's weights; `random` from new ones.
+        dropout: probability of every dropout; that of the config when None.
+        seed: of new weights.
+
+    Raises:
+        ConfigError: for layers or sizes that the teacher or the family does not allow.
+    """
+    depth = int(teacher.config.num_hidden_layers)
+    sizes = {"hidden_size": hidden, "intermediate_size": ffn, "num_attention_heads": heads}
+    with _in_arguments("student"):
+        kept = _layers(depth, max(depth // 2, 1) if layers is None else layers)
+        return from_teacher(teacher, kept, init=init, seed=seed, dropout=dropout, kind=family, sizes=sizes)
+
+
+def prune(
+    model: Any,
+    calibration: Batches,
+    *,
+    layers: int | Sequence[int] | None = None,
+    hidden: int | None = None,
+    ffn: int | None = None,
+    speedup: float | None = None,
+    latency_ms: float | None = None,
+    size_mib: float | None = None,
+    dimensions: Sequence[str] = ("layers", "hidden", "ffn"),
+    scheme: str | None = None,
+    importance: Callable[..., Any] = fisher,
+    refit: bool = False,
+    retrain_steps: int = 20,
+    threads: int | None = None,
+    log: Log = lambda text: None,
+) -> Any:
+    """A smaller model of the same class, without the layers, heads and channels that cost least. The model is not
+    changed. The result has to be trained: most of what it loses comes back by distillation.
+
+        small = distill.prune(student, batches, speedup=4)
+        small = distill.prune(student, batches, layers=6, ffn=1024)
+
+    For `speedup`, `latency_ms` or `size_mib`, models of several sizes are timed on this machine, and the model's loss
+    is measured with each dimension cut. The shape with the least estimated loss among those that meet them all is
+    chosen, as in a recipe. That takes minutes for a model of base size.
+
+    Args:
+        model: a model of transformers with a head for a task, or a masked language model.
+        calibration: batches with labels on the model's device, some hundred rows, on which importance and loss are
+            measured. For a target, their second half is for the training before a loss is measured.
+        layers: how many layers are kept, or their numbers, counted from 0. All when None.
+        hidden: width of the hidden states, in whole heads; the model's when None.
+        ffn: width inside of the feed-forward part; the model's when None.
+        speedup: over the model itself in float32: with a `scheme`, on the fastest installed backend; else in torch.
+            Texts are as long as those of the calibration, in batches of up to eight.
+        latency_ms: most milliseconds for one text.
+        size_mib: most MiB of float32 weights.
+        dimensions: what may be cut for a target.
+        scheme: the scheme in which the model will serve and is timed, such as onnxruntime. None is torch in float32.
+        importance: a function of `distill.compression.pruning.importance`, or one with the same arguments.
+        refit: whether the remaining output weights are refitted by least squares.
+        retrain_steps: steps of training, for a target, between a cut and the measurement of its loss.
+        threads: of the CPU, for timing; all cores when None.
+        log: gets a line about each thing that is measured.
+
+    Raises:
+        ConfigError: for sizes that the model's family does not allow, for neither a size nor a target or for both, and
+            for a target that no shape reaches.
+        DataError: for batches without labels.
+    """
+    target = Target(speedup=speedup, latency_ms=latency_ms, size_mib=size_mib)
+    searches = not speedup is latency_ms is size_mib is None
+    if searches != (layers is hidden is ffn is None):
+        raise ConfigError(
+            f"prune: got {'sizes and a target' if searches else 'neither sizes nor a target'}; must be some of layers, "
+            "hidden and ffn, or else some of speedup, latency_ms and size_mib"
+        )
+    collated, full = list(calibration), shape_of(model.config)
+    with _in_arguments("student"):
+        batches, loss = with_loss(model, collated)
+        kept = _layers(full.layers, layers) if isinstance(layers, Sequence) else None
+        count = len(_layers(full.layers, full.layers if layers is None else layers))
+    half = (len(batches) + 1) // 2 if searches else len(batches)
+    shapes = (
+        candidates(model.config, dimensions, PARTS)
+        if searches
+        else [Shape(count, hidden or full.hidden, ffn or full.ffn * (hidden or full.hidden) // full.hidden)]
+    )
+    training = model.training
+    try:
+        found = measured(
+            model.eval(),
+            batches[:half],
+            lambda: batches[half:] or batches,
+            shapes,
+            importance=importance,
+            row_loss=loss,
+            loss=loss,
+            layers=kept,
+            refit=refit,
+            search=searches,
+            retrain_steps=retrain_steps,
+            log=log,
+        )
+        shape = _reached(model, collated, shapes, target, scheme, threads, found, log) if searches else shapes[0]
+        grams = gram_matrices(model, batches[:half]) if found.refit else None
+        with _in_arguments("student"):
+            small = cut(model, found.layers[shape.layers], replace(found.scores, grams=grams), shape.hidden, shape.ffn)
+    finally:
+        model.train(training)
+    return small.train(training)
+
+
+def _reached(
+    model: Any,
+    collated: Sequence[Mapping[str, Any]],
+    shapes: Sequence[Shape],
+    target: Target,
+    scheme: str | None,
+    threads: int | None,
+    found: Sensitivity,
+    log: Log,
+) -> Shape:
+    """The shape that meets the target at the least estimated loss."""
+    single, chosen = target.latency_ms is not None, None if scheme is None else scheme_named(scheme)
+    form = untrained.TORCH if chosen is None else Form(chosen.backend, chosen.scheme, scheme)
+    pad_id, random = model.config.pad_token_id or 0, np.random.default_rng(0)
+    rows = by_length(batches_of(collated, pad_id), pad_id, 1 if single else TASK_BATCH, TASK_ROWS)
+    inputs = [row | {"input_ids": random.integers(5, VOCABULARY, row["input_ids"].shape)} for row in rows]
+    assert found.losses is not None
+    with tempfile.TemporaryDirectory() as folder, _in_arguments("target"):
+        search = search_in(
+            form,
+            model.config,
+            shapes,
+            inputs,
+            sum(len(row["input_ids"]) for row in rows) if single else 1,
+            device=model.device.type,
+            threads=threads or cores(),
+            folder=Path(folder),
+            log=log,
+        )
+        choice = search.choice(target, estimated([found.losses]), cost=margin_lost([found.losses]))
+    return Shape(**choice["shape"])
+
+
+def quantize(
+    model: Model,
+    scheme: str,
+    *,
+    out: str | Path,
+    calibration: Batches = (),
+    tokenizer: Any = None,
+    keep: Sequence[str] = (),
+) -> Artifact:
+    """Quantize a model into the new folder `out`, which also gets the float model and the tokenizer.
+
+        int8 = distill.quantize(small, "onnxruntime", calibration=batches, out="small-int8", tokenizer=tokenizer)
+
+    With a tokenizer, `distill.load("small-int8", backend="onnxruntime")` loads the quantized model and predicts. What
+    it loses is not limited here: compare it with the float model by `distill.evaluate`.
+
+    Args:
+        model: a model of transformers with a head for a task, or its folder.
+        scheme: onnxruntime, onnxruntime_static, openvino, torchao, bitsandbytes or bitsandbytes_nf4.
+        calibration: batches or rows on which the ranges of activations are measured, for the schemes that need them:
+            onnxruntime_static and openvino. A hundred rows are enough.
+        tokenizer: saved along; when `model` is a folder, by default that of the folder.
+        keep: names of modules that stay in float, besides the head and the pooler.
+
+    Raises:
+        ConfigError: for an unknown scheme, and for no calibration where the scheme needs it.
+        UserError: for a folder `out` with files, and for an ONNX file that outputs something else than the model.
+    """
+    chosen = scheme_named(scheme)
+    config = config_of(model)
+    rows = list(rows_in(batches_of(calibration, config.pad_token_id or 0))) if calibration else []
+    if chosen.calibrated and not rows:
+        raise ConfigError(f"calibration: got none; must be batches for {scheme}, which measures activations; pass some")
+    with run_folder.writing(Path(out)) as folder, tempfile.TemporaryDirectory() as temporary:
+        own = loaded(Path(model), torch.float32) if isinstance(model, str | Path) else copy.deepcopy(model).float()
+        own.cpu().eval().save_pretrained(folder)
+        if tokenizer is None and isinstance(model, str | Path):
+            tokenizer = load_tokenizer(model)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(folder)
+        source = folder
+        if chosen.onnx:
+            export_onnx(folder, source := Path(temporary) / ONNX)
+            onnx_parity(folder, source)
+        MAKE[scheme](source, folder / chosen.file, [*floats_of(own, scheme), *keep], rows)
+        if tokenizer is not None:
+            record.write_quantized(folder, Path(out).name, own, tokenizer, chosen)
+    return Artifact(Path(out), Path(out) / chosen.file, chosen.backend, chosen.scheme, chosen.row_by_row)
+
+
+def benchmark(
+    models: Mapping[str, Model],
+    *,
+    shapes: Sequence[tuple[int, int]] = ((1, 128), (8, 128)),
+    texts: Sequence[str] = (),
+    tokenizer: Any = None,
+    repeats: int = 10,
+    device: str = "cpu",
+    threads: int | None = None,
+) -> Rows:
+    """Times of models on the same inputs, in rounds that time all of them, and speedups over the first model.
+
+        print(distill.benchmark({"teacher": teacher, "small": small, "int8": int8}, texts=texts, tokenizer=tokenizer))
+
+    A temporary slowdown of the machine falls on all models of a round, so that a speedup is the median of the ratios
+    within rounds. Tokenizing is not timed.
+
+    Args:
+        models: name -> a model of transformers, its folder, or what `quantize` returned. A model object runs on its
+            own device.
+        shapes: (batch size, tokens) of random tokens without padding.
+        texts: are timed too, in batches of up to eight of similar length.
+        tokenizer: of the texts. All models must have the same.
+        repeats: number of rounds.
+        device: of folders in torch.
+        threads: of the CPU; all cores when None.
+
+    Returns:
+        Rows with `model`, `backend`, `scheme`, `input`, `ms` (median milliseconds of the input), `p90_ms`, `speedup`
+        and its 95% interval `ci95`.
+
+    Raises:
+        ConfigError: for no model, for nothing to time, and for texts without a tokenizer.
+    """
+    if not models or not (shapes or texts):
+        raise ConfigError("benchmark: got nothing to time; must be at least one model and one of shapes and texts")
+    if texts and tokenizer is None:
+        raise ConfigError("tokenizer: got None; must be the tokenizer of the models, which makes tokens of the texts")
+    configs = [config_of(model) for model in models.values()]
+    runners = [runner_of(name, m, device=device, threads=threads or cores()) for name, m in models.items()]
+    vocabulary = min(config.vocab_size for config in configs)
+    inputs = {f"{rows}x{length}": [latency.synthetic((rows, length), vocabulary)] for rows, length in shapes}
+    if texts:
+        longest = min(tokenizer.model_max_length, *map(families.max_length, configs))
+        tokens = [dict(tokenizer(text, truncation=True, max_length=longest)) for text in texts]
+        inputs["texts"] = by_length(batches_of(tokens, tokenizer.pad_token_id), tokenizer.pad_token_id, TASK_BATCH)
+    named: dict[latency.Key, Any] = {key: {r.name: batches for r in runners} for key, batches in inputs.items()}
+    times = latency.measure(runners, named, repeats=repeats)
+    rows = Rows()
+    for key in inputs:
+        for runner in runners:
+            own, first = times[runner.name, key], times[runners[0].name, key]
+            summary, ratio = latency.summary(own), latency.speedup(first, own)
+            row = {"model": runner.name, "backend": runner.backend, "scheme": runner.scheme, "input": key}
+            row |= {"ms": summary["median"], "p90_ms": summary["p90"]}
+            rows.append(row | {"speedup": ratio["median"], "ci95": ratio["ci95"]})
+    return rows
+
+
+def evaluate(
+    models: Mapping[str, Model],
+    dataset: Batches,
+    *,
+    metrics: Sequence[str] | None = None,
+    device: str = "cpu",
+    threads: int | None = None,
+) -> Rows:
+    """Scores of models on the same rows, with 95% intervals, and the percent of the first model's score that each of
+    the others retains, with the interval of a paired comparison.
+
+        print(distill.evaluate({"teacher": teacher, "small": small}, dataset, metrics=["f1"]))
+
+    Args:
+        models: name -> a model of transformers, its folder, or what `quantize` returned, all for one task and with one
+            tokenizer. A model object runs on its own device.
+        dataset: rows that are tokenized, or batches, with `labels` or `label` as the model's config numbers them. Rows,
+            and tokens, whose label is -100 do not count.
+        metrics: names of metrics; those that are usual for the kind of task when None. The mean of several is the
+            score of which a percentage is retained.
+        device: of folders in torch.
+        threads: of the CPU; all cores when None.
+
+    Returns:
+        Rows with `model`, `scores` (metric -> percent), `ci95` (metric -> 95% interval over rows) and, but for the
+        first model, `retained` percent, `retained_ci95`, and the same above chance: `above_chance` compares what
+        both score above the best constant prediction.
+
+    Raises:
+        ConfigError: for a model without a head of such a task, and for metrics of another kind of task.
+        DataError: for a data set without labels, or with labels that the model does not have.
+    """
+    if not models:
+        raise ConfigError("models: got none; must be at least one; pass {name: model}")
+    first = next(iter(models.values()))
+    task = task_of(first, metrics)
+    batches = batches_of(dataset, config_of(first).pad_token_id or 0)
+    truth = truth_of(task.kind, task.labels, batches)
+    outputs = {}
+    for name, model in models.items():
+        if (other := task_of(model, metrics)).kind is not task.kind or len(other.labels) != len(task.labels):
+            raise ConfigError(
+                f"models: got {name} for {other.kind.name} with {len(other.labels)} labels; must be for "
+                f"{task.kind.name} with {len(task.labels)}, as {next(iter(models))} is; compare models of one task"
+            )
+        runner = runner_of(name, model, device=device, threads=threads or cores())
+        outputs[name] = outputs_of(task.kind, runner.run, batches)
+    return Rows(compared(task, outputs, truth))
+
+
+def _layers(depth: int, layers: int | Sequence[int]) -> list[int]:
+    """Numbers of layers: `layers` of `depth` evenly spaced, or those given. ConfigError for a count out of range."""
+    if not isinstance(layers, int):
+        return list(layers)
+    if not 1 <= layers <= depth:
+        raise ConfigError(f"layers: got {layers}; must be from 1 to {depth}, the number that the model has; set fewer")
+    return evenly(depth, layers)
+
+
+_ARGUMENTS = {"num_attention_heads": "heads", "hidden_size": "hidden", "intermediate_size": "ffn"}
+"""Setting of `student.*` -> the argument in its place, where these differ."""
+
+
+@contextmanager
+def _in_arguments(group: str) -> Iterator[None]:
+    """Errors about settings of a group, such as `student.layers`, as errors about the arguments."""
+    try:
+        yield
+    except ConfigError as error:
+        own = [re.sub(rf"\b{group}\.(\w+)", lambda m: _ARGUMENTS.get(m[1], m[1]), line) for line in error.messages]
+        raise ConfigError(own) from error

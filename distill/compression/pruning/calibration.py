@@ -1,0 +1,38 @@
+"""What a model is pruned by, from the batches of a collator: for `distill.prune`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from distill.compression.pruning.importance import Batch, Loss
+from distill.compression.pruning.sensitivity import row_loss
+from distill.errors import DataError
+from distill.losses import mlm
+from distill.losses.collated import batch_of, kind_of
+from distill.models import families
+
+
+def with_loss(model: Any, collated: Sequence[Mapping[str, Tensor]]) -> tuple[list[Batch], Loss]:
+    """The batches as losses take them, and the function of (model, batch) for the loss of each row [R].
+
+    Raises:
+        ConfigError: for a model without a head of a task or of a masked language model.
+        DataError: for no batch, and for a batch with a row that has no label.
+    """
+    kind = kind_of(model)
+    batches = [batch_of(kind, getattr(model.config, "num_labels", 0), batch) for batch in collated]
+    if not batches:
+        raise DataError("calibration: got no batch; must be batches with labels; pass what a DataLoader returns")
+    for batch in batches:
+        if not len(batch["labels"]) or len(batch.get("labelled", batch["labels"])) < len(batch["labels"]):
+            raise DataError("calibration: got a batch with rows without labels; must have labels; leave those rows out")
+    return batches, _of_masked_tokens if kind is None else partial(row_loss, kind)
+
+
+def _of_masked_tokens(model: Any, batch: Batch) -> Tensor:
+    hidden = families.encode(model, batch).flatten(0, 1)[batch["masked"]]
+    return mlm(families.mlm_logits(model, hidden), batch["labels"])

@@ -1,0 +1,132 @@
+"""Models of any size with random weights, in the form that will serve, to be timed before anything is trained."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from distill.compression.pruning.search import Shape
+from distill.compression.pruning.target import Search, config_of, shape_of
+from distill.compression.pruning.times import timer
+from distill.compression.quantization.quantize import MAKE, always_float
+from distill.config.schemes import ONNX, SCHEMES
+from distill.deploy.export.onnx import export_onnx
+from distill.inference import latency
+from distill.inference.runners import Batch, Runner, alone, load, torch_run
+from distill.models import families
+
+VOCABULARY = 1000
+"""Size of the vocabulary: the time of a lookup does not depend on it."""
+
+CALIBRATION = 2
+"""Rows for the ranges of activations, which do not change times."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """A form of a model: its backend and scheme, as in results.json."""
+
+    backend: str
+    scheme: str
+    key: str | None = None
+    """Its name in `distill.config.schemes.SCHEMES`; None for a float form."""
+
+
+TORCH = Form("torch", "fp32")
+
+REPEATS = 5
+"""Rounds of timing."""
+
+
+def references(form: Form) -> list[Form]:
+    """Forms of the teacher of which the fastest is what speedups are over: those in float32, on all backends, where
+    models are to serve in a quantized form; otherwise the same form."""
+    if form.key is None:
+        return [form]
+    onnx = ["openvino"] if find_spec("openvino") else []
+    return [Form(backend, "fp32") for backend in ("torch", "onnxruntime", *onnx)]
+
+
+def runner(name: str, form: Form, config: Any, *, device: str, threads: int) -> Runner:
+    """A model of a config in a form, with random weights. The vocabulary of `config` is made small.
+
+    Args:
+        device: of torch.
+        threads: of the CPU.
+    """
+    import torch
+
+    config.vocab_size = max(VOCABULARY, (config.pad_token_id or 0) + 1)
+    with torch.random.fork_rng(devices=[]):
+        model = families.auto_class(config).from_config(config, trust_remote_code=False).eval()
+    if form.backend == "torch" and form.key is None:
+        model = model.to(device, torch.bfloat16 if form.scheme == "bf16" else None)
+        return Runner(
+            name, form.backend, form.scheme, torch_run(model, scheme=form.scheme, device=device, threads=threads)
+        )
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "model"
+        model.save_pretrained(folder)
+        path = _made(form, folder, Path(temporary), always_float(model))
+        loaded = load(name, path, backend=form.backend, scheme=form.scheme, device=device, threads=threads)
+    row_by_row = form.key is not None and SCHEMES[form.key].row_by_row
+    return replace(loaded, run=alone(loaded.run)) if row_by_row else loaded
+
+
+def _made(form: Form, folder: Path, out: Path, floats: Sequence[str]) -> Path:
+    """The file or folder of a form of the model in `folder`, below `out`."""
+    source = folder
+    if form.key is None or SCHEMES[form.key].onnx:
+        export_onnx(folder, source := out / ONNX)
+    if form.key is None:
+        return source
+    path = out / SCHEMES[form.key].file
+    rows = [latency.synthetic((1, 16 * (number + 1)), VOCABULARY, seed=number) for number in range(CALIBRATION)]
+    MAKE[form.key](source, path, floats, rows)
+    return path
+
+
+def search_in(
+    form: Form,
+    config: Any,
+    shapes: Sequence[Shape],
+    inputs: Sequence[Batch],
+    parts: int,
+    *,
+    device: str,
+    threads: int,
+    folder: Path,
+    log: Callable[[str], None],
+    repeats: int = REPEATS,
+) -> Search:
+    """The search for a shape of models that will serve in a form, whose speedups are over a model of this config.
+
+    Args:
+        config: of the model to be pruned.
+        inputs: the batches that are timed, whose tokens are below `VOCABULARY`.
+        parts: number by which the time of all inputs is divided.
+        folder: where times are stored.
+    """
+
+    def build(name: str, shape: Shape) -> Runner:
+        return runner(name, form, config_of(config, shape), device=device, threads=threads)
+
+    def teachers() -> list[Runner]:
+        whole = config_of(config, shape_of(config))
+        return [runner(f"{f.backend} {f.scheme}", f, whole, device=device, threads=threads) for f in references(form)]
+
+    return Search(
+        config,
+        shapes,
+        build,
+        teachers,
+        timer(inputs, parts, repeats=repeats, log=log),
+        {"device": device, "threads": threads, **asdict(form)},
+        folder,
+        checked=True,
+        log=log,
+    )

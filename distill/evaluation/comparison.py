@@ -1,0 +1,123 @@
+"""Scores of models on the same rows, with paired intervals and retained %, for `distill.evaluate`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from distill.data.task import Task
+from distill.data.task_types import ABSENT, MISSING, Kind, kind_of_model
+from distill.errors import ConfigError, DataError
+from distill.evaluation import chance, resamples, retained
+from distill.inference.artifact import Model, class_names_of, config_of, count, inputs_in
+from distill.inference.runners import Batch, Run
+from distill.models.families.head import architecture_of
+from distill.models.families.record import ANSWERS, CHOICES, TEXTS, TOKENS
+
+SPLIT = ("dataset", "validation")
+"""Task and split by which the rows are known to the functions of this room."""
+
+
+def task_of(model: Model, metrics: Sequence[str] | None) -> Task:
+    """The task of a model with a head, whose labels are those of its config.
+
+    Raises:
+        ConfigError: for a model without such a head, and for metrics of another kind of task.
+    """
+    architecture, config = architecture_of(class_names_of(model)), config_of(model)
+    if architecture not in (TEXTS, TOKENS, CHOICES):
+        wanted = "use python -m distill.compare" if architecture == ANSWERS else "load it with a head of such a task"
+        raise ConfigError(
+            f"models: got a {' '.join(class_names_of(model)) or 'model without a class'}; must be a model for sequence "
+            f"classification, token classification or multiple choice; {wanted}"
+        )
+    kind = kind_of_model(getattr(config, "problem_type", None), config.num_labels, architecture)
+    unknown = [name for name in metrics or () if name not in kind.all_metrics]
+    if unknown:
+        raise ConfigError(f"metrics: got {unknown[0]}; must be one of {', '.join(kind.all_metrics)} for {kind.name}")
+    labels = tuple(str(config.id2label[number]) for number in range(config.num_labels)) if kind.named else ()
+    return Task("dataset", kind, (), labels, tuple(metrics or kind.metrics))
+
+
+def truth_of(kind: Kind, labels: Sequence[str], batches: Sequence[Batch]) -> np.ndarray:
+    """The labels of all rows as metrics take them. Rows, and tokens, without a label are left out.
+
+    Raises:
+        DataError: for batches without labels, and for labels that the model does not have.
+    """
+    if any("labels" not in batch for batch in batches):
+        raise DataError("dataset: got rows without labels; must have labels, or label, in every row")
+    if kind.per_token:
+        targets = np.empty(sum(len(batch["labels"]) for batch in batches), object)
+        targets[:] = [row[row != MISSING] for batch in batches for row in batch["labels"]]
+        _check(np.concatenate([*targets, np.zeros(0, np.int64)]), len(labels))
+        return kind.truth(targets, (), labels)
+    every = np.concatenate([batch["labels"][_labelled(batch)] for batch in batches])
+    if kind.problem != "regression" or kind.choices:
+        _check(every, 2 if every.ndim == 2 else len(labels) or int(every.max(initial=0)) + 1)
+        every = every.astype(np.int64)
+    return every.reshape(len(every)) if every.ndim == 2 and every.shape[1] == 1 and not kind.named else every
+
+
+def _check(labels: np.ndarray, count: int) -> None:
+    if not len(labels):
+        raise DataError("dataset: got no row with a label; must have at least one")
+    wrong = labels[(labels < 0) | (labels >= count) | (labels != np.floor(labels))]
+    if wrong.size:
+        raise DataError(
+            f"dataset: got the label {wrong.flat[0]}; must be a whole number from 0 to {count - 1}; use the numbers of "
+            "the model's config.id2label"
+        )
+
+
+def _labelled(batch: Batch) -> np.ndarray:
+    labels = batch["labels"]
+    first = labels if labels.ndim == 1 else labels[:, 0]
+    flags: np.ndarray = ~np.isnan(first) if first.dtype.kind == "f" else first != MISSING
+    return flags
+
+
+def outputs_of(kind: Kind, run: Run, batches: Sequence[Batch]) -> np.ndarray:
+    """Outputs [n, C] of all rows with a label, in the order of `truth_of`. Of multiple choice C is the largest number
+    of choices, and choices that a row has not are `ABSENT`."""
+    parts = []
+    for batch in batches:
+        logits = run(inputs_in(batch))
+        if kind.per_token:
+            parts.append(logits[batch["labels"][:, : logits.shape[1]] != MISSING])
+        elif kind.choices:
+            rows = len(batch["input_ids"])
+            parts.append(logits.reshape(rows, count(batch) // rows)[_labelled(batch)])
+        else:
+            parts.append(logits[_labelled(batch)])
+    widest = max(part.shape[1] for part in parts)
+    return np.concatenate([np.pad(p, ((0, 0), (0, widest - p.shape[1])), constant_values=ABSENT) for p in parts])
+
+
+def compared(task: Task, outputs: Mapping[str, np.ndarray], truth: np.ndarray) -> list[dict[str, Any]]:
+    """A row for each model: its scores in percent with 95% intervals, and what it retains of the first model's score.
+
+    All models are scored on the same 10,000 resamples of the rows, so that the interval of what is retained is that of
+    a paired comparison. Intervals are over rows, and not over trainings.
+
+    Args:
+        outputs: name of a model -> its outputs [n, C]. The first is the reference.
+        truth: as from `truth_of`.
+    """
+    names = {task.name: task.metrics}
+    predictions = {name: {SPLIT: (task.graded(each, truth), truth)} for name, each in outputs.items()}
+    scores = {name: retained.scores(each, names) for name, each in predictions.items()}
+    drawn = retained.drawn(predictions, names)
+    floor = chance.of_tasks({SPLIT: truth}, names)
+    reference, rows = next(iter(outputs)), []
+    for name, own in scores.items():
+        intervals = {key: resamples.interval(values) for key, values in drawn[name][task.name].items()}
+        row: dict[str, Any] = {"model": name, "scores": own[task.name], "ci95": intervals}
+        if name != reference:
+            both = retained.intervals(drawn[name], drawn[reference], scores[reference], floor)
+            row |= {"retained": retained.retained(own, scores[reference])["macro"], "retained_ci95": both[0]}
+            row |= {"above_chance": retained.above_chance(own, scores[reference], floor), "above_chance_ci95": both[1]}
+        rows.append(row)
+    return rows

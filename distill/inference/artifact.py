@@ -1,0 +1,171 @@
+"""A model in any form as a function from a batch to logits, and data sets as batches for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from distill.config.schemes import SCHEMES
+from distill.data.task_types import MISSING
+from distill.errors import ConfigError, DataError
+from distill.inference.runners import Batch, Runner, alone, load, torch_run
+from distill.models.teacher.load import read_config
+
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+TARGETS = ("labels", "label", "start_positions", "end_positions")
+
+_TORCH = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+"""Type of a model's weights -> its scheme."""
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A model in one scheme on one backend, as `distill.quantize` writes it."""
+
+    folder: Path
+    """The folder with its config, and with its tokenizer if it was saved along."""
+    path: Path
+    """The file or folder that the backend loads."""
+    backend: str
+    scheme: str
+    row_by_row: bool = False
+    """Whether rows are scored one at a time, because the rows of a batch would change each other's logits."""
+
+
+Model = Any
+"""A model of transformers, its folder, or an `Artifact`."""
+
+
+def config_of(model: Model) -> Any:
+    """The config of a model.
+
+    Raises:
+        ConfigError: for a folder with a model of an unknown family.
+        DataError: for a folder that cannot be read.
+    """
+    if isinstance(model, Artifact):
+        return read_config(model.folder, "model")
+    return read_config(model, "model") if isinstance(model, str | Path) else model.config
+
+
+def class_names_of(model: Model) -> list[str]:
+    """Names of a model's class, or of the classes that its config states."""
+    if isinstance(model, str | Path | Artifact):
+        return list(getattr(config_of(model), "architectures", None) or ())
+    return [type(model).__name__]
+
+
+def runner_of(name: str, model: Model, *, device: str, threads: int) -> Runner:
+    """The model as a callable, in eval mode. A model object runs on its own device, in the type of its weights.
+
+    Args:
+        device: of a folder, and of an artifact that torch runs.
+        threads: of the CPU.
+    """
+    if isinstance(model, Artifact):
+        loaded = load(name, model.path, backend=model.backend, scheme=model.scheme, device=device, threads=threads)
+        return replace(loaded, run=alone(loaded.run)) if model.row_by_row else loaded
+    if isinstance(model, str | Path):
+        return load(name, model, backend="torch", scheme="fp32", device=device, threads=threads)
+    scheme = _TORCH.get(str(model.dtype).removeprefix("torch."), "fp32")
+    run = torch_run(model.eval(), scheme=scheme, device=str(model.device), threads=threads)
+    return Runner(name, "torch", scheme, run)
+
+
+def scheme_named(name: str) -> Any:
+    """The record of a quantization scheme. ConfigError for another name."""
+    if name not in SCHEMES:
+        raise ConfigError(f"scheme: got {name}; must be one of {', '.join(SCHEMES)}; choose one")
+    return SCHEMES[name]
+
+
+def batches_of(dataset: Iterable[Mapping[str, Any]], pad_id: int, size: int = 8) -> list[Batch]:
+    """A data set as batches of numpy arrays, in its order: `input_ids` [B, L], `attention_mask`, labels and so on.
+
+    Args:
+        dataset: batches, such as those of a DataLoader, or tokenized rows, which are padded.
+        pad_id: token with which rows are padded.
+        size: rows of a batch.
+
+    Raises:
+        DataError: for a data set without rows, or without `input_ids`.
+    """
+    batches: list[Batch] = []
+    rows: list[dict[str, np.ndarray]] = []
+    for entry in dataset:
+        arrays = {name: _array(entry[name]) for name in (*INPUTS, *TARGETS) if entry.get(name) is not None}
+        if "input_ids" not in arrays:
+            raise DataError(
+                f"dataset: got a row or batch with {sorted(entry)}; must have input_ids; tokenize it first, with "
+                "dataset.map(lambda row: tokenizer(row['text'], truncation=True))"
+            )
+        if "label" in arrays:
+            arrays["labels"] = arrays.pop("label")
+        if arrays["input_ids"].ndim > 1:
+            batches.append(arrays)
+            continue
+        rows.append(arrays)
+        if len(rows) == size:
+            batches.append(_padded(rows, pad_id))
+            rows = []
+    if rows:
+        batches.append(_padded(rows, pad_id))
+    if not batches:
+        raise DataError("dataset: got no rows; must have at least one")
+    return batches
+
+
+def _array(value: Any) -> np.ndarray:
+    if hasattr(value, "detach"):
+        value = value.detach().cpu().numpy()
+    return np.asarray(value)
+
+
+def _padded(rows: Sequence[Mapping[str, np.ndarray]], pad_id: int) -> Batch:
+    fill = {"input_ids": pad_id, "labels": MISSING}
+    rows = [{"attention_mask": np.ones_like(row["input_ids"])} | dict(row) for row in rows]
+    most = max(len(row["input_ids"]) for row in rows)
+
+    def stacked(name: str) -> np.ndarray:
+        values = [row[name] for row in rows]
+        of_tokens = values[0].ndim == 1 and all(len(row[name]) == len(row["input_ids"]) for row in rows)
+        if of_tokens:
+            values = [np.pad(v, (0, most - len(v)), constant_values=fill.get(name, 0)) for v in values]
+        return np.stack(values)
+
+    return {name: stacked(name) for name in rows[0]}
+
+
+def rows_in(batches: Iterable[Batch]) -> Iterator[Batch]:
+    """Each row of each batch as a batch of its own, without padding: the inputs of a model."""
+    for batch in batches:
+        inputs = inputs_in(batch)
+        for row, real in enumerate(inputs["attention_mask"] == 1):
+            yield {name: values[row : row + 1, real] for name, values in inputs.items()}
+
+
+def by_length(batches: Iterable[Batch], pad_id: int, size: int = 8, most: int | None = None) -> list[Batch]:
+    """The inputs of the rows of all batches, or of the first `most`, in batches of `size` rows of similar length."""
+    rows = list(islice(rows_in(batches), most))
+    rows.sort(key=lambda row: row["input_ids"].shape[1])
+    flat = [{name: values[0] for name, values in row.items()} for row in rows]
+    return [_padded(flat[start : start + size], pad_id) for start in range(0, len(flat), size)]
+
+
+def inputs_in(batch: Batch) -> Batch:
+    """The inputs of a batch, [B, L] int64. Of multiple choice, [B, choices, L], each choice is a row."""
+    length = batch["input_ids"].shape[-1]
+    ids = batch["input_ids"]
+    given = {"token_type_ids": np.zeros_like(ids), "attention_mask": np.ones_like(ids)} | batch
+    return {name: given[name].reshape(-1, length).astype(np.int64) for name in INPUTS if name in given}
+
+
+def count(batch: Batch) -> int:
+    """Number of texts in a batch; those of multiple choice are its choices."""
+    return math.prod(batch["input_ids"].shape[:-1])
