@@ -11,21 +11,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from distill.compression.pruning.calibration import with_loss
 from distill.compression.pruning.importance import fisher
 from distill.compression.pruning.reconstruct import gram_matrices
-from distill.compression.pruning.search import Shape, estimated, margin_lost
-from distill.compression.pruning.sensitivity import Sensitivity, cut, measured
+from distill.compression.pruning.search import Shape
+from distill.compression.pruning.sensitivity import cut, measured
 from distill.compression.pruning.target import PARTS, candidates, shape_of
 from distill.compression.quantization.quantize import MAKE, floats_of
 from distill.config import Target
 from distill.config.schemes import ONNX
 from distill.deploy.export import record, untrained
 from distill.deploy.export.onnx import export_onnx, loaded, onnx_parity
-from distill.deploy.export.untrained import VOCABULARY, Form, search_in
 from distill.errors import ConfigError
 from distill.evaluation.comparison import compared, outputs_of, task_of, truth_of
 from distill.inference import latency
@@ -39,7 +37,7 @@ from distill.inference.artifact import (
     runner_of,
     scheme_named,
 )
-from distill.inference.timing import TASK_BATCH, TASK_ROWS
+from distill.inference.timing import TASK_BATCH
 from distill.models import families
 from distill.models.student import from_teacher
 from distill.models.student.shape import evenly
@@ -91,6 +89,7 @@ def student(
         return from_teacher(teacher, kept, init=init, seed=seed, dropout=dropout, kind=family, sizes=sizes)
 
 
+@torch.enable_grad()
 def prune(
     model: Any,
     calibration: Batches,
@@ -151,6 +150,12 @@ def prune(
             "hidden and ffn, or else some of speedup, latency_ms and size_mib"
         )
     collated, full = list(calibration), shape_of(model.config)
+    if hidden is not None and not (
+        0 < hidden <= full.hidden and hidden % (head := full.hidden // families.heads(model)) == 0
+    ):
+        raise ConfigError(
+            f"hidden: got {hidden}; must be a multiple of {head}, the size of a head, up to {full.hidden}"
+        )
     with _in_arguments("student"):
         batches, loss = with_loss(model, collated)
         kept = _layers(full.layers, layers) if isinstance(layers, Sequence) else None
@@ -177,46 +182,16 @@ def prune(
             retrain_steps=retrain_steps,
             log=log,
         )
-        shape = _reached(model, collated, shapes, target, scheme, threads, found, log) if searches else shapes[0]
+        shape = shapes[0]
+        if searches:
+            with _in_arguments("target"):
+                shape = untrained.reached(model, collated, shapes, target, scheme, threads, found, log)
         grams = gram_matrices(model, batches[:half]) if found.refit else None
         with _in_arguments("student"):
             small = cut(model, found.layers[shape.layers], replace(found.scores, grams=grams), shape.hidden, shape.ffn)
     finally:
         model.train(training)
     return small.train(training)
-
-
-def _reached(
-    model: Any,
-    collated: Sequence[Mapping[str, Any]],
-    shapes: Sequence[Shape],
-    target: Target,
-    scheme: str | None,
-    threads: int | None,
-    found: Sensitivity,
-    log: Log,
-) -> Shape:
-    """The shape that meets the target at the least estimated loss."""
-    single, chosen = target.latency_ms is not None, None if scheme is None else scheme_named(scheme)
-    form = untrained.TORCH if chosen is None else Form(chosen.backend, chosen.scheme, scheme)
-    pad_id, random = model.config.pad_token_id or 0, np.random.default_rng(0)
-    rows = by_length(batches_of(collated, pad_id), pad_id, 1 if single else TASK_BATCH, TASK_ROWS)
-    inputs = [row | {"input_ids": random.integers(5, VOCABULARY, row["input_ids"].shape)} for row in rows]
-    assert found.losses is not None
-    with tempfile.TemporaryDirectory() as folder, _in_arguments("target"):
-        search = search_in(
-            form,
-            model.config,
-            shapes,
-            inputs,
-            sum(len(row["input_ids"]) for row in rows) if single else 1,
-            device=model.device.type,
-            threads=threads or cores(),
-            folder=Path(folder),
-            log=log,
-        )
-        choice = search.choice(target, estimated([found.losses]), cost=margin_lost([found.losses]))
-    return Shape(**choice["shape"])
 
 
 def quantize(

@@ -156,11 +156,11 @@ class Search:
         if target.latency_ms is not None:
             limits.append((self.times, target.latency_ms))
         if target.size_mib is not None:
-            limits.append((self._table_of_sizes, target.size_mib))
+            limits.append((self.sizes, target.size_mib))
         return Goal(self.shapes, limits)
 
-    @property
-    def _table_of_sizes(self) -> Table:
+    @functools.cached_property
+    def sizes(self) -> Table:
         """MiB in place of milliseconds, for all widths of the candidates."""
         widths = {(shape.hidden, shape.ffn) for shape in self.shapes}
         one, two = ({pair: self.size(Shape(layers, *pair)) for pair in widths} for layers in (1, 2))

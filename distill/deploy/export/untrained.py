@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from distill.compression.pruning.search import Shape
+import numpy as np
+
+from distill.compression.pruning.search import Shape, estimated, margin_lost
+from distill.compression.pruning.sensitivity import Sensitivity
 from distill.compression.pruning.target import Search, config_of, shape_of
 from distill.compression.pruning.times import timer
 from distill.compression.quantization.quantize import MAKE, always_float
+from distill.config import Target
 from distill.config.schemes import ONNX, SCHEMES
 from distill.deploy.export.onnx import export_onnx
+from distill.errors import ConfigError
 from distill.inference import latency
+from distill.inference.artifact import batches_of, by_length, scheme_named
 from distill.inference.runners import Batch, Runner, alone, load, torch_run
+from distill.inference.timing import TASK_BATCH, TASK_ROWS
 from distill.models import families
+from distill.runtime.machine import cores
 
 VOCABULARY = 1000
 """Size of the vocabulary: the time of a lookup does not depend on it."""
@@ -130,3 +138,54 @@ def search_in(
         checked=True,
         log=log,
     )
+
+
+def reached(
+    model: Any,
+    collated: Iterable[Mapping[str, Any]],
+    shapes: Sequence[Shape],
+    target: Target,
+    scheme: str | None,
+    threads: int | None,
+    found: Sensitivity,
+    log: Callable[[str], None],
+) -> Shape:
+    """The shape that meets a target at the least estimated loss. Models are timed if the target is about time: with
+    random tokens, as many as the texts of `collated` have, in batches of up to eight or, for a latency, one by one.
+
+    Raises:
+        ConfigError: if no shape meets the target, in the words of its settings.
+    """
+    single, chosen = target.latency_ms is not None, None if scheme is None else scheme_named(scheme)
+    form = TORCH if chosen is None else Form(chosen.backend, chosen.scheme, scheme)
+    pad_id, random = model.config.pad_token_id or 0, np.random.default_rng(0)
+    rows = by_length(batches_of(collated, pad_id), pad_id, 1 if single else TASK_BATCH, TASK_ROWS)
+    inputs = [row | {"input_ids": random.integers(5, VOCABULARY, row["input_ids"].shape)} for row in rows]
+    assert found.losses is not None
+    with tempfile.TemporaryDirectory() as folder:
+        search = search_in(
+            form,
+            model.config,
+            shapes,
+            inputs,
+            sum(len(row["input_ids"]) for row in rows) if single else 1,
+            device=model.device.type,
+            threads=threads or cores(),
+            folder=Path(folder),
+            log=log,
+        )
+        price = estimated([found.losses])
+        if target.speedup is target.latency_ms is None:
+            return _small_enough(search, target.size_mib, price)
+        choice = search.choice(target, price, cost=margin_lost([found.losses]))
+    return Shape(**choice["shape"])
+
+
+def _small_enough(search: Search, size_mib: float, price: Callable[[Shape], Any]) -> Shape:
+    """The shape with the least price of those that are small enough; of equal ones the largest."""
+    mib = search.sizes.milliseconds
+    fitting = [shape for shape in search.shapes if mib(shape) <= size_mib]
+    if not fitting:
+        least = min(map(mib, search.shapes))
+        raise ConfigError(f"size_mib: got {size_mib}; must be at least {least:.1f}, the smallest shape; set more")
+    return min(fitting, key=lambda shape: (price(shape), -shape.weights))
