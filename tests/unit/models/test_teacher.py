@@ -24,7 +24,7 @@ from distill.models.families.head import Head, stored_head
 from distill.models.teacher import folders
 from distill.runtime.storage import run_folder
 
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
+TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 TEXTS = ["The kettle sings before the tea is ready.", "A green kettle, and the blue cup beside it."]
 
 

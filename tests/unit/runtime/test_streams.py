@@ -32,7 +32,7 @@ UNWRITABLE = "standard output: got No space left on device; must be writable; wr
 def bash(command: str, script: str, folder: Path) -> tuple[int, str, str]:
     """Exit code of `$RUN` in a command, and what it printed on standard output and error."""
     (folder / "script.py").write_text(script, encoding="utf-8")
-    env = os.environ | {"RUN": f"{sys.executable} script.py", "PYTHONPATH": str(Path(__file__).parents[2])}
+    env = os.environ | {"RUN": f"{sys.executable} script.py", "PYTHONPATH": str(Path(__file__).parents[3])}
     done = subprocess.run(
         ["bash", "-c", f"{command}; exit ${{PIPESTATUS[0]}}"],
         capture_output=True,
