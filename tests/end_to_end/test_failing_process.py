@@ -13,7 +13,8 @@ pytestmark = pytest.mark.slow
 SCRIPT = """
 import os, signal, sys, threading, time
 
-from distill import __main__, engine, stages
+from distill import __main__, training
+from distill.pipeline import stages
 from distill.errors import UserError
 
 how, rank = sys.argv.pop(1), os.environ["RANK"]
@@ -60,8 +61,8 @@ import os
 from pathlib import Path
 
 import torch
-from distill import machine
 from distill.errors import ConfigError
+from distill.runtime import machine
 
 own = Path(os.environ["RANK"])
 own.mkdir()

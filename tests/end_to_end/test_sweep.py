@@ -63,7 +63,8 @@ def test_finished_jobs_are_skipped(swept: tuple[Path, subprocess.CompletedProces
 
 CRASHING = """
 import os, signal
-from distill import __main__, stages
+from distill import __main__
+from distill.pipeline import stages
 
 train = stages.RUN["train"]
 

@@ -396,7 +396,8 @@ def test_a_closed_or_full_stream_is_one_message(redirection: str, tmp_path: Path
     text = "" if redirection == "<&-" else "a"
     code = f"""
 import distill.deploy.serve
-from distill import predict, streams
+from distill import predict
+from distill.runtime import streams
 from tests.unit.cli.test_predict_columns import Echo
 distill.deploy.serve.load = lambda *_, **__: Echo()
 arguments = [{str(tmp_path)!r}, *filter(None, [{text!r}])]

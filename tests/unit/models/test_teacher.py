@@ -63,7 +63,7 @@ def test_random_teacher_is_the_same_in_every_process(folder: Path, tmp_path: Pat
     code = (
         f"from distill.models.teacher import random_teacher; random_teacher({str(tmp_path / 'again')!r}, 4, {TEXTS!r})"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(teacher.__file__).parents[2])
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[3])
     for name in ("model.safetensors", "tokenizer.json"):
         assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes()
 

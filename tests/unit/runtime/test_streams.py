@@ -11,7 +11,7 @@ import pytest
 
 PRINT = """
 import sys
-from distill import streams
+from distill.runtime import streams
 def main():
     from rich.console import Console
     console = Console()
@@ -69,6 +69,6 @@ def test_what_cannot_be_printed(
 
 
 def test_what_a_stream_cannot_encode_is_escaped(tmp_path: Path) -> None:
-    script = "import sys\nfrom distill import streams\nstreams.steady()\nprint('ü \\udce9 я')"
+    script = "import sys\nfrom distill.runtime import streams\nstreams.steady()\nprint('ü \\udce9 я')"
     command = "PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 LC_ALL=C PYTHONIOENCODING=ascii $RUN"
     assert bash(command, script, tmp_path) == (0, "\\xfc \\udce9 \\u044f\n", "")
