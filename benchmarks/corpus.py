@@ -31,7 +31,7 @@ from pathlib import Path
 from distill.config import Corpus, Limit, Teacher
 from distill.data.corpus import load_corpus
 from distill.data.sequences import encode_corpus
-from distill.evaluation import memory
+from distill.inference import memory
 from distill.models.teacher import load_tokenizer
 from distill.models.teacher.folders import resolve
 

@@ -61,8 +61,8 @@ import os
 from pathlib import Path
 
 import torch
-from distill import machine
 from distill.errors import ConfigError
+from distill.runtime import machine
 
 own = Path(os.environ["RANK"])
 own.mkdir()

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 _TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
+classifier, sentences = _TINY["classifier"], _TINY["sentences"]
 
 
 def _tiny_model(name: str, head: str = "MaskedLM", layers: int = 3, seed: int = 0, **settings: Any) -> Any:

@@ -58,6 +58,10 @@ def test_every_module_is_in_a_room() -> None:
     assert {m.split(".")[1] for m in INNER} == {*ROOMS, *COMMANDS}
 
 
+def test_unit_tests_are_in_the_rooms_of_their_modules() -> None:
+    assert {file.parent.name for file in (ROOT / "tests" / "unit").glob("*/test_*.py")} == {*ROOMS} - {"errors"}
+
+
 def test_imports_only_from_rooms_above() -> None:
     wrong = {m: up for m in INNER if (up := {other for other in targets(m) if place(other) > place(m)})}
     assert not wrong

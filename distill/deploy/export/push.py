@@ -9,8 +9,8 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,7 @@ MARKER = "distill_export.json"
 HUB_FILES = frozenset({".gitattributes"})
 """Files that the hub itself puts into a new repository. They are never changed."""
 LOG_IN = "log in with `hf auth login`, or choose another"
+AGAIN = "run the same command again: finished stages are skipped"
 SHOWN = 3
 """Largest number of files that an error names."""
 
@@ -33,12 +34,12 @@ SHOWN = 3
 class Repository:
     """A repository on the hub at one commit."""
 
-    name: str
     commit: str | None = None
     private: bool = True
-    files: frozenset[str] = frozenset()
-    listed: frozenset[str] = frozenset()
+    ours: frozenset[str] = frozenset()
     """Files of earlier uploads: those that `MARKER` lists, and `MARKER` itself."""
+    others: tuple[str, ...] = ()
+    """All other files, `HUB_FILES` aside."""
 
     @property
     def visibility(self) -> str:
@@ -68,14 +69,16 @@ def repositories(repo: str, folders: Mapping[str, str]) -> dict[str, str]:
     return {repo if len(folders) == 1 else f"{repo}-{name}": folder for name, folder in folders.items()}
 
 
-def looked_at(repos: Iterable[str]) -> dict[str, Repository]:
-    """The repositories as they are now. ConfigError as from `create`; nothing on the hub is changed."""
-    present: dict[str, Repository] = {}
-    for name in repos:
-        with _reached(name, ConfigError, LOG_IN):
-            present[name] = _look(name)
-    if foreign := [line for repository in present.values() for line in _foreign(repository)]:
-        raise ConfigError(foreign)
+def looked_at(repos: Iterable[str], advice: str = LOG_IN) -> dict[str, Repository]:
+    """The repositories as they are now; nothing on the hub is changed.
+
+    Raises:
+        ConfigError: one line for each repository that contains files which no upload of distill put there; or for one
+            that cannot be read, with `advice`.
+    """
+    present = {name: _look(name, advice) for name in repos}
+    if refused := [_refusal(name, repository.others) for name, repository in present.items() if repository.others]:
+        raise ConfigError(refused)
     return present
 
 
@@ -88,62 +91,51 @@ def create(repos: Iterable[str], private: bool = True) -> dict[str, str]:
         repository -> `private` or `public`.
 
     Raises:
-        ConfigError: one line for each repository that contains files which no upload of distill put there; or for one
-            that cannot be created or written to.
+        ConfigError: as from `looked_at`, and for a repository that cannot be created or written to.
     """
     from huggingface_hub import HfApi
 
     present = looked_at(repos)
     for name in present:
-        with _reached(name, ConfigError, LOG_IN):
+        with _reached(name, LOG_IN):
             HfApi().create_repo(name, private=private, exist_ok=True)
             HfApi().auth_check(name, write=True)  # `create_repo` accepts a repository without write access
-            present[name] = _look(name)
-    return {name: repository.visibility for name, repository in present.items()}
+    return {name: repository.visibility for name, repository in looked_at(present).items()}
 
 
 def upload(repos: Mapping[str, Path], message: str) -> dict[str, str]:
     """Make each repository mirror its folder, in one commit, so that an upload is never partial.
 
     Files of an earlier upload that are not in the folder are deleted. Unchanged files are not uploaded again.
+    `HfApi.upload_folder` is not used, because it makes several commits of a large folder or after a failure.
 
     Returns:
         `on the hub (REPOSITORY, private or public)` -> address.
 
     Raises:
-        UserError: for a repository that contains files which no upload of distill put there, that changes during the
-            upload, or that cannot be written to.
+        ConfigError: as from `looked_at`, and for a repository that changes during the upload or cannot be written to.
+        UserError: for a folder with a link.
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
     uploaded = {}
     for name, folder in repos.items():
-        with _reached(name, UserError, "run the same command again: finished stages are skipped"):
-            repository = _look(name)
-            if foreign := _foreign(repository):
-                raise UserError(foreign)
-            files, outdated = _changes(repository, folder)
-            marker = json.dumps({"made_by": "distill", "files": sorted(files)}, indent=2) + "\n"
-            commit = HfApi().create_commit(
-                name,
-                [
-                    *(CommitOperationAdd(file, path) for file, path in files.items()),
-                    CommitOperationAdd(MARKER, marker.encode()),
-                    *(CommitOperationDelete(file) for file in outdated),
-                ],
-                commit_message=message,
-                parent_commit=repository.commit,
-            )
+        repository = looked_at([name], AGAIN)[name]
+        files, outdated = _changes(repository, folder)
+        marker = json.dumps({"made_by": "distill", "files": sorted(files)}, indent=2) + "\n"
+        with _reached(name, AGAIN):
+            operations: list[CommitOperationAdd | CommitOperationDelete] = [
+                *(CommitOperationAdd(file, path) for file, path in files.items()),
+                CommitOperationAdd(MARKER, marker.encode()),
+                *(CommitOperationDelete(file) for file in outdated),
+            ]
+            commit = HfApi().create_commit(name, operations, commit_message=message, parent_commit=repository.commit)
         uploaded[f"on the hub ({name}, {repository.visibility})"] = str(commit.repo_url)
     return uploaded
 
 
 def preview(repos: Mapping[str, Path], private: bool = True) -> Iterator[str]:
-    """Lines on what `create` and `upload` would do; nothing on the hub is changed.
-
-    Raises:
-        UserError: as from `upload`.
-    """
+    """Lines on what `create` and `upload` would do; nothing on the hub is changed. Errors as from `upload`."""
     for name, folder in repos.items():
         repository = looked_at([name])[name]
         files, outdated = _changes(repository, folder)
@@ -165,50 +157,47 @@ def _changes(repository: Repository, folder: Path) -> tuple[dict[str, Path], lis
         raise UserError(
             f"{link}: got a link; must be a file of the export; remove it, or replace it by a copy of the file"
         )
-    paths = [path for path in every if path.is_file() and path.name != SUMS]
-    files = {path.relative_to(folder).as_posix(): path for path in paths}
-    return files, sorted(repository.files & repository.listed - {*files, MARKER} - HUB_FILES)
+    files = {path.relative_to(folder).as_posix(): path for path in every if path.is_file() and path.name != SUMS}
+    return files, sorted(repository.ours - {*files, MARKER})
 
 
-def _look(name: str) -> Repository:
+def _look(name: str, advice: str) -> Repository:
     """The repository at its newest commit; without files if it does not exist or is not readable."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import RepositoryNotFoundError
 
     hub = HfApi()
-    try:
-        info = hub.model_info(name)
-    except RepositoryNotFoundError:
-        return Repository(name)
-    files = frozenset(hub.list_repo_files(name, revision=info.sha))
-    listed = _listed(Path(hub.hf_hub_download(name, MARKER, revision=info.sha))) if MARKER in files else frozenset()
-    return Repository(name, info.sha, bool(info.private), files, listed)
+    with _reached(name, advice):
+        try:
+            info = hub.model_info(name)
+        except RepositoryNotFoundError:
+            return Repository()
+        files = {*hub.list_repo_files(name, revision=info.sha)} - HUB_FILES
+        listed = _listed(Path(hub.hf_hub_download(name, MARKER, revision=info.sha))) if MARKER in files else frozenset()
+    return Repository(info.sha, bool(info.private), listed & files, tuple(sorted(files - listed)))
 
 
 def _listed(marker: Path) -> frozenset[str]:
     """The files that a marker lists, and its own name; empty for a file that no upload of distill wrote."""
-    try:
-        content = read_json(marker)
-    except ValueError:
-        return frozenset()
-    ours = isinstance(content, dict) and content.get("made_by") == "distill" and isinstance(content.get("files"), list)
-    return frozenset({MARKER, *map(str, content["files"])}) if ours else frozenset()
+    with suppress(ValueError):
+        match read_json(marker):
+            case {"made_by": "distill", "files": [*files]}:
+                return frozenset({MARKER, *map(str, files)})
+    return frozenset()
 
 
-def _foreign(repository: Repository) -> list[str]:
-    """One line if the repository contains files that no upload of distill put there; else empty."""
-    files = sorted(repository.files - repository.listed - HUB_FILES)
-    more = f" and {len(files) - SHOWN} more" if len(files) > SHOWN else ""
-    line = (
-        f"push: got {repository.name}, which contains {', '.join(files[:SHOWN])}{more}; must be new, empty, or contain "
+def _refusal(name: str, others: Sequence[str]) -> str:
+    """The error for a repository with files that no upload of distill put there."""
+    more = f" and {len(others) - SHOWN} more" if len(others) > SHOWN else ""
+    return (
+        f"push: got {name}, which contains {', '.join(others[:SHOWN])}{more}; must be new, empty, or contain "
         "only files that distill uploaded; choose another name, or delete these files on the hub"
     )
-    return [line] if files else []
 
 
 @contextmanager
-def _reached(repo: str, kind: Callable[[str], UserError], advice: str) -> Iterator[None]:
-    """Raise errors of the hub as a one-line error of `kind`."""
+def _reached(repo: str, advice: str) -> Iterator[None]:
+    """Raise errors of the hub as a one-line ConfigError."""
     from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined] # of the client it uses
 
     try:
@@ -217,6 +206,6 @@ def _reached(repo: str, kind: Callable[[str], UserError], advice: str) -> Iterat
         # A failed upload of a large file is a RuntimeError with the name of the file; its cause has the reason.
         cause = (error.__cause__ or error) if isinstance(error, RuntimeError) else error
         reason = " ".join(str(cause).split())[:300] or type(cause).__name__
-        raise kind(
+        raise ConfigError(
             f"push: got {repo}; must be a repository on the Hugging Face hub that you may write to ({reason}); {advice}"
         ) from error

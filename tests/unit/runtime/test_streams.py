@@ -11,7 +11,7 @@ import pytest
 
 PRINT = """
 import sys
-from distill import streams
+from distill.runtime import streams
 def main():
     from rich.console import Console
     console = Console()
@@ -32,7 +32,7 @@ UNWRITABLE = "standard output: got No space left on device; must be writable; wr
 def bash(command: str, script: str, folder: Path) -> tuple[int, str, str]:
     """Exit code of `$RUN` in a command, and what it printed on standard output and error."""
     (folder / "script.py").write_text(script, encoding="utf-8")
-    env = os.environ | {"RUN": f"{sys.executable} script.py", "PYTHONPATH": str(Path(__file__).parents[2])}
+    env = os.environ | {"RUN": f"{sys.executable} script.py", "PYTHONPATH": str(Path(__file__).parents[3])}
     done = subprocess.run(
         ["bash", "-c", f"{command}; exit ${{PIPESTATUS[0]}}"],
         capture_output=True,
@@ -69,6 +69,6 @@ def test_what_cannot_be_printed(
 
 
 def test_what_a_stream_cannot_encode_is_escaped(tmp_path: Path) -> None:
-    script = "import sys\nfrom distill import streams\nstreams.steady()\nprint('ü \\udce9 я')"
+    script = "import sys\nfrom distill.runtime import streams\nstreams.steady()\nprint('ü \\udce9 я')"
     command = "PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 LC_ALL=C PYTHONIOENCODING=ascii $RUN"
     assert bash(command, script, tmp_path) == (0, "\\xfc \\udce9 \\u044f\n", "")

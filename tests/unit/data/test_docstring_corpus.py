@@ -187,7 +187,7 @@ def test_validation_is_a_share_of_the_files_and_whole_files() -> None:
 
 def test_torch_can_still_compile() -> None:
     """It imports setuptools for that, which fails once `importlib.util.find_spec` was asked for pip."""
-    code = "from distill.data import harvest; harvest.versions(); import setuptools"
+    code = "from distill.data import docstring_corpus; docstring_corpus.versions(); import setuptools"
     command = [sys.executable, "-W", "error", "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr

@@ -24,7 +24,7 @@ from distill.models.families.head import Head, stored_head
 from distill.models.teacher import folders
 from distill.runtime.storage import run_folder
 
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
+TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 TEXTS = ["The kettle sings before the tea is ready.", "A green kettle, and the blue cup beside it."]
 
 
@@ -63,7 +63,7 @@ def test_random_teacher_is_the_same_in_every_process(folder: Path, tmp_path: Pat
     code = (
         f"from distill.models.teacher import random_teacher; random_teacher({str(tmp_path / 'again')!r}, 4, {TEXTS!r})"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(teacher.__file__).parents[2])
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[3])
     for name in ("model.safetensors", "tokenizer.json"):
         assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes()
 

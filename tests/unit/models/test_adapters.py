@@ -21,7 +21,7 @@ from distill.errors import DataError
 from distill.models.families.head import stored_head
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # of peft
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
+TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 TEXT = "the small boat crossed the harbour"
 
 

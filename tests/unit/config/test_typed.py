@@ -186,7 +186,7 @@ def test_every_type_of_the_settings_is_known() -> None:
 
 def bash(command: str) -> subprocess.CompletedProcess[str]:
     """`python -m distill` with these words, as bash reads them."""
-    root = str(Path(__file__).parents[2])
+    root = str(Path(__file__).parents[3])
     env = os.environ | {"PYTHONPATH": root, "PYTHONIOENCODING": "utf-8"}
     words = ["bash", "-c", f"{sys.executable} -m distill {command}"]
     return subprocess.run(words, capture_output=True, text=True, encoding="utf-8", cwd=root, env=env, timeout=200)

@@ -24,7 +24,7 @@ from distill.inference.runners import load
 from distill.models import families, teacher
 from distill.models.families.head import stored_head
 
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
+TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 HEADS = ("SequenceClassification", "TokenClassification", "MultipleChoice", "QuestionAnswering", "MaskedLM", "")
 BATCH = {"input_ids": torch.tensor([[0, 5, 6, 7, 8, 2]]), "attention_mask": torch.ones(1, 6, dtype=torch.int64)}
 

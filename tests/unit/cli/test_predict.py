@@ -21,7 +21,7 @@ from distill.cli import predict
 from distill.data.task_types import KINDS
 from distill.deploy.export.record import Entry, Record, write
 
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
+TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 SENTENCES = TINY["SENTENCES"]
 LABELS = {"id2label": {0: "boat", 1: "storm"}, "label2id": {"boat": 0, "storm": 1}}
 
@@ -261,7 +261,7 @@ def test_a_closed_pipe_ends_quietly(model: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "distill.predict", str(model)]
     ends: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with (tmp_path / "in.txt").open() as lines:
-        process = subprocess.Popen(command, stdin=lines, cwd=Path(__file__).parents[2], **ends)
+        process = subprocess.Popen(command, stdin=lines, cwd=Path(__file__).parents[3], **ends)
         assert process.stdout is not None
         assert process.stderr is not None
         assert json.loads(process.stdout.readline())["text"] == "two goats"

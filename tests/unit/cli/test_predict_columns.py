@@ -396,12 +396,13 @@ def test_a_closed_or_full_stream_is_one_message(redirection: str, tmp_path: Path
     text = "" if redirection == "<&-" else "a"
     code = f"""
 import distill.deploy.serve
-from distill import predict, streams
-from tests.unit.test_predict_columns import Echo
+from distill import predict
+from distill.runtime import streams
+from tests.unit.cli.test_predict_columns import Echo
 distill.deploy.serve.load = lambda *_, **__: Echo()
 arguments = [{str(tmp_path)!r}, *filter(None, [{text!r}])]
 raise SystemExit(streams.printed(lambda: predict.main(arguments), first=True))
 """
     command = ["bash", "-c", f'"$0" -c "$1" {redirection}', sys.executable, code]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[3])
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr

@@ -20,7 +20,7 @@ from distill.data.tasks import TaskData
 from distill.models.families import vectors
 from distill.pipeline.context.fingerprints import model_files, of_inputs, of_models, of_tasks
 
-TINY = runpy.run_path(str(Path(__file__).parents[1] / "tiny.py"))
+TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
 
 
 def of(folder: Path) -> str:

@@ -22,7 +22,7 @@ def missing(*arguments):
     raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
 fcntl.flock = missing
-from distill import locks
+from distill.runtime.storage import locks
 
 with locks.held(Path("lock"), lambda file: sys.exit(f"taken: {file}")):
     os.kill(os.getpid(), 9) if sys.argv[1:] else print("got it")

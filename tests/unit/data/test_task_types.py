@@ -117,7 +117,7 @@ ROWS = {
         [pa.bool_(), pa.list_(pa.float64()), pa.struct({"a": TEXTS}), pa.binary(), pa.date32()],
     ),
 }
-"""Kind -> what it must do. Kinds that prepare their files are in test_words.py, test_choices.py and
+"""Kind -> what it must do. Kinds that prepare their files are in test_words.py, test_multiple_choice.py and
 test_question_answering.py."""
 ROWS["reranking"] = ROWS["embedding"] = ROWS["retrieval"] = ROWS["regression"]
 
