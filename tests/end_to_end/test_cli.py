@@ -407,7 +407,8 @@ def test_a_bug_is_not_reported_as_a_wrong_setting() -> None:
 
 STOPPED = """
 import os, sys, time
-from distill import __main__, walk
+from distill import __main__
+from distill.pipeline import run as walk
 
 number = int(sys.argv.pop(1))
 
