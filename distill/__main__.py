@@ -1,6 +1,8 @@
-"""`python -m distill`: runs a recipe."""
+"""`python -m distill` and the console script `distill`: a run, or the command that the first word names."""
 
-from distill.cli.run import main
+import sys
+
+from distill.cli.commands import main
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

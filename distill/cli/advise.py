@@ -22,6 +22,7 @@ from distill.runtime import quoting as typed
 if TYPE_CHECKING:
     from distill.compression.pruning.search import Shape
 
+PROG = "python -m distill.advise"
 RECIPE = "prune"
 """The recipe whose search is used."""
 
@@ -159,7 +160,7 @@ def show(advice: Advice, again: str) -> None:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message.removeprefix('argument ')}; see python -m distill.advise --help")
+        raise ConfigError(f"{message.removeprefix('argument ')}; see {self.prog} --help")
 
 
 def _speedup(text: str) -> float:
@@ -172,9 +173,9 @@ def _speedup(text: str) -> float:
     return value
 
 
-def _parser() -> _Parser:
+def _parser(prog: str = PROG) -> _Parser:
     parser = _Parser(
-        prog="python -m distill.advise",
+        prog=prog,
         description="Measure how fast a model can get on this machine, before anything is trained.",
     )
     parser.add_argument("teacher", metavar="TEACHER", help="folder or name of a model")
@@ -188,10 +189,15 @@ def _parser() -> _Parser:
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code: 0, 2 for an error that the user can correct, 130 after Ctrl-C."""
+def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
+    """Exit code: 0, 2 for an error that the user can correct, 130 after Ctrl-C.
+
+    Args:
+        arguments: the words after the command; those of `sys.argv` by default.
+        prog: the command as the user typed it, for messages.
+    """
     try:
-        options = _parser().parse_args(arguments)
+        options = _parser(prog).parse_args(arguments)
         columns = {name: value for name in ("text", "text_pair", "label") if (value := getattr(options, name))}
         if columns and options.file is None:
             raise ConfigError(f"{', '.join(columns)}: got a column without FILE; must be one of FILE; name the file")

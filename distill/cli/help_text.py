@@ -1,38 +1,58 @@
-"""The text of `python -m distill --help`. Hydra's own help reads every group several times, which takes longer."""
+"""The text of `distill --help`. Hydra's own help reads every group several times, which takes longer."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from distill import config
+from distill.cli.commands import COMMANDS
 
-TEXT = """\
-Makes encoders smaller and faster by distillation, pruning and quantization, and measures the result.
-
-Usage: python -m distill recipe=NAME [key=value ...]
-
-  python -m distill recipe=distilbert                                   runs anywhere, no download
-  python -m distill recipe=prune teacher.name=FOLDER tasks.train=FILE   your own model and labelled file
-  python -m distill recipe=auto teacher.name=FOLDER tasks.train=FILE    the fastest that retains 97%, in an hour
-  python -m distill recipe=distilbert tasks=glue tasks.path=DIR         real GLUE from a folder
-  python -m distill -m recipe=distilbert seed=0,1,2                     a sweep; finished runs are skipped
-  python -m distill recipe=distilbert --cfg job                         every setting of a recipe
-
-Choices (choose with group=option):
-
-"""
+ABOUT = "Makes encoders smaller and faster by distillation, pruning and quantization, and measures the result."
+EXAMPLES = {
+    "recipe=distilbert": "runs anywhere, no download",
+    "recipe=prune teacher.name=FOLDER tasks.train=FILE": "your own model and labelled file",
+    "recipe=auto teacher.name=FOLDER tasks.train=FILE": "the fastest that retains 97%, in an hour",
+    "recipe=distilbert tasks=glue tasks.path=DIR": "real GLUE from a folder",
+    "-m recipe=distilbert seed=0,1,2": "a sweep; finished runs are skipped",
+    "recipe=distilbert --cfg job": "every setting of a recipe",
+}
+"""Words after the program -> what they do."""
+_PURPOSE = re.compile(r"^# For: (.+)$", re.MULTILINE)
+"""The line of a recipe's header on what it is for and what it costs."""
 
 
-def text() -> str:
-    """The usage, with every group of conf/ and the recipes."""
-    return TEXT + "\n".join(f"{group}: {', '.join(options)}" for group, options in sorted(choices().items())) + "\n"
+def text(program: str) -> str:
+    """The usage, with every command, every recipe and the choices of each group.
+
+    Args:
+        program: how the user calls distill, such as `python -m distill`.
+    """
+    parts = {
+        f"Usage: {program} [COMMAND] ...   ({program} COMMAND --help has its options)": {
+            name: command.summary for name, command in COMMANDS.items()
+        },
+        "Runs:": {f"{program} {words}": meaning for words, meaning in EXAMPLES.items()},
+        "Recipes (recipe=NAME):": {name: purpose(path) for name, path in config.recipes().items()},
+        "Other choices (group=option):": {group: ", ".join(options) for group, options in sorted(choices().items())},
+    }
+    return "\n\n".join([ABOUT, *("\n".join([title, "", *_columns(rows)]) for title, rows in parts.items())]) + "\n"
+
+
+def purpose(recipe: Path) -> str:
+    """What the recipe of a file is for, and what it costs, as its header says."""
+    found = _PURPOSE.search(recipe.read_text(encoding="utf-8"))
+    assert found, recipe
+    return found[1]
 
 
 def choices() -> dict[str, list[str]]:
-    """Group -> its options."""
-    folders = [folder for folder in config.folder("conf").iterdir() if folder.is_dir()]
-    return {folder.name: _names(folder) for folder in folders} | {"recipe": [*config.recipes()]}
+    """Group -> its options. Stages are left out: recipes alone choose among them."""
+    folders = [folder for folder in config.folder("conf").iterdir() if folder.is_dir() and folder.name != "stage"]
+    return {folder.name: sorted(file.stem for file in folder.glob("*.yaml")) for folder in folders}
 
 
-def _names(folder: Path) -> list[str]:
-    return sorted(file.stem for file in folder.glob("*.yaml"))
+def _columns(rows: Mapping[str, str]) -> Iterator[str]:
+    width = max(map(len, rows))
+    return (f"  {left:{width}}   {right}" for left, right in rows.items())

@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # these take a second to import, and --help must not wait for
     from distill.data.task_types import Kind
     from distill.deploy.export.record import Record
 
+PROG = "python -m distill.predict"
 FORMS = ("jsonl", "csv")
 OPTIONS = ("text", "text_pair", "choices", "separator", "file")
 """Settings in messages of distill.data, which are options here."""
@@ -34,11 +35,11 @@ Write = Callable[[Sequence[Sequence[Any]], Sequence[Mapping[str, Any]]], None]
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message.removeprefix('argument ')}; see python -m distill.predict --help")
+        raise ConfigError(f"{message.removeprefix('argument ')}; see {self.prog} --help")
 
 
-def _parser() -> _Parser:
-    parser = _Parser("python -m distill.predict", description=(__doc__ or "").partition(": ")[2])
+def _parser(prog: str = PROG) -> _Parser:
+    parser = _Parser(prog, description=(__doc__ or "").partition(": ")[2])
     parser.add_argument("folder", metavar="FOLDER", help="an exported folder, or one that transformers loads")
     parser.add_argument("texts", metavar="TEXT", nargs="*", help="without texts and --file: lines of standard input")
     parser.add_argument("--file", help="CSV, TSV, JSONL or parquet; a glob or a URL too")
@@ -69,10 +70,15 @@ def _count(value: str) -> int:
     return int(value)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Exit code: 0, 2 for an error that the user can correct, 130 for Ctrl-C."""
+def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
+    """Exit code: 0, 2 for an error that the user can correct, 130 for Ctrl-C.
+
+    Args:
+        arguments: the words after the command; those of `sys.argv` by default.
+        prog: the command as the user typed it, for messages.
+    """
     try:
-        _predict(_parser().parse_intermixed_args(arguments))
+        _predict(_parser(prog).parse_intermixed_args(arguments))
     except UserError as error:
         _say(*(as_options(message, ["tasks"], OPTIONS) for message in error.messages))
         return 2

@@ -17,7 +17,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from distill import config, errors
-from distill.cli import help_text
+from distill.cli import commands, help_text
 from distill.config import bounds
 from distill.pipeline import sweep, validation
 from distill.pipeline.validation import hydra_errors
@@ -133,7 +133,7 @@ def _leave_processes() -> None:
 
 
 def _usage() -> int:
-    print(help_text.text(), end="")
+    print(help_text.text(commands.program()), end="")
     return 0
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -20,14 +21,16 @@ from distill.runtime import streams
 from distill.runtime.storage import disk_errors
 from distill.runtime.storage.outputs import checked
 
+PROG = "python -m distill.report"
+
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message.removeprefix('argument ')}; see python -m distill.report --help")
+        raise ConfigError(f"{message.removeprefix('argument ')}; see {self.prog} --help")
 
 
-def parser() -> argparse.ArgumentParser:
-    made = _Parser(prog="python -m distill.report", description=(__doc__ or "").split("\n")[0])
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    made = _Parser(prog=prog, description=(__doc__ or "").split("\n")[0])
     made.add_argument(
         "folder", metavar="FOLDER", type=Path, help="a run folder, or one with runs below it, e.g. outputs/"
     )
@@ -44,10 +47,15 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def main(arguments: list[str]) -> int:
-    """Exit code: 0, or 2 for an error that the user can correct."""
+def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
+    """Exit code: 0, or 2 for an error that the user can correct.
+
+    Args:
+        arguments: the words after the command; those of `sys.argv` by default.
+        prog: the command as the user typed it, for messages.
+    """
     try:
-        given = parser().parse_args(arguments)
+        given = parser(prog).parse_args(arguments)
         if given.choose or given.csv is not None or given.json is not None:
             _listed(given)
             return 0
@@ -114,4 +122,4 @@ def _choices(runs: list[Run], ask: Ask) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(streams.printed(lambda: main(sys.argv[1:])))
+    sys.exit(streams.printed(main))

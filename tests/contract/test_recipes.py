@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import yaml
 
 import distill
 from distill import config, errors, report
+from distill.cli import help_text
 from distill.config import Baseline, Config, Evaluate, Export, Prune, Train
 from distill.config.backends import BACKENDS
 from distill.config.baselines import expanded
@@ -29,6 +31,7 @@ from distill.runtime.storage import run_folder
 
 FILES = sorted(config.folder("recipes").rglob("*.yaml"))
 NAMES = sorted(config.recipes())
+RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
 MSE = "distill.losses.mse"
 
 
@@ -144,13 +147,36 @@ def test_composes_and_passes_every_check(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_says_its_command_first_and_then_what_it_is(name: str) -> None:
+def test_says_its_command_first_then_what_it_is_for_and_then_what_it_is(name: str) -> None:
     lines = config.recipes()[name].read_text().splitlines()
     assert lines[0] == f"# python -m distill recipe={name}"
-    assert lines[1] == "#"
     assert len(lines[2]) > 10
     assert lines[2].startswith("# ")
     assert len(lines) <= 40
+    purpose, cost = help_text.purpose(config.recipes()[name]).split("; ")
+    assert lines[1] == f"# For: {purpose}; {cost}"
+    assert re.match("took|takes|costs|needs", cost)
+    assert ("took" in cost) == (name in TOOK)
+
+
+TOOK = {
+    "distilbert": ["docstrings-distilbert"],
+    "embedder": ["glue-embedder-roberta"],
+    "frontier": ["pruning/fisher-seed0"],
+    "prune": ["own-answers", "own-judged", "own-sentiment", "own-similar"],
+}
+"""Recipe -> the committed runs that its time is from: that of all stages of a run, from the fastest to the slowest."""
+
+
+@pytest.mark.parametrize("name", TOOK)
+def test_the_time_that_a_recipe_states_is_that_of_committed_results(name: str) -> None:
+    runs = [run_folder.read_json(RESULTS / folder / "results.json") for folder in TOOK[name]]
+    assert {(run["recipe"], run["environment"]["threads"], run["environment"]["gpu"]) for run in runs} == {
+        (name, 2, None)
+    }
+    minutes = sorted(round(sum(stage["seconds"] for stage in run["stages"]) / 60) for run in runs)
+    shown = f"took {' to '.join(map(str, dict.fromkeys((minutes[0], minutes[-1]))))} minutes on two CPU cores "
+    assert shown in help_text.purpose(config.recipes()[name])
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -114,9 +114,9 @@ def test_a_wrong_command_prints_one_line_per_problem(
 def test_help_names_recipes_and_choices(trap: Path, tmp_path: Path) -> None:
     done = distill(tmp_path, "--help", trap=trap)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "python -m distill recipe=NAME" in done.stdout
-    assert re.search(r"^recipe: .*\bdistilbert\b", done.stdout, re.MULTILINE)
-    assert f"teacher: {TEACHERS}" in done.stdout
+    assert "python -m distill recipe=prune teacher.name=FOLDER" in done.stdout
+    assert re.search(r"^  distilbert +half the layers", done.stdout, re.MULTILINE)
+    assert re.search(f"^  teacher +{TEACHERS}$", done.stdout, re.MULTILINE)
     assert not any(tmp_path.iterdir())
 
 

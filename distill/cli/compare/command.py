@@ -11,11 +11,18 @@ from typing import NoReturn
 from distill.config.backends import BACKENDS
 from distill.errors import ConfigError, UserError, printable
 
+PROG = "python -m distill.compare"
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code: 0, 2 for an error that the user can correct, 130 after Ctrl-C."""
+
+def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
+    """Exit code: 0, 2 for an error that the user can correct, 130 after Ctrl-C.
+
+    Args:
+        arguments: the words after the command; those of `sys.argv` by default.
+        prog: the command as the user typed it, for messages.
+    """
     try:
-        _run(_parser().parse_args(arguments))
+        _run(_parser(prog).parse_args(arguments))
     except UserError as error:
         sys.stderr.write("\n".join(error.messages) + "\n")
         return 2
@@ -27,12 +34,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message.removeprefix('argument ')}; see python -m distill.compare --help")
+        raise ConfigError(f"{message.removeprefix('argument ')}; see {self.prog} --help")
 
 
-def _parser() -> _Parser:
+def _parser(prog: str = PROG) -> _Parser:
     parser = _Parser(
-        prog="python -m distill.compare",
+        prog=prog,
         description="Compare two models on the rows of a file: agreement, scores, classes, lengths and latency.",
     )
     parser.add_argument("a", metavar="A", help="folder of a model, e.g. the teacher")

@@ -1,0 +1,74 @@
+"""The commands of `distill` and of `python -m distill`. The first word names one; other words are settings of a run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from distill.errors import discreet, printable
+from distill.runtime import streams
+
+
+@dataclass(frozen=True)
+class Command:
+    """What the first word of a command line can name."""
+
+    module: str
+    """The module whose `main` does it. It is imported when it is needed, because some take a second."""
+    summary: str
+    """One line for `--help`."""
+
+
+RUN = "run"
+COMMANDS = {
+    RUN: Command("distill.cli.run", "make a smaller model by a recipe, and measure it; the word run may be left out"),
+    "predict": Command("distill.cli.predict", "predictions of a model folder for texts, or for the rows of a file"),
+    "compare": Command("distill.cli.compare.command", "two models on the rows of a file: agreement, scores, latency"),
+    "report": Command("distill.report.__main__", "one page on all runs below a folder, or the form to ship"),
+    "advise": Command("distill.cli.advise", "how fast a model can get on this machine, before anything is trained"),
+}
+"""Name -> command, in the order of `--help`."""
+
+
+def program() -> str:
+    """How the user started this process: `distill`, or `python -m distill`."""
+    return "python -m distill" if Path(sys.argv[0]).name == "__main__.py" else "distill"
+
+
+def main() -> int:
+    """Run the command that `sys.argv` names.
+
+    Returns:
+        its exit code: that of `python -m distill.NAME`. A run that fails raises SystemExit with its code.
+    """
+    name, *words = sys.argv[1:] or [RUN]
+    if name != RUN and name in COMMANDS:
+        return streams.printed(lambda: _main(name)(words, f"{program()} {name}"))
+    if name != RUN and not _of_a_run(name):
+        return streams.printed(lambda: _unknown(name))
+    if name == RUN:
+        sys.argv[1:] = words  # Hydra reads them there
+    _main(RUN)()
+    return 0
+
+
+def _main(name: str) -> Callable[..., Any]:
+    return import_module(COMMANDS[name].module).main
+
+
+def _of_a_run(word: str) -> bool:
+    """Whether a run has a use for the word: a setting, a removed setting (`~KEY`), or an option of Hydra."""
+    return "=" in word or word.startswith(("~", "-"))
+
+
+def _unknown(word: str) -> int:
+    near = get_close_matches(word, COMMANDS, n=1)
+    advice = f"did you mean {program()} {near[0]}?" if near else f"see {program()} --help"
+    line = f"command line: got {word}; must be {', '.join(COMMANDS)}, or a setting KEY=VALUE of a run; {advice}"
+    sys.stderr.write(f"{printable(discreet(line))}\n")
+    return 2

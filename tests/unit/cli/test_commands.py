@@ -1,0 +1,159 @@
+"""The first word of the command line names a command, and other words go to a run."""
+
+from __future__ import annotations
+
+import pkgutil
+import subprocess
+import sys
+import tomllib
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from distill.cli import commands, help_text, run
+from distill.cli.commands import COMMANDS, main
+from distill.config import recipes
+
+ROOT = Path(__file__).resolve().parents[3]
+OTHERS = sorted({*COMMANDS} - {"run"})
+STARTS = {"/somewhere/bin/distill": "distill", "/somewhere/distill/__main__.py": "python -m distill"}
+"""What Python puts before the words -> what the user typed."""
+
+
+@pytest.fixture(autouse=True)
+def streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets the streams be as before after a command, which puts its own in their place."""
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    monkeypatch.setattr(sys, "stderr", sys.stderr)
+
+
+def typed(monkeypatch: pytest.MonkeyPatch, *words: str, start: str = "/somewhere/bin/distill") -> None:
+    monkeypatch.setattr(sys, "argv", [start, *words])
+
+
+def test_the_console_script_is_the_same_function_as_the_module() -> None:
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert pkgutil.resolve_name(scripts["distill"]) is main
+    assert list(scripts) == ["distill"]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_command_is_the_function_of_its_module(name: str) -> None:
+    """`python -m distill.NAME` and `distill NAME` call one function."""
+    module = import_module("distill.report.__main__" if name == "report" else f"distill.{name}")
+    assert commands._main(name) is module.main
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("start", STARTS)
+def test_usage_and_errors_show_what_the_user_typed(
+    name: str, start: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed(monkeypatch, name, "--help", start=start)
+    try:
+        code = main()
+    except SystemExit as ended:
+        code = ended.code  # type: ignore[assignment]
+    shown = capsys.readouterr()
+    assert (code, shown.err) == (0, "")
+    assert shown.out.startswith(f"usage: {STARTS[start]} {name} [-h]")
+    typed(monkeypatch, name, start=start)
+    assert main() == 2
+    assert capsys.readouterr().err.endswith(f"; see {STARTS[start]} {name} --help\n")
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_module_shows_its_own_name(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands._main(name)([]) == 2
+    assert capsys.readouterr().err.endswith(f"; see python -m distill.{name} --help\n")
+
+
+def test_words_and_exit_code_are_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = []
+    module = import_module(COMMANDS["predict"].module)
+    monkeypatch.setattr(module, "main", lambda *given: called.append(given) or 130)
+    typed(monkeypatch, "predict", "folder", "-m", "a=b", "--", "run")
+    assert main() == 130
+    assert called == [(["folder", "-m", "a=b", "--", "run"], "distill predict")]
+
+
+@pytest.mark.parametrize(
+    ("words", "read"),
+    [
+        (["recipe=task", "seed=1"], ["recipe=task", "seed=1"]),
+        (["run", "recipe=task"], ["recipe=task"]),
+        (["-m", "recipe=task", "seed=0,1"], ["-m", "recipe=task", "seed=0,1"]),
+        (["run", "-m", "recipe=task", "seed=0,1"], ["-m", "recipe=task", "seed=0,1"]),
+        (["--multirun", "recipe=task"], ["--multirun", "recipe=task"]),
+        (["--config-dir", "predict", "recipe=task"], ["--config-dir", "predict", "recipe=task"]),
+        (["--cfg", "job", "recipe=task"], ["--cfg", "job", "recipe=task"]),
+        (["~stages.pretrain.terms.mlm", "recipe=task"], ["~stages.pretrain.terms.mlm", "recipe=task"]),
+        (["+term@stages.pretrain.terms.mse=mse"], ["+term@stages.pretrain.terms.mse=mse"]),
+        (["--help"], ["--help"]),
+        (["run"], []),
+        ([], []),
+    ],
+)
+def test_settings_and_options_of_hydra_go_to_a_run(
+    words: list[str], read: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[list[str]] = []
+    monkeypatch.setattr(run, "main", lambda: called.append(sys.argv[1:]))
+    typed(monkeypatch, *words)
+    assert main() == 0
+    assert called == [read]
+
+
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize(
+    ("word", "advice"),
+    [
+        ("predcit", "did you mean {} predict?"),
+        ("advice", "did you mean {} advise?"),
+        ("rnu", "did you mean {} run?"),
+        ("tickets.csv", "see {} --help"),
+        ("\x1b[2J", "see {} --help"),
+    ],
+)
+def test_another_word_is_one_line_that_names_the_commands(
+    word: str, advice: str, start: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run, "main", lambda: pytest.fail("it is no run"))
+    typed(monkeypatch, word, "recipe=task", start=start)
+    assert main() == 2
+    shown = word.replace("\x1b", "\\x1b")
+    assert capsys.readouterr().err == (
+        f"command line: got {shown}; must be run, predict, compare, report, advise, or a setting KEY=VALUE of a run; "
+        f"{advice.format(STARTS[start])}\n"
+    )
+
+
+def test_help_has_a_line_for_each_command_and_recipe() -> None:
+    text = help_text.text("distill")
+    lines = {line.split()[0]: line for line in text.splitlines() if line.startswith("  ")}
+    assert {*COMMANDS, *recipes(), "teacher", "tasks", "corpus"} <= lines.keys()
+    assert all(lines[name].endswith(f"   {command.summary}") for name, command in COMMANDS.items())
+    assert all(lines[name].endswith(f"   {help_text.purpose(file)}") for name, file in recipes().items())
+    assert "\n  distill -m recipe=distilbert seed=0,1,2 " in text
+    longest = help_text.text("python -m distill").splitlines()
+    assert max(map(len, longest)) <= 120
+    assert len(longest) <= 2 * 30, "more than two screens"
+
+
+def test_a_sweep_after_the_word_run(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "distill", "run", "-m", "recipe=task", "temperature=-1,-2"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines() == [
+        f"job {job} (temperature={value}): temperature: got {value}.0; must be > 0; 2 is usual"
+        for job, value in enumerate((-1, -2))
+    ]
+
+
+def test_the_exit_code_of_a_command_is_that_of_the_process(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "distill", "predict", "missing", "a text"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("folder: got missing; must be a local folder; ")
+    assert done.stderr.count("\n") == 1
