@@ -1,11 +1,11 @@
 """Results in the documents, generated from the committed JSON: no number is typed by hand.
 
-    python benchmarks/results_table.py docs/results/glue-distilbert   # README.md shows this run
-    python benchmarks/results_table.py --check                        # exit code 1 if a document differs
+    python benchmarks/results_table.py docs/results/frontier/seed0   # README.md shows this run, over its seeds
+    python benchmarks/results_table.py --check                       # exit code 1 if a document differs
 
 Reads every results.json below docs/results, and the files of benchmarks in benchmarks/results. Writes
-docs/results/README.md, the picture of each run, and README.md, docs/compressing.md and docs/findings.md between their
-markers. Without the name of a run, the headline in README.md stays that of the same run.
+docs/results/README.md, the picture of each run, and README.md and the pages of docs/ between their markers. Without the
+name of a run, the table in README.md stays that of the same run.
 """
 
 from __future__ import annotations
@@ -48,6 +48,9 @@ FROM_TEACHER, CHAIN = "cut-from-the-teacher/", "chain/"
 """Beginnings of the names of runs that prune to several targets, from the teacher and one from the other."""
 README, COMPRESSING, FINDINGS = Path("README.md"), Path("docs/compressing.md"), Path("docs/findings.md")
 PERFORMANCE, RELIABILITY = Path("docs/performance.md"), Path("docs/reliability.md")
+MEASURING = Path("docs/measuring.md")
+OF_A_PAGE = "results/README.md"
+"""The page of all runs, as the pages of docs/ link to it."""
 PICTURE = "frontier.png"
 """PNG on white: a transparent SVG is unreadable on a dark page."""
 PRUNED, COMPRESSED = "pruned.png", "compressed.png"
@@ -97,7 +100,7 @@ def _name(root: Path, folder: Path) -> str:
 
 def documents(root: Path, runs: dict[str, Results], shown: str | None) -> dict[Path, str]:
     """Path below `root` -> text of each document. `shown` is the run README.md shows."""
-    names = (README, COMPRESSING, FINDINGS, PERFORMANCE, RELIABILITY)
+    names = (README, COMPRESSING, FINDINGS, PERFORMANCE, RELIABILITY, MEASURING)
     texts = {name: (root / name).read_text(encoding="utf-8") for name in names}
     if shown is None:
         link = re.search(rf"{RESULTS}/([^)]+)/results\.json", texts[README])
@@ -106,9 +109,9 @@ def documents(root: Path, runs: dict[str, Results], shown: str | None) -> dict[P
         known = ", ".join(runs) or "none"
         raise DataError(f"{RESULTS / shown}/results.json: got no such file; must be a committed run; choose of {known}")
     parts = {
-        (README, "results"): "No result is committed yet." if shown is None else main_part(shown, runs),
-        (README, "own"): own_part(runs),
-        (README, "compressed"): compressed_part(
+        (README, "results"): "No result is committed yet." if shown is None else front_part(shown, runs),
+        (MEASURING, "own"): own_part(runs),
+        (MEASURING, "compressed"): compressed_part(
             _compressed(runs), _rules_before([name for name in runs if name.startswith(COMPRESSION)], runs)
         ),
         (FINDINGS, "chain"): chain_part(runs),
@@ -146,16 +149,69 @@ def between(document: Path, text: str, name: str, content: str) -> str:
     return f"{before}{begin}\n{content}\n{end}{after}"
 
 
-def main_part(name: str, runs: dict[str, Results]) -> str:
-    """The run in README.md: the headline, and what the average covers."""
-    results = runs[name]
+def front_part(name: str, runs: dict[str, Results]) -> str:
+    """The table of README.md: the teacher, the same in the form of the first student, and the students of the slowest
+    and of the fastest target. Over the seeds of the run `name`, with its command."""
+    beside = [run for other, run in runs.items() if Path(other).parent == Path(name).parent]
+    seeds = next(group for group in overview.grouped(beside, _trained) if any(run is runs[name] for run in group))
+    asked = headline.targets(runs[name]) or [None]
+    ends = list(dict.fromkeys((asked[0], asked[-1])))
+    students = {target: [_student(run, target) for run in seeds] for target in ends}
+    form = headline.variant(students[ends[0]][0])
+    teachers = [m for run in seeds for m in headline.of_role(run, "teacher") if headline.variant(m) == form]
+    # The reference of both ratios: what it retains, and its speedup, are 1 by definition.
+    rows = [("Teacher, float32", number(100), number(100), times(1)), _front_row(f"Teacher, {form} only", teachers)]
+    rows += [
+        _front_row(f"Student{'' if target is None else f' for {target}'}, {headline.variant(models[0])}", models)
+        for target, models in students.items()
+    ]
+    columns = ("Model", "Retained %", "Retained above chance %", "Measured speedup")
+    table = measured_part(Table("Front", columns, rows, 1, _front_notes(runs[name], seeds, ends)))
     links = (
+        f"All forms, tasks and intervals: [{RESULTS}]({RESULTS}/README.md#{name.replace('/', '')}). "
         f"Numbers: [results.json]({RESULTS / name}/results.json). "
-        f"Command, table, picture and all other runs: [{RESULTS}]({RESULTS}/README.md#{name})."
+        f"Command of seed {', '.join(map(str, runs[name]['seeds']))}:"
     )
-    blocks = [*page.result(results), Paragraph(" ".join(footnotes.coverage(results)))]
-    blocks += [Paragraph(note) for note in _rules_before([name], runs)]
-    return f"{markdown.text(blocks)}\n{links}"
+    warning = markdown.text(page.banner(bool(runs[name].get("smoke")))).lstrip("\n")
+    return f"{warning}{table}\n\n{links}\n\n{markdown.text(page.command(runs[name]['command']))}".rstrip("\n")
+
+
+def _student(results: Results, target: str | None) -> Model:
+    """The student of a target in the form that the search timed; in its fastest form if none was searched."""
+    student = _served(results, target)[0] or headline.chosen(results, target)
+    if student is None:
+        raise DataError(f"{RESULTS}: got a run without one; must have a student to be in {README}; name another run")
+    return student
+
+
+def _front_row(name: str, models: Sequence[Model]) -> tuple[str, ...]:
+    """A row of README's table: mean ± standard deviation over seeds."""
+    above = overview.values([(model.get("retained") or {}).get("above_chance") for model in models])
+    return (
+        name,
+        overview.mean(overview.values([*map(headline.retained, models)]), number, 1),
+        overview.mean(above, number, 1),
+        overview.mean(overview.values([*map(headline.speedup, models)]), times, 2),
+    )
+
+
+def _front_notes(shown: Results, seeds: Sequence[Results], targets: Sequence[str | None]) -> list[str]:
+    """What README's table covers, the machine, and the students without a teacher."""
+    numbers = [str(seed) for run in seeds for seed in run["seeds"]]
+    spread = f"Mean ± standard deviation over seeds {', '.join(numbers)}" if len(numbers) > 1 else f"Seed {numbers[0]}"
+    controls = [
+        f"{overview.mean(overview.values([*map(headline.retained, found)]), number, 1)}%"
+        f"{'' if target is None else f' for {target}'} ({headline.counted(len(found), 'seed')})"
+        for target in targets
+        if (found := [m for run in seeds if (m := _served(run, target)[1]) is not None])
+    ]
+    return [
+        f"{headline.average_name(shown)}: {', '.join(headline.task_names(shown))}. Teacher: {shown['teacher_name']}, "
+        f"fine-tuned. Measured speedup: over {headline.reference(shown)}. {spread}; {_processor(shown)}, "
+        f"{headline.counted(shown['environment']['threads'], 'thread')}.",
+        *([f"Without a teacher the same students retain {' and '.join(controls)}."] if controls else []),
+        *(["Made under older rules."] if any(run.get("rules") != "current" for run in seeds) else []),
+    ]
 
 
 def own_part(runs: dict[str, Results]) -> str:
@@ -171,7 +227,7 @@ def own_part(runs: dict[str, Results]) -> str:
                 continue
             rows.append(
                 (
-                    f"[{name}]({RESULTS}/README.md#{name})",
+                    f"[{name}]({OF_A_PAGE}#{name})",
                     ", ".join(metric for scores in student["scores"].values() for metric in scores),
                     f"{student['name']}, {student['backend']} {student['scheme']}",
                     with_interval(number(headline.retained(student)), headline.interval(student, "retained"), 1),
@@ -184,11 +240,7 @@ def own_part(runs: dict[str, Results]) -> str:
     notes = [
         f"The fastest form of each target's student, one seed. Speedup: over {headline.REFERENCE}. Gain by "
         "distillation: retained percentage points over the same student trained without a teacher, if the run has it.",
-        *(
-            [f"Made under older rules, and only in [{RESULTS}]({RESULTS}/README.md): {', '.join(before)}."]
-            if before
-            else []
-        ),
+        *([f"Made under older rules, and only in [{RESULTS}]({OF_A_PAGE}): {', '.join(before)}."] if before else []),
     ]
     return measured_part(Table("Own files", columns, rows, 3, notes)) if rows else "No run is committed yet."
 
@@ -408,7 +460,7 @@ def measured_part(table: Table) -> str:
     """A table, and its notes as one paragraph."""
     text = markdown.text([replace(table, notes=[]), Paragraph(" ".join(table.notes))]).rstrip("\n")
     # Links to committed runs, which stand in the table as text.
-    return re.sub(rf"\\\[([^\\\]]+)\\\]\(({RESULTS}[^)]*)\)", r"[\1](\2)", text)
+    return re.sub(rf"\\\[([^\\\]]+)\\\]\(({OF_A_PAGE}[^)]*)\)", r"[\1](\2)", text)
 
 
 def step_table(measured: dict[str, Any]) -> Table:
@@ -711,8 +763,8 @@ def quantize_table(measured: dict[str, Any]) -> Table:
 
 
 _MEASUREMENTS: dict[str, tuple[Path, Callable[[dict[str, Any]], Table]]] = {
-    "frameworks": (README, frameworks_table),
-    "step": (README, step_table),
+    "frameworks": (PERFORMANCE, frameworks_table),
+    "step": (PERFORMANCE, step_table),
     "quantize": (COMPRESSING, quantize_table),
     "startup": (PERFORMANCE, startup_table),
     "corpus": (PERFORMANCE, corpus_table),

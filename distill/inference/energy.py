@@ -6,6 +6,8 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
+from distill.runtime import quoting
+
 Meter = Callable[[Callable[[], None]], float]
 """Runs the work and returns the joules that processor, memory and GPU used meanwhile, for whatever else ran too."""
 Missing = str
@@ -16,7 +18,7 @@ def meter(cuda: bool) -> Meter | Missing:
     """A meter of this machine: of the processor's packages and, with `cuda`, of the first GPU. The reason if there is
     none: energy is never estimated from power ratings."""
     if find_spec("zeus") is None:
-        return "the package zeus is not installed (pip install 'distill[energy]')"
+        return f"the package zeus is not installed ({quoting.install('energy')})"
     from zeus.monitor import ZeusMonitor
 
     try:

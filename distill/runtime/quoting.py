@@ -39,6 +39,12 @@ def command(words: Iterable[str]) -> str:
     return " ".join(map(_typed, words))
 
 
+def install(extra: str | None = None) -> str:
+    """The command that installs this package with an extra. It is run in a checkout, because the name of this package
+    on the package index belongs to another one."""
+    return f"{command(['pip', 'install', '.' if extra is None else f'.[{extra}]'])} in a checkout of distill"
+
+
 def hydra(value: Value) -> str:
     """A value in Hydra's grammar of overrides (version 1.3), not yet quoted for a shell.
 

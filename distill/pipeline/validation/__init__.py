@@ -26,6 +26,7 @@ from distill.pipeline.validation.shared import shared
 from distill.pipeline.validation.system import system_files
 from distill.pipeline.validation.targets import targets
 from distill.pipeline.validation.tasks import tasks
+from distill.runtime import quoting
 from distill.runtime.storage.run_folder import is_path
 
 
@@ -121,8 +122,8 @@ def _without_teacher(config: Config) -> Iterator[str]:
 
 def _tracker(config: Config) -> Iterator[str]:
     name = config.tracker
-    if name in TRACKERS and find_spec(str(name)) is None:
-        yield f"tracker: got {name}; needs its package; run pip install 'distill[{name}]', or leave it out"
+    if name is not None and name in TRACKERS and find_spec(name) is None:
+        yield f"tracker: got {name}; needs its package; run {quoting.install(name)}, or leave it out"
 
 
 def _model_folders(config: Config) -> Iterator[str]:

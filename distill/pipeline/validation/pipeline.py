@@ -162,8 +162,8 @@ def _embedder(step: Step, settings: Export, source: Step) -> Iterator[str]:
             yield f"stages.{name}.{key}: got {got}; must be null where an embedder is exported; leave it out"
     if find_spec("sentence_transformers") is None:
         yield (
-            f"stages.{name}.start: got {start}; needs sentence-transformers to verify the exported embedder; run pip "
-            "install 'distill[embedder]', or leave the stage out"
+            f"stages.{name}.start: got {start}; needs sentence-transformers to verify the exported embedder; run "
+            f"{quoting.install('embedder')}, or leave the stage out"
         )
 
 
@@ -240,10 +240,9 @@ def _installed(key: str, schemes: list[str]) -> Iterator[str]:
     """Schemes whose packages are not installed."""
     for scheme in (SCHEMES[name] for name in schemes if name in SCHEMES):
         if missing := [name for name in scheme.packages if find_spec(name) is None]:
-            package = "distill" if scheme.extra is None else f"'distill[{scheme.extra}]'"
             yield (
                 f"{key}: got {scheme.name}; must be a scheme whose packages are installed, and {' and '.join(missing)} "
-                f"is not; run pip install {package}, or leave it out"
+                f"is not; run {quoting.install(scheme.extra)}, or leave it out"
             )
 
 

@@ -484,7 +484,7 @@ def test_a_scheme_whose_packages_are_not_installed_is_refused(config: Config, mo
     monkeypatch.setattr(module, "find_spec", lambda name: None if name == "nncf" else name)
     assert errors(config, stages__quantize__schemes=["openvino", "torchao", "onnxruntime"]) == [
         "stages.quantize.schemes: got openvino; must be a scheme whose packages are installed, and nncf is not; run "
-        "pip install 'distill[openvino]', or leave it out"
+        "pip install '.[openvino]' in a checkout of distill, or leave it out"
     ]
 
 
@@ -520,7 +520,7 @@ def test_an_embedder_has_no_quantized_variants_and_no_scores(embedder: Config, m
     assert line.startswith("stages.export_embedder.evaluated: got evaluate; must be null where an embedder is exported")
     put(embedder, "stages.export_embedder.evaluated", None)
     monkeypatch.setattr(sys.modules["distill.pipeline.validation.pipeline"], "find_spec", lambda name: None)
-    assert any("pip install 'distill[embedder]'" in line for line in validation.settings(embedder, "embedder"))
+    assert any("pip install '.[embedder]'" in line for line in validation.settings(embedder, "embedder"))
 
 
 def test_flatten_gives_dotted_keys() -> None:
