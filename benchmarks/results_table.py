@@ -167,13 +167,14 @@ def front_part(name: str, runs: dict[str, Results]) -> str:
     ]
     columns = ("Model", "Retained %", "Retained above chance %", "Measured speedup")
     table = measured_part(Table("Front", columns, rows, 1, _front_notes(runs[name], seeds, ends)))
+    command = re.sub(r"\btasks\.path=\S+", "tasks.path=GLUE", runs[name]["command"])
     links = (
         f"All forms, tasks and intervals: [{RESULTS}]({RESULTS}/README.md#{name.replace('/', '')}). "
         f"Numbers: [results.json]({RESULTS / name}/results.json). "
-        f"Command of seed {', '.join(map(str, runs[name]['seeds']))}:"
+        f"Command of seed {', '.join(map(str, runs[name]['seeds']))}, where GLUE is the folder of its files:"
     )
     warning = markdown.text(page.banner(bool(runs[name].get("smoke")))).lstrip("\n")
-    return f"{warning}{table}\n\n{links}\n\n{markdown.text(page.command(runs[name]['command']))}".rstrip("\n")
+    return f"{warning}{table}\n\n{links}\n\n{markdown.text(page.command(command))}".rstrip("\n")
 
 
 def _student(results: Results, target: str | None) -> Model:

@@ -21,7 +21,9 @@ from distill.cli import advise, predict
 from distill.cli.compare import command as compare
 from distill.config import load_config
 from distill.config.feature_kinds import KINDS
+from distill.deploy import serve
 from distill.pipeline import validation
+from tests import tiny
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -200,16 +202,24 @@ def test_the_tree_has_the_rooms_in_their_order() -> None:
     assert [name for name in listed if name in ARCHITECTURE["ROOMS"]] == list(ARCHITECTURE["ROOMS"])
 
 
-def test_python_code_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """All of it but the training and the prediction, which other tests run."""
+def test_python_code_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """All of it but whole recipes and predictions of their exports, which other tests run. The blocks of a page run in
+    turn, as the cells of a notebook."""
     monkeypatch.setattr("distill.pipeline.run.run", lambda *settings: {"models": [{"role": "student"}]})
+    load = serve.load
     model = SimpleNamespace(predict=lambda texts: [{"label": text} for text in texts])
-    monkeypatch.setattr("distill.deploy.serve.load", lambda folder: model)
-    for code in [code for document in WRITTEN for code in blocks(document.read_text(), "python")]:
-        exec(code, {})
+    monkeypatch.setattr("distill.deploy.serve.load", lambda folder, **s: load(folder, **s) if s else model)
+    tiny.save(tmp_path / "my-bert", "bert", "SequenceClassification", num_labels=2)
+    monkeypatch.chdir(tmp_path)
+    for document in WRITTEN:
+        cells: dict[str, Any] = {}
+        for code in blocks(document.read_text(), "python"):
+            exec(code, cells)
     printed = capsys.readouterr().out
     assert "distill.losses.soft_targets" in printed
     assert "{'label': 'my card was swallowed'}" in printed
+    assert re.search(r"^int8 +onnxruntime +int8 +texts ", printed, re.M)
+    assert re.search(r"^small +\d+\.\d\d +\[\d+\.\d\d, \d+\.\d\d\] +", printed, re.M)
 
 
 def test_the_picture_of_the_imports_is_current() -> None:
