@@ -40,11 +40,6 @@ def error_of(diagram: list[Bin]) -> float:
     return sum(rows * abs(confidence - accuracy) for confidence, accuracy, rows in diagram) / total
 
 
-def expected_calibration_error(logits: np.ndarray, labels: np.ndarray, bins: int = BINS) -> float:
-    """Expected calibration error of logits `[N, C]` with C > 1 for labels `[N]`; a fraction, 0 to 1."""
-    return error_of(reliability(logits, labels, bins=bins))
-
-
 def temperature(logits: np.ndarray, labels: np.ndarray) -> float:
     """The temperature by which logits `[N, C]`, divided, have the least mean negative log-likelihood of labels `[N]`.
 
