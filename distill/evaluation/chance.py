@@ -1,4 +1,4 @@
-"""What a model without any skill scores: the best predictor that outputs the same for every row, or in random order.
+"""What a model without any skill scores: the best predictor that outputs the same for every row, or a random order.
 
 A percentage of the teacher's score does not start at 0: on MRPC, whose rows are mostly paraphrases, the answer
 "paraphrase" for every row reaches 68% accuracy and an F1 of 81%.
@@ -18,16 +18,17 @@ from distill.evaluation import resamples, retained
 from distill.evaluation.metrics import METRICS
 
 SHARE = 0.99
-"""Share of the predictions from which one and the same prediction makes a model near-constant."""
+"""A model is near-constant if at least this share of its predictions are the same."""
 
 
 def chance(names: Sequence[str], labels: np.ndarray) -> dict[str, float]:
     """Metric -> score in percent of the best predictor of that metric that does not depend on the text.
 
-    This is `Metric.chance`, where a metric has it: 0 for a correlation, and for a ranking the expectation over all
-    orders of a query's documents, since a constant predictor has no order. For another metric it is the best score of
-    these constant predictions. Classes, tags of words and choices: each of them. Several labels: no label, all labels,
-    and each label alone; other combinations are not tried. Answers: no answer, and the whole context.
+    A metric that has its own `Metric.chance` scores that: a correlation is 0, and a ranking has its expectation over
+    all orders of a query's documents, since a constant predictor has no order. For other metrics, several constant
+    predictions are scored, and the best score counts. Where labels are classes, tags of words or choices, each of them
+    is tried. Where rows have several labels, no label, all labels and each label alone are tried, and no other
+    combinations. Where labels are answers, no answer and the whole context are tried.
 
     Args:
         names: keys of `METRICS`. KeyError for another name.
@@ -60,9 +61,11 @@ def _constants(labels: np.ndarray) -> list[np.ndarray]:
 
 
 def of_tasks(labels: Mapping[tuple[str, str], np.ndarray], names: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Task -> metric -> score of the best constant predictor, with the keys of `retained.scores`.
+    """Task -> metric -> score in percent of the best constant predictor, with the keys of `retained.scores`.
 
-    labels: (task, split) -> labels of a reported split.
+    Args:
+        labels: (task, split) -> labels `[N]` or `[N, K]` of a reported split.
+        names: task -> its metrics. Errors are those of `chance`.
     """
     result: dict[str, dict[str, float]] = {}
     for (task, split), of_split in labels.items():
@@ -75,8 +78,8 @@ def near_chance(teacher: retained.Scores, floor: retained.Scores) -> list[str]:
     """Tasks on which the 95% interval of the teacher's score includes chance, or is below it.
 
     Args:
-        teacher: its scores on resamples, as from `retained.drawn`.
-        floor: of the best constant predictors, as from `of_tasks`.
+        teacher: its scores `[R]` on resamples, as from `retained.drawn`.
+        floor: the scores of the best constant predictors, as from `of_tasks`, with the same tasks.
     """
     of_teacher, lowest = retained.tasks(teacher), retained.tasks(floor)
     ends = {task: resamples.interval(values) for task, values in of_teacher.items()}
@@ -84,9 +87,9 @@ def near_chance(teacher: retained.Scores, floor: retained.Scores) -> list[str]:
 
 
 def near_constant(predictions: retained.Predictions, without: Collection[str] = ()) -> list[str]:
-    """Tasks on which at least `SHARE` of the predictions are the same, on every split.
+    """Tasks on which at least `SHARE` of the predictions `[N]` or `[N, K]` are the same, on every split.
 
-    without: tasks whose predictions are often the same, such as tags of words, most of which are outside of spans.
+    without: tasks that are left out because a good model predicts the same for most rows: most words are in no span.
     """
     by_task: dict[str, bool] = {}
     for (task, _), (predicted, _) in predictions.items():

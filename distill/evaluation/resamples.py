@@ -30,7 +30,7 @@ _AT_ONCE = 2**22
 
 
 def seed_of(task: str, split: str, seed: int = 0) -> list[int]:
-    """Seed of the draws of a split: it depends on no other split, and no two splits share their draws."""
+    """Seed of the draws of a split. It depends on no other split, and no two splits share their draws."""
     return [seed, zlib.crc32(f"{task} {split}".encode())]
 
 
@@ -70,13 +70,13 @@ def _counts(units: int, resamples: int, random: np.random.Generator) -> Iterator
 
 
 def sums(columns: np.ndarray, seed: int | Sequence[int] = 0, resamples: int = RESAMPLES) -> np.ndarray:
-    """`[R, K]` sums of columns `[units, K]` over the units of each of R resamples."""
+    """`[R, K]` sums of columns `[units, K]`, in float64, over the units that each of R resamples draws."""
     random = np.random.default_rng(seed)
     return np.concatenate([counts @ columns for _, counts in _counts(len(columns), resamples, random)])
 
 
 def interval(values: np.ndarray) -> tuple[float, float] | None:
-    """95% percentile interval of values [R] on resamples; values that are not finite do not count. None without any."""
+    """95% percentile interval of values `[R]` on resamples; None if no value is finite. Other values do not count."""
     finite = values[np.isfinite(values)]
     if not len(finite):
         return None
@@ -85,9 +85,10 @@ def interval(values: np.ndarray) -> tuple[float, float] | None:
 
 
 def p_value(differences: np.ndarray) -> float:
-    """Two-sided p of no difference, of paired differences [R] on resamples: 1 minus the level of the widest percentile
-    interval without 0. It is never 0, because the observed rows count as one more resample (Davison and Hinkley 1997,
-    Bootstrap Methods and their Application, section 4.2).
+    """Two-sided p of no difference, from paired differences `[R]` on resamples.
+
+    It is 1 minus the level of the widest percentile interval without 0. It is never 0, because the observed rows count
+    as one more resample (Davison and Hinkley 1997, Bootstrap Methods and their Application, section 4.2).
     """
     fewer = min((differences <= 0).sum(), (differences >= 0).sum())
     return float(min(1.0, 2 * (1 + fewer) / (1 + len(differences))))

@@ -71,6 +71,12 @@ def test_spans_and_scores_equal_conlleval(scheme: str, seed: int) -> None:
     assert METRICS["span_f1"](guess["label"], truth) == pytest.approx(
         2 * len(ours & theirs) / (len(ours) + len(theirs))
     )
+    assert KIND.recalled is not None
+    by_text = KIND.recalled(guess["label"], truth, labels)
+    for name in types:
+        both, true = ([(text, kind) for text, *_, kind in part] for part in (ours & theirs, theirs))
+        expected = [[both.count((n, name)), true.count((n, name))] for n in range(60)]
+        assert by_text[name].tolist() == expected
     shared, _, total = counts(guess["label"], truth["label"], truth["group"])
     recalls = KIND.recalls(guess["label"], truth, labels)
     for number, name in enumerate(types):
