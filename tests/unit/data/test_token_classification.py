@@ -74,8 +74,8 @@ def test_spans_and_scores_equal_conlleval(scheme: str, seed: int) -> None:
     assert KIND.recalled is not None
     by_text = KIND.recalled(guess["label"], truth, labels)
     for name in types:
-        both, true = ([(text, kind) for text, *_, kind in part] for part in (ours & theirs, theirs))
-        expected = [[both.count((n, name)), true.count((n, name))] for n in range(60)]
+        both, every = ([(text, kind) for text, *_, kind in part] for part in (ours & theirs, theirs))
+        expected = [[both.count((n, name)), every.count((n, name))] for n in range(60)]
         assert by_text[name].tolist() == expected
     shared, _, total = counts(guess["label"], truth["label"], truth["group"])
     recalls = KIND.recalls(guess["label"], truth, labels)
