@@ -351,7 +351,7 @@ def _parts(rows: Labelled) -> dict[str, Split]:
 def _counts(task: Task, rows: Dataset) -> dict[str, int]:
     """Label -> number of rows that have it; of words, type -> number of spans."""
     targets = targets_of(rows)
-    if task.kind.per_token and task.kind.recalls is not None:
+    if task.kind.per_token:
         given = targets[labelled(targets)]
         truth = task.kind.truth(given, [[""] * len(given)], task.labels)
         return {label: count for label, (_, count) in task.kind.recalls(truth["label"], truth, task.labels).items()}

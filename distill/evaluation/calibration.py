@@ -14,16 +14,23 @@ from distill.inference.mixture import log_probabilities
 
 BINS = 15
 LOWEST, HIGHEST = 0.05, 20.0
-"""Least and largest temperature. Without a bound, that of a model without an error would be 0."""
+"""Least and largest temperature. Without a bound, the temperature of a model that makes no error would be 0."""
 
 Bin = tuple[float, float, int]
 """Mean confidence and accuracy, 0 to 1, and number of the rows of a bin."""
 
 
 def reliability(logits: np.ndarray, labels: np.ndarray, temperature: float = 1.0, bins: int = BINS) -> list[Bin]:
-    """The bins of confidence with rows, of `bins` of equal width: a reliability diagram.
+    """A reliability diagram: the bins of confidence that have rows, of `bins` bins of equal width.
 
-    logits `[N, C]` with C > 1, labels `[N]`. Bin k is (k / bins, (k + 1) / bins], as in the paper.
+    Bin k is (k / bins, (k + 1) / bins], as in the paper.
+
+    Args:
+        logits: `[N, C]`, divided by the temperature.
+        labels: `[N]` class numbers.
+
+    Raises:
+        ValueError: for logits of another shape, or with C = 1.
     """
     if logits.ndim != 2 or logits.shape[1] < 2:
         raise ValueError(f"logits: got shape {logits.shape}; must be [N, C], C > 1 (not a regression)")
@@ -35,20 +42,18 @@ def reliability(logits: np.ndarray, labels: np.ndarray, temperature: float = 1.0
 
 
 def error_of(diagram: list[Bin]) -> float:
-    """Mean distance between confidence and accuracy over the bins, weighted by rows; a fraction, 0 to 1."""
+    """The expected calibration error, 0 to 1: the mean distance between confidence and accuracy, weighted by rows.
+
+    diagram: at least one bin. ZeroDivisionError without a bin.
+    """
     total = sum(rows for *_, rows in diagram)
     return sum(rows * abs(confidence - accuracy) for confidence, accuracy, rows in diagram) / total
 
 
-def expected_calibration_error(logits: np.ndarray, labels: np.ndarray, bins: int = BINS) -> float:
-    """Expected calibration error of logits `[N, C]` with C > 1 for labels `[N]`; a fraction, 0 to 1."""
-    return error_of(reliability(logits, labels, bins=bins))
-
-
 def temperature(logits: np.ndarray, labels: np.ndarray) -> float:
-    """The temperature by which logits `[N, C]`, divided, have the least mean negative log-likelihood of labels `[N]`.
+    """The temperature, from `LOWEST` to `HIGHEST`, at which labels `[N]` have the least mean negative log-likelihood.
 
-    From `LOWEST` to `HIGHEST`. The rows must not be those on which the calibration is then reported.
+    The logits `[N, C]` are divided by it. The calibration must be reported on other rows than these.
     """
     rows = np.arange(len(labels))
 
@@ -60,7 +65,12 @@ def temperature(logits: np.ndarray, labels: np.ndarray) -> float:
 
 
 def described(logits: np.ndarray, labels: np.ndarray, chosen: float | None) -> dict[str, Any]:
-    """The calibration of a task, as in results.json. `chosen`: the temperature from other rows; None without any."""
+    """The calibration of a task, as in results.json.
+
+    Args:
+        logits, labels: `[N, C]` and `[N]`, as `reliability` takes them. ValueError for other shapes.
+        chosen: the temperature, from other rows. None if there are no other rows.
+    """
     before = reliability(logits, labels)
     result = {"ece": error_of(before), "temperature": chosen, "ece_scaled": None, "bins": _rounded(before)}
     if chosen is None:

@@ -1,4 +1,4 @@
-"""What a model without any skill scores: the best predictor that outputs the same for every row, or in random order.
+"""What a model without any skill scores: the best predictor that outputs the same for every row, or a random order.
 
 A percentage of the teacher's score does not start at 0: on MRPC, whose rows are mostly paraphrases, the answer
 "paraphrase" for every row reaches 68% accuracy and an F1 of 81%.
@@ -14,33 +14,41 @@ import numpy as np
 from distill.data.task_types.answers import NONE, grades
 from distill.data.task_types.retrieval import JUDGED
 from distill.data.task_types.task_type import GROUPED
-from distill.evaluation import metrics, resamples, retained
+from distill.evaluation import resamples, retained
+from distill.evaluation.metrics import METRICS
 
-CORRELATIONS = ("matthews", "pearson", "spearman")
-"""Metrics that are 0 for every constant predictor."""
 SHARE = 0.99
-"""Share of the predictions from which one and the same prediction makes a model near-constant."""
+"""A model is near-constant if at least this share of its predictions are the same."""
 
 
 def chance(names: Sequence[str], labels: np.ndarray) -> dict[str, float]:
     """Metric -> score in percent of the best predictor of that metric that does not depend on the text.
 
-    Classes, tags of words and choices: the best of all. Several labels: the best of none, all, and each label alone;
-    other combinations are not tried. Answers: the better of no answer and the whole context. Correlations: 0. Rankings:
-    the expectation over all orders of a query's documents, since a constant predictor has no order.
+    A metric that has its own `Metric.chance` scores that: a correlation is 0, and a ranking has its expectation over
+    all orders of a query's documents, since a constant predictor has no order. For other metrics, several constant
+    predictions are scored, and the best score counts. Where labels are classes, tags of words or choices, each of them
+    is tried. Where rows have several labels, no label, all labels and each label alone are tried, and no other
+    combinations. Where labels are answers, no answer and the whole context are tried.
 
     Args:
-        labels: of one split, as metrics take them.
+        names: keys of `METRICS`. KeyError for another name.
+        labels: `[N]` or `[N, K]` of one split, as metrics take them.
+
+    Raises:
+        ValueError: for labels of a ranking and a metric without its own `chance`.
     """
-    if labels.dtype in (GROUPED, JUDGED):
-        return _of_random_orders(names, labels)
-    constants = [] if set(names) <= {*CORRELATIONS} else _constants(labels)
-    by_constant = [metrics.score(names, predicted, labels) for predicted in constants]
-    return {name: max((score[name] for score in by_constant), default=0.0) for name in names}
+    own = {name: METRICS[name].chance for name in names}
+    constants = _constants(labels) if None in own.values() else []
+    return {
+        name: 100 * (of(labels) if of else max((METRICS[name](each, labels) for each in constants), default=0.0))
+        for name, of in own.items()
+    }
 
 
 def _constants(labels: np.ndarray) -> list[np.ndarray]:
     """The predictions of each constant predictor that is tried, as metrics take them."""
+    if labels.dtype in (GROUPED, JUDGED):
+        raise ValueError(f"labels: got {labels.dtype}; a metric of rankings must have its own `chance`")
     if labels.dtype == object:
         whole = np.array([(0, len(context)) for context, _ in labels])
         return [grades(predicted, labels) for predicted in (np.full_like(whole, NONE), whole)]
@@ -52,53 +60,12 @@ def _constants(labels: np.ndarray) -> list[np.ndarray]:
     return [np.full(len(values), value) for value in np.unique(values)]
 
 
-def _of_random_orders(names: Sequence[str], labels: np.ndarray) -> dict[str, float]:
-    """Metric -> mean over queries of its expectation, in percent; queries without a relevant document do not count."""
-    everything = labels.dtype == JUDGED  # the documents of all rows are ranked for each query
-    documents = len(np.unique(labels["document"])) if everything else 0
-    values: dict[str, list[float]] = {name: [] for name in names}
-    order = np.argsort(labels["group"], kind="stable")
-    starts = np.flatnonzero(np.diff(labels["group"][order], prepend=-1))
-    for rows in np.split(order, starts[1:]):
-        gains = np.maximum(labels["label"][rows].astype(np.float64), 0)
-        if everything:
-            _, number = np.unique(labels["document"][rows], return_inverse=True)
-            gains = np.array([gains[number == n].max() for n in range(number.max() + 1)])
-        if gains.any():
-            for name in names:
-                values[name].append(_EXPECTED[name](gains, documents or len(rows)))
-    return {name: 100 * float(np.mean(each)) if each else 0.0 for name, each in values.items()}
-
-
-def _ndcg(gains: np.ndarray, documents: int) -> float:
-    """Expected nDCG@10 of `documents` in random order, of which the gains above 0 are among `gains`."""
-    discounts = 1 / np.log2(np.arange(min(metrics.TOP, documents)) + 2)
-    best = np.sort(gains)[::-1][: len(discounts)]
-    return float(gains.sum() / documents * discounts.sum() / (best @ discounts[: len(best)]))
-
-
-def _reciprocal_rank(gains: np.ndarray, documents: int) -> float:
-    """Expected 1 / rank of the first relevant document among the first ten, and 0 if none is."""
-    relevant, expected, none_before = int((gains > 0).sum()), 0.0, 1.0
-    for rank in range(min(metrics.TOP, documents)):
-        left = documents - rank
-        expected += none_before * min(relevant / left, 1.0) / (rank + 1)
-        none_before *= max(1 - relevant / left, 0.0)
-    return expected
-
-
-def _recall(gains: np.ndarray, documents: int) -> float:
-    """Expected share of the relevant documents that are among the first ten."""
-    return min(metrics.TOP, documents) / documents
-
-
-_EXPECTED = {"ndcg_at_10": _ndcg, "mrr_at_10": _reciprocal_rank, "recall_at_10": _recall}
-
-
 def of_tasks(labels: Mapping[tuple[str, str], np.ndarray], names: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Task -> metric -> score of the best constant predictor, with the keys of `retained.scores`.
+    """Task -> metric -> score in percent of the best constant predictor, with the keys of `retained.scores`.
 
-    labels: (task, split) -> labels of a reported split.
+    Args:
+        labels: (task, split) -> labels `[N]` or `[N, K]` of a reported split.
+        names: task -> its metrics. Errors are those of `chance`.
     """
     result: dict[str, dict[str, float]] = {}
     for (task, split), of_split in labels.items():
@@ -111,8 +78,8 @@ def near_chance(teacher: retained.Scores, floor: retained.Scores) -> list[str]:
     """Tasks on which the 95% interval of the teacher's score includes chance, or is below it.
 
     Args:
-        teacher: its scores on resamples, as from `retained.drawn`.
-        floor: of the best constant predictors, as from `of_tasks`.
+        teacher: its scores `[R]` on resamples, as from `retained.drawn`.
+        floor: the scores of the best constant predictors, as from `of_tasks`, with the same tasks.
     """
     of_teacher, lowest = retained.tasks(teacher), retained.tasks(floor)
     ends = {task: resamples.interval(values) for task, values in of_teacher.items()}
@@ -120,9 +87,9 @@ def near_chance(teacher: retained.Scores, floor: retained.Scores) -> list[str]:
 
 
 def near_constant(predictions: retained.Predictions, without: Collection[str] = ()) -> list[str]:
-    """Tasks on which at least `SHARE` of the predictions are the same, on every split.
+    """Tasks on which at least `SHARE` of the predictions `[N]` or `[N, K]` are the same, on every split.
 
-    without: tasks whose predictions are often the same, such as tags of words, most of which are outside of spans.
+    without: tasks that are left out because a good model predicts the same for most rows: most words are in no span.
     """
     by_task: dict[str, bool] = {}
     for (task, _), (predicted, _) in predictions.items():

@@ -143,8 +143,8 @@ def _recall(own: retained.Predictions, tasks: dict[str, TaskData]) -> dict[str, 
     """Task -> label, or type of spans -> percent of its rows that are predicted, on the first reported split."""
     result: dict[str, dict[str, float]] = {}
     for (name, _), (predicted, labels) in own.items():
-        if (recalls := (task := tasks[name].task).kind.recalls) is not None and name not in result:
-            by_label = recalls(predicted, labels, task.labels)
+        if (task := tasks[name].task).kind.recalled is not None and name not in result:
+            by_label = task.kind.recalls(predicted, labels, task.labels)
             result[name] = {label: percent for label, (percent, _) in by_label.items()}
     return result
 

@@ -70,7 +70,8 @@ def agreement(kind: Kind, a: np.ndarray, b: np.ndarray) -> dict[str, Any]:
     if kind.same is not None:
         return statistics.share(kind.same(a, b))
     distance = float(np.abs(a.astype(np.float64) - b).mean())
-    return {"pearson": metrics.pearson(a, b), "spearman": metrics.spearman(a, b), "mean_absolute_difference": distance}
+    correlations = {name: metrics.METRICS[name](a, b) for name in ("pearson", "spearman")}
+    return correlations | {"mean_absolute_difference": distance}
 
 
 def score(kind: Kind, predicted: np.ndarray, targets: np.ndarray) -> dict[str, float]:

@@ -20,8 +20,8 @@ from distill.data.encode import Encoded
 from distill.data.task import Task
 from distill.data.task_model import load_for
 from distill.data.tasks import TaskData
-from distill.evaluation import retained
-from distill.evaluation.metrics import finite, resampled
+from distill.evaluation import resamples, retained
+from distill.evaluation.metrics import finite
 from distill.inference import runners
 from distill.inference.predict import predict
 from distill.inference.runners import Batch, Run
@@ -47,21 +47,6 @@ class Quality:
     """What the score is computed from; empty if it is unknown."""
     task: Task | None = None
 
-    def resampled(self, other: Quality, value: Callable[[retained.Predictions], float]) -> float:
-        """The lower end of the 95% interval of `value` of this model minus that of another, whose predictions are for
-        the same rows. A paired bootstrap over rows; infinite without predictions, so that a loss is no noise then."""
-        if not self.predictions or not other.predictions:
-            return math.inf
-        random, drawn = np.random.default_rng(0), list[float]()
-        for _ in range(RESAMPLES):
-            rows = {key: resampled(labels, random) for key, (_, labels) in self.predictions.items()}
-            ours, theirs = (
-                {key: (of_model.predictions[key][0][chosen], truth) for key, (chosen, truth) in rows.items()}
-                for of_model in (self, other)
-            )
-            drawn.append(value(ours) - value(theirs))
-        return float(np.nanpercentile(drawn, 2.5))
-
 
 @dataclass(frozen=True)
 class Limits:
@@ -80,8 +65,7 @@ class Limits:
         # Negated comparisons, because a loss that is not a number must exceed every limit.
         drop = before.score - after.score
         if self.drop is not None and not drop <= self.drop:
-            least = before.resampled(after, functools.partial(_score, before.task)) if np.isfinite(drop) else math.inf
-            if least > min(self.drop, 0):
+            if not np.isfinite(drop) or _least(score_losses, before, after) > min(self.drop, 0):
                 return f"{drop:.1f} points, more than max_drop={self.drop:g}"
         if self.recall_drop is None:
             return None
@@ -90,7 +74,7 @@ class Limits:
             label
             for label, (_, rows) in before.recalls.items()
             if not lost[label] <= max(self.recall_drop, 100 / rows) + 1e-9
-            and not before.resampled(after, functools.partial(_recall, before.task, label)) <= 0
+            and _least(functools.partial(recall_losses, label), before, after) > 0
         ]
         if not over:
             return None
@@ -103,17 +87,48 @@ def _score(task: Task | None, predictions: retained.Predictions) -> float:
     return retained.glue_average(retained.scores(predictions, {task.name: task.metrics}))
 
 
-def _recall(task: Task | None, label: str, predictions: retained.Predictions) -> float:
-    """Recall of a label in percent; NaN if it has no row."""
-    assert task is not None
-    recalls = _recalls(task, predictions)
-    return recalls[label][0] if label in recalls else math.nan
+def _least(losses: Callable[[Quality, Quality], np.ndarray], before: Quality, after: Quality) -> float:
+    """Lower end of the 95% interval of the loss; infinite where it is unknown, so that the loss is then no noise."""
+    known = before.predictions and after.predictions
+    ends = resamples.interval(losses(before, after)) if known else None
+    return math.inf if ends is None else ends[0]
+
+
+def score_losses(before: Quality, after: Quality) -> np.ndarray:
+    """`[RESAMPLES]` points by which the score is lower after quantization, on the same resampled rows for both.
+
+    before, after: with a task, and with predictions for the same rows. ValueError for predictions for other rows.
+    """
+    assert before.task is not None
+    models, names = {"before": before.predictions, "after": after.predictions}, {before.task.name: before.task.metrics}
+    drawn = retained.drawn(models, names, RESAMPLES)
+    losses: np.ndarray = retained.average(drawn["before"]) - retained.average(drawn["after"])
+    return losses
+
+
+def recall_losses(label: str, before: Quality, after: Quality) -> np.ndarray:
+    """`[RESAMPLES]` points by which the recall of a label is lower, as in `score_losses`; NaN on a resample without it.
+
+    before, after: of a task whose kind has labels.
+    """
+    sums = np.zeros((RESAMPLES, 3))
+    for key, (ours, truth) in before.predictions.items():
+        first, second = (_recalled(before, part, truth) for part in (ours, after.predictions[key][0]))
+        if label in first:  # else no row of this split has it
+            columns = np.column_stack([first[label], second[label][:, 0]]).astype(np.float64)
+            sums += resamples.sums(columns, resamples.seed_of(*key), RESAMPLES)
+    kept, total, kept_after = sums.T
+    return 100 * np.divide(kept - kept_after, total, out=np.full(RESAMPLES, np.nan), where=total > 0)
+
+
+def _recalled(quality: Quality, predicted: np.ndarray, truth: np.ndarray) -> dict[str, np.ndarray]:
+    assert quality.task is not None
+    assert quality.task.kind.recalled is not None
+    return quality.task.kind.recalled(predicted, truth, quality.task.labels)
 
 
 def _recalls(task: Task, predictions: retained.Predictions) -> dict[str, tuple[float, int]]:
     """As in `Quality.recalls`."""
-    if task.kind.recalls is None:
-        return {}
     predicted, labels = map(np.concatenate, zip(*predictions.values(), strict=True))
     return task.kind.recalls(predicted, labels, task.labels)
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distill.data.task_types.soft import log_probabilities
-from distill.data.task_types.task_type import MISSING, Kind, Where, Words, is_number, is_text, recalls, total_variation
+from distill.data.task_types.task_type import MISSING, Kind, Where, Words, is_number, is_text, recalled, total_variation
 from distill.data.task_types.written import names as names_in
 from distill.data.task_types.written import read_names
 from distill.errors import DataError
@@ -90,7 +90,7 @@ CLASSIFICATION = Kind(
     same=_same,
     flags=_flags,
     names=_names,
-    recalls=recalls,
+    recalled=recalled,
     soft=log_probabilities,
     read=read_names,
 )

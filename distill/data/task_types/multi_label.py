@@ -19,7 +19,7 @@ from distill.data.task_types.task_type import (
     is_list,
     is_number,
     is_text,
-    recalls,
+    recalled,
     total_variation,
 )
 from distill.errors import DataError
@@ -144,7 +144,7 @@ MULTI_LABEL = Kind(
     same=_same,
     flags=_flags,
     names=_names,
-    recalls=recalls,
+    recalled=recalled,
     averaged=False,
     soft=log_odds,
     read=read_sets,

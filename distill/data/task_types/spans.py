@@ -101,18 +101,26 @@ def spans(tags: np.ndarray, group: np.ndarray) -> np.ndarray:
     return np.stack([np.flatnonzero(starts), np.flatnonzero(ends), kind[starts]], axis=1)
 
 
+def matched(predicted: np.ndarray, truth: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """[S, 3] each: the spans in both, in the prediction, in the truth, of codes [words]. Columns are as in `spans`.
+
+    group: [words] number of each word's text.
+    """
+    ours, theirs = spans(predicted, group), spans(truth, group)
+    # No two spans of a tagging share their first word.
+    at = np.full((len(truth), 2), -1)
+    at[theirs[:, 0]] = theirs[:, 1:]
+    return ours[(at[ours[:, 0]] == ours[:, 1:]).all(axis=1)], ours, theirs
+
+
 def counts(
     predicted: np.ndarray, truth: np.ndarray, group: np.ndarray, types: int = 0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """[types] each: spans in both, in the prediction, in the truth, of codes [words].
 
-    `types`: minimum number of types.
+    group: [words] number of each word's text. types: minimum number of types.
     """
-    ours, theirs = spans(predicted, group), spans(truth, group)
-    size = max(types, 1 + int(max([*ours[:, 2], *theirs[:, 2], -1])))
-    # No two spans of a tagging share their first word.
-    at = np.full((len(truth), 2), -1)
-    at[theirs[:, 0]] = theirs[:, 1:]
-    both = ours[(at[ours[:, 0]] == ours[:, 1:]).all(axis=1)]
-    shared, predictions, true = (np.bincount(part[:, 2], minlength=size) for part in (both, ours, theirs))
-    return shared, predictions, true
+    found = matched(predicted, truth, group)
+    size = max(types, *(1 + int(part[:, 2].max(initial=-1)) for part in found))
+    shared, ours, theirs = (np.bincount(part[:, 2], minlength=size) for part in found)
+    return shared, ours, theirs

@@ -142,9 +142,9 @@ class Kind:
     """Column -> names of its labels."""
     order: Callable[[set[str]], tuple[str, ...]] = sorted_names
     """Names of labels -> the labels of a task without other names, in the order of the model's outputs."""
-    recalls: Callable[[np.ndarray, np.ndarray, Sequence[str]], dict[str, tuple[float, int]]] | None = None
-    """(predictions, truth, labels) -> label -> (percent of its rows that are predicted, number of its rows), for the
-    labels that occur. None without labels."""
+    recalled: Callable[[np.ndarray, np.ndarray, Sequence[str]], dict[str, np.ndarray]] | None = None
+    """(predictions, truth, labels) -> label, or type of spans -> [units, 2] how often it is in both, and how often in
+    the truth. A unit is a row or, of words, a text. Labels that do not occur are left out. None without labels."""
     soft: Callable[[pa.ChunkedArray, Mapping[str, int], Where, str], np.ndarray] | None = None
     """(column of soft labels, name of a label -> its output, where, name of the column) -> outputs [n, outputs] that
     stand in for a teacher's, float32; NaN for a row without. DataError for a value that is none. None for kinds
@@ -166,6 +166,15 @@ class Kind:
     prepare: Callable[[pa.Table, Columns, Where], pa.Table] | None = None
     """(table, its columns, where) -> a table with the text columns, the label as `encode` takes it, and `WORDS` or
     `SECONDS`. None for kinds whose rows are texts or pairs."""
+
+    def recalls(self, predicted: np.ndarray, truth: np.ndarray, labels: Sequence[str]) -> dict[str, tuple[float, int]]:
+        """Label, or type of spans -> (recall in percent, how often it is in the truth); empty without labels.
+
+        predicted, truth: `[n]` or `[n, labels]`, as metrics take them.
+        """
+        counted = {} if self.recalled is None else self.recalled(predicted, truth, labels)
+        sums = {label: columns.sum(axis=0) for label, columns in counted.items()}
+        return {label: (float(100 * both / total), int(total)) for label, (both, total) in sums.items()}
 
     @property
     def choices(self) -> bool:
@@ -244,13 +253,16 @@ def group_numbers(texts: Sequence[str]) -> np.ndarray:
     return np.fromiter((numbers.setdefault(text.strip(), len(numbers)) for text in texts), np.int64)
 
 
-def recalls(predicted: np.ndarray, truth: np.ndarray, labels: Sequence[str]) -> dict[str, tuple[float, int]]:
-    """Recall of each label, for class numbers [n] or 0 and 1 [n, labels]: see `Kind.recalls`."""
+def recalled(predicted: np.ndarray, truth: np.ndarray, labels: Sequence[str]) -> dict[str, np.ndarray]:
+    """Label -> [n, 2] whether a row has it in prediction and truth, and in the truth: see `Kind.recalled`.
+
+    predicted, truth: class numbers [n], or 0 and 1 [n, labels].
+    """
     if truth.ndim == 1:
         numbers = np.arange(len(labels))
         truth, predicted = truth[:, None] == numbers, predicted[:, None] == numbers
-    rows, hits = (truth == 1).sum(axis=0), ((truth == 1) & (predicted == 1)).sum(axis=0)
-    return {labels[int(n)]: (float(100 * hits[n] / rows[n]), int(rows[n])) for n in np.flatnonzero(rows)}
+    true, both = truth == 1, (truth == 1) & (predicted == 1)
+    return {labels[int(n)]: np.stack([both[:, n], true[:, n]], axis=1) for n in np.flatnonzero(true.any(axis=0))}
 
 
 def targets_in(column: pa.ChunkedArray) -> np.ndarray:

@@ -20,7 +20,7 @@ from distill.data.task_types.spans import (
     PREFIXES,
     TAGGED,
     codes,
-    counts,
+    matched,
     parted,
     scheme_of,
     spans,
@@ -356,11 +356,14 @@ def _same(predicted: np.ndarray, other: np.ndarray) -> np.ndarray:
     return equal
 
 
-def _recalls(predicted: np.ndarray, truth: np.ndarray, labels: Sequence[str]) -> dict[str, tuple[float, int]]:
-    """Recall of each type of spans."""
-    types = types_of(labels)
-    shared, _, true = counts(predicted, truth["label"], truth["group"], len(types))
-    return {types[n]: (float(100 * shared[n] / true[n]), int(true[n])) for n in np.flatnonzero(true)}
+def _recalled(predicted: np.ndarray, truth: np.ndarray, labels: Sequence[str]) -> dict[str, np.ndarray]:
+    """Type -> [texts, 2] its spans of each text in prediction and truth, and in the truth; for types that occur."""
+    types, (texts, text) = types_of(labels), np.unique(truth["group"], return_inverse=True)
+    both, _, true = matched(predicted, truth["label"], truth["group"])
+    columns = np.zeros((len(texts), len(types), 2), np.int64)
+    for column, part in enumerate((both, true)):
+        np.add.at(columns[:, :, column], (text[part[:, 0]], part[:, 2]), 1)
+    return {types[n]: columns[:, n] for n in np.flatnonzero(columns[:, :, 1].any(axis=0))}
 
 
 TOKEN_CLASSIFICATION = Kind(
@@ -382,7 +385,7 @@ TOKEN_CLASSIFICATION = Kind(
     truth=_truth,
     names=_names,
     order=_order,
-    recalls=_recalls,
+    recalled=_recalled,
     architecture=TOKENS,
     per_token=True,
     divide=_divide,

@@ -13,7 +13,7 @@ from distill.config.plan import EMBEDDER, Step
 from distill.data.tasks import TaskData
 from distill.deploy.export.embedder import Embedder, export_embedder, vectors
 from distill.deploy.export.proof import Artifact, difference, fresh
-from distill.evaluation.metrics import spearman
+from distill.evaluation.metrics import METRICS
 from distill.models import families, teacher
 from distill.models.families.vectors import Vectors, read
 from distill.pipeline.collect import origin
@@ -85,7 +85,7 @@ def _similarity(data: TaskData, embedder: Embedder, tokenizer: Any) -> float:
     prompt = embedder.given.prompt
     columns = ([prompt + text for text in rows[column]] for column in data.task.columns)
     first, second = (vectors(embedder, tokenizer, texts) for texts in columns)
-    return 100 * spearman((first * second).sum(1), np.asarray(rows["label"]))
+    return 100 * METRICS["spearman"]((first * second).sum(1), np.asarray(rows["label"]))
 
 
 def _summary(measured: dict[str, Any]) -> str:

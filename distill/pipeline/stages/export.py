@@ -21,7 +21,7 @@ from distill.deploy import serve
 from distill.deploy.export import cross_encoder, onnx, recheck, record
 from distill.deploy.export.huggingface import copied, export_folder
 from distill.deploy.export.proof import Artifact, difference, fresh, logits_of
-from distill.evaluation.metrics import accuracy
+from distill.evaluation.metrics import METRICS
 from distill.inference.timing import last_special
 from distill.models.families import sentence, vectors
 from distill.pipeline.collect import origin, results
@@ -350,7 +350,7 @@ def _quantized(ctx: Context, step: Step, task: str) -> Iterator[tuple[str, str, 
 def _agreement(task: Task, outputs: np.ndarray, expected: np.ndarray) -> float | None:
     """Share of rows with the same prediction; None for numbers."""
     both = (task.predictions(values.reshape(-1, task.outputs)) for values in (outputs, expected))
-    return accuracy(*both) if task.kind.named else None
+    return METRICS["accuracy"](*both) if task.kind.named else None
 
 
 def _texts(data: TaskData, count: int) -> list[list[str]]:

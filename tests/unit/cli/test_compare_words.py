@@ -23,7 +23,7 @@ from distill.data.task_types.spans import TAGGED
 from distill.data.task_types.token_classification import words_of
 from distill.deploy.export import record
 from distill.errors import UserError
-from distill.evaluation import metrics
+from distill.evaluation.metrics import METRICS
 from distill.inference import latency
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tiny.py"))
@@ -228,7 +228,7 @@ def test_the_interval_resamples_texts(model: Save) -> None:
         values.append(100 * np.concatenate([same[row] for row in rows]).mean())
     found = words.agreement(a, b, text)
     assert found["ci95"] == pytest.approx(np.percentile(values, [2.5, 97.5]), abs=0.8)
-    assert found["spans"] == pytest.approx(100 * metrics.span_f1(a, np.array([*zip(b, text, strict=True)], TAGGED)))
+    assert found["spans"] == pytest.approx(100 * METRICS["span_f1"](a, np.array([*zip(b, text, strict=True)], TAGGED)))
 
 
 def test_the_command_writes_a_table_a_page_and_json(

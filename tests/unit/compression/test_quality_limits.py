@@ -12,9 +12,20 @@ import numpy as np
 import pytest
 import torch
 from safetensors import SafetensorError
+from scipy.stats import bootstrap
+from sklearn.metrics import f1_score, recall_score
 from transformers import AutoModelForSequenceClassification
 
-from distill.compression.quantization.quality_limits import Floats, Limits, Quality, Source, load, quality
+from distill.compression.quantization.quality_limits import (
+    Floats,
+    Limits,
+    Quality,
+    Source,
+    load,
+    quality,
+    recall_losses,
+    score_losses,
+)
 from distill.compression.quantization.quantize import MAKE, linears
 from distill.config import Quantize
 from distill.config.schemes import ONNX, SCHEMES
@@ -256,6 +267,56 @@ def test_a_loss_that_may_be_noise_exceeds_no_limit(rows: int, wrong: int, refuse
     before, after = measured(rows, 0, task), measured(rows, wrong, task)
     assert (Limits(2.0).exceeded(before, after) is not None) == refused
     assert (Limits(None, 2.0).exceeded(before, after) is not None) == refused
+
+
+def sampled(wrong: float, task: Task) -> Quality:
+    """A model with a share of wrong predictions, drawn at random, on a small and a large split."""
+    random, predictions = np.random.default_rng(0), {}
+    for split, rows in (("matched", 60), ("mismatched", 240)):
+        labels = (random.random(rows) < 0.4).astype(np.int64)
+        predicted = np.where(np.random.default_rng(rows).random(rows) < wrong, 1 - labels, labels)
+        predictions[task.name, split] = (predicted, labels)
+    return Quality(0.0, {}, predictions, task)
+
+
+def test_losses_on_resamples_are_those_of_scipy() -> None:
+    """The interval of a paired percentile bootstrap, of the mean over splits and of the recall over all their rows."""
+    task = Task("own", KINDS["classification"], ("text",), ("no", "yes"), ("f1",))
+    before, after = sampled(0.1, task), sampled(0.2, task)
+    splits = [(labels, ours, after.predictions[key][0]) for key, (ours, labels) in before.predictions.items()]
+    indices = tuple(np.arange(len(labels)) for labels, *_ in splits)
+
+    def drawn(*rows: np.ndarray) -> list[tuple[np.ndarray, ...]]:
+        return [tuple(each[r.astype(int)] for each in split) for split, r in zip(splits, rows, strict=True)]
+
+    def of_score(*rows: np.ndarray) -> float:
+        return 100 * float(np.mean([f1_score(y, a) - f1_score(y, b) for y, a, b in drawn(*rows)]))
+
+    def of_recall(*rows: np.ndarray) -> float:
+        labels, ours, theirs = map(np.concatenate, zip(*drawn(*rows), strict=True))
+        return 100 * float(recall_score(labels, ours) - recall_score(labels, theirs))
+
+    for losses, statistic in (
+        (score_losses(before, after), of_score),
+        (recall_losses("yes", before, after), of_recall),
+    ):
+        expected = bootstrap(
+            indices, statistic, n_resamples=1000, vectorized=False, method="percentile", rng=np.random.default_rng(0)
+        )
+        assert len(losses) == 1000
+        assert losses.mean() == pytest.approx(expected.bootstrap_distribution.mean(), abs=0.7)
+        assert losses.std() == pytest.approx(expected.standard_error, rel=0.1)
+        low, high = expected.confidence_interval
+        assert np.percentile(losses, [2.5, 97.5]) == pytest.approx((low, high), abs=1.5)
+
+
+def test_a_resample_without_a_label_has_no_recall() -> None:
+    task = Task("own", KINDS["classification"], ("text",), ("no", "yes"), ("accuracy",))
+    labels = np.array([1, 0, 0])
+    before, after = (Quality(0.0, {}, {("own", "test"): (p, labels)}, task) for p in (labels, np.zeros(3, np.int64)))
+    losses = recall_losses("yes", before, after)
+    assert set(losses[~np.isnan(losses)]) == {100.0}
+    assert 0.2 < np.isnan(losses).mean() < 0.4  # (2 / 3) ** 3
 
 
 def test_a_score_that_is_no_number_exceeds_every_limit() -> None:

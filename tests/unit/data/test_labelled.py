@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
@@ -14,9 +15,10 @@ from distill import config
 from distill.data.files import Table
 from distill.data.labelled import Labelled, labelled_rows
 from distill.data.splits import MOST_ASIDE, Split, hashes, targets_of
-from distill.data.task_types import MISSING
+from distill.data.task_types import KINDS, MISSING
 from distill.errors import ConfigError, DataError, UserError
 from distill.models.families.head import Head
+from distill.pipeline.validation.tasks import tasks
 
 COUNT = 200
 TEXTS = [f"Customer {i} writes about order {i * 31 % 97}." for i in range(COUNT)]
@@ -52,6 +54,16 @@ def refused(splits: dict[str, Rows], **settings: Any) -> str:
         load(splits, **settings)
     (line,) = caught.value.messages
     return line
+
+
+def test_settings_name_a_metric_of_ones_own_that_the_kind_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = config.Tasks(train="train.csv", metrics=["accuracy", "mine"])
+    assert "metrics: got mine" in refused({"train": TICKETS}, metrics=["mine"])
+    assert any("metrics: got mine" in line for line in tasks(settings))
+    kind = KINDS["classification"]
+    monkeypatch.setitem(KINDS, kind.name, replace(kind, all_metrics=(*kind.all_metrics, "mine")))
+    assert load({"train": TICKETS}, metrics=["accuracy", "mine"]).task.metrics == ("accuracy", "mine")
+    assert not list(tasks(settings))
 
 
 def test_rows_have_the_targets_of_their_labels() -> None:

@@ -50,7 +50,6 @@ def types_found(rows: Labelled) -> dict[str, int]:
     found: dict[str, int] = {}
     for part in parts_of(rows):
         truth = KIND.truth(targets_of(part), [[""] * len(part.rows)], rows.task.labels)
-        assert KIND.recalls is not None
         for name, (_, count) in KIND.recalls(truth["label"], truth, rows.task.labels).items():
             found[name] = found.get(name, 0) + count
     return found

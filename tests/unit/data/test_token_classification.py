@@ -14,7 +14,7 @@ from distill.data.task_types.spans import codes, counts, spans
 from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION as KIND
 from distill.data.task_types.token_classification import from_words, words_of
 from distill.errors import DataError
-from distill.evaluation.metrics import METRICS, resampled
+from distill.evaluation.metrics import METRICS
 
 LABELS = {
     "BIO": ("O", "B-PER", "I-PER", "B-LOC", "I-LOC"),
@@ -71,8 +71,13 @@ def test_spans_and_scores_equal_conlleval(scheme: str, seed: int) -> None:
     assert METRICS["span_f1"](guess["label"], truth) == pytest.approx(
         2 * len(ours & theirs) / (len(ours) + len(theirs))
     )
+    assert KIND.recalled is not None
+    by_text = KIND.recalled(guess["label"], truth, labels)
+    for name in types:
+        both, every = ([(text, kind) for text, *_, kind in part] for part in (ours & theirs, theirs))
+        expected = [[both.count((n, name)), every.count((n, name))] for n in range(60)]
+        assert by_text[name].tolist() == expected
     shared, _, total = counts(guess["label"], truth["label"], truth["group"])
-    assert KIND.recalls is not None
     recalls = KIND.recalls(guess["label"], truth, labels)
     for number, name in enumerate(types):
         of_type = {span for span in theirs if span[3] == name}
@@ -82,14 +87,6 @@ def test_spans_and_scores_equal_conlleval(scheme: str, seed: int) -> None:
     assert METRICS["accuracy"](guess["label"], truth) == pytest.approx(
         np.mean([a == b for a, b in zip(*words, strict=True)])
     )
-
-
-def test_the_words_of_a_text_are_drawn_together() -> None:
-    truth = tagged(random_texts(LABELS["BIO"], 0), LABELS["BIO"])
-    rows, drawn = resampled(truth, np.random.default_rng(0))
-    assert METRICS["span_f1"](drawn["label"], drawn) == 1.0
-    lengths = np.bincount(truth["group"])
-    assert [*np.bincount(drawn["group"])] == [lengths[truth["group"][rows][drawn["group"] == n][0]] for n in range(60)]
 
 
 def test_without_spans_the_score_is_zero() -> None:

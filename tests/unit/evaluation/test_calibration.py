@@ -11,7 +11,7 @@ from distill.evaluation.calibration import (
     HIGHEST,
     LOWEST,
     described,
-    expected_calibration_error,
+    error_of,
     reliability,
     temperature,
 )
@@ -27,22 +27,22 @@ def test_equals_a_plain_loop_over_the_bins() -> None:
         inside = (confidence > k / 15) & (confidence <= (k + 1) / 15)
         if inside.any():
             expected += inside.mean() * abs(confidence[inside].mean() - correct[inside].mean())
-    assert expected_calibration_error(logits, labels) == pytest.approx(expected, abs=1e-12)
+    assert error_of(reliability(logits, labels)) == pytest.approx(expected, abs=1e-12)
 
 
 def test_by_hand_with_huge_logits() -> None:
     logits = np.array([[1e4, -1e4]] * 4, dtype=np.float32)
-    assert expected_calibration_error(logits, np.array([0, 0, 0, 1])) == pytest.approx(0.25)
+    assert error_of(reliability(logits, np.array([0, 0, 0, 1]))) == pytest.approx(0.25)
 
 
 def test_a_calibrated_model_has_no_error() -> None:
     logits = np.log(np.array([[0.75, 0.25]] * 4))
-    assert expected_calibration_error(logits, np.array([0, 0, 0, 1])) == pytest.approx(0.0, abs=1e-12)
+    assert error_of(reliability(logits, np.array([0, 0, 0, 1]))) == pytest.approx(0.0, abs=1e-12)
 
 
 def test_a_regression_has_no_confidence() -> None:
     with pytest.raises(ValueError, match="C > 1"):
-        expected_calibration_error(np.zeros((3, 1)), np.zeros(3))
+        reliability(np.zeros((3, 1)), np.zeros(3))
 
 
 def sample(sharpness: float, rows: int = 4000) -> tuple[np.ndarray, np.ndarray]:
@@ -70,7 +70,7 @@ def test_scaling_makes_an_overconfident_model_calibrated() -> None:
     assert before["temperature"] is before["ece_scaled"] is None
     assert "bins_scaled" not in before
     after = described(logits, labels, temperature(logits, labels))
-    assert after["ece"] == before["ece"] == pytest.approx(expected_calibration_error(logits, labels))
+    assert after["ece"] == before["ece"] == pytest.approx(error_of(reliability(logits, labels)))
     assert after["ece_scaled"] < 0.02 < 0.1 < after["ece"]
     assert after["bins"] == before["bins"] != after["bins_scaled"]
     for key in ("bins", "bins_scaled"):

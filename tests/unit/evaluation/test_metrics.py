@@ -7,9 +7,10 @@ import pytest
 from scipy import stats
 from sklearn import metrics as sk
 
-from distill.data.task_types.task_type import grouped, recalls
+from distill.data.task_types import KINDS
+from distill.data.task_types.task_type import grouped
 from distill.errors import UserError
-from distill.evaluation.metrics import METRICS, finite, resampled, score
+from distill.evaluation.metrics import METRICS, finite, score
 
 
 def _sample(seed: int, classes: int, rows: int = 211) -> tuple[np.ndarray, np.ndarray]:
@@ -122,23 +123,12 @@ def test_rankings_without_a_relevant_document_score_nothing() -> None:
     assert METRICS["ndcg_at_10"](scores, labels) == METRICS["mrr_at_10"](scores, labels) == 0.0
 
 
-def test_rows_of_a_query_are_drawn_together() -> None:
-    _, labels = _groups(1)
-    rows, drawn = resampled(labels, np.random.default_rng(0))
-    assert len(np.unique(drawn["group"])) == 12
-    whole = {tuple(sorted(np.flatnonzero(labels["group"] == number))) for number in range(12)}
-    for number in range(12):
-        assert tuple(sorted(rows[drawn["group"] == number])) in whole
-    np.testing.assert_array_equal(drawn["label"], labels["label"][rows])
-    assert len(np.unique(labels["group"][rows])) < 12, "with replacement"
-
-
 def test_recall_of_each_label_equals_scikit_learn() -> None:
     predicted, labels = _sample(2, 5)
     expected = sk.recall_score(labels, predicted, average=None)
-    names = tuple("abcdef")
+    names, recalls = tuple("abcdef"), KINDS["classification"].recalls
     assert {name: percent for name, (percent, _) in recalls(predicted, labels, names).items()} == pytest.approx(
         dict(zip(names, 100 * expected, strict=False))
     )
     flags = np.eye(6, dtype=np.int64)
-    assert recalls(flags[predicted], flags[labels], names) == recalls(predicted, labels, names)
+    assert KINDS["multi_label"].recalls(flags[predicted], flags[labels], names) == recalls(predicted, labels, names)

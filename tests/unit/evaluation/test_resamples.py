@@ -1,19 +1,22 @@
-"""Scores on resampled rows against the metrics on copies of the rows; intervals against scipy."""
+"""Scores on resampled rows against the metrics on copies of the rows; intervals against scipy; own metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.stats import bootstrap
+from sklearn.metrics import balanced_accuracy_score
 
 from distill.data.task_types.retrieval import JUDGED
 from distill.data.task_types.spans import TAGGED
 from distill.data.task_types.task_type import GROUPED
 from distill.evaluation import resamples
-from distill.evaluation.metrics import METRICS
-from distill.evaluation.resamples import SUMS, drawn, interval, p_value, seed_of
+from distill.evaluation.chance import chance
+from distill.evaluation.metrics import METRICS, Metric, first_over_second, score
+from distill.evaluation.resamples import drawn, interval, p_value, seed_of
 
 Sample = tuple[np.ndarray, np.ndarray]
 ROWS = 60
@@ -96,7 +99,7 @@ BY_ROWS = [s for s in SAMPLES if s[0] in ("accuracy", "f1", "matthews", "pearson
 
 
 def test_every_metric_is_tested() -> None:
-    assert {name for name, _ in SAMPLES} == METRICS.keys() == {*SUMS, "spearman"}
+    assert {name for name, _ in SAMPLES} == METRICS.keys()
 
 
 def copies(counts: np.ndarray, predicted: np.ndarray, labels: np.ndarray) -> Sample:
@@ -123,16 +126,38 @@ def test_scores_are_those_of_the_metric_on_copies_of_the_rows(name: str, sample:
     for number, count in enumerate(counts.astype(int)):
         for model, each in (("a", predicted), ("b", other)):
             expected = 100 * METRICS[name](*copies(count, each, labels))
-            assert values[model][name][number] == pytest.approx(expected, abs=1e-3 if name == "spearman" else 1e-9)
+            assert values[model][name][number] == pytest.approx(expected, abs=1e-9)
 
 
-@pytest.mark.parametrize("name", ["pearson", "spearman", "matthews", "f1", "f1_macro"])
-def test_constant_predictions_are_as_in_the_metric(name: str) -> None:
-    labels = (numbers if name in ("pearson", "spearman") else classes)(0)[1]
-    constant = np.full_like(labels, 1)
-    values = drawn([name], {"a": constant}, labels, resamples=20)["a"][name]
-    expected = METRICS[name](constant, labels)
-    assert (values == 0).all() == (expected == 0)
+def test_a_metric_of_ones_own_is_one_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Balanced accuracy: the mean over classes of their recall, which is 1 / classes for every constant predictor."""
+
+    def columns(predicted: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        of_class = labels[:, None] == np.arange(3)
+        return np.concatenate([of_class & (predicted == labels)[:, None], of_class], axis=1, dtype=np.float64)
+
+    def value(sums: np.ndarray) -> np.ndarray:
+        return (sums[:, :3] / sums[:, 3:]).mean(axis=1)
+
+    monkeypatch.setitem(METRICS, "mine", Metric(columns, value))
+    predicted, labels = classes(1)
+    names = ["accuracy", "mine"]
+    assert score(names, predicted, labels)["mine"] == pytest.approx(100 * balanced_accuracy_score(labels, predicted))
+    assert chance(names, labels)["mine"] == pytest.approx(100 / 3)
+    values = drawn(names, {"a": predicted}, labels, seed=5, resamples=40)["a"]["mine"]
+    ((_, counts),) = resamples._counts(ROWS, 40, np.random.default_rng(5))
+    rows = [np.repeat(np.arange(ROWS), count) for count in counts.astype(int)]
+    assert values == pytest.approx([100 * balanced_accuracy_score(labels[each], predicted[each]) for each in rows])
+
+
+def test_a_ranking_of_ones_own_needs_its_own_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    metric = Metric(METRICS["ndcg_at_10"].columns, first_over_second)
+    monkeypatch.setitem(METRICS, "mine", metric)
+    _, labels = ranking(1)
+    with pytest.raises(ValueError, match="its own `chance`"):
+        chance(["mine"], labels)
+    monkeypatch.setitem(METRICS, "mine", replace(metric, chance=lambda labels: 0.25))
+    assert chance(["mine"], labels) == {"mine": 25.0}
 
 
 def test_a_resample_of_one_value_has_no_correlation() -> None:

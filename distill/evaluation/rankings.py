@@ -1,0 +1,116 @@
+"""Metrics of the first ten rows of each group, and what they are expected to be for rows in random order.
+
+nDCG is the normalized discounted cumulative gain, with labels above 0 as gains (Järvelin and Kekäläinen 2002). The
+reciprocal rank is that of the first row with a label above 0. Recall is the share of rows with a label above 0 that are
+among the first ten. Each is 0 to 1. A group without a label above 0 does not count.
+
+Labels are of `distill.data.task_types.task_type.GROUPED`, where the rows of a group are ranked, or of
+`retrieval.JUDGED`, where the documents of all rows are ranked for each group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from distill.data.task_types.retrieval import JUDGED, TOP
+
+NDCG, MRR, RECALL = range(3)
+"""Columns of the values of groups, as from `retrieval.grades`."""
+
+Expected = Callable[[np.ndarray, int], float]
+"""(gains of some documents of a group, which include all gains above 0; number of all documents) -> the expected value
+of a metric over all orders of the documents."""
+
+
+def columns(column: int, predicted: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """`[groups, 2]` the value of each group, and whether it counts. Groups are in the order of their numbers.
+
+    Args:
+        column: `NDCG`, `MRR` or, where `predicted` are values of groups, `RECALL`.
+        predicted: `[N]` a score for each row; or `[N, 3]` values of the row's group, as from `retrieval.grades`.
+        labels: `[N]` of `GROUPED` or `JUDGED`.
+    """
+    if predicted.ndim == 2:
+        values = predicted[np.unique(labels["group"], return_index=True)[1], column]
+    else:
+        values = (_ndcg, _reciprocal_rank)[column](predicted, labels)
+    known = ~np.isnan(values)
+    return np.stack([np.where(known, values, 0), known], axis=1, dtype=np.float64)
+
+
+def _ndcg(predicted: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """[groups] nDCG of each group; NaN where no label is above 0."""
+    gains, ideal = (_gain(values, labels) for values in (predicted, labels["label"]))
+    return np.divide(gains, ideal, out=np.full(len(ideal), np.nan), where=ideal > 0)
+
+
+def _gain(values: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """[groups] discounted cumulative gain of each group, its rows in descending order of `values`."""
+    order, group, rank = _ranking(values, labels)
+    gains = np.where(rank < TOP, np.maximum(labels["label"][order], 0) / np.log2(rank + 2), 0)
+    return np.bincount(group, weights=gains)
+
+
+def _reciprocal_rank(predicted: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """[groups] reciprocal rank of each group; NaN where no label is above 0."""
+    order, group, rank = _ranking(predicted, labels)
+    relevant = labels["label"][order] > 0
+    best = np.full(group.max() + 1, np.inf)
+    np.minimum.at(best, group[relevant], rank[relevant])
+    return np.where(np.isinf(best), np.nan, np.where(best < TOP, 1 / (best + 1), 0))
+
+
+def _ranking(values: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows by group and descending value; the number of each row's group, from 0; and its rank there, from 0."""
+    order = np.lexsort((-values, labels["group"]))
+    _, group, counts = np.unique(labels["group"][order], return_inverse=True, return_counts=True)
+    starts = np.cumsum(counts) - counts
+    return order, group, np.arange(len(order)) - starts[group]
+
+
+def chance(expected: Expected, labels: np.ndarray) -> float:
+    """The mean over groups of what a metric is expected to be for documents in random order, 0 to 1.
+
+    labels: `[N]` of `GROUPED` or `JUDGED`.
+    """
+    values = [expected(gains, documents) for gains, documents in _groups(labels)]
+    return float(np.mean(values)) if values else 0.0
+
+
+def _groups(labels: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
+    """The arguments of `Expected` for each group that counts."""
+    everything = labels.dtype == JUDGED  # the documents of all rows are ranked for each query
+    documents = len(np.unique(labels["document"])) if everything else 0
+    order = np.argsort(labels["group"], kind="stable")
+    starts = np.flatnonzero(np.diff(labels["group"][order], prepend=-1))
+    for rows in np.split(order, starts[1:]):
+        gains = np.maximum(labels["label"][rows].astype(np.float64), 0)
+        if everything:
+            _, number = np.unique(labels["document"][rows], return_inverse=True)
+            gains = np.array([gains[number == n].max() for n in range(number.max() + 1)])
+        if gains.any():
+            yield gains, documents or len(rows)
+
+
+def expected_ndcg(gains: np.ndarray, documents: int) -> float:
+    """Expected nDCG, 0 to 1: see `Expected`."""
+    discounts = 1 / np.log2(np.arange(min(TOP, documents)) + 2)
+    best = np.sort(gains)[::-1][: len(discounts)]
+    return float(gains.sum() / documents * discounts.sum() / (best @ discounts[: len(best)]))
+
+
+def expected_reciprocal_rank(gains: np.ndarray, documents: int) -> float:
+    """Expected reciprocal rank, 0 to 1: see `Expected`."""
+    relevant, expected, none_before = int((gains > 0).sum()), 0.0, 1.0
+    for rank in range(min(TOP, documents)):
+        left = documents - rank
+        expected += none_before * min(relevant / left, 1.0) / (rank + 1)
+        none_before *= max(1 - relevant / left, 0.0)
+    return expected
+
+
+def expected_recall(gains: np.ndarray, documents: int) -> float:
+    """Expected recall, 0 to 1: see `Expected`."""
+    return min(TOP, documents) / documents
