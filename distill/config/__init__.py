@@ -5,6 +5,7 @@ Only hydra, omegaconf, yaml and the standard library are imported here, so that 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from distill.config import bounds, typed
 from distill.config.data import TRANSFER_SOURCES, Corpus, Limit, Task, Tasks, Transfer
+from distill.config.instantiate import moved
 from distill.config.models import NO_TEACHER, Budget, Cache, Report, Student, Target, Teacher
 from distill.config.stages import (
     DIMENSIONS,
@@ -171,6 +173,10 @@ def resolved(composed: DictConfig, overrides: Iterable[str]) -> Config:
         if isinstance(value, str) and bounds.has_resolver(value)
     ]:
         raise ConfigError(lines)
+    for key, value in _leaves(plain, ""):
+        if key.endswith("._target_") and isinstance(value, str) and (now := moved(value)) is not None:
+            warnings.warn(f"{key}: got {value}; is now {now}; name it so in the recipe", FutureWarning, stacklevel=2)
+            OmegaConf.update(composed, key, now)
     loaded = OmegaConf.to_object(composed)
     assert isinstance(loaded, Config)
     return implied(loaded, overrides)

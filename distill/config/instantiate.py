@@ -55,8 +55,23 @@ PLACES: dict[str, tuple[str, ...]] = {
 }
 """Place in a config -> the functions and classes that its `_target_` may name."""
 
+MOVED = {
+    "distill.compress.importance.": "distill.compression.pruning.importance.",
+    "distill.compress.reconstruct.": "distill.compression.pruning.reconstruct.",
+    "distill.engine.schedule.": "distill.training.schedule.",
+}
+"""Modules that functions had before, in recipes of users -> those where they are. Until version 0.2."""
+
 RESERVED = re.compile("_.+_")
 """Keys such as `_target_` and `_args_`, which make Hydra call functions."""
+
+
+def moved(target: str) -> str | None:
+    """The name under which a function stands today that a setting names as it was called before; None for others."""
+    for before, now in MOVED.items():
+        if target.startswith(before):
+            return now + target.removeprefix(before)
+    return None
 
 
 def refusals(node: object, place: str, key: str) -> Iterator[str]:

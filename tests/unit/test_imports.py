@@ -59,7 +59,9 @@ def test_every_module_is_in_a_room() -> None:
 
 
 def test_unit_tests_are_in_the_rooms_of_their_modules() -> None:
-    assert {file.parent.name for file in (ROOT / "tests" / "unit").glob("*/test_*.py")} == {*ROOMS} - {"errors"}
+    assert {file.parent.name for file in (ROOT / "tests" / "unit").glob("*/test_*.py")} == {
+        room for room in ROOMS if (PACKAGE / room).is_dir()
+    }
 
 
 def test_imports_only_from_rooms_above() -> None:
