@@ -35,7 +35,6 @@ from distill.report import (
 from distill.report.page import Block, Bullets, Heading, Paragraph, Picture
 from distill.report.schema import Model, Results
 from distill.report.table import Table, models_table, number, times, with_interval
-from distill.report.upgrade import BEFORE
 from distill.runtime.storage.run_folder import read_json, write_bytes, write_text
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -109,7 +108,7 @@ def documents(root: Path, runs: dict[str, Results], shown: str | None) -> dict[P
         (README, "results"): "No result is committed yet." if shown is None else main_part(shown, runs),
         (README, "own"): own_part(runs),
         (README, "compressed"): compressed_part(
-            _compressed(runs), _rules_before([name for name in runs if name.startswith(COMPRESSION)], runs)
+            _compressed(runs), _older_rules([name for name in runs if name.startswith(COMPRESSION)], runs)
         ),
         (FINDINGS, "chain"): chain_part(runs),
         (FINDINGS, "levers"): levers_part(runs, LEVERS),
@@ -154,7 +153,7 @@ def main_part(name: str, runs: dict[str, Results]) -> str:
         f"Command, table, picture and all other runs: [{RESULTS}]({RESULTS}/README.md#{name})."
     )
     blocks = [*page.result(results), Paragraph(" ".join(footnotes.coverage(results)))]
-    blocks += [Paragraph(note) for note in _rules_before([name], runs)]
+    blocks += [Paragraph(note) for note in _older_rules([name], runs)]
     return f"{markdown.text(blocks)}\n{links}"
 
 
@@ -163,9 +162,9 @@ def own_part(runs: dict[str, Results]) -> str:
     without a teacher."""
     rows = []
     own = {name: results for name, results in runs.items() if name.startswith(OWN)}
-    before = [name for name, results in own.items() if results.get("rules") != "current"]
+    older = [name for name, results in own.items() if "older_rules" in results]
     for name, results in own.items():
-        for target in headline.targets(results) if name not in before else []:
+        for target in headline.targets(results) if name not in older else []:
             student = headline.chosen(results, target)
             if student is None:
                 continue
@@ -185,8 +184,8 @@ def own_part(runs: dict[str, Results]) -> str:
         f"The fastest form of each target's student, one seed. Speedup: over {headline.REFERENCE}. Gain by "
         "distillation: retained percentage points over the same student trained without a teacher, if the run has it.",
         *(
-            [f"Made under older rules, and only in [{RESULTS}]({RESULTS}/README.md): {', '.join(before)}."]
-            if before
+            [f"Made under older rules, and only in [{RESULTS}]({RESULTS}/README.md): {', '.join(older)}."]
+            if older
             else []
         ),
     ]
@@ -204,10 +203,13 @@ def _gain(results: Results, target: str | None) -> str:
     return f"{student - baseline:+.1f}{unclear}"
 
 
-def _rules_before(names: Sequence[str], runs: dict[str, Results]) -> list[str]:
-    """A note that names the runs that were made under the rules of before, if any."""
-    before = [name for name in names if runs[name].get("rules") != "current"]
-    return [f"{', '.join(before)}: {BEFORE[0].lower()}{BEFORE[1:]}"] if before else []
+def _older_rules(names: Sequence[str], runs: dict[str, Results]) -> list[str]:
+    """For each sentence on older rules, a note that names the runs that were made under them."""
+    older: dict[str, list[str]] = {}
+    for name in names:
+        if "older_rules" in runs[name]:
+            older.setdefault(runs[name]["older_rules"], []).append(name)
+    return [f"{', '.join(made)}: {text[0].lower()}{text[1:]}" for text, made in older.items()]
 
 
 def compressed_part(runs: Sequence[Results], notes_on_rules: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Invented additions to results of before: every key that the page shows, for tests of the page only."""
+"""Invented additions to results of older runs: every key that the page shows, for tests of the page only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def without_plotly(page: str) -> str:
 def enriched(results: Results) -> Results:
     """A copy with invented values of all keys of the current rules."""
     made: Results = copy.deepcopy(results)
-    made |= {"rules": "current", "chance": {}, "near_chance": [], "detectable": {}}
+    made.pop("older_rules", None)
+    made |= {"chance": {}, "near_chance": [], "detectable": {}}
     tasks = list(dict.fromkeys(task for model in made["models"] for task in model.get("scores", {})))
     for number, task in enumerate(tasks):
         metrics = next(m["scores"][task] for m in made["models"] if task in m.get("scores", {}))

@@ -1,7 +1,7 @@
-"""Schema 3 of `results.json`: the contract between the stages, which write it, and the reports, which show it.
+"""The schema of `results.json`: the contract between the stages, which write it, and the reports, which show it.
 
-Unknown keys are refused, so that a misspelt key is caught. All scores are in percent. Every key that is new in schema 3
-except `rules` is optional, because a file of schema 2 that is upgraded lacks it.
+Unknown keys are refused, so that a misspelt key is caught. All scores are in percent. What a run with `older_rules` did
+not measure is optional.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from typing import Any
 import jsonschema
 
 from distill.config.backends import BACKENDS
+
+VERSION = 4
+"""Number of the schema, in every results.json. A file with another number is refused."""
 
 Results = dict[str, Any]
 Model = dict[str, Any]
@@ -218,12 +221,10 @@ _FACT = {"type": ["string", "number", "boolean", "null"]}
 
 SCHEMA: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
-    "title": "results.json, schema 3",
+    "title": f"results.json, schema {VERSION}",
     **_record(
         {
-            "schema": {"const": 3},
-            # the rules under which it was measured: those of schema 3, or those before
-            "rules": {"enum": ["current", "before"]},
+            "schema": {"const": VERSION},
             "recipe": _TEXT,
             "command": {"type": "string"},
             "version": _TEXT,
@@ -235,6 +236,8 @@ SCHEMA: dict[str, Any] = {
             "stages": _list(_STAGE),
         },
         {
+            # a sentence on the rules under which it was measured, if they are not the current ones
+            "older_rules": _TEXT,
             "smoke": _FLAG,
             "taught_start": _FLAG,
             # the student's tasks share one encoder: sizes and times are those of all tasks together

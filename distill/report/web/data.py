@@ -77,7 +77,7 @@ def _group(runs: Sequence[Run], number: int, group: Group, every: Sequence[Form]
         "near_chance": list(dict.fromkeys(task for one in results for task in one.get("near_chance", []))),
         "teacher": teacher_scores(results),
         "detectable": next((one["detectable"] for one in results if one.get("detectable")), None),
-        "before": sum(one.get("rules") != "current" for one in results),
+        "older_rules": sum("older_rules" in one for one in results),
     }
 
 

@@ -500,7 +500,7 @@ function draw() {
 function verdict() {
   const { sentences, loading: found } = group();
   fill("verdict", el("p", { class: "headline" }, sentences.join(" ")), found && (found.command || found.code) && el("pre", {}, el("code", {}, found.command || found.code)),
-    found && found.note && note(found.note), group().before > 0 && note(`${group().before} of these runs were made under the rules of before.`));
+    found && found.note && note(found.note), group().older_rules > 0 && note(`${group().older_rules} of these runs were made under older rules.`));
 }
 function start(index) {
   const found = DATA.groups[index];

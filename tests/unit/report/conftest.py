@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from distill.report.schema import VERSION
+
 TASKS = {
     "cola": ("matthews",),
     "sst2": ("accuracy",),
@@ -90,8 +92,7 @@ def complete() -> dict[str, Any]:
         for split, count in SPLITS.get(task, {"validation": rows}).items():
             coverage.append({"task": task, "split": split, "rows": count, "official_rows": count})
     return {
-        "schema": 3,
-        "rules": "current",
+        "schema": VERSION,
         "recipe": "distilbert",
         "command": "python -m distill recipe=distilbert tasks=glue seed=0",
         "version": "0.1.0",

@@ -99,6 +99,13 @@ def test_html_is_well_formed_and_self_contained(results: Results) -> None:
     assert len(ids) == len(set(ids))
 
 
+def test_a_page_says_that_older_rules_applied(results: Results) -> None:
+    sentence = "Made under older rules: the teacher was not measured in every scheme."
+    assert sentence not in markdown_of(results)
+    results["older_rules"] = sentence
+    assert sentence in markdown_of(results)
+
+
 def test_names_are_escaped(results: Results) -> None:
     results["recipe"] = results["teacher_name"] = results["models"][4]["name"] = EVIL
     results["notes"] = [EVIL]

@@ -82,10 +82,10 @@ MUTATIONS: dict[str, tuple[Callable[[Results], Any], str]] = {
     "unknown backend": (lambda r: r["models"][0].update(backend="tensorrt"), "models[0].backend"),
     "text for a number": (lambda r: r["models"][0].update(glue="80"), "models[0].glue"),
     "score without its metric": (lambda r: r["models"][0]["scores"].update(cola=51.0), "scores.cola"),
-    "score of schema 1": (lambda r: r["models"][0]["scores"]["cola"].update(matthews={"mean": 1.0}), "matthews"),
+    "score that is no number": (lambda r: r["models"][0]["scores"]["cola"].update(matthews={"mean": 1.0}), "matthews"),
     "unknown key of retained": (lambda r: r["models"][5]["retained"].update(micro=1.0), "retained"),
     "interval of three": (lambda r: r["models"][5]["retained"].update(ci95=[1, 2, 3]), "ci95"),
-    "rules that do not exist": (lambda r: r.update(rules="new"), "rules"),
+    "older rules that are no sentence": (lambda r: r.update(older_rules=True), "older_rules"),
     "other interval upside down": (
         lambda r: r["models"][5]["retained"].update(above_chance_ci95=[96.0, 94.0]),
         "above_chance_ci95",
