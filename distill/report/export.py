@@ -25,7 +25,7 @@ _COPIED = (
     "parameters",
     "size_mib",
     "gmacs",
-    "glue",
+    "macro",
     "throughput_per_second",
     "cold_start_ms",
     "memory_mib",

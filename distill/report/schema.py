@@ -64,8 +64,9 @@ _LATENCY = _record(
 )
 _RETAINED = _record(
     {
+        # of the macro scores over all tasks, and over the tasks of the headline
         "macro": _or_null(_NUMBER),
-        "macro_without_wnli": _or_null(_NUMBER),
+        "headline": _or_null(_NUMBER),
         "mean_of_ratios": _or_null(_NUMBER),
         "worst": _or_null(_record({"task": _TEXT, "percent": _NUMBER})),
         "ci95": _or_null(_INTERVAL),
@@ -142,14 +143,14 @@ _TEST = _record(
     {
         "a": _COMPARED,
         "b": _COMPARED,
-        # score of a minus score of b, in points; with scope macro, of the macro scores
+        # score of a minus score of b, in points
         "difference": _NUMBER,
         "ci95": _or_null(_INTERVAL),
         "p": _AMOUNT,
         "test": {"enum": ["mcnemar", "bootstrap"]},
         # whether p, corrected for the number of tests of the report, is below 0.05
         "distinguishable": _FLAG,
-        # a task, or macro
+        # a task, or `headline`: the macro scores over the tasks of the headline
         "scope": _TEXT,
     },
     {"p_corrected": _AMOUNT},
@@ -163,7 +164,8 @@ _MODEL = _record(
         "path": _or_null(_TEXT),
         "gmacs": _or_null(_AMOUNT),
         "throughput_per_second": _or_null(_AMOUNT),
-        "glue": _or_null(_NUMBER),
+        # macro score over all tasks
+        "macro": _or_null(_NUMBER),
         "calibration_error": _or_null(_AMOUNT),
         # task -> label -> percent
         "recall": _map(_map(_NUMBER)),
@@ -177,7 +179,7 @@ _MODEL = _record(
     "else": {"required": list(_MEASURED)},
 }
 _COVERAGE = _record(
-    {"task": _TEXT, "split": _TEXT, "rows": _COUNT, "official_rows": _or_null(_COUNT)},
+    {"task": _TEXT, "split": _TEXT, "rows": _COUNT, "official_rows": _or_null(_COUNT), "in_headline": _FLAG},
     # labels: label -> number of rows, or with spans: type of spans -> number of spans
     {"limited": _FLAG, "stand_in": _FLAG, "labels": _map(_COUNT), "spans": _FLAG},
 )

@@ -110,6 +110,7 @@ def _comparable(results: Results) -> list[Any]:
     # Keys sort the tasks: runs that list the same tasks in another order are compared.
     return [
         sorted(headline.task_names(results)),
+        sorted(headline.outside(results)),
         rows,
         results.get("teacher_name"),
         machine,

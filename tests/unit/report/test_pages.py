@@ -76,7 +76,7 @@ def markdown_of(results: Results) -> str:
 def failed(results: Results) -> Results:
     """Results in which everything that may be null is null, with a failed row."""
     for model in results["models"][1:4]:
-        for key in ("parameters", "size_mib", "gmacs", "glue", "retained", "speedup", "calibration_error"):
+        for key in ("parameters", "size_mib", "gmacs", "macro", "retained", "speedup", "calibration_error"):
             model[key] = None
         model["latency_ms"] = []
         model["scores"] = {}
@@ -263,7 +263,7 @@ def test_card(results: Results) -> None:
 def test_scores_of_a_card_are_those_of_the_first_variant_that_has_any(results: Results) -> None:
     first, second = (m for m in results["models"][4:6])
     assert first["name"] == second["name"] == "student"
-    first |= {"scores": {}, "retained": None, "glue": None}
+    first |= {"scores": {}, "retained": None, "macro": None}
     (result,) = front_matter(model_card(results, None, "mrpc"))["model-index"][0]["results"]
     assert [metric["value"] for metric in result["metrics"]] == [69.8, 70.8]
     for model in results["models"]:
@@ -318,6 +318,7 @@ def test_recall_of_spans_is_named_as_such(results: Results) -> None:
             "split": split,
             "rows": 9,
             "official_rows": None,
+            "in_headline": True,
             "labels": {"PER": 4, "LOC": 12},
             "spans": True,
         }
