@@ -82,7 +82,7 @@ def tests_of(models: Sequence[dict[str, Any]], tasks: Sequence[str]) -> list[dic
     for i, a in enumerate(scored):
         for j, b in enumerate(scored[:i]):
             of_teacher = tasks if b["role"] == "teacher" else []
-            for scope in ["headline", *of_teacher]:
+            for scope in [None, *of_teacher]:
                 row = {"a": identity(a), "b": identity(b), "difference": -0.5 * (i - j), "ci95": [-1.0, 0.5]}
                 rows.append(row | {"p": 0.2, "test": "bootstrap", "distinguishable": (i + j) % 2 == 0, "scope": scope})
     return rows

@@ -11,8 +11,6 @@ from scipy.stats import binomtest, norm
 
 from distill.evaluation import resamples, retained
 
-HEADLINE = "headline"
-"""Scope of a test of the macro scores over the tasks of the headline, as in retained %."""
 LEVEL, POWER = 0.05, 0.8
 
 
@@ -54,8 +52,8 @@ def every_test(models: Sequence[Scored], reference: Scored, headline: Collection
     """The tests of a report, as in results.json: `b` is the teacher, the baseline or the best student.
 
     - each student against the reference, which is the teacher, and against the baseline in the same scheme on the same
-      backend: on the macro score, and on each task;
-    - each student against the student with the best macro score: on the macro score.
+      backend: on the macro score over the tasks of the headline (`scope` is None), and on each task;
+    - each student against the student with the best such macro score: on it.
 
     McNemar's exact test where the score is the share of right rows of a single task, else a paired bootstrap over the
     rows. Values of p are corrected (`holm`) for the number of tests that answer the same question: those of the same
@@ -64,10 +62,11 @@ def every_test(models: Sequence[Scored], reference: Scored, headline: Collection
     other.
 
     Args:
-        headline: the tasks of the headline, over which macro scores are.
+        headline: the tasks of the headline.
     """
     counted = [task for task in reference.scores if task in headline]
-    over = ({HEADLINE: counted} if counted else {}) | {task: [task] for task in reference.scores}
+    of_tasks: dict[str | None, list[str]] = {task: [task] for task in reference.scores}
+    over = ({None: counted} if counted else {}) | of_tasks
     pairs = [(a, b, scopes) for a, b, scopes in _pairs(models, reference, over) if set(a.scores) == set(b.scores)]
     found = [((scope, b.role), _test(a, b, scope, over[scope])) for a, b, scopes in pairs for scope in scopes]
     for question in dict.fromkeys(question for question, _ in found):
@@ -78,8 +77,8 @@ def every_test(models: Sequence[Scored], reference: Scored, headline: Collection
 
 
 def _pairs(
-    models: Sequence[Scored], reference: Scored, over: Mapping[str, list[str]]
-) -> Iterator[tuple[Scored, Scored, list[str]]]:
+    models: Sequence[Scored], reference: Scored, over: Mapping[str | None, list[str]]
+) -> Iterator[tuple[Scored, Scored, list[str | None]]]:
     """Two models and the scopes of their tests. `over`: scope -> tasks of its score."""
     students, every = [model for model in models if model.role == "student"], [*over]
     for student in students:
@@ -87,16 +86,18 @@ def _pairs(
         for other in models:
             if other.role == "baseline" and _form(other) == _form(student):
                 yield student, other, every
-    if students and HEADLINE in over:
-        best = max(students, key=lambda model: retained.macro_score(model.scores, over[HEADLINE]))
-        yield from ((student, best, [HEADLINE]) for student in students if student is not best)
+    if students and None in over:
+        best = max(students, key=lambda model: retained.macro_score(model.scores, over[None]))
+        for student in students:
+            if student is not best:
+                yield student, best, [None]
 
 
 def _form(model: Scored) -> tuple[str, str, str]:
     return model.target, model.identity["scheme"], model.identity["backend"]
 
 
-def _test(a: Scored, b: Scored, scope: str, over: list[str]) -> dict[str, Any]:
+def _test(a: Scored, b: Scored, scope: str | None, over: list[str]) -> dict[str, Any]:
     differences = retained.average(a.drawn, over) - retained.average(b.drawn, over)
     ends = resamples.interval(differences)
     exact = len(over) == 1 and over[0] in a.right and over[0] in b.right

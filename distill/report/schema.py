@@ -150,8 +150,8 @@ _TEST = _record(
         "test": {"enum": ["mcnemar", "bootstrap"]},
         # whether p, corrected for the number of tests of the report, is below 0.05
         "distinguishable": _FLAG,
-        # a task, or `headline`: the macro scores over the tasks of the headline
-        "scope": _TEXT,
+        # a task; null for the macro scores over the tasks of the headline
+        "scope": _or_null(_TEXT),
     },
     {"p_corrected": _AMOUNT},
 )

@@ -175,7 +175,7 @@ function numbers(form) {
   return parts.join(", ");
 }
 function against(best, next) {
-  const row = test(best, next, "headline");
+  const row = test(best, next, null);
   if (row && best.runs.length === 1) {
     const size = `${row.difference > 0 ? "+" : ""}${fixed(row.difference)} points [${fixed(row.interval[0])}, ${fixed(row.interval[1])}], p = ${fixed(row.p, 3)}`;
     return row.distinct ? ` Their scores differ on the same rows: ${size}.` : ` Their scores are not distinguishable: ${size}.`;
