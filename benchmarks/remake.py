@@ -64,7 +64,8 @@ def listed(runs: dict[str, Results]) -> None:
     for name, results in runs.items():
         commit = results["environment"].get("commit")
         made = f"distill {results['version']}" + (f", commit {commit[:9]}" if commit else "")
-        console.print(f"[bold]{escape(name)}[/bold]: rules {results.get('rules', 'before')}, {made}")
+        rules = "older rules" if "older_rules" in results else "current rules"
+        console.print(f"[bold]{escape(name)}[/bold]: {rules}, {made}")
         console.print(f"    {escape(results['command'])}", highlight=False)
 
 

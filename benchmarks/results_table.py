@@ -35,7 +35,6 @@ from distill.report import (
 from distill.report.page import Block, Bullets, Heading, Paragraph, Picture
 from distill.report.schema import Model, Results
 from distill.report.table import Table, models_table, number, times, with_interval
-from distill.report.upgrade import BEFORE
 from distill.runtime.storage.run_folder import read_json, write_bytes, write_text
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -112,7 +111,7 @@ def documents(root: Path, runs: dict[str, Results], shown: str | None) -> dict[P
         (README, "results"): "No result is committed yet." if shown is None else front_part(shown, runs),
         (MEASURING, "own"): own_part(runs),
         (MEASURING, "compressed"): compressed_part(
-            _compressed(runs), _rules_before([name for name in runs if name.startswith(COMPRESSION)], runs)
+            _compressed(runs), _older_rules([name for name in runs if name.startswith(COMPRESSION)], runs)
         ),
         (FINDINGS, "chain"): chain_part(runs),
         (FINDINGS, "levers"): levers_part(runs, LEVERS),
@@ -211,7 +210,7 @@ def _front_notes(shown: Results, seeds: Sequence[Results], targets: Sequence[str
         f"fine-tuned. Measured speedup: over {headline.reference(shown)}. {spread}; {_processor(shown)}, "
         f"{headline.counted(shown['environment']['threads'], 'thread')}.",
         *([f"Without a teacher the same students retain {' and '.join(controls)}."] if controls else []),
-        *(["Made under older rules."] if any(run.get("rules") != "current" for run in seeds) else []),
+        *(["Made under older rules."] if any(run.get("older_rules") for run in seeds) else []),
     ]
 
 
@@ -220,9 +219,9 @@ def own_part(runs: dict[str, Results]) -> str:
     without a teacher."""
     rows = []
     own = {name: results for name, results in runs.items() if name.startswith(OWN)}
-    before = [name for name, results in own.items() if results.get("rules") != "current"]
+    older = [name for name, results in own.items() if "older_rules" in results]
     for name, results in own.items():
-        for target in headline.targets(results) if name not in before else []:
+        for target in headline.targets(results) if name not in older else []:
             student = headline.chosen(results, target)
             if student is None:
                 continue
@@ -241,7 +240,7 @@ def own_part(runs: dict[str, Results]) -> str:
     notes = [
         f"The fastest form of each target's student, one seed. Speedup: over {headline.REFERENCE}. Gain by "
         "distillation: retained percentage points over the same student trained without a teacher, if the run has it.",
-        *([f"Made under older rules, and only in [{RESULTS}]({OF_A_PAGE}): {', '.join(before)}."] if before else []),
+        *([f"Made under older rules, and only in [{RESULTS}]({OF_A_PAGE}): {', '.join(older)}."] if older else []),
     ]
     return measured_part(Table("Own files", columns, rows, 3, notes)) if rows else "No run is committed yet."
 
@@ -257,10 +256,13 @@ def _gain(results: Results, target: str | None) -> str:
     return f"{student - baseline:+.1f}{unclear}"
 
 
-def _rules_before(names: Sequence[str], runs: dict[str, Results]) -> list[str]:
-    """A note that names the runs that were made under the rules of before, if any."""
-    before = [name for name in names if runs[name].get("rules") != "current"]
-    return [f"{', '.join(before)}: {BEFORE[0].lower()}{BEFORE[1:]}"] if before else []
+def _older_rules(names: Sequence[str], runs: dict[str, Results]) -> list[str]:
+    """For each sentence on older rules, a note that names the runs that were made under them."""
+    older: dict[str, list[str]] = {}
+    for name in names:
+        if "older_rules" in runs[name]:
+            older.setdefault(runs[name]["older_rules"], []).append(name)
+    return [f"{', '.join(made)}: {text[0].lower()}{text[1:]}" for text, made in older.items()]
 
 
 def compressed_part(runs: Sequence[Results], notes_on_rules: Sequence[str]) -> str:

@@ -88,6 +88,9 @@ class Task:
     """Whether training rows whose text is also a validation or test row are left out; they are when null."""
     rows: dict[str, int] = field(default_factory=dict)
     """Split -> number of rows that it should have, by which a report detects partial data."""
+    in_headline: bool = True
+    """Whether the task counts in the headline of a report and in choices between models. A task whose scores are mostly
+    noise should not: it is scored and reported, and quantization may lose any part of its score."""
 
 
 @dataclass

@@ -243,7 +243,7 @@ class Quantize(Stage):
     max_drop: float | None = 2.0
     """Maximum points of a task's score on the development rows that a scheme may lose. Beyond it, up to half of its
     modules stay in float; if that is not enough, it fails for all tasks. A loss whose 95% interval includes 0 may be
-    noise and does not count. No maximum when null, nor for WNLI, which is too small."""
+    noise and does not count. No maximum when null, nor for a task that is not in the headline."""
     max_recall_drop: float | None = 10.0
     """Maximum points of the recall of any label that a scheme may lose, as `max_drop`. A label may always lose one
     row."""

@@ -150,6 +150,7 @@ def labelled_rows(
         dict(settings.rows),
         prompts,
         columns.choices,
+        settings.in_headline,
     )
     validation = {s: part for s, part in splits.items() if s not in ("train", "test", DEVELOPMENT)}
     reported = {"test": splits["test"]} if "test" in splits else validation

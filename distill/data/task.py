@@ -41,6 +41,8 @@ class Task:
     """What is put before the first text and before the second; empty if nothing is."""
     choices: tuple[str, ...] = ()
     """The column with the choices of each row, or several with one each."""
+    in_headline: bool = True
+    """Whether it counts in the headline of a report and in choices between models."""
 
     @property
     def outputs(self) -> int:

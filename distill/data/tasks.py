@@ -108,7 +108,7 @@ def targets_of(rows: Dataset) -> np.ndarray:
 class Loaded:
     tasks: dict[str, TaskData]
     coverage: list[dict[str, Any]]
-    """A row for every split, also if it is missing: {task, split, rows, official_rows, limited}."""
+    """A row for every split, also if it is missing: {task, split, rows, official_rows, in_headline, limited}."""
     notes: list[str]
     """Which columns and labels were chosen and which rows were left out, in lines for the user."""
     held_out: frozenset[str]
@@ -143,7 +143,7 @@ def load_tasks(
         kept = {split: _limited(part, split, limit, seed) for split, part in parts.items()}
         for split in dict.fromkeys([*settings.rows, *parts]):
             row = {"task": name, "split": split, "rows": len(kept.get(split, ()))}
-            row["official_rows"] = settings.rows.get(split)
+            row |= {"official_rows": settings.rows.get(split), "in_headline": settings.in_headline}
             row["limited"] = split in kept and len(kept[split]) < len(parts[split].rows)
             if rows is not None and split in kept and not settings.rows:
                 row |= {"labels": _counts(rows.task, kept[split])} if rows.task.labels else {}

@@ -116,8 +116,9 @@ def compared(task: Task, outputs: Mapping[str, np.ndarray], truth: np.ndarray) -
         intervals = {key: resamples.interval(values) for key, values in drawn[name][task.name].items()}
         row: dict[str, Any] = {"model": name, "scores": own[task.name], "ci95": intervals}
         if name != reference:
-            both = retained.intervals(drawn[name], drawn[reference], scores[reference], floor)
-            row |= {"retained": retained.retained(own, scores[reference])["macro"], "retained_ci95": both[0]}
-            row |= {"above_chance": retained.above_chance(own, scores[reference], floor), "above_chance_ci95": both[1]}
+            first, counted = scores[reference], [task.name]
+            both = retained.intervals(drawn[name], drawn[reference], first, counted, floor)
+            row |= {"retained": retained.retained(own, first, counted)["headline"], "retained_ci95": both[0]}
+            row |= {"above_chance": retained.above_chance(own, first, floor, counted), "above_chance_ci95": both[1]}
         rows.append(row)
     return rows

@@ -47,6 +47,11 @@ class Measured:
         return {task: data.task.metrics for task, data in self.tasks.items()}
 
     @functools.cached_property
+    def headline(self) -> list[str]:
+        """The tasks of the headline."""
+        return [task for task, data in self.tasks.items() if data.task.in_headline]
+
+    @functools.cached_property
     def predictions(self) -> dict[str, retained.Predictions]:
         """Variant -> its predictions; empty for one that is only timed."""
         return {variant.name: _predictions(self, variant.name) for variant in self.variants}
@@ -103,7 +108,7 @@ def row(
         **(measured.served.get(variant.name) or {"cold_start_ms": None, "memory_mib": None}),
         **_energy(variant.name, measured.timed),
         "scores": scores,
-        "glue": retained.glue_average(scores) if scores else None,
+        "macro": retained.macro_score(scores) if scores else None,
         "calibration_error": _calibration_error(described := _calibration(variant.name, measured)),
         **({"calibration": described} if described else {}),
         **(_statistics(variant.name, measured) if scores else {}),
@@ -195,12 +200,12 @@ def _statistics(name: str, measured: Measured) -> dict[str, Any]:
 
 
 def _retained(name: str, measured: Measured) -> dict[str, Any]:
-    floor = measured.chance
+    floor, headline = measured.chance, measured.headline
     ours, theirs = (retained.scores(measured.predictions[each], measured.names) for each in (name, REFERENCE))
-    both = retained.intervals(measured.drawn[name], measured.drawn[REFERENCE], theirs, floor)
+    both = retained.intervals(measured.drawn[name], measured.drawn[REFERENCE], theirs, headline, floor)
     ratio, above = (None if ends is None else list(ends) for ends in both)
-    kept = retained.retained(ours, theirs) | {"ci95": ratio}
-    kept |= {"above_chance": retained.above_chance(ours, theirs, floor), "above_chance_ci95": above}
+    kept = retained.retained(ours, theirs, headline) | {"ci95": ratio}
+    kept |= {"above_chance": retained.above_chance(ours, theirs, floor, headline), "above_chance_ci95": above}
     return kept | {"development": _on_development(name, measured)}
 
 
@@ -210,7 +215,7 @@ def _on_development(name: str, measured: Measured) -> float | None:
     if any({task for task, _ in each} != measured.tasks.keys() for each in both):
         return None
     ours, theirs = (retained.scores(each, measured.names) for each in both)
-    value: float | None = retained.retained(ours, theirs)["macro_without_wnli"]
+    value: float | None = retained.retained(ours, theirs, measured.headline)["headline"]
     return value
 
 
@@ -222,7 +227,7 @@ def compared(measured: Measured) -> dict[str, Any]:
     return {
         "chance": measured.chance,
         "near_chance": chance.near_chance(drawn[REFERENCE], measured.chance),
-        "tests": significance.every_test([*scored.values()], reference),
+        "tests": significance.every_test([*scored.values()], reference, measured.headline),
         "detectable": significance.detectable([*scored.values()], reference),
     }
 

@@ -18,9 +18,6 @@ Scores = Mapping[str, Mapping[str, Any]]
 Predictions = Mapping[tuple[str, str], tuple[np.ndarray, np.ndarray]]
 """(task, split) -> (predictions, labels), as `distill.evaluation.metrics` takes them."""
 
-NOISE = "wnli"
-"""It has 71 validation rows, chosen to contradict the training rows: most papers leave it out."""
-
 
 def scores(predictions: Predictions, names: Mapping[str, Sequence[str]]) -> dict[str, dict[str, float]]:
     """Scores of every task by its metrics `names[task]`, in percent.
@@ -63,22 +60,25 @@ def drawn(
     return dict(result)
 
 
-def tasks(of_model: Scores, without: Collection[str] = ()) -> dict[str, Any]:
-    """Task -> mean of its metrics (and, for MNLI, of its two splits), or [R] of them on resamples."""
-    return {task: np.mean(list(values.values()), axis=0) for task, values in of_model.items() if task not in without}
+def tasks(of_model: Scores) -> dict[str, Any]:
+    """Task -> mean of its metrics (and of its splits, if it has several), or [R] of them on resamples."""
+    return {task: np.mean(list(values.values()), axis=0) for task, values in of_model.items()}
 
 
-def glue_average(of_model: Scores, without: Collection[str] = ()) -> float:
-    """Mean over tasks of the mean of a task's metrics, in percent. ValueError if no task remains."""
-    return float(average(of_model, without))
+def macro_score(of_model: Scores, over: Collection[str] | None = None) -> float:
+    """Mean over tasks of the mean of a task's metrics, in percent. `over`: the tasks, by default all.
+
+    ValueError without a task.
+    """
+    return float(average(of_model, over))
 
 
-def average(of_model: Scores, without: Collection[str] = ()) -> Any:
-    """`glue_average` of scores, or [R] of scores on resamples."""
-    values = tasks(of_model, without)
+def average(of_model: Scores, over: Collection[str] | None = None) -> Any:
+    """`macro_score` of scores, or [R] of scores on resamples."""
+    values = [value for task, value in tasks(of_model).items() if over is None or task in over]
     if not values:
-        raise ValueError(f"scores: got {sorted(of_model)} without {sorted(without)}; must leave at least one task")
-    return np.mean(list(values.values()), axis=0)
+        raise ValueError(f"scores: got {sorted(of_model)}, of which none is in {sorted(over or ())}; must be one")
+    return np.mean(values, axis=0)
 
 
 def _no_ratio(teacher: Scores) -> list[str]:
@@ -86,60 +86,63 @@ def _no_ratio(teacher: Scores) -> list[str]:
     return sorted(task for task, value in tasks(teacher).items() if value <= 0)
 
 
-def _macro(student: Scores, teacher: Scores, without: Collection[str]) -> float | None:
-    if not set(teacher) - set(without):
+def _ratio(student: Scores, teacher: Scores, over: Collection[str]) -> float | None:
+    if not over:
         return None
-    denominator = glue_average(teacher, without)
-    return 100 * glue_average(student, without) / denominator if denominator > 0 else None
+    denominator = macro_score(teacher, over)
+    return 100 * macro_score(student, over) / denominator if denominator > 0 else None
 
 
-def retained(student: Scores, teacher: Scores) -> dict[str, Any]:
+def retained(student: Scores, teacher: Scores, headline: Collection[str]) -> dict[str, Any]:
     """Retained percent of the teacher's scores. Student and teacher must be scored on the same tasks.
 
-    macro: ratio of the averages over all tasks;
-    macro_without_wnli: the same without WNLI (the headline);
-    mean_of_ratios: mean of the tasks' own ratios, without WNLI;
-    worst: the task with the smallest ratio, WNLI included;
+    macro: ratio of the macro scores over all tasks;
+    headline: the same over the tasks of the headline;
+    mean_of_ratios: mean of the own ratios of the tasks of the headline;
+    worst: the task with the smallest ratio, of all tasks;
     left_out: tasks that are in none of these because the teacher's score is not above 0.
     A value is None if no task remains for it.
+
+    Args:
+        headline: the tasks of the headline (`Task.in_headline`).
     """
     if set(student) != set(teacher):
         raise ValueError(f"scores: got student {sorted(student)}, teacher {sorted(teacher)}; must be the same")
     left_out = _no_ratio(teacher)
-    ours, theirs = tasks(student, left_out), tasks(teacher, left_out)
-    ratios = {task: 100 * ours[task] / theirs[task] for task in theirs}
-    counted = [ratio for task, ratio in ratios.items() if task != NOISE]
+    ours, theirs = tasks(student), tasks(teacher)
+    ratios = {task: 100 * ours[task] / theirs[task] for task in theirs if task not in left_out}
+    counted = {task: ratio for task, ratio in ratios.items() if task in headline}
     worst = min(ratios, key=ratios.__getitem__, default=None)
     return {
-        "macro": _macro(student, teacher, left_out),
-        "macro_without_wnli": _macro(student, teacher, [*left_out, NOISE]),
-        "mean_of_ratios": float(np.mean(counted)) if counted else None,
+        "macro": _ratio(student, teacher, ratios),
+        "headline": _ratio(student, teacher, counted),
+        "mean_of_ratios": float(np.mean([*counted.values()])) if counted else None,
         "worst": None if worst is None else {"task": worst, "percent": ratios[worst]},
         "left_out": left_out,
     }
 
 
-def above_chance(student: Scores, teacher: Scores, chance: Scores) -> float | None:
-    """Percent that a student retains of what the teacher's macro score is above chance, without WNLI.
+def above_chance(student: Scores, teacher: Scores, chance: Scores, headline: Collection[str]) -> float | None:
+    """Percent that a student retains of what the teacher's macro score is above chance, over the tasks of the headline.
 
-    100 (macro score of the student - that of the best constant predictors) / (the same of the teacher), over all tasks
-    but WNLI. Tasks on which the teacher scores no more than chance count too: their differences are about 0. None where
-    no task remains, or the teacher's macro score is not above chance.
+    100 (macro score of the student - that of the best constant predictors) / (the same of the teacher). Tasks on which
+    the teacher scores no more than chance count too: their differences are about 0. None where no task remains, or the
+    teacher's macro score is not above chance.
     """
-    if not set(teacher) - {NOISE}:
+    if not {*teacher} & {*headline}:
         return None
-    floor = glue_average(chance, [NOISE])
-    skill = glue_average(teacher, [NOISE]) - floor
-    return 100 * (glue_average(student, [NOISE]) - floor) / skill if skill > 0 else None
+    floor = macro_score(chance, headline)
+    skill = macro_score(teacher, headline) - floor
+    return 100 * (macro_score(student, headline) - floor) / skill if skill > 0 else None
 
 
 Interval = tuple[float, float]
 
 
 def intervals(
-    student: Scores, teacher: Scores, of_teacher: Scores, chance: Scores | None = None
+    student: Scores, teacher: Scores, of_teacher: Scores, headline: Collection[str], chance: Scores | None = None
 ) -> tuple[Interval | None, Interval | None]:
-    """95% intervals of `macro_without_wnli` and, with `chance`, of `above_chance`; None where that is None.
+    """95% intervals of `headline` and, with `chance`, of `above_chance`; None where that is None.
 
     They include the variance of the rows, and not that of training, for which several seeds are needed. The scores of
     constant predictors are those on all rows.
@@ -147,17 +150,19 @@ def intervals(
     Args:
         student, teacher: scores on resamples of the same rows, as from `drawn`.
         of_teacher: scores on all rows, which decide the tasks of the ratio, as in `retained`.
+        headline: the tasks of the headline.
     """
-    without = [*_no_ratio(of_teacher), NOISE]
-    ratio = _interval(student, teacher, without, 0.0)
-    if chance is None or above_chance(of_teacher, of_teacher, chance) is None:
+    counted = [task for task in teacher if task in headline]
+    left_out = _no_ratio(of_teacher)
+    ratio = _interval(student, teacher, [task for task in counted if task not in left_out], 0.0)
+    if chance is None or above_chance(of_teacher, of_teacher, chance, headline) is None:
         return ratio, None
-    return ratio, _interval(student, teacher, [NOISE], glue_average(chance, [NOISE]))
+    return ratio, _interval(student, teacher, counted, macro_score(chance, counted))
 
 
-def _interval(student: Scores, teacher: Scores, without: Collection[str], floor: float) -> Interval | None:
-    if not set(teacher) - set(without):
+def _interval(student: Scores, teacher: Scores, over: Collection[str], floor: float) -> Interval | None:
+    if not over:
         return None
-    above, below = average(student, without) - floor, average(teacher, without) - floor
+    above, below = average(student, over) - floor, average(teacher, over) - floor
     # The score of a teacher near the floor may be at the floor in a resample, which then has no ratio.
     return resamples.interval(100 * np.divide(above, below, out=np.full(len(below), np.nan), where=below > 0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,8 +11,6 @@ from scipy.stats import binomtest, norm
 
 from distill.evaluation import resamples, retained
 
-MACRO = "macro"
-"""Scope of a test of the macro scores, which are averages over the tasks; without WNLI, as in retained %."""
 LEVEL, POWER = 0.05, 0.8
 
 
@@ -50,21 +48,27 @@ def holm(p: Sequence[float]) -> list[float]:
     return corrected
 
 
-def every_test(models: Sequence[Scored], reference: Scored) -> list[dict[str, Any]]:
+def every_test(models: Sequence[Scored], reference: Scored, headline: Collection[str]) -> list[dict[str, Any]]:
     """The tests of a report, as in results.json: `b` is the teacher, the baseline or the best student.
 
     - each student against the reference, which is the teacher, and against the baseline in the same scheme on the same
-      backend: on the macro score, and on each task;
-    - each student against the student with the best macro score: on the macro score.
+      backend: on the macro score over the tasks of the headline (`scope` is None), and on each task;
+    - each student against the student with the best such macro score: on it.
 
     McNemar's exact test where the score is the share of right rows of a single task, else a paired bootstrap over the
     rows. Values of p are corrected (`holm`) for the number of tests that answer the same question: those of the same
     scope, against models of the same role. What compression costs (against the teacher), what distillation gives
     (against the baseline) and which form is best (against a student) are three questions, and do not pay for each
     other.
+
+    Args:
+        headline: the tasks of the headline.
     """
-    pairs = [(a, b, scopes) for a, b, scopes in _pairs(models, reference) if set(a.scores) == set(b.scores)]
-    found = [((scope, b.role), _test(a, b, scope)) for a, b, scopes in pairs for scope in scopes]
+    counted = [task for task in reference.scores if task in headline]
+    of_tasks: dict[str | None, list[str]] = {task: [task] for task in reference.scores}
+    over = ({None: counted} if counted else {}) | of_tasks
+    pairs = [(a, b, scopes) for a, b, scopes in _pairs(models, reference, over) if set(a.scores) == set(b.scores)]
+    found = [((scope, b.role), _test(a, b, scope, over[scope])) for a, b, scopes in pairs for scope in scopes]
     for question in dict.fromkeys(question for question, _ in found):
         same = [test for asked, test in found if asked == question]
         for test, p in zip(same, holm([test["p"] for test in same]), strict=True):
@@ -72,43 +76,36 @@ def every_test(models: Sequence[Scored], reference: Scored) -> list[dict[str, An
     return [test for _, test in found]
 
 
-def _pairs(models: Sequence[Scored], reference: Scored) -> Iterator[tuple[Scored, Scored, list[str]]]:
-    students = [model for model in models if model.role == "student"]
-    every = [*([MACRO] if _counted(reference.scores) else []), *reference.scores]
+def _pairs(
+    models: Sequence[Scored], reference: Scored, over: Mapping[str | None, list[str]]
+) -> Iterator[tuple[Scored, Scored, list[str | None]]]:
+    """Two models and the scopes of their tests. `over`: scope -> tasks of its score."""
+    students, every = [model for model in models if model.role == "student"], [*over]
     for student in students:
         yield student, reference, every
         for other in models:
             if other.role == "baseline" and _form(other) == _form(student):
                 yield student, other, every
-    if students and MACRO in every:
-        best = max(students, key=lambda model: float(_value(model.scores, MACRO)))
-        yield from ((student, best, [MACRO]) for student in students if student is not best)
+    if students and None in over:
+        best = max(students, key=lambda model: retained.macro_score(model.scores, over[None]))
+        for student in students:
+            if student is not best:
+                yield student, best, [None]
 
 
 def _form(model: Scored) -> tuple[str, str, str]:
     return model.target, model.identity["scheme"], model.identity["backend"]
 
 
-def _counted(scores: retained.Scores) -> list[str]:
-    """The tasks of the macro score."""
-    return [task for task in scores if task != retained.NOISE]
-
-
-def _value(scores: retained.Scores, scope: str) -> Any:
-    """The macro score or the score of a task: a number, or [R] on resamples."""
-    return retained.average(scores, [retained.NOISE]) if scope == MACRO else retained.tasks(scores)[scope]
-
-
-def _test(a: Scored, b: Scored, scope: str) -> dict[str, Any]:
-    differences = _value(a.drawn, scope) - _value(b.drawn, scope)
+def _test(a: Scored, b: Scored, scope: str | None, over: list[str]) -> dict[str, Any]:
+    differences = retained.average(a.drawn, over) - retained.average(b.drawn, over)
     ends = resamples.interval(differences)
-    counted = _counted(a.scores) if scope == MACRO else [scope]
-    exact = len(counted) == 1 and counted[0] in a.right and counted[0] in b.right
-    p = mcnemar(a.right[counted[0]], b.right[counted[0]])["p"] if exact else resamples.p_value(differences)
+    exact = len(over) == 1 and over[0] in a.right and over[0] in b.right
+    p = mcnemar(a.right[over[0]], b.right[over[0]])["p"] if exact else resamples.p_value(differences)
     return {
         "a": a.identity,
         "b": b.identity,
-        "difference": float(_value(a.scores, scope) - _value(b.scores, scope)),
+        "difference": retained.macro_score(a.scores, over) - retained.macro_score(b.scores, over),
         "ci95": None if ends is None else list(ends),
         "p": p,
         "test": "mcnemar" if exact else "bootstrap",
@@ -127,7 +124,7 @@ def detectable(models: Sequence[Scored], reference: Scored) -> dict[str, float |
     result: dict[str, float | None] = {}
     for task in reference.scores:
         drawn = [model.drawn for model in models if model.role == "student" and task in model.drawn]
-        errors = [float(np.std(_value(each, task) - _value(reference.drawn, task))) for each in drawn]
+        errors = [float(np.std(retained.tasks(each)[task] - retained.tasks(reference.drawn)[task])) for each in drawn]
         varied = [error for error in errors if error > 0]
         result[task] = factor * float(np.median(varied)) if varied else None
     return result

@@ -60,5 +60,5 @@ def _joined(names: Sequence[str]) -> str:
 
 
 def _step(name: str, row: Row, target: str | None) -> dict[str, Any]:
-    kept = 100.0 if row["role"] == "teacher" else (row.get("retained") or {}).get("macro_without_wnli")
+    kept = 100.0 if row["role"] == "teacher" else (row.get("retained") or {}).get("headline")
     return {"step": name, "speedup": row["speedup"]["best_teacher"], "retained": kept, "target": target}

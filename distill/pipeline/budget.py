@@ -18,7 +18,6 @@ from distill.compression.pruning.search import out_of_reach
 from distill.config import Evaluate, Export, Prune, Quantize, Train
 from distill.config.plan import TEACHER, Plan, Step
 from distill.deploy.export.untrained import Form
-from distill.evaluation.retained import NOISE
 from distill.models import teacher
 from distill.pipeline.context import Context
 from distill.pipeline.stages.prune import search_of
@@ -128,7 +127,7 @@ class Ladder:
         that serves; None if they were not scored, or that form failed."""
         key = self.form.key or FLOAT32
         whole, models = (self.ctx.folder.manifest(step)["development"] for step in (self.teacher, quantized))
-        tasks = [task for task in self.ctx.tasks if task != NOISE]
+        tasks = [name for name, data in self.ctx.tasks.items() if data.task.in_headline]
         if not tasks or any(key not in models.get(task, {}) or FLOAT32 not in whole.get(task, {}) for task in tasks):
             return None
         before, after = fmean(whole[task][FLOAT32] for task in tasks), fmean(models[task][key] for task in tasks)

@@ -1,4 +1,4 @@
-"""Collects `results.json` (schema 3) from the manifests of a run. All numbers were computed by the stages."""
+"""Collects `results.json` from the manifests of a run. All numbers were computed by the stages."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from distill.inference.timing import OWN, TASK_LENGTHS, TASK_ROWS
 from distill.models import families, teacher
 from distill.pipeline.context import Context
 from distill.pipeline.train_steps.transfer import described
+from distill.report import schema
 from distill.runtime.storage import run_folder
 
 
@@ -34,8 +35,7 @@ def results(ctx: Context, step: Step | None = None) -> dict[str, Any] | None:
     teacher_step = step.teacher
     assert isinstance(teacher_step, Step)
     return {
-        "schema": 3,
-        "rules": "current",
+        "schema": schema.VERSION,
         **origin(ctx),
         "command": measured["command"],
         "version": measured["version"],

@@ -31,10 +31,10 @@ __all__ = [
 def write(results: Results, folder: Path) -> dict[str, Path]:
     """Write results.json and all reports of one run into `folder`, each file atomically.
 
-    Returns name -> path of each file. Raises ValueError, and writes nothing, if the results are not valid in schema 3.
+    Returns name -> path of each file. Raises ValueError, and writes nothing, if the results are not valid.
     """
     if wrong := validate(results):
-        raise ValueError("results are not of schema 3: " + "; ".join(wrong))
+        raise ValueError("results are not valid: " + "; ".join(wrong))
     paths = write_pages(results, folder)
     write_json(folder / "results.json", results)
     return paths | {"results": folder / "results.json"}

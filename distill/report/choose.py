@@ -213,7 +213,7 @@ def compared(runs: Sequence[Run], a: Form, b: Form, above: bool) -> str:
     return "no paired test of the two is stored; their intervals do not overlap"
 
 
-def paired(runs: Sequence[Run], a: Form, b: Form, scope: str = "macro") -> Iterator[dict[str, Any]]:
+def paired(runs: Sequence[Run], a: Form, b: Form, scope: str | None = None) -> Iterator[dict[str, Any]]:
     """The paired tests of two forms in the runs that have both, each as a minus b."""
     first, second = _identity(a), _identity(b)
     for index in sorted(set(a.runs) & set(b.runs)):

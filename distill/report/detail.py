@@ -48,7 +48,7 @@ def retained_table(results: Results) -> Table:
         kept = model.get("retained") or {}
         worst = kept.get("worst")
         return (
-            number(kept.get("macro_without_wnli")),
+            number(kept.get("headline")),
             number(kept.get("macro")),
             number(kept.get("mean_of_ratios")),
             f"{worst['percent']:.1f} ({worst['task']})" if worst else "-",
@@ -56,21 +56,22 @@ def retained_table(results: Results) -> Table:
         )
 
     columns = (
-        "Macro without WNLI",
+        "Headline",
         "Macro",
         "Mean of ratios",
         "Worst task",
         *(["Above chance [95%]"] if known else []),
     )
     left_out = dict.fromkeys(task for m in results["models"] for task in (m.get("retained") or {}).get("left_out", ()))
+    without = headline.exclusion(results)
     notes = [
-        "Macro: ratio of the average scores. Mean of ratios: average of the tasks' ratios. Worst task: the smallest "
-        "ratio of a task."
+        f"Headline: ratio of the macro scores{without}. Macro: the same over all tasks. Mean of ratios: average of the "
+        f"tasks' ratios{without}. Worst task: the smallest ratio of a task."
     ]
     if known:
         notes.append(
             "Above chance: what a model scores above the best constant predictors, as a percentage of what the teacher "
-            "does, both as macro scores without WNLI."
+            f"does, both as macro scores{without}."
         )
     if left_out:
         notes.append(f"Not in any ratio, because the teacher's score is not above zero: {', '.join(left_out)}.")
@@ -87,7 +88,7 @@ def gain_table(results: Results) -> Table | None:
         return None
     student, baseline = compared
     lines = [(task, task_score(student, task), task_score(baseline, task)) for task in headline.task_names(results)]
-    lines.append((headline.average_name(results), student.get("glue"), baseline.get("glue")))
+    lines.append((headline.average_name(results), student.get("macro"), baseline.get("macro")))
     lines.append(("retained %", headline.retained(student), headline.retained(baseline)))
     rows = [(name, number(a), number(b), "-" if a is None or b is None else f"{a - b:+.1f}") for name, a, b in lines]
     columns = ("Task", "Distilled", "Without a teacher", "Gain in points")

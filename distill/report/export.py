@@ -25,7 +25,7 @@ _COPIED = (
     "parameters",
     "size_mib",
     "gmacs",
-    "glue",
+    "macro",
     "throughput_per_second",
     "cold_start_ms",
     "memory_mib",
@@ -40,7 +40,7 @@ def rows(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
     for run in runs:
         named, fastest = default_input(run.results), reference(run.results)
         facts = {"run": run.folder, "recipe": run.results["recipe"], "settings": overview.settings(run.results)}
-        facts |= {"seeds": " ".join(map(str, run.results["seeds"])), "rules": run.results.get("rules", "before")}
+        facts |= {"seeds": " ".join(map(str, run.results["seeds"])), "older_rules": run.results.get("older_rules")}
         for model in run.results["models"]:
             faster = speedups(model, fastest, named)
             yield {

@@ -32,9 +32,8 @@ REFERENCE = "the teacher's fastest float32 variant"
 
 
 def reference(results: Results) -> str:
-    """What speedups are over: on a GPU the teacher may also compute in 16 bits, but not under the rules before."""
-    on_gpu = results["environment"].get("gpu") and results.get("rules") == "current"
-    return "the teacher's fastest variant in 32 or 16 bits" if on_gpu else REFERENCE
+    """What speedups are over: on a GPU the teacher may also compute in 16 bits."""
+    return "the teacher's fastest variant in 32 or 16 bits" if results["environment"].get("gpu") else REFERENCE
 
 
 def float32(model: Model) -> bool:
@@ -61,6 +60,23 @@ def task_names(results: Results) -> list[str]:
     return list(dict.fromkeys(task for m in results["models"] for task in m.get("scores", ())))
 
 
+def outside(results: Results) -> list[str]:
+    """The scored tasks that are not in the headline."""
+    apart = {row["task"] for row in results["coverage"] if not row["in_headline"]}
+    return [task for task in task_names(results) if task in apart]
+
+
+def macro_score(results: Results) -> str:
+    """The score that the headline is about: `macro score`, and the tasks that are not in it."""
+    return f"macro score{exclusion(results)}"
+
+
+def exclusion(results: Results) -> str:
+    """` without TASK`, for the tasks that are not in the headline; an empty text if all are."""
+    apart = outside(results)
+    return f" without {' and '.join(apart)}" if apart else ""
+
+
 def _host_only(results: Results, model: Model) -> bool:
     """Whether the model ran on the CPU although the run had a GPU."""
     return bool(results["environment"].get("gpu")) and BACKENDS[model["backend"]].cpu_only
@@ -81,9 +97,9 @@ def on_the_cpu(results: Results) -> list[str]:
 
 
 def retained(model: Model) -> float | None:
-    """The retained % of the headline: of the macro score without WNLI."""
+    """The retained % of the headline: of the macro score over its tasks."""
     ways = model.get("retained")
-    return ways["macro_without_wnli"] if ways else None
+    return ways["headline"] if ways else None
 
 
 def speedup(model: Model) -> float | None:
@@ -143,9 +159,8 @@ def _several(results: Results) -> Iterator[str]:
     numbers = [
         f"{retained(m):.1f}% at {speedup(m) or 0:.2f}x ({target_name(t)}, {variant(m)})" for t, m in students.items()
     ]
-    macro = "macro score without WNLI" if "wnli" in task_names(results) else "macro score"
     yield (
-        f"{counted(len(students), 'student')}, as retained % of the teacher's {macro} at speedup over "
+        f"{counted(len(students), 'student')}, as retained % of the teacher's {macro_score(results)} at speedup over "
         f"{reference(results)}{_at_shape(results)}: {'; '.join(numbers)}."
     )
     if (least := results.get("least_retained")) is not None:
@@ -214,9 +229,8 @@ def _between(ends: list[float] | None, digits: int) -> str:
 
 def _quality_and_speed(results: Results, model: Model) -> str:
     percent = f"{retained(model):.1f}%{_between(interval(model, 'retained'), 1)}"
-    macro = "macro score without WNLI" if "wnli" in model["scores"] else "macro score"
     text = f"The {model['scheme']} student ({model['backend']}{where(results, model)}) retains {percent}"
-    text += f" of the teacher's {macro}"
+    text += f" of the teacher's {macro_score(results)}"
     times = speedup(model)
     if times is None:
         return f"{text}; its speed was not measured."

@@ -33,7 +33,7 @@ def loading(run: Run, model: Model) -> dict[str, str | None]:
         return {"path": model.get("path"), "command": None, "code": None, "note": note}
     path = f"{run.folder}/{folder}" if run.folder not in ("", ".") else folder
     backend, scheme = model["backend"], model["scheme"].removesuffix(COMPILED)
-    is_served = (backend, scheme) in _ALSO and exported and model["scores"] and run.results.get("rules") == "current"
+    is_served = (backend, scheme) in _ALSO and exported and model["scores"]
     if backend == "torch" and scheme in _AS_FLOAT32 and not is_served:
         scheme = "fp32"
     tasks = [] if run.results.get("heads") else task_names(run.results)[1:]

@@ -192,7 +192,7 @@ def table(shown: Sequence[Entry]) -> Table:
                 first["scheme"],
                 _cell(entry, "retained", 1),
                 _cell(entry, "speedup", 2),
-                mean(values([m.get("glue") for m in entry.models]), number, 1),
+                mean(values([m.get("macro") for m in entry.models]), number, 1),
                 ", ".join(dict.fromkeys(map(headline.average_name, entry.runs))),
                 _parameters(entry),
                 ", ".join(map(str, seeds)),

@@ -9,7 +9,6 @@ from distill.report import figure, footnotes, headline, overview, pruning_table
 from distill.report.detail import tables
 from distill.report.schema import Results
 from distill.report.table import Table, models_table
-from distill.report.upgrade import BEFORE
 from distill.report.variants import Run, groups
 
 PICTURE = "Retained % against speedup"
@@ -81,7 +80,7 @@ def origin(results: Results) -> list[Block]:
     teacher = results.get("teacher_name", "-")
     return [
         Paragraph(f"Teacher: {teacher}. Run with distill {results['version']}, seed {seeds}."),
-        *([] if results.get("rules") == "current" else [Paragraph(BEFORE)]),
+        *([Paragraph(results["older_rules"])] if "older_rules" in results else []),
         *command(results["command"]),
     ]
 

@@ -29,7 +29,6 @@ from distill.report.overview import (
 )
 from distill.report.schema import Results
 from distill.report.table import Row, Table, number, times
-from distill.report.upgrade import BEFORE
 
 
 @dataclass(frozen=True)
@@ -146,8 +145,7 @@ def table(runs: Sequence[Results]) -> Table | None:
             f"Relative error of the predicted speedup, over {len(errors)} models: median {100 * median(errors):.1f}%, "
             f"largest {100 * max(errors):.1f}%."
         )
-    if any(run.get("rules") != "current" for run in runs):
-        notes.append(BEFORE)
+    notes += dict.fromkeys(run["older_rules"] for run in runs if "older_rules" in run)
     return Table("Pruned to a target", columns, rows, 3, [*notes, *_at_equal_speeds(every)])
 
 

@@ -1,4 +1,4 @@
-"""Reading of results.json files: validated against their schema and upgraded to schema 3."""
+"""Reading of results.json files, validated against their schema."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 
 from distill import __version__
 from distill.errors import DataError
-from distill.report.schema import Results, validate
-from distill.report.upgrade import SCHEMAS, upgraded
+from distill.report.schema import VERSION, Results, validate
 from distill.runtime.storage.run_folder import DISAGREEMENTS
 from distill.runtime.storage.strict_json import read_json
 
@@ -26,7 +25,7 @@ _ROW: dict[str, Any] = {
 
 
 def read(folder: Path) -> list[Results]:
-    """Every distinct results.json below `folder`, in schema 3. DataError if there is none or if some are not valid."""
+    """Every distinct results.json below `folder`. DataError if there is none or if some are not valid."""
     return list(read_paths(folder).values())
 
 
@@ -55,19 +54,19 @@ def read_paths(folder: Path) -> dict[Path, Results]:
 
 
 def read_one(path: Path) -> Results:
-    """A results.json of schema 1, 2 or 3, in schema 3; DataError if it is not JSON or not valid."""
+    """A results.json. DataError if it is not JSON, or is not valid in the schema."""
     document = _read(path)
     given = document.get("schema") if isinstance(document, dict) else None
-    version = given if type(given) is int and given in SCHEMAS else max(SCHEMAS)
-    if type(given) is int and given > version:
+    if type(given) is int and given != VERSION:
         raise DataError(
-            f"{path}: got schema {given}; must be {version} or less for distill {__version__}; install the version of "
-            "distill that wrote it, or a newer one"
+            f"{path}: got schema {given}; must be {VERSION} for distill {__version__}; run its recipe again, or "
+            "install the distill that wrote it"
         )
-    if wrong := validate(document, SCHEMAS[version]):
+    if wrong := validate(document):
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-        raise DataError(f"{path}: {wrong[0]}{more}; must be of schema {version}; run its recipe again")
-    return upgraded(document)
+        raise DataError(f"{path}: {wrong[0]}{more}; must be of schema {VERSION}; run its recipe again")
+    results: Results = document
+    return results
 
 
 def read_rows(folder: Path) -> list[dict[str, Any]]:

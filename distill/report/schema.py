@@ -1,7 +1,7 @@
-"""Schema 3 of `results.json`: the contract between the stages, which write it, and the reports, which show it.
+"""The schema of `results.json`: the contract between the stages, which write it, and the reports, which show it.
 
-Unknown keys are refused, so that a misspelt key is caught. All scores are in percent. Every key that is new in schema 3
-except `rules` is optional, because a file of schema 2 that is upgraded lacks it.
+Unknown keys are refused, so that a misspelt key is caught. All scores are in percent. What a run with `older_rules` did
+not measure is optional.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from typing import Any
 import jsonschema
 
 from distill.config.backends import BACKENDS
+
+VERSION = 4
+"""Number of the schema, in every results.json. A file with another number is refused."""
 
 Results = dict[str, Any]
 Model = dict[str, Any]
@@ -61,8 +64,9 @@ _LATENCY = _record(
 )
 _RETAINED = _record(
     {
+        # of the macro scores over all tasks, and over the tasks of the headline
         "macro": _or_null(_NUMBER),
-        "macro_without_wnli": _or_null(_NUMBER),
+        "headline": _or_null(_NUMBER),
         "mean_of_ratios": _or_null(_NUMBER),
         "worst": _or_null(_record({"task": _TEXT, "percent": _NUMBER})),
         "ci95": _or_null(_INTERVAL),
@@ -139,15 +143,15 @@ _TEST = _record(
     {
         "a": _COMPARED,
         "b": _COMPARED,
-        # score of a minus score of b, in points; with scope macro, of the macro scores
+        # score of a minus score of b, in points
         "difference": _NUMBER,
         "ci95": _or_null(_INTERVAL),
         "p": _AMOUNT,
         "test": {"enum": ["mcnemar", "bootstrap"]},
         # whether p, corrected for the number of tests of the report, is below 0.05
         "distinguishable": _FLAG,
-        # a task, or macro
-        "scope": _TEXT,
+        # a task; null for the macro scores over the tasks of the headline
+        "scope": _or_null(_TEXT),
     },
     {"p_corrected": _AMOUNT},
 )
@@ -160,7 +164,8 @@ _MODEL = _record(
         "path": _or_null(_TEXT),
         "gmacs": _or_null(_AMOUNT),
         "throughput_per_second": _or_null(_AMOUNT),
-        "glue": _or_null(_NUMBER),
+        # macro score over all tasks
+        "macro": _or_null(_NUMBER),
         "calibration_error": _or_null(_AMOUNT),
         # task -> label -> percent
         "recall": _map(_map(_NUMBER)),
@@ -174,7 +179,7 @@ _MODEL = _record(
     "else": {"required": list(_MEASURED)},
 }
 _COVERAGE = _record(
-    {"task": _TEXT, "split": _TEXT, "rows": _COUNT, "official_rows": _or_null(_COUNT)},
+    {"task": _TEXT, "split": _TEXT, "rows": _COUNT, "official_rows": _or_null(_COUNT), "in_headline": _FLAG},
     # labels: label -> number of rows, or with spans: type of spans -> number of spans
     {"limited": _FLAG, "stand_in": _FLAG, "labels": _map(_COUNT), "spans": _FLAG},
 )
@@ -218,12 +223,10 @@ _FACT = {"type": ["string", "number", "boolean", "null"]}
 
 SCHEMA: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
-    "title": "results.json, schema 3",
+    "title": f"results.json, schema {VERSION}",
     **_record(
         {
-            "schema": {"const": 3},
-            # the rules under which it was measured: those of schema 3, or those before
-            "rules": {"enum": ["current", "before"]},
+            "schema": {"const": VERSION},
             "recipe": _TEXT,
             "command": {"type": "string"},
             "version": _TEXT,
@@ -235,6 +238,8 @@ SCHEMA: dict[str, Any] = {
             "stages": _list(_STAGE),
         },
         {
+            # a sentence on the rules under which it was measured, if they are not the current ones
+            "older_rules": _TEXT,
             "smoke": _FLAG,
             "taught_start": _FLAG,
             # the student's tasks share one encoder: sizes and times are those of all tasks together

@@ -9,7 +9,6 @@ from typing import Any
 from distill.report import headline
 from distill.report.schema import Model, Results
 from distill.report.table import Row, Table, number, with_interval
-from distill.report.verdict import MACRO
 
 
 def chance_table(results: Results) -> Table | None:
@@ -44,12 +43,12 @@ def tests_table(results: Results) -> Table | None:
     found = results.get("tests", [])
     student = _student(results)
     chosen = None if student is None else {key: student[key] for key in ("name", "scheme", "backend")}
-    shown = [test for test in found if test["scope"] == MACRO or test["a"] == chosen]
+    shown = [test for test in found if test["scope"] is None or test["a"] == chosen]
     if not shown:
         return None
     rows: list[Row] = [
         (
-            "macro score" if test["scope"] == MACRO else test["scope"],
+            headline.macro_score(results) if test["scope"] is None else test["scope"],
             _named(test["a"]),
             _named(test["b"]),
             "differ" if test["distinguishable"] else "not distinguishable",

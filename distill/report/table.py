@@ -62,7 +62,7 @@ def models_table(results: Results) -> Table:
             millions(m.get("parameters")),
             number(m.get("size_mib")),
             number(median(m, shape)),
-            number(m.get("glue")),
+            number(m.get("macro")),
             _retained(m),
             with_interval(times(headline.speedup(m)), headline.interval(m, "speedup"), 2),
             times((m.get("speedup") or {}).get("same_backend")),
@@ -92,10 +92,9 @@ def _retained(model: Model) -> str:
 
 
 def _model_notes(results: Results) -> list[str]:
-    wnli = " without WNLI" if "wnli" in headline.task_names(results) else ""
     failed = [f"{m['name']} ({headline.variant(m)}) failed: {m['failed']}" for m in results["models"] if "failed" in m]
     return [
-        f"Retained %: the model's macro score{wnli} as a percentage of the teacher's. Speedup: over "
+        f"Retained %: the model's {headline.macro_score(results)} as a percentage of the teacher's. Speedup: over "
         f"{headline.reference(results)} on any backend, or on the same backend. Shapes such as 8x128 are batch x "
         "length.",
         *headline.on_the_cpu(results),

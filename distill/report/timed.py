@@ -22,7 +22,7 @@ def shapes(results: Results) -> list[str]:
 def reported_input(results: Results) -> str | None:
     """The inputs of the reported speedups: rows of the tasks at their own lengths.
 
-    In results that were measured under the rules before, the middle one of the inputs with a fixed batch and length.
+    In runs with `older_rules`, the middle one of the inputs with a fixed batch and length.
     """
     rows = [row for m in results["models"] for row in m.get("latency_ms", ())]
     fixed = list(dict.fromkeys(_shape(row) for row in rows if row["batch"] is not None))

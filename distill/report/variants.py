@@ -99,7 +99,7 @@ def groups(runs: Sequence[Run]) -> list[Group]:
     for index, run in enumerate(runs):
         found.setdefault(json.dumps(_comparable(run.results)), []).append(index)
     made = [_group([runs[i].results for i in members], members) for members in found.values()]
-    current = [run.results.get("rules") == "current" for run in runs]
+    current = ["older_rules" not in run.results for run in runs]
     return sorted(made, key=lambda group: (not any(current[i] for i in group.runs), -len(group.runs)))
 
 
@@ -110,6 +110,7 @@ def _comparable(results: Results) -> list[Any]:
     # Keys sort the tasks: runs that list the same tasks in another order are compared.
     return [
         sorted(headline.task_names(results)),
+        sorted(headline.outside(results)),
         rows,
         results.get("teacher_name"),
         machine,
@@ -176,7 +177,8 @@ def reference(results: Results) -> dict[str, float]:
 def speedups(model: Model, fastest: dict[str, float], named: str | None) -> dict[str, Value]:
     """Input -> speedup with its interval.
 
-    Results of before have the speedup at one input only. At the others it is the ratio of medians, without an interval.
+    Runs with `older_rules` have the speedup at one input only. At the others it is the ratio of medians, without an
+    interval.
     """
     ways = model.get("speedup") or {}
     if by_input := ways.get("by_input"):

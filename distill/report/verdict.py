@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from distill.report.schema import Model, Results
 
-MACRO = "macro"
-"""Scope of the tests of macro scores."""
 
-
-def between(results: Results, a: Model, b: Model, scope: str = MACRO) -> Model | None:
+def between(results: Results, a: Model, b: Model, scope: str | None = None) -> Model | None:
     """The test of two models, with the difference of `a` minus `b`; None if the report has none of them.
 
-    scope: a task, or the macro score.
+    scope: a task; None for the macro score over the tasks of the headline.
     """
     ours, theirs = _identity(a), _identity(b)
     for test in results.get("tests", ()):
@@ -40,7 +37,7 @@ def verdict(results: Results, a: Model, b: Model) -> str:
 
 def tied(results: Results, a: Model, b: Model) -> list[str]:
     """The tasks on which two models were tested and are not distinguishable."""
-    scopes = dict.fromkeys(test["scope"] for test in results.get("tests", ()) if test["scope"] != MACRO)
+    scopes = dict.fromkeys(test["scope"] for test in results.get("tests", ()) if test["scope"] is not None)
     found = {scope: between(results, a, b, scope) for scope in scopes}
     return [scope for scope, test in found.items() if test is not None and not test["distinguishable"]]
 

@@ -58,10 +58,10 @@ class Tracker:
         for model in models:
             name = f"results/{model['name']} {model['backend']} {model['scheme']}"
             numbers = {
-                "retained": (model.get("retained") or {}).get("macro_without_wnli"),
+                "retained": (model.get("retained") or {}).get("headline"),
                 "speedup": (model.get("speedup") or {}).get("best_teacher"),
                 "mib": model.get("size_mib"),
-                "score": model.get("glue"),
+                "score": model.get("macro"),
             }
             values |= {f"{name}/{key}": float(value) for key, value in numbers.items() if value is not None}
         self._send(values, self.before)

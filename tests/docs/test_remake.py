@@ -29,7 +29,7 @@ def root(tmp_path: Path) -> Path:
 def test_committed_runs_are_listed(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert remake.main([], root) == 0
     listed = capsys.readouterr().out
-    assert "own-sentiment: rules current, distill" in listed
+    assert "own-sentiment: current rules, distill" in listed
     assert COMMAND in listed
     assert remake.main([]) == 0
 

@@ -84,7 +84,7 @@ class Limits:
 
 def _score(task: Task | None, predictions: retained.Predictions) -> float:
     assert task is not None
-    return retained.glue_average(retained.scores(predictions, {task.name: task.metrics}))
+    return retained.macro_score(retained.scores(predictions, {task.name: task.metrics}))
 
 
 def _least(losses: Callable[[Quality, Quality], np.ndarray], before: Quality, after: Quality) -> float:

@@ -59,7 +59,7 @@ def of_tasks(tasks: Mapping[str, TaskData]) -> str:
     digest = hashlib.sha256()
     for task, data in tasks.items():
         digest.update(f"{data.task.kind.name} {data.task.labels} {data.task.metrics}".encode())
-        if others := _others(data.task):
+        if others := [*_others(data.task), *([] if data.task.in_headline else [("in_headline", False)])]:
             digest.update(repr(others).encode())
         for split, rows in {"train": data.train, **data.development, **data.reported}.items():
             digest.update(f"{task} {split}".encode())

@@ -25,9 +25,9 @@ from distill.config import Quantize
 from distill.config.plan import SHARED_HEADS, Step
 from distill.config.plan import Source as Start
 from distill.config.schemes import ONNX, SCHEMES, Scheme
+from distill.data.task import Task
 from distill.deploy.export.onnx import export_heads, export_onnx, heads_parity, onnx_parity
 from distill.errors import reason
-from distill.evaluation import retained
 from distill.pipeline.context import Context
 from distill.runtime import progress
 from distill.runtime.machine import Machine
@@ -94,7 +94,7 @@ def _written(
     """Write the model of one task, or of several tasks with one encoder, to `out`. Returns its manifest."""
     sources = [_source(ctx, models, task) for task in tasks]
     smoke = ctx.config.limit.smoke or not models.limited
-    limits = [limits_of(models.settings, task, smoke) for task in tasks]
+    limits = [limits_of(models.settings, ctx.tasks[task].task, smoke) for task in tasks]
     schemes = list(models.schemes)
     if one_encoder:
         return quantized_heads(schemes, sources, out, limits, ctx.machine, name, models.onnx)
@@ -110,9 +110,9 @@ def _source(ctx: Context, models: Models, task: str) -> Source:
     return source_of(start, tokenizer, ctx.tasks[task], settings.examples, longest, ctx.config.seed)
 
 
-def limits_of(settings: Quantize, task: str, smoke: bool) -> Limits:
-    """What a variant may lose: anything under limit=smoke and on WNLI, whose scores are mostly noise."""
-    return Limits() if smoke or task == retained.NOISE else Limits(settings.max_drop, settings.max_recall_drop)
+def limits_of(settings: Quantize, task: Task, smoke: bool) -> Limits:
+    """What a variant may lose: anything under limit=smoke and on a task that is not in the headline."""
+    return Limits() if smoke or not task.in_headline else Limits(settings.max_drop, settings.max_recall_drop)
 
 
 def quantized(

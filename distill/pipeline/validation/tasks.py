@@ -17,6 +17,13 @@ def tasks(settings: Tasks) -> Iterator[str]:
     every = chosen(settings)
     yield from _sources(settings, every)
     yield from _alike(every)
+    used = [task for name, task in every.items() if name in (settings.names or every)]
+    if used and not any(task.in_headline for task in used):
+        key = "tasks" if is_own(settings) else "tasks.each.*"
+        yield (
+            f"{key}.in_headline: got false for every task; must be true for one task or more, over which "
+            "retained % is computed; add such a task, or leave the setting out"
+        )
     for name in settings.names or []:
         if name not in every:
             yield f"tasks.names: got {name}; must be one of {', '.join(every)}; {nearest(name, list(every))}"

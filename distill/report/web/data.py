@@ -77,7 +77,8 @@ def _group(runs: Sequence[Run], number: int, group: Group, every: Sequence[Form]
         "near_chance": list(dict.fromkeys(task for one in results for task in one.get("near_chance", []))),
         "teacher": teacher_scores(results),
         "detectable": next((one["detectable"] for one in results if one.get("detectable")), None),
-        "before": sum(one.get("rules") != "current" for one in results),
+        "without": headline.exclusion(results[0]),
+        "older_rules": sum("older_rules" in one for one in results),
     }
 
 
@@ -102,12 +103,13 @@ def _teacher(results: Results) -> dict[str, float]:
 
 
 def chance_retained(results: Results) -> float | None:
-    """Retained % of the best constant predictor, without WNLI; None where chance or the teacher was not measured.
+    """Retained % of the best constant predictor; None where chance or the teacher was not measured.
 
-    The same ratio of macro scores as a model's retained %, over the tasks of which it is known.
+    The same ratio of macro scores as a model's retained %, over the tasks of the headline of which it is known.
     """
     chance, teacher = task_means(results.get("chance") or {}), _teacher(results)
-    tasks = [task for task in chance if task in teacher and task != "wnli"]
+    apart = headline.outside(results)
+    tasks = [task for task in chance if task in teacher and task not in apart]
     if not tasks or not (whole := sum(teacher[task] for task in tasks)):
         return None
     return 100 * sum(chance[task] for task in tasks) / whole

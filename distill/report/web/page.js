@@ -175,7 +175,7 @@ function numbers(form) {
   return parts.join(", ");
 }
 function against(best, next) {
-  const row = test(best, next, "macro");
+  const row = test(best, next, null);
   if (row && best.runs.length === 1) {
     const size = `${row.difference > 0 ? "+" : ""}${fixed(row.difference)} points [${fixed(row.interval[0])}, ${fixed(row.interval[1])}], p = ${fixed(row.p, 3)}`;
     return row.distinct ? ` Their scores differ on the same rows: ${size}.` : ` Their scores are not distinguishable: ${size}.`;
@@ -358,7 +358,7 @@ function table(best) {
     fill("table", el("div", { class: "filters" }, el("label", {}, "Filter by words ", search), el("label", {}, only, " only forms that meet the sliders")), el("div", { id: "rows" }));
   }
   table.best = best;
-  fill("rows", made, more, ...failed, note("Click a name for its stages, scores and files. Faint rows do not meet the sliders or are not offered. Retained %: the share of the teacher's macro score, without WNLI."));
+  fill("rows", made, more, ...failed, note(`Click a name for its stages, scores and files. Faint rows do not meet the sliders or are not offered. Retained %: the share of the teacher's macro score${group().without}.`));
 }
 
 const score = (form, task) => (form.scores[task] ? mean(Object.values(form.scores[task])) : null);
@@ -500,7 +500,7 @@ function draw() {
 function verdict() {
   const { sentences, loading: found } = group();
   fill("verdict", el("p", { class: "headline" }, sentences.join(" ")), found && (found.command || found.code) && el("pre", {}, el("code", {}, found.command || found.code)),
-    found && found.note && note(found.note), group().before > 0 && note(`${group().before} of these runs were made under the rules of before.`));
+    found && found.note && note(found.note), group().older_rules > 0 && note(`${group().older_rules} of these runs were made under older rules.`));
 }
 function start(index) {
   const found = DATA.groups[index];

@@ -195,9 +195,11 @@ def test_a_scheme_that_stays_over_the_limit_is_refused_and_removed(machine: Any,
 
 
 @pytest.mark.parametrize(
-    ("task", "smoke", "limited"), [("rte", False, True), ("wnli", False, False), ("rte", True, False)]
+    ("in_headline", "smoke", "limited"), [(True, False, True), (False, False, False), (True, True, False)]
 )
-def test_small_tasks_and_smoke_runs_set_no_limit(task: str, smoke: bool, limited: bool) -> None:
+def test_tasks_outside_the_headline_and_smoke_runs_set_no_limit(in_headline: bool, smoke: bool, limited: bool) -> None:
+    """Whatever a task is called."""
+    task = Task("wnli", KINDS["classification"], ("text",), ("no", "yes"), (), in_headline=in_headline)
     limits = quantize.limits_of(Quantize(max_drop=0.5, max_recall_drop=3), task, smoke)
     assert limits == (Limits(0.5, 3) if limited else Limits())
 

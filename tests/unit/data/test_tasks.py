@@ -74,6 +74,7 @@ def test_glue_is_the_nine_tasks() -> None:
         splits = list(task.validation) if isinstance(task.validation, dict) else ["validation"]
         assert list(task.rows) == ["train", *splits]
         assert task.hub == f"nyu-mll/glue/{name}"
+        assert task.in_headline == (name != "wnli")
         assert task.kind in KINDS
 
 
@@ -90,7 +91,8 @@ def test_existing_splits_are_loaded_and_missing_ones_are_in_the_coverage(folder:
     assert len(coverage) == 9 * 2 + 1 + 1  # the training rows of the others are too few for a development split
     rows = {(row["task"], row["split"]): row for row in coverage}
     assert rows["cola", "train"] == {
-        "task": "cola", "split": "train", "rows": len(kept), "official_rows": 8551, "limited": False,
+        "task": "cola", "split": "train", "rows": len(kept), "official_rows": 8551, "in_headline": True,
+        "limited": False,
     }  # fmt: skip
     assert rows["mnli", "validation_mismatched"]["rows"] == 0
     assert rows["rte", "train"]["rows"] == 0
@@ -176,6 +178,17 @@ def test_an_unreachable_hub_is_a_one_line_error(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("datasets.load_dataset", unreachable)
     with pytest.raises(ConfigError, match=r"tasks.each.rte.hub: got nyu-mll/glue/rte; .*set tasks.path=DIR"):
         load_tasks(replace(group("glue"), names=["rte"]), Limit(), 0)
+
+
+def test_a_task_is_in_the_headline_unless_its_settings_say_otherwise(tmp_path: Path) -> None:
+    """GLUE's WNLI is not; a user's own task of the same name and rows is."""
+    rows = {"sentence1": sentences(40), "sentence2": sentences(40)[::-1], "label": [0, 1] * 20}
+    for split in ("train", "validation"):
+        file = write(tmp_path, "wnli", split, **rows)
+    published, in_coverage = glue(tmp_path, "wnli")
+    own = load_tasks(config.Tasks(train=str(file), name="wnli"), Limit(), 0)
+    assert (published["wnli"].task.in_headline, own.tasks["wnli"].task.in_headline) == (False, True)
+    assert [{row["in_headline"] for row in coverage} for coverage in (in_coverage, own.coverage)] == [{False}, {True}]
 
 
 @pytest.mark.parametrize("name", ["glue", "docstrings"])

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import false_discovery_control
 
 from distill.evaluation import resamples, retained
-from distill.evaluation.significance import MACRO, Scored, detectable, every_test, holm, mcnemar, right
+from distill.evaluation.significance import Scored, detectable, every_test, holm, mcnemar, right
 
 
 def flags(*values: int) -> np.ndarray:
@@ -45,6 +45,8 @@ def test_holm_is_between_no_correction_and_bonferroni() -> None:
 
 
 Predictions = dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]
+COUNTED = ["sst2", "mrpc"]
+"""The tasks of the headline."""
 NAMES = {"sst2": ["accuracy"], "mrpc": ["f1", "accuracy"], "wnli": ["accuracy"]}
 
 
@@ -75,7 +77,7 @@ def scored(given: dict[str, tuple[str, str, Predictions]]) -> dict[str, Scored]:
     return made
 
 
-def pairs(found: list[dict[str, Any]], scope: str) -> dict[tuple[str, str], dict[str, Any]]:
+def pairs(found: list[dict[str, Any]], scope: str | None) -> dict[tuple[str, str], dict[str, Any]]:
     return {(test["a"]["name"], test["b"]["name"]): test for test in found if test["scope"] == scope}
 
 
@@ -88,20 +90,20 @@ def test_which_models_are_tested() -> None:
             "baseline": ("baseline", "fp32", predictions(0.6, 3)),
         }
     )
-    found = every_test([*models.values()], models["teacher"])
+    found = every_test([*models.values()], models["teacher"], COUNTED)
     expected = {("student", "teacher"), ("student", "baseline"), ("int8", "teacher")}
-    assert pairs(found, MACRO).keys() == expected | {("int8", "student")}
+    assert pairs(found, None).keys() == expected | {("int8", "student")}
     for task in NAMES:
         assert pairs(found, task).keys() == expected
     assert pairs(found, "sst2")["int8", "teacher"]["test"] == "mcnemar"
     assert pairs(found, "mrpc")["int8", "teacher"]["test"] == "bootstrap"
-    assert pairs(found, MACRO)["int8", "teacher"]["test"] == "bootstrap"
-    macro = pairs(found, MACRO)
-    assert macro["int8", "teacher"]["distinguishable"]
-    assert macro["student", "baseline"]["distinguishable"]
-    assert not macro["student", "teacher"]["distinguishable"]
-    scores = {name: retained.glue_average(model.scores, ["wnli"]) for name, model in models.items()}
-    for (a, b), test in macro.items():
+    assert pairs(found, None)["int8", "teacher"]["test"] == "bootstrap"
+    headline = pairs(found, None)
+    assert headline["int8", "teacher"]["distinguishable"]
+    assert headline["student", "baseline"]["distinguishable"]
+    assert not headline["student", "teacher"]["distinguishable"]
+    scores = {name: retained.macro_score(model.scores, COUNTED) for name, model in models.items()}
+    for (a, b), test in headline.items():
         assert test["difference"] == pytest.approx(scores[a] - scores[b])
         assert test["ci95"][0] <= test["difference"] <= test["ci95"][1]
         assert test["p"] <= test["p_corrected"]
@@ -116,8 +118,9 @@ def test_values_of_p_are_corrected_within_the_question_that_they_answer() -> Non
             **{f"student {n}": ("student", f"s{n}", predictions(0.86, n)) for n in range(1, 6)},
         }
     )
-    found = every_test([*models.values()], models["teacher"])
-    questions = [(MACRO, "teacher"), (MACRO, "baseline"), (MACRO, "student"), *((n, "teacher") for n in NAMES)]
+    found = every_test([*models.values()], models["teacher"], COUNTED)
+    of_tasks: list[tuple[str | None, str]] = [(name, "teacher") for name in NAMES]
+    questions = [*((None, role) for role in ("teacher", "baseline", "student")), *of_tasks]
     for scope, role in questions:
         asked = [test for test in found if test["scope"] == scope and test["b"]["name"].startswith(role)]
         assert len(asked) == {"teacher": 5, "baseline": 1, "student": 4}[role]
@@ -132,20 +135,20 @@ def test_a_report_of_one_task_has_the_exact_test_of_its_score() -> None:
             "student": ("student", "fp32", predictions(0.84, 1, one)),
         }
     )
-    found = every_test([*models.values()], models["teacher"])
-    (macro,), (task,) = pairs(found, MACRO).values(), pairs(found, "sst2").values()
-    assert macro["test"] == task["test"] == "mcnemar"
-    assert macro["p"] == task["p"] == mcnemar(models["student"].right["sst2"], models["teacher"].right["sst2"])["p"]
+    found = every_test([*models.values()], models["teacher"], COUNTED)
+    (headline,), (task,) = pairs(found, None).values(), pairs(found, "sst2").values()
+    assert headline["test"] == task["test"] == "mcnemar"
+    assert headline["p"] == task["p"] == mcnemar(models["student"].right["sst2"], models["teacher"].right["sst2"])["p"]
 
 
-def test_without_a_task_of_the_macro_score_there_is_no_such_test() -> None:
+def test_without_a_task_of_the_headline_there_is_no_such_test() -> None:
     models = scored(
         {
             "teacher": ("teacher", "fp32", predictions(0.9, 0, ("wnli",))),
             "student": ("student", "fp32", predictions(0.84, 1, ("wnli",))),
         }
     )
-    assert {test["scope"] for test in every_test([*models.values()], models["teacher"])} == {"wnli"}
+    assert {test["scope"] for test in every_test([*models.values()], models["teacher"], COUNTED)} == {"wnli"}
 
 
 def test_equal_models_differ_in_five_percent_of_the_tests() -> None:

@@ -10,7 +10,7 @@ from distill.evaluation.waterfall import waterfall
 
 
 def row(role: str, backend: str, scheme: str, speedup: float, retained: float | None, target: str | None = None) -> Any:
-    kept = None if retained is None else {"macro_without_wnli": retained}
+    kept = None if retained is None else {"headline": retained}
     return {
         "role": role, "backend": backend, "scheme": scheme, "target": None if role == "teacher" else target,
         "retained": kept, "speedup": {"best_teacher": speedup},

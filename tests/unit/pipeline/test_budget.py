@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from distill.pipeline.budget import LEAST_SHARE, share_of
+from distill.pipeline.budget import LEAST_SHARE, Ladder, share_of
 
 
 @pytest.mark.parametrize(
@@ -13,3 +16,18 @@ from distill.pipeline.budget import LEAST_SHARE, share_of
 )
 def test_trains_as_much_as_there_is_time_for(estimated: float, left: float, share: float) -> None:
     assert share_of(estimated, left) == share
+
+
+@pytest.mark.parametrize(("in_headline", "expected"), [(True, 75.0), (False, 90.0)])
+def test_a_task_counts_by_its_setting_and_not_by_its_name(
+    in_headline: bool, expected: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The teacher scores 50 on both tasks; a model of 30 and 45 points retains 75% of that, or 90% on rte alone."""
+    monkeypatch.setattr(Ladder, "form", SimpleNamespace(key="onnxruntime"))
+    scores = {"teacher": {"wnli": {"float32": 50.0}, "rte": {"float32": 50.0}}}
+    scores["2x"] = {"wnli": {"onnxruntime": 30.0}, "rte": {"onnxruntime": 45.0}}
+    tasks = {name: SimpleNamespace(task=SimpleNamespace(in_headline=True)) for name in ("wnli", "rte")}
+    tasks["wnli"].task.in_headline = in_headline
+    folder = SimpleNamespace(manifest=lambda step: {"development": scores[step]})
+    ladder: Any = Ladder(SimpleNamespace(folder=folder, tasks=tasks), "teacher", {})  # type: ignore[arg-type]
+    assert ladder.retained("2x") == pytest.approx(expected)

@@ -155,6 +155,11 @@ def test_tasks_that_differ_in_one_part_have_different_fingerprints(function: Cal
     assert function(data()) == found[0]
 
 
+def test_choices_depend_on_the_tasks_of_the_headline_and_outputs_do_not() -> None:
+    assert of_inputs(data(in_headline=False)) == of_inputs(data())
+    assert of_tasks({"own": data(in_headline=False)}) != of_tasks({"own": data()})
+
+
 def test_a_teachers_outputs_do_not_depend_on_labels_of_rows() -> None:
     assert of_inputs(data(rows={"label": [1, 1]})) == of_inputs(data())
     assert of_tasks({"own": data(rows={"label": [1, 1]})}) != of_tasks({"own": data()})

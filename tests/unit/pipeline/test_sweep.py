@@ -39,7 +39,7 @@ def test_without_a_failure_nothing_is_written(tmp_path: Path, monkeypatch: pytes
 
 
 def student(target: str | None, development: float | None, reported: float, speedup: float) -> dict[str, Any]:
-    retained = {"macro_without_wnli": reported, "development": development}
+    retained = {"headline": reported, "development": development}
     return {"role": "student", "target": target, "retained": retained, "speedup": {"best_teacher": speedup}}
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from distill.report.schema import VERSION
+
 TASKS = {
     "cola": ("matthews",),
     "sst2": ("accuracy",),
@@ -47,7 +49,7 @@ def model(
         latency.append(row | ({"name": title} if title else {}))
     kept = retained is not None and {
         "macro": retained - 0.7,
-        "macro_without_wnli": retained,
+        "headline": retained,
         "mean_of_ratios": retained - 1.2,
         "worst": {"task": "rte", "percent": retained - 9},
         "ci95": [retained - 1.1, retained + 0.9],
@@ -72,7 +74,7 @@ def model(
         "latency_ms": latency,
         "throughput_per_second": 8000 / milliseconds,
         "scores": scores,
-        "glue": score,
+        "macro": score,
         "calibration_error": 4.2,
         "retained": kept or None,
         "speedup": faster or None,
@@ -80,7 +82,7 @@ def model(
 
 
 def complete() -> dict[str, Any]:
-    coverage = []
+    coverage: list[dict[str, Any]] = []
     for task, rows in ROWS.items():
         coverage.append(
             {"task": task, "split": "train", "rows": 10_000, "official_rows": 67_349, "limited": True}
@@ -89,9 +91,10 @@ def complete() -> dict[str, Any]:
         )
         for split, count in SPLITS.get(task, {"validation": rows}).items():
             coverage.append({"task": task, "split": split, "rows": count, "official_rows": count})
+    for row in coverage:
+        row["in_headline"] = row["task"] != "wnli"
     return {
-        "schema": 3,
-        "rules": "current",
+        "schema": VERSION,
         "recipe": "distilbert",
         "command": "python -m distill recipe=distilbert tasks=glue seed=0",
         "version": "0.1.0",

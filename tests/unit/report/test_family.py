@@ -111,9 +111,9 @@ def test_models_of_several_seeds_are_one_row_and_one_curve(family: Results) -> N
     other["pruned"][0] |= {"layers": 5, "predicted_speedup": 2.3, "measured_speedup": 2.2}
     for run in (family, other):
         run["command"] = f"python -m distill recipe=frontier seed={run['seeds'][0]}"
-    next(m for m in other["models"] if m["name"] == "student 2x" and m["scheme"] == "fp32")["retained"][
-        "macro_without_wnli"
-    ] = 95.5
+    next(m for m in other["models"] if m["name"] == "student 2x" and m["scheme"] == "fp32")["retained"]["headline"] = (
+        95.5
+    )
     table = pruning_table.table([family, other])
     assert table is not None
     assert len(table.rows) == 2

@@ -25,7 +25,7 @@ def seeded(results: Results, seed: int, retained: float, speedup: float) -> Resu
     run = copy.deepcopy(results)
     run["seeds"] = [seed]
     run["command"] = f"python -m distill recipe=distilbert seed={seed} tasks=glue output=somewhere/{seed}"
-    run["models"][8]["retained"] |= {"macro_without_wnli": retained}
+    run["models"][8]["retained"] |= {"headline": retained}
     run["models"][8]["speedup"] |= {"best_teacher": speedup}
     return run
 
@@ -168,7 +168,7 @@ def test_errors_are_one_line(tmp_path: Path, results: Results, capsys: pytest.Ca
     (tmp_path / "a" / "results.json").write_text("{")
     assert main([str(tmp_path)]) == 2
     assert "must be JSON" in capsys.readouterr().err
-    (tmp_path / "a" / "results.json").write_text(json.dumps(results | {"schema": 4}))
+    (tmp_path / "a" / "results.json").write_text(json.dumps(results | {"schema": 5}))
     assert main([str(tmp_path)]) == 2
     error = capsys.readouterr().err
     assert str(tmp_path / "a" / "results.json") in error

@@ -76,7 +76,7 @@ def markdown_of(results: Results) -> str:
 def failed(results: Results) -> Results:
     """Results in which everything that may be null is null, with a failed row."""
     for model in results["models"][1:4]:
-        for key in ("parameters", "size_mib", "gmacs", "glue", "retained", "speedup", "calibration_error"):
+        for key in ("parameters", "size_mib", "gmacs", "macro", "retained", "speedup", "calibration_error"):
             model[key] = None
         model["latency_ms"] = []
         model["scores"] = {}
@@ -97,6 +97,13 @@ def test_html_is_well_formed_and_self_contained(results: Results) -> None:
     assert not re.search(r"url\((?!#)|@import", page)
     ids = re.findall(r'\bid="([^"]+)"', page)
     assert len(ids) == len(set(ids))
+
+
+def test_a_page_says_that_older_rules_applied(results: Results) -> None:
+    sentence = "Made under older rules: the teacher was not measured in every scheme."
+    assert sentence not in markdown_of(results)
+    results["older_rules"] = sentence
+    assert sentence in markdown_of(results)
 
 
 def test_names_are_escaped(results: Results) -> None:
@@ -256,7 +263,7 @@ def test_card(results: Results) -> None:
 def test_scores_of_a_card_are_those_of_the_first_variant_that_has_any(results: Results) -> None:
     first, second = (m for m in results["models"][4:6])
     assert first["name"] == second["name"] == "student"
-    first |= {"scores": {}, "retained": None, "glue": None}
+    first |= {"scores": {}, "retained": None, "macro": None}
     (result,) = front_matter(model_card(results, None, "mrpc"))["model-index"][0]["results"]
     assert [metric["value"] for metric in result["metrics"]] == [69.8, 70.8]
     for model in results["models"]:
@@ -311,6 +318,7 @@ def test_recall_of_spans_is_named_as_such(results: Results) -> None:
             "split": split,
             "rows": 9,
             "official_rows": None,
+            "in_headline": True,
             "labels": {"PER": 4, "LOC": 12},
             "spans": True,
         }

@@ -20,7 +20,7 @@ def test_extras_are_optional(results: Results) -> None:
     for key in ("smoke", "teacher_name", "notes"):
         del results[key]
     for model in results["models"]:
-        for key in ("path", "gmacs", "glue", "throughput_per_second", "calibration_error"):
+        for key in ("path", "gmacs", "macro", "throughput_per_second", "calibration_error"):
             del model[key]
     assert validate(results) == []
 
@@ -80,12 +80,12 @@ MUTATIONS: dict[str, tuple[Callable[[Results], Any], str]] = {
     "missing key of a model": (lambda r: r["models"][4].pop("speedup"), "models[4]"),
     "unknown role": (lambda r: r["models"][0].update(role="tutor"), "models[0].role"),
     "unknown backend": (lambda r: r["models"][0].update(backend="tensorrt"), "models[0].backend"),
-    "text for a number": (lambda r: r["models"][0].update(glue="80"), "models[0].glue"),
+    "text for a number": (lambda r: r["models"][0].update(macro="80"), "models[0].macro"),
     "score without its metric": (lambda r: r["models"][0]["scores"].update(cola=51.0), "scores.cola"),
-    "score of schema 1": (lambda r: r["models"][0]["scores"]["cola"].update(matthews={"mean": 1.0}), "matthews"),
+    "score that is no number": (lambda r: r["models"][0]["scores"]["cola"].update(matthews={"mean": 1.0}), "matthews"),
     "unknown key of retained": (lambda r: r["models"][5]["retained"].update(micro=1.0), "retained"),
     "interval of three": (lambda r: r["models"][5]["retained"].update(ci95=[1, 2, 3]), "ci95"),
-    "rules that do not exist": (lambda r: r.update(rules="new"), "rules"),
+    "older rules that are no sentence": (lambda r: r.update(older_rules=True), "older_rules"),
     "other interval upside down": (
         lambda r: r["models"][5]["retained"].update(above_chance_ci95=[96.0, 94.0]),
         "above_chance_ci95",
@@ -102,8 +102,9 @@ MUTATIONS: dict[str, tuple[Callable[[Results], Any], str]] = {
     ),
     "test without a p": (lambda r: r.update(tests=[{k: v for k, v in TEST.items() if k != "p"}]), "tests[0]"),
     "interval upside down": (lambda r: r["models"][5]["retained"].update(ci95=[96.0, 94.0]), "ci95"),
+    "row of coverage without a fact of its task": (lambda r: r["coverage"][0].pop("in_headline"), "in_headline"),
     "negative rows": (lambda r: r["coverage"][0].update(rows=-1), "coverage[0].rows"),
-    "not a number": (lambda r: r["models"][0].update(glue=float("nan")), "models[0].glue"),
+    "not a number": (lambda r: r["models"][0].update(macro=float("nan")), "models[0].macro"),
     "infinite": (lambda r: r["stages"][0].update(seconds=float("inf")), "stages[0].seconds"),
     "nested fact": (lambda r: r["environment"].update(cpu={"name": "x"}), "environment.cpu"),
 }
