@@ -96,6 +96,11 @@ def Pooled(weight: float = 1.0, *, loss: Loss = losses.cosine) -> Term:
     return Term(weight, "pooled", "teacher", "all", loss)
 
 
+def Vectors(weight: float = 1.0, *, loss: Loss = losses.cosine) -> Term:
+    """The vectors that embedders output for the texts of a row, side by side: for `EmbeddingLoss`."""
+    return Term(weight, "vectors", "teacher", "all", loss)
+
+
 def Relations(
     weight: float = 1.0,
     layers: Layers = "last",

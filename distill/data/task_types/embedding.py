@@ -55,14 +55,19 @@ def similarities(outputs: Any) -> Any:
     return _in_torch(first, second)
 
 
-def _in_torch(first: Any, second: Any) -> Any:
+def similarity_rows(columns: Sequence[Any]) -> Any:
+    """`similarities` of any number of text columns, each the vectors [n, D] of torch: [n, columns x n]."""
+    return _in_torch(*(unit(column.float()) for column in columns))
+
+
+def _in_torch(first: Any, *others: Any) -> Any:
     import torch
 
     # Products of rounded vectors would differ from cosines by more than the models' cosines do.
     with torch.autocast(first.device.type, enabled=False):
         itself = torch.eye(len(first), dtype=torch.bool, device=first.device)
         inside = (SCALE * first @ first.T).masked_fill(itself, ABSENT)
-        return torch.cat([inside, SCALE * first @ second.T], dim=1)
+        return torch.cat([inside, *(SCALE * first @ other.T for other in others)], dim=1)
 
 
 def _label_rows(outputs: Any) -> Any:

@@ -228,6 +228,7 @@ def test_the_same_function_twice_has_two_names() -> None:
         (terms.Hidden(layers="uniform"), "hidden"),
         (terms.Hidden(loss=losses.cosine), "cosine"),
         (terms.Pooled(), "pooled"),
+        (terms.Vectors(), "vectors"),
         (terms.Relations(), "relations"),
         (terms.Attention(), "attention"),
     ],

@@ -1,0 +1,74 @@
+"""The losses between embedders, in the form of a loss of sentence-transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from distill.config.feature_kinds import LOGITS, VECTORS
+from distill.data.task_types.embedding import EMBEDDING, similarity_rows
+from distill.errors import ConfigError
+from distill.losses.terms import Loss, Term, named
+
+
+class EmbeddingLoss(nn.Module):
+    """A weighted sum of terms between an embedder and its teacher, for `SentenceTransformerTrainer`.
+
+        loss = distill.EmbeddingLoss(student, teacher, [distill.terms.Vectors(), distill.terms.SoftTargets()])
+        SentenceTransformerTrainer(student, train_dataset=texts, loss=loss).train()
+
+    `terms.Vectors` compares the vectors of a row's texts, side by side, so that the student can search an index of its
+    teacher's vectors. `terms.SoftTargets` compares how similar the other texts of the batch are to each first text: the
+    softmax of 20 x the cosine (Fang et al. 2021, arXiv 2101.04731, equation 4). As in a recipe, its weight is divided
+    by that factor.
+
+    Args:
+        student: a SentenceTransformer.
+        teacher: another one with the same tokenizer. It is put into eval mode, gets no gradient and is no submodule.
+        terms: `terms.Vectors`, `terms.SoftTargets` and `terms.Logits`, or plain functions of the logits.
+
+    Raises:
+        ConfigError: for other terms, and for embedders of other widths than each other where vectors are compared.
+    """
+
+    def __init__(self, student: Any, teacher: Any, terms: Mapping[str, Term | Loss] | Sequence[Term | Loss]) -> None:
+        super().__init__()
+        self.student, self.terms = student, named(terms)
+        wrong = [n for n, t in self.terms.items() if t.kind not in (LOGITS, VECTORS) or t.against != "teacher"]
+        if wrong:
+            raise ConfigError(
+                f"terms: got {wrong[0]}; must be Vectors, SoftTargets or Logits between embedders; choose one"
+            )
+        widths = [model.get_embedding_dimension() for model in (student, teacher)]
+        if widths[0] != widths[1] and any(term.kind is VECTORS for term in self.terms.values()):
+            raise ConfigError(
+                f"terms: got Vectors for vectors of {widths[0]} and {widths[1]} numbers; must be equally many; leave "
+                "it out, or add a Dense module to the student"
+            )
+        # A tuple, so that the teacher is no submodule.
+        self._teacher = (teacher.eval(),)
+
+    def forward(self, sentence_features: Iterable[Mapping[str, Tensor]], labels: Tensor | None = None) -> Tensor:
+        """The loss [] of a batch.
+
+        Args:
+            sentence_features: for each text column, the inputs `input_ids` [B, L] and so on.
+            labels: not used.
+        """
+        columns = [dict(features) for features in sentence_features]
+        ours = [self.student(dict(column))["sentence_embedding"] for column in columns]
+        (teacher,) = self._teacher
+        with torch.no_grad():
+            teacher.to(ours[0].device)
+            theirs = [teacher(dict(column))["sentence_embedding"] for column in columns]
+        total = ours[0].new_zeros((), dtype=torch.float32)
+        for term in self.terms.values():
+            if term.kind is VECTORS:
+                total = total + term.weight * term.loss(torch.cat(ours, dim=1), torch.cat(theirs, dim=1)).mean()
+            else:
+                values = term.loss(similarity_rows(ours), similarity_rows(theirs)).mean()
+                total = total + term.weight * EMBEDDING.teacher_weight * values
+        return total
