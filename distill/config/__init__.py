@@ -42,6 +42,7 @@ __all__ = [
     "DIMENSIONS",
     "NO_TEACHER",
     "REFERENCES",
+    "STAGES",
     "TRANSFER_SOURCES",
     "Baseline",
     "Batch",
@@ -131,12 +132,18 @@ def recipes() -> dict[str, Path]:
     return {p.relative_to(root).with_suffix("").as_posix(): p for p in sorted(root.rglob("*.yaml"))}
 
 
+STAGES: dict[str, type[Stage]] = {
+    stage.kind: stage for stage in (Train, Baseline, Prune, Vocabulary, Quantize, Evaluate, Export)
+}
+"""Kind of a stage -> its settings. A kind of your own is added here before `register()` is called again."""
+
+
 def register() -> None:
     """Register the schemas and the recipes with Hydra. A recipe is a config of group `recipe`, package `_global_`."""
     store = ConfigStore.instance()
     store.store(name="schema", node=Config)
-    for node in (Train, Baseline, Prune, Vocabulary, Quantize, Evaluate, Export):
-        store.store(group="stage", name=f"{node.kind}_schema", node=node)
+    for kind, node in STAGES.items():
+        store.store(group="stage", name=f"{kind}_schema", node=node)
     for name, path in recipes().items():
         group, _, leaf = f"recipe/{name}".rpartition("/")
         store.store(group=group, name=leaf, node=yaml.safe_load(path.read_text(encoding="utf-8")), package="_global_")

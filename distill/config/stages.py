@@ -80,6 +80,8 @@ class Gates:
 
 @dataclass
 class Stage:
+    writes_models = True
+    """Whether other stages can start from what it writes. Not a setting."""
     kind: str = MISSING
     """train, baseline, prune, vocabulary, quantize, evaluate or export."""
 
@@ -231,6 +233,7 @@ class Vocabulary(Stage):
 
 @dataclass
 class Quantize(Stage):
+    writes_models = False
     kind: str = "quantize"
     start: str = MISSING
     """Stage whose checkpoints are quantized."""
@@ -251,6 +254,7 @@ class Quantize(Stage):
 
 @dataclass
 class Evaluate(Stage):
+    writes_models = False
     kind: str = "evaluate"
     teacher: str = MISSING
     """Stage with the fine-tuned teacher."""
@@ -270,6 +274,7 @@ class Evaluate(Stage):
 
 @dataclass
 class Export(Stage):
+    writes_models = False
     kind: str = "export"
     start: str = MISSING
     """Stage whose checkpoints are exported."""

@@ -203,11 +203,11 @@ def _extension(file: str) -> tuple[str, bool]:
 def _check_extension(file: str, key: str) -> None:
     suffix, compressed = _extension(file)
     wanted = f"must end with {', '.join(_PLAIN)} or .csv.gz"
-    if suffix not in formats.EXTENSIONS:
+    if suffix not in {*formats.TEXT, *formats.BINARY}:
         mend = _MENDS.get(suffix, "export it as CSV, or rename it")
         raise ConfigError(f"{key}: got {file}; {wanted}; {mend}")
-    if compressed and suffix == ".parquet":
-        raise ConfigError(f"{key}: got {file}; {wanted}; decompress it, as parquet is compressed already")
+    if compressed and suffix in formats.BINARY:
+        raise ConfigError(f"{key}: got {file}; {wanted}; decompress it, as {suffix[1:]} is compressed already")
 
 
 @contextmanager

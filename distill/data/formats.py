@@ -8,7 +8,8 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -17,12 +18,6 @@ from distill.data import conll, delimited, jsonl, parquet, scanner
 from distill.data.lines import decoded, too_large
 from distill.errors import DataError
 
-EXTENSIONS = {
-    ".csv": "csv", ".tsv": "csv", ".tab": "csv", ".txt": "csv",
-    ".conll": "words", ".bio": "words", ".iob": "words", ".iob2": "words",
-    ".jsonl": "json", ".ndjson": "json", ".json": "json", ".parquet": "parquet",
-}  # fmt: skip
-"""Extension -> format. Text may be compressed: `.csv.gz`."""
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 """Extension -> what separates columns, unless the settings or the file state another separator."""
 FOREIGN = (
@@ -40,6 +35,48 @@ FOREIGN = (
     (b"\xfe\xff", "UTF-16 text", "save it as UTF-8"),
 )
 """First bytes of a file that is not UTF-8 text -> content, and how to get text of it."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text file that is read."""
+
+    stream: io.TextIOWrapper
+    name: str
+    suffix: str
+    """Extension of its name, without `.gz`."""
+    start: bytes
+    """Its first bytes, without a BOM and white space."""
+    separator: str | None
+    """What separates columns by the settings; None if they do not say."""
+    schema: pa.Schema | None
+    """The types of all rows, if they are known."""
+
+
+def _json(file: Text) -> Iterator[pa.RecordBatch]:
+    return jsonl.batches(file.stream, file.name, scanner.form(file.start, whole=file.suffix == ".json"), file.schema)
+
+
+def _words(file: Text) -> Iterator[pa.RecordBatch]:
+    return conll.batches(file.stream, file.name, said=False)
+
+
+def _rows(file: Text) -> Iterator[pa.RecordBatch]:
+    as_words = file.separator is None and file.suffix != ".csv" and conll.is_conll(file.stream)
+    file.stream.seek(0)
+    if as_words:
+        return conll.batches(file.stream, file.name, said=True)
+    return delimited.batches(file.stream, file.name, SEPARATORS.get(file.suffix), file.separator)
+
+
+TEXT: dict[str, Callable[[Text], Iterator[pa.RecordBatch]]] = {
+    **dict.fromkeys((".csv", ".tsv", ".tab", ".txt"), _rows),
+    **dict.fromkeys((".conll", ".bio", ".iob", ".iob2"), _words),
+    **dict.fromkeys((".jsonl", ".ndjson", ".json"), _json),
+}
+"""Extension -> reader of a text file, which may be compressed: `.csv.gz`."""
+BINARY: dict[str, Callable[[BinaryIO, str, int | None], Iterator[pa.RecordBatch]]] = {".parquet": parquet.batches}
+"""Extension -> reader of another file: (file, its name, bytes that its rows may take) -> its rows."""
 
 
 def extension(name: str) -> tuple[str, bool]:
@@ -68,34 +105,21 @@ def batches(
     """
     suffix, compressed = kind
     try:
-        if EXTENSIONS[suffix] == "parquet":
-            yield from parquet.batches(file, name, most)
+        if suffix in BINARY:
+            yield from BINARY[suffix](file, name, most)
             return
         if compressed:
             _check_expansion(file, name, most)
         source: Any = gzip.GzipFile(fileobj=file) if compressed else file
         start = _start(source, name)
         with decoded(source) as text:
-            yield from _of_text(text, name, suffix, start, separator, schema)
+            yield from TEXT[suffix](Text(text, name, suffix, start, separator, schema))
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise DataError(f"{name}: got {str(error)!r}; must be a whole gzip file; compress or copy it again") from error
     except OSError as error:
         raise DataError(
             f"{name}: got {str(error.strerror or error)!r}; must be a file that can be read; check it and its rights"
         ) from error
-
-
-def _of_text(
-    text: io.TextIOWrapper, name: str, suffix: str, start: bytes, separator: str | None, schema: pa.Schema | None
-) -> Iterator[pa.RecordBatch]:
-    form = EXTENSIONS[suffix]
-    if form == "json":
-        return jsonl.batches(text, name, scanner.form(start, whole=suffix == ".json"), schema)
-    if form == "words" or (separator is None and suffix != ".csv" and conll.is_conll(text)):
-        text.seek(0)
-        return conll.batches(text, name, said=form != "words")
-    text.seek(0)
-    return delimited.batches(text, name, SEPARATORS.get(suffix), separator)
 
 
 def _check_expansion(file: BinaryIO, name: str, most: int | None) -> None:

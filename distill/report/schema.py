@@ -187,7 +187,7 @@ _STAGE = _record(
     {
         "name": _TEXT,
         "target": _or_null(_TEXT),
-        "kind": {"enum": ["train", "prune", "vocabulary", "quantize", "evaluate", "export"]},
+        "kind": _TEXT,
         "seconds": _or_null(_AMOUNT),
         "tokens_per_second": _or_null(_AMOUNT),
         "peak_memory_mib": _or_null(_AMOUNT),

@@ -10,6 +10,7 @@ from distill.config import (
     DIMENSIONS,
     NO_TEACHER,
     REFERENCES,
+    STAGES,
     Baseline,
     Config,
     Evaluate,
@@ -117,7 +118,8 @@ REFERRED_KINDS = {"quantized": ("quantize",), "evaluated": ("evaluate",), "prune
 
 def _reference(step: Step, key: str, source: Step) -> Iterator[str]:
     """Whether the stage that a setting names has the models, files or scores that the setting needs."""
-    kinds, where = REFERRED_KINDS.get(key, ("train", "baseline", "prune", "vocabulary")), f"stages.{step.stage}.{key}"
+    models = [kind for kind, settings in STAGES.items() if settings.writes_models]
+    kinds, where = REFERRED_KINDS.get(key, models), f"stages.{step.stage}.{key}"
     settings, other = step.settings, source.settings
     if source.kind not in kinds:
         yield f"{where}: got {source.stage}; must be a stage of kind {' or '.join(kinds)}; it is of kind {source.kind}"

@@ -1,0 +1,95 @@
+"""A data format, a kind of task and a kind of stage are added from outside of the package, in one file each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hydra.core.config_store import ConfigStore
+
+from distill import config
+from distill.config import Limit, Stage, Tasks
+from distill.data import formats
+from distill.data.task_types import KINDS
+from distill.data.tasks import load_tasks
+from distill.pipeline import stages
+from distill.runtime.storage import run_folder
+from tests import tiny
+
+TEXTS = [f"{first} {second}" for first in tiny.SENTENCES for second in tiny.SENTENCES]
+
+
+def in_blocks(file: formats.Text) -> Iterator[pa.RecordBatch]:
+    """Rows of the form `label: text`."""
+    rows = [line.rstrip("\n").partition(": ") for line in file.stream if line.strip()]
+    yield pa.record_batch({"label": [row[0] for row in rows], "text": [row[2] for row in rows]})
+
+
+def test_a_data_format_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(formats.TEXT, ".blocks", in_blocks)
+    file = tmp_path / "mine.blocks"
+    file.write_text("".join(f"{'ab'[number % 2]}: {text}\n" for number, text in enumerate(TEXTS)))
+    data = load_tasks(Tasks(train=str(file)), Limit(), 0).tasks["mine"]
+    assert (data.task.labels, data.task.columns) == (("a", "b"), ("text",))
+    assert {*data.train["text"]} < {*TEXTS}
+
+
+@dataclass
+class Stamp(Stage):
+    """Writes how many models a stage has."""
+
+    writes_models = False
+    kind: str = "stamp"
+    start: str = ""
+    word: str = "seen"
+
+
+def stamp(ctx: Any, step: Any) -> dict[str, Any]:
+    manifest = {"models": len(ctx.tasks), "word": step.settings.word}
+    with run_folder.writing(ctx.folder.of(step)) as folder:
+        run_folder.write_json(folder / run_folder.MANIFEST, manifest)
+    return manifest
+
+
+@pytest.mark.slow
+def test_a_kind_of_task_and_a_kind_of_stage_of_ones_own(
+    run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Cautious classification outputs the first label unless another one has more than 60%."""
+
+    def cautious(outputs: np.ndarray, labels: Any, threshold: float) -> np.ndarray:
+        shifted = np.exp(outputs - outputs.max(axis=1, keepdims=True))
+        scores = shifted / shifted.sum(axis=1, keepdims=True)
+        return np.where(scores.max(axis=1) > 0.6, scores.argmax(axis=1), 0)
+
+    kind = replace(KINDS["classification"], name="cautious", decode=cautious)
+    monkeypatch.setitem(KINDS, kind.name, kind)
+    monkeypatch.setitem(config.STAGES, "stamp", Stamp)
+    monkeypatch.setitem(stages.RUN, "stamp", stamp)
+    config.register()
+    ConfigStore.instance().store(group="stage", name="stamp", node=Stamp)
+    file = tmp_path / "mine.jsonl"
+    rows = ({"text": text, "label": "abc"[number % 3]} for number, text in enumerate(TEXTS))
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    results = run(
+        tmp_path,
+        "distilbert",
+        "limit=smoke",
+        f"tasks.train={file}",
+        "tasks.kind=cautious",
+        "+stage@stages.stamp=stamp",
+        "stages.stamp.start=finetune",
+        "pipeline=[adapt,pretrain,finetune_teacher,finetune,stamp,evaluate]",
+        "stages.evaluate.baseline=null",
+        "stages.evaluate.quantized=null",
+        "output=run",
+    )
+    assert json.loads((tmp_path / "run" / "stamp" / "manifest.json").read_text()) >= {"models": 1}.keys()
+    assert [stage["kind"] for stage in results["stages"]][-2:] == ["stamp", "evaluate"]
+    assert results["models"][0]["scores"]["mine"].keys() == {*kind.metrics}
